@@ -1,0 +1,29 @@
+//! Exit codes: the same meaning in every command, taken from `sysexits.h` where it has a word for it.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Ok = 0,
+    /// It could not be done; the message says why.
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// The daemon does not answer.
+    Unavailable = 69,
+    /// Try again: a queue is full, or the wait timed out.
+    TryAgain = 75,
+    /// Not permitted.
+    NotPermitted = 77,
+    /// A policy or problem file is wrong.
+    BadConfiguration = 78,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}

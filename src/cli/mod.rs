@@ -1,0 +1,22 @@
+//! The commands of `tenantctl`, one file each.
+
+pub mod args;
+mod check;
+mod dop;
+pub mod exit;
+mod solve;
+
+use args::{Command, Tenantctl};
+use exit::Exit;
+
+/// Runs one command line.
+///
+/// # Errors
+/// Whatever the command could not do; the caller prints it and exits with [`Exit::Failed`].
+pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
+    match &arguments.command {
+        Command::Check(args) => check::run(args),
+        Command::Solve(args) => solve::run(args),
+        Command::Dop(args) => dop::run(args),
+    }
+}

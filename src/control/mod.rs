@@ -1,0 +1,1 @@
+//! One tick as a function.

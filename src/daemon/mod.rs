@@ -1,0 +1,1 @@
+//! The shell: the event loop and one tick.

@@ -1,0 +1,1 @@
+//! How wide each tenant runs.

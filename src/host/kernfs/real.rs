@@ -1,0 +1,224 @@
+//! The real kernel: kept descriptors, `pread` into one buffer, one `write` per value.
+//!
+//! A kept descriptor costs 5–11 times less than open, read and close on small kernel files, and is a
+//! generation check for free: once the cgroup is removed it answers ENODEV, whatever was made in its place.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat, write};
+
+use super::{DirId, FileId, KernError, KernFs, Operation};
+
+/// The first size of the read buffer; `memory.stat` of a 6.18 kernel needs about 2 KiB.
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// The kernel of the running machine.
+#[derive(Debug)]
+pub struct RealKernFs {
+    dirs: Vec<Option<KeptDir>>,
+    files: Vec<Option<KeptFile>>,
+    free_dirs: Vec<u32>,
+    free_files: Vec<u32>,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct KeptDir {
+    handle: File,
+    path: PathBuf,
+    files: Vec<FileId>,
+}
+
+#[derive(Debug)]
+struct KeptFile {
+    handle: File,
+    dir: DirId,
+    name: String,
+}
+
+impl Default for RealKernFs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RealKernFs {
+    /// No descriptor is open yet.
+    pub fn new() -> Self {
+        RealKernFs {
+            dirs: Vec::new(),
+            files: Vec::new(),
+            free_dirs: Vec::new(),
+            free_files: Vec::new(),
+            buffer: vec![0; BUFFER_BYTES],
+        }
+    }
+
+    fn dir(&self, dir: DirId) -> Result<&KeptDir, KernError> {
+        let kept = self.dirs.get(dir.0 as usize).and_then(Option::as_ref);
+        kept.ok_or_else(|| KernError::new(Operation::Open, "(closed directory)", Errno::EBADF))
+    }
+
+    fn open_in(&self, dir: DirId, name: &str, flags: OFlag) -> Result<File, KernError> {
+        let kept = self.dir(dir)?;
+        openat(&kept.handle, name, flags | OFlag::O_CLOEXEC, Mode::empty())
+            .map(File::from)
+            .map_err(|errno| KernError::new(Operation::Open, kept.path.join(name), errno))
+    }
+}
+
+impl KernFs for RealKernFs {
+    fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let handle = open(path, flags, Mode::empty())
+            .map(File::from)
+            .map_err(|errno| KernError::new(Operation::Open, path, errno))?;
+        let kept = KeptDir { handle, path: path.to_path_buf(), files: Vec::new() };
+        Ok(DirId(place(&mut self.dirs, &mut self.free_dirs, kept)))
+    }
+
+    fn close_dir(&mut self, dir: DirId) {
+        let Some(kept) = self.dirs.get_mut(dir.0 as usize).and_then(Option::take) else { return };
+        self.free_dirs.push(dir.0);
+        for file in kept.files {
+            self.files[file.0 as usize] = None;
+            self.free_files.push(file.0);
+        }
+    }
+
+    fn dir_path(&self, dir: DirId) -> PathBuf {
+        self.dir(dir).map(|kept| kept.path.clone()).unwrap_or_else(|error| error.path)
+    }
+
+    fn inode(&mut self, dir: DirId) -> Result<u64, KernError> {
+        let kept = self.dir(dir)?;
+        let metadata = kept.handle.metadata();
+        metadata
+            .map(|m| m.ino())
+            .map_err(|error| KernError::new(Operation::Open, &kept.path, errno_of(&error)))
+    }
+
+    fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
+        let handle = self.open_in(dir, name, OFlag::O_RDONLY)?;
+        let kept = KeptFile { handle, dir, name: name.to_string() };
+        let file = FileId(place(&mut self.files, &mut self.free_files, kept));
+        if let Some(Some(kept)) = self.dirs.get_mut(dir.0 as usize) {
+            kept.files.push(file);
+        }
+        Ok(file)
+    }
+
+    fn read(&mut self, file: FileId) -> Result<&[u8], KernError> {
+        let Some(Some(kept)) = self.files.get(file.0 as usize) else {
+            return Err(KernError::new(Operation::Read, "(closed file)", Errno::EBADF));
+        };
+        match read_whole(&kept.handle, &mut self.buffer) {
+            Ok(length) => Ok(&self.buffer[..length]),
+            Err(errno) => {
+                let path = self.dir_path(kept.dir).join(&kept.name);
+                Err(KernError::new(Operation::Read, path, errno))
+            }
+        }
+    }
+
+    fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError> {
+        let handle = self.open_in(dir, name, OFlag::O_RDONLY)?;
+        match read_whole(&handle, &mut self.buffer) {
+            Ok(length) => Ok(&self.buffer[..length]),
+            Err(errno) => {
+                Err(KernError::new(Operation::Read, self.dir_path(dir).join(name), errno))
+            }
+        }
+    }
+
+    fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
+        let failed = |errno, path: PathBuf| KernError {
+            operation: Operation::Write,
+            path,
+            value: Some(value.to_string()),
+            errno,
+        };
+        // Never O_CREAT: creating a file is not possible in kernfs, and elsewhere would be a mistake.
+        let handle = self
+            .open_in(dir, name, OFlag::O_WRONLY)
+            .map_err(|error| failed(error.errno, error.path))?;
+        let written = write(&handle, value.as_bytes())
+            .map_err(|errno| failed(errno, self.dir_path(dir).join(name)))?;
+        if written != value.len() {
+            return Err(failed(Errno::EIO, self.dir_path(dir).join(name)));
+        }
+        Ok(())
+    }
+
+    fn make_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
+        let kept = self.dir(dir)?;
+        mkdirat(&kept.handle, name, Mode::from_bits_truncate(0o755))
+            .map_err(|errno| KernError::new(Operation::MakeDir, kept.path.join(name), errno))
+    }
+
+    fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
+        let kept = self.dir(dir)?;
+        unlinkat(&kept.handle, name, UnlinkatFlags::RemoveDir)
+            .map_err(|errno| KernError::new(Operation::RemoveDir, kept.path.join(name), errno))
+    }
+
+    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {
+        let kept = self.dir(dir)?;
+        let failed = |errno| KernError::new(Operation::List, &kept.path, errno);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        // Opened anew: the position of a directory stream belongs to its descriptor.
+        let mut stream = Dir::openat(&kept.handle, ".", flags, Mode::empty()).map_err(failed)?;
+        let mut names = Vec::new();
+        for entry in stream.iter() {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy();
+            if entry.file_type() == Some(Type::Directory) && name != "." && name != ".." {
+                names.push(name.into_owned());
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// Puts `item` into a free slot, or a new one, and returns its index.
+fn place<T>(slots: &mut Vec<Option<T>>, free: &mut Vec<u32>, item: T) -> u32 {
+    match free.pop() {
+        Some(index) => {
+            slots[index as usize] = Some(item);
+            index
+        }
+        None => {
+            slots.push(Some(item));
+            (slots.len() - 1) as u32
+        }
+    }
+}
+
+/// Reads a kernel file from its start into `buffer`, growing it as needed; returns the length.
+///
+/// kernfs hands out at most one page a call for some files, so it reads on until nothing comes.
+fn read_whole(handle: &File, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
+    let mut length = 0;
+    loop {
+        if length == buffer.len() {
+            buffer.resize(buffer.len() * 2, 0);
+        }
+        match handle.read_at(&mut buffer[length..], length as u64) {
+            Ok(0) => return Ok(length),
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(errno_of(&error)),
+        }
+    }
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

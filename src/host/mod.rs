@@ -1,0 +1,3 @@
+//! The machine: kernel files, cgroups of both hierarchies, processes, the journal.
+
+pub mod kernfs;

@@ -1,0 +1,324 @@
+//! The quantities the agent reasons about, and how people write them.
+//!
+//! A policy file says `500m` and `8GiB`; the kernel wants microseconds and bytes; the allocation core
+//! wants plain `f64`. Each quantity is a type of its own here, so that no two of them can be swapped,
+//! and each is parsed in exactly one place.
+//!
+//! Decimal memory suffixes (`16G`, `16GB`) are refused on purpose: systemd reads `MemoryMax=16G` as
+//! 16 GiB, most other tools as 16·10⁹ bytes, and a limit that is 7 % off is worse than an error.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A number of CPUs in thousandths: `MilliCpus(1500)` is one and a half CPUs.
+///
+/// Written `2`, `1.5` or `500m`. Range: `0 ..= 1_000_000_000` (a million CPUs).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MilliCpus(pub u64);
+
+impl MilliCpus {
+    /// The largest count that parses: a million CPUs.
+    pub const MAX: MilliCpus = MilliCpus(1_000_000_000);
+
+    /// The quantity in whole CPUs, as the allocation core and the JSON want it.
+    pub fn cores(self) -> f64 {
+        self.0 as f64 / 1000.0
+    }
+}
+
+impl fmt::Display for MilliCpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_multiple_of(1000) {
+            write!(f, "{}", self.0 / 1000)
+        } else {
+            write!(f, "{}m", self.0)
+        }
+    }
+}
+
+impl FromStr for MilliCpus {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let malformed = || QuantityError::new(text, "write CPUs as `2`, `1.5` or `500m`");
+        let milli = match text.strip_suffix('m') {
+            Some(digits) => decimal(digits, 1).ok_or_else(malformed)?,
+            None => decimal(text, 1000).ok_or_else(|| match text.contains('.') {
+                true => QuantityError::new(text, "CPUs have at most three decimals"),
+                false => malformed(),
+            })?,
+        };
+        let cpus = MilliCpus(milli);
+        if cpus > MilliCpus::MAX {
+            return Err(QuantityError::new(text, "no machine has more than a million CPUs"));
+        }
+        Ok(cpus)
+    }
+}
+
+/// An amount of memory in bytes.
+///
+/// Written as plain bytes or with `KiB`, `MiB`, `GiB`, `TiB`. Range: `0 ..= 2^63 - 1`, the largest
+/// value the kernel's page counters take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// Binary suffixes, largest first, so that the first that divides a value is the one to print.
+const BINARY_SUFFIXES: [(&str, u64); 4] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+impl Bytes {
+    /// The largest amount that parses.
+    pub const MAX: Bytes = Bytes(i64::MAX as u64);
+
+    /// `n` mebibytes.
+    pub const fn mib(n: u64) -> Bytes {
+        Bytes(n << 20)
+    }
+
+    /// `n` gibibytes.
+    pub const fn gib(n: u64) -> Bytes {
+        Bytes(n << 30)
+    }
+
+    /// A rounded form for tables, at most six characters wide: `1.5GiB`, `512MiB`, `0`.
+    pub fn rounded(self) -> String {
+        for (suffix, size) in BINARY_SUFFIXES {
+            if self.0 >= size {
+                let value = self.0 as f64 / size as f64;
+                let decimals = usize::from(value < 9.95);
+                return format!("{value:.decimals$}{suffix}");
+            }
+        }
+        self.0.to_string()
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (suffix, size) in BINARY_SUFFIXES {
+            if self.0 >= size && self.0.is_multiple_of(size) {
+                return write!(f, "{}{suffix}", self.0 / size);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+        let (digits, suffix) = text.split_at(split);
+        let digits = digits.trim_end();
+        let size = match suffix {
+            "" => 1,
+            _ => match BINARY_SUFFIXES.iter().find(|(name, _)| *name == suffix) {
+                Some((_, size)) => *size,
+                None => return Err(QuantityError { text: text.into(), help: suffix_help(text) }),
+            },
+        };
+        let bytes = decimal(digits, size).ok_or_else(|| {
+            QuantityError::new(text, "write memory as bytes or as `512MiB`, `1.5GiB`, `2TiB`")
+        })?;
+        if bytes > Bytes::MAX.0 {
+            return Err(QuantityError::new(text, "the kernel counts memory in 63 bits"));
+        }
+        Ok(Bytes(bytes))
+    }
+}
+
+/// What the writer of an unknown memory suffix probably meant.
+fn suffix_help(text: &str) -> String {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(split);
+    let letter = suffix.chars().next().map(|c| c.to_ascii_uppercase());
+    match letter {
+        Some(letter @ ('K' | 'M' | 'G' | 'T')) => format!(
+            "`{suffix}` is read as a power of ten by some tools and of two by others: say `{digits}{letter}iB`",
+            digits = digits.trim_end()
+        ),
+        _ => "memory is written in bytes or with KiB, MiB, GiB, TiB".to_string(),
+    }
+}
+
+/// A positive weight: a tenant with weight 2 is entitled to twice what its sibling with weight 1 is.
+///
+/// Only ratios among siblings matter. Range: `0.001 ..= 1_000_000`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Weight(f64);
+
+impl Weight {
+    /// The smallest weight.
+    pub const MIN: f64 = 0.001;
+    /// The largest weight.
+    pub const MAX: f64 = 1_000_000.0;
+
+    /// A weight, if `value` lies within the range.
+    ///
+    /// # Errors
+    /// Zero (a tenant that gets nothing is a limit, not a weight), negative, not a number, or out of range.
+    pub fn try_new(value: f64) -> Result<Self, QuantityError> {
+        if value == 0.0 {
+            return Err(QuantityError::new(
+                "0",
+                "a weight of 0 would starve the tenant: use a limit, or leave the tenant out",
+            ));
+        }
+        if !(Self::MIN..=Self::MAX).contains(&value) {
+            return Err(QuantityError::new(
+                value.to_string(),
+                "a weight is a number from 0.001 to 1000000",
+            ));
+        }
+        Ok(Weight(value))
+    }
+
+    /// The weight as a number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl Default for Weight {
+    /// 100, the kernel's default for `cpu.weight`.
+    fn default() -> Self {
+        Weight(100.0)
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A bound that may be absent, as in `memory.max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Limit<T> {
+    /// Bounded by this much.
+    Finite(T),
+    /// Not bounded: the kernel's word is `max`.
+    Max,
+}
+
+impl<T: fmt::Display> fmt::Display for Limit<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::Finite(value) => value.fmt(f),
+            Limit::Max => f.write_str("max"),
+        }
+    }
+}
+
+impl<T: FromStr> FromStr for Limit<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "max" => Ok(Limit::Max),
+            _ => text.parse().map(Limit::Finite),
+        }
+    }
+}
+
+/// A quantity that could not be read, with what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a valid quantity: {help}")]
+pub struct QuantityError {
+    /// The text as found.
+    pub text: String,
+    /// What to write instead.
+    pub help: String,
+}
+
+impl QuantityError {
+    fn new(text: impl Into<String>, help: impl Into<String>) -> Self {
+        QuantityError { text: text.into(), help: help.into() }
+    }
+}
+
+/// `digits × unit` as an exact integer; `None` unless `digits` is a plain decimal whose product is whole.
+///
+/// Exact on purpose: through `f64`, `0.1` × 1000 would be luck and 2^60 + 1 bytes would be lost.
+fn decimal(digits: &str, unit: u64) -> Option<u64> {
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    let dangling = digits.contains('.') && (whole.is_empty() || fraction.is_empty());
+    if whole.is_empty() || dangling || !all_digits(whole) || !all_digits(fraction) {
+        return None;
+    }
+    if fraction.len() > 18 {
+        return None;
+    }
+    let scale = 10_u128.pow(fraction.len() as u32);
+    let joined: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let product = joined.checked_mul(u128::from(unit))?;
+    if !product.is_multiple_of(scale) {
+        return None;
+    }
+    u64::try_from(product / scale).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_parse_and_print() {
+        for (text, milli) in [("2", 2000), ("1.5", 1500), ("500m", 500), ("0", 0), ("0.001", 1)] {
+            assert_eq!(text.parse(), Ok(MilliCpus(milli)), "{text}");
+        }
+        for text in ["", "m", ".5", "1.", "-1", "1e3", "1.0005", "2 m", "1000001", "NaN", "1,5"] {
+            assert!(text.parse::<MilliCpus>().is_err(), "{text}");
+        }
+        assert_eq!(MilliCpus(2000).to_string(), "2");
+        assert_eq!(MilliCpus(1500).to_string(), "1500m");
+    }
+
+    #[test]
+    fn memory_parses_exactly() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("8GiB", 8 << 30),
+            ("1.5GiB", 3 << 29),
+            ("2TiB", 2 << 40),
+            ("512 MiB", 512 << 20),
+            ("9223372036854775807", i64::MAX as u64),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "GiB", "-1", "1e9", "8EiB", "9223372036854775808", "0.3", "8gib"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn decimal_suffixes_are_refused_with_the_binary_one_named() {
+        for (text, hint) in [("16G", "16GiB"), ("16GB", "16GiB"), ("5 k", "5KiB"), ("1m", "1MiB")] {
+            let error = text.parse::<Bytes>().unwrap_err();
+            assert!(error.help.contains(hint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_printed_quantity_reads_back() {
+        for bytes in [0, 1, 1023, 1024, 1 << 20, (1 << 30) + 1, 3 << 29] {
+            assert_eq!(Bytes(bytes).to_string().parse(), Ok(Bytes(bytes)));
+        }
+        assert_eq!(Bytes(3 << 29).rounded(), "1.5GiB");
+        assert_eq!(Bytes::mib(512).rounded(), "512MiB");
+        assert_eq!("max".parse(), Ok(Limit::<Bytes>::Max));
+        assert_eq!(Limit::Finite(Bytes::gib(1)).to_string(), "1GiB");
+    }
+
+    #[test]
+    fn weights_are_positive_and_bounded() {
+        for value in [0.0, -1.0, f64::NAN, f64::INFINITY, 0.0001, 1e7] {
+            assert!(Weight::try_new(value).is_err(), "{value}");
+        }
+        assert_eq!(Weight::try_new(300.0).map(Weight::get), Ok(300.0));
+    }
+}
