@@ -5,20 +5,24 @@
 //! deep. Whatever the text, the answer comes in bounded time and memory: a value, or one clear finding.
 //!
 //! **Shape.** [`parse`] gives any deserializable type, for the problem files of `solve` and `dop`; it stops
-//! at the first finding.
+//! at the first finding. [`tree`] gives the plain tree of a policy, repeated keys included, from which
+//! every finding can be drawn at once. Both count what an alias stands for against the same [`Budget`].
 //!
 //! **Strictness.** A key given twice, a second document and a merge key are refused, as is a `yes` where
 //! a truth value belongs: YAML 1.1 and 1.2 read those differently.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use serde_yaml::budget::BudgetBreach;
+use serde_yaml::granit_parser::{self, ErrorKind, Event, Parser, ScalarStyle, ScanError};
 use serde_yaml::{Error, MergeKeyPolicy, MessageFormatter, Options, UserMessageFormatter};
 
 pub use serde_yaml::Spanned;
 
 use super::report::{Diagnostic, Severity, Source};
+use super::tree::{Entry, Kind, Node};
 
 /// How much a text may hold. Beyond it the text is refused with [`code::BUDGET`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,9 @@ pub struct Budget {
 impl Budget {
     /// For problem files: a million tenants of a dozen values each.
     pub const PROBLEM: Budget = Budget { nodes: 20_000_000, depth: 64, bytes: 1 << 30 };
+
+    /// For policies: ten thousand tenants with everything a policy can say of each, several times over.
+    pub const POLICY: Budget = Budget { nodes: 1_000_000, depth: 64, bytes: 16 << 20 };
 }
 
 /// The codes of findings in the text itself.
@@ -240,6 +247,264 @@ fn edit_distance(a: &str, b: &str, reach: usize) -> usize {
     last[b.len()]
 }
 
+/// Why a text is no tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Not YAML, or YAML that is not read (tags, keys that are not scalars).
+    Syntax,
+    /// More than the budget.
+    Budget,
+    /// Nothing but blanks and comments.
+    Empty,
+    /// More than one document.
+    Documents,
+    /// An alias within the value it stands for.
+    Cycle,
+}
+
+/// A text that is no tree: why, in words, where, and what to do.
+#[derive(Clone, Debug)]
+pub struct Unparsed {
+    /// Why.
+    pub fault: Fault,
+    /// Why, in words.
+    pub message: String,
+    /// Where.
+    pub span: Range<usize>,
+    /// What to do.
+    pub help: Option<&'static str>,
+}
+
+/// Parses a text into a tree that still holds its repeated keys.
+///
+/// # Errors
+/// The first thing that makes it no tree; nothing after it can be told apart.
+pub fn tree(text: &str, budget: Budget) -> Result<Node, Unparsed> {
+    if text.len() > budget.bytes.min(u32::MAX as usize) {
+        let message = format!("{} bytes are more than the {} allowed", text.len(), budget.bytes);
+        return Err(Unparsed { fault: Fault::Budget, message, span: 0..0, help: None });
+    }
+    if let Some((at, control)) = text.char_indices().find(|(_, c)| is_forbidden(*c)) {
+        let message =
+            format!("the control character U+{:04X} has no place in a text", control as u32);
+        let span = at..at + control.len_utf8();
+        return Err(Unparsed { fault: Fault::Syntax, message, span, help: None });
+    }
+    let mut options = granit_parser::options! {
+        // One more than the budget: the budget's own message is the better one.
+        block_nesting_limit: budget.depth + 1,
+    };
+    options.set_emit_comments(false);
+    let mut builder =
+        Builder { budget, text, nodes: 0, open: Vec::new(), anchors: HashMap::new(), root: None };
+    for event in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = event.map_err(|error| builder.scan_error(&error))?;
+        let start = span.start.byte_offset().unwrap_or(0);
+        let end = span.end.byte_offset().unwrap_or(start).max(start);
+        builder.event(event, start..end)?;
+    }
+    builder.root.ok_or(Unparsed {
+        fault: Fault::Empty,
+        message: "there is nothing in it".into(),
+        span: 0..0,
+        help: None,
+    })
+}
+
+/// The control characters that YAML forbids (YAML 1.2.2 §5.1), the byte order mark apart.
+fn is_forbidden(c: char) -> bool {
+    c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}')
+}
+
+/// A collection that is being read.
+struct Open {
+    node: Node,
+    anchor: usize,
+    /// The key that waits for its value.
+    key: Option<(Box<str>, Range<usize>)>,
+}
+
+/// Puts events together into a tree. The stack is explicit: nesting costs no stack of ours.
+struct Builder<'a> {
+    budget: Budget,
+    text: &'a str,
+    /// Nodes and keys so far, those that aliases stand for included.
+    nodes: usize,
+    open: Vec<Open>,
+    /// What each anchor stands for; `None` while that is still being read.
+    anchors: HashMap<usize, Option<Node>>,
+    root: Option<Node>,
+}
+
+impl Builder<'_> {
+    fn event(&mut self, event: Event<'_>, span: Range<usize>) -> Result<(), Unparsed> {
+        match event {
+            Event::DocumentStart(..) if self.root.is_some() => Err(self
+                .fault(Fault::Documents, "a second document begins here", span)
+                .with_help("keep one document in a file; drop the `---` between them")),
+            Event::Scalar(text, style, anchor, tag) => {
+                self.refuse_tag(tag.is_some(), &span)?;
+                let plain = style == ScalarStyle::Plain;
+                let kind = match &*text {
+                    "" | "~" | "null" | "Null" | "NULL" if plain => Kind::Null,
+                    _ => Kind::Scalar { text: text.into(), plain },
+                };
+                self.complete(node(kind, span), anchor)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                self.refuse_tag(tag.is_some(), &span)?;
+                self.begin(node(Kind::List(Vec::new()), span), anchor)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.refuse_tag(tag.is_some(), &span)?;
+                self.begin(node(Kind::Map(Vec::new()), span), anchor)
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(mut open) = self.open.pop() else { return Ok(()) };
+                open.node.end = self.end_of_content(open.node.start, span.end);
+                self.complete(open.node, open.anchor)
+            }
+            Event::Alias(anchor) => self.alias(anchor, span),
+            _ => Ok(()),
+        }
+    }
+
+    /// A block collection ends where the next token begins; what lies between says nothing.
+    fn end_of_content(&self, start: u32, end: usize) -> u32 {
+        let end = end.min(self.text.len());
+        let content = self.text.get(start as usize..end).unwrap_or("").trim_end();
+        start + content.len() as u32
+    }
+
+    fn begin(&mut self, node: Node, anchor: usize) -> Result<(), Unparsed> {
+        if self.open.len() >= self.budget.depth {
+            let message = format!("nested more than {} deep", self.budget.depth);
+            return Err(self.fault(Fault::Budget, message, node.span()));
+        }
+        self.count(1, node.span())?;
+        if anchor != 0 {
+            self.anchors.insert(anchor, None);
+        }
+        self.open.push(Open { node, anchor, key: None });
+        Ok(())
+    }
+
+    /// A whole value: puts it where it belongs.
+    fn complete(&mut self, node: Node, anchor: usize) -> Result<(), Unparsed> {
+        if matches!(node.kind, Kind::Null | Kind::Scalar { .. }) {
+            self.count(1, node.span())?;
+        }
+        if anchor != 0 {
+            let (nodes, _) = node.measure();
+            self.count(nodes, node.span())?;
+            self.anchors.insert(anchor, Some(node.clone()));
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        match &mut open.node.kind {
+            Kind::List(items) => items.push(node),
+            Kind::Map(entries) => match open.key.take() {
+                Some((key, at)) => {
+                    let (start, end) = (at.start as u32, at.end as u32);
+                    entries.push(Entry { key, start, end, value: node });
+                }
+                None => {
+                    let span = node.span();
+                    let key = match node.kind {
+                        Kind::Scalar { text, .. } => text,
+                        Kind::Null => "null".into(),
+                        Kind::List(_) | Kind::Map(_) => {
+                            let message = "a key must be a name, not a collection";
+                            return Err(self.fault(Fault::Syntax, message, span));
+                        }
+                    };
+                    open.key = Some((key, span));
+                }
+            },
+            Kind::Null | Kind::Scalar { .. } => debug_assert!(false, "only collections are open"),
+        }
+        Ok(())
+    }
+
+    fn alias(&mut self, anchor: usize, span: Range<usize>) -> Result<(), Unparsed> {
+        let node = match self.anchors.get(&anchor) {
+            Some(Some(node)) => node,
+            Some(None) => {
+                let message = "this alias lies within the value it stands for";
+                return Err(self.fault(Fault::Cycle, message, span));
+            }
+            None => {
+                return Err(self.fault(Fault::Syntax, "this alias stands for nothing", span));
+            }
+        };
+        let (nodes, depth) = node.measure();
+        // Counted before it is copied: a bomb is refused while it is still small.
+        if self.nodes + nodes > self.budget.nodes || self.open.len() + depth > self.budget.depth {
+            let message = "aliases stand for too many values";
+            return Err(self.fault(Fault::Budget, message, span));
+        }
+        let (mut node, scalar) = (node.clone(), depth == 0);
+        (node.start, node.end) = (span.start as u32, span.end as u32);
+        // `complete` counts a scalar itself.
+        self.nodes += nodes - usize::from(scalar);
+        self.complete(node, 0)
+    }
+
+    fn count(&mut self, nodes: usize, span: Range<usize>) -> Result<(), Unparsed> {
+        self.nodes += nodes;
+        match self.nodes > self.budget.nodes {
+            true => {
+                let message = format!("more than {} values", self.budget.nodes);
+                Err(self.fault(Fault::Budget, message, span))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn refuse_tag(&self, tagged: bool, span: &Range<usize>) -> Result<(), Unparsed> {
+        match tagged {
+            true => Err(self
+                .fault(Fault::Syntax, "tags (`!name`) are not read", span.clone())
+                .with_help("write the value without its tag")),
+            false => Ok(()),
+        }
+    }
+
+    fn fault(&self, fault: Fault, message: impl Into<String>, span: Range<usize>) -> Unparsed {
+        Unparsed { fault, message: message.into(), span, help: None }
+    }
+
+    fn scan_error(&self, error: &ScanError) -> Unparsed {
+        let at = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
+        let span = at..at + self.text[at..].chars().next().map_or(0, char::len_utf8);
+        match error.kind() {
+            ErrorKind::RecursionLimitExceeded => {
+                let message = format!("nested more than {} deep", self.budget.depth);
+                self.fault(Fault::Budget, message, span)
+            }
+            ErrorKind::TabNotAllowed
+            | ErrorKind::TabInBlockIndentation
+            | ErrorKind::TabInIndentation => self
+                .fault(Fault::Syntax, "a tab in the indentation", span)
+                .with_help("indent with spaces"),
+            kind => self.fault(Fault::Syntax, kind.to_string(), span),
+        }
+    }
+}
+
+impl Unparsed {
+    fn with_help(mut self, help: &'static str) -> Self {
+        self.help = Some(help);
+        self
+    }
+}
+
+fn node(kind: Kind, span: Range<usize>) -> Node {
+    Node { start: span.start as u32, end: span.end as u32, kind }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,7 +547,7 @@ mod tests {
             ("capacity: [1, 2\n", code::VALUE, Some((1, 11))),
             ("capacity: \"1\n", code::SYNTAX, Some((1, 1))),
             ("capacity: 1\n<<: {strict: true}\n", code::SYNTAX, Some((2, 1))),
-            ("", code::DOCUMENTS, None),
+            ("", code::DOCUMENTS, Some((1, 1))),
         ] {
             let diagnostic = refused(text);
             assert_eq!(

@@ -332,3 +332,90 @@ impl<'a> Window<'a> {
             .into()
     }
 }
+
+/// All findings of a policy, in the order of its files and lines.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    findings: Vec<Diagnostic>,
+    /// Findings that came after the report was full.
+    left_out: usize,
+}
+
+impl Report {
+    /// Findings kept. Nobody reads more, and a hostile file must not fill the memory with them.
+    pub const MOST_FINDINGS: usize = 200;
+
+    /// Adds a finding.
+    pub fn push(&mut self, finding: Diagnostic) {
+        match self.findings.len() < Self::MOST_FINDINGS {
+            true => self.findings.push(finding),
+            // An error must not be lost to notes that came first.
+            false => {
+                self.left_out += 1;
+                let note = self.findings.iter().rposition(|kept| kept.severity != Severity::Error);
+                if let (Severity::Error, Some(note)) = (finding.severity, note) {
+                    self.findings[note] = finding;
+                }
+            }
+        }
+    }
+
+    /// Whether further findings would be left out.
+    pub fn is_full(&self) -> bool {
+        self.findings.len() >= Self::MOST_FINDINGS
+    }
+
+    /// The findings.
+    pub fn findings(&self) -> &[Diagnostic] {
+        &self.findings
+    }
+
+    /// How many findings there were beyond the ones kept.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// How many of the findings are of this severity.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == severity).count()
+    }
+
+    /// Whether any finding is an error.
+    pub fn has_errors(&self) -> bool {
+        self.count(Severity::Error) > 0
+    }
+
+    /// Puts the findings into the order of the files (as in `files`) and their lines.
+    pub(super) fn sort(&mut self, files: &[Arc<Source>]) {
+        let key = |finding: &Diagnostic| {
+            let source = finding.labels.first().map_or(&finding.source, |label| &label.source);
+            let file =
+                files.iter().position(|file| Arc::ptr_eq(file, source)).unwrap_or(files.len());
+            (file, finding.labels.first().map_or(0, |label| label.span.start), finding.code)
+        };
+        self.findings.sort_by_key(key);
+    }
+
+    /// All findings as text, one empty line between them.
+    pub fn render(&self, style: Style) -> String {
+        let mut text: Vec<String> = self.findings.iter().map(|f| render(f, style)).collect();
+        if self.left_out > 0 {
+            text.push(format!("… and {} further findings\n", self.left_out));
+        }
+        text.join("\n")
+    }
+}
+
+/// One line for a log: how many errors, and the first of them.
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let errors = self.count(Severity::Error);
+        match self.findings.iter().find(|finding| finding.severity == Severity::Error) {
+            Some(first) if errors == 1 => write!(f, "{first}"),
+            Some(first) => write!(f, "{errors} errors; the first: {first}"),
+            None => write!(f, "no errors"),
+        }
+    }
+}
+
+impl std::error::Error for Report {}
