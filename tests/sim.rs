@@ -2,6 +2,7 @@
 
 mod cpu;
 mod manners;
+mod memory;
 
 use std::path::Path;
 use std::time::Duration;

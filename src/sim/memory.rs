@@ -201,6 +201,9 @@ impl SimKernel {
             let pages = self.touched(pid, Kind::ActiveFile, dt_sec, miss_ratio).min(missing);
             let read = self.charge(pid, Kind::ActiveFile, pages);
             let refaults = read.saturating_sub(hot - seen);
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.hot_pages_seen = seen + read - refaults;
+            }
             self.count_file_reads(pid, read, refaults);
         }
         let Some(process) = self.processes.get(&pid) else { return };
@@ -226,7 +229,6 @@ impl SimKernel {
     /// Books pages read from disk: sleep for the process, and refaults that are memory stalls.
     fn count_file_reads(&mut self, pid: u32, read: u64, refaults: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        process.hot_pages_seen += read - refaults;
         process.stall.io_sec += (read - refaults) as f64 / DISK_PAGES_PER_SEC;
         process.stall.memory_sec += refaults as f64 / DISK_PAGES_PER_SEC;
         let id = self.memory_cgroup(&self.processes[&pid]);
