@@ -1,8 +1,10 @@
 //! Who gets how much.
 
+mod course;
 mod drf;
 mod exact;
 mod growth;
+mod hierarchy;
 pub mod integer;
 pub mod max_min;
 pub mod problem;
