@@ -193,7 +193,13 @@ impl<'a> Tree<'a> {
     }
 
     /// The course of a leaf: the ray it has gone, on which it waits, and the ray before it.
-    fn leaf(&self, leaf: usize, courses: &mut Courses, nodes: &mut [Standing], claimed: &mut [f64]) {
+    fn leaf(
+        &self,
+        leaf: usize,
+        courses: &mut Courses,
+        nodes: &mut [Standing],
+        claimed: &mut [f64],
+    ) {
         let m = self.problem.resources();
         let (growth, tasks) = (self.filling.growth[leaf], self.filling.tasks[leaf]);
         for r in 0..m {

@@ -7,6 +7,7 @@ mod growth;
 mod hierarchy;
 pub mod integer;
 pub mod max_min;
+pub mod measure;
 pub mod problem;
 mod second_stage;
 mod solution;
