@@ -383,14 +383,7 @@ impl Fold<'_> {
     }
 
     /// Appends one stretch: `length` of `step`, on which the level grows at `rate`.
-    fn emit(
-        &mut self,
-        courses: &mut Courses,
-        step: &Step<'_>,
-        done: f64,
-        length: f64,
-        rate: f64,
-    ) {
+    fn emit(&mut self, courses: &mut Courses, step: &Step<'_>, done: f64, length: f64, rate: f64) {
         let fastest = |live_only: bool| {
             let rates = step.claimed.iter().zip(self.weight).zip(self.live);
             let counted = rates.filter(|(_, live)| !live_only || **live);
