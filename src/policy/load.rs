@@ -55,13 +55,14 @@ fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Repor
     let files = files_of(path, &mut report);
     let mut sources = Vec::new();
     let mut trees = Vec::new();
-    let mut budget = Budget::POLICY;
+    // What is left of the budget: it is one for all files of a directory.
+    let mut left = Budget::POLICY;
     for file in &files {
-        let Some(source) = read(file, budget.bytes, &mut report) else { continue };
-        budget.bytes -= source.text().len();
-        match parse::tree(source.text(), budget) {
+        let Some(source) = read(file, left.bytes, &mut report) else { continue };
+        left.bytes -= source.text().len();
+        match parse::tree(source.text(), Budget { bytes: Budget::POLICY.bytes, ..left }) {
             Ok(tree) => {
-                budget.nodes = budget.nodes.saturating_sub(tree.measure().0);
+                left.nodes = left.nodes.saturating_sub(tree.measure().0);
                 trees.push((Arc::clone(&source), tree));
             }
             Err(unparsed) => report.push(finding_of(&unparsed, &source)),

@@ -14,13 +14,15 @@ pub fn matches(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// Whether some path fits both patterns.
-pub fn intersects(a: &str, b: &str) -> bool {
+/// Whether some path fits both patterns. Adds to `work` what it took: 16 for the comparison, and the
+/// product of the lengths of those names that could not be told apart by their ends.
+pub fn intersects(a: &str, b: &str, work: &mut usize) -> bool {
+    *work += 16;
     let (mut left, mut right) = (a.split('/'), b.split('/'));
     loop {
         match (left.next(), right.next()) {
             (None, None) => return true,
-            (Some(a), Some(b)) if meet(a, b) => {}
+            (Some(a), Some(b)) if meet(a, b, work) => {}
             _ => return false,
         }
     }
@@ -57,11 +59,12 @@ fn fits(pattern: &str, name: &str) -> bool {
 }
 
 /// Whether some name fits both: reachability in the product of the two patterns, O(|a| × |b|).
-fn meet(a: &str, b: &str) -> bool {
+fn meet(a: &str, b: &str, work: &mut usize) -> bool {
     // Literal beginnings or ends that differ settle most pairs without the table.
     if differ(a.bytes().zip(b.bytes())) || differ(a.bytes().rev().zip(b.bytes().rev())) {
         return false;
     }
+    *work += a.len() * b.len();
     let (a, b) = (characters(a), characters(b));
     // row[j]: some text is read by the characters of `a` so far and by the first j of `b`.
     let mut row = vec![false; b.len() + 1];
@@ -136,8 +139,8 @@ mod tests {
             ("/a?", "/?b", true),
             ("/*-1.slice", "/*-2.slice", false),
         ] {
-            assert_eq!(intersects(a, b), expected, "{a} {b}");
-            assert_eq!(intersects(b, a), expected, "{b} {a}");
+            assert_eq!(intersects(a, b, &mut 0), expected, "{a} {b}");
+            assert_eq!(intersects(b, a, &mut 0), expected, "{b} {a}");
         }
     }
 
@@ -163,7 +166,7 @@ mod tests {
         fn meeting_is_what_the_texts_say(a in "[ab*?]{0,3}", b in "[ab*?]{0,3}") {
             let (pa, pb) = (format!("/{a}"), format!("/{b}"));
             let common = short_names().iter().map(|name| format!("/{name}")).any(|path| matches(&pa, &path) && matches(&pb, &path));
-            prop_assert_eq!(intersects(&pa, &pb), common);
+            prop_assert_eq!(intersects(&pa, &pb, &mut 0), common);
         }
     }
 }

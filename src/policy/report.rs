@@ -241,14 +241,31 @@ pub fn render(diagnostic: &Diagnostic, style: Style) -> String {
         Severity::Warning => Level::WARNING,
         Severity::Note => Level::NOTE,
     };
-    let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code);
+    // `warning[P064]: ` and `    = help: ` are what stands before the two texts.
+    let title = wrapped(&diagnostic.message, style.width.saturating_sub(15));
+    let title = level.primary_title(title).id(diagnostic.code);
     let mut group = Group::with_title(title).elements(places(diagnostic));
     if let Some(help) = &diagnostic.help {
-        group = group.element(Level::HELP.message(help.as_str()));
+        group = group.element(Level::HELP.message(wrapped(help, style.width.saturating_sub(13))));
     }
     let mut text = renderer.render(&[group]);
     text.push('\n');
     text
+}
+
+/// A text in lines of at most `width` characters, broken between words.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines.join("\n")
 }
 
 /// The places of a finding: neighbouring ones in one snippet, the others in one each.
@@ -358,6 +375,12 @@ impl Report {
                 }
             }
         }
+    }
+
+    /// Counts a finding without making it, where the report is full: the cheap answer to a file that
+    /// breaks one rule a million times.
+    pub(super) fn leave_out(&mut self) {
+        self.left_out += 1;
     }
 
     /// Whether further findings would be left out.

@@ -88,6 +88,10 @@ pub(super) fn cgroup_path(path: &str, is_pattern: bool) -> Result<String, PathRe
         }
     }
     let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+    // limits.h: a name of a file has at most 255 bytes, a cgroup's as well.
+    if path.len() > 4096 || names.iter().any(|name| name.len() > 255) {
+        return Err(PathRefusal::Malformed("a name has at most 255 bytes, a path 4096"));
+    }
     if names.iter().any(|name| matches!(*name, "." | "..")) {
         return Err(PathRefusal::Escapes("write the path without `.` and `..`"));
     }
