@@ -68,9 +68,9 @@ const RESOURCES: [Resource; 2] = [
         name: "CPU",
         of: |bound| bound.cpu.as_ref().map(|at| (at.value.0, &at.place)),
         capacity: |host| host.cpu_capacity().0,
-        show: |milli| match MilliCpus(milli) {
-            MilliCpus(1000) => "1 CPU".into(),
-            cpus => format!("{cpus} CPUs"),
+        show: |milli| match milli {
+            1000 => "1 CPU".into(),
+            _ => format!("{} CPUs", MilliCpus(milli).cores()),
         },
     },
     Resource {
@@ -161,8 +161,11 @@ fn dop_beyond_limit(tenant: &TenantDraft, report: &mut Report) {
     // Half a CPU more than four still lets five threads run, each a little slower.
     let whole_cpus = limit.value.0.div_ceil(1000);
     if u64::from(width) > whole_cpus {
-        let message =
-            format!("`{}` runs {width} CPUs wide and may use only {}", tenant.path, limit.value);
+        let message = format!(
+            "`{}` runs {width} CPUs wide and may use only {}",
+            tenant.path,
+            limit.value.cores()
+        );
         let finding = rules::DOP_BEYOND_LIMIT.at(&dop.place, message, format!("{width} wide"));
         let limit = limit.place.label(format!("the limit is {}", limit.value));
         report.push(finding.also(limit).help("raise the limit or lower the DOP"));

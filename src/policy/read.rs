@@ -149,7 +149,7 @@ impl<'r> Reader<'r> {
         self.draft.version = Some(self.key_place(entry));
         match &entry.value.kind {
             Kind::Scalar { text, plain: true } if &**text == "1" => {}
-            Kind::Scalar { text, .. } => {
+            Kind::Scalar { text, plain: true } => {
                 let message = format!("version `{}` is not supported", shortened(text));
                 let finding = rules::UNKNOWN_VERSION.at(&self.place(&entry.value), message, "");
                 self.report.push(finding.help("this program reads version 1: say `version: 1`"));

@@ -203,7 +203,7 @@ pub struct Finding {
     pub line: Option<usize>,
     /// Column in characters, from 1.
     pub column: Option<usize>,
-    /// The offending text, cut after 80 characters.
+    /// The offending text, cut at the end of its line and after 80 characters.
     pub text: Option<String>,
     /// What to do about it.
     pub help: Option<String>,
@@ -212,7 +212,8 @@ pub struct Finding {
 fn quoted_text(label: &Label) -> String {
     let start = label.source.floor_char_boundary(label.span.start);
     let end = label.source.floor_char_boundary(label.span.end).max(start);
-    label.source.text[start..end].chars().take(LONGEST_QUOTED_TEXT).collect()
+    let text = &label.source.text[start..end];
+    text.lines().next().unwrap_or("").chars().take(LONGEST_QUOTED_TEXT).collect()
 }
 
 /// How findings are drawn.
