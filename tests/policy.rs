@@ -4,6 +4,8 @@
 //! it as `.txt`. After a change of wording, `UPDATE_SNAPSHOTS=1 cargo test policy` writes them anew: read
 //! the difference before you commit it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
+
 mod examples;
 mod hostile;
 mod model;

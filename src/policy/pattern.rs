@@ -108,7 +108,6 @@ fn characters(text: &str) -> Vec<char> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn wildcards_stay_within_one_name() {
@@ -144,29 +143,38 @@ mod tests {
         }
     }
 
-    /// Every text over {a, b} of up to six letters.
-    fn short_names() -> Vec<String> {
-        let mut names = vec![String::new()];
+    /// Every text of `signs` with at most `longest` of them.
+    fn texts(signs: &[&str], longest: usize) -> Vec<String> {
+        let mut texts = vec![String::new()];
         let mut from = 0;
-        for _ in 0..6 {
-            let until = names.len();
-            for i in from..until {
-                for letter in ["a", "b"] {
-                    names.push(format!("{}{letter}", names[i]));
-                }
+        for _ in 0..longest {
+            let until = texts.len();
+            for index in from..until {
+                texts.extend(
+                    signs.iter().map(|sign| format!("{}{sign}", texts[index])).collect::<Vec<_>>(),
+                );
             }
             from = until;
         }
-        names
+        texts
     }
 
-    proptest! {
-        /// Against every short text: two patterns of at most three signs that meet at all meet in six letters.
-        #[test]
-        fn meeting_is_what_the_texts_say(a in "[ab*?]{0,3}", b in "[ab*?]{0,3}") {
-            let (pa, pb) = (format!("/{a}"), format!("/{b}"));
-            let common = short_names().iter().map(|name| format!("/{name}")).any(|path| matches(&pa, &path) && matches(&pb, &path));
-            prop_assert_eq!(intersects(&pa, &pb, &mut 0), common);
+    /// All patterns of at most three signs against all names of at most six letters: two such patterns
+    /// that meet at all meet in one of these names.
+    #[test]
+    fn patterns_meet_exactly_where_a_name_fits_both() {
+        let names = texts(&["a", "b"], 6);
+        assert!(names.len() <= 128);
+        let fitting = |pattern: &str| {
+            let bit = |(index, name): (usize, &String)| u128::from(fits(pattern, name)) << index;
+            names.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
+        };
+        let patterns: Vec<(String, u128)> =
+            texts(&["a", "b", "*", "?"], 3).into_iter().map(|p| (p.clone(), fitting(&p))).collect();
+        for (a, fits_a) in &patterns {
+            for (b, fits_b) in &patterns {
+                assert_eq!(meet(a, b, &mut 0), fits_a & fits_b != 0, "{a} {b}");
+            }
         }
     }
 }

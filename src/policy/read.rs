@@ -200,12 +200,12 @@ impl<'r> Reader<'r> {
             ];
             control.allocation = self.choice(node, &choices).unwrap_or_default();
         }
-        if let Some(node) = fields.value("oversubscription") {
-            if let Some(factor) = self.number(node) {
-                match (0.1..=8.0).contains(&factor) {
-                    true => control.oversubscription = factor,
-                    false => self.out_of_range(node, "a number from 0.1 to 8"),
-                }
+        if let Some(node) = fields.value("oversubscription")
+            && let Some(factor) = self.number(node)
+        {
+            match (0.1..=8.0).contains(&factor) {
+                true => control.oversubscription = factor,
+                false => self.out_of_range(node, "a number from 0.1 to 8"),
             }
         }
         if let Some(node) = fields.value("on_exit") {
