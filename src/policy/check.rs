@@ -20,7 +20,7 @@ use crate::units::{Bytes, MilliCpus};
 /// Places named in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;
 
-/// Work spent on telling patterns apart (see [`pattern::intersects`]); a policy that needs more is refused,
+/// Work spent on telling patterns apart (see [`pattern::overlap`]); a policy that needs more is refused,
 /// lest a check take minutes. A thousand patterns that begin alike and end differently are within it.
 const MOST_WORK: usize = 16_000_000;
 
@@ -246,21 +246,19 @@ fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
     let mut work = 0;
     for (index, &earlier) in claims.iter().enumerate() {
         let prefix = pattern::literal_prefix(&earlier.1.value);
-        let is_literal = prefix.len() == earlier.1.value.len();
         for &later in &claims[index + 1..] {
             let other = pattern::literal_prefix(&later.1.value);
-            // A path without wildcards meets nothing whose literal part goes on beyond it.
-            if !other.starts_with(prefix) || (is_literal && other != prefix) {
+            if !other.starts_with(prefix) {
                 break;
             }
-            let meet = pattern::intersects(&earlier.1.value, &later.1.value, &mut work);
+            let both = pattern::overlap(&earlier.1.value, &later.1.value, &mut work);
             if work > MOST_WORK {
                 let message = "too many cgroup patterns begin alike to be told apart";
                 let finding = rules::TOO_MANY_PATTERNS.at(&earlier.1.place, message, "");
                 report.push(finding.help("put the name that differs before the first `*` or `?`"));
                 return;
             }
-            if meet {
+            if both {
                 report.push(overlapping_pair(earlier, later));
             }
             if report.is_full() {
@@ -277,7 +275,7 @@ fn overlapping_pair(a: Claim<'_>, b: Claim<'_>) -> Diagnostic {
     };
     let message = match a.1.value == b.1.value {
         true => format!("cgroup `{}`", a.1.value),
-        false => format!("what fits both `{}` and `{}`", first.1.value, second.1.value),
+        false => format!("what is in both `{}` and `{}`", first.1.value, second.1.value),
     };
     claimed_twice(&message, first, second)
 }

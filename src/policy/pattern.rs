@@ -1,31 +1,21 @@
 //! Patterns of cgroup paths: `*` and `?` within one name, never across a `/`.
+//!
+//! A pattern claims the cgroups that fit it and everything below them: services make cgroups of their own,
+//! and whoever claims a slice means what runs in it. Two patterns overlap where some cgroup is claimed by
+//! both, so `/a` and `/a/b` do.
 
-/// Whether `pattern` fits `path`; both begin with `/`.
-///
-/// A pattern fits exactly the cgroups it names and not those below them.
-pub fn matches(pattern: &str, path: &str) -> bool {
-    let (mut patterns, mut names) = (pattern.split('/'), path.split('/'));
-    loop {
-        match (patterns.next(), names.next()) {
-            (None, None) => return true,
-            (Some(pattern), Some(name)) if fits(pattern, name) => {}
-            _ => return false,
-        }
-    }
+/// Whether `pattern` claims the cgroup at `path`; both begin with `/`.
+pub fn claims(pattern: &str, path: &str) -> bool {
+    let mut names = path.split('/');
+    pattern.split('/').all(|pattern| names.next().is_some_and(|name| fits(pattern, name)))
 }
 
-/// Whether some path fits both patterns. Adds to `work` what it took: 16 for the comparison, and the
-/// product of the lengths of those names that could not be told apart by their ends.
-pub fn intersects(a: &str, b: &str, work: &mut usize) -> bool {
+/// Whether some cgroup is claimed by both patterns. Adds to `work` what it took: 16 for the comparison, and
+/// the product of the lengths of those names that could not be told apart by their ends.
+pub fn overlap(a: &str, b: &str, work: &mut usize) -> bool {
     *work += 16;
-    let (mut left, mut right) = (a.split('/'), b.split('/'));
-    loop {
-        match (left.next(), right.next()) {
-            (None, None) => return true,
-            (Some(a), Some(b)) if meet(a, b, work) => {}
-            _ => return false,
-        }
-    }
+    // Below the shorter pattern everything is claimed: only the names that both have can differ.
+    a.split('/').zip(b.split('/')).all(|(a, b)| meet(a, b, work))
 }
 
 /// The part of a pattern before its first wildcard.
@@ -113,33 +103,37 @@ mod tests {
     fn wildcards_stay_within_one_name() {
         for (pattern, path, expected) in [
             ("/user.slice", "/user.slice", true),
-            ("/user.slice", "/user.slice/user-1.slice", false),
+            ("/user.slice", "/user.slice/user-1.slice", true),
+            ("/user.slice", "/user.slice2", false),
+            ("/user.slice/a", "/user.slice", false),
             ("/*", "/a", true),
-            ("/*", "/a/b", false),
-            ("/user.slice/user-*.slice", "/user.slice/user-1000.slice", true),
+            ("/*/b", "/a/c/b", false),
+            ("/user.slice/user-*.slice", "/user.slice/user-1000.slice/session-2.scope", true),
             ("/user.slice/user-????.slice", "/user.slice/user-100.slice", false),
             ("/a*b*c", "/aXbbYc", true),
             ("/a?c", "/aéc", true),
             ("/a", "/", false),
         ] {
-            assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
+            assert_eq!(claims(pattern, path), expected, "{pattern} {path}");
         }
     }
 
     #[test]
-    fn patterns_meet_where_a_path_fits_both() {
+    fn patterns_overlap_where_a_cgroup_is_claimed_by_both() {
         for (a, b, expected) in [
             ("/a", "/a", true),
+            ("/a", "/a/b", true),
+            ("/a", "/ab", false),
             ("/a*", "/*b", true),
             ("/a*", "/b*", false),
-            ("/x/*", "/*/y", true),
-            ("/x/*", "/x", false),
+            ("/x/*", "/*/y/z", true),
+            ("/x/*", "/y", false),
             ("/a?", "/a", false),
             ("/a?", "/?b", true),
             ("/*-1.slice", "/*-2.slice", false),
         ] {
-            assert_eq!(intersects(a, b, &mut 0), expected, "{a} {b}");
-            assert_eq!(intersects(b, a, &mut 0), expected, "{b} {a}");
+            assert_eq!(overlap(a, b, &mut 0), expected, "{a} {b}");
+            assert_eq!(overlap(b, a, &mut 0), expected, "{b} {a}");
         }
     }
 

@@ -192,7 +192,7 @@ fn one_bad_file_of_a_directory_leaves_the_others_checked() {
 fn a_file_without_permission_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let (_directory, path) = written("version: 1\ntenants: { web: {} }\n");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     match fs::File::open(&path) {
         Err(_) => {
             let report = load(&path).unwrap_err();

@@ -194,6 +194,33 @@ fn what_two_files_say_is_shown_in_both() {
     }
 }
 
+/// What is equal is within bounds: one case for each rule that compares.
+#[test]
+fn bounds_include_their_ends() {
+    let text = "version: 1\nhost: { reserve: { cpu: 1 } }\ntenants:\n  \
+                web: { guarantee: { cpu: 2, memory: 1GiB }, limit: { cpu: 2, memory: 1GiB } }\n  \
+                ci:\n    limit: { cpu: 3 }\n    tenants:\n      \
+                a: { guarantee: { cpu: 1 } }\n      b: { guarantee: { cpu: 2 } }\n  \
+                wide: { dop: { manual: 7 }, limit: { cpu: 6500m } }\n  \
+                least: { limit: { cpu: 10m, memory: 1MiB }, weight: 0.001 }\n";
+    let directory = written(&[("policy.yaml", text)]);
+    let loaded = load_with_host(&directory.path().join("policy.yaml"), &machine());
+    assert!(loaded.is_ok(), "{}", loaded.unwrap_err());
+    for interval in ["100ms", "60s", "1m"] {
+        policy(&format!("version: 1\ncontrol: {{ interval: {interval} }}\ntenants: {{ a: }}\n"));
+    }
+}
+
+#[test]
+fn groups_may_nest_sixteen_deep() {
+    let mut nested = "{ leaf: {} }".to_string();
+    for level in (1..16).rev() {
+        nested = format!("{{ g{level}: {{ tenants: {nested} }} }}");
+    }
+    let policy = policy(&format!("version: 1\ntenants: {nested}\n"));
+    assert_eq!(policy.leaves()[0].0.split('/').count(), 16);
+}
+
 #[test]
 fn guarantees_that_exactly_fill_the_machine_are_kept() {
     let text = |milli: u32| {
