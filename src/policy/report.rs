@@ -65,8 +65,8 @@ impl Source {
     /// The bytes of line `line` (from 1), without its end.
     fn line_range(&self, line: usize) -> Range<usize> {
         let start = self.line_starts[line - 1];
-        let end = self.line_starts.get(line).map_or(self.text.len(), |next| next - 1);
-        start..end.max(start)
+        let next = self.line_starts.get(line).copied().unwrap_or(self.text.len());
+        start..start + self.text[start..next].trim_end_matches(['\r', '\n']).len()
     }
 
     fn floor_char_boundary(&self, byte: usize) -> usize {

@@ -112,6 +112,11 @@ pub(super) fn cgroup_path(path: &str, is_pattern: bool) -> Result<String, PathRe
     if names.iter().any(|name| matches!(*name, "." | "..")) {
         return Err(PathRefusal::Escapes("write the path without `.` and `..`"));
     }
+    if names.is_empty() && !path.starts_with('/') {
+        return Err(PathRefusal::Malformed(
+            "name a cgroup: `/a/b`, or `a/b` below the agent's own",
+        ));
+    }
     let wild = path.contains(['*', '?']);
     if wild && !is_pattern {
         return Err(PathRefusal::Malformed("the root is one cgroup: no `*` or `?`"));
@@ -221,6 +226,7 @@ mod tests {
             assert!(matches!(cgroup_path(path, true), Err(PathRefusal::Escapes(_))), "{path}");
         }
         let long = format!("/{}", "x".repeat(256));
+        assert!(matches!(cgroup_path("", false), Err(PathRefusal::Malformed(_))));
         for path in ["/", "", "/a/**", "/a[0-9]", "/{a,b}", "/a\nb", &long] {
             assert!(matches!(cgroup_path(path, true), Err(PathRefusal::Malformed(_))), "{path}");
         }

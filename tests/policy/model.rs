@@ -34,10 +34,8 @@ fn leaf(name: &str, value: f64) -> Tenant {
     Tenant { name: name.into(), weight, ..Tenant::default() }
 }
 
-#[test]
-fn every_key_of_the_contract_is_read() {
-    let policy = policy(
-        r#"
+/// Every key of the format, none at its default.
+const EVERY_KEY: &str = r#"
 version: 1
 mode: enforce
 host:
@@ -72,9 +70,11 @@ tenants:
     tenants:
       nightly: { weight: 1, dop: imci }
       pull-requests: { weight: 3, cpus: exclusive }
-"#,
-    );
-    let texts = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
+"#;
+
+#[test]
+fn every_section_is_read() {
+    let policy = policy(EVERY_KEY);
     assert_eq!(policy.mode, Mode::Enforce);
     assert_eq!(
         policy.host,
@@ -101,6 +101,11 @@ tenants:
             running: RunningShares::Equal,
         }
     );
+}
+
+#[test]
+fn every_key_of_a_tenant_is_read() {
+    let texts = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
     let web = Tenant {
         guarantee: Bound { cpu: Some(MilliCpus(2000)), memory: Some(Bytes::gib(4)) },
         limit: Bound { cpu: Some(MilliCpus(8000)), memory: Some(Bytes::gib(32)) },
@@ -128,7 +133,7 @@ tenants:
     let nightly = Tenant { dop: DopPolicy::Imci, ..leaf("nightly", 1.0) };
     let pull_requests = Tenant { cpus: CpusPolicy::Exclusive, ..leaf("pull-requests", 3.0) };
     let ci = Tenant { tenants: vec![nightly, pull_requests], ..leaf("ci", 100.0) };
-    assert_eq!(policy.tenants, [web, analytics, batch, leaf("idle", 100.0), ci]);
+    assert_eq!(policy(EVERY_KEY).tenants, [web, analytics, batch, leaf("idle", 100.0), ci]);
 }
 
 #[test]
