@@ -155,6 +155,7 @@ impl SimKernel {
 
     /// A controller that goes takes its settings along; its memory becomes the parent's.
     fn forget(&mut self, id: CgroupId, controller: Controller) {
+        self.tree[id].epochs[controller as usize] += 1;
         match controller {
             Controller::Cpu => {
                 let cgroup = &mut self.tree[id];
