@@ -160,8 +160,8 @@ impl SimKernel {
             Controller::Cpu => {
                 let cgroup = &mut self.tree[id];
                 cgroup.cpu = CpuKnobs::default();
-                cgroup.cpu_account.nr_periods = 0.0;
-                cgroup.cpu_account.nr_throttled = 0.0;
+                cgroup.cpu_account.nr_periods = 0;
+                cgroup.cpu_account.nr_throttled = 0;
                 cgroup.cpu_account.throttled_nsec = 0.0;
             }
             Controller::Cpuset => self.tree[id].cpuset = CpusetKnobs::default(),
