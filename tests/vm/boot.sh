@@ -36,7 +36,10 @@ esac
 work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-vm.XXXXXX")
 qemu=
 clean_up() {
-    if [[ -n $qemu ]]; then kill -TERM "$qemu" 2>/dev/null || true; fi
+    if [[ -n $qemu ]]; then
+        kill -TERM "$qemu" 2>/dev/null || true
+        wait "$qemu" || true
+    fi
     rm -rf "$work"
 }
 trap clean_up EXIT
@@ -59,10 +62,12 @@ TMPDIR=$work timeout --kill-after=5 "$limit" qemu-system-x86_64 \
     -device virtserialport,chardev=results,name=results \
     >"$work/qemu" 2>&1 </dev/null &
 qemu=$!
-tail -n +1 -f -s 0.2 --pid="$qemu" "$work/results"
+tail -n +1 -f -s 0.2 --pid="$qemu" "$work/results" &
+tail=$!
 status=0
 wait "$qemu" || status=$?
 qemu=
+wait "$tail"
 
 # What the guest said on its console is shown only when it is needed.
 fail() {
