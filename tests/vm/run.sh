@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
-# Usage: run.sh [--only PART] [--suite bookworm|trixie] [--shape flat|numa]
+# Usage: run.sh [--only PART] [--suite bookworm|trixie] [--shape flat|numa] [--bin FOLDER]
 #   --only PART   only scenarios whose name contains PART
 #   --suite, --shape   only this guest; by default both releases flat and the newer one as numa, and
 #                 with --only the newer one flat
+#   --bin FOLDER  the programs in this folder instead of freshly built ones
 #
 # Prints a line for each scenario (`ok NAME`, `FAIL NAME: why`, `skip NAME: why`; lines with # hold
 # figures) and at last `N passed, N failed, N skipped` over all guests. Exit status 0: nothing failed
@@ -14,12 +15,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
 guests=("bookworm flat" "trixie flat" "trixie numa")
-only='' suite='' shape=''
+only='' suite='' shape='' bin=''
 while [[ $# -gt 0 ]]; do
     case $1 in
         --only) only=$2 ;;
         --suite) suite=$2 ;;
         --shape) shape=$2 ;;
+        --bin) bin=$2 ;;
         *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
     esac
     shift 2
@@ -28,18 +30,22 @@ if [[ -n $only || -n $suite || -n $shape ]]; then
     guests=("${suite:-trixie} ${shape:-flat}")
 fi
 
-# The oldest guest has glibc 2.36; a program linked on a newer host would not start there, so that
-# host links it statically. (--target keeps the flag away from build scripts and macros.)
-build=(cargo build --locked --quiet --bins)
-bin=${CARGO_TARGET_DIR:-target}/debug
-libc=$(ldd --version | head -n 1 | grep -oE '[0-9]+\.[0-9]+$')
-if ! printf '%s\n2.36\n' "$libc" | sort -V -C; then
-    triple=$(rustc -vV | sed -n 's/^host: //p')
-    build+=(--target "$triple")
-    bin=${CARGO_TARGET_DIR:-target}/$triple/debug
-    export RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static"
-fi
-"${build[@]}" </dev/null
+# Builds the programs so that they start in every guest, and sets `bin` to where they are. The oldest
+# guest has glibc 2.36; on a newer host they are linked statically. (--target keeps the flag away
+# from build scripts and macros.)
+build() {
+    local command=(cargo build --locked --quiet --bins) libc triple
+    bin=${CARGO_TARGET_DIR:-target}/debug
+    libc=$(ldd --version | head -n 1 | grep -oE '[0-9]+\.[0-9]+$')
+    if ! printf '%s\n2.36\n' "$libc" | sort -V -C; then
+        triple=$(rustc -vV | sed -n 's/^host: //p')
+        command+=(--target "$triple")
+        bin=${CARGO_TARGET_DIR:-target}/$triple/debug
+        export RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static"
+    fi
+    "${command[@]}" </dev/null
+}
+if [[ -z $bin ]]; then build; fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-scenarios.XXXXXX")
 guest_pid=

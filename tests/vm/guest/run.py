@@ -23,6 +23,7 @@ from host import Host, Skip, run
 
 PORT = "/dev/virtio-ports/results"
 LIMIT_SECONDS = 180
+LINES_SHOWN = 40
 
 
 class TooLong(Exception):
@@ -81,11 +82,14 @@ def judge(name, scenario, tell):
 
 
 def explain(error, tell):
-    """The failure in one line; where it happened goes into lines of its own."""
-    for line in "".join(traceback.format_exception(error)).splitlines():
+    """The failure in one line; where it happened goes into lines of its own, not too many."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    if len(lines) > LINES_SHOWN:
+        lines = lines[: LINES_SHOWN // 2] + ["…"] + lines[-LINES_SHOWN // 2 :]
+    for line in lines:
         tell(f"#     {line}")
     text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0]
+    return text.splitlines()[0][:200]
 
 
 def too_long(_signum, _frame):

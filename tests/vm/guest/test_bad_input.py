@@ -86,7 +86,7 @@ def test_missing_controller_leaves_the_other_one_working(host):
     assert differences(before, settings(root)) == []
 
 
-def test_cgroup_that_vanishes_and_returns_is_taken_up_again(host):
+def test_cgroup_that_vanishes_stops_nobody(host):
     root = host.delegated()
     a, b, c = tenants = make_lived_in(root)
     for tenant in tenants:
@@ -95,17 +95,29 @@ def test_cgroup_that_vanishes_and_returns_is_taken_up_again(host):
     daemon.until(lambda: written(tenants), "the weights of the policy")
     b.kill()
     b.remove()
-    time.sleep(2.5)
-    # Someone else makes it again, with settings of their own.
-    if not b.exists():
-        b = root.make("b")
-        b.write("cpu.weight", 77)
-    host.burn(b, 1)
-    daemon.until(lambda: written(tenants), "the weights of the policy after b came back")
+    a.write("cpu.weight", 9999)
+    daemon.until(lambda: written([a, c]), "the repair of a's weight while b is gone")
     assert daemon.terminate() == 0, daemon.log()
     assert a.read("cpu.weight") == "50" and c.read("cpu.weight.nice") == "-3", "a and c were not put back"
-    if b.exists():
-        assert b.read("cpu.weight") == "77", f"b has {b.read('cpu.weight')}, which is not what it had"
+    assert not b.exists(), "b is there again"
+
+
+def test_cgroup_made_anew_is_taken_up_with_its_own_values(host):
+    """The same name is not the same cgroup: what is put back at the end is what the new one held."""
+    root = host.delegated()
+    _, b, _ = tenants = make_lived_in(root)
+    for tenant in tenants:
+        host.burn(tenant, 1)
+    daemon = host.daemon(host.policy(POLICY), root)
+    daemon.until(lambda: written(tenants), "the weights of the policy")
+    b.kill()
+    b.remove()
+    root.make("b").write("cpu.weight", 77)
+    host.burn(b, 1)
+    daemon.until(lambda: b.read("cpu.weight") != "77", "a new weight of the new b")
+    daemon.until(lambda: written(tenants), "the weights of the policy")
+    assert daemon.terminate() == 0, daemon.log()
+    assert b.read("cpu.weight") == "77", f"b has {b.read('cpu.weight')}, which is not what it had"
 
 
 def test_refused_write_does_not_stop_the_others(host):
