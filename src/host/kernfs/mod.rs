@@ -99,6 +99,12 @@ pub trait KernFs {
     /// ENODEV or ENOENT where it is gone.
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError>;
 
+    /// Takes `dir` for this agent alone, until it is closed or the agent ends.
+    ///
+    /// # Errors
+    /// EAGAIN where another agent has it.
+    fn lock_dir(&mut self, dir: DirId) -> Result<(), KernError>;
+
     /// Moves a process, with all its threads, into the cgroup `dir`.
     ///
     /// # Errors
@@ -123,6 +129,8 @@ pub enum Operation {
     RemoveDir,
     /// Listing a directory.
     List,
+    /// Taking a directory for oneself.
+    Lock,
 }
 
 impl fmt::Display for Operation {
@@ -134,6 +142,7 @@ impl fmt::Display for Operation {
             Operation::MakeDir => "make",
             Operation::RemoveDir => "remove",
             Operation::List => "list",
+            Operation::Lock => "lock",
         })
     }
 }
