@@ -19,6 +19,13 @@ BIN = Path(__file__).resolve().parent.parent / "bin"
 TENANTD = BIN / "tenantd"
 TENANTCTL = BIN / "tenantctl"
 
+HOLD_MEMORY = """
+import sys, time
+held = bytearray(int(sys.argv[1]) << 20)
+print("full", flush=True)
+time.sleep(1e6)
+"""
+
 
 class Skip(Exception):
     """This guest cannot show what the scenario is about; the message says why."""
@@ -64,12 +71,14 @@ class Host:
 
     def burn(self, group, threads):
         """Keeps `threads` CPUs busy from `group`; returns the processes."""
-        return [self.start_in(group, ["/bin/sh", "-c", "while :; do :; done"]) for _ in range(threads)]
+        command = ["/bin/sh", "-c", "while :; do :; done"]
+        return [self.start_in(group, command) for _ in range(threads)]
 
     def fill(self, group, megabytes):
         """A process in `group` that holds that much memory, once it does hold it."""
-        program = f"b = bytearray({megabytes} << 20)\nprint('full', flush=True)\nimport time\ntime.sleep(1e6)"
-        process = self.start_in(group, ["python3", "-c", program], stdout=subprocess.PIPE)
+        process = self.start_in(
+            group, ["python3", "-c", HOLD_MEMORY, str(megabytes)], stdout=subprocess.PIPE
+        )
         assert process.stdout.readline() == b"full\n", "the memory load did not come up"
         return process
 
@@ -145,7 +154,7 @@ class Daemon:
 
     def terminate(self, signum=signal.SIGTERM, seconds=20):
         """Asks it to end and returns its exit status."""
-        assert self.running(), f"tenantd had already ended with {self.process.returncode}: {self.log()}"
+        assert self.running(), f"tenantd had ended with {self.process.returncode}: {self.log()}"
         self.process.send_signal(signum)
         return self.process.wait(seconds)
 
