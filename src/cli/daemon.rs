@@ -83,7 +83,7 @@ pub(super) fn load(path: &Path) -> Option<Policy> {
 
 fn show(report: &Report) {
     if !report.findings().is_empty() {
-        let style = Style { colour: std::io::stderr().is_terminal(), ..Style::default() };
+        let style = Style { colour: std::io::stderr().is_terminal(), ..Style::PLAIN };
         eprint!("{}", report.render(style));
     }
 }

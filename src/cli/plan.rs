@@ -72,9 +72,9 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
     )?;
     for tenant in &status.tenants {
         writeln!(out, "{}", tenant.name)?;
-        let used = tenant.usage_cores.map_or("not there yet".to_string(), |cores| {
-            format!("uses {cores:.2} CPUs")
-        });
+        let used = tenant
+            .usage_cores
+            .map_or("not there yet".to_string(), |cores| format!("uses {cores:.2} CPUs"));
         writeln!(
             out,
             "  {used}, could use {:.2}, is allocated {:.2} CPUs and {}",
@@ -84,7 +84,8 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         )?;
         print_actions(out, status, &tenant.name)?;
     }
-    let groups = status.actions.iter().filter(|a| status.tenants.iter().all(|t| t.name != a.tenant));
+    let groups =
+        status.actions.iter().filter(|a| status.tenants.iter().all(|t| t.name != a.tenant));
     let mut last = "";
     for action in groups {
         if action.tenant != last {

@@ -191,11 +191,11 @@ mod tests {
     fn a_pressed_tenant_is_never_frozen() {
         for allocation in [0.1, 1.0, 3.0] {
             let demand = estimate(&using(allocation, 0.03), &context(allocation), SECOND);
-            assert!(demand.cpu_cores >= 1.2 * allocation - 1e-9 || demand.cpu_cores > allocation);
             assert!(demand.cpu_cores > allocation, "{demand:?}");
         }
         let tiny = estimate(&using(3.0, 0.021), &context(3.0), SECOND);
-        assert_eq!((tiny.cpu_cores, tiny.cpu_basis), (3.6, CpuBasis::Exploring));
+        assert!((tiny.cpu_cores - 3.6).abs() < 1e-9);
+        assert_eq!(tiny.cpu_basis, CpuBasis::Exploring);
     }
 
     #[test]

@@ -142,8 +142,7 @@ pub fn plan(nodes: &[NodeKnobs]) -> Vec<Action> {
             if from.is_some_and(|from| from.settles(*to, *knob)) {
                 continue;
             }
-            let action =
-                Action { node: index, knob: *knob, from, to: *to, reason: reason.clone() };
+            let action = Action { node: index, knob: *knob, from, to: *to, reason: reason.clone() };
             let grows = from.is_none_or(|from| from.magnitude() < to.magnitude());
             match grows {
                 true => grow.push((node.depth, action)),
@@ -188,7 +187,8 @@ mod tests {
     #[test]
     fn a_plan_applied_leaves_nothing() {
         let weight = |w| (Knob::CpuWeight, Value::Weight(w));
-        let mut nodes = vec![node(0, &[weight(300.0)], &[weight(100.0)]), node(0, &[weight(7.0)], &[])];
+        let mut nodes =
+            vec![node(0, &[weight(300.0)], &[weight(100.0)]), node(0, &[weight(7.0)], &[])];
         let actions = plan(&nodes);
         assert_eq!(actions.len(), 2);
         for action in actions {
@@ -208,7 +208,8 @@ mod tests {
             assert_eq!(plan(&nodes).len(), writes, "{now} -> {then}");
         }
         let low = Knob::MemoryLow;
-        for (now, then, writes) in [(0, 1, 1), (1, 0, 1), (1000, 1003, 0), (10, 13, 0), (10, 20, 1)] {
+        for (now, then, writes) in [(0, 1, 1), (1, 0, 1), (1000, 1003, 0), (10, 13, 0), (10, 20, 1)]
+        {
             let nodes = [node(0, &[(low, memory(then))], &[(low, memory(now))])];
             assert_eq!(plan(&nodes).len(), writes, "{now} -> {then}");
         }
@@ -223,8 +224,7 @@ mod tests {
     #[test]
     fn a_limit_that_goes_away_grows_to_max() {
         let max = Value::Memory(Limit::Max);
-        let nodes =
-            [node(0, &[(Knob::MemoryMax, max)], &[(Knob::MemoryMax, memory(10))])];
+        let nodes = [node(0, &[(Knob::MemoryMax, max)], &[(Knob::MemoryMax, memory(10))])];
         let actions = plan(&nodes);
         assert_eq!((actions.len(), actions[0].to), (1, max));
         assert_eq!(plan(&[node(0, &[(Knob::MemoryMax, max)], &[(Knob::MemoryMax, max)])]), []);

@@ -28,7 +28,8 @@
 
 use crate::control::demand::Demand;
 use crate::control::plan::{Knob, Value};
-use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
+use crate::control::tree::{CPU, MEMORY, TreeNode};
+use crate::fair::{self, Algorithm, Problem, WorkConserving};
 use crate::policy::model::Allocation;
 use crate::units::{Bytes, Limit, MilliCpus};
 
@@ -55,6 +56,8 @@ pub struct Target {
     pub dominant: Option<usize>,
     /// That share of the capacity, weighted.
     pub dominant_share: f64,
+    /// Its weighted dominant share when filling stopped: equal for all that are held back by one resource.
+    pub level: f64,
     /// Whether it is allocated all the CPU that it could use.
     pub satisfied: bool,
 }
@@ -97,27 +100,113 @@ pub fn targets(
     targets
 }
 
-/// The weight-fair share of the CPUs of each node, within its limit: what it gets when all are hungry.
-fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
-    let totals = sibling_weights(nodes);
-    let mut bursts = vec![0.0; nodes.len()];
-    for (index, node) in nodes.iter().enumerate() {
-        let (above, total) = match node.parent {
-            Some(parent) => (bursts[parent], totals[parent + 1]),
-            None => (cores, totals[0]),
-        };
-        let fair: f64 = above * node.weight[CPU] / total;
-        let promised = node.guarantee[CPU].unwrap_or(0.0);
-        bursts[index] = fair.max(promised).min(node.limit[CPU].unwrap_or(f64::INFINITY));
+/// What the allocation core gives each leaf, by `rule`; groups are left empty.
+fn allocations(
+    nodes: &[TreeNode],
+    demands: &[Demand],
+    capacity: [f64; 2],
+    rule: Allocation,
+    burst: &[f64],
+) -> Vec<Target> {
+    let empty = || vec![Target { satisfied: true, ..Target::default() }; nodes.len()];
+    let algorithm = match rule {
+        Allocation::Drf => Algorithm::Drf,
+        Allocation::MaxMin => Algorithm::MaxMin,
+        Allocation::Static => return by_weight_alone(nodes, demands, capacity, burst, empty()),
+    };
+    let described =
+        nodes.iter().zip(demands).map(|(node, demand)| describe(node, demand)).collect();
+    let problem = match Problem::try_new(capacity.to_vec(), described) {
+        Ok(problem) => problem,
+        Err(findings) => {
+            // The policy was checked and demands are bounded, so this is a mistake of ours; the weights
+            // alone are a safe answer to it.
+            debug_assert!(false, "{findings:?}");
+            return by_weight_alone(nodes, demands, capacity, burst, empty());
+        }
+    };
+    let solution = fair::allocate(&problem, algorithm, WorkConserving::Yes);
+    let mut targets = empty();
+    for leaf in &solution.leaves {
+        let allocation = solution.allocation(leaf.node);
+        let target = &mut targets[leaf.node];
+        target.allocation = [allocation[CPU], allocation[MEMORY]];
+        target.dominant = leaf.dominant_resource;
+        target.dominant_share = leaf.dominant_share;
+        target.level = leaf.level;
+        target.satisfied = satisfied(&demands[leaf.node], allocation[CPU]);
     }
-    bursts
+    targets
 }
 
-/// The sum of the CPU weights below each parent; index 0 is the top, index `p + 1` is node `p`.
-fn sibling_weights(nodes: &[TreeNode]) -> Vec<f64> {
+/// Each its weight's part of each resource, whatever it demands: for comparison.
+fn by_weight_alone(
+    nodes: &[TreeNode],
+    demands: &[Demand],
+    capacity: [f64; 2],
+    burst: &[f64],
+    mut targets: Vec<Target>,
+) -> Vec<Target> {
+    let memory = fair_shares(nodes, capacity[MEMORY], MEMORY);
+    for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.is_leaf) {
+        let target = &mut targets[index];
+        target.allocation = [burst[index], memory[index]];
+        let shares = [CPU, MEMORY].map(|r| target.allocation[r] / capacity[r]);
+        let dominant = if shares[CPU] >= shares[MEMORY] { CPU } else { MEMORY };
+        target.dominant = Some(dominant);
+        target.dominant_share = shares[dominant];
+        target.level = shares[dominant] / node.weight[dominant];
+        target.satisfied = satisfied(&demands[index], burst[index]);
+    }
+    targets
+}
+
+fn satisfied(demand: &Demand, allocation_cores: f64) -> bool {
+    allocation_cores >= demand.cpu_cores * (1.0 - SATISFIED_RATIO)
+}
+
+/// A node as the allocation core takes it.
+fn describe(node: &TreeNode, demand: &Demand) -> fair::Node {
+    // Less than a millionth of a CPU or a single byte is noise of the smoothing, not a demand.
+    let vector = [(demand.cpu_cores, 1e-6), (demand.memory_bytes, 1.0)]
+        .map(|(amount, noise)| if amount > noise { amount } else { 0.0 });
+    let kind = match node.is_leaf {
+        true => fair::Kind::Leaf(fair::Demand {
+            guarantee: node.guarantee.map(|amount| amount.unwrap_or(0.0)).to_vec(),
+            limit: node.limit.map(|amount| amount.unwrap_or(f64::INFINITY)).to_vec(),
+            ..fair::Demand::once(vector.to_vec())
+        }),
+        false => fair::Kind::Group,
+    };
+    fair::Node { parent: node.parent, weight: node.weight.to_vec(), kind }
+}
+
+/// The weight-fair share of the CPUs of each node, within its limit: what it gets when all are hungry.
+fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
+    fair_shares(nodes, cores, CPU)
+}
+
+/// The weight-fair share of `amount` of a resource for each node, at least its guarantee, within its limit.
+fn fair_shares(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
+    let totals = sibling_weights(nodes, resource);
+    let mut shares = vec![0.0; nodes.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        let (above, total) = match node.parent {
+            Some(parent) => (shares[parent], totals[parent + 1]),
+            None => (amount, totals[0]),
+        };
+        let fair: f64 = above * node.weight[resource] / total;
+        let promised = node.guarantee[resource].unwrap_or(0.0);
+        shares[index] = fair.max(promised).min(node.limit[resource].unwrap_or(f64::INFINITY));
+    }
+    shares
+}
+
+/// The sum of the weights below each parent; index 0 is the top, index `p + 1` is node `p`.
+fn sibling_weights(nodes: &[TreeNode], resource: usize) -> Vec<f64> {
     let mut totals = vec![0.0; nodes.len() + 1];
     for node in nodes {
-        totals[node.parent.map_or(0, |parent| parent + 1)] += node.weight[CPU];
+        totals[node.parent.map_or(0, |parent| parent + 1)] += node.weight[resource];
     }
     totals
 }

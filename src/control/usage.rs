@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use super::sample::{HostSample, TenantSample, ThreadSample};
 
+/// The part of a tenant's CPU time that its long-lived threads must have used for them to speak for it.
+const SEEN_RATIO: f64 = 0.9;
+
 /// What one tenant used between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
@@ -51,17 +54,18 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     let rate = |before: Option<u64>, now: Option<u64>| {
         Some(now?.checked_sub(before?)? as f64 / elapsed_usec)
     };
+    let cpu_cores = rate(before.usage_usec, now.usage_usec)?;
     let memory = now.memory;
     let refaults = |sample: &TenantSample| sample.memory.and_then(|memory| memory.refaults);
     Some(Usage {
-        cpu_cores: rate(before.usage_usec, now.usage_usec)?,
+        cpu_cores,
         cpu_some_ratio: rate(before.cpu_some_usec, now.cpu_some_usec).map(|r| r.min(1.0)),
         throttled: rate(before.nr_throttled, now.nr_throttled).is_some_and(|r| r > 0.0),
         wanted_cores: before
             .threads
             .as_ref()
             .zip(now.threads.as_ref())
-            .and_then(|(before, now)| wanted_cores(before, now, elapsed)),
+            .and_then(|(before, now)| wanted_cores(before, now, elapsed, cpu_cores)),
         working_set_bytes: memory.map(|m| m.working_set_bytes() as f64),
         unreclaimable_bytes: memory.map(|m| m.unreclaimable_bytes() as f64),
         memory_some_ratio: rate(before.memory_some_usec, now.memory_some_usec).map(|r| r.min(1.0)),
@@ -76,10 +80,16 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
 /// own will for the rest. With the waiting taken out it would run `r / (1 − w)` of the time: 1 for a thread
 /// that never sleeps, however little it got, and `r` for one that never waits. That lies between what was
 /// used and the number of runnable threads `r + w`, which counts a thread that ran late as one that wants
-/// more. Threads seen only once are not counted; `None` where none was seen twice.
-fn wanted_cores(before: &[ThreadSample], now: &[ThreadSample], elapsed: Duration) -> Option<f64> {
+/// more. Threads seen only once tell nothing: `None` where those seen twice did not do nearly all of the
+/// `used_cores`, as in a build that starts a process a file.
+fn wanted_cores(
+    before: &[ThreadSample],
+    now: &[ThreadSample],
+    elapsed: Duration,
+    used_cores: f64,
+) -> Option<f64> {
     let elapsed_nsec = elapsed.as_nanos() as f64;
-    let mut wanted = None;
+    let (mut wanted, mut seen_cores) = (0.0, 0.0);
     for thread in now {
         let Ok(index) = before.binary_search_by_key(&thread.tid, |t| t.tid) else { continue };
         let run = thread.run_nsec.checked_sub(before[index].run_nsec);
@@ -90,9 +100,10 @@ fn wanted_cores(before: &[ThreadSample], now: &[ThreadSample], elapsed: Duration
         // Clocks of different CPUs are read a little apart: the rest of the interval is never negative.
         let awake = (1.0 - wait).max(run).max(f64::EPSILON);
         let thread_wants = if run > 0.0 { run / awake } else { wait };
-        *wanted.get_or_insert(0.0) += thread_wants.min(1.0);
+        wanted += thread_wants.min(1.0);
+        seen_cores += run;
     }
-    wanted
+    (seen_cores >= SEEN_RATIO * used_cores).then_some(wanted)
 }
 
 /// CPUs that processes outside every tenant used: what the whole host was busy with, less `tenants_cores`.
@@ -150,9 +161,12 @@ mod tests {
 
     #[test]
     fn a_spinning_thread_wants_a_whole_cpu_whatever_it_got() {
-        let wants = |run, wait| wanted_cores(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND);
+        let wants = |run, wait| {
+            let used_cores = run as f64 / 1000.0;
+            wanted_cores(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND, used_cores)
+        };
         assert_eq!(wants(1000, 0), Some(1.0));
-        assert_eq!(wants(10, 990), Some(1.0));
+        assert!((wants(10, 990).unwrap() - 1.0).abs() < 1e-9);
         assert_eq!(wants(300, 0), Some(0.3));
         assert!((wants(300, 200).unwrap() - 0.375).abs() < 1e-9);
         assert_eq!(wants(0, 0), Some(0.0));
@@ -160,11 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_came_or_went_are_not_counted() {
+    fn threads_that_come_and_go_do_not_speak_for_a_tenant() {
         let before = [thread(1, 0, 0), thread(2, 500, 0)];
         let now = [thread(2, 700, 0), thread(9, 900, 0)];
-        assert!((wanted_cores(&before, &now, SECOND).unwrap() - 0.2).abs() < 1e-9);
-        assert_eq!(wanted_cores(&[], &now, SECOND), None);
+        assert!((wanted_cores(&before, &now, SECOND, 0.2).unwrap() - 0.2).abs() < 1e-9);
+        assert_eq!(wanted_cores(&before, &now, SECOND, 1.1), None);
+        assert_eq!(wanted_cores(&[], &now, SECOND, 0.9), None);
     }
 
     #[test]

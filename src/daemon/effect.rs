@@ -32,10 +32,12 @@ pub(super) fn standing(
     let mut findings = Vec::new();
     if !machine.has_pressure(kernel) {
         findings.push(
-            "the kernel accounts no pressure: demand is estimated from threads; boot with psi=1".into(),
+            "the kernel accounts no pressure: demand is estimated from threads; boot with psi=1"
+                .into(),
         );
     } else if layout.tree(Facet::Pressure).is_none() {
-        findings.push("tenants have no pressure files: mount cgroup2 beside the legacy trees".into());
+        findings
+            .push("tenants have no pressure files: mount cgroup2 beside the legacy trees".into());
     }
     if layout.tree(Facet::Memory).is_none() {
         findings.push("no memory controller is mounted: only CPU is divided".into());
@@ -92,7 +94,8 @@ pub(super) fn void_protection(kernel: &mut impl KernFs, layout: &Layout) -> Opti
     if layout.dialect == Dialect::Legacy {
         return None;
     }
-    for up in tree.root.ancestors().take_while(|up| *up != tree.mount && up.starts_with(&tree.mount))
+    for up in
+        tree.root.ancestors().take_while(|up| *up != tree.mount && up.starts_with(&tree.mount))
     {
         let Ok(dir) = kernel.open_dir(up) else { continue };
         let low = kernel.read_once(dir, "memory.low").ok().map(parse::limit);

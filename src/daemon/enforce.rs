@@ -34,7 +34,10 @@ pub enum EnforceError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// It could not be recorded, so it was not done.
-    #[error("nothing was written, because it could not be recorded first: {error}: {}", source_text(error))]
+    #[error(
+        "nothing was written, because it could not be recorded first: {error}: {}",
+        source_text(error)
+    )]
     Journal {
         /// What the journal said.
         error: JournalError,
@@ -106,7 +109,9 @@ impl<K: KernFs> Enforcer<'_, K> {
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(error.into()),
         }
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(false);
+        };
         let parent = self.kernel.open_dir(parent)?;
         let outcome = self.make_in(parent, &name.to_string_lossy(), path);
         self.kernel.close_dir(parent);
@@ -246,7 +251,12 @@ impl<K: KernFs> Enforcer<'_, K> {
         match taken(found, action.to) {
             true => Ok(found),
             false => Err(EnforceError::NotTaken {
-                path: self.kernel.dir_path(dir).join(dialect.file(action.knob)).display().to_string(),
+                path: self
+                    .kernel
+                    .dir_path(dir)
+                    .join(dialect.file(action.knob))
+                    .display()
+                    .to_string(),
                 written: action.to.to_string(),
                 found: found.to_string(),
             }),
@@ -269,7 +279,8 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// The journal could not be rewritten; it is then as it was.
     pub fn forget_ended(&mut self, proc: DirId) -> Result<(), EnforceError> {
         let kernel = &mut *self.kernel;
-        let mut alive = |pid: u32, start: u64| process::start_ticks(kernel, proc, pid) == Some(start);
+        let mut alive =
+            |pid: u32, start: u64| process::start_ticks(kernel, proc, pid) == Some(start);
         let ended: Vec<(u32, u64)> = self
             .journal
             .entries()

@@ -78,7 +78,11 @@ impl Restored {
 }
 
 /// Opens `path` if it is still the cgroup with this inode number.
-fn open_same(kernel: &mut impl KernFs, path: &Path, inode: u64) -> Result<Option<DirId>, KernError> {
+fn open_same(
+    kernel: &mut impl KernFs,
+    path: &Path,
+    inode: u64,
+) -> Result<Option<DirId>, KernError> {
     let dir = kernel.open_dir(path)?;
     match kernel.inode(dir)? == inode {
         true => Ok(Some(dir)),

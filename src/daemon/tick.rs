@@ -112,8 +112,7 @@ impl<K: KernFs> Agent<K> {
     /// Moves the processes that the policy gives to a tenant into its cgroup.
     fn claim(&mut self, findings: &mut Vec<String>) {
         let (proc, own) = (self.machine.proc(), std::process::id());
-        let claims =
-            process::claims(&mut self.kernel, proc, &self.layout, &self.claim_rules, own);
+        let claims = process::claims(&mut self.kernel, proc, &self.layout, &self.claim_rules, own);
         let claims = match claims {
             Ok(claims) => claims,
             Err(error) => return findings.push(error.to_string()),
@@ -157,11 +156,10 @@ impl<K: KernFs> Agent<K> {
             match sample {
                 Ok(sample) => {
                     let before = slot.sample.replace(sample);
-                    slot.usage = before
-                        .as_ref()
-                        .zip(slot.sample.as_ref())
-                        .zip(elapsed)
-                        .and_then(|((before, now), elapsed)| usage::usage(before, now, elapsed));
+                    slot.usage =
+                        before.as_ref().zip(slot.sample.as_ref()).zip(elapsed).and_then(
+                            |((before, now), elapsed)| usage::usage(before, now, elapsed),
+                        );
                     slot.cgroup = Some(cgroup);
                 }
                 Err(error) => {
@@ -185,12 +183,11 @@ impl<K: KernFs> Agent<K> {
         let outside = before
             .zip(elapsed)
             .and_then(|(before, elapsed)| usage::outside_cores(&before, &host, elapsed, used));
-        let tenants_memory: f64 =
-            usages().filter_map(|usage| usage.working_set_bytes).sum();
+        let tenants_memory: f64 = usages().filter_map(|usage| usage.working_set_bytes).sum();
         let total = host.memory_total_bytes as f64;
-        let outside_memory = host.memory_available_bytes.map_or(0.0, |available| {
-            (total - available as f64 - tenants_memory).max(0.0)
-        });
+        let outside_memory = host
+            .memory_available_bytes
+            .map_or(0.0, |available| (total - available as f64 - tenants_memory).max(0.0));
         let reserve = self.policy.host.reserve;
         let reserve = [reserve.cpu.cores(), reserve.memory.0 as f64];
         // What the reserve already covers is not taken off twice.
@@ -352,7 +349,12 @@ impl Slot {
 // === what is published ===
 
 impl<K: KernFs> Agent<K> {
-    fn host_status(&self, host: HostSample, capacity: [f64; 2], outside: Option<f64>) -> HostStatus {
+    fn host_status(
+        &self,
+        host: HostSample,
+        capacity: [f64; 2],
+        outside: Option<f64>,
+    ) -> HostStatus {
         HostStatus {
             hierarchy: self.layout.describe(),
             cpus: host.nr_cpus,

@@ -1,10 +1,13 @@
 //! Who gets how much.
 
+mod course;
 mod drf;
 mod exact;
 mod growth;
+mod hierarchy;
 pub mod integer;
 pub mod max_min;
+pub mod measure;
 pub mod problem;
 mod second_stage;
 mod solution;

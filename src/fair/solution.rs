@@ -3,6 +3,7 @@
 use super::drf::{self, Filling, Reservations};
 use super::exact::{self, Unit};
 use super::growth;
+use super::hierarchy;
 use super::max_min::{self, Claim};
 use super::problem::Problem;
 use super::second_stage;
@@ -98,7 +99,7 @@ pub fn allocate(
     let (allocation, filling) = match (algorithm, work_conserving) {
         (Algorithm::MaxMin, _) => each_alone(problem),
         (Algorithm::Drf, WorkConserving::No) => {
-            let filling = drf::fill(problem, Reservations::None);
+            let filling = fill(problem, Reservations::None);
             let mut allocation = vec![0.0; n * m];
             for leaf in problem.leaves() {
                 for r in 0..m {
@@ -108,11 +109,19 @@ pub fn allocate(
             (allocation, filling)
         }
         (Algorithm::Drf, WorkConserving::Yes) => {
-            let filling = drf::fill(problem, Reservations::Held);
+            let filling = fill(problem, Reservations::Held);
             (second_stage::divide(problem, &filling), filling)
         }
     };
     conclude(problem, allocation, &filling)
+}
+
+/// The first stage.
+fn fill(problem: &Problem, reservations: Reservations) -> Filling {
+    match problem.is_flat() {
+        true => drf::fill(problem, reservations),
+        false => hierarchy::fill(problem, reservations),
+    }
 }
 
 /// Weighted max-min of each resource alone.

@@ -252,7 +252,11 @@ impl Store {
     fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
         let line = to_line(entry, &self.path)?;
         let Some(file) = &mut self.file else {
-            return Err(failed("write", &self.path, io::Error::from_raw_os_error(Errno::EBADF as i32)));
+            return Err(failed(
+                "write",
+                &self.path,
+                io::Error::from_raw_os_error(Errno::EBADF as i32),
+            ));
         };
         let appended = file.write_all(line.as_bytes()).and_then(|()| file.sync_data());
         match appended {

@@ -85,7 +85,12 @@ impl Machine {
     }
 }
 
+/// What a parser of another crate said: only its kind is told, its text speaks of its own source files.
 fn malformed(path: &str, error: &procfs::ProcError) -> ReadError {
-    let source = Malformed { line: 1, text: error.to_string(), expected: "the kernel's format" };
+    let text = match error {
+        procfs::ProcError::Incomplete(_) => "cut off",
+        _ => "without a field that every kernel prints",
+    };
+    let source = Malformed { line: 1, text: text.into(), expected: "the kernel's format" };
     ReadError::Malformed { path: path.to_string(), source }
 }

@@ -146,7 +146,8 @@ pub fn covers(pattern: &str, path: &str) -> bool {
 
 /// Whether `name` fits `pattern`; in linear space, by going back to the last `*` only.
 fn glob(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {

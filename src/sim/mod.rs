@@ -1,5 +1,56 @@
 //! A kernel in memory behind [`crate::host::kernfs::KernFs`].
+//!
+//! **Problem.** The agent must be shown to do its job without root, on hosts that are not at hand and in
+//! situations that cannot be had on demand: a cgroup that vanishes in mid-tick, a read-only mount, memory
+//! that runs out, two hundred CPUs. A directory of plain files cannot stand in for a kernel: its files do
+//! not clamp, refuse, or die with their cgroup, and nothing happens in it.
+//!
+//! **Shape.** [`SimKernel`] serves the files of a host and moves only when [`SimKernel::advance`] is told
+//! how much time has passed. Between two calls it is a value: the same calls give the same history, bit
+//! for bit. Its parts:
+//!
+//! | file | decides |
+//! |---|---|
+//! | `kernel` | the host, its processes, the clock |
+//! | `vfs` | paths, handles, and what an operation on them may answer |
+//! | `tree`, `rules` | cgroups, and the kernel's rules for making, removing, moving, enabling |
+//! | `files`, `files_v1` | the interface files of both hierarchies: names, texts, accepted values |
+//! | `proc_files`, `sys_files` | `/proc` and `/sys/devices/system` |
+//! | `fluid`, `flow`, `cpu` | who runs: weighted max-min with quotas and affinities |
+//! | `memory`, `reclaim` | who has memory: charges, protection, throttling, OOM |
+//! | `pressure` | what stalls, as PSI shows it |
+//! | `workload`, `process` | what processes want and have |
+//! | `fault` | [`Faulty`]: errors on demand, and a log of calls, around any `KernFs` |
+//!
+//! **Manners.** Texts and errors are those of a 6.x kernel, looked up in its source and tried on a real
+//! one: `cpu.weight` of 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a
+//! removed cgroup answers ENODEV for ever; an unprivileged writer gets EACCES, and a read-only mount EROFS.
+//! Files that the agent has no use for (swap, THP, `io.max`, …) are not there or say that nothing happened.
+//!
+//! **Properties** and the tests that hold them: conservation of CPU time and of memory, exact shares by
+//! weight, quota and affinity, protection, determinism, and each errno (`tests/sim.rs`).
 
-/// The simulated kernel.
-#[derive(Debug)]
-pub struct SimKernel;
+mod controller;
+mod cpu;
+mod fault;
+mod files;
+mod files_v1;
+mod flow;
+mod fluid;
+mod kernel;
+mod memory;
+mod parse;
+mod pressure;
+mod proc_files;
+mod process;
+mod reclaim;
+mod rules;
+mod sys_files;
+mod tree;
+mod vfs;
+mod workload;
+
+pub use controller::Controller;
+pub use fault::{Call, Fault, Faulty, When};
+pub use kernel::{Access, Layout, SimHost, SimKernel};
+pub use workload::{Load, Trace, Workload};

@@ -2,8 +2,13 @@
 
 use serde::Serialize;
 
-use crate::control::status::{Status, TenantStatus};
+use crate::control::demand::Demand;
+use crate::control::status::{HostStatus, Status, TenantStatus};
+use crate::control::target;
+use crate::control::tree::{CPU, TreeNode};
 use crate::fair::measure::jain_index;
+use crate::policy::model::Allocation;
+use crate::sim::Load;
 
 /// Sums over the measured ticks of one half.
 #[derive(Clone, Debug, Default)]
@@ -14,11 +19,12 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Adds a tick. One without a reading for some tenant is left out: half a picture has no shares.
-    pub(super) fn add(&mut self, status: &Status) {
+    /// Adds a tick, in which the tenants were entitled to `entitled` CPUs.
+    ///
+    /// One without a reading for some tenant is left out: half a picture has no shares.
+    pub(super) fn add(&mut self, status: &Status, entitled: &[f64]) {
         let used: Option<Vec<f64>> = status.tenants.iter().map(|t| t.usage_cores).collect();
         let Some(used) = used else { return };
-        let entitled = status.tenants.iter().map(|t| t.allocation_cores);
         self.nr_ticks += 1;
         self.used.resize(used.len(), 0.0);
         self.entitled.resize(used.len(), 0.0);
@@ -37,7 +43,7 @@ impl Window {
                 weight: tenant.weight,
                 demand_cores: tenant.demand_cores,
                 demand_memory_bytes: tenant.demand_memory_bytes,
-                allocation_cores: at(&self.entitled) / ticks,
+                allocation_cores: tenant.allocation_cores,
                 allocation_memory_bytes: tenant.allocation_memory_bytes,
                 dominant_resource: tenant.dominant_resource,
                 dominant_share: tenant.dominant_share,
@@ -54,6 +60,22 @@ impl Window {
             tenants: last.tenants.iter().enumerate().map(figure).collect(),
         }
     }
+}
+
+/// The CPUs that each tenant is entitled to, given what its load really asks for.
+///
+/// The agent has to estimate demand; the demo knows it. Comparing with the agent's own allocations would
+/// only show that the kernel obeys, not that the agent judged rightly.
+pub(super) fn entitled_cores(nodes: &[TreeNode], loads: &[Load], host: &HostStatus) -> Vec<f64> {
+    let demand = |load: &Load| Demand {
+        cpu_cores: (f64::from(load.threads) * load.duty).min(f64::from(host.cpus)),
+        memory_bytes: load.working_set_bytes as f64,
+        ..Demand::default()
+    };
+    let demands: Vec<Demand> = loads.iter().map(demand).collect();
+    let capacity = [host.capacity_cores, host.capacity_memory_bytes];
+    let targets = target::targets(nodes, &demands, capacity, Allocation::Drf);
+    targets.iter().map(|target| target.allocation[CPU]).collect()
 }
 
 /// Each value's part of their sum; all zero where the sum is.
@@ -82,6 +104,7 @@ pub(super) struct Figure {
     pub(super) demand_cores: f64,
     /// At the last tick.
     pub(super) demand_memory_bytes: f64,
+    /// At the last tick, by the agent's estimate of the demands.
     pub(super) allocation_cores: f64,
     /// At the last tick.
     pub(super) allocation_memory_bytes: f64,
@@ -94,7 +117,7 @@ pub(super) struct Figure {
     pub(super) usage_cores: f64,
     /// Of the CPU time that the tenants used together.
     pub(super) measured_share: f64,
-    /// Of the CPU time that the tenants were entitled to together.
+    /// Of the CPU time that the tenants are entitled to together, by what their loads really ask for.
     pub(super) entitled_share: f64,
     /// Measured less entitled.
     pub(super) error: f64,
@@ -127,7 +150,8 @@ impl Outcome {
     ) -> Outcome {
         let errors = phases.iter().flat_map(|p| &p.tenants).map(|figure| figure.error.abs());
         // Nothing measured is not a fair outcome but none.
-        let measured = phases.iter().all(|phase| phase.measured_ticks > 0) && !phases.is_empty();
+        let measured = !phases.is_empty()
+            && phases.iter().all(|phase| phase.measured_ticks > 0 && !phase.tenants.is_empty());
         let max_share_error = if measured { errors.fold(0.0, f64::max) } else { 1.0 };
         let jain = |phase: &Phase| {
             let tenants = phase.tenants.iter().filter(|figure| figure.entitled_share > 0.0);

@@ -6,7 +6,8 @@
 //! and, at the end, puts everything back.
 //!
 //! The verdict compares, for each tenant and each half, its share of the CPU time that the tenants used
-//! with its share of the CPU time that they were entitled to, over the last part of the half.
+//! with the share that weighted DRF entitles it to, given what its load really asks for, over the last part
+//! of the half.
 
 mod measure;
 mod scope;
@@ -22,11 +23,10 @@ use super::args::DemoArgs;
 use super::exit::Exit;
 use super::log;
 use crate::daemon::agent::Agent;
-use crate::host::kernfs::KernFs;
 use crate::policy::model::{Bound, Mode, Policy, Tenant, Weights};
 use crate::sim::Load;
 use crate::units::{Bytes, Weight};
-use measure::{Outcome, Phase, Window};
+use measure::{Outcome, Window, entitled_cores};
 use screen::Screen;
 use stage::{RealStage, SimulatedStage, Stage};
 
@@ -76,13 +76,19 @@ fn show<S: Stage>(stage: S, args: &DemoArgs, note: &str) -> anyhow::Result<Exit>
 fn loads(cpus: u32) -> [(&'static str, [Load; 3]); 2] {
     let hungry = |memory: u64| Load::busy(cpus).with_working_set(memory);
     let light = |memory: u64| Load {
-        duty: (0.15 * f64::from(cpus)).min(0.5),
+        duty: (0.1 * f64::from(cpus)).min(0.5),
         ..Load::default().with_working_set(memory)
     };
-    let (small, some, most) = (16 << 20, MEMORY.0 / 8, MEMORY.0 * 5 / 8);
+    let (small, some, most) = (16 << 20, MEMORY.0 / 8, MEMORY.0 / 4);
     [
-        ("batch and web want all CPUs, cache holds memory", [hungry(small), light(most), hungry(some)]),
-        ("now cache wants CPU too, and web falls nearly asleep", [hungry(small), hungry(most), light(some)]),
+        (
+            "batch and web want all CPUs, cache holds memory",
+            [hungry(small), light(most), hungry(some)],
+        ),
+        (
+            "now cache wants CPU too, and web falls nearly asleep",
+            [hungry(small), hungry(most), light(some)],
+        ),
     ]
 }
 
@@ -97,11 +103,8 @@ fn policy(memory_total_bytes: u64) -> Policy {
             ..Tenant::default()
         }
     };
-    let mut policy = Policy {
-        mode: Mode::Enforce,
-        tenants: TENANTS.map(tenant).to_vec(),
-        ..Policy::default()
-    };
+    let mut policy =
+        Policy { mode: Mode::Enforce, tenants: TENANTS.map(tenant).to_vec(), ..Policy::default() };
     policy.host.reserve.memory = Bytes(memory_total_bytes.saturating_sub(MEMORY.0));
     policy
 }
@@ -125,7 +128,9 @@ fn play<S: Stage>(
         agent.tick(stage.now());
         for (title, loads) in &halves {
             stage.set_loads(&mut agent, &TENANTS.map(|(name, _)| name), loads)?;
-            let phase = half(&mut stage, &mut agent, title, length / 2, interval, screen)?;
+            screen.phase(title)?;
+            let window = half(&mut stage, &mut agent, loads, length / 2, interval, screen)?;
+            let phase = window.phase(title, agent.status());
             screen.table(&phase)?;
             phases.push(phase);
             if stage.interrupted() {
@@ -145,15 +150,11 @@ fn play<S: Stage>(
 fn half<S: Stage>(
     stage: &mut S,
     agent: &mut Agent<S::Kernel>,
-    title: &str,
+    loads: &[Load],
     length: Duration,
     interval: Duration,
     screen: &mut Screen,
-) -> anyhow::Result<Phase>
-where
-    S::Kernel: KernFs,
-{
-    screen.phase(title)?;
+) -> anyhow::Result<Window> {
     let begin = stage.now();
     let mut window = Window::default();
     while stage.now().saturating_sub(begin) < length && !stage.interrupted() {
@@ -161,9 +162,9 @@ where
         let now = stage.now();
         let status = agent.tick(now).clone();
         if (now.saturating_sub(begin)).as_secs_f64() > length.as_secs_f64() * MEASURED_RATIO {
-            window.add(&status);
+            window.add(&status, &entitled_cores(agent.nodes(), loads, &status.host));
         }
         screen.tick(&status)?;
     }
-    Ok(window.phase(title, agent.status()))
+    Ok(window)
 }

@@ -26,12 +26,13 @@ pub(super) struct Screen {
     json: bool,
     live: bool,
     drawn_lines: usize,
+    said: Vec<String>,
 }
 
 impl Screen {
     /// A screen for people, or for programs.
     pub(super) fn new(json: bool) -> Screen {
-        Screen { json, live: !json && io::stdout().is_terminal(), drawn_lines: 0 }
+        Screen { json, live: !json && io::stdout().is_terminal(), drawn_lines: 0, said: Vec::new() }
     }
 
     /// Says what is about to happen, and where.
@@ -56,8 +57,20 @@ impl Screen {
         Ok(())
     }
 
+    /// Says what stands in the way, once each; on standard error, so that it never breaks the JSON.
+    fn notes(&mut self, status: &Status) {
+        for finding in &status.findings {
+            if !self.said.contains(finding) {
+                eprintln!("note: {finding}");
+                self.drawn_lines = 0;
+                self.said.push(finding.clone());
+            }
+        }
+    }
+
     /// Shows how it goes.
     pub(super) fn tick(&mut self, status: &Status) -> io::Result<()> {
+        self.notes(status);
         if self.json {
             return Ok(());
         }
@@ -85,9 +98,16 @@ impl Screen {
             return Ok(());
         }
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
+        table.load_style(presets::NOTHING);
         table.set_header([
-            "tenant", "weight", "demand", "allocated", "dominant", "cpu.weight", "used", "entitled",
+            "tenant",
+            "weight",
+            "demand",
+            "allocated",
+            "dominant",
+            "written",
+            "used",
+            "entitled",
             "error",
         ]);
         for figure in &phase.tenants {
@@ -119,7 +139,9 @@ impl Screen {
             outcome.max_share_error, outcome.jain_index
         )?;
         match outcome.clean {
-            true => writeln!(out, "the host is as it was: all cgroups removed, all values put back"),
+            true => {
+                writeln!(out, "the host is as it was: all cgroups removed, all values put back")
+            }
             false => writeln!(out, "NOT CLEAN: something was left behind, see above"),
         }
     }

@@ -114,10 +114,14 @@ impl Dialect {
                     Err(_) => Limit::Max,
                 }))
             }
-            (_, Knob::MemoryLow | Knob::MemoryMax) => Ok(Value::Memory(match parse::limit(text)? {
-                Limit::Finite(bytes) if bytes < V1_MEMORY_MAX_BYTES => Limit::Finite(Bytes(bytes)),
-                _ => Limit::Max,
-            })),
+            (_, Knob::MemoryLow | Knob::MemoryMax) => {
+                Ok(Value::Memory(match parse::limit(text)? {
+                    Limit::Finite(bytes) if bytes < V1_MEMORY_MAX_BYTES => {
+                        Limit::Finite(Bytes(bytes))
+                    }
+                    _ => Limit::Max,
+                }))
+            }
         }
     }
 }
@@ -133,8 +137,7 @@ fn cpus_of(quota_usec: u64, period_usec: u64) -> Limit<MilliCpus> {
 /// `cpu.max`: a quota or `max`, then the period.
 fn cpu_max(text: &[u8]) -> Result<Value, Malformed> {
     let line: String = parse::single(text, "a quota and a period")?;
-    let malformed =
-        || Malformed { line: 1, text: line.clone(), expected: "a quota and a period" };
+    let malformed = || Malformed { line: 1, text: line.clone(), expected: "a quota and a period" };
     let (quota, period) = line.split_once(' ').ok_or_else(malformed)?;
     let period: u64 = period.parse().map_err(|_| malformed())?;
     let quota: Limit<u64> = quota.parse().map_err(|_| malformed())?;
@@ -157,9 +160,8 @@ mod tests {
     #[test]
     fn weights_keep_their_ratio_on_both() {
         let spelled = |dialect| {
-            [43.0, 86.0, 171.0, 0.2, 1e9].map(|w| {
-                texts(dialect, Knob::CpuWeight, Value::Weight(w)).concat()
-            })
+            [43.0, 86.0, 171.0, 0.2, 1e9]
+                .map(|w| texts(dialect, Knob::CpuWeight, Value::Weight(w)).concat())
         };
         assert_eq!(spelled(Dialect::Unified), ["43", "86", "171", "1", "10000"]);
         assert_eq!(spelled(Dialect::Legacy), ["440", "881", "1751", "2", "262144"]);

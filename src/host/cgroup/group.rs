@@ -217,11 +217,7 @@ impl Cgroup {
     /// The machine has no tree for it, or the cgroup is not in that tree.
     pub fn knob_dir(&self, layout: &Layout, knob: Knob) -> Result<DirId, KernError> {
         self.dir(layout, self.dialect.facet(knob)).ok_or_else(|| {
-            KernError::new(
-                Operation::Open,
-                self.dialect.file(knob),
-                nix::errno::Errno::EOPNOTSUPP,
-            )
+            KernError::new(Operation::Open, self.dialect.file(knob), nix::errno::Errno::EOPNOTSUPP)
         })
     }
 
@@ -341,9 +337,8 @@ impl<K: KernFs> Reader<'_, K> {
             Dialect::Unified => ("inactive_file", "active_file"),
             Dialect::Legacy => ("total_inactive_file", "total_active_file"),
         };
-        let current = self.take(Source::MemoryCurrent, |text| {
-            parse::single::<u64>(text, "bytes").map(Some)
-        })?;
+        let current =
+            self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
         let stat = self.take(Source::MemoryStat, |text| {
             let keys = [inactive, active, "workingset_refault_anon", "workingset_refault_file"];
             keyed(text, keys).map(Some)

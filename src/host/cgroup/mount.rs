@@ -182,8 +182,10 @@ impl Mount {
             false => entry.controllers.iter().any(|c| self.controllers.contains(c)),
         });
         let path = entry.map_or("/", |entry| entry.pathname.as_str());
-        let inside = Path::new(path).strip_prefix(&self.root).unwrap_or(Path::new(""));
-        self.mount_point.join(inside)
+        match Path::new(path).strip_prefix(&self.root) {
+            Ok(inside) if inside != Path::new("") => self.mount_point.join(inside),
+            _ => self.mount_point.clone(),
+        }
     }
 }
 
@@ -306,12 +308,8 @@ mod tests {
         let none = b"31 23 0:28 / /tmp rw,relatime - tmpfs tmpfs rw\n";
         let error = detect(none, b"0::/\n", &RootChoice::Auto).unwrap_err();
         assert!(error.to_string().contains("not mounted"), "{error}");
-        let forced = Layout::detect(
-            UNIFIED_MOUNTS,
-            b"0::/\n",
-            HierarchyChoice::Legacy,
-            &RootChoice::Auto,
-        );
+        let forced =
+            Layout::detect(UNIFIED_MOUNTS, b"0::/\n", HierarchyChoice::Legacy, &RootChoice::Auto);
         assert!(matches!(forced, Err(LayoutError::NotMounted { .. })));
     }
 }

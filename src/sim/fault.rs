@@ -1,0 +1,261 @@
+//! Errors on demand, and a log of every call, around any [`KernFs`].
+//!
+//! A test says which call is to fail and how: the n-th of all, or every one that matches. The log proves
+//! what was asked for: that nothing was written, that writes came in an order, how many calls a tick costs.
+
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
+
+/// Which calls a [`Fault`] strikes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// The call with this number, counted from 0 since the wrapper was made.
+    Call(u64),
+    /// Every call of this operation on a path that ends so; no operation means any.
+    Matching {
+        /// The operation, or any.
+        operation: Option<Operation>,
+        /// The end of the path, such as `web/cpu.weight`. Empty matches every path.
+        path_suffix: String,
+    },
+}
+
+/// A rule: these calls fail with this errno, and do nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Which calls.
+    pub when: When,
+    /// What they answer.
+    pub errno: Errno,
+    /// How many more times; `None` is for ever.
+    pub times: Option<u64>,
+}
+
+impl Fault {
+    /// The call with number `call` fails.
+    pub fn at_call(call: u64, errno: Errno) -> Fault {
+        Fault { when: When::Call(call), errno, times: None }
+    }
+
+    /// Every `operation` on a path that ends in `path_suffix` fails.
+    pub fn matching(operation: Operation, path_suffix: &str, errno: Errno) -> Fault {
+        let when =
+            When::Matching { operation: Some(operation), path_suffix: path_suffix.to_string() };
+        Fault { when, errno, times: None }
+    }
+
+    /// Only the first `times` of them.
+    pub fn times(self, times: u64) -> Fault {
+        Fault { times: Some(times), ..self }
+    }
+
+    fn strikes(&self, number: u64, operation: Operation, path: &Path) -> bool {
+        self.times != Some(0)
+            && match &self.when {
+                When::Call(call) => *call == number,
+                When::Matching { operation: wanted, path_suffix } => {
+                    wanted.is_none_or(|wanted| wanted == operation)
+                        && path.to_string_lossy().ends_with(path_suffix.as_str())
+                }
+            }
+    }
+}
+
+/// One call, as it was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What was asked.
+    pub operation: Operation,
+    /// Of which file or directory.
+    pub path: PathBuf,
+    /// The value of a write.
+    pub value: Option<String>,
+    /// What was answered: nothing went wrong, or this.
+    pub outcome: Result<(), Errno>,
+}
+
+/// A [`KernFs`] that fails where it is told to and remembers what it was asked.
+///
+/// Closing a directory and asking for a path are no calls to the kernel and are neither counted nor logged.
+#[derive(Debug)]
+pub struct Faulty<K> {
+    inner: K,
+    faults: Vec<Fault>,
+    calls: Vec<Call>,
+    nr_calls: u64,
+    /// The path of each kept file, by its number.
+    file_paths: Vec<PathBuf>,
+}
+
+impl<K: KernFs> Faulty<K> {
+    /// Around `inner`, without faults.
+    pub fn new(inner: K) -> Self {
+        Faulty { inner, faults: Vec::new(), calls: Vec::new(), nr_calls: 0, file_paths: Vec::new() }
+    }
+
+    /// Adds a rule. Where several apply the first one answers.
+    pub fn inject(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// Forgets all rules.
+    pub fn heal(&mut self) {
+        self.faults.clear();
+    }
+
+    /// Calls since the wrapper was made, cleared from the log or not.
+    pub fn nr_calls(&self) -> u64 {
+        self.nr_calls
+    }
+
+    /// The log since it was last cleared.
+    pub fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
+    /// Empties the log. Numbers of calls go on.
+    pub fn clear_calls(&mut self) {
+        self.calls.clear();
+    }
+
+    /// The calls of the log that would change a host: writes, makes and removes, refused ones included.
+    pub fn changes(&self) -> impl Iterator<Item = &Call> {
+        let changes = [Operation::Write, Operation::MakeDir, Operation::RemoveDir];
+        self.calls.iter().filter(move |call| changes.contains(&call.operation))
+    }
+
+    /// The writes of the log that were accepted, as path and value, in order.
+    pub fn writes(&self) -> Vec<(&Path, &str)> {
+        let accepted =
+            self.calls.iter().filter(|c| c.operation == Operation::Write && c.outcome.is_ok());
+        accepted.filter_map(|c| Some((c.path.as_path(), c.value.as_deref()?))).collect()
+    }
+
+    /// What is inside.
+    pub fn inner(&self) -> &K {
+        &self.inner
+    }
+
+    /// What is inside, to let time pass in it.
+    pub fn inner_mut(&mut self) -> &mut K {
+        &mut self.inner
+    }
+
+    /// What is inside, without the wrapper.
+    pub fn into_inner(self) -> K {
+        self.inner
+    }
+
+    /// Counts and logs a call, and answers the error that a rule has for it.
+    fn begin(
+        &mut self,
+        operation: Operation,
+        path: PathBuf,
+        value: Option<&str>,
+    ) -> Result<(), KernError> {
+        let number = self.nr_calls;
+        self.nr_calls += 1;
+        let struck = self.faults.iter_mut().find(|fault| fault.strikes(number, operation, &path));
+        let errno = struck.map(|fault| {
+            fault.times = fault.times.map(|times| times - 1);
+            fault.errno
+        });
+        let value = value.map(String::from);
+        let outcome = errno.map_or(Ok(()), Err);
+        self.calls.push(Call { operation, path: path.clone(), value: value.clone(), outcome });
+        match errno {
+            Some(errno) => Err(KernError { operation, path, value, errno }),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the kernel's own answer into the log.
+    fn end<T>(&mut self, outcome: Result<T, KernError>) -> Result<T, KernError> {
+        if let (Some(call), Err(error)) = (self.calls.last_mut(), &outcome) {
+            call.outcome = Err(error.errno);
+        }
+        outcome
+    }
+}
+
+impl<K: KernFs> KernFs for Faulty<K> {
+    fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError> {
+        self.begin(Operation::Open, path.to_path_buf(), None)?;
+        let outcome = self.inner.open_dir(path);
+        self.end(outcome)
+    }
+
+    fn close_dir(&mut self, dir: DirId) {
+        self.inner.close_dir(dir);
+    }
+
+    fn dir_path(&self, dir: DirId) -> PathBuf {
+        self.inner.dir_path(dir)
+    }
+
+    fn inode(&mut self, dir: DirId) -> Result<u64, KernError> {
+        self.begin(Operation::Open, self.inner.dir_path(dir), None)?;
+        let outcome = self.inner.inode(dir);
+        self.end(outcome)
+    }
+
+    fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
+        let path = self.inner.dir_path(dir).join(name);
+        self.begin(Operation::Open, path.clone(), None)?;
+        let outcome = self.inner.open_file(dir, name);
+        if let Ok(FileId(index)) = outcome {
+            let index = index as usize;
+            if index >= self.file_paths.len() {
+                self.file_paths.resize(index + 1, PathBuf::new());
+            }
+            self.file_paths[index] = path;
+        }
+        self.end(outcome)
+    }
+
+    fn read(&mut self, file: FileId) -> Result<&[u8], KernError> {
+        let path = self.file_paths.get(file.0 as usize).cloned().unwrap_or_default();
+        self.begin(Operation::Read, path, None)?;
+        let outcome = self.inner.read(file);
+        if let (Some(call), Err(error)) = (self.calls.last_mut(), &outcome) {
+            call.outcome = Err(error.errno);
+        }
+        outcome
+    }
+
+    fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError> {
+        self.begin(Operation::Read, self.inner.dir_path(dir).join(name), None)?;
+        let outcome = self.inner.read_once(dir, name);
+        if let (Some(call), Err(error)) = (self.calls.last_mut(), &outcome) {
+            call.outcome = Err(error.errno);
+        }
+        outcome
+    }
+
+    fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
+        self.begin(Operation::Write, self.inner.dir_path(dir).join(name), Some(value))?;
+        let outcome = self.inner.write(dir, name, value);
+        self.end(outcome)
+    }
+
+    fn make_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
+        self.begin(Operation::MakeDir, self.inner.dir_path(dir).join(name), None)?;
+        let outcome = self.inner.make_dir(dir, name);
+        self.end(outcome)
+    }
+
+    fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
+        self.begin(Operation::RemoveDir, self.inner.dir_path(dir).join(name), None)?;
+        let outcome = self.inner.remove_dir(dir, name);
+        self.end(outcome)
+    }
+
+    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {
+        self.begin(Operation::List, self.inner.dir_path(dir), None)?;
+        let outcome = self.inner.list_dirs(dir);
+        self.end(outcome)
+    }
+}

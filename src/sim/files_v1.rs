@@ -1,0 +1,309 @@
+//! The interface files of the legacy hierarchies.
+//!
+//! Source: Documentation/admin-guide/cgroup-v1, and a 6.18 kernel on which each was tried: shares are
+//! clamped to 2 ..= 262144 instead of refused, a negative quota means none, and a limit is a number that
+//! always rounds down to pages.
+
+use nix::errno::Errno;
+
+use super::controller::Controller;
+use super::files::{File as AnyFile, Mode, Place, Spec};
+use super::kernel::SimKernel;
+use super::memory::Kind;
+use super::parse::{self, Bandwidth, PAGE_BYTES};
+use super::reclaim::Reason;
+use super::tree::CgroupId;
+
+/// The scheduler's bounds of `cpu.shares`.
+const SHARES_MIN: u64 = 2;
+const SHARES_MAX: u64 = 1 << 18;
+
+/// A file of the legacy hierarchies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum File {
+    CpuShares,
+    CpuQuota,
+    CpuPeriod,
+    CpuStat,
+    CpuacctUsage,
+    CpuacctStat,
+    CpusetCpus,
+    CpusetMems,
+    CpusetEffectiveCpus,
+    CpusetEffectiveMems,
+    MemoryUsage,
+    MemoryMaxUsage,
+    MemoryLimit,
+    MemorySoftLimit,
+    MemoryFailcnt,
+    MemoryOomControl,
+    MemoryStat,
+}
+
+const fn file(name: &'static str, file: File, controller: Controller, mode: Mode) -> Spec {
+    Spec {
+        name,
+        file: AnyFile::Legacy(file),
+        controller: Some(controller),
+        place: Place::Everywhere,
+        mode,
+    }
+}
+
+const fn core(name: &'static str, file: AnyFile) -> Spec {
+    Spec { name, file, controller: None, place: Place::Everywhere, mode: Mode::ReadWrite }
+}
+
+/// The files of every legacy hierarchy.
+pub(super) const LEGACY: &[Spec] = {
+    use Controller::{Cpu, Cpuacct, Cpuset, Memory, Pids};
+    use Mode::{Read, ReadWrite};
+    &[
+        core("cgroup.procs", AnyFile::Procs),
+        core("tasks", AnyFile::Threads),
+        file("cpu.shares", File::CpuShares, Cpu, ReadWrite),
+        file("cpu.cfs_quota_us", File::CpuQuota, Cpu, ReadWrite),
+        file("cpu.cfs_period_us", File::CpuPeriod, Cpu, ReadWrite),
+        file("cpu.stat", File::CpuStat, Cpu, Read),
+        file("cpuacct.usage", File::CpuacctUsage, Cpuacct, Read),
+        file("cpuacct.stat", File::CpuacctStat, Cpuacct, Read),
+        file("cpuset.cpus", File::CpusetCpus, Cpuset, ReadWrite),
+        file("cpuset.mems", File::CpusetMems, Cpuset, ReadWrite),
+        file("cpuset.effective_cpus", File::CpusetEffectiveCpus, Cpuset, Read),
+        file("cpuset.effective_mems", File::CpusetEffectiveMems, Cpuset, Read),
+        file("memory.usage_in_bytes", File::MemoryUsage, Memory, Read),
+        file("memory.max_usage_in_bytes", File::MemoryMaxUsage, Memory, Read),
+        file("memory.limit_in_bytes", File::MemoryLimit, Memory, ReadWrite),
+        file("memory.soft_limit_in_bytes", File::MemorySoftLimit, Memory, ReadWrite),
+        file("memory.failcnt", File::MemoryFailcnt, Memory, Read),
+        file("memory.oom_control", File::MemoryOomControl, Memory, Read),
+        file("memory.stat", File::MemoryStat, Memory, Read),
+        Spec {
+            name: "pids.max",
+            file: AnyFile::PidsMax,
+            controller: Some(Pids),
+            place: Place::BelowRoot,
+            mode: ReadWrite,
+        },
+        Spec {
+            name: "pids.current",
+            file: AnyFile::PidsCurrent,
+            controller: Some(Pids),
+            place: Place::BelowRoot,
+            mode: Read,
+        },
+    ]
+};
+
+impl SimKernel {
+    /// The text of a legacy file.
+    pub(super) fn show_legacy(&self, id: CgroupId, file: File) -> Result<String, Errno> {
+        let cgroup = self.tree.get(id).ok_or(Errno::ENODEV)?;
+        let is_root = cgroup.parent.is_none();
+        let account = &cgroup.cpu_account;
+        let bandwidth = cgroup.cpu.bandwidth;
+        let bytes = |pages: u64| format!("{}\n", pages * PAGE_BYTES);
+        Ok(match file {
+            File::CpuShares => format!("{}\n", cgroup.cpu.shares),
+            File::CpuQuota => {
+                bandwidth.quota_usec.map_or("-1\n".into(), |quota| format!("{quota}\n"))
+            }
+            File::CpuPeriod => format!("{}\n", bandwidth.period_usec),
+            File::CpuStat => format!(
+                "nr_periods {}\nnr_throttled {}\nthrottled_time {}\nnr_bursts 0\nburst_time 0\n",
+                account.nr_periods as u64,
+                account.nr_throttled as u64,
+                account.throttled_nsec as u64
+            ),
+            File::CpuacctUsage => format!("{}\n", account.usage_nsec as u64),
+            File::CpuacctStat => {
+                let ticks = |nsec: f64| (nsec / 1e7) as u64;
+                let user = ticks(account.usage_nsec - account.system_nsec);
+                format!("user {user}\nsystem {}\n", ticks(account.system_nsec))
+            }
+            File::CpusetCpus if is_root => parse::format_list(&self.all_cpus()) + "\n",
+            File::CpusetMems if is_root => parse::format_list(&self.all_mems()) + "\n",
+            File::CpusetCpus => parse::format_list(&cgroup.cpuset.cpus) + "\n",
+            File::CpusetMems => parse::format_list(&cgroup.cpuset.mems) + "\n",
+            File::CpusetEffectiveCpus if is_root => parse::format_list(&self.online) + "\n",
+            File::CpusetEffectiveCpus => {
+                parse::format_list(&(&cgroup.cpuset.cpus & &self.online)) + "\n"
+            }
+            File::CpusetEffectiveMems if is_root => parse::format_list(&self.all_mems()) + "\n",
+            File::CpusetEffectiveMems => parse::format_list(&cgroup.cpuset.mems) + "\n",
+            File::MemoryUsage => bytes(cgroup.memory_account.usage),
+            File::MemoryMaxUsage => bytes(cgroup.memory_account.peak),
+            File::MemoryLimit => bytes(cgroup.memory.max),
+            File::MemorySoftLimit => bytes(cgroup.memory.soft_limit),
+            File::MemoryFailcnt => format!("{}\n", cgroup.memory_account.failcnt),
+            File::MemoryOomControl => format!(
+                "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n",
+                cgroup.memory_account.local_events.oom_kill
+            ),
+            File::MemoryStat => self.show_legacy_memory_stat(id),
+        })
+    }
+
+    /// Writes a legacy file.
+    pub(super) fn store_legacy(
+        &mut self,
+        id: CgroupId,
+        file: File,
+        text: &str,
+    ) -> Result<(), Errno> {
+        let is_root = self.tree[id].parent.is_none();
+        let root_is_fixed = !matches!(file, File::MemorySoftLimit);
+        if is_root && root_is_fixed {
+            return Err(match file {
+                File::CpusetCpus | File::CpusetMems => Errno::EACCES,
+                _ => Errno::EINVAL,
+            });
+        }
+        match file {
+            File::CpuShares => {
+                let shares = parse::unsigned(text)?.clamp(SHARES_MIN, SHARES_MAX);
+                self.tree[id].cpu.shares = shares;
+                Ok(())
+            }
+            File::CpuQuota => {
+                let quota_usec = match parse::signed(text)? {
+                    quota if quota < 0 => None,
+                    quota => Some(quota as u64),
+                };
+                self.set_bandwidth(id, Bandwidth { quota_usec, ..self.tree[id].cpu.bandwidth })
+            }
+            File::CpuPeriod => {
+                let period_usec = parse::unsigned(text)?;
+                self.set_bandwidth(id, Bandwidth { period_usec, ..self.tree[id].cpu.bandwidth })
+            }
+            File::CpusetCpus => {
+                let cpus = parse::cpu_list(text, self.host.cpus.max(1))?;
+                let above = self.legacy_set(id, |c| &c.cpuset.cpus, self.all_cpus());
+                self.vet_legacy_set(id, &cpus, &above, |cgroup| &cgroup.cpuset.cpus)?;
+                self.tree[id].cpuset.cpus = cpus;
+                Ok(())
+            }
+            File::CpusetMems => {
+                let nodes = self.all_mems().len() as u32;
+                let mems = parse::cpu_list(text, nodes).map_err(|_| Errno::EINVAL)?;
+                let above = self.legacy_set(id, |c| &c.cpuset.mems, self.all_mems());
+                self.vet_legacy_set(id, &mems, &above, |cgroup| &cgroup.cpuset.mems)?;
+                self.tree[id].cpuset.mems = mems;
+                Ok(())
+            }
+            File::MemoryLimit => self.write_limit(id, parse::pages(text, "-1")?),
+            File::MemorySoftLimit => {
+                self.tree[id].memory.soft_limit = parse::pages(text, "-1")?;
+                Ok(())
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// A limit below what cannot be reclaimed is refused, where `memory.max` would kill.
+    fn write_limit(&mut self, id: CgroupId, pages: u64) -> Result<(), Errno> {
+        let excess = self.tree[id].memory_account.usage.saturating_sub(pages);
+        if self.reclaim(id, excess, Reason::Direct) < excess {
+            return Err(Errno::EBUSY);
+        }
+        self.tree[id].memory.max = pages;
+        Ok(())
+    }
+
+    /// A child may not have a larger part of a CPU than its parent (`__cfs_schedulable`).
+    fn set_bandwidth(&mut self, id: CgroupId, bandwidth: Bandwidth) -> Result<(), Errno> {
+        let bandwidth = bandwidth.checked()?;
+        let above = self.tree.lineage(id).skip(1).find_map(|id| self.tree[id].cpu.bandwidth.cpus());
+        let wanted = bandwidth.cpus();
+        let below = |child: &CgroupId| self.tree[*child].cpu.bandwidth.cpus();
+        let children = self.tree[id].children.values().filter_map(below);
+        let exceeds = |part: f64, whole: Option<f64>| whole.is_some_and(|whole| part > whole);
+        if wanted.is_some_and(|w| exceeds(w, above)) || { children }.any(|c| exceeds(c, wanted)) {
+            return Err(Errno::EINVAL);
+        }
+        self.tree[id].cpu.bandwidth = bandwidth;
+        Ok(())
+    }
+
+    fn all_cpus(&self) -> parse::CpuSet {
+        (0..self.host.cpus.max(1)).collect()
+    }
+
+    fn all_mems(&self) -> parse::CpuSet {
+        (0..self.host.numa_nodes.max(1)).collect()
+    }
+
+    /// The parent's list, which for the root is everything.
+    fn legacy_set(
+        &self,
+        id: CgroupId,
+        list: impl Fn(&super::tree::Cgroup) -> &parse::CpuSet,
+        all: parse::CpuSet,
+    ) -> parse::CpuSet {
+        match self.tree[id].parent.map(|parent| &self.tree[parent]) {
+            Some(parent) if parent.parent.is_some() => list(parent).clone(),
+            _ => all,
+        }
+    }
+
+    /// `validate_change` of a legacy cpuset: within the parent, around the children, never empty with tasks.
+    fn vet_legacy_set(
+        &self,
+        id: CgroupId,
+        wanted: &parse::CpuSet,
+        above: &parse::CpuSet,
+        list: impl Fn(&super::tree::Cgroup) -> &parse::CpuSet,
+    ) -> Result<(), Errno> {
+        let cgroup = &self.tree[id];
+        if cgroup.children.values().any(|&child| !list(&self.tree[child]).is_subset(wanted)) {
+            return Err(Errno::EBUSY);
+        }
+        if !wanted.is_subset(above) {
+            return Err(Errno::EACCES);
+        }
+        if wanted.is_empty() && !cgroup.processes.is_empty() {
+            return Err(Errno::ENOSPC);
+        }
+        Ok(())
+    }
+
+    /// `memory.stat`: what is charged here, then the same with everything below as `total_`.
+    fn show_legacy_memory_stat(&self, id: CgroupId) -> String {
+        let account = &self.tree[id].memory_account;
+        let limit = self.tree.lineage(id).map(|id| self.tree[id].memory.max).min();
+        let limit = limit.unwrap_or(parse::PAGES_MAX) * PAGE_BYTES;
+        let block = |prefix: &str, pages: &super::memory::Pages| -> String {
+            let of = |kind| pages.of(kind) * PAGE_BYTES;
+            let counters = &account.counters;
+            let lines = [
+                ("cache", pages.file() * PAGE_BYTES),
+                ("rss", of(Kind::Anon)),
+                ("rss_huge", 0),
+                ("shmem", 0),
+                ("mapped_file", 0),
+                ("dirty", 0),
+                ("writeback", 0),
+                ("workingset_refault_anon", 0),
+                ("workingset_refault_file", counters.refault_file),
+                ("swap", 0),
+                ("swapcached", 0),
+                ("pgpgin", counters.fault),
+                ("pgpgout", counters.steal_background + counters.steal_direct),
+                ("pgfault", counters.fault),
+                ("pgmajfault", counters.major_fault),
+                ("inactive_anon", 0),
+                ("active_anon", of(Kind::Anon)),
+                ("inactive_file", of(Kind::InactiveFile)),
+                ("active_file", of(Kind::ActiveFile)),
+                ("unevictable", 0),
+            ];
+            lines.iter().map(|(name, value)| format!("{prefix}{name} {value}\n")).collect()
+        };
+        format!(
+            "{}hierarchical_memory_limit {limit}\nhierarchical_memsw_limit {}\n{}",
+            block("", &account.local),
+            parse::PAGES_MAX * PAGE_BYTES,
+            block("total_", &self.pages_below(id))
+        )
+    }
+}

@@ -1,0 +1,265 @@
+//! The scheduler as a fluid: hierarchical weighted max-min over CPUs with affinities and quotas.
+//!
+//! **Problem.** Runnable threads sit in a tree of groups. Each group divides what it gets among its threads
+//! and subgroups by weight, gives nothing to one more than it can use, and never exceeds its quota. A
+//! thread runs only on the CPUs of its cpuset.
+//!
+//! **Terms.** A *source* is a process: identical threads that demand together `demand` CPUs. A *group* is
+//! a cgroup with the cpu controller. A *rate* is in CPUs.
+//!
+//! **Algorithm.** Progressive filling. All active sources grow at once, at a speed that a unit of growth at
+//! the root splits down the tree by the weights of the *active* members. Growth runs until the first
+//! event: a demand is met, a quota is reached, or a set of CPUs is full; what the event binds goes
+//! inactive, and growth continues with the rest. The moment at which CPUs fill up is found by Newton's
+//! method on cuts: try the whole step, and while it does not fit, shorten it to where the violated cut
+//! holds with equality (Radzik 1993). Each cut allows less than the last, so this ends.
+//!
+//! **Properties.** Rates sum to at most the CPUs, each is at most its demand and each group within its
+//! quota; with free CPUs every demand within its quota is met (`tests/sim/cpu.rs`, `conservation`).
+//! Siblings that are not bound by anything get rates exactly by weight (`weights_1_2_4`).
+//!
+//! What it leaves out: time slices, migration cost, and the unfairness that real run queues show while
+//! the load balancer works.
+
+use super::flow::{EPSILON, Flow};
+use super::parse::CpuSet;
+
+/// A cgroup as the scheduler sees it. Parents stand before children; the first is the root.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) parent: usize,
+    pub(super) weight: f64,
+    /// Its quota in CPUs; infinite without one.
+    pub(super) quota: f64,
+}
+
+/// A process as the scheduler sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) group: usize,
+    pub(super) weight: f64,
+    /// CPUs that its threads want together.
+    pub(super) demand: f64,
+    /// Index into [`Problem::masks`].
+    pub(super) mask: usize,
+}
+
+/// Who wants CPU time, and the rules.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Problem {
+    pub(super) groups: Vec<Group>,
+    pub(super) sources: Vec<Source>,
+    /// The distinct affinities; none is empty.
+    pub(super) masks: Vec<CpuSet>,
+}
+
+/// Who gets it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Solution {
+    /// CPUs of each source.
+    pub(super) rates: Vec<f64>,
+    /// Busy part of each CPU that some mask names, 0 ..= 1, ascending by CPU.
+    pub(super) busy: Vec<(u32, f64)>,
+    /// Whether each group is held by its quota.
+    pub(super) throttled: Vec<bool>,
+}
+
+/// CPUs that the same masks contain, which therefore need no telling apart.
+struct Classes {
+    members: Vec<Vec<u32>>,
+    capacities: Vec<f64>,
+    /// By mask and class.
+    allowed: Vec<Vec<bool>>,
+}
+
+impl Classes {
+    fn new(masks: &[CpuSet]) -> Classes {
+        let mut signatures: Vec<Vec<bool>> = Vec::new();
+        let mut members: Vec<Vec<u32>> = Vec::new();
+        let cpus: CpuSet = masks.iter().flatten().copied().collect();
+        for cpu in cpus {
+            let signature: Vec<bool> = masks.iter().map(|mask| mask.contains(&cpu)).collect();
+            match signatures.iter().position(|known| *known == signature) {
+                Some(class) => members[class].push(cpu),
+                None => {
+                    signatures.push(signature);
+                    members.push(vec![cpu]);
+                }
+            }
+        }
+        let capacities = members.iter().map(|cpus| cpus.len() as f64).collect();
+        let allowed = (0..masks.len())
+            .map(|mask| signatures.iter().map(|signature| signature[mask]).collect())
+            .collect();
+        Classes { members, capacities, allowed }
+    }
+
+    /// Room in the classes that `masks` may use.
+    fn capacity_of(&self, masks: &[usize]) -> f64 {
+        let usable = |class: &usize| masks.iter().any(|&mask| self.allowed[mask][*class]);
+        (0..self.capacities.len()).filter(usable).map(|class| self.capacities[class]).sum()
+    }
+}
+
+impl Problem {
+    /// The rates.
+    pub(super) fn solve(&self) -> Solution {
+        let classes = Classes::new(&self.masks);
+        let mut filling = Filling::new(self);
+        while filling.nr_active > 0 {
+            filling.set_speeds();
+            let (step, full) = filling.step(&classes);
+            filling.grow(step);
+            filling.settle(&full);
+        }
+        let supplies = filling.by_mask(&filling.rates);
+        let used =
+            Flow::route(&supplies, &classes.allowed, &classes.capacities).used(&classes.capacities);
+        let mut busy: Vec<(u32, f64)> = Vec::new();
+        for (cpus, used) in classes.members.iter().zip(used) {
+            busy.extend(cpus.iter().map(|&cpu| (cpu, (used / cpus.len() as f64).clamp(0.0, 1.0))));
+        }
+        busy.sort_by_key(|&(cpu, _)| cpu);
+        Solution { rates: filling.rates, busy, throttled: filling.throttled }
+    }
+}
+
+/// The state between two events.
+struct Filling<'a> {
+    problem: &'a Problem,
+    rates: Vec<f64>,
+    active: Vec<bool>,
+    nr_active: usize,
+    /// Growth of each source, and of each group, per unit of growth of the root.
+    speeds: Vec<f64>,
+    group_speeds: Vec<f64>,
+    group_rates: Vec<f64>,
+    throttled: Vec<bool>,
+}
+
+impl<'a> Filling<'a> {
+    fn new(problem: &'a Problem) -> Self {
+        let nr_groups = problem.groups.len();
+        let active: Vec<bool> =
+            problem.sources.iter().map(|source| source.demand > EPSILON).collect();
+        Filling {
+            problem,
+            rates: vec![0.0; problem.sources.len()],
+            nr_active: active.iter().filter(|&&active| active).count(),
+            active,
+            speeds: vec![0.0; problem.sources.len()],
+            group_speeds: vec![0.0; nr_groups],
+            group_rates: vec![0.0; nr_groups],
+            throttled: vec![false; nr_groups],
+        }
+    }
+
+    fn active_sources(&self) -> impl Iterator<Item = (usize, &Source)> {
+        self.problem.sources.iter().enumerate().filter(|&(index, _)| self.active[index])
+    }
+
+    /// Splits one unit of growth down the tree among the active members of each group.
+    fn set_speeds(&mut self) {
+        let groups = &self.problem.groups;
+        let mut weights = vec![0.0; groups.len()];
+        for (_, source) in self.active_sources() {
+            weights[source.group] += source.weight;
+        }
+        for index in (1..groups.len()).rev() {
+            if weights[index] > 0.0 {
+                weights[groups[index].parent] += groups[index].weight;
+            }
+        }
+        let mut speeds = vec![0.0; groups.len()];
+        speeds[0] = 1.0;
+        for index in 1..groups.len() {
+            if weights[index] > 0.0 {
+                let parent = groups[index].parent;
+                speeds[index] = speeds[parent] * groups[index].weight / weights[parent];
+            }
+        }
+        for (index, source) in self.problem.sources.iter().enumerate() {
+            self.speeds[index] = match self.active[index] {
+                true => speeds[source.group] * source.weight / weights[source.group],
+                false => 0.0,
+            };
+        }
+        self.group_speeds = speeds;
+    }
+
+    /// How far growth can go, and the masks of the CPUs that are full then.
+    fn step(&self, classes: &Classes) -> (f64, Vec<usize>) {
+        let mut step = f64::INFINITY;
+        for (index, source) in self.active_sources() {
+            step = step.min((source.demand - self.rates[index]) / self.speeds[index]);
+        }
+        for (index, group) in self.problem.groups.iter().enumerate() {
+            if self.group_speeds[index] > 0.0 {
+                step = step.min((group.quota - self.group_rates[index]) / self.group_speeds[index]);
+            }
+        }
+        let mut step = step.max(0.0);
+        let mut full = Vec::new();
+        let (rates, speeds) = (self.by_mask(&self.rates), self.by_mask(&self.speeds));
+        loop {
+            let supplies: Vec<f64> =
+                rates.iter().zip(&speeds).map(|(rate, speed)| rate + speed * step).collect();
+            let flow = Flow::route(&supplies, &classes.allowed, &classes.capacities);
+            let cut = flow.bottleneck;
+            let speed: f64 = cut.iter().map(|&mask| speeds[mask]).sum();
+            if cut.is_empty() || speed <= 0.0 {
+                return (step, full);
+            }
+            let taken: f64 = cut.iter().map(|&mask| rates[mask]).sum();
+            let shorter = ((classes.capacity_of(&cut) - taken) / speed).max(0.0);
+            full = cut;
+            if shorter >= step {
+                return (step, full);
+            }
+            step = shorter;
+        }
+    }
+
+    fn by_mask(&self, values: &[f64]) -> Vec<f64> {
+        let mut sums = vec![0.0; self.problem.masks.len()];
+        for (source, value) in self.problem.sources.iter().zip(values) {
+            sums[source.mask] += value;
+        }
+        sums
+    }
+
+    fn grow(&mut self, step: f64) {
+        for (rate, speed) in self.rates.iter_mut().zip(&self.speeds) {
+            *rate += speed * step;
+        }
+        for (rate, speed) in self.group_rates.iter_mut().zip(&self.group_speeds) {
+            *rate += speed * step;
+        }
+    }
+
+    /// Takes out whoever is bound now: satisfied, at a quota, or on full CPUs only.
+    fn settle(&mut self, full: &[usize]) {
+        let groups = &self.problem.groups;
+        let mut bound = vec![false; groups.len()];
+        for (index, group) in groups.iter().enumerate() {
+            if self.group_speeds[index] > 0.0 && self.group_rates[index] >= group.quota - EPSILON {
+                self.throttled[index] = true;
+            }
+            bound[index] = self.throttled[index] || (index > 0 && bound[group.parent]);
+        }
+        let mut full_cpus = CpuSet::new();
+        full.iter().for_each(|&mask| full_cpus.extend(&self.problem.masks[mask]));
+        let stuck: Vec<bool> =
+            self.problem.masks.iter().map(|mask| mask.is_subset(&full_cpus)).collect();
+        for (index, source) in self.problem.sources.iter().enumerate() {
+            let satisfied = self.rates[index] >= source.demand - EPSILON;
+            if self.active[index] && (satisfied || bound[source.group] || stuck[source.mask]) {
+                self.active[index] = false;
+                self.nr_active -= 1;
+                if satisfied {
+                    self.rates[index] = self.rates[index].min(source.demand);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The host, its processes and its clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::controller::{Controller, ControllerSet};
+use super::cpu::{CpuTimes, Rates};
+use super::parse::{CpuSet, PAGE_BYTES};
+use super::process::{Process, Stall, Thread};
+use super::tree::{CgroupId, Tree, Version};
+use super::vfs::Handles;
+use super::workload::{Load, Trace, Workload};
+
+/// The longest step of the memory model: all loads are looked at, and all memory touched, this often.
+const STEP_NSEC: u64 = 10_000_000;
+
+/// Where the hierarchies are mounted.
+pub(super) const MOUNT: &str = "/sys/fs/cgroup";
+
+/// Which cgroup hierarchies a host mounts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// One tree with every controller at `/sys/fs/cgroup`.
+    #[default]
+    Unified,
+    /// A tree for each controller at `/sys/fs/cgroup/CONTROLLER`, and a unified one without controllers
+    /// at `/sys/fs/cgroup/unified`.
+    Legacy,
+}
+
+/// What the caller may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Everything that root may.
+    #[default]
+    Root,
+    /// Reading only: every write is EACCES.
+    Unprivileged,
+    /// cgroupfs is mounted read-only: every write is EROFS.
+    ReadOnlyMount,
+}
+
+/// The machine to simulate.
+#[derive(Clone, Debug)]
+pub struct SimHost {
+    /// Number of CPUs, at least 1; all are online at first.
+    pub cpus: u32,
+    /// Hardware threads that share a core, at least 1.
+    pub threads_per_core: u32,
+    /// Memory nodes, each with its own socket and last-level cache, at least 1.
+    pub numa_nodes: u32,
+    /// Installed memory. There is no swap.
+    pub memory_bytes: u64,
+    /// Which hierarchies are mounted.
+    pub layout: Layout,
+    /// The controllers that the kernel has.
+    pub controllers: Vec<Controller>,
+    /// Whether pressure stall information is on.
+    pub psi: bool,
+    /// Whether a parent's unclaimed protection goes to its children, as systemd mounts it.
+    pub memory_recursiveprot: bool,
+    /// What the caller may do.
+    pub access: Access,
+}
+
+impl Default for SimHost {
+    /// Four CPUs, 8 GiB, unified, everything switched on: a small server with systemd.
+    fn default() -> Self {
+        SimHost {
+            cpus: 4,
+            threads_per_core: 1,
+            numa_nodes: 1,
+            memory_bytes: 8 << 30,
+            layout: Layout::Unified,
+            controllers: Controller::ALL.to_vec(),
+            psi: true,
+            memory_recursiveprot: true,
+            access: Access::Root,
+        }
+    }
+}
+
+/// A kernel in memory. See the [module documentation](super).
+#[derive(Debug)]
+pub struct SimKernel {
+    pub(super) host: SimHost,
+    pub(super) now_nsec: u64,
+    pub(super) tree: Tree,
+    pub(super) processes: BTreeMap<u32, Process>,
+    pub(super) online: CpuSet,
+    pub(super) cpu_times: Vec<CpuTimes>,
+    /// `None` after a change that may have moved them.
+    pub(super) rates: Option<Rates>,
+    pub(super) sys: BTreeMap<String, String>,
+    pub(super) handles: Handles,
+    caller: u32,
+    next_pid: u32,
+}
+
+impl SimKernel {
+    /// A host that has just booted: process 1 and the caller sleep in the root.
+    pub fn new(host: SimHost) -> SimKernel {
+        let cpus = host.cpus.max(1);
+        let mut kernel = SimKernel {
+            now_nsec: 0,
+            tree: mounted(&host),
+            processes: BTreeMap::new(),
+            online: (0..cpus).collect(),
+            cpu_times: vec![CpuTimes::default(); cpus as usize],
+            rates: None,
+            sys: BTreeMap::new(),
+            handles: Handles::default(),
+            caller: 0,
+            next_pid: 1,
+            host,
+        };
+        kernel.sys = kernel.sys_files();
+        let roots: Vec<CgroupId> = kernel.tree.hierarchies.iter().map(|h| h.root).collect();
+        kernel.start(roots.clone(), &Workload::constant("init", Load::idle()));
+        kernel.caller = kernel.start(roots, &Workload::constant("tenantd", Load::idle()));
+        kernel
+    }
+
+    /// The host as it was described.
+    pub fn host(&self) -> &SimHost {
+        &self.host
+    }
+
+    /// The time since boot.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.now_nsec)
+    }
+
+    /// The process on whose behalf the files are used: `/proc/self`, and process 0 in `cgroup.procs`.
+    pub fn caller(&self) -> u32 {
+        self.caller
+    }
+
+    /// Changes what the caller may do from now on.
+    pub fn set_access(&mut self, access: Access) {
+        self.host.access = access;
+    }
+
+    /// Lets time pass: loads follow their traces, threads run, memory is touched and reclaimed.
+    ///
+    /// Cutting the same time into several calls makes no difference as long as the cuts are multiples of
+    /// 10 ms; any other cut changes memory by what a process touches in 10 ms.
+    pub fn advance(&mut self, dt: Duration) {
+        let end = self.now_nsec.saturating_add(u64::try_from(dt.as_nanos()).unwrap_or(u64::MAX));
+        while self.now_nsec < end {
+            let next = ((self.now_nsec / STEP_NSEC + 1) * STEP_NSEC).min(end);
+            let dt_nsec = next - self.now_nsec;
+            self.follow_traces();
+            self.touch_memory(dt_nsec as f64 * 1e-9);
+            let rates = self.rates.take().unwrap_or_else(|| self.compute_rates());
+            self.account(&rates, dt_nsec);
+            self.rates = Some(rates);
+            self.now_nsec = next;
+            self.average_pressure();
+        }
+    }
+
+    fn follow_traces(&mut self) {
+        let now_nsec = self.now_nsec;
+        let changed: Vec<(u32, Load)> = self
+            .processes
+            .iter()
+            .filter_map(|(&pid, process)| {
+                let age = Duration::from_nanos(now_nsec - process.started_nsec);
+                let load = process.trace.at(age).clamped();
+                (load != process.load).then_some((pid, load))
+            })
+            .collect();
+        changed.into_iter().for_each(|(pid, load)| self.apply_load(pid, load));
+    }
+
+    /// Starts a process in the cgroup `path` (`/` is the root) of every hierarchy that has such a one,
+    /// and in the root of the others. Returns its pid.
+    ///
+    /// # Errors
+    /// ENOENT where no hierarchy has it, EBUSY for an internal node, EAGAIN at `pids.max`.
+    pub fn spawn(&mut self, path: &str, workload: impl Into<Workload>) -> Result<u32, Errno> {
+        let found: Vec<Option<CgroupId>> =
+            self.tree.hierarchies.iter().map(|h| self.find(h.root, path)).collect();
+        if found.iter().all(Option::is_none) {
+            return Err(Errno::ENOENT);
+        }
+        for &id in found.iter().flatten() {
+            self.vet_attach(id)?;
+            self.vet_fork(id)?;
+        }
+        let roots = self.tree.hierarchies.iter().map(|h| h.root);
+        let cgroups = found.into_iter().zip(roots).map(|(id, root)| id.unwrap_or(root)).collect();
+        Ok(self.start(cgroups, &workload.into()))
+    }
+
+    fn start(&mut self, cgroups: Vec<CgroupId>, workload: &Workload) -> u32 {
+        let pid = self.next_pid;
+        for &id in &cgroups {
+            self.tree[id].processes.insert(pid);
+        }
+        self.processes.insert(
+            pid,
+            Process {
+                name: workload.name.chars().take(15).collect(),
+                uid: workload.uid,
+                gid: workload.gid,
+                started_nsec: self.now_nsec,
+                trace: workload.trace,
+                load: Load::idle(),
+                cgroups,
+                threads: Vec::new(),
+                user_nsec: 0.0,
+                system_nsec: 0.0,
+                charges: BTreeMap::new(),
+                hot_pages_seen: 0,
+                touch_remainder: [0.0; 4],
+                stall: Stall::default(),
+            },
+        );
+        self.apply_load(pid, workload.trace.at(Duration::ZERO).clamped());
+        pid
+    }
+
+    /// Gives a process another load, from now on and for good.
+    ///
+    /// # Errors
+    /// ESRCH where it ended.
+    pub fn set_load(&mut self, pid: u32, load: Load) -> Result<(), Errno> {
+        self.set_trace(pid, Trace::Constant(load))
+    }
+
+    /// Gives a process another trace, which counts from the start of the process.
+    ///
+    /// # Errors
+    /// ESRCH where it ended.
+    pub fn set_trace(&mut self, pid: u32, trace: Trace) -> Result<(), Errno> {
+        let process = self.processes.get_mut(&pid).ok_or(Errno::ESRCH)?;
+        process.trace = trace;
+        let load = trace.at(Duration::from_nanos(self.now_nsec - process.started_nsec)).clamped();
+        self.apply_load(pid, load);
+        Ok(())
+    }
+
+    fn apply_load(&mut self, pid: u32, load: Load) {
+        let next_pid = &mut self.next_pid;
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.load = load;
+        process.threads.truncate(load.threads as usize);
+        while process.threads.len() < load.threads as usize {
+            // The first thread has the number of the process.
+            let tid = if process.threads.is_empty() { pid } else { *next_pid };
+            *next_pid = (*next_pid).max(tid + 1);
+            process.threads.push(Thread { tid, run_nsec: 0.0, wait_nsec: 0.0 });
+        }
+        self.charge_threads(pid);
+        self.rates = None;
+    }
+
+    /// Ends a process, as SIGKILL does.
+    ///
+    /// # Errors
+    /// ESRCH where it ended before.
+    pub fn kill(&mut self, pid: u32) -> Result<(), Errno> {
+        if !self.processes.contains_key(&pid) {
+            return Err(Errno::ESRCH);
+        }
+        self.end_process(pid);
+        Ok(())
+    }
+
+    pub(super) fn end_process(&mut self, pid: u32) {
+        let Some(process) = self.processes.remove(&pid) else { return };
+        for id in &process.cgroups {
+            self.tree[*id].processes.remove(&pid);
+        }
+        self.release_memory(pid, &process);
+        self.rates = None;
+    }
+
+    /// Processes that the kernel never picks to kill: the first one and the caller.
+    pub(super) fn is_exempt(&self, pid: u32) -> bool {
+        pid == 1 || pid == self.caller
+    }
+
+    /// Takes a CPU offline or back, as hotplug does. The last one stays.
+    pub fn set_cpu_online(&mut self, cpu: u32, online: bool) {
+        if online && cpu < self.host.cpus {
+            self.online.insert(cpu);
+        } else if !online && self.online != BTreeSet::from([cpu]) {
+            self.online.remove(&cpu);
+        }
+        self.sys = self.sys_files();
+        self.rates = None;
+    }
+
+    /// The cgroup at `path` below `root`.
+    pub(super) fn find(&self, root: CgroupId, path: &str) -> Option<CgroupId> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        names.try_fold(root, |id, name| self.tree[id].children.get(name).copied())
+    }
+
+    // --- what tests and reports ask, past the files ---
+
+    /// Makes the cgroup `path` and all that is missing above it, with every controller enabled on the way,
+    /// as another administrator would; a privileged one, whatever the caller may do.
+    ///
+    /// # Errors
+    /// As the kernel's own: EBUSY where a process is in the way.
+    pub fn make_cgroup(&mut self, path: &str) -> Result<(), Errno> {
+        for hierarchy in 0..self.tree.hierarchies.len() {
+            let mut id = self.tree.hierarchies[hierarchy].root;
+            for name in path.split('/').filter(|name| !name.is_empty()) {
+                if self.tree.version(id) == Version::V2 {
+                    let wanted = self.tree[id].controllers.without(self.tree[id].subtree_control);
+                    self.enable(id, wanted, ControllerSet::default())?;
+                }
+                id = match self.tree[id].children.get(name) {
+                    Some(&child) => child,
+                    None => self.add_cgroup(id, name)?,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// CPU time that the cgroup `path` has used, in microseconds.
+    pub fn usage_usec(&self, path: &str) -> Option<u64> {
+        let home = self.tree.home(Controller::Cpu).unwrap_or(0);
+        let id = self.find(self.tree.hierarchies[home].root, path)?;
+        Some((self.tree[id].cpu_account.usage_nsec / 1000.0) as u64)
+    }
+
+    /// Memory charged to the cgroup `path`, in bytes.
+    pub fn memory_bytes(&self, path: &str) -> Option<u64> {
+        let id = self.find(self.memory_root(), path)?;
+        Some(self.tree[id].memory_account.usage * PAGE_BYTES)
+    }
+
+    /// The cgroup of a process in the hierarchy that has the cpu controller.
+    pub fn process_cgroup(&self, pid: u32) -> Option<String> {
+        let home = self.tree.home(Controller::Cpu).unwrap_or(0);
+        Some(self.tree.path(self.processes.get(&pid)?.cgroups[home]))
+    }
+
+    /// The pids of all processes, ascending.
+    pub fn pids(&self) -> Vec<u32> {
+        self.processes.keys().copied().collect()
+    }
+}
+
+/// The empty hierarchies of a host.
+fn mounted(host: &SimHost) -> Tree {
+    let mut tree = Tree::default();
+    let has = |controller: &Controller| host.controllers.contains(controller);
+    match host.layout {
+        Layout::Unified => {
+            let unified = |controller: &Controller| *controller != Controller::Cpuacct;
+            let controllers = Controller::ALL.into_iter().filter(has).filter(unified).collect();
+            tree.mount(MOUNT, Version::V2, controllers);
+        }
+        Layout::Legacy => {
+            for controller in Controller::ALL.into_iter().filter(has) {
+                let mount = format!("{MOUNT}/{}", legacy_name(controller));
+                tree.mount(&mount, Version::V1, [controller].into_iter().collect());
+            }
+            tree.mount(&format!("{MOUNT}/unified"), Version::V2, ControllerSet::default());
+        }
+    }
+    tree
+}
+
+/// The legacy name of a controller: io was called blkio.
+pub(super) fn legacy_name(controller: Controller) -> &'static str {
+    match controller {
+        Controller::Io => "blkio",
+        other => other.name(),
+    }
+}

@@ -1,0 +1,476 @@
+//! Memory: what processes touch, where it is charged, and what happens when there is not enough.
+//!
+//! **Terms.** A *charge* is a page on the account of the cgroup in which its process was when it touched
+//! the page; it counts for every cgroup above, and stays when the process moves. *Anonymous* pages cannot
+//! be reclaimed, because there is no swap; *file* pages can, the inactive ones (read once) before the
+//! active ones (read all the time, and soon read again: a refault).
+//!
+//! **Algorithm.** In each step a process touches what its load still lacks, at the speed of the load and
+//! only while it is awake. A charge that would exceed a `memory.max` on the way up reclaims below that
+//! cgroup first, and where that is not enough its largest process is killed. A charge beyond `memory.high`
+//! goes through, reclaims, and where that is not enough puts the process to sleep: for each 64 pages
+//! 64 s × overage², at most 2 s at a time, nothing below 10 ms (mm/memcontrol.c,
+//! `calculate_high_delay`, `mem_cgroup_handle_over_high`). A host without free memory reclaims everywhere
+//! and in the end kills the largest process of all.
+//!
+//! **Properties.** `memory.current` never exceeds `memory.max` after a step; the host's pages sum to its
+//! memory; anonymous pages vanish with their process only (`tests/sim/memory.rs`).
+
+use std::collections::BTreeSet;
+
+use super::controller::Controller;
+use super::kernel::SimKernel;
+use super::parse::PAGE_BYTES;
+use super::process::Process;
+use super::tree::CgroupId;
+
+/// Pages charged in one go: `MEMCG_CHARGE_BATCH`.
+const CHARGE_BATCH_PAGES: f64 = 64.0;
+
+/// Sleep for each batch at an overage of 1: HZ × 2^20 × 2^20 >> 20 >> 14, in seconds.
+const HIGH_DELAY_SEC: f64 = 64.0;
+
+/// The longest single sleep, and the shortest that is worth it.
+const HIGH_DELAY_MAX_SEC: f64 = 2.0;
+const HIGH_DELAY_MIN_SEC: f64 = 0.01;
+
+/// Speed of reading files from disk: 2 GiB/s.
+const DISK_PAGES_PER_SEC: f64 = (2_u64 << 30) as f64 / PAGE_BYTES as f64;
+
+/// Speed at which a process that must reclaim finds clean pages: 4 GiB/s.
+const RECLAIM_PAGES_PER_SEC: f64 = (4_u64 << 30) as f64 / PAGE_BYTES as f64;
+
+/// Kernel memory of a thread: its stack of 16 KiB.
+const KERNEL_PAGES_PER_THREAD: u64 = 4;
+
+/// What pages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Anon,
+    ActiveFile,
+    InactiveFile,
+    Kernel,
+}
+
+/// A number of pages of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pages([u64; 4]);
+
+impl Pages {
+    pub(super) fn of(&self, kind: Kind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    pub(super) fn file(&self) -> u64 {
+        self.of(Kind::ActiveFile) + self.of(Kind::InactiveFile)
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    pub(super) fn add(&mut self, other: &Pages) {
+        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    pub(super) fn of_mut(&mut self, kind: Kind) -> &mut u64 {
+        &mut self.0[kind as usize]
+    }
+}
+
+/// `memory.events`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MemoryEvents {
+    pub(super) low: u64,
+    pub(super) high: u64,
+    pub(super) max: u64,
+    pub(super) oom: u64,
+    pub(super) oom_kill: u64,
+    pub(super) oom_group_kill: u64,
+}
+
+/// Counters of `memory.stat` that only grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MemoryCounters {
+    pub(super) refault_file: u64,
+    pub(super) fault: u64,
+    pub(super) major_fault: u64,
+    pub(super) scan_background: u64,
+    pub(super) scan_direct: u64,
+    pub(super) steal_background: u64,
+    pub(super) steal_direct: u64,
+}
+
+/// The memory of one cgroup.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MemoryAccount {
+    /// Charged here and not below.
+    pub(super) local: Pages,
+    /// The part of `local` that no living process answers for: file pages of processes that ended.
+    pub(super) orphans: Pages,
+    /// The processes with charges here.
+    pub(super) chargers: BTreeSet<u32>,
+    /// Everything charged here and below: `memory.current` in pages.
+    pub(super) usage: u64,
+    pub(super) peak: u64,
+    /// Including what happened below.
+    pub(super) events: MemoryEvents,
+    pub(super) local_events: MemoryEvents,
+    pub(super) counters: MemoryCounters,
+    /// Charges that the legacy limit refused.
+    pub(super) failcnt: u64,
+}
+
+impl SimKernel {
+    /// The hierarchy in which memory is charged.
+    fn memory_hierarchy(&self) -> usize {
+        self.tree.home(Controller::Memory).unwrap_or(0)
+    }
+
+    /// The cgroup that holds all memory of the host.
+    pub(super) fn memory_root(&self) -> CgroupId {
+        self.tree.hierarchies[self.memory_hierarchy()].root
+    }
+
+    /// The cgroup that pays for what `process` touches now.
+    fn memory_cgroup(&self, process: &Process) -> CgroupId {
+        self.tree.effective(process.cgroups[self.memory_hierarchy()], Controller::Memory)
+    }
+
+    /// Pages that nobody uses.
+    pub(super) fn free_pages(&self) -> u64 {
+        let used = self.kernel_pages() + self.tree[self.memory_root()].memory_account.usage;
+        self.total_pages().saturating_sub(used)
+    }
+
+    /// All pages of the host.
+    pub(super) fn total_pages(&self) -> u64 {
+        self.host.memory_bytes / PAGE_BYTES
+    }
+
+    /// The part of memory that the kernel itself takes: one page in 64.
+    fn kernel_pages(&self) -> u64 {
+        self.total_pages() / 64
+    }
+
+    /// Below this many free pages a charge must reclaim first: one page in 256.
+    pub(super) fn reserve_pages(&self) -> u64 {
+        self.total_pages() / 256
+    }
+
+    /// Lets every process touch memory for `dt_sec`.
+    pub(super) fn touch_memory(&mut self, dt_sec: f64) {
+        self.reclaim_in_background();
+        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        for pid in pids {
+            // It may have been killed for what another one touched.
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            let before = process.stall;
+            process.stall.pay(dt_sec, process.load.threads);
+            let ratios = |stall: &super::process::Stall| (stall.memory_ratio, stall.io_ratio);
+            let changed = ratios(&before) != ratios(&process.stall);
+            if changed {
+                self.rates = None;
+            }
+            self.touch_anon(pid, dt_sec);
+            self.touch_files(pid, dt_sec);
+        }
+    }
+
+    fn touch_anon(&mut self, pid: u32, dt_sec: f64) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let have = process.pages().of(Kind::Anon);
+        let target = process.load.working_set_bytes / PAGE_BYTES;
+        if have > target {
+            self.free(pid, Kind::Anon, have - target);
+        } else if have < target {
+            let missing = target - have;
+            let pages = self.touched(pid, Kind::Anon, dt_sec, 1.0).min(missing);
+            self.charge(pid, Kind::Anon, pages);
+        }
+    }
+
+    fn touch_files(&mut self, pid: u32, dt_sec: f64) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let (hot, have) = (process.load.hot_file_bytes / PAGE_BYTES, process.pages());
+        let seen = process.hot_pages_seen.min(hot);
+        let missing = hot.saturating_sub(have.of(Kind::ActiveFile));
+        if missing > 0 {
+            // First it reads from end to end; after that it looks anywhere, and misses in proportion.
+            let miss_ratio = if seen < hot { 1.0 } else { missing as f64 / hot as f64 };
+            let pages = self.touched(pid, Kind::ActiveFile, dt_sec, miss_ratio).min(missing);
+            let read = self.charge(pid, Kind::ActiveFile, pages);
+            let refaults = read.saturating_sub(hot - seen);
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.hot_pages_seen = seen + read - refaults;
+            }
+            self.count_file_reads(pid, read, refaults);
+        }
+        let Some(process) = self.processes.get(&pid) else { return };
+        let cache = process.load.cache_bytes / PAGE_BYTES;
+        let missing = cache.saturating_sub(process.pages().of(Kind::InactiveFile));
+        if missing > 0 {
+            let pages = self.touched(pid, Kind::InactiveFile, dt_sec, 1.0).min(missing);
+            let read = self.charge(pid, Kind::InactiveFile, pages);
+            self.count_file_reads(pid, read, 0);
+        }
+    }
+
+    /// Whole pages of `kind` that a process gets to touch in `dt_sec`; the rest is carried over.
+    fn touched(&mut self, pid: u32, kind: Kind, dt_sec: f64, ratio: f64) -> u64 {
+        let Some(process) = self.processes.get_mut(&pid) else { return 0 };
+        let speed = process.load.touch_bytes_per_sec as f64 / PAGE_BYTES as f64;
+        let remainder = &mut process.touch_remainder[kind as usize];
+        let pages = speed * dt_sec * ratio * process.stall.awake_ratio() + *remainder;
+        *remainder = pages.fract();
+        pages as u64
+    }
+
+    /// Books pages read from disk: sleep for the process, and refaults that are memory stalls.
+    fn count_file_reads(&mut self, pid: u32, read: u64, refaults: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.stall.io_sec += (read - refaults) as f64 / DISK_PAGES_PER_SEC;
+        process.stall.memory_sec += refaults as f64 / DISK_PAGES_PER_SEC;
+        let id = self.memory_cgroup(&self.processes[&pid]);
+        self.count(id, |counters| {
+            counters.refault_file += refaults;
+            counters.major_fault += read;
+        });
+    }
+
+    /// Adds to the counters of `id` and of everything above.
+    pub(super) fn count(&mut self, id: CgroupId, add: impl Fn(&mut MemoryCounters)) {
+        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
+        lineage.into_iter().for_each(|id| add(&mut self.tree[id].memory_account.counters));
+    }
+
+    /// Books an event at `id`, and with it everywhere above.
+    pub(super) fn raise(&mut self, id: CgroupId, event: impl Fn(&mut MemoryEvents)) {
+        event(&mut self.tree[id].memory_account.local_events);
+        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
+        lineage.into_iter().for_each(|id| event(&mut self.tree[id].memory_account.events));
+    }
+
+    /// Charges up to `wanted` pages for a process and returns how many it got.
+    ///
+    /// Reclaims, throttles and kills as the limits on the way up demand.
+    pub(super) fn charge(&mut self, pid: u32, kind: Kind, wanted: u64) -> u64 {
+        let Some(process) = self.processes.get(&pid) else { return 0 };
+        if wanted == 0 {
+            return 0;
+        }
+        let id = self.memory_cgroup(process);
+        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
+        let (mut granted, mut refusing) = (wanted, None);
+        for &above in &lineage {
+            let room = self.room_below_max(pid, above, granted);
+            if room < granted {
+                (granted, refusing) = (room, Some(above));
+            }
+        }
+        let host_room = self.room_on_host(pid, granted);
+        if host_room < granted {
+            (granted, refusing) = (host_room, Some(self.memory_root()));
+        }
+        self.book(pid, id, kind, granted);
+        self.count(id, |counters| counters.fault += granted);
+        if let Some(limit) = refusing {
+            self.out_of_memory(limit);
+        } else {
+            self.hold_to_high(pid, &lineage, granted);
+        }
+        granted
+    }
+
+    /// How many of `wanted` pages fit under the `memory.max` of `id`, after reclaim.
+    fn room_below_max(&mut self, pid: u32, id: CgroupId, wanted: u64) -> u64 {
+        let room = |kernel: &Self| {
+            let cgroup = &kernel.tree[id];
+            cgroup.memory.max.saturating_sub(cgroup.memory_account.usage)
+        };
+        let excess = wanted.saturating_sub(room(self));
+        if excess > 0 {
+            self.raise(id, |events| events.max += batches(excess));
+            self.tree[id].memory_account.failcnt += batches(excess);
+            self.reclaim_for(pid, id, excess);
+        }
+        room(self)
+    }
+
+    /// How many of `wanted` pages the host has, after reclaim.
+    fn room_on_host(&mut self, pid: u32, wanted: u64) -> u64 {
+        let missing = (wanted + self.reserve_pages()).saturating_sub(self.free_pages());
+        if missing > 0 {
+            self.reclaim_for(pid, self.memory_root(), missing);
+        }
+        self.free_pages()
+    }
+
+    /// Reclaims on behalf of a process, which sleeps meanwhile.
+    fn reclaim_for(&mut self, pid: u32, id: CgroupId, wanted: u64) {
+        let reclaimed = self.reclaim(id, wanted, super::reclaim::Reason::Direct);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.stall.memory_sec += reclaimed as f64 / RECLAIM_PAGES_PER_SEC;
+        }
+    }
+
+    /// Reclaims down to each `memory.high` on the way up, and puts to sleep who still exceeds one.
+    fn hold_to_high(&mut self, pid: u32, lineage: &[CgroupId], granted: u64) {
+        let mut delay_sec: f64 = 0.0;
+        for &id in lineage {
+            let (high, usage) = (self.tree[id].memory.high, self.tree[id].memory_account.usage);
+            if usage <= high {
+                continue;
+            }
+            self.raise(id, |events| events.high += batches(granted.min(usage - high)));
+            self.reclaim_for(pid, id, usage - high);
+            let over = self.tree[id].memory_account.usage.saturating_sub(high);
+            let overage = over as f64 / high.max(1) as f64;
+            let batches = granted as f64 / CHARGE_BATCH_PAGES;
+            delay_sec = delay_sec.max(overage * overage * HIGH_DELAY_SEC * batches);
+        }
+        if delay_sec > HIGH_DELAY_MIN_SEC
+            && let Some(process) = self.processes.get_mut(&pid)
+        {
+            let owed = process.stall.memory_sec + delay_sec.min(HIGH_DELAY_MAX_SEC);
+            process.stall.memory_sec = owed.min(HIGH_DELAY_MAX_SEC);
+        }
+    }
+
+    /// Writes `pages` on the account of `id`.
+    fn book(&mut self, pid: u32, id: CgroupId, kind: Kind, pages: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        *process.charges.entry(id).or_default().of_mut(kind) += pages;
+        let account = &mut self.tree[id].memory_account;
+        account.chargers.insert(pid);
+        *account.local.of_mut(kind) += pages;
+        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
+        for id in lineage {
+            let account = &mut self.tree[id].memory_account;
+            account.usage += pages;
+            account.peak = account.peak.max(account.usage);
+        }
+    }
+
+    /// Takes `pages` off the account of `id`, which must have them.
+    pub(super) fn unbook(&mut self, id: CgroupId, kind: Kind, pages: u64) {
+        *self.tree[id].memory_account.local.of_mut(kind) -= pages;
+        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
+        lineage.into_iter().for_each(|id| self.tree[id].memory_account.usage -= pages);
+    }
+
+    /// Gives back `pages` of a process, the latest cgroup's first.
+    fn free(&mut self, pid: u32, kind: Kind, pages: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let mut left = pages;
+        let mut freed = Vec::new();
+        for (&id, charged) in process.charges.iter_mut().rev() {
+            let part = left.min(charged.of(kind));
+            *charged.of_mut(kind) -= part;
+            left -= part;
+            freed.push((id, part));
+        }
+        freed.into_iter().for_each(|(id, part)| self.unbook(id, kind, part));
+    }
+
+    /// Brings the kernel memory of a process to its number of threads.
+    pub(super) fn charge_threads(&mut self, pid: u32) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let target = u64::from(process.load.threads) * KERNEL_PAGES_PER_THREAD;
+        let have = process.pages().of(Kind::Kernel);
+        if have > target {
+            self.free(pid, Kind::Kernel, have - target);
+        } else if have < target {
+            let id = self.memory_cgroup(&self.processes[&pid]);
+            self.book(pid, id, Kind::Kernel, target - have);
+        }
+    }
+
+    /// The memory side of a process's end: anonymous pages go, file pages stay without an owner.
+    pub(super) fn release_memory(&mut self, pid: u32, process: &Process) {
+        for (&id, pages) in &process.charges {
+            self.tree[id].memory_account.chargers.remove(&pid);
+            for kind in [Kind::Anon, Kind::Kernel] {
+                self.unbook(id, kind, pages.of(kind));
+            }
+            for kind in [Kind::ActiveFile, Kind::InactiveFile] {
+                *self.tree[id].memory_account.orphans.of_mut(kind) += pages.of(kind);
+            }
+        }
+    }
+
+    /// The memory side of a cgroup's end: its charges become its parent's.
+    pub(super) fn reparent_memory(&mut self, id: CgroupId) {
+        let Some(parent) = self.tree[id].parent else { return };
+        let parent = self.tree.effective(parent, Controller::Memory);
+        let account = std::mem::take(&mut self.tree[id].memory_account);
+        for &pid in &account.chargers {
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            if let Some(pages) = process.charges.remove(&id) {
+                process.charges.entry(parent).or_default().add(&pages);
+            }
+        }
+        let heir = &mut self.tree[parent].memory_account;
+        heir.local.add(&account.local);
+        heir.orphans.add(&account.orphans);
+        heir.chargers.extend(account.chargers);
+    }
+
+    /// Kills the largest process that is charged below `id`, and its group where `memory.oom.group` says so.
+    pub(super) fn out_of_memory(&mut self, id: CgroupId) {
+        let is_host = self.tree[id].parent.is_none();
+        if !is_host {
+            self.raise(id, |events| events.oom += 1);
+        }
+        let hierarchy = self.memory_hierarchy();
+        let below =
+            |process: &Process| self.tree.lineage(process.cgroups[hierarchy]).any(|a| a == id);
+        let candidates =
+            self.processes.iter().filter(|(pid, p)| !self.is_exempt(**pid) && below(p));
+        let size = |process: &Process| process.pages().total();
+        // The earliest of several equals, so that the choice does not depend on the iteration.
+        let Some((&victim, process)) =
+            candidates.max_by_key(|(pid, p)| (size(p), std::cmp::Reverse(**pid)))
+        else {
+            return;
+        };
+        let victim_cgroup = self.memory_cgroup(process);
+        let group = self
+            .tree
+            .lineage(victim_cgroup)
+            .take_while(|&above| self.tree[above].parent.is_some())
+            .filter(|&above| self.tree[above].memory.oom_group)
+            .filter(|&above| is_host || self.tree.lineage(above).any(|a| a == id))
+            .last();
+        let Some(group) = group else {
+            self.raise(victim_cgroup, |events| events.oom_kill += 1);
+            self.end_process(victim);
+            return;
+        };
+        self.raise(group, |events| events.oom_group_kill += 1);
+        let members: Vec<u32> = self
+            .tree
+            .subtree(group)
+            .into_iter()
+            .flat_map(|id| self.tree[id].processes.iter().copied().collect::<Vec<_>>())
+            .filter(|&pid| !self.is_exempt(pid))
+            .collect();
+        for pid in members {
+            let cgroup = self.memory_cgroup(&self.processes[&pid]);
+            self.raise(cgroup, |events| events.oom_kill += 1);
+            self.end_process(pid);
+        }
+    }
+
+    /// All pages below `id`, by kind.
+    pub(super) fn pages_below(&self, id: CgroupId) -> Pages {
+        let mut sum = Pages::default();
+        self.tree.subtree(id).iter().for_each(|&id| sum.add(&self.tree[id].memory_account.local));
+        sum
+    }
+}
+
+/// How many charges `pages` make.
+fn batches(pages: u64) -> u64 {
+    pages.div_ceil(CHARGE_BATCH_PAGES as u64)
+}

@@ -1,0 +1,85 @@
+//! Processes: who they are, where they are, what they have used.
+
+use std::collections::BTreeMap;
+
+use super::memory::Pages;
+use super::tree::CgroupId;
+use super::workload::{Load, Trace};
+
+/// What the scheduler keeps of one thread: `/proc/PID/task/TID/schedstat`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thread {
+    pub(super) tid: u32,
+    pub(super) run_nsec: f64,
+    pub(super) wait_nsec: f64,
+}
+
+/// One process.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) name: String,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) started_nsec: u64,
+    pub(super) trace: Trace,
+    /// What the trace says now.
+    pub(super) load: Load,
+    /// Its cgroup in each hierarchy.
+    pub(super) cgroups: Vec<CgroupId>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) user_nsec: f64,
+    pub(super) system_nsec: f64,
+    /// Its pages, by the cgroup that they were charged to: they stay there when the process moves on.
+    pub(super) charges: BTreeMap<CgroupId, Pages>,
+    /// Hot file pages that it has read at least once; reading them again is a refault.
+    pub(super) hot_pages_seen: u64,
+    /// Parts of pages that it touched in the last step and that did not make a whole one, by kind.
+    pub(super) touch_remainder: [f64; 4],
+    pub(super) stall: Stall,
+}
+
+/// Time that a process owes to the kernel, and the part of its time that goes there now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stall {
+    /// Sleep still to come for memory: throttling at `memory.high`, reclaim, refaults.
+    pub(super) memory_sec: f64,
+    /// Sleep still to come for reading files.
+    pub(super) io_sec: f64,
+    /// The part of each thread's time spent so in this step, 0 ..= 1.
+    pub(super) memory_ratio: f64,
+    /// As `memory_ratio`; the two sum to at most 1.
+    pub(super) io_ratio: f64,
+}
+
+impl Stall {
+    /// The part of its time that is left for work.
+    pub(super) fn awake_ratio(&self) -> f64 {
+        (1.0 - self.memory_ratio - self.io_ratio).max(0.0)
+    }
+
+    /// Pays off debts by sleeping through as much of the next `dt_sec` as it takes, all threads at once.
+    pub(super) fn pay(&mut self, dt_sec: f64, threads: u32) {
+        let owed = self.memory_sec + self.io_sec;
+        let paid = owed.min(dt_sec * f64::from(threads));
+        let part = if owed > 0.0 { paid / owed } else { 0.0 };
+        let per_thread = part / (dt_sec * f64::from(threads));
+        self.memory_ratio = self.memory_sec * per_thread;
+        self.io_ratio = self.io_sec * per_thread;
+        self.memory_sec *= 1.0 - part;
+        self.io_sec *= 1.0 - part;
+    }
+}
+
+impl Process {
+    /// All of its pages, wherever charged.
+    pub(super) fn pages(&self) -> Pages {
+        let mut sum = Pages::default();
+        self.charges.values().for_each(|pages| sum.add(pages));
+        sum
+    }
+
+    /// CPUs that all threads want together while memory and disk let them work.
+    pub(super) fn cpu_demand(&self) -> f64 {
+        f64::from(self.load.threads) * self.load.duty * self.stall.awake_ratio()
+    }
+}

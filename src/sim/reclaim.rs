@@ -1,0 +1,211 @@
+//! Who gives back file pages when memory is short, and how far `memory.min` and `memory.low` protect.
+//!
+//! **Algorithm.** Every cgroup below the target is scanned in proportion to its file pages, less the part
+//! that is protected (mm/vmscan.c, `get_scan_count`: the scan shrinks by protection / usage), and never
+//! below its protection. Inactive pages go before active ones. Only where that is not enough does a second
+//! pass ignore `memory.low` (counted in `memory.events` as `low`); `memory.min` is never broken.
+//!
+//! Protection is what the ancestors let through: under overcommitment in proportion to what each child
+//! uses of its own protection; with `memory_recursiveprot` a parent's unclaimed protection goes to its
+//! children in proportion to their unprotected usage (mm/page_counter.c, `effective_protection`).
+
+use std::collections::BTreeMap;
+
+use super::controller::Controller;
+use super::kernel::SimKernel;
+use super::memory::Kind;
+use super::tree::{CgroupId, Version};
+
+/// Who needs the pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The kernel itself, ahead of need.
+    Background,
+    /// A process that waits for them.
+    Direct,
+}
+
+/// Rounds of one pass; each comes closer, and what is left after them is not worth more.
+const ROUNDS: u32 = 16;
+
+/// Effective `memory.min` and `memory.low`, in pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Protection {
+    min: u64,
+    low: u64,
+}
+
+impl SimKernel {
+    /// Takes up to `wanted` file pages from `target` and below and returns how many it got.
+    pub(super) fn reclaim(&mut self, target: CgroupId, wanted: u64, reason: Reason) -> u64 {
+        let mut left = wanted;
+        if self.tree.version(target) == Version::V1 && self.tree[target].parent.is_none() {
+            left -= self.reclaim_over_soft_limits(left, reason);
+        }
+        for respects_low in [true, false] {
+            for _ in 0..ROUNDS {
+                let taken = self.reclaim_round(target, left, reason, respects_low);
+                left -= taken;
+                if left == 0 || taken == 0 {
+                    break;
+                }
+            }
+        }
+        wanted - left
+    }
+
+    /// Keeps some memory free ahead of need: from one reserve up to two.
+    pub(super) fn reclaim_in_background(&mut self) {
+        let (free, reserve) = (self.free_pages(), self.reserve_pages());
+        if free < reserve + reserve / 4 {
+            let root = self.memory_root();
+            self.reclaim(root, 2 * reserve - free, Reason::Background);
+        }
+    }
+
+    /// One proportional round over everything below `target`.
+    fn reclaim_round(
+        &mut self,
+        target: CgroupId,
+        wanted: u64,
+        reason: Reason,
+        respects_low: bool,
+    ) -> u64 {
+        let protections = self.protections(target);
+        let mut candidates = Vec::new();
+        for id in self.tree.subtree(target) {
+            let account = &self.tree[id].memory_account;
+            let protection = protections.get(&id).copied().unwrap_or_default();
+            let kept = match respects_low {
+                true => protection.min.max(protection.low),
+                false => protection.min,
+            };
+            let (file, spare) = (account.local.file(), account.usage.saturating_sub(kept));
+            if file == 0 || spare == 0 {
+                continue;
+            }
+            let scanned = file as f64 * spare as f64 / account.usage as f64;
+            let breaks_low = !respects_low && account.usage <= protection.low;
+            candidates.push((id, scanned, file.min(spare), breaks_low));
+        }
+        let sum: f64 = candidates.iter().map(|&(_, scanned, _, _)| scanned).sum();
+        let mut left = wanted;
+        for (id, scanned, most, breaks_low) in candidates {
+            let share = (wanted as f64 * scanned / sum).ceil() as u64;
+            let pages = share.min(most).min(left);
+            left -= pages;
+            self.evict(id, pages, reason);
+            if breaks_low && pages > 0 {
+                self.raise(id, |events| events.low += 1);
+            }
+        }
+        wanted - left
+    }
+
+    /// Effective protection of everything below `target`, which itself has none.
+    fn protections(&self, target: CgroupId) -> BTreeMap<CgroupId, Protection> {
+        let mut protections = BTreeMap::from([(target, Protection::default())]);
+        for id in self.tree.subtree(target).into_iter().skip(1) {
+            let cgroup = &self.tree[id];
+            if !cgroup.controllers.contains(Controller::Memory) {
+                continue;
+            }
+            let Some(parent) = cgroup.parent else { continue };
+            let own = Protection { min: cgroup.memory.min, low: cgroup.memory.low };
+            let effective = match protections.get(&parent) {
+                Some(_) if parent == target => own,
+                Some(&above) => Protection {
+                    min: self.effective_protection(id, above.min, |knobs| knobs.min),
+                    low: self.effective_protection(id, above.low, |knobs| knobs.low),
+                },
+                None => Protection::default(),
+            };
+            protections.insert(id, effective);
+        }
+        protections
+    }
+
+    /// The part of `id`'s setting that holds when its parent has `above` to give.
+    fn effective_protection(
+        &self,
+        id: CgroupId,
+        above: u64,
+        setting: impl Fn(&super::tree::MemoryKnobs) -> u64,
+    ) -> u64 {
+        let cgroup = &self.tree[id];
+        let claimed = |id: &CgroupId| {
+            let cgroup = &self.tree[*id];
+            cgroup.memory_account.usage.min(setting(&cgroup.memory))
+        };
+        let Some(parent) = cgroup.parent.map(|id| &self.tree[id]) else { return 0 };
+        let siblings: u64 = parent.children.values().map(claimed).sum();
+        let (own, usage) = (claimed(&id), cgroup.memory_account.usage);
+        if siblings > above {
+            return scale(own, above, siblings);
+        }
+        let unprotected = parent.memory_account.usage.saturating_sub(siblings);
+        if self.host.memory_recursiveprot && unprotected > 0 {
+            return own + scale(above - siblings, usage - own, unprotected);
+        }
+        own
+    }
+
+    /// Takes `pages` file pages charged to `id` itself: inactive before active, ownerless before owned.
+    fn evict(&mut self, id: CgroupId, pages: u64, reason: Reason) {
+        let mut left = pages;
+        for kind in [Kind::InactiveFile, Kind::ActiveFile] {
+            let account = &mut self.tree[id].memory_account;
+            let orphans = account.orphans.of_mut(kind);
+            let part = left.min(*orphans);
+            *orphans -= part;
+            let mut taken = part;
+            for pid in account.chargers.clone() {
+                let charged = self.processes.get_mut(&pid).and_then(|p| p.charges.get_mut(&id));
+                let Some(charged) = charged else { continue };
+                let part = (left - taken).min(charged.of(kind));
+                *charged.of_mut(kind) -= part;
+                taken += part;
+            }
+            self.unbook(id, kind, taken);
+            left -= taken;
+        }
+        let evicted = pages - left;
+        self.count(id, |counters| match reason {
+            Reason::Background => {
+                counters.scan_background += evicted;
+                counters.steal_background += evicted;
+            }
+            Reason::Direct => {
+                counters.scan_direct += evicted;
+                counters.steal_direct += evicted;
+            }
+        });
+    }
+
+    /// The legacy hierarchy's first resort: the cgroup furthest over its soft limit gives first.
+    fn reclaim_over_soft_limits(&mut self, wanted: u64, reason: Reason) -> u64 {
+        let mut left = wanted;
+        for _ in 0..ROUNDS {
+            let root = self.memory_root();
+            let excess = |id: CgroupId| {
+                let cgroup = &self.tree[id];
+                let over = cgroup.memory_account.usage.saturating_sub(cgroup.memory.soft_limit);
+                over.min(cgroup.memory_account.local.file())
+            };
+            let worst = self.tree.subtree(root).into_iter().max_by_key(|&id| excess(id));
+            let Some((id, pages)) = worst.map(|id| (id, excess(id).min(left))) else { break };
+            if pages == 0 {
+                break;
+            }
+            self.evict(id, pages, reason);
+            left -= pages;
+        }
+        wanted - left
+    }
+}
+
+/// `value × numerator / denominator`, rounded down.
+fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
+    let product = u128::from(value) * u128::from(numerator) / u128::from(denominator.max(1));
+    u64::try_from(product).unwrap_or(u64::MAX)
+}

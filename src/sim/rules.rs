@@ -1,0 +1,175 @@
+//! The kernel's rules for making and removing cgroups, moving processes and enabling controllers.
+//!
+//! Source: kernel/cgroup/cgroup.c (`cgroup_mkdir`, `cgroup_destroy_locked`, `cgroup_migrate_vet_dst`,
+//! `cgroup_subtree_control_write`, `cgroup_vet_subtree_control_enable`); cgroup-v2.rst, "No Internal
+//! Process Constraint".
+
+use nix::errno::Errno;
+
+use super::controller::{Controller, ControllerSet};
+use super::kernel::SimKernel;
+use super::tree::{CgroupId, CpuKnobs, CpusetKnobs, MemoryKnobs, Version};
+
+impl SimKernel {
+    /// `mkdir`. The caller has made sure that `name` is free.
+    pub(super) fn add_cgroup(&mut self, parent: CgroupId, name: &str) -> Result<CgroupId, Errno> {
+        // The kernel could not print such a name in one line of /proc/PID/cgroup.
+        if name.contains('\n') {
+            return Err(Errno::EINVAL);
+        }
+        for (depth, above) in (1_u64..).zip(self.tree.lineage(parent)) {
+            let cgroup = &self.tree[above];
+            let descendants = self.tree.subtree(above).len() as u64 - 1;
+            let full = cgroup.max_descendants.is_some_and(|max| descendants >= max);
+            let deep = cgroup.max_depth.is_some_and(|max| depth > max);
+            if full || deep {
+                return Err(Errno::EAGAIN);
+            }
+        }
+        self.rates = None;
+        Ok(self.tree.add_child(parent, name))
+    }
+
+    /// `rmdir`.
+    pub(super) fn remove_cgroup(&mut self, id: CgroupId) -> Result<(), Errno> {
+        let cgroup = &self.tree[id];
+        if cgroup.parent.is_none() || !cgroup.children.is_empty() || !cgroup.processes.is_empty() {
+            return Err(Errno::EBUSY);
+        }
+        self.reparent_memory(id);
+        self.tree.remove(id);
+        self.rates = None;
+        Ok(())
+    }
+
+    /// Moves a process with all its threads.
+    pub(super) fn attach(&mut self, id: CgroupId, pid: u32) -> Result<(), Errno> {
+        let hierarchy = self.tree[id].hierarchy;
+        let from = self.processes.get(&pid).ok_or(Errno::ESRCH)?.cgroups[hierarchy];
+        self.vet_attach(id)?;
+        self.tree[from].processes.remove(&pid);
+        self.tree[id].processes.insert(pid);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.cgroups[hierarchy] = id;
+        }
+        self.rates = None;
+        Ok(())
+    }
+
+    /// Whether processes may be put into `id`.
+    pub(super) fn vet_attach(&self, id: CgroupId) -> Result<(), Errno> {
+        let cgroup = &self.tree[id];
+        if self.tree.version(id) == Version::V1 {
+            let is_child = cgroup.parent.is_some();
+            let needs_sets = is_child && cgroup.controllers.contains(Controller::Cpuset);
+            let lacks_sets = cgroup.cpuset.cpus.is_empty() || cgroup.cpuset.mems.is_empty();
+            return if needs_sets && lacks_sets { Err(Errno::ENOSPC) } else { Ok(()) };
+        }
+        match self.can_be_thread_root(id) || cgroup.subtree_control.is_empty() {
+            true => Ok(()),
+            false => Err(Errno::EBUSY),
+        }
+    }
+
+    /// Whether one more process fits under every `pids.max` above `id`.
+    pub(super) fn vet_fork(&self, id: CgroupId) -> Result<(), Errno> {
+        let full = |above: CgroupId| match self.tree[above].pids_max {
+            Some(max) => self.nr_processes(above) >= max,
+            None => false,
+        };
+        if self.tree.lineage(id).any(full) { Err(Errno::EAGAIN) } else { Ok(()) }
+    }
+
+    /// Processes in `id` and below.
+    pub(super) fn nr_processes(&self, id: CgroupId) -> u64 {
+        self.tree.subtree(id).iter().map(|&id| self.tree[id].processes.len() as u64).sum()
+    }
+
+    /// Whether `id` may hold processes beside children: the root, and a cgroup that enables only
+    /// controllers that know threads and has no populated child (`cgroup_can_be_thread_root`).
+    fn can_be_thread_root(&self, id: CgroupId) -> bool {
+        let cgroup = &self.tree[id];
+        cgroup.parent.is_none()
+            || (cgroup.subtree_control.without(ControllerSet::THREADED).is_empty()
+                && !cgroup.children.values().any(|&child| self.tree.is_populated(child)))
+    }
+
+    /// `cgroup.subtree_control`: `+name` and `-name` between blanks.
+    pub(super) fn write_subtree_control(&mut self, id: CgroupId, text: &str) -> Result<(), Errno> {
+        let (mut enable, mut disable) = (ControllerSet::default(), ControllerSet::default());
+        for word in text.trim().split(' ').filter(|word| !word.is_empty()) {
+            let mut letters = word.chars();
+            let sign = letters.next();
+            let known = |controller: &Controller| controller.name() == letters.as_str();
+            let controller = Controller::ALL
+                .into_iter()
+                .filter(|&controller| controller != Controller::Cpuacct)
+                .find(known)
+                .ok_or(Errno::EINVAL)?;
+            let (into, out_of) = match sign {
+                Some('+') => (&mut enable, &mut disable),
+                Some('-') => (&mut disable, &mut enable),
+                _ => return Err(Errno::EINVAL),
+            };
+            into.insert(controller);
+            out_of.remove(controller);
+        }
+        self.enable(id, enable, disable)
+    }
+
+    /// Enables and disables controllers for the children of `id`.
+    pub(super) fn enable(
+        &mut self,
+        id: CgroupId,
+        enable: ControllerSet,
+        disable: ControllerSet,
+    ) -> Result<(), Errno> {
+        let cgroup = &self.tree[id];
+        let enable = enable.without(cgroup.subtree_control);
+        if !enable.without(cgroup.controllers).is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        for controller in disable.iter() {
+            let uses = |child: &CgroupId| self.tree[*child].subtree_control.contains(controller);
+            if cgroup.subtree_control.contains(controller) && cgroup.children.values().any(uses) {
+                return Err(Errno::EBUSY);
+            }
+        }
+        if !enable.is_empty() && !cgroup.processes.is_empty() && cgroup.parent.is_some() {
+            let threaded_only = enable.without(ControllerSet::THREADED).is_empty();
+            if !(threaded_only && self.can_be_thread_root(id)) {
+                return Err(Errno::EBUSY);
+            }
+        }
+        let after = cgroup.subtree_control.union(enable).without(disable);
+        let children: Vec<CgroupId> = cgroup.children.values().copied().collect();
+        self.tree[id].subtree_control = after;
+        for child in children {
+            let lost = self.tree[child].controllers.without(after);
+            lost.iter().for_each(|controller| self.forget(child, controller));
+            self.tree[child].controllers = after;
+        }
+        self.rates = None;
+        Ok(())
+    }
+
+    /// A controller that goes takes its settings along; its memory becomes the parent's.
+    fn forget(&mut self, id: CgroupId, controller: Controller) {
+        match controller {
+            Controller::Cpu => {
+                let cgroup = &mut self.tree[id];
+                cgroup.cpu = CpuKnobs::default();
+                cgroup.cpu_account.nr_periods = 0.0;
+                cgroup.cpu_account.nr_throttled = 0.0;
+                cgroup.cpu_account.throttled_nsec = 0.0;
+            }
+            Controller::Cpuset => self.tree[id].cpuset = CpusetKnobs::default(),
+            Controller::Pids => self.tree[id].pids_max = None,
+            Controller::Memory => {
+                self.reparent_memory(id);
+                self.tree[id].memory = MemoryKnobs::default();
+            }
+            Controller::Cpuacct | Controller::Io => {}
+        }
+    }
+}

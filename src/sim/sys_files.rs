@@ -1,0 +1,82 @@
+//! `/sys/devices/system`: which CPUs there are and what they share.
+//!
+//! CPU `c` of `n` cores runs on core `c mod n`, as firmware of x86 servers numbers them, so that the
+//! siblings of 8 CPUs on 4 cores are 0 and 4. Cores are dealt to the memory nodes in runs; each node is a
+//! socket with one last-level cache. Only CPUs that are online have a topology.
+
+use std::collections::BTreeMap;
+
+use super::kernel::SimKernel;
+use super::parse::{CpuSet, format_list};
+
+const CPU: &str = "/sys/devices/system/cpu";
+const NODE: &str = "/sys/devices/system/node";
+
+impl SimKernel {
+    /// Every file, by path.
+    pub(super) fn sys_files(&self) -> BTreeMap<String, String> {
+        let cpus = self.host.cpus.max(1);
+        let all: CpuSet = (0..cpus).collect();
+        let nodes: CpuSet = (0..self.nr_nodes()).collect();
+        let mut files = BTreeMap::new();
+        let mut list = |path: String, set: &CpuSet| {
+            files.insert(path, format_list(set) + "\n");
+        };
+        list(format!("{CPU}/online"), &self.online);
+        list(format!("{CPU}/offline"), &(&all - &self.online));
+        list(format!("{CPU}/possible"), &all);
+        list(format!("{CPU}/present"), &all);
+        list(format!("{NODE}/online"), &nodes);
+        list(format!("{NODE}/possible"), &nodes);
+        for node in nodes {
+            let members = self.online.iter().copied().filter(|&cpu| self.node_of(cpu) == node);
+            list(format!("{NODE}/node{node}/cpulist"), &members.collect());
+        }
+        for &cpu in &self.online {
+            let sharing = |same: &dyn Fn(u32) -> bool| -> CpuSet {
+                self.online.iter().copied().filter(|&other| same(other)).collect()
+            };
+            let core = sharing(&|other| self.core_of(other) == self.core_of(cpu));
+            let socket = sharing(&|other| self.node_of(other) == self.node_of(cpu));
+            let topology = format!("{CPU}/cpu{cpu}/topology");
+            list(format!("{topology}/core_cpus_list"), &core);
+            list(format!("{topology}/thread_siblings_list"), &core);
+            list(format!("{topology}/package_cpus_list"), &socket);
+            list(format!("{topology}/core_siblings_list"), &socket);
+            list(format!("{topology}/core_id"), &CpuSet::from([self.core_of(cpu)]));
+            list(format!("{topology}/physical_package_id"), &CpuSet::from([self.node_of(cpu)]));
+            list(format!("{topology}/die_id"), &CpuSet::from([0]));
+            let cache = format!("{CPU}/cpu{cpu}/cache/index3");
+            list(format!("{cache}/level"), &CpuSet::from([3]));
+            list(format!("{cache}/id"), &CpuSet::from([self.node_of(cpu)]));
+            list(format!("{cache}/shared_cpu_list"), &socket);
+        }
+        for &cpu in &self.online {
+            files.insert(format!("{CPU}/cpu{cpu}/cache/index3/type"), "Unified\n".into());
+            files.insert(format!("{CPU}/cpu{cpu}/cache/index3/size"), "32768K\n".into());
+        }
+        // The first CPU of this architecture cannot be switched off and has no such file.
+        for cpu in 1..cpus {
+            let online = u8::from(self.online.contains(&cpu));
+            files.insert(format!("{CPU}/cpu{cpu}/online"), format!("{online}\n"));
+        }
+        files
+    }
+
+    fn nr_cores(&self) -> u32 {
+        self.host.cpus.max(1).div_ceil(self.host.threads_per_core.max(1))
+    }
+
+    fn nr_nodes(&self) -> u32 {
+        self.host.numa_nodes.clamp(1, self.nr_cores())
+    }
+
+    fn core_of(&self, cpu: u32) -> u32 {
+        cpu % self.nr_cores()
+    }
+
+    fn node_of(&self, cpu: u32) -> u32 {
+        let core = u64::from(self.core_of(cpu));
+        (core * u64::from(self.nr_nodes()) / u64::from(self.nr_cores())) as u32
+    }
+}

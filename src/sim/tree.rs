@@ -1,0 +1,289 @@
+//! The cgroups: hierarchies, nodes, and what a node inherits.
+//!
+//! A unified host has one hierarchy with every controller; a legacy host has one for each controller and
+//! a unified one without any. Every process is in exactly one cgroup of each. A cgroup's id is never used
+//! again, and neither is its inode, so a handle that outlives its cgroup cannot come to mean another one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::controller::{Controller, ControllerSet};
+use super::cpu::CpuAccount;
+use super::memory::MemoryAccount;
+use super::parse::{Bandwidth, CpuSet, PAGES_MAX};
+use super::pressure::Pressure;
+
+/// Names a cgroup for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct CgroupId(pub(super) usize);
+
+/// Which interface files a hierarchy shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Legacy.
+    V1,
+    /// Unified.
+    V2,
+}
+
+/// One mounted tree of cgroups.
+#[derive(Clone, Debug)]
+pub(super) struct Hierarchy {
+    pub(super) mount: String,
+    pub(super) version: Version,
+    pub(super) controllers: ControllerSet,
+    pub(super) root: CgroupId,
+}
+
+/// `cpu.*` as written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CpuKnobs {
+    /// `cpu.weight`, 1 ..= 10000; unused in the legacy hierarchy.
+    pub(super) weight: u64,
+    /// What the scheduler divides by: 1024 for weight 100.
+    pub(super) shares: u64,
+    pub(super) bandwidth: Bandwidth,
+}
+
+impl Default for CpuKnobs {
+    fn default() -> Self {
+        CpuKnobs { weight: 100, shares: 1024, bandwidth: Bandwidth::default() }
+    }
+}
+
+/// `memory.*` as written, in pages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemoryKnobs {
+    pub(super) min: u64,
+    pub(super) low: u64,
+    pub(super) high: u64,
+    pub(super) max: u64,
+    pub(super) swap_max: u64,
+    pub(super) soft_limit: u64,
+    pub(super) oom_group: bool,
+}
+
+impl Default for MemoryKnobs {
+    fn default() -> Self {
+        MemoryKnobs {
+            min: 0,
+            low: 0,
+            high: PAGES_MAX,
+            max: PAGES_MAX,
+            swap_max: PAGES_MAX,
+            soft_limit: PAGES_MAX,
+            oom_group: false,
+        }
+    }
+}
+
+/// `cpuset.*` as written; empty means inherited in the unified hierarchy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CpusetKnobs {
+    pub(super) cpus: CpuSet,
+    pub(super) mems: CpuSet,
+}
+
+/// One cgroup: its place, its knobs and its accounts.
+#[derive(Clone, Debug)]
+pub(super) struct Cgroup {
+    pub(super) hierarchy: usize,
+    pub(super) parent: Option<CgroupId>,
+    pub(super) name: String,
+    pub(super) children: BTreeMap<String, CgroupId>,
+    pub(super) processes: BTreeSet<u32>,
+    /// The controllers whose files are here.
+    pub(super) controllers: ControllerSet,
+    pub(super) subtree_control: ControllerSet,
+    /// `None` is `max`.
+    pub(super) max_descendants: Option<u64>,
+    pub(super) max_depth: Option<u64>,
+    pub(super) pids_max: Option<u64>,
+    pub(super) frozen: bool,
+    /// `cgroup.pressure`: whether the pressure files are shown.
+    pub(super) shows_pressure: bool,
+    pub(super) cpu: CpuKnobs,
+    pub(super) cpuset: CpusetKnobs,
+    pub(super) memory: MemoryKnobs,
+    pub(super) cpu_account: CpuAccount,
+    pub(super) memory_account: MemoryAccount,
+    pub(super) pressure: Pressure,
+}
+
+/// Every cgroup of every hierarchy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tree {
+    pub(super) hierarchies: Vec<Hierarchy>,
+    cgroups: Vec<Option<Cgroup>>,
+    /// Of every cgroup that ever was: a handle of a removed one still knows its number.
+    inodes: Vec<u64>,
+    next_inode: u64,
+}
+
+impl Tree {
+    /// Mounts a hierarchy with nothing in it but its root, whose inode is 1.
+    pub(super) fn mount(&mut self, mount: &str, version: Version, controllers: ControllerSet) {
+        let hierarchy = self.hierarchies.len();
+        let root = self.place(hierarchy, None, String::new(), 1, controllers);
+        self.next_inode = self.next_inode.max(1);
+        self.hierarchies.push(Hierarchy { mount: mount.into(), version, controllers, root });
+    }
+
+    fn place(
+        &mut self,
+        hierarchy: usize,
+        parent: Option<CgroupId>,
+        name: String,
+        inode: u64,
+        controllers: ControllerSet,
+    ) -> CgroupId {
+        let id = CgroupId(self.cgroups.len());
+        self.inodes.push(inode);
+        self.cgroups.push(Some(Cgroup {
+            hierarchy,
+            parent,
+            name,
+            children: BTreeMap::new(),
+            processes: BTreeSet::new(),
+            controllers,
+            subtree_control: ControllerSet::default(),
+            max_descendants: None,
+            max_depth: None,
+            pids_max: None,
+            frozen: false,
+            shows_pressure: true,
+            cpu: CpuKnobs::default(),
+            cpuset: CpusetKnobs::default(),
+            memory: MemoryKnobs::default(),
+            cpu_account: CpuAccount::default(),
+            memory_account: MemoryAccount::default(),
+            pressure: Pressure::default(),
+        }));
+        id
+    }
+
+    /// A new child. In the unified hierarchy it gets what the parent's `cgroup.subtree_control` says.
+    pub(super) fn add_child(&mut self, parent: CgroupId, name: &str) -> CgroupId {
+        self.next_inode += 1;
+        let above = &self[parent];
+        let (hierarchy, inode) = (above.hierarchy, self.next_inode);
+        let controllers = match self.version(parent) {
+            Version::V1 => self.hierarchies[hierarchy].controllers,
+            Version::V2 => above.subtree_control,
+        };
+        let id = self.place(hierarchy, Some(parent), name.to_string(), inode, controllers);
+        self[parent].children.insert(name.to_string(), id);
+        id
+    }
+
+    /// Takes a cgroup without children out of the tree and returns what it was.
+    pub(super) fn remove(&mut self, id: CgroupId) -> Option<Cgroup> {
+        let removed = self.cgroups.get_mut(id.0)?.take()?;
+        if let Some(parent) = removed.parent {
+            self[parent].children.remove(&removed.name);
+        }
+        Some(removed)
+    }
+
+    /// The cgroup, unless it was removed.
+    pub(super) fn get(&self, id: CgroupId) -> Option<&Cgroup> {
+        self.cgroups.get(id.0)?.as_ref()
+    }
+
+    /// The inode number that a cgroup has or had.
+    pub(super) fn inode(&self, id: CgroupId) -> u64 {
+        self.inodes[id.0]
+    }
+
+    /// Every living cgroup, parents before children.
+    pub(super) fn ids(&self) -> impl DoubleEndedIterator<Item = CgroupId> {
+        let living =
+            |(index, cgroup): (usize, &Option<Cgroup>)| cgroup.as_ref().map(|_| CgroupId(index));
+        self.cgroups.iter().enumerate().filter_map(living)
+    }
+
+    pub(super) fn version(&self, id: CgroupId) -> Version {
+        self.hierarchies[self[id].hierarchy].version
+    }
+
+    /// The hierarchy that `controller` is attached to.
+    pub(super) fn home(&self, controller: Controller) -> Option<usize> {
+        self.hierarchies.iter().position(|h| h.controllers.contains(controller))
+    }
+
+    /// `id` and everything above it, upward.
+    pub(super) fn lineage(&self, id: CgroupId) -> impl Iterator<Item = CgroupId> {
+        std::iter::successors(Some(id), |&id| self[id].parent)
+    }
+
+    /// `id` and everything below it, parents before children.
+    pub(super) fn subtree(&self, id: CgroupId) -> Vec<CgroupId> {
+        let mut found = vec![id];
+        let mut next = 0;
+        while let Some(&id) = found.get(next) {
+            found.extend(self[id].children.values());
+            next += 1;
+        }
+        found
+    }
+
+    /// The nearest cgroup upward in which `controller` is enabled: where its accounting happens.
+    pub(super) fn effective(&self, id: CgroupId, controller: Controller) -> CgroupId {
+        let enabled = |id: &CgroupId| self[*id].controllers.contains(controller);
+        self.lineage(id).find(enabled).unwrap_or(self.hierarchies[self[id].hierarchy].root)
+    }
+
+    /// `/a/b` within the hierarchy, `/` for its root.
+    pub(super) fn path(&self, id: CgroupId) -> String {
+        let mut names: Vec<&str> = self.lineage(id).map(|id| self[id].name.as_str()).collect();
+        names.pop();
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
+
+    /// Whether a process is in `id` or below it.
+    pub(super) fn is_populated(&self, id: CgroupId) -> bool {
+        let cgroup = &self[id];
+        !cgroup.processes.is_empty() || cgroup.children.values().any(|&c| self.is_populated(c))
+    }
+
+    /// Whether `id` or anything above it is frozen.
+    pub(super) fn is_frozen(&self, id: CgroupId) -> bool {
+        self.lineage(id).any(|id| self[id].frozen)
+    }
+
+    /// The CPUs that `id` may use, of those that are `online`: never empty.
+    ///
+    /// In the unified hierarchy an unset or unusable list falls back to the parent's
+    /// (Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files").
+    pub(super) fn effective_cpus(&self, id: CgroupId, online: &CpuSet) -> CpuSet {
+        let mut effective = online.clone();
+        let downward: Vec<CgroupId> = self.lineage(id).collect();
+        for id in downward.into_iter().rev() {
+            let narrowed = &effective & &self[id].cpuset.cpus;
+            if !narrowed.is_empty() {
+                effective = narrowed;
+            }
+        }
+        effective
+    }
+}
+
+impl std::ops::Index<CgroupId> for Tree {
+    type Output = Cgroup;
+
+    fn index(&self, id: CgroupId) -> &Cgroup {
+        match &self.cgroups[id.0] {
+            Some(cgroup) => cgroup,
+            None => unreachable!("a removed cgroup is reached through `get` only"),
+        }
+    }
+}
+
+impl std::ops::IndexMut<CgroupId> for Tree {
+    fn index_mut(&mut self, id: CgroupId) -> &mut Cgroup {
+        match &mut self.cgroups[id.0] {
+            Some(cgroup) => cgroup,
+            None => unreachable!("a removed cgroup is reached through `get` only"),
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Paths and handles: [`KernFs`] for the simulated kernel.
+//!
+//! A handle names a place, and a place of a cgroup names it by its id, so that a kept handle answers for
+//! the cgroup it was opened in and for no other. What a dead place answers was tried on a real kernel:
+//! a kept file ENODEV, an open, a mkdir and an rmdir ENOENT, a listing nothing; below the directory of a
+//! process that ended, ESRCH.
+
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
+
+use super::files::{Mode, Spec};
+use super::kernel::{Access, MOUNT, SimKernel};
+use super::proc_files::ProcFile;
+use super::process::Process;
+use super::tree::CgroupId;
+
+/// A directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DirPlace {
+    Cgroup(CgroupId),
+    /// `/proc`.
+    Proc,
+    /// `/proc/PID`.
+    Process(u32),
+    /// `/proc/PID/task`.
+    Tasks(u32),
+    /// `/proc/PID/task/TID`.
+    Task(u32, u32),
+    /// `/proc/pressure`.
+    ProcPressure,
+    /// Any directory that holds only what stands still, by its path without the last slash.
+    Still(String),
+}
+
+/// A file.
+#[derive(Clone, Debug)]
+pub(super) enum FilePlace {
+    Cgroup(CgroupId, &'static Spec),
+    Proc(ProcFile),
+    /// A file of `/sys/devices`, by its path.
+    Sys(String),
+}
+
+/// Where a path led.
+enum Found {
+    Dir(DirPlace),
+    File(FilePlace),
+}
+
+#[derive(Clone, Debug)]
+struct KeptDir {
+    place: DirPlace,
+    path: PathBuf,
+    files: Vec<FileId>,
+}
+
+#[derive(Clone, Debug)]
+struct KeptFile {
+    place: FilePlace,
+    path: PathBuf,
+}
+
+/// The kept directories and files, and the one buffer of texts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Handles {
+    dirs: Vec<Option<KeptDir>>,
+    files: Vec<Option<KeptFile>>,
+    text: String,
+}
+
+impl SimKernel {
+    fn kept_dir(&self, dir: DirId) -> Result<&KeptDir, KernError> {
+        let kept = self.handles.dirs.get(dir.0 as usize).and_then(Option::as_ref);
+        kept.ok_or_else(|| KernError::new(Operation::Open, "(closed directory)", Errno::EBADF))
+    }
+
+    /// One step down from `place`.
+    fn step(&self, place: &DirPlace, name: &str) -> Result<Found, Errno> {
+        match place {
+            DirPlace::Cgroup(id) => {
+                let cgroup = self.tree.get(*id).ok_or(Errno::ENOENT)?;
+                if let Some(&child) = cgroup.children.get(name) {
+                    return Ok(Found::Dir(DirPlace::Cgroup(child)));
+                }
+                let spec = self.spec(*id, name).ok_or(Errno::ENOENT)?;
+                Ok(Found::File(FilePlace::Cgroup(*id, spec)))
+            }
+            DirPlace::Still(path) => self.step_still(&format!("{path}/{name}")),
+            _ => self.step_proc(place, name),
+        }
+    }
+
+    /// ESRCH where the directory is that of a process which has ended.
+    fn vet_alive(&self, place: &DirPlace) -> Result<(), Errno> {
+        match place {
+            DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => {
+                self.processes.get(pid).map(|_| ()).ok_or(Errno::ESRCH)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn step_proc(&self, place: &DirPlace, name: &str) -> Result<Found, Errno> {
+        self.vet_alive(place)?;
+        let dir = match (place, name) {
+            (DirPlace::Proc, "self") => Some(DirPlace::Process(self.caller())),
+            (DirPlace::Proc, "pressure") if self.host.psi => Some(DirPlace::ProcPressure),
+            (DirPlace::Proc, _) => {
+                name.parse().ok().and_then(|number| self.process_or_thread(number))
+            }
+            (DirPlace::Process(pid), "task") => Some(DirPlace::Tasks(*pid)),
+            (DirPlace::Tasks(pid), _) => {
+                let process = self.processes.get(pid).ok_or(Errno::ESRCH)?;
+                let tid = name.parse().ok();
+                let tid = tid.filter(|tid| process.threads.iter().any(|t| t.tid == *tid));
+                tid.map(|tid| DirPlace::Task(*pid, tid))
+            }
+            _ => None,
+        };
+        match dir {
+            Some(dir) => Ok(Found::Dir(dir)),
+            None => Ok(Found::File(FilePlace::Proc(self.proc_file(place, name)?))),
+        }
+    }
+
+    /// `/proc/NUMBER`: a process, or one of its threads, which is not listed but can be opened.
+    fn process_or_thread(&self, number: u32) -> Option<DirPlace> {
+        if self.processes.contains_key(&number) {
+            return Some(DirPlace::Process(number));
+        }
+        let has = |process: &Process| process.threads.iter().any(|thread| thread.tid == number);
+        let owner = self.processes.iter().find(|(_, process)| has(process));
+        owner.map(|(pid, _)| DirPlace::Task(*pid, number))
+    }
+
+    fn step_still(&self, path: &str) -> Result<Found, Errno> {
+        if let Some(hierarchy) = self.tree.hierarchies.iter().find(|h| h.mount == path) {
+            return Ok(Found::Dir(DirPlace::Cgroup(hierarchy.root)));
+        }
+        if path == "/proc" {
+            return Ok(Found::Dir(DirPlace::Proc));
+        }
+        if self.sys.contains_key(path) {
+            return Ok(Found::File(FilePlace::Sys(path.to_string())));
+        }
+        let below = format!("{path}/");
+        let mounts = self.tree.hierarchies.iter().map(|h| h.mount.as_str());
+        match self.sys.keys().map(String::as_str).chain(mounts).any(|p| p.starts_with(&below)) {
+            true => Ok(Found::Dir(DirPlace::Still(path.to_string()))),
+            false => Err(Errno::ENOENT),
+        }
+    }
+
+    /// Follows `path` from `place`.
+    fn walk(&self, place: &DirPlace, path: &str) -> Result<Found, Errno> {
+        let mut names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
+        names.try_fold(Found::Dir(place.clone()), |found, name| match found {
+            Found::Dir(place) => self.step(&place, name),
+            Found::File(_) => Err(Errno::ENOTDIR),
+        })
+    }
+
+    fn file_at(&self, dir: DirId, name: &str) -> Result<(FilePlace, PathBuf), KernError> {
+        let kept = self.kept_dir(dir)?;
+        let path = kept.path.join(name);
+        let failed = |errno| KernError::new(Operation::Open, &path, errno);
+        let place = match self.walk(&kept.place, name).map_err(failed)? {
+            Found::File(FilePlace::Cgroup(_, spec)) if self.may_not_read(spec) => {
+                return Err(failed(Errno::EACCES));
+            }
+            Found::File(place) => place,
+            Found::Dir(_) => return Err(failed(Errno::EISDIR)),
+        };
+        Ok((place, path))
+    }
+
+    fn may_not_read(&self, spec: &Spec) -> bool {
+        spec.mode == Mode::Write && self.host.access == Access::Unprivileged
+    }
+
+    fn text_of(&self, place: &FilePlace) -> Result<String, Errno> {
+        match place {
+            FilePlace::Cgroup(id, spec) => self.show(*id, spec.file),
+            FilePlace::Proc(file) => self.show_proc(*file),
+            FilePlace::Sys(path) => self.sys.get(path).cloned().ok_or(Errno::ENODEV),
+        }
+    }
+
+    fn write_to(&mut self, place: FilePlace, value: &str) -> Result<(), Errno> {
+        match (place, self.host.access) {
+            (FilePlace::Cgroup(..), Access::ReadOnlyMount) => Err(Errno::EROFS),
+            (FilePlace::Cgroup(id, spec), Access::Root) => self.store(id, spec, value),
+            (FilePlace::Proc(_), Access::Root | Access::ReadOnlyMount) => Err(Errno::EIO),
+            _ => Err(Errno::EACCES),
+        }
+    }
+
+    /// The cgroup that a directory of cgroupfs is, where the caller may change it.
+    ///
+    /// A cgroup that is gone is found missing before any permission is looked at.
+    fn changeable(&self, place: &DirPlace) -> Result<CgroupId, Errno> {
+        let DirPlace::Cgroup(id) = place else { return Err(Errno::EPERM) };
+        match (self.tree.get(*id), self.host.access) {
+            (None, _) => Err(Errno::ENOENT),
+            (Some(_), Access::Root) => Ok(*id),
+            (Some(_), Access::Unprivileged) => Err(Errno::EACCES),
+            (Some(_), Access::ReadOnlyMount) => Err(Errno::EROFS),
+        }
+    }
+
+    fn make(&mut self, place: &DirPlace, name: &str) -> Result<(), Errno> {
+        if !name.is_empty() && self.walk(place, name).is_ok() {
+            return Err(Errno::EEXIST);
+        }
+        let (place, name) = self.parent_of(place, name)?;
+        let id = self.changeable(&place)?;
+        self.add_cgroup(id, &name).map(|_| ())
+    }
+
+    fn unmake(&mut self, place: &DirPlace, name: &str) -> Result<(), Errno> {
+        let (place, name) = self.parent_of(place, name)?;
+        let parent = self.changeable(&place)?;
+        match self.step(&DirPlace::Cgroup(parent), &name)? {
+            Found::Dir(DirPlace::Cgroup(id)) => self.remove_cgroup(id),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// Splits `a/b/c` into the directory of `a/b` and `c`.
+    fn parent_of(&self, place: &DirPlace, name: &str) -> Result<(DirPlace, String), Errno> {
+        let (above, last) = name.rsplit_once('/').unwrap_or(("", name));
+        match self.walk(place, above)? {
+            Found::Dir(place) if !last.is_empty() => Ok((place, last.to_string())),
+            Found::Dir(_) => Err(Errno::ENOENT),
+            Found::File(_) => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn names_in(&self, place: &DirPlace) -> Result<Vec<String>, Errno> {
+        self.vet_alive(place)?;
+        let numbers =
+            |numbers: &mut dyn Iterator<Item = u32>| numbers.map(|n| n.to_string()).collect();
+        Ok(match place {
+            DirPlace::Cgroup(id) => match self.tree.get(*id) {
+                Some(cgroup) => cgroup.children.keys().cloned().collect(),
+                None => Vec::new(),
+            },
+            DirPlace::Proc => numbers(&mut self.processes.keys().copied()),
+            DirPlace::Process(_) => vec!["task".into()],
+            DirPlace::Tasks(pid) => {
+                let process = self.processes.get(pid).ok_or(Errno::ESRCH)?;
+                numbers(&mut process.threads.iter().map(|thread| thread.tid))
+            }
+            DirPlace::Task(..) | DirPlace::ProcPressure => Vec::new(),
+            DirPlace::Still(path) => self.names_below(path),
+        })
+    }
+
+    fn names_below(&self, path: &str) -> Vec<String> {
+        let below = format!("{path}/");
+        let mounts = self.tree.hierarchies.iter().map(|h| h.mount.as_str());
+        let paths = self.sys.keys().map(String::as_str).chain(mounts).chain(["/proc/self"]);
+        let names = paths.filter_map(|path| path.strip_prefix(&below));
+        let mut dirs: Vec<String> =
+            names.filter_map(|rest| rest.split_once('/')).map(|(name, _)| name.into()).collect();
+        let roots = self.tree.hierarchies.iter().filter_map(|h| h.mount.strip_prefix(&below));
+        dirs.extend(roots.filter(|name| !name.contains('/')).map(String::from));
+        dirs.sort_unstable();
+        dirs.dedup();
+        dirs
+    }
+
+    // --- short cuts for tests and reports ---
+
+    /// The text of the file at an absolute path, as a reader with every right sees it.
+    ///
+    /// # Errors
+    /// As opening and reading it.
+    pub fn file(&self, path: &str) -> Result<String, Errno> {
+        match self.walk(&DirPlace::Still(String::new()), path)? {
+            Found::File(place) => self.text_of(&place),
+            Found::Dir(_) => Err(Errno::EISDIR),
+        }
+    }
+
+    /// Writes the file at an absolute path, as another administrator would, whatever the caller may do.
+    ///
+    /// # Errors
+    /// As the kernel's own.
+    pub fn write_file(&mut self, path: &str, value: &str) -> Result<(), Errno> {
+        match self.walk(&DirPlace::Still(String::new()), path)? {
+            Found::File(FilePlace::Cgroup(id, spec)) => self.store(id, spec, value),
+            Found::File(_) => Err(Errno::EACCES),
+            Found::Dir(_) => Err(Errno::EISDIR),
+        }
+    }
+
+    /// Removes the cgroup at `path` below the root of every hierarchy that has it, as another
+    /// administrator would.
+    ///
+    /// # Errors
+    /// ENOENT, EBUSY.
+    pub fn remove_cgroup_at(&mut self, path: &str) -> Result<(), Errno> {
+        let roots: Vec<CgroupId> = self.tree.hierarchies.iter().map(|h| h.root).collect();
+        let found: Vec<CgroupId> = roots.iter().filter_map(|&root| self.find(root, path)).collect();
+        if found.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        found.into_iter().try_for_each(|id| self.remove_cgroup(id))
+    }
+
+    /// The mount point of the unified hierarchy, or of the legacy ones' directory.
+    pub fn cgroup_mount(&self) -> &'static Path {
+        Path::new(MOUNT)
+    }
+}
+
+impl KernFs for SimKernel {
+    fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError> {
+        let failed = |errno| KernError::new(Operation::Open, path, errno);
+        let text = path.to_str().ok_or_else(|| failed(Errno::ENOENT))?;
+        let place = match self.walk(&DirPlace::Still(String::new()), text).map_err(failed)? {
+            Found::Dir(place) => place,
+            Found::File(_) => return Err(failed(Errno::ENOTDIR)),
+        };
+        let kept = KeptDir { place, path: path.to_path_buf(), files: Vec::new() };
+        Ok(DirId(place_in(&mut self.handles.dirs, kept)))
+    }
+
+    fn close_dir(&mut self, dir: DirId) {
+        let slot = self.handles.dirs.get_mut(dir.0 as usize);
+        let Some(kept) = slot.and_then(Option::take) else { return };
+        kept.files.iter().for_each(|file| self.handles.files[file.0 as usize] = None);
+    }
+
+    fn dir_path(&self, dir: DirId) -> PathBuf {
+        self.kept_dir(dir).map(|kept| kept.path.clone()).unwrap_or_else(|error| error.path)
+    }
+
+    fn inode(&mut self, dir: DirId) -> Result<u64, KernError> {
+        let kept = self.kept_dir(dir)?;
+        Ok(match &kept.place {
+            // A removed cgroup keeps the number it was opened with.
+            DirPlace::Cgroup(id) => self.tree.inode(*id),
+            DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => (*pid).into(),
+            DirPlace::Proc | DirPlace::ProcPressure | DirPlace::Still(_) => 1,
+        })
+    }
+
+    fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
+        let (place, path) = self.file_at(dir, name)?;
+        let file = FileId(place_in(&mut self.handles.files, KeptFile { place, path }));
+        if let Some(Some(kept)) = self.handles.dirs.get_mut(dir.0 as usize) {
+            kept.files.push(file);
+        }
+        Ok(file)
+    }
+
+    fn read(&mut self, file: FileId) -> Result<&[u8], KernError> {
+        let Some(Some(kept)) = self.handles.files.get(file.0 as usize) else {
+            return Err(KernError::new(Operation::Read, "(closed file)", Errno::EBADF));
+        };
+        let failed = |errno| KernError::new(Operation::Read, &kept.path, errno);
+        self.handles.text = self.text_of(&kept.place).map_err(failed)?;
+        Ok(self.handles.text.as_bytes())
+    }
+
+    fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError> {
+        let (place, path) = self.file_at(dir, name)?;
+        let failed = |errno| KernError::new(Operation::Read, path, errno);
+        self.handles.text = self.text_of(&place).map_err(failed)?;
+        Ok(self.handles.text.as_bytes())
+    }
+
+    fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
+        let kept = self.kept_dir(dir);
+        let path = kept.as_ref().map_or_else(|error| error.path.clone(), |k| k.path.join(name));
+        let found = kept.map_err(|error| error.errno).and_then(|k| self.walk(&k.place, name));
+        let outcome = match found {
+            Ok(Found::File(place)) => self.write_to(place, value),
+            Ok(Found::Dir(_)) => Err(Errno::EISDIR),
+            Err(errno) => Err(errno),
+        };
+        outcome.map_err(|errno| KernError {
+            operation: Operation::Write,
+            path,
+            value: Some(value.to_string()),
+            errno,
+        })
+    }
+
+    fn make_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
+        let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
+        self.make(&place, name)
+            .map_err(|errno| KernError::new(Operation::MakeDir, path.join(name), errno))
+    }
+
+    fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
+        let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
+        self.unmake(&place, name)
+            .map_err(|errno| KernError::new(Operation::RemoveDir, path.join(name), errno))
+    }
+
+    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {
+        let kept = self.kept_dir(dir)?;
+        self.names_in(&kept.place)
+            .map_err(|errno| KernError::new(Operation::List, &kept.path, errno))
+    }
+}
+
+/// Puts `item` into a new slot. Slots are not used again, so that a dead handle stays dead.
+fn place_in<T>(slots: &mut Vec<Option<T>>, item: T) -> u32 {
+    slots.push(Some(item));
+    (slots.len() - 1) as u32
+}
