@@ -1,5 +1,7 @@
 //! The integration tests: one binary, one module for each part.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
+
 mod dop;
 mod fair;
 mod policy;

@@ -32,7 +32,7 @@ impl ClaimRule {
     fn wants_owner(&self, status: &Status) -> bool {
         self.uids.contains(&status.euid)
             || self.gids.contains(&status.egid)
-            || status.groups.iter().any(|gid| self.gids.contains(&(*gid as u32)))
+            || status.groups.iter().any(|gid| self.gids.contains(gid))
     }
 }
 

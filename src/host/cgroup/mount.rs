@@ -183,8 +183,8 @@ impl Mount {
         });
         let path = entry.map_or("/", |entry| entry.pathname.as_str());
         match Path::new(path).strip_prefix(&self.root) {
-            Ok(inside) if inside != Path::new("") => self.mount_point.join(inside),
-            _ => self.mount_point.clone(),
+            Ok(inside) => below(&self.mount_point, inside),
+            Err(_) => self.mount_point.clone(),
         }
     }
 }
@@ -224,9 +224,14 @@ fn rooted(mount: &Path, own: &Path, choice: &RootChoice) -> Result<PathBuf, Layo
     }
     Ok(match path.strip_prefix("/") {
         // People paste the path they see in the file system; both spellings mean the same cgroup.
-        Ok(below) => mount.join(path.strip_prefix(mount).unwrap_or(below)),
-        Err(_) => own.join(path),
+        Ok(rest) => below(mount, path.strip_prefix(mount).unwrap_or(rest)),
+        Err(_) => below(own, path),
     })
+}
+
+/// `path` below `dir`, without the slash that joining nothing would add.
+fn below(dir: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { dir.to_path_buf() } else { dir.join(path) }
 }
 
 fn malformed(path: &'static str, error: &procfs::ProcError) -> LayoutError {
