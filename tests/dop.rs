@@ -3,4 +3,5 @@
 mod cpuset;
 mod machines;
 mod placement;
+mod sysfs;
 mod topology;
