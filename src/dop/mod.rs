@@ -18,7 +18,6 @@
 
 pub mod cpuset;
 pub mod placement;
-mod shim;
 pub mod topology;
 
 pub use cpuset::CpuSet;

@@ -39,8 +39,8 @@ mod board;
 use std::cmp::Reverse;
 
 use super::cpuset::CpuSet;
-use super::shim::{self as integer, Claim};
 use super::topology::{Level, Topology};
+use crate::fair::integer::{self, Claim};
 use board::{Board, Seats};
 
 /// What a tenant wants of the CPUs.
