@@ -17,7 +17,9 @@
 //! [`crate::host::topology`] reads.
 
 pub mod cpuset;
+pub mod imci;
 pub mod placement;
+pub mod target;
 pub mod topology;
 
 pub use cpuset::CpuSet;
