@@ -410,7 +410,7 @@ impl<K: KernFs> Agent<K> {
             .filter(|(node, slot)| node.is_leaf && !slot.target.satisfied)
             .map(|(_, slot)| slot.target.level)
             .collect();
-        (!shares.is_empty()).then(|| measure::jain_index(&shares))
+        (!shares.is_empty()).then(|| measure::jain_index(shares))
     }
 
     fn show(&self, actions: &[Action]) -> Vec<ActionStatus> {
