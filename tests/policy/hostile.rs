@@ -118,6 +118,14 @@ fn bytes_that_are_no_text_are_refused() {
     assert_eq!(only_finding(all_bytes).0, "P003");
     assert_eq!(only_finding("version: 1\ntenants:\n  a\0b: {}\n").0, "P002");
     assert_eq!(only_finding("version: 1\n\u{1b}[31mred: {}\n").0, "P002");
+    // To a parser that ends its own buffers with NUL, these texts end early and are whole.
+    for text in [
+        "version: 1\ntenants: { web: {} }\n\0",
+        "version: 1\ntenants: { web: {} }\n\0# x\n",
+        "version: 1\ntenants: { web: {} } # \0\n  ci: {}\n",
+    ] {
+        assert_eq!(only_finding(text).0, "P002", "{text:?}");
+    }
     // UTF-16, as some editors of another system save it.
     let utf16: Vec<u8> = "version: 1".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert_eq!(only_finding([&[0xff, 0xfe][..], &utf16].concat()).0, "P003");
