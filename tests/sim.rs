@@ -1,8 +1,11 @@
 //! The simulated kernel: its fluid of CPU time, its memory, its manners, and the faults on demand.
 
 mod cpu;
+mod faults;
+mod legacy;
 mod manners;
 mod memory;
+mod real;
 
 use std::path::Path;
 use std::time::Duration;

@@ -100,6 +100,7 @@ pub struct Agent<K> {
     pub(super) last: Option<(Duration, HostSample)>,
     pub(super) status: Status,
     pub(super) standing: Vec<String>,
+    pub(super) void_protection: Option<String>,
     pub(super) said: Vec<String>,
     root: Option<DirId>,
 }
@@ -154,6 +155,7 @@ impl<K: KernFs> Agent<K> {
             last: None,
             status: Status::default(),
             standing,
+            void_protection: None,
             said: Vec::new(),
             root,
         })

@@ -40,8 +40,11 @@ impl<K: KernFs> Agent<K> {
         let mut findings = self.standing.clone();
         let tick = self.status.tick + 1;
         self.attach(&mut findings);
-        if self.enforcing && tick % CLAIM_TICKS == 1 {
-            self.claim(&mut findings);
+        if self.enforcing {
+            self.check_effect(tick, &mut findings);
+            if tick % CLAIM_TICKS == 1 {
+                self.claim(&mut findings);
+            }
         }
         let host = match self.machine.sample(&mut self.kernel) {
             Ok(host) => host,
@@ -93,19 +96,24 @@ impl<K: KernFs> Agent<K> {
             }
             match Cgroup::open(&mut self.kernel, &self.layout, &path) {
                 Ok(cgroup) => {
-                    if self.enforcing
-                        && let Some(missing) = effect::missing_files(&cgroup)
-                    {
-                        findings.push(format!("{path}: {missing}"));
-                    }
-                    self.slots[index] = Slot { cgroup: Some(cgroup), ..Slot::default() };
+                    let demand = self.slots[index].demand;
+                    self.slots[index] = Slot { cgroup: Some(cgroup), demand, ..Slot::default() };
                 }
                 Err(error) if error.is_gone() && !self.enforcing => {}
                 Err(error) => findings.push(format!("{path}: {error}")),
             }
         }
-        if self.enforcing {
-            findings.extend(effect::void_protection(&mut self.kernel, &self.layout));
+    }
+
+    /// What is written and cannot take effect.
+    fn check_effect(&mut self, tick: u64, findings: &mut Vec<String>) {
+        if tick % VERIFY_TICKS == 1 {
+            self.void_protection = effect::void_protection(&mut self.kernel, &self.layout);
+        }
+        findings.extend(self.void_protection.clone());
+        for (node, slot) in self.nodes.iter().zip(&self.slots) {
+            let missing = slot.cgroup.as_ref().and_then(effect::missing_files);
+            findings.extend(missing.map(|missing| format!("{}: {missing}", node.path)));
         }
     }
 
@@ -402,7 +410,7 @@ impl<K: KernFs> Agent<K> {
             .filter(|(node, slot)| node.is_leaf && !slot.target.satisfied)
             .map(|(_, slot)| slot.target.level)
             .collect();
-        (!shares.is_empty()).then(|| measure::jain_index(&shares))
+        (!shares.is_empty()).then(|| measure::jain_index(shares))
     }
 
     fn show(&self, actions: &[Action]) -> Vec<ActionStatus> {

@@ -45,7 +45,7 @@
 
 use super::course::{Courses, Fold, Point, Span, Walk};
 use super::drf::{self, Filling, Reservations};
-use super::exact::{self, Exact, Unit};
+use super::exact::{self, Unit};
 use super::growth;
 use super::problem::Problem;
 use super::tree::{self, Members};
@@ -99,8 +99,6 @@ struct Standing {
     guaranteed_level: f64,
     /// Its own level.
     level: f64,
-    /// The smallest level among its members.
-    inner: f64,
 }
 
 impl Standing {
@@ -230,8 +228,7 @@ impl<'a> Tree<'a> {
                 from = to;
             }
         }
-        nodes[leaf] =
-            Standing { course: first..courses.len(), guaranteed_level, level, inner: 0.0 };
+        nodes[leaf] = Standing { course: first..courses.len(), guaranteed_level, level };
     }
 
     /// The course of a group, folded from those of its members.
@@ -276,7 +273,7 @@ impl<'a> Tree<'a> {
             });
             courses.append(&mut course);
         }
-        nodes[group] = Standing { course: first..courses.len(), guaranteed_level, level, inner };
+        nodes[group] = Standing { course: first..courses.len(), guaranteed_level, level };
     }
 
     /// What a member claims when its siblings are at `level`, which is not above its own (rules 1 and 2).

@@ -11,8 +11,10 @@ pub mod measure;
 pub mod problem;
 mod second_stage;
 mod solution;
+pub mod tasks;
 mod tree;
 mod weights;
+pub mod yarn;
 
 pub use problem::{Demand, Field, Kind, Node, Place, Problem, ProblemError, Reason};
 pub use solution::{Algorithm, Leaf, Solution, State, WorkConserving, allocate};

@@ -6,6 +6,7 @@
 //! | [`cgroup`] | cgroups of both hierarchies |
 //! | [`machine`] | CPUs and memory of the host |
 //! | [`process`] | processes and who claims them |
+//! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
 //! | [`journal`] | what the files held before us |
 
 pub mod cgroup;
@@ -13,3 +14,4 @@ pub mod journal;
 pub mod kernfs;
 pub mod machine;
 pub mod process;
+pub mod topology;

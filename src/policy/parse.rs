@@ -566,6 +566,20 @@ mod tests {
         assert_eq!(nearest("ci", ["cpu", "memory"]), None);
     }
 
+    /// The crate's own budget ends at a quarter of this.
+    #[test]
+    fn a_large_problem_is_read() {
+        let tenants: Vec<String> = (0..100_000)
+            .map(|number| {
+                format!("  t{number}: {{ weight: 1, demand: {{ cpu: 1, memory: 2 }} }}\n")
+            })
+            .collect();
+        let text = format!("tenants:\n{}", tenants.concat());
+        type Tenants = std::collections::HashMap<String, serde::de::IgnoredAny>;
+        let problem: std::collections::HashMap<String, Tenants> = parse("p", &text).unwrap();
+        assert_eq!(problem["tenants"].len(), 100_000);
+    }
+
     #[test]
     fn nesting_and_alias_bombs_are_refused() {
         type Any = serde_json::Value;

@@ -10,10 +10,12 @@
 use std::collections::BTreeMap;
 
 use super::controller::Controller;
+use super::flow::EPSILON;
 use super::fluid::{Group, Problem, Source};
 use super::kernel::SimKernel;
 use super::parse::CpuSet;
 use super::pressure::{AVERAGING_NSEC, Activity};
+use super::process::Process;
 use super::tree::CgroupId;
 
 /// The weight of one thread in its group: nice 0, as much as a group of `cpu.weight` 100.
@@ -24,9 +26,11 @@ const THREAD_WEIGHT: f64 = 1024.0;
 pub(super) struct CpuAccount {
     pub(super) usage_nsec: f64,
     pub(super) system_nsec: f64,
-    pub(super) nr_periods: f64,
-    pub(super) nr_throttled: f64,
+    pub(super) nr_periods: u64,
+    pub(super) nr_throttled: u64,
     pub(super) throttled_nsec: f64,
+    /// How far into the current period of its quota the group is.
+    pub(super) period_elapsed_nsec: u64,
 }
 
 /// The time of one CPU: a line of `/proc/stat`.
@@ -42,13 +46,22 @@ pub(super) struct CpuTimes {
 pub(super) struct Rates {
     /// By pid: CPUs of all threads together, and the waiting part of each thread's time.
     processes: Vec<(u32, f64, f64)>,
-    /// Every cgroup of every hierarchy, with the CPUs it uses in the kernel.
-    cgroups: Vec<(CgroupId, Activity, f64)>,
-    /// Groups with a quota: periods and throttled periods per second, throttled time per time.
-    bandwidths: Vec<(CgroupId, [f64; 3])>,
+    /// Every cgroup of every hierarchy.
+    cgroups: Vec<(CgroupId, Activity)>,
+    /// Groups with a quota that want to run.
+    quotas: Vec<(CgroupId, QuotaState)>,
     /// Busy part of each CPU, and the part of that in the kernel.
     busy: BTreeMap<u32, f64>,
     system_ratio: f64,
+}
+
+/// How a quota meets the demand under it.
+#[derive(Clone, Copy, Debug)]
+struct QuotaState {
+    /// CPUs that are wanted beyond the quota, where it is what holds the group; otherwise 0.
+    over: f64,
+    /// The part of time that the group is stopped, 0 ..= 1.
+    throttled_ratio: f64,
 }
 
 /// The scheduling problem, and whose each part is.
@@ -63,48 +76,58 @@ impl SimKernel {
     pub(super) fn compute_rates(&self) -> Rates {
         let posed = self.pose();
         let solution = posed.problem.solve();
-        let mut rates = Rates { busy: solution.busy.iter().copied().collect(), ..Rates::default() };
-        let mut activities: BTreeMap<CgroupId, (Activity, f64)> =
-            self.tree.ids().map(|id| (id, Default::default())).collect();
+        let mut processes = Vec::new();
+        let mut activities: BTreeMap<CgroupId, Activity> =
+            self.tree.ids().map(|id| (id, Activity::default())).collect();
         let mut total = Activity::default();
-        let mut total_system = 0.0;
         for (pid, &rate) in posed.pids.iter().zip(&solution.rates) {
             let process = &self.processes[pid];
-            let threads = f64::from(process.load.threads);
-            let demand = process.cpu_demand();
-            let frozen = process.cgroups.iter().any(|&id| self.tree.is_frozen(id));
-            let unmet = if demand > 0.0 && !frozen { (1.0 - rate / demand).max(0.0) } else { 0.0 };
-            let wait_ratio = unmet * process.stall.awake_ratio();
-            rates.processes.push((*pid, rate, wait_ratio));
-            let activity = Activity {
-                running: rate,
-                waiting: wait_ratio * threads,
-                stalled: process.stall.memory_ratio * threads,
-                blocked: process.stall.io_ratio * threads,
-                throttled_ratio: 0.0,
-            };
-            let system = rate * process.load.system_ratio;
+            let (activity, wait_ratio) = self.activity_of(process, rate);
+            processes.push((*pid, rate, wait_ratio));
             for id in process.cgroups.iter().flat_map(|&id| self.tree.lineage(id)) {
-                if let Some((sum, sum_system)) = activities.get_mut(&id) {
-                    sum.add(&activity);
-                    *sum_system += system;
-                }
+                activities.entry(id).or_default().add(&activity);
             }
             total.add(&activity);
-            total_system += system;
         }
-        rates.system_ratio = if total.running > 0.0 { total_system / total.running } else { 0.0 };
-        let held = self.throttling(&posed, &solution.throttled);
-        for (id, throttled_ratio, bandwidth) in held {
+        let quotas = self.quota_states(&posed, &solution.throttled);
+        for &(id, QuotaState { throttled_ratio, .. }) in &quotas {
             for below in self.tree.subtree(id) {
-                if let Some((activity, _)) = activities.get_mut(&below) {
-                    activity.throttled_ratio = activity.throttled_ratio.max(throttled_ratio);
-                }
+                let activity = activities.entry(below).or_default();
+                activity.throttled_ratio = activity.throttled_ratio.max(throttled_ratio);
             }
-            rates.bandwidths.push((id, bandwidth));
         }
-        rates.cgroups = activities.into_iter().map(|(id, (a, system))| (id, a, system)).collect();
-        rates
+        Rates {
+            processes,
+            cgroups: activities.into_iter().collect(),
+            quotas,
+            busy: solution.busy.into_iter().collect(),
+            system_ratio: if total.running > 0.0 { total.system / total.running } else { 0.0 },
+        }
+    }
+
+    /// The state of a process that gets `rate` CPUs, and the waiting part of each thread's time.
+    fn activity_of(&self, process: &Process, rate: f64) -> (Activity, f64) {
+        let demand = self.demand_of(process);
+        let unmet = if demand > 0.0 { (1.0 - rate / demand).max(0.0) } else { 0.0 };
+        let wait_ratio = unmet * process.stall.awake_ratio();
+        let threads = f64::from(process.load.threads);
+        let activity = Activity {
+            running: rate,
+            system: rate * process.load.system_ratio,
+            waiting: wait_ratio * threads,
+            stalled: process.stall.memory_ratio * threads,
+            blocked: process.stall.io_ratio * threads,
+            throttled_ratio: 0.0,
+        };
+        (activity, wait_ratio)
+    }
+
+    /// CPUs that a process wants now: none while it is frozen.
+    fn demand_of(&self, process: &Process) -> f64 {
+        match process.cgroups.iter().any(|&id| self.tree.is_frozen(id)) {
+            true => 0.0,
+            false => process.cpu_demand(),
+        }
     }
 
     /// The scheduling problem of this moment.
@@ -133,14 +156,13 @@ impl SimKernel {
         let mut masks: BTreeMap<CpuSet, usize> = BTreeMap::new();
         for (&pid, process) in &self.processes {
             let group = self.tree.effective(process.cgroups[hierarchy], Controller::Cpu);
-            let frozen = process.cgroups.iter().any(|&id| self.tree.is_frozen(id));
             let next = masks.len();
             let mask = *masks.entry(self.allowed_cpus(pid)).or_insert(next);
             posed.pids.push(pid);
             posed.problem.sources.push(Source {
                 group: index[&group],
                 weight: THREAD_WEIGHT * f64::from(process.load.threads),
-                demand: if frozen { 0.0 } else { process.cpu_demand() },
+                demand: self.demand_of(process),
                 mask,
             });
         }
@@ -159,36 +181,28 @@ impl SimKernel {
         }
     }
 
-    /// For each group with a quota: the part of time it is stopped, and its counters' speeds per second.
-    fn throttling(&self, posed: &Posed, bound: &[bool]) -> Vec<(CgroupId, f64, [f64; 3])> {
+    /// The state of each quota under which something wants to run.
+    fn quota_states(&self, posed: &Posed, bound: &[bool]) -> Vec<(CgroupId, QuotaState)> {
         let groups = &posed.problem.groups;
         let mut wanted = vec![0.0; groups.len()];
         for source in &posed.problem.sources {
             let cpus = posed.problem.masks[source.mask].len() as f64;
             wanted[source.group] += source.demand.min(cpus);
         }
-        let mut held = Vec::new();
+        let mut states = Vec::new();
         for index in (0..groups.len()).rev() {
             let group = &groups[index];
             let unlimited = wanted[index].min(self.online.len() as f64);
             if index > 0 {
                 wanted[group.parent] += unlimited.min(group.quota);
             }
-            if !group.quota.is_finite() {
-                continue;
+            if group.quota.is_finite() && unlimited > 0.0 {
+                let over = if bound[index] { (unlimited - group.quota).max(0.0) } else { 0.0 };
+                let throttled_ratio = over / unlimited;
+                states.push((posed.group_ids[index], QuotaState { over, throttled_ratio }));
             }
-            let id = posed.group_ids[index];
-            let periods = 1e6 / self.tree[id].cpu.bandwidth.period_usec as f64;
-            let over = if bound[index] { (unlimited - group.quota).max(0.0) } else { 0.0 };
-            let is_over = over > super::flow::EPSILON;
-            let speeds = [
-                if unlimited > 0.0 { periods } else { 0.0 },
-                if is_over { periods } else { 0.0 },
-                over * 1e9,
-            ];
-            held.push((id, if is_over { over / unlimited } else { 0.0 }, speeds));
         }
-        held
+        states
     }
 
     /// Lets `dt_nsec` pass at the present rates.
@@ -205,18 +219,25 @@ impl SimKernel {
                 thread.wait_nsec += wait_ratio * dt;
             }
         }
-        for (id, activity, system) in &rates.cgroups {
+        for (id, activity) in &rates.cgroups {
             let is_root = self.tree[*id].parent.is_none();
             let cgroup = &mut self.tree[*id];
             cgroup.cpu_account.usage_nsec += activity.running * dt;
-            cgroup.cpu_account.system_nsec += system * dt;
+            cgroup.cpu_account.system_nsec += activity.system * dt;
             cgroup.pressure.advance(activity, dt_nsec, is_root);
         }
-        for &(id, [periods, throttled, throttled_nsec]) in &rates.bandwidths {
-            let account = &mut self.tree[id].cpu_account;
-            account.nr_periods += periods * dt * 1e-9;
-            account.nr_throttled += throttled * dt * 1e-9;
-            account.throttled_nsec += throttled_nsec * dt * 1e-9;
+        for &(id, state) in &rates.quotas {
+            let cgroup = &mut self.tree[id];
+            let period_nsec = cgroup.cpu.bandwidth.period_usec * 1000;
+            let account = &mut cgroup.cpu_account;
+            let elapsed_nsec = account.period_elapsed_nsec + dt_nsec;
+            let periods = elapsed_nsec / period_nsec;
+            account.period_elapsed_nsec = elapsed_nsec % period_nsec;
+            account.nr_periods += periods;
+            if state.over > EPSILON {
+                account.nr_throttled += periods;
+                account.throttled_nsec += state.over * dt;
+            }
         }
         for (cpu, times) in self.cpu_times.iter_mut().enumerate() {
             let cpu = cpu as u32;

@@ -12,7 +12,7 @@ use super::kernel::SimKernel;
 use super::memory::Kind;
 use super::parse::{self, Bandwidth, PAGE_BYTES};
 use super::reclaim::Reason;
-use super::tree::CgroupId;
+use super::tree::{CgroupId, Version};
 
 /// The scheduler's bounds of `cpu.shares`.
 const SHARES_MIN: u64 = 2;
@@ -111,9 +111,7 @@ impl SimKernel {
             File::CpuPeriod => format!("{}\n", bandwidth.period_usec),
             File::CpuStat => format!(
                 "nr_periods {}\nnr_throttled {}\nthrottled_time {}\nnr_bursts 0\nburst_time 0\n",
-                account.nr_periods as u64,
-                account.nr_throttled as u64,
-                account.throttled_nsec as u64
+                account.nr_periods, account.nr_throttled, account.throttled_nsec as u64
             ),
             File::CpuacctUsage => format!("{}\n", account.usage_nsec as u64),
             File::CpuacctStat => {
@@ -231,6 +229,15 @@ impl SimKernel {
 
     fn all_mems(&self) -> parse::CpuSet {
         (0..self.host.numa_nodes.max(1)).collect()
+    }
+
+    /// Fills an empty legacy cpuset with what its parent has: a new one can hold no process.
+    pub(super) fn inherit_legacy_cpuset(&mut self, id: CgroupId) {
+        let is_legacy = self.tree.version(id) == Version::V1;
+        if is_legacy && self.tree[id].cpuset.cpus.is_empty() {
+            self.tree[id].cpuset.cpus = self.legacy_set(id, |c| &c.cpuset.cpus, self.all_cpus());
+            self.tree[id].cpuset.mems = self.legacy_set(id, |c| &c.cpuset.mems, self.all_mems());
+        }
     }
 
     /// The parent's list, which for the root is everything.

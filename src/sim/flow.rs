@@ -32,11 +32,11 @@ impl Flow {
             spare: capacities.to_vec(),
             bottleneck: Vec::new(),
         };
-        let mut unmet = supplies.to_vec();
-        for source in 0..supplies.len() {
-            while unmet[source] > EPSILON {
+        for (source, &supply) in supplies.iter().enumerate() {
+            let mut unmet = supply;
+            while unmet > EPSILON {
                 match flow.augmenting_path(source, allowed) {
-                    Ok(path) => unmet[source] -= flow.augment(&path, unmet[source]),
+                    Ok(path) => unmet -= flow.augment(&path, unmet),
                     Err(reached) => {
                         flow.bottleneck = reached;
                         return flow;
@@ -72,10 +72,10 @@ impl Flow {
                 if self.spare[sink] > EPSILON {
                     return Ok(trace(start, sink, &came_from_source, &came_from_sink));
                 }
-                for other in 0..allowed.len() {
-                    let seen = other == start || came_from_sink[other].is_some();
-                    if !seen && self.amounts[other][sink] > EPSILON {
-                        came_from_sink[other] = Some(sink);
+                for (other, came_from) in came_from_sink.iter_mut().enumerate() {
+                    let is_new = other != start && came_from.is_none();
+                    if is_new && self.amounts[other][sink] > EPSILON {
+                        *came_from = Some(sink);
                         reached.push(other);
                         queue.push_back(other);
                     }

@@ -304,8 +304,8 @@ impl SimKernel {
 
     // --- what tests and reports ask, past the files ---
 
-    /// Makes the cgroup `path` and all that is missing above it, with every controller enabled on the way,
-    /// as another administrator would; a privileged one, whatever the caller may do.
+    /// Makes the cgroup `path` and all that is missing above it, with every controller enabled on the way
+    /// and legacy cpusets filled, as another administrator would, whatever the caller may do.
     ///
     /// # Errors
     /// As the kernel's own: EBUSY where a process is in the way.
@@ -321,6 +321,7 @@ impl SimKernel {
                     Some(&child) => child,
                     None => self.add_cgroup(id, name)?,
                 };
+                self.inherit_legacy_cpuset(id);
             }
         }
         Ok(())

@@ -65,10 +65,6 @@ impl Pages {
         self.of(Kind::ActiveFile) + self.of(Kind::InactiveFile)
     }
 
-    pub(super) fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
     pub(super) fn add(&mut self, other: &Pages) {
         self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
     }
@@ -123,7 +119,7 @@ pub(super) struct MemoryAccount {
 
 impl SimKernel {
     /// The hierarchy in which memory is charged.
-    fn memory_hierarchy(&self) -> usize {
+    pub(super) fn memory_hierarchy(&self) -> usize {
         self.tree.home(Controller::Memory).unwrap_or(0)
     }
 
@@ -133,7 +129,7 @@ impl SimKernel {
     }
 
     /// The cgroup that pays for what `process` touches now.
-    fn memory_cgroup(&self, process: &Process) -> CgroupId {
+    pub(super) fn memory_cgroup(&self, process: &Process) -> CgroupId {
         self.tree.effective(process.cgroups[self.memory_hierarchy()], Controller::Memory)
     }
 
@@ -414,52 +410,6 @@ impl SimKernel {
         heir.local.add(&account.local);
         heir.orphans.add(&account.orphans);
         heir.chargers.extend(account.chargers);
-    }
-
-    /// Kills the largest process that is charged below `id`, and its group where `memory.oom.group` says so.
-    pub(super) fn out_of_memory(&mut self, id: CgroupId) {
-        let is_host = self.tree[id].parent.is_none();
-        if !is_host {
-            self.raise(id, |events| events.oom += 1);
-        }
-        let hierarchy = self.memory_hierarchy();
-        let below =
-            |process: &Process| self.tree.lineage(process.cgroups[hierarchy]).any(|a| a == id);
-        let candidates =
-            self.processes.iter().filter(|(pid, p)| !self.is_exempt(**pid) && below(p));
-        let size = |process: &Process| process.pages().total();
-        // The earliest of several equals, so that the choice does not depend on the iteration.
-        let Some((&victim, process)) =
-            candidates.max_by_key(|(pid, p)| (size(p), std::cmp::Reverse(**pid)))
-        else {
-            return;
-        };
-        let victim_cgroup = self.memory_cgroup(process);
-        let group = self
-            .tree
-            .lineage(victim_cgroup)
-            .take_while(|&above| self.tree[above].parent.is_some())
-            .filter(|&above| self.tree[above].memory.oom_group)
-            .filter(|&above| is_host || self.tree.lineage(above).any(|a| a == id))
-            .last();
-        let Some(group) = group else {
-            self.raise(victim_cgroup, |events| events.oom_kill += 1);
-            self.end_process(victim);
-            return;
-        };
-        self.raise(group, |events| events.oom_group_kill += 1);
-        let members: Vec<u32> = self
-            .tree
-            .subtree(group)
-            .into_iter()
-            .flat_map(|id| self.tree[id].processes.iter().copied().collect::<Vec<_>>())
-            .filter(|&pid| !self.is_exempt(pid))
-            .collect();
-        for pid in members {
-            let cgroup = self.memory_cgroup(&self.processes[&pid]);
-            self.raise(cgroup, |events| events.oom_kill += 1);
-            self.end_process(pid);
-        }
     }
 
     /// All pages below `id`, by kind.

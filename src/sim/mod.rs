@@ -14,10 +14,10 @@
 //! | `kernel` | the host, its processes, the clock |
 //! | `vfs` | paths, handles, and what an operation on them may answer |
 //! | `tree`, `rules` | cgroups, and the kernel's rules for making, removing, moving, enabling |
-//! | `files`, `files_v1` | the interface files of both hierarchies: names, texts, accepted values |
+//! | `files`, `show`, `store`, `files_v1` | interface files: which, their texts, what they accept |
 //! | `proc_files`, `sys_files` | `/proc` and `/sys/devices/system` |
 //! | `fluid`, `flow`, `cpu` | who runs: weighted max-min with quotas and affinities |
-//! | `memory`, `reclaim` | who has memory: charges, protection, throttling, OOM |
+//! | `memory`, `reclaim`, `oom` | who has memory: charges, protection, throttling, who dies |
 //! | `pressure` | what stalls, as PSI shows it |
 //! | `workload`, `process` | what processes want and have |
 //! | `fault` | [`Faulty`]: errors on demand, and a log of calls, around any `KernFs` |
@@ -39,12 +39,15 @@ mod flow;
 mod fluid;
 mod kernel;
 mod memory;
+mod oom;
 mod parse;
 mod pressure;
 mod proc_files;
 mod process;
 mod reclaim;
 mod rules;
+mod show;
+mod store;
 mod sys_files;
 mod tree;
 mod vfs;

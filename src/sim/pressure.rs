@@ -33,6 +33,8 @@ pub(super) enum Resource {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Activity {
     pub(super) running: f64,
+    /// The part of `running` that runs in the kernel.
+    pub(super) system: f64,
     pub(super) waiting: f64,
     pub(super) stalled: f64,
     pub(super) blocked: f64,
@@ -43,6 +45,7 @@ pub(super) struct Activity {
 impl Activity {
     pub(super) fn add(&mut self, other: &Activity) {
         self.running += other.running;
+        self.system += other.system;
         self.waiting += other.waiting;
         self.stalled += other.stalled;
         self.blocked += other.blocked;

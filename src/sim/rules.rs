@@ -155,12 +155,13 @@ impl SimKernel {
 
     /// A controller that goes takes its settings along; its memory becomes the parent's.
     fn forget(&mut self, id: CgroupId, controller: Controller) {
+        self.tree[id].epochs[controller as usize] += 1;
         match controller {
             Controller::Cpu => {
                 let cgroup = &mut self.tree[id];
                 cgroup.cpu = CpuKnobs::default();
-                cgroup.cpu_account.nr_periods = 0.0;
-                cgroup.cpu_account.nr_throttled = 0.0;
+                cgroup.cpu_account.nr_periods = 0;
+                cgroup.cpu_account.nr_throttled = 0;
                 cgroup.cpu_account.throttled_nsec = 0.0;
             }
             Controller::Cpuset => self.tree[id].cpuset = CpusetKnobs::default(),

@@ -94,6 +94,8 @@ pub(super) struct Cgroup {
     /// The controllers whose files are here.
     pub(super) controllers: ControllerSet,
     pub(super) subtree_control: ControllerSet,
+    /// How often each controller was taken away: its files are others when it comes back.
+    pub(super) epochs: [u32; Controller::ALL.len()],
     /// `None` is `max`.
     pub(super) max_descendants: Option<u64>,
     pub(super) max_depth: Option<u64>,
@@ -146,6 +148,7 @@ impl Tree {
             processes: BTreeSet::new(),
             controllers,
             subtree_control: ControllerSet::default(),
+            epochs: [0; Controller::ALL.len()],
             max_descendants: None,
             max_depth: None,
             pids_max: None,

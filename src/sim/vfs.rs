@@ -38,7 +38,8 @@ pub(super) enum DirPlace {
 /// A file.
 #[derive(Clone, Debug)]
 pub(super) enum FilePlace {
-    Cgroup(CgroupId, &'static Spec),
+    /// An interface file, and how often its controller had been taken away when it was opened.
+    Cgroup(CgroupId, &'static Spec, u32),
     Proc(ProcFile),
     /// A file of `/sys/devices`, by its path.
     Sys(String),
@@ -86,7 +87,7 @@ impl SimKernel {
                     return Ok(Found::Dir(DirPlace::Cgroup(child)));
                 }
                 let spec = self.spec(*id, name).ok_or(Errno::ENOENT)?;
-                Ok(Found::File(FilePlace::Cgroup(*id, spec)))
+                Ok(Found::File(FilePlace::Cgroup(*id, spec, self.epoch(*id, spec))))
             }
             DirPlace::Still(path) => self.step_still(&format!("{path}/{name}")),
             _ => self.step_proc(place, name),
@@ -168,7 +169,7 @@ impl SimKernel {
         let path = kept.path.join(name);
         let failed = |errno| KernError::new(Operation::Open, &path, errno);
         let place = match self.walk(&kept.place, name).map_err(failed)? {
-            Found::File(FilePlace::Cgroup(_, spec)) if self.may_not_read(spec) => {
+            Found::File(FilePlace::Cgroup(_, spec, _)) if self.may_not_read(spec) => {
                 return Err(failed(Errno::EACCES));
             }
             Found::File(place) => place,
@@ -181,9 +182,23 @@ impl SimKernel {
         spec.mode == Mode::Write && self.host.access == Access::Unprivileged
     }
 
+    /// How often the controller of a file has been taken away from its cgroup.
+    fn epoch(&self, id: CgroupId, spec: &Spec) -> u32 {
+        let cgroup = self.tree.get(id);
+        cgroup
+            .zip(spec.controller)
+            .map_or(0, |(cgroup, controller)| cgroup.epochs[controller as usize])
+    }
+
     fn text_of(&self, place: &FilePlace) -> Result<String, Errno> {
         match place {
-            FilePlace::Cgroup(id, spec) => self.show(*id, spec.file),
+            FilePlace::Cgroup(id, spec, epoch) => {
+                let is_there = self.spec(*id, spec.name).is_some();
+                match is_there && self.epoch(*id, spec) == *epoch {
+                    true => self.show(*id, spec.file),
+                    false => Err(Errno::ENODEV),
+                }
+            }
             FilePlace::Proc(file) => self.show_proc(*file),
             FilePlace::Sys(path) => self.sys.get(path).cloned().ok_or(Errno::ENODEV),
         }
@@ -192,7 +207,7 @@ impl SimKernel {
     fn write_to(&mut self, place: FilePlace, value: &str) -> Result<(), Errno> {
         match (place, self.host.access) {
             (FilePlace::Cgroup(..), Access::ReadOnlyMount) => Err(Errno::EROFS),
-            (FilePlace::Cgroup(id, spec), Access::Root) => self.store(id, spec, value),
+            (FilePlace::Cgroup(id, spec, _), Access::Root) => self.store(id, spec, value),
             (FilePlace::Proc(_), Access::Root | Access::ReadOnlyMount) => Err(Errno::EIO),
             _ => Err(Errno::EACCES),
         }
@@ -292,7 +307,7 @@ impl SimKernel {
     /// As the kernel's own.
     pub fn write_file(&mut self, path: &str, value: &str) -> Result<(), Errno> {
         match self.walk(&DirPlace::Still(String::new()), path)? {
-            Found::File(FilePlace::Cgroup(id, spec)) => self.store(id, spec, value),
+            Found::File(FilePlace::Cgroup(id, spec, _)) => self.store(id, spec, value),
             Found::File(_) => Err(Errno::EACCES),
             Found::Dir(_) => Err(Errno::EISDIR),
         }

@@ -157,7 +157,7 @@ impl Outcome {
             let tenants = phase.tenants.iter().filter(|figure| figure.entitled_share > 0.0);
             let delivered: Vec<f64> =
                 tenants.map(|figure| figure.measured_share / figure.entitled_share).collect();
-            jain_index(&delivered)
+            jain_index(delivered)
         };
         let jain_index = phases.iter().map(jain).fold(1.0, f64::min);
         Outcome { hierarchy, simulated, max_share_error, jain_index, clean, interrupted, phases }

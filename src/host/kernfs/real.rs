@@ -212,9 +212,14 @@ fn place<T>(slots: &mut Vec<Option<T>>, free: &mut Vec<u32>, item: T) -> u32 {
     }
 }
 
-/// Reads a kernel file from its start into `buffer`, growing it as needed; returns the length.
+/// A read this short that ends with a whole line has reached the end of its file.
 ///
-/// kernfs hands out at most one page a call for some files, so it reads on until nothing comes.
+/// The kernel's sequence files (`fs/seq_file.c`) hand out whole records until the next one does not fit into
+/// their page. No record of a file that is read here is half a page long, so a short read means that there
+/// was no next one; asking again would double the system calls of a tick.
+const SHORT_BYTES: usize = 2048;
+
+/// Reads a kernel file from its start into `buffer`, growing it as needed; returns the length.
 fn read_whole(handle: &File, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
     let mut length = 0;
     loop {
@@ -223,7 +228,12 @@ fn read_whole(handle: &File, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
         }
         match handle.read_at(&mut buffer[length..], length as u64) {
             Ok(0) => return Ok(length),
-            Ok(count) => length += count,
+            Ok(count) => {
+                length += count;
+                if length < SHORT_BYTES && buffer[length - 1] == b'\n' {
+                    return Ok(length);
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(errno_of(&error)),
         }

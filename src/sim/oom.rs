@@ -1,0 +1,62 @@
+//! Who is killed when memory cannot be had.
+//!
+//! The process with the most anonymous pages below the limit that was hit; with `memory.oom.group` all of
+//! the highest such cgroup between it and the limit (mm/oom_kill.c, `oom_badness`; mm/memcontrol.c,
+//! `mem_cgroup_get_oom_group`). `oom` counts at the limit, `oom_kill` where the victim was. Page cache does
+//! not count: killing its reader would free none of it.
+
+use std::cmp::Reverse;
+
+use super::kernel::SimKernel;
+use super::memory::Kind;
+use super::process::Process;
+use super::tree::CgroupId;
+
+impl SimKernel {
+    /// Kills for want of memory below `id`, which is a cgroup at its limit or the whole host.
+    pub(super) fn out_of_memory(&mut self, id: CgroupId) {
+        if self.tree[id].parent.is_some() {
+            self.raise(id, |events| events.oom += 1);
+        }
+        let Some(victim) = self.oom_victim(id) else { return };
+        let Some(group) = self.oom_group(victim, id) else {
+            self.oom_kill(victim);
+            return;
+        };
+        self.raise(group, |events| events.oom_group_kill += 1);
+        let cgroups = self.tree.subtree(group);
+        let members = cgroups.iter().flat_map(|&id| &self.tree[id].processes).copied();
+        let members: Vec<u32> = members.filter(|&pid| !self.is_exempt(pid)).collect();
+        members.into_iter().for_each(|pid| self.oom_kill(pid));
+    }
+
+    /// The process below `id` with the most anonymous pages; the first of several equals.
+    fn oom_victim(&self, id: CgroupId) -> Option<u32> {
+        let hierarchy = self.memory_hierarchy();
+        let below = |p: &Process| self.tree.lineage(p.cgroups[hierarchy]).any(|above| above == id);
+        let candidates =
+            self.processes.iter().filter(|(pid, p)| !self.is_exempt(**pid) && below(p));
+        let anon = |process: &Process| process.pages().of(Kind::Anon);
+        candidates.max_by_key(|&(&pid, p)| (anon(p), Reverse(pid))).map(|(&pid, _)| pid)
+    }
+
+    /// The highest cgroup from that of `victim` up to `limit` that dies as one.
+    fn oom_group(&self, victim: u32, limit: CgroupId) -> Option<CgroupId> {
+        let from = self.memory_cgroup(self.processes.get(&victim)?);
+        let mut up_to_limit = Vec::new();
+        for above in self.tree.lineage(from) {
+            up_to_limit.push(above);
+            if above == limit {
+                break;
+            }
+        }
+        up_to_limit.into_iter().rfind(|&id| self.tree[id].memory.oom_group)
+    }
+
+    fn oom_kill(&mut self, pid: u32) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let cgroup = self.memory_cgroup(process);
+        self.raise(cgroup, |events| events.oom_kill += 1);
+        self.end_process(pid);
+    }
+}

@@ -1,0 +1,185 @@
+//! The texts of the unified hierarchy's files, in the kernel's order and spelling.
+
+use nix::errno::Errno;
+
+use super::controller::Controller;
+use super::files::{Bound, File};
+use super::kernel::SimKernel;
+use super::memory::{Kind, MemoryEvents};
+use super::parse::{self, PAGE_BYTES, PAGES_MAX};
+use super::tree::CgroupId;
+
+impl SimKernel {
+    /// The text of a file.
+    pub(super) fn show(&self, id: CgroupId, file: File) -> Result<String, Errno> {
+        let cgroup = self.tree.get(id).ok_or(Errno::ENODEV)?;
+        let or_max = |value: Option<u64>| value.map_or("max\n".into(), |v| format!("{v}\n"));
+        Ok(match file {
+            File::Type => "domain\n".into(),
+            File::Procs => cgroup.processes.iter().map(|pid| format!("{pid}\n")).collect(),
+            File::Threads => self.show_threads(id),
+            File::Controllers => cgroup.controllers.line(),
+            File::SubtreeControl => cgroup.subtree_control.line(),
+            File::Events => format!(
+                "populated {}\nfrozen {}\n",
+                u8::from(self.tree.is_populated(id)),
+                u8::from(self.tree.is_frozen(id))
+            ),
+            File::MaxDescendants => or_max(cgroup.max_descendants),
+            File::MaxDepth => or_max(cgroup.max_depth),
+            File::Stat => format!(
+                "nr_descendants {}\nnr_dying_descendants 0\n",
+                self.tree.subtree(id).len() - 1
+            ),
+            File::Freeze => format!("{}\n", u8::from(cgroup.frozen)),
+            File::ShowsPressure => format!("{}\n", u8::from(cgroup.shows_pressure)),
+            File::Pressure(_) if !self.host.psi => return Err(Errno::EOPNOTSUPP),
+            File::Pressure(resource) => cgroup.pressure.text(resource),
+            File::CpuStat => self.show_cpu_stat(id),
+            File::CpuWeight => format!("{}\n", cgroup.cpu.weight),
+            File::CpuMax => {
+                let bandwidth = cgroup.cpu.bandwidth;
+                let quota = bandwidth.quota_usec.map_or("max".into(), |quota| quota.to_string());
+                format!("{quota} {}\n", bandwidth.period_usec)
+            }
+            File::CpusetCpus => parse::format_list(&cgroup.cpuset.cpus) + "\n",
+            File::CpusetCpusEffective => {
+                parse::format_list(&self.tree.effective_cpus(id, &self.online)) + "\n"
+            }
+            File::CpusetMems => parse::format_list(&cgroup.cpuset.mems) + "\n",
+            File::CpusetMemsEffective => match cgroup.cpuset.mems.is_empty() {
+                true => parse::format_list(&(0..self.host.numa_nodes.max(1)).collect()) + "\n",
+                false => parse::format_list(&cgroup.cpuset.mems) + "\n",
+            },
+            File::CpusetPartition => "member\n".into(),
+            File::IoStat => String::new(),
+            File::MemoryCurrent => bytes(cgroup.memory_account.usage),
+            File::MemoryPeak => bytes(cgroup.memory_account.peak),
+            File::MemoryBound(bound) => match self.bound(id, bound) {
+                PAGES_MAX => "max\n".into(),
+                pages => bytes(pages),
+            },
+            File::MemoryEvents => show_events(&cgroup.memory_account.events),
+            File::MemoryEventsLocal => show_events(&cgroup.memory_account.local_events),
+            File::MemoryStat => self.show_memory_stat(id),
+            File::MemoryOomGroup => format!("{}\n", u8::from(cgroup.memory.oom_group)),
+            File::MemorySwapCurrent => "0\n".into(),
+            File::PidsCurrent => format!("{}\n", self.nr_processes(id)),
+            File::PidsMax => or_max(cgroup.pids_max),
+            File::Legacy(file) => return self.show_legacy(id, file),
+            File::Kill | File::MemoryReclaim => return Err(Errno::EINVAL),
+        })
+    }
+
+    fn show_threads(&self, id: CgroupId) -> String {
+        let members = self.tree[id].processes.iter().filter_map(|pid| self.processes.get(pid));
+        members.flat_map(|p| &p.threads).map(|thread| format!("{}\n", thread.tid)).collect()
+    }
+
+    fn show_cpu_stat(&self, id: CgroupId) -> String {
+        let cgroup = &self.tree[id];
+        let account = &cgroup.cpu_account;
+        let usage_usec = (account.usage_nsec / 1000.0) as u64;
+        let system_usec = ((account.system_nsec / 1000.0) as u64).min(usage_usec);
+        let mut text = format!(
+            "usage_usec {usage_usec}\nuser_usec {}\nsystem_usec {system_usec}\n",
+            usage_usec - system_usec
+        );
+        if cgroup.controllers.contains(Controller::Cpu) && cgroup.parent.is_some() {
+            text += &format!(
+                "nr_periods {}\nnr_throttled {}\nthrottled_usec {}\nnr_bursts 0\nburst_usec 0\n",
+                account.nr_periods,
+                account.nr_throttled,
+                (account.throttled_nsec / 1000.0) as u64
+            );
+        }
+        text
+    }
+
+    /// `memory.stat` in the order of `memory_stats[]` and `memcg_vm_event_stat[]` of mm/memcontrol.c.
+    fn show_memory_stat(&self, id: CgroupId) -> String {
+        let pages = self.pages_below(id);
+        let of = |kind| pages.of(kind) * PAGE_BYTES;
+        let counters = &self.tree[id].memory_account.counters;
+        let scanned = counters.scan_background + counters.scan_direct;
+        let stolen = counters.steal_background + counters.steal_direct;
+        let lines: &[(&str, u64)] = &[
+            ("anon", of(Kind::Anon)),
+            ("file", pages.file() * PAGE_BYTES),
+            ("kernel", of(Kind::Kernel)),
+            ("kernel_stack", of(Kind::Kernel)),
+            ("pagetables", 0),
+            ("sec_pagetables", 0),
+            ("percpu", 0),
+            ("sock", 0),
+            ("vmalloc", 0),
+            ("shmem", 0),
+            ("file_mapped", 0),
+            ("file_dirty", 0),
+            ("file_writeback", 0),
+            ("swapcached", 0),
+            ("anon_thp", 0),
+            ("file_thp", 0),
+            ("shmem_thp", 0),
+            ("inactive_anon", 0),
+            ("active_anon", of(Kind::Anon)),
+            ("inactive_file", of(Kind::InactiveFile)),
+            ("active_file", of(Kind::ActiveFile)),
+            ("unevictable", 0),
+            ("slab_reclaimable", 0),
+            ("slab_unreclaimable", 0),
+            ("slab", 0),
+            ("workingset_refault_anon", 0),
+            ("workingset_refault_file", counters.refault_file),
+            ("workingset_activate_anon", 0),
+            ("workingset_activate_file", counters.refault_file),
+            ("workingset_restore_anon", 0),
+            ("workingset_restore_file", counters.refault_file),
+            ("workingset_nodereclaim", 0),
+            ("pgdemote_kswapd", 0),
+            ("pgdemote_direct", 0),
+            ("pgdemote_khugepaged", 0),
+            ("pgscan", scanned),
+            ("pgsteal", stolen),
+            ("pgscan_kswapd", counters.scan_background),
+            ("pgscan_direct", counters.scan_direct),
+            ("pgscan_khugepaged", 0),
+            ("pgsteal_kswapd", counters.steal_background),
+            ("pgsteal_direct", counters.steal_direct),
+            ("pgsteal_khugepaged", 0),
+            ("pgfault", counters.fault),
+            ("pgmajfault", counters.major_fault),
+            ("pgrefill", 0),
+            ("pgactivate", 0),
+            ("pgdeactivate", 0),
+            ("pglazyfree", 0),
+            ("pglazyfreed", 0),
+            ("thp_fault_alloc", 0),
+            ("thp_collapse_alloc", 0),
+        ];
+        lines.iter().map(|(name, value)| format!("{name} {value}\n")).collect()
+    }
+
+    fn bound(&self, id: CgroupId, bound: Bound) -> u64 {
+        let knobs = &self.tree[id].memory;
+        match bound {
+            Bound::Min => knobs.min,
+            Bound::Low => knobs.low,
+            Bound::High => knobs.high,
+            Bound::Max => knobs.max,
+            Bound::SwapMax => knobs.swap_max,
+        }
+    }
+}
+
+/// `bytes\n` of a number of pages.
+pub(super) fn bytes(pages: u64) -> String {
+    format!("{}\n", pages * PAGE_BYTES)
+}
+
+fn show_events(events: &MemoryEvents) -> String {
+    format!(
+        "low {}\nhigh {}\nmax {}\noom {}\noom_kill {}\noom_group_kill {}\n",
+        events.low, events.high, events.max, events.oom, events.oom_kill, events.oom_group_kill
+    )
+}
