@@ -134,10 +134,10 @@ kernel() {
 # Tries it, in the hierarchy of the CPU controller, under the cgroup that we are in.
 cgroup_can_be_made() {
     local mount path probe
-    if mount=$(findmnt -n -t cgroup -O cpu -o TARGET 2>/dev/null | head -n 1) && [[ -n $mount ]]; then
+    if mount=$(findmnt -n --first-only -t cgroup -O cpu -o TARGET); then
         path=$(awk -F: '$2 ~ /(^|,)cpu(,|$)/ { print $3 }' /proc/self/cgroup)
     else
-        mount=$(findmnt -n -t cgroup2 -o TARGET | head -n 1)
+        mount=$(findmnt -n --first-only -t cgroup2 -o TARGET || true)
         path=$(awk -F: '$1 == 0 { print $3 }' /proc/self/cgroup)
     fi
     probe=$mount$path/tenantd-probe-$$

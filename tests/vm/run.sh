@@ -36,8 +36,8 @@ fi
 build() {
     local command=(cargo build --locked --quiet --bins) libc triple
     bin=${CARGO_TARGET_DIR:-target}/debug
-    libc=$(ldd --version | head -n 1 | grep -oE '[0-9]+\.[0-9]+$')
-    if ! printf '%s\n2.36\n' "$libc" | sort -V -C; then
+    libc=$(getconf GNU_LIBC_VERSION)
+    if ! printf '%s\n2.36\n' "${libc#* }" | sort -V -C; then
         triple=$(rustc -vV | sed -n 's/^host: //p')
         command+=(--target "$triple")
         bin=${CARGO_TARGET_DIR:-target}/$triple/debug

@@ -55,7 +55,9 @@ class Host:
         """
         self.units += 1
         unit = f"scenario-{os.getpid()}-{self.units}.service"
-        run("systemd-run", "--quiet", f"--unit={unit}", "-p", "Delegate=yes", "sleep", "infinity")
+        # Type=exec: the process that is to be moved is the only one, and no fork of systemd's.
+        properties = ["-p", "Delegate=yes", "-p", "Type=exec"]
+        run("systemd-run", "--quiet", f"--unit={unit}", *properties, "sleep", "infinity")
         self.cleanup.callback(run, "systemctl", "stop", unit)
         path = run("systemctl", "show", "-p", "ControlGroup", "--value", unit).strip()
         top = Cgroup(MOUNT / path.lstrip("/"))
@@ -126,9 +128,8 @@ class Daemon:
 
     def __init__(self, policy, root, state, folder, options, prefix):
         self.state = state
-        self.socket = folder / "socket"
         self.log_path = folder / "log"
-        self.command = [*prefix, *command_line(policy, root, state, self.socket, *options)]
+        self.command = [*prefix, *command_line(policy, root, state, *options)]
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
@@ -168,8 +169,8 @@ class Daemon:
             self.murder()
 
 
-def command_line(policy, root, state, socket, *options):
-    arguments = ["--policy", policy, "--state-dir", state, "--socket", socket]
+def command_line(policy, root, state, *options):
+    arguments = ["--policy", policy, "--state-dir", state]
     if root is not None:
         arguments += ["--root", root.name]
     return [str(TENANTD), *map(str, arguments), *options]

@@ -12,7 +12,7 @@ def test_runs_in_its_own_delegated_cgroup(host):
     # The first delegated unit makes systemd enable controllers for good; have that behind us.
     host.delegated()
     unit = "scenario-tenantd.service"
-    command = command_line(host.policy(POLICY), None, host.folder(), host.folder() / "socket")
+    command = command_line(host.policy(POLICY), None, host.folder())
     before = settings(Cgroup(MOUNT))
     run("systemd-run", "--quiet", f"--unit={unit}", "-p", "Delegate=yes", "-p", "Type=exec", *command)
     host.cleanup.callback(run, "systemctl", "stop", unit)
