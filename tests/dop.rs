@@ -1,7 +1,11 @@
 //! Tests of `dop`: how wide each tenant runs, and where.
 
+mod band;
 mod cpuset;
 mod machines;
 mod placement;
+mod stillness;
 mod sysfs;
+mod target;
+mod tenant;
 mod topology;

@@ -16,10 +16,12 @@
 //! All of it is pure: values in, values out. Time is an argument, and the machine is plain data that
 //! [`crate::host::topology`] reads.
 
+pub mod band;
 pub mod cpuset;
 pub mod imci;
 pub mod placement;
 pub mod target;
+pub mod tenant;
 pub mod topology;
 
 pub use cpuset::CpuSet;
