@@ -168,15 +168,12 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
     if count > MOST_ROWS {
         text += &format!("  … and {} more\n", count - MOST_ROWS);
     }
-    match host {
-        Some(host) => {
-            text += &format!(
-                "\nFair share: what a tenant gets of this machine ({} CPUs, {}) while all are busy.",
-                host.cpus.len(),
-                host.memory.rounded()
-            );
-        }
-        None => {}
+    if let Some(host) = host {
+        text += &format!(
+            "\nFair share: what a tenant gets of this machine ({} CPUs, {}) while all are busy.",
+            host.cpus.len(),
+            host.memory.rounded()
+        );
     }
     text
 }
@@ -272,10 +269,43 @@ fn shown_bound(bound: &Bound) -> String {
 fn shown_cpus(cpus: MilliCpus) -> String {
     match cpus {
         MilliCpus(1000) => "1 CPU".into(),
-        _ => format!("{cpus} CPUs"),
+        _ => format!("{} CPUs", cpus.cores()),
     }
 }
 
 fn shown_share(share: Share) -> String {
     format!("{:.2} CPUs, {}", share.cpu / 1000.0, Bytes(share.memory as u64).rounded())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::load_text;
+
+    fn cpu_shares(capacity: f64, tenants: &str) -> Vec<f64> {
+        let text = format!("version: 1\ntenants:\n{tenants}");
+        let policy = load_text("test", &text).unwrap_or_else(|report| panic!("{report}")).policy;
+        let shares =
+            divide(capacity, &policy.tenants, |t| t.weight.cpu.get(), |b| b.cpu.map(|c| c.0));
+        shares.into_iter().map(f64::round).collect()
+    }
+
+    #[test]
+    fn shares_follow_weights_between_guarantee_and_limit() {
+        let weights = "  a: { weight: 3 }\n  b: { weight: 1 }\n";
+        assert_eq!(cpu_shares(8000.0, weights), [6000.0, 2000.0]);
+        let limit =
+            "  a: { weight: 3, limit: { cpu: 2 } }\n  b: { weight: 1 }\n  c: { weight: 2 }\n";
+        assert_eq!(cpu_shares(8000.0, limit), [2000.0, 2000.0, 4000.0]);
+        let guarantee = "  a: { weight: 1, guarantee: { cpu: 4 } }\n  b: { weight: 3 }\n";
+        assert_eq!(cpu_shares(8000.0, guarantee), [4000.0, 4000.0]);
+        let below = "  a:\n    weight: 1\n    tenants: { x: { guarantee: { cpu: 6 } }, y: {} }\n  b: { weight: 1 }\n";
+        assert_eq!(cpu_shares(8000.0, below), [6000.0, 2000.0]);
+    }
+
+    #[test]
+    fn what_limits_leave_over_is_given_to_nobody() {
+        let limits = "  a: { limit: { cpu: 1 } }\n  b: { limit: { cpu: 2 } }\n";
+        assert_eq!(cpu_shares(8000.0, limits), [1000.0, 2000.0]);
+    }
 }

@@ -6,9 +6,9 @@
 //! about the machine are tried only where its facts are given. All are linear in the tenants but for the
 //! overlap of patterns, which is quadratic in patterns that begin alike.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::draft::{BoundDraft, Draft, TenantDraft, leaves};
+use super::draft::{BoundDraft, Draft, TenantDraft, all, leaves};
 use super::facts::HostFacts;
 use super::model::{CpusPolicy, DopPolicy};
 use super::pattern;
@@ -20,14 +20,19 @@ use crate::units::{Bytes, MilliCpus};
 /// Places named in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;
 
+/// Work spent on telling patterns apart (see [`pattern::overlap`]); a policy that needs more is refused,
+/// lest a check take minutes. A thousand patterns that begin alike and end differently are within it.
+const MOST_WORK: usize = 16_000_000;
+
+/// What a tenant claims, and where it says so.
+type Claim<'a> = (&'a TenantDraft, &'a At<String>);
+
 /// Tries every rule that concerns the policy alone.
 pub(super) fn check(draft: &Draft, report: &mut Report) {
-    for tenant in &draft.tenants {
-        walk(tenant, &mut |tenant| {
-            limit_below_guarantee(tenant, report);
-            group_limit(tenant, report);
-            dop_beyond_limit(tenant, report);
-        });
+    for tenant in all(&draft.tenants) {
+        limit_below_guarantee(tenant, report);
+        group_limit(tenant, report);
+        dop_beyond_limit(tenant, report);
     }
     let leaves = leaves(&draft.tenants);
     cpus_overlap(&leaves, report);
@@ -44,16 +49,7 @@ pub(super) fn check_host(draft: &Draft, host: &HostFacts, report: &mut Report) {
         dop_beyond_slots(draft, leaf, host, report);
         no_such_cpu(leaf, host, report);
     }
-    for tenant in &draft.tenants {
-        walk(tenant, &mut |tenant| unknown_accounts(tenant, host, report));
-    }
-}
-
-fn walk<'a>(tenant: &'a TenantDraft, visit: &mut impl FnMut(&'a TenantDraft)) {
-    visit(tenant);
-    for below in &tenant.tenants {
-        walk(below, visit);
-    }
+    unknown_accounts(draft, host, report);
 }
 
 /// A resource that tenants are promised and limited in, so that each rule is written once.
@@ -72,9 +68,9 @@ const RESOURCES: [Resource; 2] = [
         name: "CPU",
         of: |bound| bound.cpu.as_ref().map(|at| (at.value.0, &at.place)),
         capacity: |host| host.cpu_capacity().0,
-        show: |milli| match MilliCpus(milli) {
-            MilliCpus(1000) => "1 CPU".into(),
-            cpus => format!("{cpus} CPUs"),
+        show: |milli| match milli {
+            1000 => "1 CPU".into(),
+            _ => format!("{} CPUs", MilliCpus(milli).cores()),
         },
     },
     Resource {
@@ -165,8 +161,11 @@ fn dop_beyond_limit(tenant: &TenantDraft, report: &mut Report) {
     // Half a CPU more than four still lets five threads run, each a little slower.
     let whole_cpus = limit.value.0.div_ceil(1000);
     if u64::from(width) > whole_cpus {
-        let message =
-            format!("`{}` runs {width} CPUs wide and may use only {}", tenant.path, limit.value);
+        let message = format!(
+            "`{}` runs {width} CPUs wide and may use only {}",
+            tenant.path,
+            limit.value.cores()
+        );
         let finding = rules::DOP_BEYOND_LIMIT.at(&dop.place, message, format!("{width} wide"));
         let limit = limit.place.label(format!("the limit is {}", limit.value));
         report.push(finding.also(limit).help("raise the limit or lower the DOP"));
@@ -221,16 +220,12 @@ fn overlapping_matches(leaves: &[&TenantDraft], report: &mut Report) {
     same_twice("unit", of(|leaf| &leaf.matches.units), report);
     same_twice("user", of(|leaf| &leaf.matches.users), report);
     same_twice("group", of(|leaf| &leaf.matches.groups), report);
-    let mut cgroups: Vec<(&TenantDraft, &At<String>)> = of(|leaf| &leaf.matches.cgroups).collect();
+    let mut cgroups: Vec<Claim<'_>> = of(|leaf| &leaf.matches.cgroups).collect();
     overlapping_patterns(&mut cgroups, report);
 }
 
-fn same_twice<'a>(
-    what: &str,
-    claims: impl Iterator<Item = (&'a TenantDraft, &'a At<String>)>,
-    report: &mut Report,
-) {
-    let mut first: HashMap<&str, (&TenantDraft, &At<String>)> = HashMap::new();
+fn same_twice<'a>(what: &str, claims: impl Iterator<Item = Claim<'a>>, report: &mut Report) {
+    let mut first: HashMap<&str, Claim<'_>> = HashMap::new();
     for claim @ (_, name) in claims {
         match first.get(name.value.as_str()) {
             Some(earlier) => {
@@ -246,36 +241,43 @@ fn same_twice<'a>(
 
 /// Sorted by what stands before the first wildcard, two patterns can meet only while the first one's
 /// literal part begins the other's: each is compared with the run that follows it.
-fn overlapping_patterns(claims: &mut [(&TenantDraft, &At<String>)], report: &mut Report) {
+fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
     claims.sort_by_key(|(_, pattern)| pattern::literal_prefix(&pattern.value));
-    for (index, earlier) in claims.iter().enumerate() {
+    let mut work = 0;
+    for (index, &earlier) in claims.iter().enumerate() {
         let prefix = pattern::literal_prefix(&earlier.1.value);
-        let is_literal = prefix.len() == earlier.1.value.len();
-        for later in &claims[index + 1..] {
+        for &later in &claims[index + 1..] {
             let other = pattern::literal_prefix(&later.1.value);
-            // A literal path meets what is equal to it and patterns that begin before it ends.
-            if !other.starts_with(prefix)
-                || (is_literal && other != prefix && other.len() > prefix.len())
-            {
+            if !other.starts_with(prefix) {
                 break;
             }
-            if !pattern::intersects(&earlier.1.value, &later.1.value) {
-                continue;
+            let both = pattern::overlap(&earlier.1.value, &later.1.value, &mut work);
+            if work > MOST_WORK {
+                let message = "too many cgroup patterns begin alike to be told apart";
+                let finding = rules::TOO_MANY_PATTERNS.at(&earlier.1.place, message, "");
+                report.push(finding.help("put the name that differs before the first `*` or `?`"));
+                return;
             }
-            let message = match earlier.1.value == later.1.value {
-                true => format!("cgroup `{}`", earlier.1.value),
-                false => format!("what fits both `{}` and `{}`", earlier.1.value, later.1.value),
-            };
-            let in_order = match is_before(&earlier.1.place, &later.1.place) {
-                true => (*earlier, *later),
-                false => (*later, *earlier),
-            };
-            report.push(claimed_twice(&message, in_order.0, in_order.1));
+            if both {
+                report.push(overlapping_pair(earlier, later));
+            }
             if report.is_full() {
                 return;
             }
         }
     }
+}
+
+fn overlapping_pair(a: Claim<'_>, b: Claim<'_>) -> Diagnostic {
+    let (first, second) = match is_before(&a.1.place, &b.1.place) {
+        true => (a, b),
+        false => (b, a),
+    };
+    let message = match a.1.value == b.1.value {
+        true => format!("cgroup `{}`", a.1.value),
+        false => format!("what is in both `{}` and `{}`", first.1.value, second.1.value),
+    };
+    claimed_twice(&message, first, second)
 }
 
 fn is_before(a: &Place, b: &Place) -> bool {
@@ -284,16 +286,16 @@ fn is_before(a: &Place, b: &Place) -> bool {
 
 fn claimed_twice(
     what: &str,
-    (first, earlier): (&TenantDraft, &At<String>),
-    (second, later): (&TenantDraft, &At<String>),
+    (first, earlier): Claim<'_>,
+    (second, later): Claim<'_>,
 ) -> Diagnostic {
     let message = match first.path == second.path {
         true => format!("{what} is claimed twice by `{}`", first.path),
         false => format!("{what} is claimed by both `{}` and `{}`", first.path, second.path),
     };
     rules::OVERLAPPING_MATCH
-        .at(&later.place, message, "claimed again here")
-        .also(earlier.place.label("first claimed here"))
+        .at(&later.place, message, "again here")
+        .also(earlier.place.label("first here"))
         .help("a process belongs to one tenant: drop one of the two")
 }
 
@@ -394,15 +396,23 @@ fn shown_cpus(cpus: &[u32]) -> String {
     ranges.iter().map(show).collect::<Vec<_>>().join(",")
 }
 
-fn unknown_accounts(tenant: &TenantDraft, host: &HostFacts, report: &mut Report) {
-    let mut warn = |names: &[At<String>], what: &str, is_known: fn(&str) -> bool| {
-        for name in names.iter().filter(|name| !is_known(&name.value)) {
-            let message = format!("this machine knows no {what} `{}`", name.value);
-            report.push(rules::UNKNOWN_ACCOUNT.at(&name.place, message, ""));
+/// Warns of each unknown name once: a lookup may ask a directory service on the network.
+fn unknown_accounts(draft: &Draft, host: &HostFacts, report: &mut Report) {
+    let mut asked: HashSet<(&str, &str)> = HashSet::new();
+    for tenant in all(&draft.tenants) {
+        for (names, what, is_known) in [
+            (&tenant.matches.users, "user", host.has_user),
+            (&tenant.allow.users, "user", host.has_user),
+            (&tenant.matches.groups, "group", host.has_group),
+            (&tenant.allow.groups, "group", host.has_group),
+        ] {
+            for name in names {
+                if asked.insert((what, &name.value)) && !is_known(&name.value) {
+                    let message = format!("this machine knows no {what} `{}`", name.value);
+                    let finding = rules::UNKNOWN_ACCOUNT.at(&name.place, message, "");
+                    report.push(finding.help("it has no effect until there is one"));
+                }
+            }
         }
-    };
-    warn(&tenant.matches.users, "user", host.has_user);
-    warn(&tenant.allow.users, "user", host.has_user);
-    warn(&tenant.matches.groups, "group", host.has_group);
-    warn(&tenant.allow.groups, "group", host.has_group);
+    }
 }

@@ -64,16 +64,14 @@ impl TenantDraft {
     }
 }
 
-/// Every leaf below `tenants`, in the order of the text.
+/// Every tenant of the tree, a group before what is below it.
+pub(super) fn all(tenants: &[TenantDraft]) -> Vec<&TenantDraft> {
+    tenants.iter().flat_map(|tenant| std::iter::once(tenant).chain(all(&tenant.tenants))).collect()
+}
+
+/// Every leaf of the tree.
 pub(super) fn leaves(tenants: &[TenantDraft]) -> Vec<&TenantDraft> {
-    let mut leaves = Vec::new();
-    for tenant in tenants {
-        match tenant.is_group() {
-            true => leaves.extend(self::leaves(&tenant.tenants)),
-            false => leaves.push(tenant),
-        }
-    }
-    leaves
+    all(tenants).into_iter().filter(|tenant| !tenant.is_group()).collect()
 }
 
 impl Draft {

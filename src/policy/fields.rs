@@ -58,7 +58,10 @@ impl Reader<'_> {
         let mut fields: Vec<(&'static str, &Entry)> = Vec::new();
         for entry in entries {
             let Some(key) = section.keys.iter().find(|key| **key == &*entry.key) else {
-                self.unknown_key(section, entry);
+                match self.report.is_full() {
+                    true => self.report.leave_out(),
+                    false => self.unknown_key(section, entry),
+                }
                 continue;
             };
             match fields.iter().find(|(seen, _)| seen == key) {

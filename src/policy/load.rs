@@ -1,5 +1,9 @@
 //! From a path to a policy: which files it means, what they hold, and everything that is wrong with them.
 //!
+//! **Problem.** A policy path comes from a command line or a unit file; what lies there may be missing, a
+//! directory, a pipe, or half a policy whose other half cannot be read. **Answer.** As many findings as can
+//! be made out, and a [`Policy`] only where none of them is an error (`tests/policy/hostile.rs`).
+//!
 //! A path is opened without waiting and must be an ordinary file or a directory: a FIFO or a device would
 //! hold the caller, or never end. What is read is bounded before it is read.
 
@@ -12,11 +16,12 @@ use std::sync::Arc;
 use nix::fcntl::OFlag;
 
 use super::check;
+use super::draft::Draft;
 use super::facts::HostFacts;
 use super::model::Policy;
 use super::parse::{self, Budget, Fault, Unparsed};
 use super::read::Reader;
-use super::report::{Report, Source};
+use super::report::{Diagnostic, Report, Source};
 use super::rules::{self, Rule};
 use super::tree::{Node, Place};
 
@@ -50,23 +55,44 @@ pub fn load_with_host(path: &Path, host: &HostFacts) -> Result<Loaded, Report> {
     load_and_check(path, Some(host))
 }
 
+/// Loads a policy from a text that findings call `name`: for policies a program makes up.
+///
+/// # Errors
+/// Every finding, at least one of them an error.
+pub fn load_text(name: &str, text: &str) -> Result<Loaded, Report> {
+    check_sources(vec![Source::new(name, text)], None, Report::default())
+}
+
 fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Report> {
     let mut report = Report::default();
-    let files = files_of(path, &mut report);
+    // One budget for all files of a directory.
+    let mut bytes_left = Budget::POLICY.bytes;
     let mut sources = Vec::new();
-    let mut trees = Vec::new();
+    for file in files_of(path, &mut report) {
+        if let Some(source) = read(&file, bytes_left, &mut report) {
+            bytes_left -= source.text().len();
+            sources.push(source);
+        }
+    }
+    check_sources(sources, host, report)
+}
+
+/// Takes what was read and what was found while reading it.
+fn check_sources(
+    sources: Vec<Arc<Source>>,
+    host: Option<&HostFacts>,
+    mut report: Report,
+) -> Result<Loaded, Report> {
     let mut budget = Budget::POLICY;
-    for file in &files {
-        let Some(source) = read(file, budget.bytes, &mut report) else { continue };
-        budget.bytes -= source.text().len();
+    let mut trees = Vec::new();
+    for source in &sources {
         match parse::tree(source.text(), budget) {
             Ok(tree) => {
                 budget.nodes = budget.nodes.saturating_sub(tree.measure().0);
-                trees.push((Arc::clone(&source), tree));
+                trees.push((source, tree));
             }
-            Err(unparsed) => report.push(finding_of(&unparsed, &source)),
+            Err(unparsed) => report.push(finding_of(&unparsed, source)),
         }
-        sources.push(source);
     }
     // Where a file is missing from the whole, the rules about the whole would accuse the wrong one.
     let is_whole = !report.has_errors();
@@ -75,8 +101,8 @@ fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Repor
         reader.file(source, tree);
     }
     let draft = reader.finish();
-    if is_whole {
-        check_presence(&draft, trees.first().map(|(source, tree)| (source, tree)), &mut report);
+    if let Some((source, tree)) = trees.first().filter(|_| is_whole) {
+        check_presence(&draft, source, tree, &mut report);
     }
     check::check(&draft, &mut report);
     if let Some(host) = host {
@@ -89,12 +115,8 @@ fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Repor
     }
 }
 
-fn check_presence(
-    draft: &super::draft::Draft,
-    first: Option<(&Arc<Source>, &Node)>,
-    report: &mut Report,
-) {
-    let Some((source, tree)) = first else { return };
+/// What must be said in one of the files; where it is not, the first one is shown.
+fn check_presence(draft: &Draft, source: &Arc<Source>, tree: &Node, report: &mut Report) {
     let place = Place { source: Arc::clone(source), span: tree.span() };
     if draft.version.is_none() {
         let finding = rules::NO_VERSION.at(&place, "the policy does not say its version", "");
@@ -218,7 +240,7 @@ fn help_for(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-fn finding_of(unparsed: &Unparsed, source: &Arc<Source>) -> super::report::Diagnostic {
+fn finding_of(unparsed: &Unparsed, source: &Arc<Source>) -> Diagnostic {
     let rule = match unparsed.fault {
         Fault::Syntax => rules::SYNTAX,
         Fault::Budget => rules::TOO_LARGE,

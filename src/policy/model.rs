@@ -236,8 +236,8 @@ pub struct Matches {
     /// Systemd units.
     pub units: Vec<String>,
     /// Cgroup paths from the mount point, each beginning with `/`; `*` and `?` stand for characters
-    /// within one name. A path stands for that cgroup and not for those below it: see
-    /// [`super::pattern::matches`].
+    /// within one name. A path stands for that cgroup and everything below it: see
+    /// [`super::pattern::claims`].
     pub cgroups: Vec<String>,
     /// Names or numbers of users.
     pub users: Vec<String>,

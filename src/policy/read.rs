@@ -149,7 +149,7 @@ impl<'r> Reader<'r> {
         self.draft.version = Some(self.key_place(entry));
         match &entry.value.kind {
             Kind::Scalar { text, plain: true } if &**text == "1" => {}
-            Kind::Scalar { text, .. } => {
+            Kind::Scalar { text, plain: true } => {
                 let message = format!("version `{}` is not supported", shortened(text));
                 let finding = rules::UNKNOWN_VERSION.at(&self.place(&entry.value), message, "");
                 self.report.push(finding.help("this program reads version 1: say `version: 1`"));
@@ -200,12 +200,12 @@ impl<'r> Reader<'r> {
             ];
             control.allocation = self.choice(node, &choices).unwrap_or_default();
         }
-        if let Some(node) = fields.value("oversubscription") {
-            if let Some(factor) = self.number(node) {
-                match (0.1..=8.0).contains(&factor) {
-                    true => control.oversubscription = factor,
-                    false => self.out_of_range(node, "a number from 0.1 to 8"),
-                }
+        if let Some(node) = fields.value("oversubscription")
+            && let Some(factor) = self.number(node)
+        {
+            match (0.1..=8.0).contains(&factor) {
+                true => control.oversubscription = factor,
+                false => self.out_of_range(node, "a number from 0.1 to 8"),
             }
         }
         if let Some(node) = fields.value("on_exit") {

@@ -65,8 +65,8 @@ impl Source {
     /// The bytes of line `line` (from 1), without its end.
     fn line_range(&self, line: usize) -> Range<usize> {
         let start = self.line_starts[line - 1];
-        let end = self.line_starts.get(line).map_or(self.text.len(), |next| next - 1);
-        start..end.max(start)
+        let next = self.line_starts.get(line).copied().unwrap_or(self.text.len());
+        start..start + self.text[start..next].trim_end_matches(['\r', '\n']).len()
     }
 
     fn floor_char_boundary(&self, byte: usize) -> usize {
@@ -203,7 +203,7 @@ pub struct Finding {
     pub line: Option<usize>,
     /// Column in characters, from 1.
     pub column: Option<usize>,
-    /// The offending text, cut after 80 characters.
+    /// The offending text, cut at the end of its line and after 80 characters.
     pub text: Option<String>,
     /// What to do about it.
     pub help: Option<String>,
@@ -212,7 +212,8 @@ pub struct Finding {
 fn quoted_text(label: &Label) -> String {
     let start = label.source.floor_char_boundary(label.span.start);
     let end = label.source.floor_char_boundary(label.span.end).max(start);
-    label.source.text[start..end].chars().take(LONGEST_QUOTED_TEXT).collect()
+    let text = &label.source.text[start..end];
+    text.lines().next().unwrap_or("").chars().take(LONGEST_QUOTED_TEXT).collect()
 }
 
 /// How findings are drawn.
@@ -241,14 +242,31 @@ pub fn render(diagnostic: &Diagnostic, style: Style) -> String {
         Severity::Warning => Level::WARNING,
         Severity::Note => Level::NOTE,
     };
-    let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code);
+    // `warning[P064]: ` and `    = help: ` are what stands before the two texts.
+    let title = wrapped(&diagnostic.message, style.width.saturating_sub(15));
+    let title = level.primary_title(title).id(diagnostic.code);
     let mut group = Group::with_title(title).elements(places(diagnostic));
     if let Some(help) = &diagnostic.help {
-        group = group.element(Level::HELP.message(help.as_str()));
+        group = group.element(Level::HELP.message(wrapped(help, style.width.saturating_sub(13))));
     }
     let mut text = renderer.render(&[group]);
     text.push('\n');
     text
+}
+
+/// A text in lines of at most `width` characters, broken between words.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines.join("\n")
 }
 
 /// The places of a finding: neighbouring ones in one snippet, the others in one each.
@@ -358,6 +376,12 @@ impl Report {
                 }
             }
         }
+    }
+
+    /// Counts a finding without making it, where the report is full: the cheap answer to a file that
+    /// breaks one rule a million times.
+    pub(super) fn leave_out(&mut self) {
+        self.left_out += 1;
     }
 
     /// Whether further findings would be left out.

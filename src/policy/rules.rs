@@ -80,6 +80,7 @@ rules! {
     BAD_MATCH = "P031", Error, "a unit, cgroup, user or group that cannot exist";
     PATH_ESCAPE = "P032", Error, "a path that leaves the cgroup hierarchy";
     OVERLAPPING_MATCH = "P033", Error, "two tenants that claim the same processes";
+    TOO_MANY_PATTERNS = "P034", Error, "more cgroup patterns than can be compared";
     // The tree.
     NO_TENANTS = "P040", Error, "no tenants";
     GROUP_KEY = "P041", Error, "a key that only a tenant without tenants below it can have";

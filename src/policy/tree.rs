@@ -86,7 +86,8 @@ impl Node {
     pub fn describe(&self) -> String {
         match &self.kind {
             Kind::Null => "nothing".into(),
-            Kind::Scalar { text, .. } => format!("`{}`", shortened(text)),
+            Kind::Scalar { text, plain: true } => format!("`{}`", shortened(text)),
+            Kind::Scalar { text, plain: false } => format!("the text \"{}\"", shortened(text)),
             Kind::List(_) => "a list".into(),
             Kind::Map(_) => "a map".into(),
         }
