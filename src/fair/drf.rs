@@ -261,7 +261,7 @@ impl<'a> Sweep<'a> {
 }
 
 /// The tasks up to which a leaf has what they take of a resource, whatever the level.
-fn held(
+pub(super) fn held(
     problem: &Problem,
     reservations: Reservations,
     leaf: usize,

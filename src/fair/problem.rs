@@ -122,6 +122,8 @@ pub struct Problem {
     pub(super) is_leaf: Vec<bool>,
     /// Normalised weights (see the essay above).
     pub(super) weight: Vec<f64>,
+    /// For each set of siblings, whether its weights are scalar ([`super::weights::sibling_set`]).
+    pub(super) scalar: Vec<bool>,
     /// Zero rows for groups, and for leaves that want no task.
     pub(super) task: Vec<f64>,
     pub(super) tasks: Vec<f64>,
@@ -158,9 +160,10 @@ impl Problem {
             return Err(findings);
         }
         let mut problem = Problem::flatten(capacity, nodes);
-        if terms.weights == Weights::Endowments {
-            super::weights::normalise(&mut problem);
-        }
+        problem.scalar = match terms.weights {
+            Weights::Endowments => super::weights::normalise(&mut problem),
+            Weights::Normalised => vec![false; problem.nodes() + 1],
+        };
         Ok(problem)
     }
 
@@ -173,6 +176,7 @@ impl Problem {
             parent: Vec::with_capacity(n),
             is_leaf: Vec::with_capacity(n),
             weight: matrix(),
+            scalar: Vec::new(),
             task: matrix(),
             tasks: Vec::with_capacity(n),
             guarantee: matrix(),

@@ -3,9 +3,12 @@
 use super::drf::{self, Filling, Reservations};
 use super::exact::{self, Unit};
 use super::growth;
+use super::hierarchy;
 use super::max_min::{self, Claim};
+use super::measure;
 use super::problem::Problem;
 use super::second_stage;
+use super::tasks;
 
 /// The rule by which a problem is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +17,11 @@ pub enum Algorithm {
     MaxMin,
     /// Weighted dominant resource fairness, hierarchical where there are groups.
     Drf,
+    /// The same with whole tasks, granted one at a time.
+    DrfTasks,
+    /// Each resource alone, as YARN's fair scheduler does: guarantees are targets
+    /// ([`super::problem::Guarantees::Targets`]).
+    Yarn,
 }
 
 /// Whether what proportions leave idle is handed out; see [`super::allocate`].
@@ -94,25 +102,45 @@ pub fn allocate(
     algorithm: Algorithm,
     work_conserving: WorkConserving,
 ) -> Solution {
-    let (n, m) = (problem.nodes(), problem.resources());
+    let mut order = Vec::new();
     let (allocation, filling) = match (algorithm, work_conserving) {
-        (Algorithm::MaxMin, _) => each_alone(problem),
+        (Algorithm::MaxMin | Algorithm::Yarn, _) => each_alone(problem),
         (Algorithm::Drf, WorkConserving::No) => {
-            let filling = drf::fill(problem, Reservations::None);
-            let mut allocation = vec![0.0; n * m];
-            for leaf in problem.leaves() {
-                for r in 0..m {
-                    allocation[leaf * m + r] = filling.tasks[leaf] * problem.task(leaf)[r];
-                }
-            }
-            (allocation, filling)
+            let filling = fill(problem, Reservations::None);
+            (in_proportion(problem, &filling), filling)
         }
         (Algorithm::Drf, WorkConserving::Yes) => {
-            let filling = drf::fill(problem, Reservations::Held);
+            let filling = fill(problem, Reservations::Held);
             (second_stage::divide(problem, &filling), filling)
         }
+        (Algorithm::DrfTasks, _) => {
+            let (whole, grants) = tasks::fill(problem);
+            order = grants;
+            // Three tasks of 0.1 may be a last bit more than 0.3; the tasks stay whole.
+            let mut trimmed = whole.clone();
+            drf::trim(problem, Reservations::None, &mut trimmed);
+            (in_proportion(problem, &trimmed), whole)
+        }
     };
-    conclude(problem, allocation, &filling)
+    Solution { order, ..conclude(problem, allocation, &filling) }
+}
+
+/// So many times the task of each leaf.
+fn in_proportion(problem: &Problem, filling: &Filling) -> Vec<f64> {
+    let m = problem.resources();
+    let tasks = filling.tasks.iter().flat_map(|&tasks| std::iter::repeat_n(tasks, m));
+    tasks
+        .zip(&problem.task)
+        .map(|(tasks, task)| if *task > 0.0 { tasks * task } else { 0.0 })
+        .collect()
+}
+
+/// The first stage.
+fn fill(problem: &Problem, reservations: Reservations) -> Filling {
+    match problem.is_flat() {
+        true => drf::fill(problem, reservations),
+        false => hierarchy::fill(problem, reservations),
+    }
 }
 
 /// Weighted max-min of each resource alone.
@@ -182,18 +210,12 @@ fn conclude_leaf(problem: &Problem, leaf: usize, row: &[f64], filling: &Filling)
     } else {
         State::Satisfied
     };
-    let has = row.iter().any(|&amount| amount > 0.0);
-    let by = if has { row } else { problem.task(leaf) };
-    let dominant_resource = dominant(problem, leaf, by);
-    let share = |r: usize| match problem.capacity[r] {
-        0.0 => 0.0,
-        capacity => row[r] / capacity,
-    };
+    let (dominant_resource, dominant_share) = measure::dominant_share(problem, leaf, row);
     Leaf {
         node: leaf,
         fraction: tasks,
         dominant_resource,
-        dominant_share: dominant_resource.map_or(0.0, share),
+        dominant_share,
         level: growth.rho * tasks,
         state,
     }

@@ -8,12 +8,14 @@ use super::exact::{Exact, Unit};
 use super::problem::{Problem, WEIGHT_RANGE};
 
 /// Normalises the weights of every set of siblings in place. O(n·m).
-pub(super) fn normalise(problem: &mut Problem) {
+///
+/// Returns, for each set (see [`sibling_set`]), whether its weights are scalar and were left alone.
+pub(super) fn normalise(problem: &mut Problem) -> Vec<bool> {
     let m = problem.resources();
     let wanted = wanted(problem);
     let scalar = scalar_siblings(problem, &wanted);
     if scalar.iter().all(|&scalar| scalar) {
-        return;
+        return scalar;
     }
     let unit = Unit::for_terms_up_to(*WEIGHT_RANGE.end());
     let mut sums = vec![Exact::ZERO; scalar.len() * m];
@@ -29,6 +31,7 @@ pub(super) fn normalise(problem: &mut Problem) {
             problem.weight[node * m + r] /= unit.to_f64(sums[set * m + r]);
         }
     }
+    scalar
 }
 
 /// Whether anything in the subtree of a node demands a resource: `n × m`, row-major.
@@ -59,6 +62,6 @@ fn scalar_siblings(problem: &Problem, wanted: &[bool]) -> Vec<bool> {
 }
 
 /// The set of siblings a node belongs to: 0 under the machine, else one more than its group.
-fn sibling_set(problem: &Problem, node: usize) -> usize {
+pub(super) fn sibling_set(problem: &Problem, node: usize) -> usize {
     problem.parent[node].map_or(0, |parent| parent + 1)
 }
