@@ -3,9 +3,11 @@
 mod band;
 mod cpuset;
 mod machines;
+mod map;
 mod placement;
 mod stillness;
 mod sysfs;
 mod target;
 mod tenant;
 mod topology;
+mod transition;

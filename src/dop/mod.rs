@@ -18,11 +18,14 @@
 
 pub mod band;
 pub mod cpuset;
+pub mod environment;
 pub mod imci;
+pub mod map;
 pub mod placement;
 pub mod target;
 pub mod tenant;
 pub mod topology;
+pub mod transition;
 
 pub use cpuset::CpuSet;
 pub use topology::Topology;
