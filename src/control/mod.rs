@@ -13,6 +13,7 @@
 //! | usage | [`usage`] | two samples and the time between them → rates |
 //! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
 //! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
+//! | width | [`width`] | allocations → degrees of parallelism and sets of CPUs |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
 //! | status | [`status`] | all of it as one immutable value, for whoever asks |
 //!
@@ -25,3 +26,4 @@ pub mod status;
 pub mod target;
 pub mod tree;
 pub mod usage;
+pub mod width;

@@ -74,6 +74,10 @@ pub struct TenantStatus {
     pub dominant_share: f64,
     /// Whether it is allocated all that it could use.
     pub satisfied: bool,
+    /// How many CPUs wide it should run; absent before the first decision.
+    pub dop: Option<u32>,
+    /// The CPUs that it is placed on, in the kernel's list format; absent where it is not pinned.
+    pub cpus: Option<String>,
     /// The CPU weight that its cgroup holds, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
 }

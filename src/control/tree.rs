@@ -1,6 +1,6 @@
 //! The tree of tenants as the tick walks it: flat, in pre-order, parents before children.
 
-use crate::policy::model::{Bound, Policy, Tenant};
+use crate::policy::model::{Bound, CpusPolicy, DopPolicy, Policy, Tenant};
 
 /// The resources that the agent divides, in the order of every vector of the control chain.
 pub const RESOURCES: [&str; 2] = ["cpu", "memory"];
@@ -26,6 +26,10 @@ pub struct TreeNode {
     pub guarantee: [Option<f64>; 2],
     /// What it never exceeds, in cores and bytes.
     pub limit: [Option<f64>; 2],
+    /// Bounds of its degree of parallelism.
+    pub dop: DopPolicy,
+    /// Which CPUs it runs on.
+    pub cpus: CpusPolicy,
 }
 
 /// The nodes of a policy in pre-order.
@@ -53,6 +57,8 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
         weight: [tenant.weight.cpu.get(), tenant.weight.memory.get()],
         guarantee: amounts(&tenant.guarantee),
         limit: amounts(&tenant.limit),
+        dop: tenant.dop,
+        cpus: tenant.cpus.clone(),
     });
     for child in &tenant.tenants {
         add(child, Some(index), nodes);

@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::effect;
 use super::enforce::{EnforceError, Enforcer};
+use super::publish::Publisher;
 use super::restore::{self, Restored};
 use crate::control::demand::Demand;
 use crate::control::plan::{Knob, Value};
@@ -18,6 +19,8 @@ use crate::control::sample::{HostSample, TenantSample};
 use crate::control::status::Status;
 use crate::control::target::Target;
 use crate::control::tree::{self, TreeNode};
+use crate::control::width::{self, Breadth};
+use crate::dop::Topology;
 use crate::host::cgroup::{Cgroup, Facet, Layout, LayoutError, ReadError};
 use crate::host::journal::{Journal, JournalError};
 use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
@@ -75,6 +78,7 @@ pub(super) struct Slot {
     pub(super) target: Target,
     pub(super) observed: Vec<(Knob, Value)>,
     pub(super) retries: Vec<Retry>,
+    pub(super) breadth: Breadth,
 }
 
 /// A write that failed, and when it is tried again.
@@ -101,6 +105,9 @@ pub struct Agent<K> {
     pub(super) status: Status,
     pub(super) standing: Vec<String>,
     pub(super) void_protection: Option<String>,
+    pub(super) topology: Option<Topology>,
+    pub(super) pins: bool,
+    pub(super) publisher: Option<Publisher>,
     pub(super) said: Vec<String>,
     root: Option<DirId>,
 }
@@ -119,11 +126,13 @@ impl<K: KernFs> Agent<K> {
         options: &Options,
     ) -> Result<Agent<K>, StartError> {
         let enforcing = policy.mode == Mode::Enforce && !options.observe;
+        let nodes = tree::flatten(&policy);
+        let pins = width::pins(&nodes);
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
         let mut journal = take_up(&mut kernel, &machine, options, enforcing)?;
         let root = match enforcing {
-            true => match take_root(&mut kernel, &mut journal, &layout) {
+            true => match take_root(&mut kernel, &mut journal, &layout, pins) {
                 Ok(root) => Some(root),
                 Err(error) => {
                     give_back(&mut kernel, &machine, journal);
@@ -132,7 +141,8 @@ impl<K: KernFs> Agent<K> {
             },
             false => None,
         };
-        let nodes = tree::flatten(&policy);
+        let publisher = options.state_dir.as_ref().filter(|_| enforcing);
+        let publisher = publisher.map(|dir| Publisher::new(dir.join("tenants")));
         let slots = nodes.iter().map(|_| Slot::default()).collect();
         let standing = effect::standing(&mut kernel, &machine, &layout, enforcing);
         info!(
@@ -156,6 +166,9 @@ impl<K: KernFs> Agent<K> {
             status: Status::default(),
             standing,
             void_protection: None,
+            topology: None,
+            pins,
+            publisher,
             said: Vec::new(),
             root,
         })
@@ -199,6 +212,9 @@ impl<K: KernFs> Agent<K> {
                 cgroup.close(&mut self.kernel);
             }
         }
+        if let Some(Err(error)) = self.publisher.as_mut().map(Publisher::remove) {
+            warn!("cannot remove what the tenants were told: {error}");
+        }
         if self.policy.control.on_exit == OnExit::Keep {
             info!("stopped; the written values stay in force, as the policy says");
             return Ok((Restored::default(), self.kernel));
@@ -216,7 +232,12 @@ impl<K: KernFs> Agent<K> {
     }
 
     pub(super) fn enforcer(&mut self) -> Enforcer<'_, K> {
-        Enforcer { kernel: &mut self.kernel, journal: &mut self.journal, layout: &self.layout }
+        Enforcer {
+            kernel: &mut self.kernel,
+            journal: &mut self.journal,
+            layout: &self.layout,
+            pins: self.pins,
+        }
     }
 }
 
@@ -297,11 +318,11 @@ fn take_root<K: KernFs>(
     kernel: &mut K,
     journal: &mut Journal,
     layout: &Layout,
+    pins: bool,
 ) -> Result<DirId, StartError> {
+    let mut enforcer = Enforcer { kernel: &mut *kernel, journal, layout, pins };
     for tree in &layout.trees {
-        if tree.facets != [Facet::Cpuset] {
-            make_missing(kernel, journal, layout, &tree.mount, &tree.root)?;
-        }
+        enforcer.make_missing(tree)?;
     }
     let cpu = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root;
     let root = kernel.open_dir(cpu)?;
@@ -313,32 +334,6 @@ fn take_root<K: KernFs>(
         true => Ok(root),
         false => Err(StartError::NoControllers(cpu.clone())),
     }
-}
-
-/// Makes `path` and what is missing above it.
-fn make_missing<K: KernFs>(
-    kernel: &mut K,
-    journal: &mut Journal,
-    layout: &Layout,
-    mount: &Path,
-    path: &Path,
-) -> Result<(), EnforceError> {
-    let mut missing: Vec<&Path> = Vec::new();
-    for up in path.ancestors().take_while(|up| up.starts_with(mount)) {
-        match kernel.open_dir(up) {
-            Ok(dir) => {
-                kernel.close_dir(dir);
-                break;
-            }
-            Err(error) if error.is_gone() => missing.push(up),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let mut enforcer = Enforcer { kernel, journal, layout };
-    for path in missing.into_iter().rev() {
-        enforcer.make(path)?;
-    }
-    Ok(())
 }
 
 /// Undoes a start that failed half way.

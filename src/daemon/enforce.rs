@@ -9,7 +9,8 @@ use nix::errno::Errno;
 
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::sample::MemorySample;
-use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, ReadError};
+use crate::dop::CpuSet;
+use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, ReadError, Tree};
 use crate::host::journal::{Entry, Journal, JournalError};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::{self, Claim};
@@ -93,6 +94,8 @@ pub struct Enforcer<'a, K> {
     pub journal: &'a mut Journal,
     /// Where the trees are.
     pub layout: &'a Layout,
+    /// Whether any tenant is pinned to CPUs; cpusets are left alone otherwise.
+    pub pins: bool,
 }
 
 impl<K: KernFs> Enforcer<'_, K> {
@@ -140,20 +143,65 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// As [`Enforcer::make`]; the first failure ends it.
     pub fn make_node(&mut self, below: &str) -> Result<(), EnforceError> {
         for tree in &self.layout.trees {
-            // The cpuset tree is joined only by tenants that are pinned: a new cpuset holds no CPU at all.
-            if tree.facets == [Facet::Cpuset] {
+            if !self.uses(tree) {
                 continue;
             }
             if self.layout.dialect == Dialect::Unified {
                 let above = Path::new(below).parent().unwrap_or(Path::new(""));
                 self.enable(&tree.root.join(above))?;
             }
-            self.make(&tree.root.join(below))?;
+            self.make_usable(tree, &tree.root.join(below))?;
         }
         Ok(())
     }
 
-    /// Enables the cpu and memory controllers for the children of `path`, as far as they are available.
+    /// Makes the root of `tree`, and what is missing above it.
+    ///
+    /// # Errors
+    /// As [`Enforcer::make`].
+    pub fn make_missing(&mut self, tree: &Tree) -> Result<(), EnforceError> {
+        if !self.uses(tree) {
+            return Ok(());
+        }
+        let mut missing: Vec<&Path> = Vec::new();
+        for up in tree.root.ancestors().take_while(|up| up.starts_with(&tree.mount)) {
+            match self.kernel.open_dir(up) {
+                Ok(dir) => {
+                    self.kernel.close_dir(dir);
+                    break;
+                }
+                Err(error) if error.is_gone() => missing.push(up),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        missing.into_iter().rev().try_for_each(|path| self.make_usable(tree, path))
+    }
+
+    /// Whether tenants live in `tree`: a cpuset tree of its own is joined only where somebody is pinned.
+    fn uses(&self, tree: &Tree) -> bool {
+        self.pins || tree.facets != [Facet::Cpuset]
+    }
+
+    /// Makes a cgroup; one of the legacy cpuset tree is given its parent's CPUs and memory nodes, without
+    /// which no process may join it.
+    fn make_usable(&mut self, tree: &Tree, path: &Path) -> Result<(), EnforceError> {
+        let made = self.make(path)?;
+        let needs_cpus =
+            self.layout.dialect == Dialect::Legacy && tree.facets.contains(&Facet::Cpuset);
+        let Some(parent) = path.parent().filter(|_| made && needs_cpus) else { return Ok(()) };
+        let parent = self.kernel.open_dir(parent)?;
+        let child = self.kernel.open_dir(path)?;
+        let given = ["cpuset.cpus", "cpuset.mems"].into_iter().try_for_each(|file| {
+            let list = self.kernel.read_once(parent, file)?.trim_ascii_end().to_vec();
+            // Not recorded: the cgroup is ours, and goes as a whole.
+            self.kernel.write(child, file, &String::from_utf8_lossy(&list))
+        });
+        self.kernel.close_dir(parent);
+        self.kernel.close_dir(child);
+        Ok(given?)
+    }
+
+    /// Enables the cpu and memory controllers, and cpuset where it is needed, for the children of `path`, as far as they are available.
     ///
     /// # Errors
     /// The journal or the kernel refused; [`EnforceError::RootInUse`] where processes stand in the way.
@@ -169,7 +217,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         let available = words(self.kernel.read_once(dir, "cgroup.controllers")?);
         let enabled = words(self.kernel.read_once(dir, SUBTREE_CONTROL)?);
         let has = |text: &str, name: &str| text.split(' ').any(|word| word == name);
-        for controller in ["cpu", "memory"] {
+        let wanted = ["cpu", "memory", "cpuset"];
+        for controller in &wanted[..if self.pins { 3 } else { 2 }] {
             if has(&enabled, controller) || !has(&available, controller) {
                 continue;
             }
@@ -210,18 +259,33 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// # Errors
     /// The journal or the kernel refused. A process that ended meanwhile is no error.
     pub fn claim(&mut self, claim: &Claim, cgroup: &Cgroup) -> Result<(), EnforceError> {
-        self.journal.record(Entry::Moved {
+        self.record_moved(claim)?;
+        cgroup.dirs().try_for_each(|dir| self.move_into(dir, claim.pid))
+    }
+
+    /// Moves a process into one directory more: a tree that its tenant joined later.
+    ///
+    /// # Errors
+    /// As [`Enforcer::claim`].
+    pub fn join(&mut self, claim: &Claim, dir: DirId) -> Result<(), EnforceError> {
+        self.record_moved(claim)?;
+        self.move_into(dir, claim.pid)
+    }
+
+    fn record_moved(&mut self, claim: &Claim) -> Result<(), EnforceError> {
+        Ok(self.journal.record(Entry::Moved {
             pid: claim.pid,
             start_ticks: claim.start_ticks,
             from: claim.from.clone(),
-        })?;
-        for dir in cgroup.dirs() {
-            match self.kernel.move_process(dir, claim.pid) {
-                Err(error) if error.errno == Errno::ESRCH => return Ok(()),
-                outcome => outcome?,
-            }
+        })?)
+    }
+
+    /// A process that ended meanwhile needs no moving.
+    fn move_into(&mut self, dir: DirId, pid: u32) -> Result<(), EnforceError> {
+        match self.kernel.move_process(dir, pid) {
+            Err(error) if error.errno == Errno::ESRCH => Ok(()),
+            outcome => Ok(outcome?),
         }
-        Ok(())
     }
 
     /// Writes one action's value, checks that the file holds it, and returns what it holds.
@@ -239,7 +303,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         }
         let dialect = self.layout.dialect;
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
-        for spelling in dialect.spell(action.knob, action.to) {
+        for spelling in dialect.spell(action.knob, &action.to) {
             let held = self.kernel.read_once(dir, spelling.file)?.trim_ascii_end().to_vec();
             if held == spelling.text.as_bytes() {
                 continue;
@@ -248,7 +312,8 @@ impl<K: KernFs> Enforcer<'_, K> {
             self.kernel.write(dir, spelling.file, &spelling.text)?;
         }
         let found = cgroup.observe(self.kernel, self.layout, action.knob)?;
-        match taken(found, action.to) {
+        self.check_effective(action, cgroup)?;
+        match taken(&found, &action.to) {
             true => Ok(found),
             false => Err(EnforceError::NotTaken {
                 path: self
@@ -259,6 +324,23 @@ impl<K: KernFs> Enforcer<'_, K> {
                     .to_string(),
                 written: action.to.to_string(),
                 found: found.to_string(),
+            }),
+        }
+    }
+
+    /// A set of CPUs that the kernel took may still be cut down to what the cgroups above allow.
+    fn check_effective(&mut self, action: &Action, cgroup: &Cgroup) -> Result<(), EnforceError> {
+        let Value::CpuList(wanted) = &action.to else { return Ok(()) };
+        let dir = cgroup.knob_dir(self.layout, Knob::Cpus)?;
+        let file = self.layout.dialect.effective_cpus();
+        let found = self.kernel.read_once(dir, file)?.trim_ascii_end();
+        let found = String::from_utf8_lossy(found).into_owned();
+        match found.parse::<CpuSet>().is_ok_and(|effective| effective == *wanted) {
+            true => Ok(()),
+            false => Err(EnforceError::NotTaken {
+                path: self.kernel.dir_path(dir).join(file).display().to_string(),
+                written: wanted.to_string(),
+                found,
             }),
         }
     }
@@ -299,7 +381,7 @@ impl<K: KernFs> Enforcer<'_, K> {
 }
 
 /// Whether a file that was told `written` and holds `found` took it: weights and pages are rounded.
-fn taken(found: Value, written: Value) -> bool {
+fn taken(found: &Value, written: &Value) -> bool {
     match (found, written) {
         (Value::Weight(found), Value::Weight(written)) => {
             // A whole unit of cpu.weight, or of cpu.shares, whichever is coarser at this size.
@@ -318,7 +400,7 @@ fn taken(found: Value, written: Value) -> bool {
 
 /// A limit below what cannot be reclaimed does not shrink a tenant, it kills it (on v1 it is refused).
 fn check_limit_is_safe(action: &Action, memory: Option<&MemorySample>) -> Result<(), EnforceError> {
-    let (Value::Memory(Limit::Finite(limit)), Some(memory)) = (action.to, memory) else {
+    let (Value::Memory(Limit::Finite(limit)), Some(memory)) = (&action.to, memory) else {
         return Ok(());
     };
     let needed = memory.unreclaimable_bytes().saturating_add(LIMIT_MARGIN.0);

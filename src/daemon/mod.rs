@@ -7,6 +7,8 @@
 //! | [`enforce`] | everything that changes the host: making, enabling, moving, writing, journal first |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | [`effect`] | whether what was written can take effect |
+//! | [`pinning`] | widths and sets of CPUs: topology, hotplug, joining a cpuset |
+//! | [`publish`] | telling each tenant its width |
 //! | [`restore`] | putting everything back, from the journal alone |
 //! | [`event_loop`] | epoll, timer and signals around an agent |
 
@@ -15,5 +17,7 @@ pub mod claims;
 pub mod effect;
 pub mod enforce;
 pub mod event_loop;
+mod pinning;
+pub mod publish;
 pub mod restore;
 pub mod tick;

@@ -61,6 +61,12 @@ impl<K: KernFs> Agent<K> {
         let (capacity, outside) = self.capacity(host, before.map(|(_, host)| host), elapsed);
         self.estimate(host, elapsed);
         self.decide(capacity);
+        self.watch_topology(&mut findings);
+        self.widen(host.nr_cpus, now, &mut findings);
+        if self.enforcing {
+            self.follow(&mut findings);
+            self.tell(&mut findings);
+        }
         let nr_drift = self.status.nr_drift + self.observe(tick, &mut findings);
         let actions = self.plan();
         let shown = self.show(&actions);
@@ -97,7 +103,9 @@ impl<K: KernFs> Agent<K> {
             match Cgroup::open(&mut self.kernel, &self.layout, &path) {
                 Ok(cgroup) => {
                     let demand = self.slots[index].demand;
-                    self.slots[index] = Slot { cgroup: Some(cgroup), demand, ..Slot::default() };
+                    let breadth = std::mem::take(&mut self.slots[index].breadth);
+                    self.slots[index] =
+                        Slot { cgroup: Some(cgroup), demand, breadth, ..Slot::default() };
                 }
                 Err(error) if error.is_gone() && !self.enforcing => {}
                 Err(error) => findings.push(format!("{path}: {error}")),
@@ -173,7 +181,8 @@ impl<K: KernFs> Agent<K> {
                 Err(error) => {
                     findings.push(format!("{path}: its cgroup went away: {error}"));
                     cgroup.close(&mut self.kernel);
-                    *slot = Slot { demand: slot.demand, ..Slot::default() };
+                    let breadth = std::mem::take(&mut slot.breadth);
+                    *slot = Slot { demand: slot.demand, breadth, ..Slot::default() };
                 }
             }
         }
@@ -247,7 +256,7 @@ impl<K: KernFs> Agent<K> {
                 continue;
             }
             let mut observed = Vec::with_capacity(Knob::ALL.len());
-            for knob in Knob::ALL {
+            for knob in Knob::ALL.into_iter().filter(|knob| self.pins || *knob != Knob::Cpus) {
                 match cgroup.observe(&mut self.kernel, &self.layout, knob) {
                     Ok(value) => observed.push((knob, value)),
                     // A file that is not there was said when the cgroup was opened.
@@ -274,6 +283,9 @@ impl<K: KernFs> Agent<K> {
         let targets: Vec<target::Target> =
             self.slots.iter().map(|slot| slot.target.clone()).collect();
         let mut desired = target::knobs(&self.nodes, &targets);
+        for (knobs, cpus) in desired.iter_mut().zip(self.desired_cpus()) {
+            knobs.extend(cpus);
+        }
         let knobs: Vec<NodeKnobs> = self
             .nodes
             .iter()
@@ -285,7 +297,8 @@ impl<K: KernFs> Agent<K> {
                 observed: slot.observed.clone(),
             })
             .collect();
-        plan::plan(&knobs)
+        let online = self.topology.as_ref().map(|topology| topology.online().clone());
+        plan::plan(&knobs, &online.unwrap_or_default())
     }
 
     /// Executes the plan; a failed action is retried with growing pauses, and stops nothing else.
@@ -310,6 +323,18 @@ impl<K: KernFs> Agent<K> {
                 Ok(_) => debug!(tenant, knob = ?action.knob, to = %action.to, action.reason),
                 Err(error) if error.is_gone() => {}
                 Err(error) => findings.push(format!("{tenant}: {error}")),
+            }
+        }
+    }
+
+    /// Tells every tenant its width.
+    fn tell(&mut self, findings: &mut Vec<String>) {
+        let Some(publisher) = &mut self.publisher else { return };
+        for (node, slot) in self.nodes.iter().zip(&self.slots) {
+            if let Some(dop) = slot.breadth.dop()
+                && let Err(error) = publisher.tell(&node.path, dop)
+            {
+                findings.push(format!("{}: cannot tell it its width: {error}", node.path));
             }
         }
     }
@@ -343,9 +368,9 @@ impl Slot {
         self.retries.retain(|retry| retry.knob != action.knob);
         self.observed.retain(|(knob, _)| *knob != action.knob);
         match outcome {
-            Ok(found) => self.observed.push((action.knob, *found)),
+            Ok(found) => self.observed.push((action.knob, found.clone())),
             Err(_) => {
-                self.observed.extend(action.from.map(|from| (action.knob, from)));
+                self.observed.extend(action.from.clone().map(|from| (action.knob, from)));
                 let nr_failures = failures.unwrap_or(0).saturating_add(1);
                 let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(RETRY_TICKS_MAX);
                 self.retries.push(Retry { knob: action.knob, nr_failures, at_tick: tick + pause });
@@ -392,6 +417,8 @@ impl<K: KernFs> Agent<K> {
                     dominant_resource: slot.target.dominant.map(|r| RESOURCES[r]),
                     dominant_share: slot.target.dominant_share,
                     satisfied: slot.target.satisfied,
+                    dop: slot.breadth.dop(),
+                    cpus: slot.breadth.cpus().map(ToString::to_string),
                     cpu_weight: weight.and_then(|(_, value)| match value {
                         Value::Weight(weight) => Some(*weight),
                         _ => None,
@@ -419,12 +446,12 @@ impl<K: KernFs> Agent<K> {
             let dialect = self.layout.dialect;
             let tree = self.layout.tree(dialect.facet(action.knob));
             let root = tree.map(|index| self.layout.trees[index].root.clone()).unwrap_or_default();
-            let text = |value| dialect.spell(action.knob, value).pop().map(|s| s.text);
+            let text = |value: &Value| dialect.spell(action.knob, value).pop().map(|s| s.text);
             ActionStatus {
                 tenant: node.path.clone(),
                 path: root.join(&node.path).join(dialect.file(action.knob)).display().to_string(),
-                from: action.from.and_then(text),
-                to: text(action.to).unwrap_or_default(),
+                from: action.from.as_ref().and_then(text),
+                to: text(&action.to).unwrap_or_default(),
                 reason: action.reason.clone(),
             }
         };

@@ -101,6 +101,18 @@ pub fn start_ticks(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u6
     Stat::from_read(text).ok().map(|stat| stat.starttime)
 }
 
+/// The directory that process `pid` is in, in the tree that serves `facet`; `None` where it is gone.
+pub fn cgroup_dir(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    layout: &Layout,
+    pid: u32,
+    facet: Facet,
+) -> Option<PathBuf> {
+    let index = layout.tree(facet)?;
+    place(kernel, proc, layout, pid).and_then(|place| place.dirs.into_iter().nth(index))
+}
+
 fn status(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Status> {
     let text = kernel.read_once(proc, &format!("{pid}/status")).ok()?;
     Status::from_buf_read(text).ok()

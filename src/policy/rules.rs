@@ -114,9 +114,6 @@ pub struct NotYet {
 /// The keys whose features this version does not have. To make one effective is to drop its line.
 pub const NOT_YET_EFFECTIVE_KEYS: &[NotYet] = &[
     NotYet { key: "policy.admission", unless: None },
-    NotYet { key: "control.oversubscription", unless: None },
     NotYet { key: "match.unit", unless: None },
-    NotYet { key: "tenant.dop", unless: None },
-    NotYet { key: "tenant.cpus", unless: Some("shared") },
     NotYet { key: "tenant.allow", unless: None },
 ];

@@ -6,6 +6,7 @@
 //! | CPU limit | `cpu.max` = quota and period in µs | `cpu.cfs_period_us`, then `cpu.cfs_quota_us` |
 //! | memory protection | `memory.low` | `memory.soft_limit_in_bytes` |
 //! | memory limit | `memory.max` | `memory.limit_in_bytes` |
+//! | CPUs | `cpuset.cpus` | `cpuset.cpus` |
 //!
 //! The map from weight to shares is systemd's (`cgroup_weight_to_shares`, `src/core/cgroup.c`): unlike the
 //! quadratic one of some container runtimes it keeps ratios among siblings, which is all that the agent
@@ -44,6 +45,7 @@ impl Dialect {
         match knob {
             Knob::CpuWeight | Knob::CpuMax => Facet::Cpu,
             Knob::MemoryLow | Knob::MemoryMax => Facet::Memory,
+            Knob::Cpus => Facet::Cpuset,
         }
     }
 
@@ -58,6 +60,7 @@ impl Dialect {
             (Dialect::Legacy, Knob::CpuMax) => "cpu.cfs_quota_us",
             (Dialect::Legacy, Knob::MemoryLow) => "memory.soft_limit_in_bytes",
             (Dialect::Legacy, Knob::MemoryMax) => "memory.limit_in_bytes",
+            (_, Knob::Cpus) => "cpuset.cpus",
         }
     }
 
@@ -65,7 +68,7 @@ impl Dialect {
     ///
     /// The value is brought into the file's range, never refused: a weight below the kernel's smallest
     /// becomes the smallest.
-    pub fn spell(self, knob: Knob, value: Value) -> Vec<Spelling> {
+    pub fn spell(self, knob: Knob, value: &Value) -> Vec<Spelling> {
         let file = self.file(knob);
         let text = match (self, value) {
             (Dialect::Unified, Value::Weight(w)) => (w.round() as u64).clamp(1, 10_000).to_string(),
@@ -73,12 +76,12 @@ impl Dialect {
                 ((w * 1024.0 / 100.0).round() as u64).clamp(2, 262_144).to_string()
             }
             (Dialect::Unified, Value::Cpus(cpus)) => match cpus {
-                Limit::Finite(cpus) => format!("{} {PERIOD_USEC}", quota_usec(cpus)),
+                Limit::Finite(cpus) => format!("{} {PERIOD_USEC}", quota_usec(*cpus)),
                 Limit::Max => format!("max {PERIOD_USEC}"),
             },
             (Dialect::Legacy, Value::Cpus(cpus)) => {
                 let quota = match cpus {
-                    Limit::Finite(cpus) => quota_usec(cpus).to_string(),
+                    Limit::Finite(cpus) => quota_usec(*cpus).to_string(),
                     Limit::Max => "-1".to_string(),
                 };
                 let period = Spelling { file: "cpu.cfs_period_us", text: PERIOD_USEC.to_string() };
@@ -89,6 +92,7 @@ impl Dialect {
             }
             (Dialect::Unified, Value::Memory(Limit::Max)) => "max".to_string(),
             (Dialect::Legacy, Value::Memory(Limit::Max)) => "-1".to_string(),
+            (_, Value::CpuList(cpus)) => cpus.to_string(),
         };
         vec![Spelling { file, text }]
     }
@@ -122,6 +126,20 @@ impl Dialect {
                     _ => Limit::Max,
                 }))
             }
+            (_, Knob::Cpus) => {
+                let list: String = parse::single(text, "a list of CPUs")?;
+                let malformed =
+                    || Malformed { line: 1, text: list.clone(), expected: "a list of CPUs" };
+                list.parse().map(Value::CpuList).map_err(|_| malformed())
+            }
+        }
+    }
+
+    /// The file that tells on which CPUs a cgroup really may run.
+    pub fn effective_cpus(self) -> &'static str {
+        match self {
+            Dialect::Unified => "cpuset.cpus.effective",
+            Dialect::Legacy => "cpuset.effective_cpus",
         }
     }
 }
@@ -154,7 +172,7 @@ mod tests {
     const BOTH: [Dialect; 2] = [Dialect::Unified, Dialect::Legacy];
 
     fn texts(dialect: Dialect, knob: Knob, value: Value) -> Vec<String> {
-        dialect.spell(knob, value).into_iter().map(|s| s.text).collect()
+        dialect.spell(knob, &value).into_iter().map(|s| s.text).collect()
     }
 
     #[test]
@@ -170,10 +188,10 @@ mod tests {
     #[test]
     fn limits_are_spelled_as_the_kernel_reads_them() {
         let cpus = Value::Cpus(Limit::Finite(MilliCpus(1500)));
-        assert_eq!(texts(Dialect::Unified, Knob::CpuMax, cpus), ["150000 100000"]);
+        assert_eq!(texts(Dialect::Unified, Knob::CpuMax, cpus.clone()), ["150000 100000"]);
         assert_eq!(texts(Dialect::Legacy, Knob::CpuMax, cpus), ["100000", "150000"]);
         let max = Value::Memory(Limit::Max);
-        assert_eq!(texts(Dialect::Unified, Knob::MemoryMax, max), ["max"]);
+        assert_eq!(texts(Dialect::Unified, Knob::MemoryMax, max.clone()), ["max"]);
         assert_eq!(texts(Dialect::Legacy, Knob::MemoryMax, max), ["-1"]);
         let odd = Value::Memory(Limit::Finite(Bytes(8191)));
         assert_eq!(texts(Dialect::Unified, Knob::MemoryLow, odd), ["4096"]);
@@ -189,10 +207,11 @@ mod tests {
             (Knob::CpuMax, Value::Cpus(Limit::Max)),
             (Knob::MemoryLow, Value::Memory(Limit::Finite(Bytes::mib(64)))),
             (Knob::MemoryMax, Value::Memory(Limit::Finite(Bytes::gib(2)))),
+            (Knob::Cpus, Value::CpuList([0, 1, 2, 8].into_iter().collect())),
         ];
         for dialect in BOTH {
-            for (knob, value) in values {
-                let text = texts(dialect, knob, value).pop().unwrap();
+            for (knob, value) in values.clone() {
+                let text = texts(dialect, knob, value.clone()).pop().unwrap();
                 assert_eq!(dialect.read(knob, text.as_bytes()), Ok(value), "{dialect:?} {knob:?}");
             }
         }
