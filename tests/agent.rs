@@ -1,4 +1,5 @@
 //! The whole agent on the simulated kernel: does it share fairly, and does it put everything back?
 
 mod converge;
+mod width;
 mod world;
