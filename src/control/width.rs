@@ -88,12 +88,14 @@ pub struct Leaf<'a> {
 /// Steps the widths of all leaves; `breadths[i]` belongs to `leaves[i]`.
 pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Duration) {
     let fair = fair_widths(leaves, slots);
+    let mut woke = false;
     for ((leaf, breadth), fair) in leaves.iter().zip(breadths.iter_mut()).zip(fair) {
         let quiet = match leaf.usage {
             Some(usage) => usage.cpu_cores < ASLEEP_CORES,
             // Not read this time: whatever it was, it still is. Never read: nobody is there yet.
             None => leaf.demand.is_none() || breadth.is_asleep(),
         };
+        woke |= breadth.is_asleep() && !quiet;
         breadth.quiet_ticks = if quiet { breadth.quiet_ticks.saturating_add(1) } else { 0 };
         match &breadth.band {
             None => breadth.band = Some(Band::new(first_width(leaf, breadth).unwrap_or(fair))),
@@ -108,6 +110,9 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
     let imci = (slots / awake.len().max(1) as u32).max(1);
     let claimants: Vec<Claimant> = awake.iter().map(|&i| claimant(&leaves[i], imci)).collect();
     let mut bands: Vec<Band> = awake.iter().filter_map(|&i| breadths[i].band.take()).collect();
+    if woke {
+        bands.iter_mut().for_each(Band::hurry);
+    }
     tenant::tick(slots, &claimants, &mut bands, now);
     for (index, band) in awake.into_iter().zip(bands) {
         breadths[index].band = Some(band);

@@ -8,6 +8,7 @@
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | [`effect`] | whether what was written can take effect |
 //! | [`pinning`] | widths and sets of CPUs: topology, hotplug, joining a cpuset |
+//! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
 //! | [`restore`] | putting everything back, from the journal alone |
 //! | [`event_loop`] | epoll, timer and signals around an agent |
@@ -18,6 +19,7 @@ pub mod effect;
 pub mod enforce;
 pub mod event_loop;
 mod pinning;
+mod placement_store;
 pub mod publish;
 pub mod restore;
 pub mod tick;
