@@ -1,1 +1,130 @@
-//! Tests of `policy`.
+//! Tests of `policy`: every rule by its fixture, the example policies, hostile files, `tenantctl check`.
+//!
+//! A fixture `tests/fixtures/policy/pNNN-*` breaks rule PNNN and no other; its exact report stands beside
+//! it as `.txt`. After a change of wording, `UPDATE_SNAPSHOTS=1 cargo test policy` writes them anew: read
+//! the difference before you commit it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
+
+mod examples;
+mod hostile;
+mod model;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use tenantd::policy::report::Style;
+use tenantd::policy::rules::{NOT_YET_EFFECTIVE, RULES};
+use tenantd::policy::{HostFacts, Report, load_with_host};
+use tenantd::units::Bytes;
+
+const FIXTURES: &str = "tests/fixtures/policy";
+
+/// A machine that is the same wherever the tests run: CPUs 0-7, 16 GiB, users ana and root, group analysts.
+fn machine() -> HostFacts {
+    HostFacts {
+        cpus: (0..8).collect(),
+        memory: Bytes::gib(16),
+        has_user: |name| name.parse::<u32>().is_ok() || ["ana", "root"].contains(&name),
+        has_group: |name| name.parse::<u32>().is_ok() || name == "analysts",
+    }
+}
+
+fn report_of(path: &Path) -> Report {
+    match load_with_host(path, &machine()) {
+        Ok(loaded) => loaded.report,
+        Err(report) => report,
+    }
+}
+
+fn codes(report: &Report) -> Vec<&'static str> {
+    report.findings().iter().map(|finding| finding.code).collect()
+}
+
+fn fixtures() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(FIXTURES).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_none_or(|e| e != "txt")).collect();
+    paths.sort();
+    paths
+}
+
+fn code_of(fixture: &Path) -> String {
+    let name = fixture.file_name().unwrap().to_str().unwrap();
+    name.split('-').next().unwrap().to_uppercase()
+}
+
+#[test]
+fn every_rule_has_one_fixture_and_every_fixture_a_rule() {
+    let rules: BTreeSet<&str> = RULES.iter().map(|rule| rule.code).collect();
+    assert_eq!(rules.len(), RULES.len(), "a code stands for two rules");
+    let of_fixtures: Vec<String> = fixtures().iter().map(|path| code_of(path)).collect();
+    let distinct: BTreeSet<&str> = of_fixtures.iter().map(String::as_str).collect();
+    assert_eq!(distinct, rules);
+    assert_eq!(distinct.len(), of_fixtures.len(), "a rule has two fixtures");
+}
+
+#[test]
+fn every_report_is_as_recorded() {
+    let update = std::env::var_os("UPDATE_SNAPSHOTS").is_some();
+    let mut wrong = Vec::new();
+    for fixture in fixtures() {
+        let report = report_of(&fixture);
+        let text = report.render(Style::PLAIN);
+        let snapshot = fixture.with_extension("txt");
+        if update {
+            std::fs::write(&snapshot, &text).unwrap();
+        }
+        let recorded = std::fs::read_to_string(&snapshot).unwrap_or_default();
+        if recorded != text {
+            wrong.push(format!("{}\n--- recorded\n{recorded}\n--- now\n{text}", fixture.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_fixture_breaks_its_own_rule_and_no_other() {
+    for fixture in fixtures() {
+        let report = report_of(&fixture);
+        let own = code_of(&fixture);
+        let found = codes(&report);
+        assert!(found.contains(&&*own), "{}: {found:?}", fixture.display());
+        // A key that does nothing yet says so whatever else is said about it.
+        let other = found.iter().find(|code| **code != own && **code != NOT_YET_EFFECTIVE.code);
+        assert_eq!(other, None, "{}", fixture.display());
+    }
+}
+
+#[test]
+fn reports_are_readable_at_80_columns() {
+    for fixture in fixtures() {
+        let text = report_of(&fixture).render(Style::PLAIN);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{}: {line}", fixture.display());
+        }
+    }
+}
+
+#[test]
+fn the_table_of_rules_is_the_one_in_the_readme() {
+    let readme = std::fs::read_to_string("policies/README.md").unwrap();
+    let documented: Vec<&str> = readme.lines().filter(|line| line.starts_with("| P")).collect();
+    let rules: Vec<String> = RULES
+        .iter()
+        .map(|rule| {
+            let severity = format!("{:?}", rule.severity).to_lowercase();
+            format!("| {} | {severity} | {} |", rule.code, rule.title)
+        })
+        .collect();
+    assert_eq!(documented, rules);
+}
+
+#[test]
+fn the_rules_about_the_machine_need_the_machine() {
+    for code in ["p060", "p061", "p062", "p063", "p064"] {
+        let fixture =
+            fixtures().into_iter().find(|path| code_of(path) == code.to_uppercase()).unwrap();
+        assert!(tenantd::policy::load(&fixture).is_ok(), "{}", fixture.display());
+    }
+}

@@ -1,6 +1,10 @@
 //! The integration tests: one binary, one module for each part.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
+
+mod agent;
 mod dop;
 mod fair;
 mod policy;
 mod sim;
+mod util;

@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => Exit::Ok.into(),
         Err(error) => {
             eprintln!("tenantctl: {error:#}");
-            Exit::Failed.into()
+            Exit::of(&error).into()
         }
     }
 }

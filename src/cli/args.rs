@@ -16,12 +16,44 @@ pub struct Tenantctl {
 /// What `tenantctl` can do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
+    /// Watch the main job on this machine: tenants are made, loaded, shared fairly and cleaned up.
+    Demo(DemoArgs),
+    /// Show what would be written now, and why; writes nothing.
+    Plan(PlanArgs),
     /// Show every finding of a policy, file or directory.
     Check(CheckArgs),
     /// Compute the allocation of a problem file.
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
     Dop(DopArgs),
+    /// Use CPU and memory as told on standard input, until it ends.
+    #[command(hide = true)]
+    Load(LoadArgs),
+}
+
+/// The agent that makes one machine fair for all its tenants, over CPU and memory at once.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "tenantd", version, max_term_width = 100)]
+pub struct Tenantd {
+    /// The policy: a YAML file, or a directory of `*.yaml` files.
+    #[arg(long, value_name = "PATH", required_unless_present = "restore")]
+    pub policy: Option<PathBuf>,
+    /// Write nothing, whatever the policy says.
+    #[arg(long)]
+    pub observe: bool,
+    /// Take two samples, decide and write once, leave the values in force, and exit.
+    #[arg(long)]
+    pub once: bool,
+    /// Put back what an earlier tenantd changed, and exit.
+    #[arg(long, conflicts_with_all = ["once", "observe"])]
+    pub restore: bool,
+    /// The cgroup under which tenants live: from the mount point if it starts with `/`, else below the
+    /// agent's own.
+    #[arg(long, value_name = "PATH")]
+    pub root: Option<PathBuf>,
+    /// Where the journal of what was changed is kept.
+    #[arg(long, value_name = "PATH", default_value = "/run/tenantd")]
+    pub state_dir: PathBuf,
 }
 
 /// Arguments of `check`.
@@ -55,4 +87,40 @@ pub struct DopArgs {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `demo`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DemoArgs {
+    /// How long the load runs, 10 to 60.
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(10..=60))]
+    pub seconds: u64,
+    /// Use the simulated kernel, also as root.
+    #[arg(long)]
+    pub simulated: bool,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `plan`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PlanArgs {
+    /// The policy: a YAML file, or a directory of `*.yaml` files.
+    #[arg(long, value_name = "P", default_value = "/etc/tenantd")]
+    pub policy: PathBuf,
+    /// The cgroup under which tenants live, instead of the policy's.
+    #[arg(long, value_name = "PATH")]
+    pub root: Option<PathBuf>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of the load that the demo starts below itself.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoadArgs {
+    /// How it starts; further lines on standard input change it.
+    #[arg(value_name = "LOAD", default_value = "threads=0")]
+    pub load: String,
 }

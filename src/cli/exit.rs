@@ -1,6 +1,9 @@
 //! Exit codes: the same meaning in every command, taken from `sysexits.h` where it has a word for it.
 
+use std::io;
 use std::process::ExitCode;
+
+use crate::host::kernfs::{ErrorKind, KernError};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,25 @@ pub enum Exit {
     NotPermitted = 77,
     /// A policy or problem file is wrong.
     BadConfiguration = 78,
+}
+
+impl Exit {
+    /// The code for an error that ended a command: what its causes say, or [`Exit::Failed`].
+    pub fn of(error: &anyhow::Error) -> Exit {
+        for cause in error.chain() {
+            if let Some(error) = cause.downcast_ref::<KernError>()
+                && error.kind() == ErrorKind::Denied
+            {
+                return Exit::NotPermitted;
+            }
+            if let Some(error) = cause.downcast_ref::<io::Error>()
+                && error.kind() == io::ErrorKind::PermissionDenied
+            {
+                return Exit::NotPermitted;
+            }
+        }
+        Exit::Failed
+    }
 }
 
 impl From<Exit> for ExitCode {

@@ -1,1 +1,23 @@
-//! The shell: the event loop and one tick.
+//! The shell around the pure core: one agent, its tick, and the loop that calls it.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`agent`] | an agent on one host: start, tick, stop |
+//! | [`tick`] | one tick: sample, decide, act, publish |
+//! | [`enforce`] | everything that changes the host: making, enabling, moving, writing, journal first |
+//! | [`claims`] | from the policy's `match` to users and groups by number |
+//! | [`effect`] | whether what was written can take effect |
+//! | [`pinning`] | widths and sets of CPUs: topology, hotplug, joining a cpuset |
+//! | [`publish`] | telling each tenant its width |
+//! | [`restore`] | putting everything back, from the journal alone |
+//! | [`event_loop`] | epoll, timer and signals around an agent |
+
+pub mod agent;
+pub mod claims;
+pub mod effect;
+pub mod enforce;
+pub mod event_loop;
+mod pinning;
+pub mod publish;
+pub mod restore;
+pub mod tick;

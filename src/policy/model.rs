@@ -233,9 +233,11 @@ pub struct Bound {
 /// `match:` which existing processes belong to a tenant. A process that fits any of them is claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matches {
-    /// A systemd unit that is the tenant.
-    pub unit: Option<String>,
-    /// Cgroup paths from the mount point; `*` and `?` stand for any characters within one name.
+    /// Systemd units.
+    pub units: Vec<String>,
+    /// Cgroup paths from the mount point, each beginning with `/`; `*` and `?` stand for characters
+    /// within one name. A path stands for that cgroup and everything below it: see
+    /// [`super::pattern::claims`].
     pub cgroups: Vec<String>,
     /// Names or numbers of users.
     pub users: Vec<String>,
@@ -260,6 +262,8 @@ pub enum DopPolicy {
     AtMost(u32),
     /// Exactly this wide.
     Manual(u32),
+    /// As the published IMCI rule says.
+    Imci,
 }
 
 /// `cpus:` which CPUs a tenant runs on.

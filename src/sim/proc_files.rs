@@ -153,6 +153,10 @@ impl SimKernel {
             ("SReclaimable", 0),
             ("SUnreclaim", 0),
             ("KernelStack", pages.of(Kind::Kernel)),
+            ("Committed_AS", anon),
+            ("VmallocTotal", 0),
+            ("VmallocUsed", 0),
+            ("VmallocChunk", 0),
         ];
         let line =
             |(name, pages): (&str, u64)| format!("{:<16}{:>8} kB\n", format!("{name}:"), kb(pages));

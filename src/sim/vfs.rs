@@ -14,6 +14,7 @@ use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 use super::files::{Mode, Spec};
 use super::kernel::{Access, MOUNT, SimKernel};
 use super::proc_files::ProcFile;
+use super::process::Process;
 use super::tree::CgroupId;
 
 /// A directory.
@@ -109,8 +110,7 @@ impl SimKernel {
             (DirPlace::Proc, "self") => Some(DirPlace::Process(self.caller())),
             (DirPlace::Proc, "pressure") if self.host.psi => Some(DirPlace::ProcPressure),
             (DirPlace::Proc, _) => {
-                let pid = name.parse().ok().filter(|pid| self.processes.contains_key(pid));
-                pid.map(DirPlace::Process)
+                name.parse().ok().and_then(|number| self.process_or_thread(number))
             }
             (DirPlace::Process(pid), "task") => Some(DirPlace::Tasks(*pid)),
             (DirPlace::Tasks(pid), _) => {
@@ -125,6 +125,16 @@ impl SimKernel {
             Some(dir) => Ok(Found::Dir(dir)),
             None => Ok(Found::File(FilePlace::Proc(self.proc_file(place, name)?))),
         }
+    }
+
+    /// `/proc/NUMBER`: a process, or one of its threads, which is not listed but can be opened.
+    fn process_or_thread(&self, number: u32) -> Option<DirPlace> {
+        if self.processes.contains_key(&number) {
+            return Some(DirPlace::Process(number));
+        }
+        let has = |process: &Process| process.threads.iter().any(|thread| thread.tid == number);
+        let owner = self.processes.iter().find(|(_, process)| has(process));
+        owner.map(|(pid, _)| DirPlace::Task(*pid, number))
     }
 
     fn step_still(&self, path: &str) -> Result<Found, Errno> {

@@ -99,6 +99,14 @@ pub trait KernFs {
     /// ENODEV or ENOENT where it is gone.
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError>;
 
+    /// Takes `dir` for this agent alone, until it is closed or the agent ends.
+    ///
+    /// # Errors
+    /// EAGAIN where another agent has it. A kernel that nobody else can reach has nothing to refuse.
+    fn lock_dir(&mut self, _dir: DirId) -> Result<(), KernError> {
+        Ok(())
+    }
+
     /// Moves a process, with all its threads, into the cgroup `dir`.
     ///
     /// # Errors
@@ -123,6 +131,8 @@ pub enum Operation {
     RemoveDir,
     /// Listing a directory.
     List,
+    /// Taking a directory for oneself.
+    Lock,
 }
 
 impl fmt::Display for Operation {
@@ -134,6 +144,7 @@ impl fmt::Display for Operation {
             Operation::MakeDir => "make",
             Operation::RemoveDir => "remove",
             Operation::List => "list",
+            Operation::Lock => "lock",
         })
     }
 }

@@ -1,0 +1,165 @@
+//! What the demo measures, and the figures it ends with.
+
+use serde::Serialize;
+
+use crate::control::demand::Demand;
+use crate::control::status::{HostStatus, Status, TenantStatus};
+use crate::control::target;
+use crate::control::tree::{CPU, TreeNode};
+use crate::fair::measure::jain_index;
+use crate::policy::model::Allocation;
+use crate::sim::Load;
+
+/// Sums over the measured ticks of one half.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    nr_ticks: u32,
+    used: Vec<f64>,
+    entitled: Vec<f64>,
+}
+
+impl Window {
+    /// Adds a tick, in which the tenants were entitled to `entitled` CPUs.
+    ///
+    /// One without a reading for some tenant is left out: half a picture has no shares.
+    pub(super) fn add(&mut self, status: &Status, entitled: &[f64]) {
+        let used: Option<Vec<f64>> = status.tenants.iter().map(|t| t.usage_cores).collect();
+        let Some(used) = used else { return };
+        self.nr_ticks += 1;
+        self.used.resize(used.len(), 0.0);
+        self.entitled.resize(used.len(), 0.0);
+        self.used.iter_mut().zip(used).for_each(|(sum, cores)| *sum += cores);
+        self.entitled.iter_mut().zip(entitled).for_each(|(sum, cores)| *sum += cores);
+    }
+
+    /// The figures of the half that ended with `last`.
+    pub(super) fn phase(&self, title: &str, last: &Status) -> Phase {
+        let (used, entitled) = (shares(&self.used), shares(&self.entitled));
+        let ticks = f64::from(self.nr_ticks.max(1));
+        let figure = |(index, tenant): (usize, &TenantStatus)| {
+            let at = |values: &[f64]| values.get(index).copied().unwrap_or(0.0);
+            Figure {
+                tenant: tenant.name.clone(),
+                weight: tenant.weight,
+                demand_cores: tenant.demand_cores,
+                demand_memory_bytes: tenant.demand_memory_bytes,
+                allocation_cores: tenant.allocation_cores,
+                allocation_memory_bytes: tenant.allocation_memory_bytes,
+                dominant_resource: tenant.dominant_resource,
+                dominant_share: tenant.dominant_share,
+                cpu_weight: tenant.cpu_weight,
+                usage_cores: at(&self.used) / ticks,
+                measured_share: at(&used),
+                entitled_share: at(&entitled),
+                error: at(&used) - at(&entitled),
+            }
+        };
+        Phase {
+            title: title.to_string(),
+            measured_ticks: self.nr_ticks,
+            tenants: last.tenants.iter().enumerate().map(figure).collect(),
+        }
+    }
+}
+
+/// The CPUs that each tenant is entitled to, given what its load really asks for.
+///
+/// The agent has to estimate demand; the demo knows it. Comparing with the agent's own allocations would
+/// only show that the kernel obeys, not that the agent judged rightly.
+pub(super) fn entitled_cores(nodes: &[TreeNode], loads: &[Load], host: &HostStatus) -> Vec<f64> {
+    let demand = |load: &Load| Demand {
+        cpu_cores: (f64::from(load.threads) * load.duty).min(f64::from(host.cpus)),
+        memory_bytes: load.working_set_bytes as f64,
+        ..Demand::default()
+    };
+    let demands: Vec<Demand> = loads.iter().map(demand).collect();
+    let capacity = [host.capacity_cores, host.capacity_memory_bytes];
+    let targets = target::targets(nodes, &demands, capacity, Allocation::Drf);
+    targets.iter().map(|target| target.allocation[CPU]).collect()
+}
+
+/// Each value's part of their sum; all zero where the sum is.
+fn shares(values: &[f64]) -> Vec<f64> {
+    let total: f64 = values.iter().sum();
+    values.iter().map(|value| if total > 0.0 { value / total } else { 0.0 }).collect()
+}
+
+/// One half of the demo.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Phase {
+    /// What the tenants wanted.
+    pub(super) title: String,
+    /// Ticks that were measured.
+    pub(super) measured_ticks: u32,
+    /// The tenants, in the order of the policy.
+    pub(super) tenants: Vec<Figure>,
+}
+
+/// One tenant in one half: means over the measured ticks, except where they are the last tick's.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figure {
+    pub(super) tenant: String,
+    pub(super) weight: f64,
+    /// At the last tick.
+    pub(super) demand_cores: f64,
+    /// At the last tick.
+    pub(super) demand_memory_bytes: f64,
+    /// At the last tick, by the agent's estimate of the demands.
+    pub(super) allocation_cores: f64,
+    /// At the last tick.
+    pub(super) allocation_memory_bytes: f64,
+    /// At the last tick.
+    pub(super) dominant_resource: Option<&'static str>,
+    /// At the last tick.
+    pub(super) dominant_share: f64,
+    /// In the file at the last tick.
+    pub(super) cpu_weight: Option<f64>,
+    pub(super) usage_cores: f64,
+    /// Of the CPU time that the tenants used together.
+    pub(super) measured_share: f64,
+    /// Of the CPU time that the tenants are entitled to together, by what their loads really ask for.
+    pub(super) entitled_share: f64,
+    /// Measured less entitled.
+    pub(super) error: f64,
+}
+
+/// The final figures.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Outcome {
+    pub(super) hierarchy: &'static str,
+    pub(super) simulated: bool,
+    /// Largest distance of a measured from an entitled CPU share, over tenants and halves.
+    pub(super) max_share_error: f64,
+    /// Jain's index over measured share by entitled share; 1 where everybody got exactly its own. The
+    /// smaller of the two halves.
+    pub(super) jain_index: f64,
+    /// Whether the host holds again what it held before.
+    pub(super) clean: bool,
+    pub(super) interrupted: bool,
+    pub(super) phases: Vec<Phase>,
+}
+
+impl Outcome {
+    /// The outcome of the measured `phases`.
+    pub(super) fn new(
+        hierarchy: &'static str,
+        simulated: bool,
+        phases: Vec<Phase>,
+        clean: bool,
+        interrupted: bool,
+    ) -> Outcome {
+        let errors = phases.iter().flat_map(|p| &p.tenants).map(|figure| figure.error.abs());
+        // Nothing measured is not a fair outcome but none.
+        let measured = !phases.is_empty()
+            && phases.iter().all(|phase| phase.measured_ticks > 0 && !phase.tenants.is_empty());
+        let max_share_error = if measured { errors.fold(0.0, f64::max) } else { 1.0 };
+        let jain = |phase: &Phase| {
+            let tenants = phase.tenants.iter().filter(|figure| figure.entitled_share > 0.0);
+            let delivered: Vec<f64> =
+                tenants.map(|figure| figure.measured_share / figure.entitled_share).collect();
+            jain_index(delivered)
+        };
+        let jain_index = phases.iter().map(jain).fold(1.0, f64::min);
+        Outcome { hierarchy, simulated, max_share_error, jain_index, clean, interrupted, phases }
+    }
+}

@@ -1,0 +1,49 @@
+//! A cgroup of the demo's own.
+//!
+//! On a systemd host every cgroup belongs to systemd unless it was delegated, so the demo has itself started
+//! again in a transient scope with `Delegate=yes` and works below that. Elsewhere it makes a root named
+//! after its process below its own cgroup.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::cli::args::DemoArgs;
+use crate::cli::exit::Exit;
+
+/// Set in the environment of a demo that runs in its scope.
+const IN_SCOPE: &str = "TENANTD_DEMO_SCOPE";
+
+fn on_systemd() -> bool {
+    // What sd_booted(3) looks at.
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// Runs the demo again in a delegated scope, if this host needs that; then its exit is returned.
+///
+/// # Errors
+/// systemd-run is not there or cannot be started.
+pub(super) fn enter(args: &DemoArgs) -> anyhow::Result<Option<Exit>> {
+    if !on_systemd() || env::var_os(IN_SCOPE).is_some() {
+        return Ok(None);
+    }
+    let program = env::current_exe().context("cannot find the path of tenantctl")?;
+    let mut command = Command::new("systemd-run");
+    command.args(["--scope", "--quiet", "--collect", "-p", "Delegate=yes", "--"]).arg(program);
+    command.args(["demo", "--seconds", &args.seconds.to_string()]);
+    if args.json {
+        command.arg("--json");
+    }
+    let status = command.env(IN_SCOPE, "1").status().context(
+        "cannot start systemd-run, which gives the demo a cgroup of its own on a systemd host",
+    )?;
+    Ok(Some(if status.success() { Exit::Ok } else { Exit::Failed }))
+}
+
+/// The root of the demo's tenants; `None` where it is the demo's own cgroup.
+pub(super) fn root() -> Option<PathBuf> {
+    let own = on_systemd() && env::var_os(IN_SCOPE).is_some();
+    (!own).then(|| PathBuf::from(format!("tenantd-demo-{}", std::process::id())))
+}

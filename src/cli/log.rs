@@ -1,0 +1,42 @@
+//! Where log lines go: to journald with fields when systemd runs us, to standard error otherwise.
+
+use std::env;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// The variable that says what is logged: `warn`, `tenantd=debug`, ….
+const FILTER_VARIABLE: &str = "TENANTD_LOG";
+
+/// Starts logging at `default` and above, unless the environment says otherwise.
+pub(super) fn start(default: LevelFilter) {
+    let filter = EnvFilter::builder()
+        .with_default_directive(default.into())
+        .with_env_var(FILTER_VARIABLE)
+        .from_env_lossy();
+    let registry = tracing_subscriber::registry().with(filter);
+    let journald = to_journald().then(tracing_journald::layer).and_then(Result::ok);
+    // A subscriber is already there only where a test runs two commands in one process.
+    let _ = match journald {
+        Some(layer) => registry.with(layer.with_field_prefix(None)).try_init(),
+        None => {
+            let layer = tracing_subscriber::fmt::layer()
+                .with_writer(io::stderr)
+                .with_target(false)
+                .without_time()
+                .with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
+            registry.with(layer).try_init()
+        }
+    };
+}
+
+/// Whether standard error is the journal: systemd then names its device and inode.
+fn to_journald() -> bool {
+    let Ok(stream) = env::var("JOURNAL_STREAM") else { return false };
+    let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") else { return false };
+    stream == format!("{}:{}", stderr.dev(), stderr.ino())
+}

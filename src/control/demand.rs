@@ -1,0 +1,254 @@
+//! What a tenant could use now, if nobody were in its way.
+//!
+//! **Problem.** A counter tells what a tenant used, and that is what the others left it. An allocator fed
+//! with usage would freeze every starved tenant in its starvation. So demand is estimated apart from usage,
+//! and never capped by what the tenant has at present.
+//!
+//! **Terms.** A tenant is *pressed* for CPU when some task of it waited for more than 2 % of the time (PSI
+//! `some`) or when `cpu.max` held it back. A tenant is *at its allocation* when it uses at least four fifths
+//! of it.
+//!
+//! **Algorithm**, for CPU:
+//! - not pressed: used × 1.1, a margin that lets it grow;
+//! - pressed, its threads looked at: what they would use if none had to wait (`usage::wanted_cores`), exact
+//!   and not bound by the allocation, so nothing is added to it;
+//! - pressed, too many or too short-lived threads: used, plus the waiting share of at least one CPU;
+//!   and where it is at its allocation at least 1.2 × that and at least its guarantee, so that each tick
+//!   opens the door by a fifth for as long as there is pressure behind it;
+//! - then never more than its limit and the machine, and smoothed: up at once, down by half in two seconds.
+//!
+//! For memory it is the working set, plus a fifth while pages are read back under pressure.
+//!
+//! Going down fast costs nothing here: a tenant that is satisfied keeps the weight of its full fair share
+//! (`target`), so an underestimate never delays one that wakes up.
+//!
+//! **Properties.** A pressed tenant at its allocation always asks for more than it has
+//! (`a_pressed_tenant_is_never_frozen`). Demand is finite, not negative, and within limit and machine
+//! (`tests/control.rs`). Up is immediate, down is gradual (`fast_up_slow_down`).
+//!
+//! Source: the demand side follows Kubernetes' API priority and fairness (borrowing by smoothed demand),
+//! `max(E, a·prev + (1 − a)·E)`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::usage::Usage;
+
+/// PSI `some` above this share of the time means pressed.
+pub const PRESSED_RATIO: f64 = 0.02;
+/// What an unpressed tenant may grow by before the next tick.
+const GROWTH_MARGIN: f64 = 1.1;
+/// What a pressed tenant at its allocation asks for at least, times that allocation.
+const EXPLORATION: f64 = 1.2;
+/// Using this much of the allocation counts as being at it.
+const AT_ALLOCATION_RATIO: f64 = 0.8;
+/// CPU demand falls by half in this time.
+const CPU_HALF_LIFE: Duration = Duration::from_secs(2);
+/// Memory demand falls by half in this time: pages freed now are often wanted again soon.
+const MEMORY_HALF_LIFE: Duration = Duration::from_secs(15);
+/// PSI `some` for memory above this share of the time means that reads-back matter.
+const MEMORY_PRESSED_RATIO: f64 = 0.01;
+
+/// What a tenant could use now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Demand {
+    /// CPUs.
+    pub cpu_cores: f64,
+    /// Bytes of memory.
+    pub memory_bytes: f64,
+    /// How the CPU figure came about.
+    pub cpu_basis: CpuBasis,
+}
+
+/// How a CPU demand came about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CpuBasis {
+    /// Nothing is known of it yet, or nobody lives there.
+    #[default]
+    Idle,
+    /// It gets all it asks for.
+    Unpressed,
+    /// Its threads were looked at.
+    Threads,
+    /// Estimated from the time it waited.
+    Pressure,
+    /// It is pressed at its allocation: opened by a fifth.
+    Exploring,
+    /// Falling from an earlier demand.
+    Decaying,
+}
+
+/// What bounds a demand, and what it was before.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context {
+    /// CPUs allocated at the last tick.
+    pub allocation_cores: f64,
+    /// CPUs guaranteed, 0 where none.
+    pub guarantee_cores: f64,
+    /// The smaller of the CPU limit and the machine.
+    pub max_cores: f64,
+    /// The smaller of the memory limit and the machine.
+    pub max_memory_bytes: f64,
+    /// The demand at the last tick.
+    pub last: Option<Demand>,
+}
+
+/// The demand behind `usage`, `elapsed` after the last one.
+pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
+    let last = context.last.unwrap_or_default();
+    let (fresh, basis) = cpu(usage, context);
+    let fresh = fresh.min(context.max_cores);
+    let cpu_cores = smooth(fresh, last.cpu_cores.min(context.max_cores), elapsed, CPU_HALF_LIFE);
+    // Within a thousandth of a CPU nobody cares whether it is falling.
+    let decaying = cpu_cores > fresh + 1e-3;
+    let memory_bytes = match memory(usage) {
+        Some(fresh) => smooth(fresh, last.memory_bytes, elapsed, MEMORY_HALF_LIFE),
+        None => last.memory_bytes,
+    };
+    Demand {
+        cpu_cores,
+        memory_bytes: memory_bytes.min(context.max_memory_bytes),
+        cpu_basis: if decaying { CpuBasis::Decaying } else { basis },
+    }
+}
+
+/// Whether some task of the tenant had to wait for CPU.
+///
+/// Without PSI a tenant that uses nearly all that it was allocated counts as pressed: it may be held back,
+/// and looking at its threads will tell.
+pub fn is_pressed(usage: &Usage, allocation_cores: f64) -> bool {
+    let waited = match usage.cpu_some_ratio {
+        Some(ratio) => ratio > PRESSED_RATIO,
+        None => usage.cpu_cores > 0.01 && usage.cpu_cores >= AT_ALLOCATION_RATIO * allocation_cores,
+    };
+    usage.populated && (waited || usage.throttled)
+}
+
+fn cpu(usage: &Usage, context: &Context) -> (f64, CpuBasis) {
+    if !usage.populated {
+        return (0.0, CpuBasis::Idle);
+    }
+    let used = usage.cpu_cores;
+    if !is_pressed(usage, context.allocation_cores) {
+        return (used * GROWTH_MARGIN, CpuBasis::Unpressed);
+    }
+    if let Some(wanted) = usage.wanted_cores {
+        return (wanted.max(used), CpuBasis::Threads);
+    }
+    let waiting = usage.cpu_some_ratio.unwrap_or(1.0) * used.max(1.0);
+    let floor = match used >= AT_ALLOCATION_RATIO * context.allocation_cores {
+        true => (EXPLORATION * context.allocation_cores).max(context.guarantee_cores),
+        false => 0.0,
+    };
+    match used + waiting < floor {
+        true => (floor, CpuBasis::Exploring),
+        false => (used + waiting, CpuBasis::Pressure),
+    }
+}
+
+fn memory(usage: &Usage) -> Option<f64> {
+    let working_set = usage.working_set_bytes?;
+    let reads_back = usage.refaults_per_sec.is_some_and(|rate| rate > 0.0)
+        && usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
+    Some(if reads_back { working_set * EXPLORATION } else { working_set })
+}
+
+/// Up at once, down by half in `half_life`.
+fn smooth(fresh: f64, last: f64, elapsed: Duration, half_life: Duration) -> f64 {
+    let keep = 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64());
+    fresh.max(keep * last + (1.0 - keep) * fresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn context(allocation_cores: f64) -> Context {
+        Context {
+            allocation_cores,
+            guarantee_cores: 0.0,
+            max_cores: 8.0,
+            max_memory_bytes: 1e9,
+            last: None,
+        }
+    }
+
+    fn using(cpu_cores: f64, some: f64) -> Usage {
+        Usage { cpu_cores, cpu_some_ratio: Some(some), populated: true, ..Usage::default() }
+    }
+
+    #[test]
+    fn unpressed_demand_is_usage_with_a_margin() {
+        let demand = estimate(&using(1.0, 0.01), &context(4.0), SECOND);
+        assert_eq!((demand.cpu_cores, demand.cpu_basis), (1.1, CpuBasis::Unpressed));
+    }
+
+    #[test]
+    fn a_pressed_tenant_is_never_frozen() {
+        for allocation in [0.1, 1.0, 3.0] {
+            let demand = estimate(&using(allocation, 0.03), &context(allocation), SECOND);
+            assert!(demand.cpu_cores > allocation, "{demand:?}");
+        }
+        let tiny = estimate(&using(3.0, 0.021), &context(3.0), SECOND);
+        assert!((tiny.cpu_cores - 3.6).abs() < 1e-9);
+        assert_eq!(tiny.cpu_basis, CpuBasis::Exploring);
+    }
+
+    #[test]
+    fn a_pressed_tenant_far_below_its_allocation_only_waits_its_turn() {
+        let demand = estimate(&using(0.3, 0.1), &context(2.0), SECOND);
+        assert!((demand.cpu_cores - 0.4).abs() < 1e-9);
+    }
+
+    #[test]
+    fn threads_tell_exactly() {
+        let mut usage = using(0.5, 0.9);
+        usage.wanted_cores = Some(3.0);
+        let demand = estimate(&usage, &context(0.5), SECOND);
+        assert_eq!((demand.cpu_cores, demand.cpu_basis), (3.0, CpuBasis::Threads));
+    }
+
+    #[test]
+    fn the_machine_and_the_limit_bound_it() {
+        let mut usage = using(0.5, 0.9);
+        usage.wanted_cores = Some(64.0);
+        assert_eq!(estimate(&usage, &context(0.5), SECOND).cpu_cores, 8.0);
+    }
+
+    #[test]
+    fn fast_up_slow_down() {
+        let mut context = context(1.0);
+        context.last = Some(Demand { cpu_cores: 4.0, ..Demand::default() });
+        let down = estimate(&using(0.0, 0.0), &context, Duration::from_secs(2));
+        assert_eq!((down.cpu_cores, down.cpu_basis), (2.0, CpuBasis::Decaying));
+        let up = estimate(&using(5.0, 0.0), &context, SECOND);
+        assert_eq!(up.cpu_cores, 5.5);
+    }
+
+    #[test]
+    fn memory_is_the_working_set_and_more_while_it_is_read_back() {
+        let mut usage = using(0.0, 0.0);
+        usage.working_set_bytes = Some(100.0);
+        assert_eq!(estimate(&usage, &context(1.0), SECOND).memory_bytes, 100.0);
+        usage.refaults_per_sec = Some(50.0);
+        usage.memory_some_ratio = Some(0.2);
+        assert_eq!(estimate(&usage, &context(1.0), SECOND).memory_bytes, 120.0);
+    }
+
+    #[test]
+    fn memory_that_could_not_be_read_stays_what_it_was() {
+        let mut context = context(1.0);
+        context.last = Some(Demand { memory_bytes: 77.0, ..Demand::default() });
+        assert_eq!(estimate(&using(0.0, 0.0), &context, SECOND).memory_bytes, 77.0);
+    }
+
+    #[test]
+    fn nobody_home_wants_nothing() {
+        let demand = estimate(&Usage::default(), &context(1.0), SECOND);
+        assert_eq!((demand.cpu_cores, demand.cpu_basis), (0.0, CpuBasis::Idle));
+    }
+}

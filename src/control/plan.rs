@@ -1,0 +1,296 @@
+//! Desired minus observed, as an ordered list of actions.
+//!
+//! **Problem.** The agent knows the value that each file should hold. Writing all of them every tick would
+//! hide the one write that mattered, wake the kernel for nothing and fight with whoever else writes there.
+//! And the order counts: memory protection that grows in a child before its parent is void, and one that
+//! shrinks in a parent before its child takes from a neighbour for a moment.
+//!
+//! **Terms.** A *knob* is what a tenant's cgroup can be told ([`Knob`]); a *value* is what it is told
+//! ([`Value`]), in the agent's units and not in a file's text, so that one plan serves both hierarchies. An
+//! *action* is one write, as data: a dry run prints the same list that apply executes.
+//!
+//! **Algorithm.** For each node in policy order and each knob with a desired value: nothing where the
+//! observed value lies within the dead band; else an action. Then growing actions come first, parents
+//! before children; shrinking ones after, children before parents. Sets of CPUs follow in the order of
+//! [`crate::dop::transition`], which widens before it narrows.
+//!
+//! **Properties.** Applying a plan and planning again gives nothing (`a_plan_applied_leaves_nothing`). The
+//! order puts every grow before every shrink (`grow_before_shrink_parents_before_children`). A knob without
+//! a desired value is never touched (`what_the_policy_does_not_name_is_left_alone`).
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::dop::{CpuSet, transition};
+use crate::units::{Bytes, Limit, MilliCpus};
+
+/// Weights closer than this to the desired one stay: rewriting them would change no share by more than
+/// a twentieth of itself.
+pub const WEIGHT_DEAD_BAND_RATIO: f64 = 0.05;
+
+/// Memory protection closer than this to the desired one stays.
+pub const MEMORY_DEAD_BAND_RATIO: f64 = 0.05;
+
+/// ... and in any case closer than this: below it the kernel's own batching of charges blurs the figure.
+pub const MEMORY_DEAD_BAND_BYTES: u64 = 4 << 20;
+
+/// What a tenant's cgroup can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knob {
+    /// Its share of CPU time against its siblings.
+    CpuWeight,
+    /// The CPU time it never exceeds.
+    CpuMax,
+    /// The memory that reclaim leaves it.
+    MemoryLow,
+    /// The memory it never exceeds.
+    MemoryMax,
+    /// The CPUs it runs on.
+    Cpus,
+}
+
+impl Knob {
+    /// All knobs.
+    pub const ALL: [Knob; 5] =
+        [Knob::CpuWeight, Knob::CpuMax, Knob::MemoryLow, Knob::MemoryMax, Knob::Cpus];
+}
+
+/// What a knob is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A weight in the unit of `cpu.weight`, 1 ..= 10,000; fractions are rounded by the file that takes it.
+    Weight(f64),
+    /// A number of CPUs.
+    Cpus(Limit<MilliCpus>),
+    /// An amount of memory.
+    Memory(Limit<Bytes>),
+    /// A set of CPUs; empty where those of the parent are inherited.
+    CpuList(CpuSet),
+}
+
+impl Value {
+    /// One number that grows with the value, for ordering a grow against a shrink.
+    fn magnitude(&self) -> f64 {
+        match self {
+            Value::Weight(weight) => *weight,
+            Value::Cpus(Limit::Finite(cpus)) => cpus.0 as f64,
+            Value::Memory(Limit::Finite(bytes)) => bytes.0 as f64,
+            Value::CpuList(cpus) => cpus.len() as f64,
+            Value::Cpus(Limit::Max) | Value::Memory(Limit::Max) => f64::INFINITY,
+        }
+    }
+
+    /// Whether `self`, observed, is close enough to `desired` to be left alone.
+    fn settles(&self, desired: &Value, knob: Knob) -> bool {
+        if let (Value::CpuList(now), Value::CpuList(then)) = (self, desired) {
+            return now == then;
+        }
+        let (now, then) = (self.magnitude(), desired.magnitude());
+        if now == then {
+            return true;
+        }
+        let distance = (now - then).abs();
+        match knob {
+            Knob::CpuWeight => distance <= WEIGHT_DEAD_BAND_RATIO * then,
+            // Zero and not zero are different answers to "is it protected?", however small the amount.
+            Knob::MemoryLow if now == 0.0 || then == 0.0 => false,
+            Knob::MemoryLow => {
+                distance <= (MEMORY_DEAD_BAND_RATIO * then).max(MEMORY_DEAD_BAND_BYTES as f64)
+            }
+            // Limits come from the policy and move only with it: a page of rounding, nothing more.
+            Knob::MemoryMax => distance < 4096.0,
+            Knob::CpuMax | Knob::Cpus => distance < 1.0,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Weight(weight) => write!(f, "{weight:.1}"),
+            Value::Cpus(cpus) => write!(f, "{cpus}"),
+            Value::Memory(Limit::Finite(bytes)) => f.write_str(&bytes.rounded()),
+            Value::Memory(Limit::Max) => f.write_str("max"),
+            Value::CpuList(cpus) => write!(f, "{cpus}"),
+        }
+    }
+}
+
+/// One write, as data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Action {
+    /// Index of the node in the tree of tenants, pre-order.
+    pub node: usize,
+    /// What is told.
+    pub knob: Knob,
+    /// What the file held; `None` where it could not be read or is not made yet.
+    pub from: Option<Value>,
+    /// What it shall hold.
+    pub to: Value,
+    /// Why, in words for a person.
+    pub reason: String,
+}
+
+/// What one node's knobs shall hold, and what they hold.
+#[derive(Clone, Debug, Default)]
+pub struct NodeKnobs {
+    /// Distance from the top of the tree.
+    pub depth: usize,
+    /// Desired values with the reason for each; a knob that is not named is left alone.
+    pub desired: Vec<(Knob, Value, String)>,
+    /// Observed values; a knob that could not be read is not named.
+    pub observed: Vec<(Knob, Value)>,
+}
+
+impl NodeKnobs {
+    fn observed(&self, knob: Knob) -> Option<&Value> {
+        self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
+    }
+}
+
+/// The ordered actions that bring `nodes` (in pre-order) from observed to desired.
+///
+/// `online` are the CPUs that a set may be made of.
+pub fn plan(nodes: &[NodeKnobs], online: &CpuSet) -> Vec<Action> {
+    let mut grow = Vec::new();
+    let mut shrink = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        for (knob, to, reason) in node.desired.iter().filter(|(knob, ..)| *knob != Knob::Cpus) {
+            let from = node.observed(*knob);
+            if from.is_some_and(|from| from.settles(to, *knob)) {
+                continue;
+            }
+            let grows = from.is_none_or(|from| from.magnitude() < to.magnitude());
+            let action = Action {
+                node: index,
+                knob: *knob,
+                from: from.cloned(),
+                to: to.clone(),
+                reason: reason.clone(),
+            };
+            match grows {
+                true => grow.push((node.depth, action)),
+                false => shrink.push((node.depth, action)),
+            }
+        }
+    }
+    grow.sort_by_key(|(depth, _)| *depth);
+    shrink.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
+    let ordered = grow.into_iter().chain(shrink).map(|(_, action)| action);
+    ordered.chain(cpuset_actions(nodes, online)).collect()
+}
+
+/// The writes of sets of CPUs, in an order that leaves no tenant without a CPU in between.
+///
+/// Only tenants are given sets; groups above them keep all of theirs, so that nothing has to fit.
+fn cpuset_actions(nodes: &[NodeKnobs], online: &CpuSet) -> Vec<Action> {
+    let mut owners = Vec::new();
+    let mut groups = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let desired = node.desired.iter().find(|(knob, ..)| *knob == Knob::Cpus);
+        let Some((_, Value::CpuList(target), reason)) = desired else { continue };
+        let from = node.observed(Knob::Cpus);
+        if from.is_some_and(|from| from == &Value::CpuList(target.clone())) {
+            continue;
+        }
+        let current = match from {
+            Some(Value::CpuList(current)) => current.clone(),
+            _ => CpuSet::new(),
+        };
+        owners.push((index, from, reason));
+        groups.push(transition::Group { parent: None, current, target: target.clone() });
+    }
+    transition::plan(&groups, online)
+        .into_iter()
+        .map(|write| {
+            let (node, from, reason) = owners[write.group];
+            Action {
+                node,
+                knob: Knob::Cpus,
+                from: from.cloned(),
+                to: Value::CpuList(write.cpus),
+                reason: reason.clone(),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(depth: usize, desired: &[(Knob, Value)], observed: &[(Knob, Value)]) -> NodeKnobs {
+        NodeKnobs {
+            depth,
+            desired: desired.iter().map(|(k, v)| (*k, v.clone(), String::new())).collect(),
+            observed: observed.to_vec(),
+        }
+    }
+
+    fn memory(mib: u64) -> Value {
+        Value::Memory(Limit::Finite(Bytes::mib(mib)))
+    }
+
+    #[test]
+    fn grow_before_shrink_parents_before_children() {
+        let low = Knob::MemoryLow;
+        let nodes = [
+            node(0, &[(low, memory(100))], &[(low, memory(500))]),
+            node(1, &[(low, memory(50))], &[(low, memory(400))]),
+            node(0, &[(low, memory(800))], &[(low, memory(300))]),
+            node(1, &[(low, memory(700))], &[(low, memory(200))]),
+        ];
+        let order: Vec<usize> =
+            plan(&nodes, &CpuSet::below(8)).iter().map(|action| action.node).collect();
+        assert_eq!(order, [2, 3, 1, 0]);
+    }
+
+    #[test]
+    fn a_plan_applied_leaves_nothing() {
+        let weight = |w| (Knob::CpuWeight, Value::Weight(w));
+        let mut nodes =
+            vec![node(0, &[weight(300.0)], &[weight(100.0)]), node(0, &[weight(7.0)], &[])];
+        let actions = plan(&nodes, &CpuSet::below(8));
+        assert_eq!(actions.len(), 2);
+        for action in actions {
+            nodes[action.node].observed = vec![(action.knob, action.to)];
+        }
+        assert_eq!(plan(&nodes, &CpuSet::below(8)), []);
+    }
+
+    #[test]
+    fn the_dead_band_holds_small_changes_back() {
+        for (now, then, writes) in [(100.0, 104.0, 0), (100.0, 110.0, 1), (100.0, 94.0, 1)] {
+            let nodes = [node(
+                0,
+                &[(Knob::CpuWeight, Value::Weight(then))],
+                &[(Knob::CpuWeight, Value::Weight(now))],
+            )];
+            assert_eq!(plan(&nodes, &CpuSet::below(8)).len(), writes, "{now} -> {then}");
+        }
+        let low = Knob::MemoryLow;
+        for (now, then, writes) in [(0, 1, 1), (1, 0, 1), (1000, 1003, 0), (10, 13, 0), (10, 20, 1)]
+        {
+            let nodes = [node(0, &[(low, memory(then))], &[(low, memory(now))])];
+            assert_eq!(plan(&nodes, &CpuSet::below(8)).len(), writes, "{now} -> {then}");
+        }
+    }
+
+    #[test]
+    fn what_the_policy_does_not_name_is_left_alone() {
+        let observed = [(Knob::CpuMax, Value::Cpus(Limit::Finite(MilliCpus(500))))];
+        assert_eq!(plan(&[node(0, &[], &observed)], &CpuSet::below(8)), []);
+    }
+
+    #[test]
+    fn a_limit_that_goes_away_grows_to_max() {
+        let max = Value::Memory(Limit::Max);
+        let nodes = [node(0, &[(Knob::MemoryMax, max.clone())], &[(Knob::MemoryMax, memory(10))])];
+        let actions = plan(&nodes, &CpuSet::below(8));
+        assert_eq!((actions.len(), &actions[0].to), (1, &max));
+        let settled = node(0, &[(Knob::MemoryMax, max.clone())], &[(Knob::MemoryMax, max)]);
+        assert_eq!(plan(&[settled], &CpuSet::below(8)), []);
+    }
+}

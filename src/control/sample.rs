@@ -1,0 +1,89 @@
+//! What the kernel said at one instant: raw counters, each absent where it could not be read.
+//!
+//! An absent counter is never a zero. A controller that took a vanished tenant for an idle one would hand
+//! its share to others and starve it on return; so every field that a kernel, a hierarchy or a race can
+//! withhold is an `Option`, and what was withheld is listed beside the samples as a [`SampleGap`].
+
+/// The counters of one tenant's cgroup at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantSample {
+    /// Inode number of the cgroup: another number is another cgroup, whatever its name.
+    pub generation: u64,
+    /// Whether any process lives in it.
+    pub populated: Option<bool>,
+    /// CPU time used since the cgroup was made, in µs.
+    pub usage_usec: Option<u64>,
+    /// Periods in which `cpu.max` held it back.
+    pub nr_throttled: Option<u64>,
+    /// Time at least one task waited for a CPU, in µs (PSI `cpu` `some` `total`).
+    pub cpu_some_usec: Option<u64>,
+    /// Its memory.
+    pub memory: Option<MemorySample>,
+    /// Time at least one task waited for memory, in µs (PSI `memory` `some` `total`).
+    pub memory_some_usec: Option<u64>,
+    /// Run and wait times of its threads; taken only where the demand is in question.
+    pub threads: Option<Vec<ThreadSample>>,
+}
+
+/// The memory counters of one cgroup, in bytes and events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemorySample {
+    /// Everything charged to it.
+    pub current_bytes: u64,
+    /// File cache it has not touched lately: what reclaim takes first.
+    pub inactive_file_bytes: u64,
+    /// File cache in use.
+    pub active_file_bytes: u64,
+    /// Pages read back soon after they were reclaimed, since the cgroup was made.
+    pub refaults: Option<u64>,
+    /// Allocations that met the hard limit.
+    pub nr_max_events: Option<u64>,
+    /// Processes killed for want of memory.
+    pub nr_oom_kills: Option<u64>,
+}
+
+impl MemorySample {
+    /// What reclaim could not take back quickly: all but file cache.
+    pub fn unreclaimable_bytes(&self) -> u64 {
+        let cache = self.inactive_file_bytes + self.active_file_bytes;
+        self.current_bytes.saturating_sub(cache)
+    }
+
+    /// The working set: all but the file cache that was not touched lately.
+    pub fn working_set_bytes(&self) -> u64 {
+        self.current_bytes.saturating_sub(self.inactive_file_bytes).max(self.unreclaimable_bytes())
+    }
+}
+
+/// One thread's `/proc/TID/schedstat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadSample {
+    /// Thread number.
+    pub tid: u32,
+    /// Time on a CPU, in ns.
+    pub run_nsec: u64,
+    /// Time runnable but waiting for a CPU, in ns.
+    pub wait_nsec: u64,
+}
+
+/// The counters of the host at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostSample {
+    /// CPUs online.
+    pub nr_cpus: u32,
+    /// CPU time that was not idle, all CPUs together, in µs.
+    pub busy_usec: Option<u64>,
+    /// All memory of the host, in bytes.
+    pub memory_total_bytes: u64,
+    /// Memory that could be had without swapping, in bytes (`MemAvailable`).
+    pub memory_available_bytes: Option<u64>,
+}
+
+/// Something that should have been readable and was not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleGap {
+    /// The tenant it concerns; `None` for the host.
+    pub tenant: Option<String>,
+    /// The error, with its file.
+    pub message: String,
+}

@@ -1,0 +1,326 @@
+//! From demands to entitlements, and from entitlements to the values that enforce them.
+//!
+//! **Problem.** The allocation core says how much of each resource each tenant is entitled to, given what it
+//! could use. The kernel does not take entitlements: it takes weights among siblings, protections and
+//! limits. The map between the two decides what happens in the second until the next tick.
+//!
+//! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant really
+//! use; never less than the guarantees, which were promised.
+//!
+//! **Weights carry entitlement, not demand.** The weight of a tenant whose demand is not met is
+//! proportional to its allocation. The weight of one that is satisfied or idle is proportional to the larger
+//! of its allocation and its *burst*, its weight-fair share of the CPUs within its limit: an idle tenant's
+//! weight costs nobody anything, and when it wakes between two ticks it gets its fair share at once, not a
+//! tick later. What the unmet ones were lent of it would stand in its way, so their weights are scaled down
+//! together until they sum to no more than their own bursts: the ratios among them, which are what divides
+//! the CPUs now, stay. A group is weighed in the same way, by the sum of what is below it.
+//!
+//! **Scale.** Only ratios among siblings matter, but a weight is an integer from 1 to 10,000, and siblings
+//! that are not ours sit at 100. Weights are scaled so that a sibling's mean is 100, or so that the smallest
+//! fair share is still 10 where that is more. The scale comes from the policy alone: one that followed the
+//! demand would rewrite every file whenever one tenant changed its mind.
+//!
+//! **Memory.** Protection is the larger of the allocation and the guarantee; a group's is the sum of its
+//! children's, because protection below an unprotected parent is void. Protecting more than is used takes
+//! nothing from anyone.
+//!
+//! **Properties.** Allocations never exceed the capacity; an idle tenant keeps the weight of its fair share
+//! (`an_idle_tenant_keeps_its_fair_weight`); unmet tenants are weighed by their allocations
+//! (`unmet_tenants_are_weighed_by_allocation`).
+
+use crate::control::demand::Demand;
+use crate::control::plan::{Knob, Value};
+use crate::control::tree::{CPU, MEMORY, TreeNode};
+use crate::fair::{self, Algorithm, Problem, WorkConserving};
+use crate::policy::model::Allocation;
+use crate::units::{Bytes, Limit, MilliCpus};
+
+/// A tenant whose allocation lacks less than this part of its demand counts as satisfied.
+const SATISFIED_RATIO: f64 = 1e-6;
+
+/// The mean weight of siblings: the kernel's default, so that foreign siblings keep their place.
+const WEIGHT_MEAN: f64 = 100.0;
+/// The weight that the smallest fair share gets at least, so that rounding to integers stays under 5 %.
+const WEIGHT_SMALLEST: f64 = 10.0;
+/// The largest weight that the kernel takes.
+const WEIGHT_MAX: f64 = 10_000.0;
+
+/// What one node of the tree is entitled to, and how it is weighed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Target {
+    /// CPUs and bytes.
+    pub allocation: [f64; 2],
+    /// Its weight-fair share of the CPUs, within its limit.
+    pub burst_cores: f64,
+    /// Its weight among its siblings, in the unit of `cpu.weight`.
+    pub cpu_weight: f64,
+    /// The resource of which it has the largest weighted share.
+    pub dominant: Option<usize>,
+    /// That share of the capacity, weighted.
+    pub dominant_share: f64,
+    /// Its weighted dominant share when filling stopped: equal for all that are held back by one resource.
+    pub level: f64,
+    /// Whether it is allocated all the CPU that it could use.
+    pub satisfied: bool,
+}
+
+/// What can be divided: the machine less `reserve` less `outside`, but at least the guarantees.
+pub fn capacity(
+    machine: [f64; 2],
+    reserve: [f64; 2],
+    outside: [f64; 2],
+    nodes: &[TreeNode],
+) -> [f64; 2] {
+    [CPU, MEMORY].map(|r| {
+        let promised: f64 = nodes.iter().filter_map(|node| node.guarantee[r]).sum();
+        // A machine whose reserve or neighbours take all of it still has something to divide by weight.
+        let least = machine[r] * 0.01;
+        (machine[r] - reserve[r] - outside[r]).max(promised).max(least).min(machine[r])
+    })
+}
+
+/// The targets of all `nodes` (pre-order) for the `demands` of the leaves (same order; groups ignored).
+pub fn targets(
+    nodes: &[TreeNode],
+    demands: &[Demand],
+    capacity: [f64; 2],
+    rule: Allocation,
+) -> Vec<Target> {
+    let burst = bursts(nodes, capacity[CPU]);
+    let mut targets = allocations(nodes, demands, capacity, rule, &burst);
+    for (index, node) in nodes.iter().enumerate().rev() {
+        targets[index].burst_cores = burst[index];
+        if let Some(parent) = node.parent {
+            let (allocation, satisfied) = (targets[index].allocation, targets[index].satisfied);
+            let above = &mut targets[parent];
+            above.satisfied &= satisfied;
+            above.allocation[CPU] += allocation[CPU];
+            above.allocation[MEMORY] += allocation[MEMORY];
+        }
+    }
+    weigh(nodes, &burst, capacity[CPU], &mut targets);
+    targets
+}
+
+/// What the allocation core gives each leaf, by `rule`; groups are left empty.
+fn allocations(
+    nodes: &[TreeNode],
+    demands: &[Demand],
+    capacity: [f64; 2],
+    rule: Allocation,
+    burst: &[f64],
+) -> Vec<Target> {
+    let empty = || vec![Target { satisfied: true, ..Target::default() }; nodes.len()];
+    let algorithm = match rule {
+        Allocation::Drf => Algorithm::Drf,
+        Allocation::MaxMin => Algorithm::MaxMin,
+        Allocation::Static => return by_weight_alone(nodes, demands, capacity, burst, empty()),
+    };
+    let described =
+        nodes.iter().zip(demands).map(|(node, demand)| describe(node, demand)).collect();
+    let problem = match Problem::try_new(capacity.to_vec(), described) {
+        Ok(problem) => problem,
+        Err(findings) => {
+            // The policy was checked and demands are bounded, so this is a mistake of ours; the weights
+            // alone are a safe answer to it.
+            debug_assert!(false, "{findings:?}");
+            return by_weight_alone(nodes, demands, capacity, burst, empty());
+        }
+    };
+    let solution = fair::allocate(&problem, algorithm, WorkConserving::Yes);
+    let mut targets = empty();
+    for leaf in &solution.leaves {
+        let allocation = solution.allocation(leaf.node);
+        let target = &mut targets[leaf.node];
+        target.allocation = [allocation[CPU], allocation[MEMORY]];
+        target.dominant = leaf.dominant_resource;
+        target.dominant_share = leaf.dominant_share;
+        target.level = leaf.level;
+        target.satisfied = satisfied(&demands[leaf.node], allocation[CPU]);
+    }
+    targets
+}
+
+/// Each its weight's part of each resource, whatever it demands: for comparison.
+fn by_weight_alone(
+    nodes: &[TreeNode],
+    demands: &[Demand],
+    capacity: [f64; 2],
+    burst: &[f64],
+    mut targets: Vec<Target>,
+) -> Vec<Target> {
+    let memory = fair_shares(nodes, capacity[MEMORY], MEMORY);
+    for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.is_leaf) {
+        let target = &mut targets[index];
+        target.allocation = [burst[index], memory[index]];
+        let shares = [CPU, MEMORY].map(|r| target.allocation[r] / capacity[r]);
+        let dominant = if shares[CPU] >= shares[MEMORY] { CPU } else { MEMORY };
+        target.dominant = Some(dominant);
+        target.dominant_share = shares[dominant];
+        target.level = shares[dominant] / node.weight[dominant];
+        target.satisfied = satisfied(&demands[index], burst[index]);
+    }
+    targets
+}
+
+fn satisfied(demand: &Demand, allocation_cores: f64) -> bool {
+    allocation_cores >= demand.cpu_cores * (1.0 - SATISFIED_RATIO)
+}
+
+/// A node as the allocation core takes it.
+fn describe(node: &TreeNode, demand: &Demand) -> fair::Node {
+    // Less than a millionth of a CPU or a single byte is noise of the smoothing, not a demand.
+    let vector = [(demand.cpu_cores, 1e-6), (demand.memory_bytes, 1.0)]
+        .map(|(amount, noise)| if amount > noise { amount } else { 0.0 });
+    let kind = match node.is_leaf {
+        true => fair::Kind::Leaf(fair::Demand {
+            guarantee: node.guarantee.map(|amount| amount.unwrap_or(0.0)).to_vec(),
+            limit: node.limit.map(|amount| amount.unwrap_or(f64::INFINITY)).to_vec(),
+            ..fair::Demand::once(vector.to_vec())
+        }),
+        false => fair::Kind::Group,
+    };
+    fair::Node { parent: node.parent, weight: node.weight.to_vec(), kind }
+}
+
+/// The weight-fair share of the CPUs of each node, within its limit: what it gets when all are hungry.
+fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
+    fair_shares(nodes, cores, CPU)
+}
+
+/// The weight-fair share of `amount` of a resource for each node, at least its guarantee, within its limit.
+fn fair_shares(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
+    let totals = sibling_weights(nodes, resource);
+    let mut shares = vec![0.0; nodes.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        let (above, total) = match node.parent {
+            Some(parent) => (shares[parent], totals[parent + 1]),
+            None => (amount, totals[0]),
+        };
+        let fair: f64 = above * node.weight[resource] / total;
+        let promised = node.guarantee[resource].unwrap_or(0.0);
+        shares[index] = fair.max(promised).min(node.limit[resource].unwrap_or(f64::INFINITY));
+    }
+    shares
+}
+
+/// The sum of the weights below each parent; index 0 is the top, index `p + 1` is node `p`.
+fn sibling_weights(nodes: &[TreeNode], resource: usize) -> Vec<f64> {
+    let mut totals = vec![0.0; nodes.len() + 1];
+    for node in nodes {
+        totals[node.parent.map_or(0, |parent| parent + 1)] += node.weight[resource];
+    }
+    totals
+}
+
+/// Sets the weight of each node among its siblings.
+fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target]) {
+    let set_of = |node: &TreeNode| node.parent.map_or(0, |parent| parent + 1);
+    let whole_of =
+        |node: &TreeNode| node.parent.map_or(cores, |parent| bursts[parent]).max(f64::MIN_POSITIVE);
+    let mut sets = vec![Siblings::default(); nodes.len() + 1];
+    for ((node, burst), target) in nodes.iter().zip(bursts).zip(&*targets) {
+        let set = &mut sets[set_of(node)];
+        set.count += 1.0;
+        set.smallest = set.smallest.min(burst / whole_of(node));
+        if !target.satisfied {
+            set.unmet_allocation += target.allocation[CPU];
+            set.unmet_burst += burst;
+        }
+    }
+    for (node, target) in nodes.iter().zip(targets) {
+        let set = &sets[set_of(node)];
+        let entitled = match target.satisfied {
+            true => target.allocation[CPU].max(target.burst_cores),
+            false => target.allocation[CPU] * set.own_ratio(),
+        };
+        target.cpu_weight = (set.scale() * entitled / whole_of(node)).clamp(1.0, WEIGHT_MAX);
+    }
+}
+
+/// The children of one node, or the top level, as far as their weights depend on each other.
+#[derive(Clone, Debug)]
+struct Siblings {
+    count: f64,
+    /// The smallest burst, as a part of what the siblings have together.
+    smallest: f64,
+    /// What those with unmet demand are allocated, and their bursts, in cores.
+    unmet_allocation: f64,
+    unmet_burst: f64,
+}
+
+impl Default for Siblings {
+    fn default() -> Self {
+        Siblings { count: 0.0, smallest: f64::INFINITY, unmet_allocation: 0.0, unmet_burst: 0.0 }
+    }
+}
+
+impl Siblings {
+    fn scale(&self) -> f64 {
+        let smallest = self.smallest.max(f64::MIN_POSITIVE);
+        (WEIGHT_MEAN * self.count).max((WEIGHT_SMALLEST / smallest).min(WEIGHT_MAX))
+    }
+
+    /// The part of the unmet ones' allocations that is not lent by idle siblings.
+    fn own_ratio(&self) -> f64 {
+        match self.unmet_allocation > self.unmet_burst {
+            true => self.unmet_burst / self.unmet_allocation,
+            false => 1.0,
+        }
+    }
+}
+
+/// The knobs that enforce each target, with the reason for each value.
+pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, String)>> {
+    let protection = protections(nodes, targets);
+    let of = |(index, node): (usize, &TreeNode)| {
+        let target = &targets[index];
+        let mut knobs = Vec::with_capacity(4);
+        if let Some(cores) = node.limit[CPU] {
+            let limit = Limit::Finite(MilliCpus((cores * 1000.0).round() as u64));
+            knobs.push((Knob::CpuMax, Value::Cpus(limit), "the policy's limit".to_string()));
+        }
+        if let Some(bytes) = node.limit[MEMORY] {
+            let limit = Value::Memory(Limit::Finite(Bytes(bytes as u64)));
+            knobs.push((Knob::MemoryMax, limit, "the policy's limit".to_string()));
+        }
+        knobs.push((Knob::CpuWeight, Value::Weight(target.cpu_weight), weight_reason(target)));
+        let low = Value::Memory(Limit::Finite(Bytes(protection[index] as u64)));
+        knobs.push((Knob::MemoryLow, low, low_reason(node, target, protection[index])));
+        knobs
+    };
+    nodes.iter().enumerate().map(of).collect()
+}
+
+/// The memory protection of each node: allocation or guarantee, whichever is more; groups the sum.
+fn protections(nodes: &[TreeNode], targets: &[Target]) -> Vec<f64> {
+    let mut protection = vec![0.0; nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        if node.is_leaf {
+            protection[index] =
+                targets[index].allocation[MEMORY].max(node.guarantee[MEMORY].unwrap_or(0.0));
+        }
+        if let Some(parent) = node.parent {
+            protection[parent] += protection[index];
+        }
+    }
+    protection
+}
+
+fn weight_reason(target: &Target) -> String {
+    let (allocation, burst) = (target.allocation[CPU], target.burst_cores);
+    match target.satisfied {
+        true if allocation >= burst => format!("satisfied with {allocation:.2} CPUs"),
+        true => format!("satisfied: keeps the weight of its fair share, {burst:.2} CPUs"),
+        false => format!("wants more than its {allocation:.2} CPUs: weighed by them"),
+    }
+}
+
+fn low_reason(node: &TreeNode, target: &Target, protection: f64) -> String {
+    let shown = Bytes(protection as u64).rounded();
+    match (node.is_leaf, protection > target.allocation[MEMORY]) {
+        (false, _) => format!("what is protected below it, {shown}"),
+        (true, true) => format!("guaranteed {shown}"),
+        (true, false) => format!("allocated {shown}"),
+    }
+}

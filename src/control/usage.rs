@@ -1,0 +1,203 @@
+//! Two samples and the time between them become rates.
+//!
+//! A rate needs two counters of the same cgroup. Where the cgroup was made anew in between, where a counter
+//! went backwards or was absent at either end, there is no rate: `None`, never zero and never negative. What
+//! follows then keeps the tenant's last decision.
+
+use std::time::Duration;
+
+use super::sample::{HostSample, TenantSample, ThreadSample};
+
+/// The part of a tenant's CPU time that its long-lived threads must have used for them to speak for it.
+const SEEN_RATIO: f64 = 0.9;
+
+/// What one tenant used between two samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// CPUs used on average.
+    pub cpu_cores: f64,
+    /// Share of the time in which some task waited for a CPU, 0 ..= 1; absent without PSI.
+    pub cpu_some_ratio: Option<f64>,
+    /// Whether `cpu.max` held it back.
+    pub throttled: bool,
+    /// CPUs its threads would use if none had to wait; absent where threads were not looked at.
+    pub wanted_cores: Option<f64>,
+    /// Memory that is in use: everything but file cache that was not touched lately. Absent where it could
+    /// not be read.
+    pub working_set_bytes: Option<f64>,
+    /// Memory that cannot be reclaimed, in bytes.
+    pub unreclaimable_bytes: Option<f64>,
+    /// Share of the time in which some task waited for memory, 0 ..= 1; absent without PSI.
+    pub memory_some_ratio: Option<f64>,
+    /// Pages read back after they were reclaimed, a second.
+    pub refaults_per_sec: Option<f64>,
+    /// Whether any process lives in it; taken as so where the kernel does not tell.
+    pub populated: bool,
+}
+
+/// The rates of one tenant between two samples `elapsed` apart.
+///
+/// `None` where the samples are of different cgroups, the CPU counter is absent or went backwards, or no
+/// time passed.
+pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Option<Usage> {
+    let elapsed_usec = elapsed.as_micros() as f64;
+    if before.generation != now.generation || elapsed_usec <= 0.0 {
+        return None;
+    }
+    if now.populated == Some(false) {
+        return Some(Usage {
+            working_set_bytes: Some(0.0),
+            unreclaimable_bytes: Some(0.0),
+            ..Usage::default()
+        });
+    }
+    let rate = |before: Option<u64>, now: Option<u64>| {
+        Some(now?.checked_sub(before?)? as f64 / elapsed_usec)
+    };
+    let cpu_cores = rate(before.usage_usec, now.usage_usec)?;
+    let memory = now.memory;
+    let refaults = |sample: &TenantSample| sample.memory.and_then(|memory| memory.refaults);
+    Some(Usage {
+        cpu_cores,
+        cpu_some_ratio: rate(before.cpu_some_usec, now.cpu_some_usec).map(|r| r.min(1.0)),
+        throttled: rate(before.nr_throttled, now.nr_throttled).is_some_and(|r| r > 0.0),
+        wanted_cores: before
+            .threads
+            .as_ref()
+            .zip(now.threads.as_ref())
+            .and_then(|(before, now)| wanted_cores(before, now, elapsed, cpu_cores)),
+        working_set_bytes: memory.map(|m| m.working_set_bytes() as f64),
+        unreclaimable_bytes: memory.map(|m| m.unreclaimable_bytes() as f64),
+        memory_some_ratio: rate(before.memory_some_usec, now.memory_some_usec).map(|r| r.min(1.0)),
+        refaults_per_sec: rate(refaults(before), refaults(now)).map(|r| r * 1e6),
+        populated: now.populated.unwrap_or(true),
+    })
+}
+
+/// CPUs that a tenant's threads would use if none of them ever had to wait for one.
+///
+/// In an interval a thread runs for a part `r` of the time, waits runnable for a part `w`, and sleeps of its
+/// own will for the rest. With the waiting taken out it would run `r / (1 − w)` of the time: 1 for a thread
+/// that never sleeps, however little it got, and `r` for one that never waits. That lies between what was
+/// used and the number of runnable threads `r + w`, which counts a thread that ran late as one that wants
+/// more. Threads seen only once tell nothing: `None` where those seen twice did not do nearly all of the
+/// `used_cores`, as in a build that starts a process a file.
+fn wanted_cores(
+    before: &[ThreadSample],
+    now: &[ThreadSample],
+    elapsed: Duration,
+    used_cores: f64,
+) -> Option<f64> {
+    let elapsed_nsec = elapsed.as_nanos() as f64;
+    let (mut wanted, mut seen_cores) = (0.0, 0.0);
+    for thread in now {
+        let Ok(index) = before.binary_search_by_key(&thread.tid, |t| t.tid) else { continue };
+        let run = thread.run_nsec.checked_sub(before[index].run_nsec);
+        let wait = thread.wait_nsec.checked_sub(before[index].wait_nsec);
+        let (Some(run), Some(wait)) = (run, wait) else { continue };
+        let run = (run as f64 / elapsed_nsec).min(1.0);
+        let wait = (wait as f64 / elapsed_nsec).min(1.0);
+        // Clocks of different CPUs are read a little apart: the rest of the interval is never negative.
+        let awake = (1.0 - wait).max(run).max(f64::EPSILON);
+        let thread_wants = if run > 0.0 { run / awake } else { wait };
+        wanted += thread_wants.min(1.0);
+        seen_cores += run;
+    }
+    (seen_cores >= SEEN_RATIO * used_cores).then_some(wanted)
+}
+
+/// CPUs that processes outside every tenant used: what the whole host was busy with, less `tenants_cores`.
+///
+/// `None` without two readings of the host's counter. Never negative: the counters are read one after the
+/// other, so a tenant may have run a little between them.
+pub fn outside_cores(
+    before: &HostSample,
+    now: &HostSample,
+    elapsed: Duration,
+    tenants_cores: f64,
+) -> Option<f64> {
+    let busy_usec = now.busy_usec?.checked_sub(before.busy_usec?)? as f64;
+    let elapsed_usec = elapsed.as_micros() as f64;
+    (elapsed_usec > 0.0).then(|| (busy_usec / elapsed_usec - tenants_cores).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::sample::MemorySample;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn cpu(generation: u64, usage_usec: u64) -> TenantSample {
+        TenantSample { generation, usage_usec: Some(usage_usec), ..Default::default() }
+    }
+
+    fn thread(tid: u32, run_msec: u64, wait_msec: u64) -> ThreadSample {
+        ThreadSample { tid, run_nsec: run_msec * 1_000_000, wait_nsec: wait_msec * 1_000_000 }
+    }
+
+    #[test]
+    fn a_rate_is_a_difference_over_time() {
+        let rates = usage(&cpu(1, 500_000), &cpu(1, 2_000_000), SECOND).unwrap();
+        assert_eq!(rates.cpu_cores, 1.5);
+        assert_eq!((rates.cpu_some_ratio, rates.working_set_bytes), (None, None));
+    }
+
+    #[test]
+    fn no_rate_where_the_cgroup_is_another_or_the_counter_is_absent() {
+        assert_eq!(usage(&cpu(1, 500_000), &cpu(2, 2_000_000), SECOND), None);
+        assert_eq!(usage(&cpu(1, 2_000_000), &cpu(1, 500_000), SECOND), None);
+        assert_eq!(usage(&cpu(1, 1), &cpu(1, 1), Duration::ZERO), None);
+        let absent = TenantSample { generation: 1, ..Default::default() };
+        assert_eq!(usage(&absent, &cpu(1, 1), SECOND), None);
+    }
+
+    #[test]
+    fn an_empty_cgroup_uses_nothing_and_says_so() {
+        let empty = TenantSample { generation: 1, populated: Some(false), ..Default::default() };
+        let rates = usage(&cpu(1, 5), &empty, SECOND).unwrap();
+        assert_eq!((rates.cpu_cores, rates.populated), (0.0, false));
+    }
+
+    #[test]
+    fn a_spinning_thread_wants_a_whole_cpu_whatever_it_got() {
+        let wants = |run, wait| {
+            let used_cores = run as f64 / 1000.0;
+            wanted_cores(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND, used_cores)
+        };
+        assert_eq!(wants(1000, 0), Some(1.0));
+        assert!((wants(10, 990).unwrap() - 1.0).abs() < 1e-9);
+        assert_eq!(wants(300, 0), Some(0.3));
+        assert!((wants(300, 200).unwrap() - 0.375).abs() < 1e-9);
+        assert_eq!(wants(0, 0), Some(0.0));
+        assert_eq!(wants(0, 1000), Some(1.0));
+    }
+
+    #[test]
+    fn threads_that_come_and_go_do_not_speak_for_a_tenant() {
+        let before = [thread(1, 0, 0), thread(2, 500, 0)];
+        let now = [thread(2, 700, 0), thread(9, 900, 0)];
+        assert!((wanted_cores(&before, &now, SECOND, 0.2).unwrap() - 0.2).abs() < 1e-9);
+        assert_eq!(wanted_cores(&before, &now, SECOND, 1.1), None);
+        assert_eq!(wanted_cores(&[], &now, SECOND, 0.9), None);
+    }
+
+    #[test]
+    fn the_working_set_leaves_out_cold_cache() {
+        let memory = MemorySample {
+            current_bytes: 100,
+            inactive_file_bytes: 30,
+            active_file_bytes: 20,
+            ..Default::default()
+        };
+        assert_eq!((memory.working_set_bytes(), memory.unreclaimable_bytes()), (70, 50));
+    }
+
+    #[test]
+    fn outside_use_is_what_the_tenants_did_not() {
+        let host = |busy_usec| HostSample { busy_usec: Some(busy_usec), ..Default::default() };
+        assert_eq!(outside_cores(&host(0), &host(1_500_000), SECOND, 1.0), Some(0.5));
+        assert_eq!(outside_cores(&host(0), &host(1_000_000), SECOND, 1.01), Some(0.0));
+        assert_eq!(outside_cores(&HostSample::default(), &host(1), SECOND, 0.0), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! How wide each tenant runs, and on which CPUs, tick by tick.
+//!
+//! **Problem.** [`crate::dop`] knows the rules: how slots are divided, how a width is kept still, how widths
+//! become sets of CPUs. Here they meet the life of a host, in which most tenants sleep most of the time and
+//! may wake at any moment.
+//!
+//! **Awake and asleep.** A tenant is asleep once it has used next to nothing for three ticks. One that is
+//! asleep takes no part in the division, so its CPUs are lent to whoever works; but it keeps its width and,
+//! where it is pinned, its CPUs. A narrow set would confine it at the very moment it wakes up; with its own
+//! CPUs kept it shares them by weight until the others have moved off them. The width it is told is that of
+//! its fair share: a program that starts now should start that many threads.
+//!
+//! **Placement.** Only tenants that are awake are placed; each stays where it is as far as that goes, and
+//! none moves twice within the dwell time unless one of its CPUs went away. Tenants with exclusive CPUs are
+//! always placed: theirs are never lent.
+//!
+//! **Properties** (`tests/agent/dop.rs`): widths within the policy's bounds; a sleeper's CPUs are lent and it
+//! has them back; no set is ever empty.
+
+use std::time::Duration;
+
+use crate::control::demand::Demand;
+use crate::control::target::Target;
+use crate::control::tree::{CPU, TreeNode};
+use crate::control::usage::Usage;
+use crate::dop::band::Band;
+use crate::dop::placement::{self, Reason, Request, Want};
+use crate::dop::tenant::{self, Claimant, Sample, Width};
+use crate::dop::{CpuSet, Topology, transition};
+use crate::policy::model::{CpusPolicy, DopPolicy};
+
+/// Less than this counts as asleep: a shell that waits, a timer that ticks.
+const ASLEEP_CORES: f64 = 0.02;
+/// For so many ticks.
+const ASLEEP_TICKS: u32 = 3;
+
+/// The width of one tenant between ticks.
+#[derive(Clone, Debug, Default)]
+pub struct Breadth {
+    band: Option<Band>,
+    quiet_ticks: u32,
+    /// CPUs it is placed on; `None` where it is not pinned.
+    placed: Option<CpuSet>,
+    /// When they last changed.
+    moved: Option<Duration>,
+}
+
+impl Breadth {
+    /// A tenant that was placed on `cpus` by an earlier agent.
+    pub fn placed_on(cpus: CpuSet) -> Breadth {
+        Breadth { placed: Some(cpus), ..Breadth::default() }
+    }
+
+    /// How many CPUs wide it should run; `None` before the first tick.
+    pub fn dop(&self) -> Option<u32> {
+        self.band.as_ref().map(Band::dop)
+    }
+
+    /// CPUs it is placed on; `None` where it is not pinned.
+    pub fn cpus(&self) -> Option<&CpuSet> {
+        self.placed.as_ref()
+    }
+
+    fn is_asleep(&self) -> bool {
+        self.quiet_ticks >= ASLEEP_TICKS
+    }
+}
+
+/// One leaf in one tick, as the width sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf<'a> {
+    /// Its node.
+    pub node: &'a TreeNode,
+    /// What it is entitled to.
+    pub target: &'a Target,
+    /// What it could use; `None` before anything is known.
+    pub demand: Option<&'a Demand>,
+    /// What it used; `None` where it could not be read this time.
+    pub usage: Option<&'a Usage>,
+    /// Whether its threads wait for a CPU.
+    pub pressed: bool,
+}
+
+/// Steps the widths of all leaves; `breadths[i]` belongs to `leaves[i]`.
+pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Duration) {
+    for (leaf, breadth) in leaves.iter().zip(breadths.iter_mut()) {
+        let quiet = match leaf.usage {
+            Some(usage) => usage.cpu_cores < ASLEEP_CORES,
+            // Not read this time: whatever it was, it still is. Never read: nobody is there yet.
+            None => leaf.demand.is_none() || breadth.is_asleep(),
+        };
+        breadth.quiet_ticks = if quiet { breadth.quiet_ticks.saturating_add(1) } else { 0 };
+        let fair = fair_width(leaf, slots);
+        match (&breadth.band, breadth.is_asleep() || leaf.demand.is_none()) {
+            (None, _) => breadth.band = Some(Band::new(fair)),
+            (Some(band), true) if band.dop() != fair => breadth.band = Some(Band::new(fair)),
+            _ => {}
+        }
+    }
+    let awake: Vec<usize> = (0..leaves.len()).filter(|&i| !breadths[i].is_asleep()).collect();
+    // What the published rule gives each of them: the slots over the number that want some.
+    let imci = (slots / awake.len().max(1) as u32).max(1);
+    let claimants: Vec<Claimant> = awake.iter().map(|&i| claimant(&leaves[i], imci)).collect();
+    let mut bands: Vec<Band> = awake.iter().filter_map(|&i| breadths[i].band.take()).collect();
+    tenant::tick(slots, &claimants, &mut bands, now);
+    for (index, band) in awake.into_iter().zip(bands) {
+        breadths[index].band = Some(band);
+    }
+}
+
+/// The width of a tenant's fair share, in whole CPUs and within the policy's bounds.
+fn fair_width(leaf: &Leaf<'_>, slots: u32) -> u32 {
+    let fair = (leaf.target.burst_cores.round() as u32).clamp(1, slots.max(1));
+    match leaf.node.dop {
+        DopPolicy::Auto | DopPolicy::Imci => fair,
+        DopPolicy::AtMost(most) => fair.min(most),
+        DopPolicy::Manual(dop) => dop,
+    }
+}
+
+fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
+    let demand = leaf.demand.copied().unwrap_or_default();
+    let listed = match &leaf.node.cpus {
+        CpusPolicy::Fixed(cpus) => Some(cpus.len() as f64),
+        _ => None,
+    };
+    let limits = [leaf.node.limit[CPU], listed];
+    Claimant {
+        allocation_cpus: leaf.target.allocation[CPU],
+        sample: leaf.usage.map(|usage| Sample {
+            used_cpus: usage.cpu_cores,
+            useful_cpus: demand.cpu_cores.max(usage.cpu_cores),
+            pressed: leaf.pressed,
+        }),
+        width: match leaf.node.dop {
+            DopPolicy::Auto => Width::Auto,
+            DopPolicy::AtMost(most) => Width::AtMost(most),
+            DopPolicy::Manual(dop) => Width::Manual(dop),
+            DopPolicy::Imci => Width::Manual(imci),
+        },
+        limit_cpus: limits.into_iter().flatten().reduce(f64::min),
+        exclusive: leaf.node.cpus == CpusPolicy::Exclusive,
+    }
+}
+
+/// Whether any tenant of the policy needs a set of CPUs of its own.
+pub fn pins(nodes: &[TreeNode]) -> bool {
+    nodes.iter().any(|node| node.is_leaf && node.cpus != CpusPolicy::Shared)
+}
+
+/// Places all leaves that are pinned; returns what a person should know of it.
+pub fn place(
+    leaves: &[Leaf<'_>],
+    breadths: &mut [Breadth],
+    topology: &Topology,
+    now: Duration,
+) -> Vec<String> {
+    let exclusive = leaves.iter().any(|leaf| leaf.node.cpus == CpusPolicy::Exclusive);
+    let takes_part = |index: &usize| {
+        let (leaf, breadth) = (&leaves[*index], &breadths[*index]);
+        match leaf.node.cpus {
+            // Shared tenants are told to keep off exclusive CPUs; otherwise they are left alone.
+            CpusPolicy::Shared => exclusive,
+            CpusPolicy::Exclusive | CpusPolicy::Fixed(_) => true,
+            CpusPolicy::Dop => !breadth.is_asleep() || lacks_cpus(breadth, topology),
+        }
+    };
+    let placed: Vec<usize> = (0..leaves.len()).filter(takes_part).collect();
+    let requests: Vec<Request> =
+        placed.iter().map(|&i| request(&leaves[i], &breadths[i], now)).collect();
+    let placement = placement::place(topology, &requests);
+    for (&index, cpus) in placed.iter().zip(placement.sets) {
+        let breadth = &mut breadths[index];
+        if breadth.placed.as_ref() != Some(&cpus) {
+            breadth.moved = breadth.placed.is_some().then_some(now);
+            breadth.placed = Some(cpus);
+        }
+    }
+    placement.refusals.iter().map(|r| refusal(leaves[placed[r.request]].node, r.reason)).collect()
+}
+
+/// Whether a sleeper has no CPU to wake up on.
+fn lacks_cpus(breadth: &Breadth, topology: &Topology) -> bool {
+    breadth.placed.as_ref().is_none_or(|cpus| !cpus.is_subset(topology.usable()))
+}
+
+fn request(leaf: &Leaf<'_>, breadth: &Breadth, now: Duration) -> Request {
+    let dop = breadth.dop().unwrap_or(1);
+    let want = match &leaf.node.cpus {
+        CpusPolicy::Shared => Want::Shared,
+        CpusPolicy::Dop => Want::Dop(dop),
+        CpusPolicy::Exclusive => Want::Exclusive(dop),
+        CpusPolicy::Fixed(cpus) => Want::Fixed(cpus.iter().copied().collect()),
+    };
+    Request {
+        want,
+        previous: breadth.placed.clone(),
+        held: transition::is_held(breadth.moved, now),
+    }
+}
+
+fn refusal(node: &TreeNode, reason: Reason) -> String {
+    match reason {
+        Reason::Narrowed { wanted, granted: 0 } => format!(
+            "{}: no CPU is left to be exclusive of the {wanted} it wants: it runs on the shared ones",
+            node.path
+        ),
+        Reason::Narrowed { wanted, granted } => format!(
+            "{}: only {granted} of {wanted} CPUs could be exclusive; lower `dop` or other exclusive tenants",
+            node.path
+        ),
+        Reason::Offline => format!(
+            "{}: none of the CPUs in `cpus` is online: it runs on the shared ones",
+            node.path
+        ),
+    }
+}

@@ -1,0 +1,347 @@
+//! An agent on one host: start, tick, stop.
+//!
+//! An [`Agent`] owns a kernel (real or simulated), a policy and a journal. It never asks what time it is:
+//! [`Agent::tick`] is told. What a tick does stands in [`super::tick`]; here is how an agent comes to be,
+//! takes up what an earlier one left, and goes without a trace.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::effect;
+use super::enforce::{EnforceError, Enforcer};
+use super::publish::Publisher;
+use super::restore::{self, Restored};
+use crate::control::demand::Demand;
+use crate::control::plan::{Knob, Value};
+use crate::control::sample::{HostSample, TenantSample};
+use crate::control::status::Status;
+use crate::control::target::Target;
+use crate::control::tree::{self, TreeNode};
+use crate::control::width::{self, Breadth};
+use crate::dop::Topology;
+use crate::host::cgroup::{Cgroup, Facet, Layout, LayoutError, ReadError};
+use crate::host::journal::{Journal, JournalError};
+use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
+use crate::host::machine::Machine;
+use crate::host::process::ClaimRule;
+use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
+
+/// What a person or a unit file says beside the policy.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Write nothing, whatever the policy says.
+    pub observe: bool,
+    /// The root, instead of the policy's.
+    pub root: Option<PathBuf>,
+    /// Where the journal is kept; `None` keeps it in memory, for a kernel that ends with the program.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// Why an agent could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A kernel file.
+    #[error(transparent)]
+    Kernel(#[from] KernError),
+    /// A kernel file that could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// No hierarchy.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The root could not be made.
+    #[error(transparent)]
+    Enforce(#[from] EnforceError),
+    /// Another agent works below the same root.
+    #[error("{} is managed by another tenantd: stop it first, or name another root with --root", .0.display())]
+    RootTaken(PathBuf),
+    /// Nothing could be enforced.
+    #[error(
+        "neither the cpu nor the memory controller is available in {}: enable them for it \
+         (on a systemd host: Delegate=yes), or run with --observe", .0.display()
+    )]
+    NoControllers(PathBuf),
+}
+
+/// One node of the tree of tenants, as the agent holds it between ticks.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) cgroup: Option<Cgroup>,
+    pub(super) sample: Option<TenantSample>,
+    pub(super) usage: Option<crate::control::usage::Usage>,
+    pub(super) demand: Option<Demand>,
+    pub(super) target: Target,
+    pub(super) observed: Vec<(Knob, Value)>,
+    pub(super) retries: Vec<Retry>,
+    pub(super) breadth: Breadth,
+}
+
+/// A write that failed, and when it is tried again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    pub(super) knob: Knob,
+    pub(super) nr_failures: u32,
+    pub(super) at_tick: u64,
+}
+
+/// The agent of one host.
+#[derive(Debug)]
+pub struct Agent<K> {
+    pub(super) kernel: K,
+    pub(super) policy: Policy,
+    pub(super) enforcing: bool,
+    pub(super) layout: Layout,
+    pub(super) machine: Machine,
+    pub(super) nodes: Vec<TreeNode>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) claim_rules: Vec<ClaimRule>,
+    pub(super) journal: Journal,
+    pub(super) last: Option<(Duration, HostSample)>,
+    pub(super) status: Status,
+    pub(super) standing: Vec<String>,
+    pub(super) void_protection: Option<String>,
+    pub(super) topology: Option<Topology>,
+    pub(super) pins: bool,
+    pub(super) publisher: Option<Publisher>,
+    pub(super) said: Vec<String>,
+    root: Option<DirId>,
+}
+
+impl<K: KernFs> Agent<K> {
+    /// Takes up a host: finds its hierarchy, puts back what a crashed agent left, takes the root.
+    ///
+    /// Nothing of the tenants is touched before the first tick.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Nothing is left behind then.
+    pub fn start(
+        mut kernel: K,
+        policy: Policy,
+        claim_rules: Vec<ClaimRule>,
+        options: &Options,
+    ) -> Result<Agent<K>, StartError> {
+        let enforcing = policy.mode == Mode::Enforce && !options.observe;
+        let nodes = tree::flatten(&policy);
+        let pins = width::pins(&nodes);
+        let machine = Machine::open(&mut kernel)?;
+        let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
+        let mut journal = take_up(&mut kernel, &machine, options, enforcing)?;
+        let root = match enforcing {
+            true => match take_root(&mut kernel, &mut journal, &layout, pins) {
+                Ok(root) => Some(root),
+                Err(error) => {
+                    give_back(&mut kernel, &machine, journal);
+                    return Err(error);
+                }
+            },
+            false => None,
+        };
+        let publisher = options.state_dir.as_ref().filter(|_| enforcing);
+        let publisher = publisher.map(|dir| Publisher::new(dir.join("tenants")));
+        let slots = nodes.iter().map(|_| Slot::default()).collect();
+        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing);
+        info!(
+            hierarchy = layout.describe(),
+            tenants = nodes.iter().filter(|node| node.is_leaf).count(),
+            mode = if enforcing { "enforce" } else { "observe" },
+            root = %layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root.display(),
+            "started"
+        );
+        Ok(Agent {
+            kernel,
+            policy,
+            enforcing,
+            layout,
+            machine,
+            nodes,
+            slots,
+            claim_rules,
+            journal,
+            last: None,
+            status: Status::default(),
+            standing,
+            void_protection: None,
+            topology: None,
+            pins,
+            publisher,
+            said: Vec::new(),
+            root,
+        })
+    }
+
+    /// The status of the last tick.
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// The kernel, for whoever moves its time.
+    pub fn kernel_mut(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    /// Where the trees are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The nodes of the policy, in pre-order.
+    pub fn nodes(&self) -> &[TreeNode] {
+        &self.nodes
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Puts everything back and hands out the kernel.
+    ///
+    /// With `on_exit: keep` the values stay, and so does the journal: a later `--restore` still works.
+    ///
+    /// # Errors
+    /// The journal could not be removed. What could not be put back is in [`Restored::failures`], and stays
+    /// in the journal.
+    pub fn stop(mut self) -> Result<(Restored, K), JournalError> {
+        for slot in &mut self.slots {
+            if let Some(cgroup) = slot.cgroup.take() {
+                cgroup.close(&mut self.kernel);
+            }
+        }
+        if let Some(Err(error)) = self.publisher.as_mut().map(Publisher::remove) {
+            warn!("cannot remove what the tenants were told: {error}");
+        }
+        if self.policy.control.on_exit == OnExit::Keep {
+            info!("stopped; the written values stay in force, as the policy says");
+            return Ok((Restored::default(), self.kernel));
+        }
+        let proc = self.machine.proc();
+        let restored = restore::put_back(&mut self.kernel, proc, self.journal.entries());
+        report(&restored);
+        if let Some(root) = self.root {
+            self.kernel.close_dir(root);
+        }
+        if restored.failures.is_empty() {
+            self.journal.remove()?;
+        }
+        Ok((restored, self.kernel))
+    }
+
+    pub(super) fn enforcer(&mut self) -> Enforcer<'_, K> {
+        Enforcer {
+            kernel: &mut self.kernel,
+            journal: &mut self.journal,
+            layout: &self.layout,
+            pins: self.pins,
+        }
+    }
+}
+
+/// Puts back what an agent left in `state_dir`, and nothing else: `tenantd --restore`.
+///
+/// # Errors
+/// The journal is in use, not readable or of another version.
+pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restored, StartError> {
+    let machine = Machine::open(kernel)?;
+    if !state_dir.join("journal").exists() {
+        info!(state_dir = %state_dir.display(), "nothing to put back");
+        return Ok(Restored::default());
+    }
+    let boot_id = machine.boot_id(kernel)?;
+    let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
+    leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
+    let restored = restore::put_back(kernel, machine.proc(), &leftover.entries);
+    report(&restored);
+    if restored.failures.is_empty() {
+        journal.remove()?;
+    }
+    Ok(restored)
+}
+
+fn report(restored: &Restored) {
+    info!(
+        files = restored.nr_files,
+        processes = restored.nr_processes,
+        cgroups = restored.nr_cgroups,
+        "put back what was there before"
+    );
+    restored.failures.iter().for_each(|failure| warn!("not put back: {failure}"));
+}
+
+fn layout(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    policy: &Policy,
+    options: &Options,
+) -> Result<Layout, StartError> {
+    let mountinfo = kernel.read_once(proc, "self/mountinfo")?.to_vec();
+    let own = kernel.read_once(proc, "self/cgroup")?.to_vec();
+    let root = match &options.root {
+        Some(path) => RootChoice::Path(path.clone()),
+        None => policy.host.root.clone(),
+    };
+    Ok(Layout::detect(&mountinfo, &own, policy.host.hierarchy, &root)?)
+}
+
+/// Opens the journal and puts back what an earlier agent left.
+fn take_up(
+    kernel: &mut impl KernFs,
+    machine: &Machine,
+    options: &Options,
+    enforcing: bool,
+) -> Result<Journal, StartError> {
+    let Some(state_dir) = &options.state_dir else { return Ok(Journal::in_memory()) };
+    // An observer that never wrote anything has nothing to keep, and may not be allowed to.
+    if !enforcing && !state_dir.join("journal").exists() {
+        return Ok(Journal::in_memory());
+    }
+    let boot_id = machine.boot_id(kernel)?;
+    let (mut journal, leftover) = Journal::open(state_dir, &boot_id)?;
+    leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
+    if !leftover.entries.is_empty() {
+        warn!("the last tenantd did not stop cleanly: putting back what it left");
+        let restored = restore::put_back(kernel, machine.proc(), &leftover.entries);
+        report(&restored);
+        if restored.failures.is_empty() {
+            journal.clear()?;
+        }
+    }
+    Ok(journal)
+}
+
+/// Makes the root where it is missing, takes it for this agent, and checks that it can enforce anything.
+fn take_root<K: KernFs>(
+    kernel: &mut K,
+    journal: &mut Journal,
+    layout: &Layout,
+    pins: bool,
+) -> Result<DirId, StartError> {
+    let mut enforcer = Enforcer { kernel: &mut *kernel, journal, layout, pins };
+    for tree in &layout.trees {
+        enforcer.make_missing(tree)?;
+    }
+    let cpu = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root;
+    let root = kernel.open_dir(cpu)?;
+    kernel.lock_dir(root).map_err(|error| match error.kind() {
+        ErrorKind::Rejected => StartError::RootTaken(cpu.clone()),
+        _ => error.into(),
+    })?;
+    match effect::has_controllers(kernel, layout, root) {
+        true => Ok(root),
+        false => Err(StartError::NoControllers(cpu.clone())),
+    }
+}
+
+/// Undoes a start that failed half way.
+fn give_back(kernel: &mut impl KernFs, machine: &Machine, journal: Journal) {
+    let restored = restore::put_back(kernel, machine.proc(), journal.entries());
+    if restored.failures.is_empty()
+        && let Err(error) = journal.remove()
+    {
+        warn!("{error}");
+    }
+}

@@ -1,0 +1,159 @@
+//! Widths and sets of CPUs on a living host: its topology, hotplug, and what it takes to join a cpuset.
+//!
+//! The rules stand in [`crate::control::width`]; here is what they need of the machine. The topology is read
+//! once and again when the CPUs that are online change. On a legacy host a cpuset is a tree of its own: a new
+//! cgroup there holds no CPU and no memory node until it is told, and a process that was put into its
+//! tenant's other cgroups has to be taken along.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tracing::info;
+
+use super::agent::Agent;
+use super::enforce::EnforceError;
+use crate::control::demand;
+use crate::control::plan::{Knob, Value};
+use crate::control::tree::CPU;
+use crate::control::width::{self, Breadth, Leaf};
+use crate::dop::{Topology, tenant};
+use crate::host::cgroup::{Dialect, Facet};
+use crate::host::kernfs::KernFs;
+use crate::host::process::{self, Claim};
+use crate::host::topology;
+use crate::policy::model::CpusPolicy;
+
+/// Where the machine's topology is read.
+const SYSFS: &str = "/sys";
+
+impl<K: KernFs> Agent<K> {
+    /// Reads the topology, where the CPUs that are online are not those that are known.
+    pub(super) fn watch_topology(&mut self, findings: &mut Vec<String>) {
+        let online = match topology::online(&mut self.kernel, Path::new(SYSFS)) {
+            Ok(online) => online,
+            Err(error) => return findings.push(format!("no CPU is pinned: {error}")),
+        };
+        if self.topology.as_ref().is_some_and(|topology| *topology.online() == online) {
+            return;
+        }
+        match topology::read(&mut self.kernel, Path::new(SYSFS)) {
+            Ok(topology) => {
+                if self.topology.is_some() {
+                    info!(%online, "the CPUs that are online changed");
+                }
+                self.topology = Some(self.within_root(topology));
+            }
+            Err(error) => findings.push(format!("no CPU is pinned: {error}")),
+        }
+    }
+
+    /// The topology without CPUs that the root of the tenants may not use itself.
+    fn within_root(&mut self, topology: Topology) -> Topology {
+        let Some(tree) = self.layout.tree(Facet::Cpuset) else { return topology };
+        let root = self.layout.trees[tree].root.clone();
+        let Ok(dir) = self.kernel.open_dir(&root) else { return topology };
+        let file = self.layout.dialect.effective_cpus();
+        let allowed = self.kernel.read_once(dir, file).ok().and_then(|text| {
+            std::str::from_utf8(text).ok()?.trim_end().parse::<crate::dop::CpuSet>().ok()
+        });
+        self.kernel.close_dir(dir);
+        // A root without the file or with an empty list has nothing to restrict.
+        match allowed.filter(|allowed| !allowed.is_empty()) {
+            Some(allowed) => topology.restricted_to(&allowed).unwrap_or(topology),
+            None => topology,
+        }
+    }
+
+    /// CPUs that tenants can be as wide as together: the machine's less the reserve.
+    ///
+    /// What processes outside every tenant use is not taken off: it changes from second to second, and a
+    /// width that followed it would too. Weights divide the time that is there.
+    fn slots(&self, nr_cpus: u32) -> u32 {
+        let usable = self.topology.as_ref().map_or(f64::from(nr_cpus), |t| t.usable().len() as f64);
+        let allocatable = usable - self.policy.host.reserve.cpu.cores();
+        tenant::slots(allocatable, self.policy.control.oversubscription)
+    }
+
+    /// Steps the widths of all tenants, and places those that are pinned.
+    pub(super) fn widen(&mut self, nr_cpus: u32, now: Duration, findings: &mut Vec<String>) {
+        let slots = self.slots(nr_cpus);
+        let mut breadths: Vec<Breadth> = Vec::new();
+        let mut leaves: Vec<Leaf<'_>> = Vec::new();
+        for (node, slot) in self.nodes.iter().zip(&mut self.slots).filter(|(node, _)| node.is_leaf)
+        {
+            breadths.push(std::mem::take(&mut slot.breadth));
+            leaves.push(Leaf {
+                node,
+                target: &slot.target,
+                demand: slot.demand.as_ref(),
+                usage: slot.usage.as_ref(),
+                pressed: slot
+                    .usage
+                    .as_ref()
+                    .is_some_and(|usage| demand::is_pressed(usage, slot.target.allocation[CPU])),
+            });
+        }
+        width::widen(&leaves, &mut breadths, slots, now);
+        if self.pins
+            && let Some(topology) = &self.topology
+        {
+            findings.extend(width::place(&leaves, &mut breadths, topology, now));
+        }
+        let nodes = self.nodes.iter().zip(&mut self.slots).filter(|(node, _)| node.is_leaf);
+        for ((_, slot), breadth) in nodes.zip(breadths) {
+            slot.breadth = breadth;
+        }
+    }
+
+    /// The desired set of CPUs of each pinned tenant, by node.
+    pub(super) fn desired_cpus(&self) -> Vec<Option<(Knob, Value, String)>> {
+        let desired = |slot: &super::agent::Slot| {
+            let cpus = slot.breadth.cpus()?.clone();
+            let reason = match slot.breadth.dop() {
+                Some(dop) if dop as usize == cpus.len() => format!("its width is {dop}"),
+                Some(dop) => format!("its width is {dop}, and {} CPUs are its own", cpus.len()),
+                None => "placed".to_string(),
+            };
+            Some((Knob::Cpus, Value::CpuList(cpus), reason))
+        };
+        self.slots.iter().map(desired).collect()
+    }
+
+    /// Takes what lives in a pinned tenant's other cgroups along into its cpuset, on a legacy host.
+    pub(super) fn follow(&mut self, findings: &mut Vec<String>) {
+        if self.layout.dialect != Dialect::Legacy || !self.pins {
+            return;
+        }
+        for index in 0..self.nodes.len() {
+            if !self.nodes[index].is_leaf || self.nodes[index].cpus == CpusPolicy::Shared {
+                continue;
+            }
+            if let Err(error) = self.take_along(index)
+                && !error.is_gone()
+            {
+                findings.push(format!("{}: {error}", self.nodes[index].path));
+            }
+        }
+    }
+
+    fn take_along(&mut self, index: usize) -> Result<(), EnforceError> {
+        let Some(cgroup) = &self.slots[index].cgroup else { return Ok(()) };
+        let Some(dir) = cgroup.dir(&self.layout, Facet::Cpuset) else { return Ok(()) };
+        let there =
+            String::from_utf8_lossy(self.kernel.read_once(dir, "cgroup.procs")?).into_owned();
+        let there: Vec<&str> = there.lines().collect();
+        let here = cgroup.processes(&mut self.kernel, &self.layout)?;
+        let proc = self.machine.proc();
+        for pid in here.into_iter().filter(|pid| !there.contains(&pid.to_string().as_str())) {
+            let Some(start_ticks) = process::start_ticks(&mut self.kernel, proc, pid) else {
+                continue;
+            };
+            let from =
+                process::cgroup_dir(&mut self.kernel, proc, &self.layout, pid, Facet::Cpuset);
+            let Some(from) = from else { continue };
+            let claim = Claim { node: index, pid, start_ticks, from: vec![from] };
+            self.enforcer().join(&claim, dir)?;
+        }
+        Ok(())
+    }
+}

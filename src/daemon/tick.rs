@@ -1,0 +1,460 @@
+//! One tick: sample, decide, act, publish.
+//!
+//! All that is decided is decided by the pure functions of [`crate::control`]; this file carries values from
+//! the host to them and their actions back. One bad tenant never stops the tick: what went wrong with it
+//! becomes a finding, and its last decision stands.
+
+use std::time::Duration;
+
+use tracing::{debug, warn};
+
+use super::agent::{Agent, Retry, Slot};
+use super::effect;
+use super::enforce::EnforceError;
+use crate::control::demand::{self, Context, Demand};
+use crate::control::plan::{self, Action, Knob, NodeKnobs, Value};
+use crate::control::sample::HostSample;
+use crate::control::status::{ActionStatus, HostStatus, Status, TenantStatus};
+use crate::control::target;
+use crate::control::tree::{CPU, MEMORY, RESOURCES};
+use crate::control::usage;
+use crate::fair::measure;
+use crate::host::cgroup::{self, Cgroup, ReadError};
+use crate::host::kernfs::KernFs;
+use crate::host::process;
+
+/// Every so many ticks the files are read again, to see whether someone else wrote there.
+const VERIFY_TICKS: u64 = 10;
+/// Every so many ticks new processes are looked for.
+const CLAIM_TICKS: u64 = 5;
+/// Tenants with more threads than this are judged by their pressure alone.
+const THREADS_MAX: usize = 256;
+/// A failed write is tried again after 1, 2, 4 … at most this many ticks.
+const RETRY_TICKS_MAX: u64 = 64;
+/// When this many processes have been moved, records of those that ended are dropped.
+const MOVED_MAX: usize = 1024;
+
+impl<K: KernFs> Agent<K> {
+    /// One tick at time `now` (since any fixed instant); returns what was decided and done.
+    pub fn tick(&mut self, now: Duration) -> &Status {
+        let mut findings = self.standing.clone();
+        let tick = self.status.tick + 1;
+        self.attach(&mut findings);
+        if self.enforcing {
+            self.check_effect(tick, &mut findings);
+            if tick % CLAIM_TICKS == 1 {
+                self.claim(&mut findings);
+            }
+        }
+        let host = match self.machine.sample(&mut self.kernel) {
+            Ok(host) => host,
+            Err(error) => {
+                // Without the size of the machine nothing can be divided: all decisions stand.
+                self.status.tick = tick;
+                self.status.findings = vec![error.to_string()];
+                return &self.status;
+            }
+        };
+        let before = self.last.replace((now, host));
+        let elapsed = before.map(|(then, _)| now.saturating_sub(then));
+        self.sample(elapsed, &mut findings);
+        let (capacity, outside) = self.capacity(host, before.map(|(_, host)| host), elapsed);
+        self.estimate(host, elapsed);
+        self.decide(capacity);
+        self.watch_topology(&mut findings);
+        self.widen(host.nr_cpus, now, &mut findings);
+        if self.enforcing {
+            self.follow(&mut findings);
+            self.tell(&mut findings);
+        }
+        let nr_drift = self.status.nr_drift + self.observe(tick, &mut findings);
+        let actions = self.plan();
+        let shown = self.show(&actions);
+        if self.enforcing {
+            self.apply(tick, &actions, &mut findings);
+        }
+        self.say(&findings);
+        self.status = Status {
+            tick,
+            mode: if self.enforcing { "enforce" } else { "observe" },
+            host: self.host_status(host, capacity, outside),
+            tenants: self.tenant_statuses(),
+            actions: shown,
+            jain_index: self.jain_index(),
+            nr_drift,
+            findings,
+        };
+        &self.status
+    }
+
+    /// Opens the cgroups of all nodes; makes those that are missing, where the agent may.
+    fn attach(&mut self, findings: &mut Vec<String>) {
+        for index in 0..self.nodes.len() {
+            if self.slots[index].cgroup.is_some() {
+                continue;
+            }
+            let path = self.nodes[index].path.clone();
+            if self.enforcing
+                && let Err(error) = self.enforcer().make_node(&path)
+            {
+                findings.push(format!("{path}: {error}"));
+                continue;
+            }
+            match Cgroup::open(&mut self.kernel, &self.layout, &path) {
+                Ok(cgroup) => {
+                    let demand = self.slots[index].demand;
+                    let breadth = std::mem::take(&mut self.slots[index].breadth);
+                    self.slots[index] =
+                        Slot { cgroup: Some(cgroup), demand, breadth, ..Slot::default() };
+                }
+                Err(error) if error.is_gone() && !self.enforcing => {}
+                Err(error) => findings.push(format!("{path}: {error}")),
+            }
+        }
+    }
+
+    /// What is written and cannot take effect.
+    fn check_effect(&mut self, tick: u64, findings: &mut Vec<String>) {
+        if tick % VERIFY_TICKS == 1 {
+            self.void_protection = effect::void_protection(&mut self.kernel, &self.layout);
+        }
+        findings.extend(self.void_protection.clone());
+        for (node, slot) in self.nodes.iter().zip(&self.slots) {
+            let missing = slot.cgroup.as_ref().and_then(effect::missing_files);
+            findings.extend(missing.map(|missing| format!("{}: {missing}", node.path)));
+        }
+    }
+
+    /// Moves the processes that the policy gives to a tenant into its cgroup.
+    fn claim(&mut self, findings: &mut Vec<String>) {
+        let (proc, own) = (self.machine.proc(), std::process::id());
+        let claims = process::claims(&mut self.kernel, proc, &self.layout, &self.claim_rules, own);
+        let claims = match claims {
+            Ok(claims) => claims,
+            Err(error) => return findings.push(error.to_string()),
+        };
+        for claim in &claims {
+            let Some(cgroup) = self.slots[claim.node].cgroup.take() else { continue };
+            let outcome = self.enforcer().claim(claim, &cgroup);
+            self.slots[claim.node].cgroup = Some(cgroup);
+            if let Err(error) = outcome {
+                let tenant = &self.nodes[claim.node].path;
+                findings.push(format!("{tenant}: process {} not claimed: {error}", claim.pid));
+            }
+        }
+        if self.journal.nr_moved() > MOVED_MAX
+            && let Err(error) = self.enforcer().forget_ended(proc)
+        {
+            findings.push(error.to_string());
+        }
+    }
+
+    /// Samples every leaf and turns its last two samples into rates.
+    fn sample(&mut self, elapsed: Option<Duration>, findings: &mut Vec<String>) {
+        for index in 0..self.nodes.len() {
+            if !self.nodes[index].is_leaf {
+                continue;
+            }
+            let Some(cgroup) = self.slots[index].cgroup.take() else { continue };
+            let mut gaps = Vec::new();
+            let sample = cgroup.sample(&mut self.kernel, &mut gaps).and_then(|mut sample| {
+                if sample.populated != Some(false) && self.slots[index].looks_pressed() {
+                    let tids = cgroup.threads(&mut self.kernel, &self.layout, THREADS_MAX)?;
+                    let proc = self.machine.proc();
+                    sample.threads =
+                        tids.map(|tids| cgroup::thread_samples(&mut self.kernel, proc, &tids));
+                }
+                Ok(sample)
+            });
+            let path = &self.nodes[index].path;
+            findings.extend(gaps.iter().map(|gap| format!("{path}: {gap}")));
+            let slot = &mut self.slots[index];
+            match sample {
+                Ok(sample) => {
+                    let before = slot.sample.replace(sample);
+                    slot.usage =
+                        before.as_ref().zip(slot.sample.as_ref()).zip(elapsed).and_then(
+                            |((before, now), elapsed)| usage::usage(before, now, elapsed),
+                        );
+                    slot.cgroup = Some(cgroup);
+                }
+                Err(error) => {
+                    findings.push(format!("{path}: its cgroup went away: {error}"));
+                    cgroup.close(&mut self.kernel);
+                    let breadth = std::mem::take(&mut slot.breadth);
+                    *slot = Slot { demand: slot.demand, breadth, ..Slot::default() };
+                }
+            }
+        }
+    }
+
+    /// What can be divided, and what processes outside every tenant use of the CPUs.
+    fn capacity(
+        &self,
+        host: HostSample,
+        before: Option<HostSample>,
+        elapsed: Option<Duration>,
+    ) -> ([f64; 2], Option<f64>) {
+        let usages = || self.slots.iter().filter_map(|slot| slot.usage.as_ref());
+        let used: f64 = usages().map(|usage| usage.cpu_cores).sum();
+        let outside = before
+            .zip(elapsed)
+            .and_then(|(before, elapsed)| usage::outside_cores(&before, &host, elapsed, used));
+        let tenants_memory: f64 = usages().filter_map(|usage| usage.working_set_bytes).sum();
+        let total = host.memory_total_bytes as f64;
+        let outside_memory = host
+            .memory_available_bytes
+            .map_or(0.0, |available| (total - available as f64 - tenants_memory).max(0.0));
+        let reserve = self.policy.host.reserve;
+        let reserve = [reserve.cpu.cores(), reserve.memory.0 as f64];
+        // What the reserve already covers is not taken off twice.
+        let outside_vector = [
+            (outside.unwrap_or(0.0) - reserve[CPU]).max(0.0),
+            (outside_memory - reserve[MEMORY]).max(0.0),
+        ];
+        let machine = [f64::from(host.nr_cpus), total];
+        (target::capacity(machine, reserve, outside_vector, &self.nodes), outside)
+    }
+
+    /// Estimates every leaf's demand; one without rates keeps its last.
+    fn estimate(&mut self, host: HostSample, elapsed: Option<Duration>) {
+        let Some(elapsed) = elapsed else { return };
+        for (node, slot) in self.nodes.iter().zip(&mut self.slots) {
+            let (true, Some(usage)) = (node.is_leaf, &slot.usage) else { continue };
+            let max = |resource: usize, machine: f64| {
+                node.limit[resource].unwrap_or(f64::INFINITY).min(machine)
+            };
+            let context = Context {
+                allocation_cores: slot.target.allocation[CPU],
+                guarantee_cores: node.guarantee[CPU].unwrap_or(0.0),
+                max_cores: max(CPU, f64::from(host.nr_cpus)),
+                max_memory_bytes: max(MEMORY, host.memory_total_bytes as f64),
+                last: slot.demand,
+            };
+            slot.demand = Some(demand::estimate(usage, &context, elapsed));
+        }
+    }
+
+    /// Divides the machine.
+    fn decide(&mut self, capacity: [f64; 2]) {
+        let demands: Vec<Demand> =
+            self.slots.iter().map(|slot| slot.demand.unwrap_or_default()).collect();
+        let rule = self.policy.control.allocation;
+        let targets = target::targets(&self.nodes, &demands, capacity, rule);
+        for (slot, target) in self.slots.iter_mut().zip(targets) {
+            slot.target = target;
+        }
+    }
+
+    /// Reads what the files hold where that is not known; counts what someone else wrote.
+    fn observe(&mut self, tick: u64, findings: &mut Vec<String>) -> u64 {
+        let mut nr_drift = 0;
+        let verify = tick.is_multiple_of(VERIFY_TICKS);
+        for (node, slot) in self.nodes.iter().zip(&mut self.slots) {
+            let Some(cgroup) = &slot.cgroup else { continue };
+            if !verify && !slot.observed.is_empty() {
+                continue;
+            }
+            let mut observed = Vec::with_capacity(Knob::ALL.len());
+            for knob in Knob::ALL.into_iter().filter(|knob| self.pins || *knob != Knob::Cpus) {
+                match cgroup.observe(&mut self.kernel, &self.layout, knob) {
+                    Ok(value) => observed.push((knob, value)),
+                    // A file that is not there was said when the cgroup was opened.
+                    Err(error) if error.is_gone() => {}
+                    Err(ReadError::Kernel(error)) if is_unsupported(&error) => {}
+                    Err(error) => findings.push(format!("{}: {error}", node.path)),
+                }
+            }
+            for (knob, now) in &observed {
+                let known = slot.observed.iter().find(|(known, _)| known == knob);
+                if let Some((_, then)) = known
+                    && then != now
+                {
+                    nr_drift += 1;
+                    warn!(tenant = node.path, ?knob, %then, %now, "someone else wrote here");
+                }
+            }
+            slot.observed = observed;
+        }
+        nr_drift
+    }
+
+    fn plan(&self) -> Vec<Action> {
+        let targets: Vec<target::Target> =
+            self.slots.iter().map(|slot| slot.target.clone()).collect();
+        let mut desired = target::knobs(&self.nodes, &targets);
+        for (knobs, cpus) in desired.iter_mut().zip(self.desired_cpus()) {
+            knobs.extend(cpus);
+        }
+        let knobs: Vec<NodeKnobs> = self
+            .nodes
+            .iter()
+            .zip(&self.slots)
+            .zip(&mut desired)
+            .map(|((node, slot), desired)| NodeKnobs {
+                depth: node.depth,
+                desired: std::mem::take(desired),
+                observed: slot.observed.clone(),
+            })
+            .collect();
+        let online = self.topology.as_ref().map(|topology| topology.online().clone());
+        plan::plan(&knobs, &online.unwrap_or_default())
+    }
+
+    /// Executes the plan; a failed action is retried with growing pauses, and stops nothing else.
+    fn apply(&mut self, tick: u64, actions: &[Action], findings: &mut Vec<String>) {
+        for action in actions {
+            let slot = &mut self.slots[action.node];
+            if slot.retries.iter().any(|r| r.knob == action.knob && r.at_tick > tick) {
+                continue;
+            }
+            let Some(cgroup) = slot.cgroup.take() else { continue };
+            if !cgroup.has(&self.layout, action.knob) {
+                slot.cgroup = Some(cgroup);
+                continue;
+            }
+            let memory = slot.sample.as_ref().and_then(|sample| sample.memory);
+            let outcome = self.enforcer().apply(action, &cgroup, memory.as_ref());
+            let slot = &mut self.slots[action.node];
+            slot.cgroup = Some(cgroup);
+            slot.settle(action, tick, &outcome);
+            let tenant = &self.nodes[action.node].path;
+            match outcome {
+                Ok(_) => debug!(tenant, knob = ?action.knob, to = %action.to, action.reason),
+                Err(error) if error.is_gone() => {}
+                Err(error) => findings.push(format!("{tenant}: {error}")),
+            }
+        }
+    }
+
+    /// Tells every tenant its width.
+    fn tell(&mut self, findings: &mut Vec<String>) {
+        let Some(publisher) = &mut self.publisher else { return };
+        for (node, slot) in self.nodes.iter().zip(&self.slots) {
+            if let Some(dop) = slot.breadth.dop()
+                && let Err(error) = publisher.tell(&node.path, dop)
+            {
+                findings.push(format!("{}: cannot tell it its width: {error}", node.path));
+            }
+        }
+    }
+
+    /// Logs findings that are new since the last tick, once each.
+    fn say(&mut self, findings: &[String]) {
+        for finding in findings {
+            if !self.said.contains(finding) {
+                warn!("{finding}");
+            }
+        }
+        self.said = findings.to_vec();
+    }
+}
+
+fn is_unsupported(error: &crate::host::kernfs::KernError) -> bool {
+    error.kind() == crate::host::kernfs::ErrorKind::Unsupported
+}
+
+impl Slot {
+    /// Whether the threads are worth a look: some task waited in the last interval, or nobody can tell.
+    fn looks_pressed(&self) -> bool {
+        self.usage
+            .as_ref()
+            .is_some_and(|usage| demand::is_pressed(usage, self.target.allocation[CPU]))
+    }
+
+    /// Remembers what an action came to.
+    fn settle(&mut self, action: &Action, tick: u64, outcome: &Result<Value, EnforceError>) {
+        let failures = self.retries.iter().find(|r| r.knob == action.knob).map(|r| r.nr_failures);
+        self.retries.retain(|retry| retry.knob != action.knob);
+        self.observed.retain(|(knob, _)| *knob != action.knob);
+        match outcome {
+            Ok(found) => self.observed.push((action.knob, found.clone())),
+            Err(_) => {
+                self.observed.extend(action.from.clone().map(|from| (action.knob, from)));
+                let nr_failures = failures.unwrap_or(0).saturating_add(1);
+                let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(RETRY_TICKS_MAX);
+                self.retries.push(Retry { knob: action.knob, nr_failures, at_tick: tick + pause });
+            }
+        }
+    }
+}
+
+// === what is published ===
+
+impl<K: KernFs> Agent<K> {
+    fn host_status(
+        &self,
+        host: HostSample,
+        capacity: [f64; 2],
+        outside: Option<f64>,
+    ) -> HostStatus {
+        HostStatus {
+            hierarchy: self.layout.describe(),
+            cpus: host.nr_cpus,
+            memory_bytes: host.memory_total_bytes,
+            capacity_cores: capacity[CPU],
+            capacity_memory_bytes: capacity[MEMORY],
+            outside_cores: outside,
+        }
+    }
+
+    fn tenant_statuses(&self) -> Vec<TenantStatus> {
+        let leaves = self.nodes.iter().zip(&self.slots).filter(|(node, _)| node.is_leaf);
+        leaves
+            .map(|(node, slot)| {
+                let demand = slot.demand.unwrap_or_default();
+                let weight = slot.observed.iter().find(|(knob, _)| *knob == Knob::CpuWeight);
+                TenantStatus {
+                    name: node.path.clone(),
+                    weight: node.weight[CPU],
+                    usage_cores: slot.usage.map(|usage| usage.cpu_cores),
+                    usage_memory_bytes: slot.usage.and_then(|usage| usage.working_set_bytes),
+                    demand_cores: demand.cpu_cores,
+                    demand_memory_bytes: demand.memory_bytes,
+                    demand_basis: demand.cpu_basis,
+                    allocation_cores: slot.target.allocation[CPU],
+                    allocation_memory_bytes: slot.target.allocation[MEMORY],
+                    dominant_resource: slot.target.dominant.map(|r| RESOURCES[r]),
+                    dominant_share: slot.target.dominant_share,
+                    satisfied: slot.target.satisfied,
+                    dop: slot.breadth.dop(),
+                    cpus: slot.breadth.cpus().map(ToString::to_string),
+                    cpu_weight: weight.and_then(|(_, value)| match value {
+                        Value::Weight(weight) => Some(*weight),
+                        _ => None,
+                    }),
+                }
+            })
+            .collect()
+    }
+
+    /// Jain's index over the weighted dominant shares of the tenants that want something.
+    fn jain_index(&self) -> Option<f64> {
+        let shares: Vec<f64> = self
+            .nodes
+            .iter()
+            .zip(&self.slots)
+            .filter(|(node, slot)| node.is_leaf && !slot.target.satisfied)
+            .map(|(_, slot)| slot.target.level)
+            .collect();
+        (!shares.is_empty()).then(|| measure::jain_index(shares))
+    }
+
+    fn show(&self, actions: &[Action]) -> Vec<ActionStatus> {
+        let show = |action: &Action| {
+            let node = &self.nodes[action.node];
+            let dialect = self.layout.dialect;
+            let tree = self.layout.tree(dialect.facet(action.knob));
+            let root = tree.map(|index| self.layout.trees[index].root.clone()).unwrap_or_default();
+            let text = |value: &Value| dialect.spell(action.knob, value).pop().map(|s| s.text);
+            ActionStatus {
+                tenant: node.path.clone(),
+                path: root.join(&node.path).join(dialect.file(action.knob)).display().to_string(),
+                from: action.from.as_ref().and_then(text),
+                to: text(&action.to).unwrap_or_default(),
+                reason: action.reason.clone(),
+            }
+        };
+        actions.iter().map(show).collect()
+    }
+}

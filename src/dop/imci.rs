@@ -1,0 +1,87 @@
+//! The published auto-DOP rule of an in-memory column index (IMCI), as published.
+//!
+//! **Problem.** Queries wait in order of arrival for some of a fixed number of slots. Give each a degree of
+//! parallelism when it starts; it keeps it until it ends.
+//!
+//! **Rule.** *Step 1.* `average = slots / concurrency`, in integers, where the concurrency is the number of
+//! queries that run or wait; one that is alone gets `max_per_query`. In order: a query gets its manual DOP,
+//! else the average, at most its own `max`; the first that does not fit into the free slots ends the
+//! admission, and so does the first whose memory does not fit, which makes the round *memory-bound*.
+//! *Step 2*, if memory-bound: the average is taken again over the queries that really run, as
+//! `min(slots / (running + scheduled), pool / scheduled)`, and queries without a manual DOP are raised to it.
+//!
+//! **Slips of the article**, and what is done here:
+//! - The printed code divides in step 2 what step 1 has *left over* by the number scheduled. That gives
+//!   2,2,2,2 where the article's own table says 4,3,3,4. The table needs the pool as it was *before* step 1.
+//! - It calls the same field `hint_dop_` and `manual_dop_`.
+//! - `slots / concurrency` is 0 when more queries wait than there are slots: everybody is then scheduled with
+//!   a DOP of 0, that is, nobody starts. Kept as published; a DOP of 0 is not admitted.
+//! - `max_per_query` bounds only a query that is alone. Two queries on a wide machine may each get more than
+//!   one alone. Kept.
+//! - A manual DOP or a `max` in the queue does not feed back into the average: slots stay idle (2,2,2 on
+//!   eight), or block the third of manual 6, any, any although two slots are there for it. Kept: that is
+//!   what [`super::target`] is for.
+//!
+//! One thing is added: step 2 never raises beyond the slots that are free, in the order of the queue. As
+//! published, a large manual DOP ahead of raised queries could overbook the machine.
+//!
+//! **Properties.** The published tables and all vectors (`tests/dop/target.rs`); never more than the slots;
+//! memory-bound rounds give nobody less than step 1 did (same file).
+
+use super::target::{Admission, Problem, Query, Width};
+
+/// Decides a round by the published rule.
+pub fn admit(problem: &Problem) -> Admission {
+    let pool = problem.free_slots();
+    let waiting = problem.queue().len() as u64;
+    let running = problem.running().len() as u64;
+    let average = average(problem, running + waiting);
+    let mut free = pool;
+    let mut memory = problem.free_memory();
+    let mut dop = vec![0; problem.queue().len()];
+    let mut scheduled = 0;
+    let mut memory_bound = false;
+    for (index, query) in problem.queue().iter().enumerate() {
+        let width = width(query, average);
+        if width > free {
+            break;
+        }
+        if !memory.take(query.memory_at(width)) {
+            memory_bound = true;
+            break;
+        }
+        free -= width;
+        dop[index] = width;
+        scheduled += 1;
+    }
+    if memory_bound && scheduled > 0 {
+        let average = self::average(problem, running + scheduled).min(pool / scheduled);
+        let queries = problem.queue().iter().zip(&mut dop).take(scheduled as usize);
+        for (query, dop) in queries {
+            let more = width(query, average).saturating_sub(*dop).min(free);
+            // The compensation hands out slots; a query whose memory grows with them must still fit.
+            let affordable = (0..=more)
+                .rev()
+                .find(|more| memory.take(query.memory_at(*dop + more) - query.memory_at(*dop)));
+            let more = affordable.unwrap_or(0);
+            *dop += more;
+            free -= more;
+        }
+    }
+    Admission { dop, memory_bound, idle_slots: free }
+}
+
+fn average(problem: &Problem, concurrency: u64) -> u64 {
+    match concurrency {
+        0 | 1 => problem.max_per_query(),
+        _ => problem.slots() / concurrency,
+    }
+}
+
+fn width(query: &Query, average: u64) -> u64 {
+    match query.width {
+        Width::Manual(dop) => dop,
+        Width::AtMost(max) => average.min(max),
+        Width::Auto => average,
+    }
+}

@@ -1,0 +1,424 @@
+//! The CPUs as a board: how loaded each is, and how to choose some of them for one tenant.
+//!
+//! Works in indices of the topology order ([`Topology::cpus`]), so that every domain is a range and counting
+//! inside of one is a difference of two prefix sums.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use super::super::cpuset::CpuSet;
+use super::super::topology::{Level, Topology};
+
+/// The CPUs of one request, as indices into the topology order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seats {
+    indices: CpuSet,
+    /// How many cores it may spread over before it uses a second thread of one.
+    pub(super) core_quota: u32,
+}
+
+impl Seats {
+    pub(super) fn len(&self) -> u32 {
+        self.indices.len() as u32
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+
+    pub(super) fn contains(&self, seat: usize) -> bool {
+        self.indices.contains(seat as u32)
+    }
+
+    pub(super) fn indices(&self) -> &CpuSet {
+        &self.indices
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
+        self.indices.iter().map(|index| index as usize)
+    }
+}
+
+/// How loaded each CPU is, and which may be chosen.
+pub(super) struct Board<'a> {
+    topology: &'a Topology,
+    /// Requests seated on each CPU.
+    load: Vec<u32>,
+    /// Of these, the ones with a fixed list.
+    fixed: Vec<u32>,
+    /// CPUs nobody may choose: isolated ones, and those of exclusive requests.
+    closed: Vec<bool>,
+    /// Whether emptier domains are better than tighter ones.
+    roomy: bool,
+}
+
+impl<'a> Board<'a> {
+    pub(super) fn new(topology: &'a Topology, roomy: bool) -> Self {
+        let cpus = topology.cpus();
+        Board {
+            topology,
+            load: vec![0; cpus.len()],
+            fixed: vec![0; cpus.len()],
+            closed: cpus.iter().map(|cpu| cpu.isolated).collect(),
+            roomy,
+        }
+    }
+
+    /// The online CPUs of `set` as indices.
+    pub(super) fn seats_of(&self, set: &CpuSet) -> CpuSet {
+        let cpus = self.topology.cpus().iter().enumerate();
+        cpus.filter(|(_, cpu)| set.contains(cpu.place.cpu)).map(|(index, _)| index as u32).collect()
+    }
+
+    pub(super) fn close(&mut self, indices: &CpuSet) {
+        for index in indices {
+            self.closed[index as usize] = true;
+        }
+    }
+
+    /// Opens CPUs again. Isolated ones stay closed.
+    pub(super) fn open(&mut self, indices: &CpuSet) {
+        for index in indices {
+            self.closed[index as usize] = self.topology.cpus()[index as usize].isolated;
+        }
+    }
+
+    pub(super) fn open_count(&self) -> usize {
+        self.closed.iter().filter(|closed| !**closed).count()
+    }
+
+    pub(super) fn seat(&mut self, seats: &mut Seats, seat: usize) {
+        debug_assert!(!seats.contains(seat));
+        seats.indices.insert(seat as u32);
+        self.load[seat] += 1;
+    }
+
+    pub(super) fn seat_all(&mut self, seats: &mut Seats, indices: &CpuSet) {
+        for index in indices {
+            self.seat(seats, index as usize);
+        }
+    }
+
+    pub(super) fn unseat(&mut self, seats: &mut Seats, seat: usize) {
+        if seats.indices.remove(seat as u32) {
+            self.load[seat] -= 1;
+        }
+    }
+
+    /// Seats a fixed list, whatever is closed.
+    pub(super) fn seat_fixed(&mut self, seats: &mut Seats, indices: &CpuSet) {
+        for index in indices {
+            self.seat(seats, index as usize);
+            self.fixed[index as usize] += 1;
+        }
+    }
+
+    pub(super) fn is_fixed(&self, seat: usize) -> bool {
+        self.fixed[seat] > 0
+    }
+
+    /// What fixed lists put on the open CPUs.
+    pub(super) fn fixed_load(&self) -> usize {
+        let open = self.fixed.iter().zip(&self.closed).filter(|(_, closed)| !**closed);
+        open.map(|(fixed, _)| *fixed as usize).sum()
+    }
+
+    pub(super) fn overlap(&self) -> usize {
+        self.load.iter().map(|load| load.saturating_sub(1) as usize).sum()
+    }
+
+    /// The [`Board::span`] of a set that lies as close together as can be wished.
+    pub(super) const SPAN_OF_ONE_LLC: (usize, usize, usize) = (1, 1, 1);
+
+    /// How many packages, nodes and LLCs a set touches.
+    pub(super) fn span(&self, seats: &Seats) -> (usize, usize, usize) {
+        let touched = |level: Level| {
+            let mut domains: Vec<usize> =
+                seats.iter().map(|seat| self.topology.cpus()[seat].domain(level)).collect();
+            domains.dedup();
+            domains.len()
+        };
+        (touched(Level::Package), touched(Level::Node), touched(Level::Llc))
+    }
+
+    /// Adds `count` CPUs, or as many as there are: the least loaded ones, and where these are more than
+    /// needed, the ones that lie best.
+    pub(super) fn fill(&mut self, seats: &mut Seats, count: u32) {
+        let mut missing = count;
+        while missing > 0 {
+            let open = |seat: &usize| !self.closed[*seat] && !seats.contains(*seat);
+            let candidates = (0..self.load.len()).filter(open);
+            let Some(level) = candidates.map(|seat| self.load[seat]).min() else { return };
+            let free: Vec<bool> =
+                (0..self.load.len()).map(|seat| open(&seat) && self.load[seat] == level).collect();
+            let nr_free = free.iter().filter(|free| **free).count() as u32;
+            if nr_free <= missing {
+                for seat in (0..free.len()).filter(|&seat| free[seat]) {
+                    self.seat(seats, seat);
+                }
+                missing -= nr_free;
+            } else {
+                let chosen = Choice::new(self, seats, free).choose(missing);
+                for seat in chosen {
+                    self.seat(seats, seat);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Takes CPUs away until `width` are left: the most loaded ones first, then those far from the rest.
+    pub(super) fn release_to(&mut self, seats: &mut Seats, width: u32) {
+        let cpus = self.topology.cpus();
+        let mut mine = Level::ALL.map(|level| vec![0_u32; self.topology.domains(level).len()]);
+        let mut nr_cores = 0;
+        for seat in seats.iter() {
+            nr_cores += u32::from(mine[Level::Core as usize][cpus[seat].domain(Level::Core)] == 0);
+            for level in Level::ALL {
+                mine[level as usize][cpus[seat].domain(level)] += 1;
+            }
+        }
+        while seats.len() > width {
+            let own = |seat: usize, level: Level| mine[level as usize][cpus[seat].domain(level)];
+            let spread_too_far = nr_cores > seats.core_quota;
+            let worst = seats.iter().max_by_key(|&seat| {
+                let in_core = own(seat, Level::Core);
+                (
+                    self.load[seat],
+                    Reverse(own(seat, Level::Package)),
+                    Reverse(own(seat, Level::Node)),
+                    Reverse(own(seat, Level::Llc)),
+                    // Give up a lone thread to get back to whole cores, or a second one to stay spread.
+                    if spread_too_far { u32::MAX - in_core } else { in_core },
+                    seat,
+                )
+            });
+            let Some(worst) = worst else { return };
+            self.unseat(seats, worst);
+            for level in Level::ALL {
+                mine[level as usize][cpus[worst].domain(level)] -= 1;
+            }
+            nr_cores -= u32::from(mine[Level::Core as usize][cpus[worst].domain(Level::Core)] == 0);
+        }
+    }
+
+    /// Takes away every CPU that more than `cap` requests are on.
+    pub(super) fn release_beyond(&mut self, seats: &mut Seats, cap: u32) {
+        let crowded: Vec<usize> = seats.iter().filter(|&seat| self.load[seat] > cap).collect();
+        for seat in crowded {
+            self.unseat(seats, seat);
+        }
+    }
+
+    /// Evens the load out by moving one CPU of one of the `movable` requests at a time.
+    ///
+    /// Each move lowers the sum of the squared loads, so the loop ends.
+    pub(super) fn balance(&mut self, seats: &mut [Seats], movable: &[usize]) {
+        let mut order: Vec<usize> = (0..self.load.len()).filter(|&s| !self.closed[s]).collect();
+        loop {
+            order.sort_by_key(|&seat| (Reverse(self.load[seat]), seat));
+            let lowest = order.last().map_or(0, |&seat| self.load[seat]);
+            let crowded = order.iter().copied().take_while(|&seat| self.load[seat] >= lowest + 2);
+            let found = crowded
+                .flat_map(|from| movable.iter().map(move |&index| (from, index)))
+                .filter(|&(from, index)| seats[index].contains(from))
+                .find_map(|(from, index)| {
+                    Some((from, index, self.roomier(&order, &seats[index], from)?))
+                });
+            let Some((from, index, to)) = found else { return };
+            self.unseat(&mut seats[index], from);
+            self.seat(&mut seats[index], to);
+        }
+    }
+
+    /// The least loaded CPU that would relieve `from`, of these the one nearest to the rest of `seats`.
+    fn roomier(&self, order: &[usize], seats: &Seats, from: usize) -> Option<usize> {
+        let cpus = self.topology.cpus();
+        let near = |to: usize, level: Level| {
+            let domain = self.topology.domains(level)[cpus[to].domain(level)].clone();
+            seats.iter().filter(|&seat| seat != from && domain.contains(&seat)).count()
+        };
+        let relieves = |to: &usize| self.load[*to] + 2 <= self.load[from] && !seats.contains(*to);
+        order.iter().copied().filter(relieves).max_by_key(|&to| {
+            (Reverse(self.load[to]), near(to, Level::Llc), near(to, Level::Node), Reverse(to))
+        })
+    }
+}
+
+/// A choice among equally loaded CPUs, for one request.
+struct Choice<'a> {
+    topology: &'a Topology,
+    free: Vec<bool>,
+    /// Prefix sums over the CPUs: free ones, and those the request already has.
+    nr_free: Vec<u32>,
+    nr_mine: Vec<u32>,
+    /// Prefix sum over the cores: those of which every thread is free.
+    nr_whole: Vec<u32>,
+    /// Cores that the request has a thread of.
+    my_cores: Vec<bool>,
+    /// Further cores it should spread over.
+    more_cores: u32,
+    roomy: bool,
+    chosen: Vec<usize>,
+}
+
+impl<'a> Choice<'a> {
+    fn new(board: &Board<'a>, seats: &Seats, free: Vec<bool>) -> Self {
+        let topology = board.topology;
+        let cores = topology.domains(Level::Core);
+        let nr_mine = prefix_sums((0..free.len()).map(|seat| seats.contains(seat)));
+        let nr_free = prefix_sums(free.iter().copied());
+        let whole = |core: &Range<usize>| core.clone().all(|seat| free[seat]);
+        let my_cores: Vec<bool> = cores.iter().map(|core| within(&nr_mine, core) > 0).collect();
+        let nr_my_cores = my_cores.iter().filter(|mine| **mine).count() as u32;
+        Choice {
+            topology,
+            nr_whole: prefix_sums(cores.iter().map(whole)),
+            nr_free,
+            nr_mine,
+            free,
+            my_cores,
+            more_cores: seats.core_quota.saturating_sub(nr_my_cores),
+            roomy: board.roomy,
+            chosen: Vec::new(),
+        }
+    }
+
+    /// `count` free CPUs; there are at least as many.
+    fn choose(mut self, count: u32) -> Vec<usize> {
+        let topology = self.topology;
+        self.choose_among(Level::Package, topology.domains(Level::Package), count);
+        self.chosen
+    }
+
+    /// One domain before two: all from the innermost domain that can hold them, else all of the fullest of
+    /// `domains` and the rest from the others. A request that has CPUs already looks around these first.
+    fn choose_among(&mut self, level: Level, domains: &[Range<usize>], count: u32) {
+        let topology = self.topology;
+        let mut missing = count;
+        let mut rest: Vec<&Range<usize>> = domains.iter().collect();
+        while missing > 0 && !rest.is_empty() {
+            match self.innermost_fit(level, &rest, missing) {
+                Some((Level::Node, node)) => {
+                    return self.choose_among(
+                        Level::Llc,
+                        topology.inner(Level::Llc, &node),
+                        missing,
+                    );
+                }
+                Some((Level::Package, package)) => {
+                    let nodes = topology.inner(Level::Node, &package);
+                    return self.choose_among(Level::Node, nodes, missing);
+                }
+                Some((_, llc)) => return self.choose_cores(&llc, missing),
+                None => {}
+            }
+            let fullest = |domain: &&Range<usize>| {
+                (within(&self.nr_mine, domain), within(&self.nr_free, domain))
+            };
+            let Some(domain) = rest.iter().copied().rev().max_by_key(fullest) else { return };
+            missing -= within(&self.nr_free, domain);
+            self.chosen.extend(domain.clone().filter(|&seat| self.free[seat]));
+            rest.retain(|other| *other != domain);
+        }
+    }
+
+    /// The best of the innermost domains inside `outer` (domains of `level`) that hold `count` free CPUs.
+    fn innermost_fit(
+        &self,
+        level: Level,
+        outer: &[&Range<usize>],
+        count: u32,
+    ) -> Option<(Level, Range<usize>)> {
+        let settled = outer.iter().any(|domain| within(&self.nr_mine, domain) > 0);
+        let levels = [Level::Llc, Level::Node, Level::Package].into_iter();
+        levels.take_while(|&inner| inner <= level).find_map(|inner| {
+            let inside = |domain: &&Range<usize>| {
+                outer.iter().any(|o| o.start <= domain.start && domain.end <= o.end)
+            };
+            let fits = |domain: &&Range<usize>| {
+                within(&self.nr_free, domain) >= count
+                    && (!settled || within(&self.nr_mine, domain) > 0)
+            };
+            let domains = self.topology.domains(inner).iter().rev();
+            let best = domains.filter(inside).filter(fits).max_by_key(|d| self.rank(d, count));
+            best.map(|domain| (inner, domain.clone()))
+        })
+    }
+
+    /// Among domains that fit: where the request already is, then where there are enough whole cores, then
+    /// the emptiest surroundings or the tightest.
+    fn rank(&self, domain: &Range<usize>, count: u32) -> (u32, bool, [i64; 3]) {
+        let first = &self.topology.cpus()[domain.start];
+        let last = &self.topology.cpus()[domain.end - 1];
+        let cores = first.domain(Level::Core)..last.domain(Level::Core) + 1;
+        let enough = within(&self.nr_whole, &cores) >= self.more_cores.min(count);
+        let free = |level: Level| {
+            let around = &self.topology.domains(level)[first.domain(level)];
+            i64::from(within(&self.nr_free, around))
+        };
+        let room = match self.roomy {
+            true => [free(Level::Package), free(Level::Node), free(Level::Llc)],
+            false => [-free(Level::Llc), -free(Level::Node), -free(Level::Package)],
+        };
+        (within(&self.nr_mine, domain), enough, room)
+    }
+
+    /// Whole cores before siblings: one thread each of new whole cores up to the quota, then the other
+    /// threads of the request's own cores, then further whole cores, then threads of cores that others use.
+    fn choose_cores(&mut self, llc: &Range<usize>, count: u32) {
+        let topology = self.topology;
+        let goal = self.chosen.len() + count as usize;
+        let first = topology.cpus()[llc.start].domain(Level::Core);
+        let cores = topology.inner(Level::Core, llc);
+        let whole = |choice: &Self, rank: usize| {
+            within(&choice.nr_whole, &(first + rank..first + rank + 1)) == 1
+                && !choice.my_cores[first + rank]
+        };
+        for (rank, core) in cores.iter().enumerate() {
+            if self.more_cores > 0 && whole(self, rank) && self.chosen.len() < goal {
+                self.more_cores -= 1;
+                self.my_cores[first + rank] = true;
+                self.take(core, 1, goal);
+            }
+        }
+        for (rank, core) in cores.iter().enumerate() {
+            if self.my_cores[first + rank] {
+                self.take(core, core.len(), goal);
+            }
+        }
+        for (rank, core) in cores.iter().enumerate() {
+            if whole(self, rank) {
+                self.take(core, core.len(), goal);
+            }
+        }
+        for core in cores {
+            self.take(core, core.len(), goal);
+        }
+    }
+
+    /// Takes up to `most` free CPUs of a core, until `goal` CPUs are chosen.
+    fn take(&mut self, core: &Range<usize>, most: usize, goal: usize) {
+        let wanted = most.min(goal - self.chosen.len());
+        let seats: Vec<usize> = core.clone().filter(|&seat| self.free[seat]).take(wanted).collect();
+        for seat in seats {
+            self.free[seat] = false;
+            self.chosen.push(seat);
+        }
+    }
+}
+
+/// `sums[i]` = how many of the first `i` flags are set.
+fn prefix_sums(flags: impl Iterator<Item = bool>) -> Vec<u32> {
+    let mut sums = vec![0];
+    let mut sum = 0;
+    for flag in flags {
+        sum += u32::from(flag);
+        sums.push(sum);
+    }
+    sums
+}
+
+fn within(sums: &[u32], range: &Range<usize>) -> u32 {
+    sums[range.end] - sums[range.start]
+}

@@ -1,0 +1,393 @@
+//! Widths into sets: which CPUs each tenant runs on.
+//!
+//! **Problem.** Every tenant has a width; the machine has cores, caches and nodes; yesterday's answer is
+//! already in force and every CPU that changes hands costs warm caches. Find sets of the right size that
+//! share as little as possible, lie close together, and move as little as possible.
+//!
+//! **Terms.** A *request* is shared, fixed, exclusive or dop ([`Want`]). The *load* of a CPU is the number of
+//! requests that have it to themselves, at least in intent: all but the shared ones. *Overlap* is the sum of
+//! what exceeds one.
+//!
+//! **Goals**, each only as far as the ones before it leave a choice:
+//! 1. Nobody is without a CPU. A fixed list is taken as it is; an exclusive set meets no other.
+//! 2. The right number of CPUs, and the least overlap, spread evenly: loads differ by at most one where
+//!    fixed lists and held sets allow it.
+//! 3. A set that already is as wide as it should be stays. Of a set that changes, as much stays as can.
+//! 4. One node before two, one LLC before two, and inside of it whole cores before SMT siblings: a core is
+//!    not split between two tenants while that can be avoided, and a tenant uses a second thread of a core
+//!    only when its *core quota* is used up. Quotas deal the cores out by integer max-min between "all
+//!    siblings used" and "one thread on each core", so that idle cores are used before idle siblings.
+//!
+//! **Algorithm.** Fixed lists first. Exclusive requests next, narrowed in order where CPUs are short. Then
+//! the dop requests: keep what can be kept; release what is too much, most loaded CPUs first; give up what
+//! is loaded beyond the ceiling of the mean; fill up the widest need first from the least loaded CPUs
+//! ([`board`]); and while two CPUs differ in load by two or more, move one tenant from one to the other,
+//! which always exists (more tenants are on the first than on the second), so the loop ends with loads that
+//! differ by at most one. A tenant whose width changed and that would now span several LLCs is placed afresh
+//! where that needs fewer. O(n·P) for n requests on P CPUs, apart from the moves.
+//!
+//! While at most half of the CPUs are asked for, of several domains that fit the emptiest is chosen (a cache
+//! of one's own); beyond that the fullest that fits (fewer tenants end up split).
+//!
+//! **Properties** (`tests/dop/placement.rs`, over random machines of up to 1,024 CPUs with holes): right
+//! count; disjoint when possible; even overlap; the same requests again move nothing; while nothing
+//! overlapped, a tenant that leaves moves nobody; a set that shrinks keeps a subset, one that grows in its
+//! LLC keeps all; the order of domains; same input, same answer.
+
+mod board;
+
+use std::cmp::Reverse;
+
+use super::cpuset::CpuSet;
+use super::topology::{Level, Topology};
+use crate::fair::integer::{self, Claim};
+use board::{Board, Seats};
+
+/// What a tenant wants of the CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Whatever is not exclusive: the kernel places the threads.
+    Shared,
+    /// So many CPUs, its own while they last. 0 counts as 1.
+    Dop(u32),
+    /// So many CPUs that nobody else runs on. 0 counts as 1.
+    Exclusive(u32),
+    /// These, whatever the others do; isolated ones are allowed.
+    Fixed(CpuSet),
+}
+
+/// One tenant to be placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What it wants.
+    pub want: Want,
+    /// Where it is now, if it was placed before.
+    pub previous: Option<CpuSet>,
+    /// Whether it moved so recently that it must stay for now (see [`super::transition::is_held`]). Without
+    /// effect once one of its CPUs is gone, and on shared and fixed requests.
+    pub held: bool,
+}
+
+impl Request {
+    /// A request without a past.
+    pub fn new(want: Want) -> Self {
+        Request { want, previous: None, held: false }
+    }
+
+    /// The same request, now at `previous`.
+    #[must_use]
+    pub fn after(self, previous: CpuSet) -> Self {
+        Request { previous: Some(previous), ..self }
+    }
+}
+
+/// Who runs where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The CPUs of each request, in the order of the requests. Never empty.
+    pub sets: Vec<CpuSet>,
+    /// CPUs of each request that were exchanged for others: of the previous set and the new one, the smaller
+    /// part that is not in the other. Growing and shrinking alone moves nothing.
+    pub moved: Vec<usize>,
+    /// How often a CPU was handed out beyond the first time, shared requests aside.
+    pub overlap: usize,
+    /// Requests that did not get what they asked for, in the order of the requests.
+    pub refusals: Vec<Refusal>,
+}
+
+/// A request that could not be met as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The index of the request.
+    pub request: usize,
+    /// What happened to it.
+    pub reason: Reason,
+}
+
+/// Why a request was not met, and what it got instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Fewer CPUs than wanted are there to be exclusive: it got these, disjoint, or the shared ones where
+    /// `granted` is 0.
+    Narrowed {
+        /// CPUs asked for.
+        wanted: u32,
+        /// CPUs of its own.
+        granted: u32,
+    },
+    /// No CPU of the fixed list is online: it got the shared ones.
+    Offline,
+}
+
+/// Places all requests at once. Deterministic: ties go to the earlier request and the earlier CPU.
+pub fn place(topology: &Topology, requests: &[Request]) -> Placement {
+    let mut plan = Plan::new(topology, requests);
+    plan.place_fixed();
+    plan.keep_previous();
+    plan.place_exclusive();
+    plan.place_dop();
+    plan.finish()
+}
+
+/// The work in progress. `seats[i]` is the set of request `i`, as indices into the topology order.
+struct Plan<'a> {
+    topology: &'a Topology,
+    requests: &'a [Request],
+    board: Board<'a>,
+    seats: Vec<Seats>,
+    /// Requests that keep exactly what they have.
+    held: Vec<bool>,
+    /// CPUs that an exclusive request has.
+    exclusive: CpuSet,
+    refusals: Vec<Refusal>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(topology: &'a Topology, requests: &'a [Request]) -> Self {
+        let wanted: u64 = requests.iter().filter_map(count).map(u64::from).sum();
+        let roomy = wanted * 2 <= topology.usable().len() as u64;
+        let mut plan = Plan {
+            topology,
+            requests,
+            board: Board::new(topology, roomy),
+            seats: vec![Seats::default(); requests.len()],
+            held: vec![false; requests.len()],
+            exclusive: CpuSet::new(),
+            refusals: Vec::new(),
+        };
+        for (index, quota) in core_quotas(topology, requests).into_iter().enumerate() {
+            plan.seats[index].core_quota = quota;
+        }
+        plan
+    }
+
+    fn place_fixed(&mut self) {
+        for (index, request) in self.requests.iter().enumerate() {
+            let Want::Fixed(list) = &request.want else { continue };
+            let seats = self.board.seats_of(list);
+            match seats.is_empty() {
+                true => self.refusals.push(Refusal { request: index, reason: Reason::Offline }),
+                false => self.board.seat_fixed(&mut self.seats[index], &seats),
+            }
+        }
+    }
+
+    /// Starts dop and exclusive requests from where they are. What is in the way of others goes later.
+    fn keep_previous(&mut self) {
+        for (index, request) in self.requests.iter().enumerate() {
+            let (Some(previous), Some(_)) = (&request.previous, count(request)) else { continue };
+            let usable = previous.intersection(self.topology.usable());
+            let whole = !previous.is_empty() && usable.len() == previous.len();
+            let kept = self.board.seats_of(&usable);
+            let exclusive = matches!(request.want, Want::Exclusive(_));
+            // An exclusive set that a new fixed list runs into has to go, held or not.
+            let contested = exclusive && kept.iter().any(|seat| self.board.is_fixed(seat as usize));
+            self.held[index] = request.held && whole && !contested;
+            self.board.seat_all(&mut self.seats[index], &kept);
+        }
+    }
+
+    fn place_exclusive(&mut self) {
+        let wanted: Vec<(usize, u32)> = self
+            .requests
+            .iter()
+            .enumerate()
+            .filter(|(_, request)| matches!(request.want, Want::Exclusive(_)))
+            .filter_map(|(index, request)| Some((index, count(request)?)))
+            .collect();
+        if wanted.is_empty() {
+            return;
+        }
+        let taken = self.taken_from_exclusive();
+        self.board.close(&taken);
+        let mut grants = self.grant_exclusive(&wanted);
+        // All keep what they can before any of them looks for more.
+        let mut claimed = taken.clone();
+        for &(index, granted) in &grants {
+            self.vacate(index, &claimed);
+            self.board.release_to(&mut self.seats[index], granted);
+            claimed = claimed.union(self.seats[index].indices());
+            self.board.close(self.seats[index].indices());
+        }
+        grants.sort_by_key(|&(index, granted)| Reverse(granted - self.seats[index].len()));
+        for (index, granted) in grants {
+            self.board.open(&self.seats[index].indices().clone());
+            self.resize(index, granted);
+            self.board.close(self.seats[index].indices());
+            self.exclusive = self.exclusive.union(self.seats[index].indices());
+        }
+        self.board.open(&taken);
+        let exclusive = self.exclusive.clone();
+        for index in 0..self.requests.len() {
+            if matches!(self.requests[index].want, Want::Dop(_)) {
+                self.vacate(index, &exclusive);
+            }
+        }
+    }
+
+    /// CPUs no exclusive request may have: those of fixed lists and of held dop requests.
+    fn taken_from_exclusive(&self) -> CpuSet {
+        let mut taken = CpuSet::new();
+        for (index, request) in self.requests.iter().enumerate() {
+            let blocks = match request.want {
+                Want::Fixed(_) => true,
+                Want::Dop(_) => self.held[index],
+                Want::Shared | Want::Exclusive(_) => false,
+            };
+            if blocks {
+                taken = taken.union(self.seats[index].indices());
+            }
+        }
+        taken
+    }
+
+    /// How many CPUs each exclusive request gets: what it wants while CPUs last, one for each that comes
+    /// after it, and one for all who are not exclusive. Requests that get none are left out and refused.
+    fn grant_exclusive(&mut self, wanted: &[(usize, u32)]) -> Vec<(usize, u32)> {
+        let offline = self.refusals.len();
+        let others = self.requests.iter().filter(|r| matches!(r.want, Want::Shared | Want::Dop(_)));
+        let available = self.board.open_count();
+        let must_share = others.count() + offline > 0 || wanted.len() > available;
+        let mut room = available.saturating_sub(usize::from(must_share)) as u32;
+        let mut grants = Vec::with_capacity(wanted.len());
+        for (rank, &(index, wants)) in wanted.iter().enumerate() {
+            let later = (wanted.len() - rank - 1) as u32;
+            // Held sets are counted as they are, so that the others get what is really left.
+            let wants = if self.held[index] { self.seats[index].len() } else { wants };
+            let granted = wants.min(room.saturating_sub(later).max(room.min(1)));
+            room -= granted;
+            if granted < wants {
+                self.held[index] = false;
+                let reason = Reason::Narrowed { wanted: wants, granted };
+                self.refusals.push(Refusal { request: index, reason });
+            }
+            match granted {
+                0 => self.clear(index),
+                _ => grants.push((index, granted)),
+            }
+        }
+        grants
+    }
+
+    fn place_dop(&mut self) {
+        let dop: Vec<usize> = (0..self.requests.len())
+            .filter(|&index| matches!(self.requests[index].want, Want::Dop(_)))
+            .collect();
+        let available = self.board.open_count() as u32;
+        let width = |index: usize| count(&self.requests[index]).unwrap_or(1).min(available);
+        for &index in dop.iter().filter(|&&index| !self.held[index]) {
+            self.board.release_to(&mut self.seats[index], width(index));
+        }
+        self.give_up_overload(&dop);
+        let mut order: Vec<(usize, u32)> = dop
+            .iter()
+            .filter(|&&index| !self.held[index])
+            .map(|&index| (index, width(index)))
+            .filter(|&(index, width)| self.seats[index].len() < width)
+            .collect();
+        order.sort_by_key(|&(index, width)| Reverse(width - self.seats[index].len()));
+        for (index, width) in order {
+            self.resize(index, width);
+        }
+        let movable: Vec<usize> = dop.into_iter().filter(|&index| !self.held[index]).collect();
+        self.board.balance(&mut self.seats, &movable);
+    }
+
+    /// Takes dop requests off CPUs that are loaded beyond the mean, rounded up: the latest requests first.
+    fn give_up_overload(&mut self, dop: &[usize]) {
+        let available = self.board.open_count();
+        let wanted: usize = dop
+            .iter()
+            .map(|&index| match self.held[index] {
+                true => self.seats[index].len() as usize,
+                false => (count(&self.requests[index]).unwrap_or(1) as usize).min(available),
+            })
+            .sum();
+        let cap = (wanted + self.board.fixed_load()).div_ceil(available.max(1)).max(1);
+        for &index in dop.iter().rev().filter(|&&index| !self.held[index]) {
+            self.board.release_beyond(&mut self.seats[index], cap as u32);
+        }
+    }
+
+    /// Widens the set of `index` to `width`, placing it afresh where its width changed and that makes it
+    /// span less.
+    fn resize(&mut self, index: usize, width: u32) {
+        let seats = &mut self.seats[index];
+        let had = seats.len();
+        self.board.fill(seats, width.saturating_sub(had));
+        let in_place = self.board.span(seats);
+        let previous = self.requests[index].previous.as_ref().map_or(0, CpuSet::len);
+        if had == 0 || previous == width as usize || in_place == Board::SPAN_OF_ONE_LLC {
+            return;
+        }
+        let extended = seats.indices().clone();
+        self.board.release_to(seats, 0);
+        self.board.fill(seats, width);
+        if self.board.span(seats) >= in_place {
+            self.board.release_to(seats, 0);
+            self.board.seat_all(seats, &extended);
+        }
+    }
+
+    fn clear(&mut self, index: usize) {
+        self.board.release_to(&mut self.seats[index], 0);
+    }
+
+    fn vacate(&mut self, index: usize, from: &CpuSet) {
+        for seat in from {
+            self.board.unseat(&mut self.seats[index], seat as usize);
+        }
+    }
+
+    fn finish(self) -> Placement {
+        let numbers = |indices: &CpuSet| -> CpuSet {
+            indices.iter().map(|index| self.topology.cpus()[index as usize].place.cpu).collect()
+        };
+        let shared = self.topology.usable().difference(&numbers(&self.exclusive));
+        let sets: Vec<CpuSet> = self
+            .seats
+            .iter()
+            .map(|seats| if seats.is_empty() { shared.clone() } else { numbers(seats.indices()) })
+            .collect();
+        let moved = |(request, set): (&Request, &CpuSet)| match &request.previous {
+            Some(old) => old.difference(set).len().min(set.difference(old).len()),
+            None => 0,
+        };
+        let moved = self.requests.iter().zip(&sets).map(moved).collect();
+        let mut refusals = self.refusals;
+        refusals.sort_by_key(|refusal| refusal.request);
+        debug_assert!(sets.iter().all(|set| !set.is_empty()));
+        Placement { sets, moved, overlap: self.board.overlap(), refusals }
+    }
+}
+
+/// The width a request asks for, where it asks for a width.
+fn count(request: &Request) -> Option<u32> {
+    match request.want {
+        Want::Dop(count) | Want::Exclusive(count) => Some(count.max(1)),
+        Want::Shared | Want::Fixed(_) => None,
+    }
+}
+
+/// How many cores each request should spread over: between all siblings used and one thread on each core,
+/// the cores dealt out by integer max-min with the widths as weights.
+fn core_quotas(topology: &Topology, requests: &[Request]) -> Vec<u32> {
+    let widths = requests.iter().map(|request| count(request).unwrap_or(0));
+    let threads = topology.threads_per_core_max() as u32;
+    if threads == 1 {
+        return widths.collect();
+    }
+    let usable = |core: &&std::ops::Range<usize>| {
+        topology.cpus()[(*core).clone()].iter().any(|cpu| !cpu.isolated)
+    };
+    let cores = topology.domains(Level::Core).iter().filter(usable).count() as u64;
+    let claims: Vec<Claim> = widths
+        .map(|width| Claim {
+            weight: f64::from(width.max(1)),
+            floor: u64::from(width.div_ceil(threads)),
+            ceiling: u64::from(width),
+        })
+        .collect();
+    let quotas = integer::apportion(cores, &claims);
+    quotas.iter().zip(&claims).map(|(quota, claim)| (*quota).max(claim.floor) as u32).collect()
+}

@@ -1,0 +1,423 @@
+//! The course of a node: what a whole subtree would hold at each level, as one polyline.
+//!
+//! A leaf's course is a ray: at level `s` it holds `s / rho` tasks. A group's course is made from those of
+//! its members: they rise together, their vectors add up, and the group's own level is the largest
+//! weighted share of the sum. So a group looks to its parent like a leaf whose demand vector turns a corner
+//! now and then, and a tree of any depth is folded bottom-up, one group at a time.
+//!
+//! # Terms
+//! | | |
+//! |---|---|
+//! | level | weighted dominant share of a node, the coordinate of its course |
+//! | inner level | the common level of a group's members: where on *their* courses they are |
+//! | claimed | the vector that counts for levels; a member that waits is counted at its siblings' level |
+//! | used | the vector that is really taken from the machine |
+//! | rise | a stretch on which the level rises |
+//! | jump | a stretch on which the group grows although its level stands still |
+//!
+//! A jump is no artefact. When a member is at its limit, the group's largest share may belong to it and be
+//! frozen; the other members then catch up while the group's level, and with it all its siblings, stands
+//! still. A point of a course therefore has two coordinates, the level and, within one level, the progress
+//! of the jump: the growth of the fastest share since the jump began. Groups that jump at the same level
+//! advance side by side in it.
+
+use super::exact::{Exact, Unit};
+
+/// A point of a course. Points are ordered by level, then by the progress of the jump at that level.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub(super) struct Point {
+    pub(super) level: f64,
+    pub(super) jump: f64,
+}
+
+impl Point {
+    /// The first point of a level.
+    pub(super) fn at(level: f64) -> Point {
+        Point { level, jump: 0.0 }
+    }
+
+    fn total_cmp(self, other: Point) -> std::cmp::Ordering {
+        self.level.total_cmp(&other.level).then(self.jump.total_cmp(&other.jump))
+    }
+
+    /// The point after a move by `distance`. A level that does not move keeps the progress of its jump.
+    fn plus(self, moves: Move, distance: f64) -> Point {
+        match moves {
+            Move::Rise if self.level + distance > self.level => Point::at(self.level + distance),
+            Move::Rise => self,
+            Move::Jump => Point { level: self.level, jump: self.jump + distance },
+        }
+    }
+}
+
+/// Which coordinate moves on a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Move {
+    /// The level.
+    Rise,
+    /// The progress of the jump.
+    Jump,
+}
+
+/// A straight stretch of a course. Its rates lie beside it in [`Courses`].
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    moves: Move,
+    from: Point,
+    /// Infinite where the course is open.
+    to: Point,
+    /// Where the members are at both ends; without meaning for a leaf.
+    inner_from: Point,
+    inner_to: Point,
+    /// Which coordinate of theirs moves, and how fast; 0 while they wait.
+    inner_moves: Move,
+    inner_rate: f64,
+}
+
+impl Stretch {
+    /// Whether the stretch ends at or before `point`.
+    fn is_behind(&self, point: Point) -> bool {
+        match self.moves {
+            Move::Rise => self.to.level <= point.level,
+            Move::Jump => self.to.total_cmp(point).is_le(),
+        }
+    }
+
+    /// Where the members are when the node is at `point`, no further than the end of the stretch.
+    fn inner(&self, point: Point) -> Point {
+        let progress = match self.moves {
+            Move::Rise => point.level - self.from.level,
+            Move::Jump if point.level > self.from.level => return self.inner_to,
+            Move::Jump if point.level < self.from.level => 0.0,
+            Move::Jump => point.jump - self.from.jump,
+        };
+        let moved = progress.max(0.0) * self.inner_rate;
+        let point = self.inner_from.plus(self.inner_moves, moved);
+        if point.total_cmp(self.inner_to).is_gt() { self.inner_to } else { point }
+    }
+}
+
+/// The courses of many nodes, one after the other, with `m` rates of either kind for each stretch.
+#[derive(Debug)]
+pub(super) struct Courses {
+    resources: usize,
+    stretches: Vec<Stretch>,
+    /// By how much the claimed vector grows for each unit of the moving coordinate.
+    claimed: Vec<f64>,
+    /// The same for the used vector.
+    used: Vec<f64>,
+}
+
+/// Which stretches make the course of one node.
+pub(super) type Span = std::ops::Range<usize>;
+
+impl Courses {
+    pub(super) fn new(resources: usize) -> Courses {
+        Courses { resources, stretches: Vec::new(), claimed: Vec::new(), used: Vec::new() }
+    }
+
+    /// The number of stretches so far: where the next course begins.
+    pub(super) fn len(&self) -> usize {
+        self.stretches.len()
+    }
+
+    /// Adds a rise on which the members, if there are any, stay at `inner`.
+    pub(super) fn push_rise(
+        &mut self,
+        from: f64,
+        to: f64,
+        inner: Point,
+        claimed: impl Iterator<Item = f64>,
+        used: impl Iterator<Item = f64>,
+    ) {
+        let (from, to) = (Point::at(from), Point::at(to));
+        self.stretches.push(Stretch {
+            moves: Move::Rise,
+            from,
+            to,
+            inner_from: inner,
+            inner_to: inner,
+            inner_moves: Move::Rise,
+            inner_rate: 0.0,
+        });
+        self.claimed.extend(claimed);
+        self.used.extend(used);
+    }
+
+    /// Appends the course of one more node.
+    pub(super) fn append(&mut self, course: &mut Courses) {
+        self.stretches.append(&mut course.stretches);
+        self.claimed.append(&mut course.claimed);
+        self.used.append(&mut course.used);
+    }
+
+    /// Where the members of a group are when the group is at `point` of its course.
+    pub(super) fn inner(&self, span: Span, point: Point) -> Option<Point> {
+        let course = &self.stretches[span];
+        let passed = course.partition_point(|stretch| stretch.is_behind(point));
+        match course.get(passed) {
+            Some(stretch) => Some(stretch.inner(point)),
+            None => course.last().map(|stretch| stretch.inner_to),
+        }
+    }
+
+    fn rates(rates: &[f64], resources: usize, stretch: usize) -> &[f64] {
+        &rates[stretch * resources..(stretch + 1) * resources]
+    }
+
+    /// Goes along several courses at once, from a level on, and shows every straight step to `visit`.
+    pub(super) fn walk(
+        &self,
+        spans: impl Iterator<Item = Span> + Clone,
+        from: f64,
+        mut visit: impl FnMut(&Step<'_>) -> Walk,
+    ) {
+        let mut turns = self.turns(spans.clone(), from);
+        turns.sort_unstable_by(|a, b| a.at.total_cmp(b.at));
+        let mut rates = Rates::new(self, spans);
+        let mut here = Point::at(from);
+        let mut rest = turns.as_slice();
+        loop {
+            let together = rest.partition_point(|turn| turn.at.total_cmp(here).is_le());
+            for turn in &rest[..together] {
+                rates.turn(self, turn);
+            }
+            rest = &rest[together..];
+            let there = match rest.first() {
+                Some(turn) if turn.at.level > here.level => Point::at(turn.at.level),
+                Some(turn) => turn.at,
+                None if rates.rising > 0 => Point::at(f64::INFINITY),
+                None => return,
+            };
+            let moves = if there.level > here.level { Move::Rise } else { Move::Jump };
+            let (claimed, used) = rates.current(moves);
+            let walk = visit(&Step { moves, from: here, to: there, claimed, used });
+            if walk == Walk::Stop || there.level.is_infinite() {
+                return;
+            }
+            here = there;
+        }
+    }
+
+    /// Where the stretches of some courses begin and end.
+    fn turns(&self, spans: impl Iterator<Item = Span>, from: f64) -> Vec<Turn> {
+        let start = Point::at(from);
+        let mut turns = Vec::new();
+        for stretch in spans.flatten() {
+            let Stretch { from, to, .. } = self.stretches[stretch];
+            if to.total_cmp(start).is_le() {
+                continue;
+            }
+            let begin = if from.total_cmp(start).is_lt() { start } else { from };
+            turns.push(Turn { at: begin, stretch: stretch as u32, begins: true });
+            if to.level.is_finite() {
+                turns.push(Turn { at: to, stretch: stretch as u32, begins: false });
+            }
+        }
+        turns
+    }
+}
+
+/// A straight step along several courses.
+#[derive(Debug)]
+pub(super) struct Step<'a> {
+    pub(super) moves: Move,
+    pub(super) from: Point,
+    /// Infinite for the last step of open courses.
+    pub(super) to: Point,
+    /// By how much the claimed vectors together grow for each unit of the moving coordinate.
+    pub(super) claimed: &'a [f64],
+    /// The same for the used vectors.
+    pub(super) used: &'a [f64],
+}
+
+impl Step<'_> {
+    /// How far the moving coordinate goes.
+    pub(super) fn length(&self) -> f64 {
+        match self.moves {
+            Move::Rise => self.to.level - self.from.level,
+            Move::Jump => self.to.jump - self.from.jump,
+        }
+    }
+
+    /// The point after `length` of the step.
+    pub(super) fn after(&self, length: f64) -> Point {
+        if length >= self.length() { self.to } else { self.from.plus(self.moves, length) }
+    }
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walk {
+    GoOn,
+    Stop,
+}
+
+/// The beginning or the end of a stretch.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    at: Point,
+    stretch: u32,
+    begins: bool,
+}
+
+/// The sums of the rates of the stretches that are being walked, by kind.
+struct Rates {
+    unit: Unit,
+    /// Rising claimed and used, jumping claimed and used: `m` of each.
+    sums: Vec<Exact>,
+    /// How many stretches rise.
+    rising: usize,
+    current: Vec<f64>,
+}
+
+impl Rates {
+    fn new(courses: &Courses, spans: impl Iterator<Item = Span>) -> Rates {
+        let m = courses.resources;
+        // What is used is never more than what is claimed, so the claims give the unit.
+        let largest = spans
+            .flat_map(|span| &courses.claimed[span.start * m..span.end * m])
+            .fold(0.0, |largest: f64, &rate| largest.max(rate));
+        Rates {
+            unit: Unit::for_terms_up_to(largest),
+            sums: vec![Exact::ZERO; 4 * m],
+            rising: 0,
+            current: vec![0.0; 2 * m],
+        }
+    }
+
+    fn turn(&mut self, courses: &Courses, turn: &Turn) {
+        let m = courses.resources;
+        let stretch = turn.stretch as usize;
+        let moves = courses.stretches[stretch].moves;
+        let first = if moves == Move::Rise { 0 } else { 2 * m };
+        let claimed = Courses::rates(&courses.claimed, m, stretch);
+        let used = Courses::rates(&courses.used, m, stretch);
+        for (sum, &rate) in self.sums[first..].iter_mut().zip(claimed.iter().chain(used)) {
+            let term = self.unit.of(rate);
+            if turn.begins { sum.add(term) } else { sum.take(term) }
+        }
+        match (moves, turn.begins) {
+            (Move::Jump, _) => {}
+            (Move::Rise, true) => self.rising += 1,
+            (Move::Rise, false) => self.rising -= 1,
+        }
+    }
+
+    /// The sums for a step that moves so: claimed and used.
+    fn current(&mut self, moves: Move) -> (&[f64], &[f64]) {
+        let m = self.current.len() / 2;
+        let first = if moves == Move::Rise { 0 } else { 2 * m };
+        for (current, &sum) in self.current.iter_mut().zip(&self.sums[first..]) {
+            *current = self.unit.to_f64(sum);
+        }
+        self.current.split_at(m)
+    }
+}
+
+/// Folds the steps of a group's members into the course of the group.
+#[derive(Debug)]
+pub(super) struct Fold<'a> {
+    /// The group's weight for each resource.
+    pub(super) weight: &'a [f64],
+    /// The resources that count for its level: those that are not saturated.
+    pub(super) live: &'a [bool],
+    /// The vector it claims where the fold has come to, as parts of the capacity.
+    pub(super) claimed: Vec<f64>,
+    /// Where it stands on its own course.
+    pub(super) here: Point,
+}
+
+/// A level that grows this much slower than the fastest share stands still.
+const STANDSTILL: f64 = 1e-13;
+
+impl Fold<'_> {
+    /// The level of a claimed vector: its largest weighted share of a live resource.
+    pub(super) fn level(weight: &[f64], live: &[bool], claimed: &[f64]) -> f64 {
+        let shares = claimed.iter().zip(weight).zip(live);
+        shares.filter(|(_, live)| **live).map(|((c, w), _)| c / w).fold(0.0, f64::max)
+    }
+
+    /// Appends what `step` makes of the group to its course, cut where another share becomes the largest.
+    pub(super) fn fold(&mut self, courses: &mut Courses, step: &Step<'_>) {
+        let mut left = step.length();
+        let mut done = 0.0;
+        let mut top = self.largest(step);
+        while let Some(resource) = top
+            && left > 0.0
+        {
+            let (distance, next) = self.next_largest(step, resource);
+            let length = distance.min(left);
+            if length > 0.0 {
+                let rate = step.claimed[resource] / self.weight[resource];
+                self.emit(courses, step, done, length, rate);
+            }
+            left -= length;
+            done += length;
+            top = if distance.is_finite() { next } else { None };
+        }
+    }
+
+    /// The live resource of the largest weighted share; among equals the one that grows the fastest.
+    fn largest(&self, step: &Step<'_>) -> Option<usize> {
+        let share = |r: usize| self.claimed[r] / self.weight[r];
+        let rate = |r: usize| step.claimed[r] / self.weight[r];
+        let order = |&a: &usize, &b: &usize| {
+            share(a).total_cmp(&share(b)).then(rate(a).total_cmp(&rate(b))).then(b.cmp(&a))
+        };
+        (0..self.live.len()).filter(|&r| self.live[r]).max_by(order)
+    }
+
+    /// After which distance a faster growing share overtakes that of `top`, and which one does.
+    fn next_largest(&self, step: &Step<'_>, top: usize) -> (f64, Option<usize>) {
+        let share = |r: usize| self.claimed[r] / self.weight[r];
+        let rate = |r: usize| step.claimed[r] / self.weight[r];
+        let mut next = (f64::INFINITY, None);
+        for r in (0..self.live.len()).filter(|&r| self.live[r] && rate(r) > rate(top)) {
+            let distance = ((share(top) - share(r)) / (rate(r) - rate(top))).max(0.0);
+            if distance < next.0 {
+                next = (distance, Some(r));
+            }
+        }
+        next
+    }
+
+    /// Appends one stretch: `length` of `step`, on which the level grows at `rate`.
+    fn emit(&mut self, courses: &mut Courses, step: &Step<'_>, done: f64, length: f64, rate: f64) {
+        let fastest = |live_only: bool| {
+            let rates = step.claimed.iter().zip(self.weight).zip(self.live);
+            let counted = rates.filter(|(_, live)| !live_only || **live);
+            counted.map(|((claimed, weight), _)| claimed / weight).fold(0.0, f64::max)
+        };
+        // Within a reservation a member may grow on saturated resources alone.
+        let fastest = if fastest(true) > 0.0 { fastest(true) } else { fastest(false) };
+        if fastest == 0.0 {
+            return;
+        }
+        let from = self.here;
+        let level = from.level + rate * length;
+        let rises = rate > fastest * STANDSTILL && level > from.level;
+        let (moves, rate) = if rises { (Move::Rise, rate) } else { (Move::Jump, fastest) };
+        let to = match moves {
+            Move::Rise => Point::at(level),
+            Move::Jump => Point { level: from.level, jump: from.jump + rate * length },
+        };
+        courses.stretches.push(Stretch {
+            moves,
+            from,
+            to,
+            inner_from: step.after(done),
+            inner_to: step.after(done + length),
+            inner_moves: step.moves,
+            inner_rate: rate.recip(),
+        });
+        courses.claimed.extend(step.claimed.iter().map(|claimed| claimed / rate));
+        courses.used.extend(step.used.iter().map(|used| used / rate));
+        self.here = to;
+        if length.is_finite() {
+            for (sum, claimed) in self.claimed.iter_mut().zip(step.claimed) {
+                *sum += claimed * length;
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Sums that do not care in which order their terms come.
+//!
+//! Adding floating-point numbers in another order gives another last bit, and adding a large one and
+//! taking it away again leaves rubbish where the small ones were. The sweeps of this module do both a
+//! hundred thousand times over, so they add integers instead: a term is scaled by a power of two
+//! (exact), cut to a whole number of units (at most one unit lost), and added in 128 bits (exact,
+//! associative, invertible). A unit is 2⁻⁹² of the largest term, ten powers of ten finer than the last
+//! bit of an `f64`, which leaves room for 2³³ terms.
+
+/// The unit of a family of sums: how fine they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unit {
+    /// Units per one: a power of two.
+    per_one: f64,
+    /// One in units; kept because a division costs more than a product.
+    size: f64,
+}
+
+/// Bits below the binary point of the largest term.
+const FRACTION_BITS: i32 = 92;
+
+impl Unit {
+    /// The unit for terms of magnitude at most `largest`; larger ones still add up while they fit.
+    pub(super) fn for_terms_up_to(largest: f64) -> Unit {
+        let exponent = match largest.is_finite() && largest > 0.0 {
+            true => largest.log2().ceil() as i32,
+            false => 0,
+        };
+        let bits = FRACTION_BITS - exponent;
+        Unit { per_one: 2_f64.powi(bits), size: 2_f64.powi(-bits) }
+    }
+
+    /// `value` as a whole number of units, cut towards zero.
+    pub(super) fn of(self, value: f64) -> Exact {
+        Exact((value * self.per_one) as i128)
+    }
+
+    /// The nearest `f64` of a sum.
+    pub(super) fn to_f64(self, sum: Exact) -> f64 {
+        sum.0 as f64 * self.size
+    }
+}
+
+/// A sum in units. Saturates instead of wrapping, so that hostile terms cannot turn it round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Exact(i128);
+
+impl Exact {
+    /// Nothing.
+    pub(super) const ZERO: Exact = Exact(0);
+
+    /// Adds a term.
+    pub(super) fn add(&mut self, term: Exact) {
+        self.0 = self.0.saturating_add(term.0);
+    }
+
+    /// Takes a term away again: the exact inverse of [`Exact::add`].
+    pub(super) fn take(&mut self, term: Exact) {
+        self.0 = self.0.saturating_sub(term.0);
+    }
+
+    /// What is left of `whole` beside this sum.
+    pub(super) fn rest_of(self, whole: Exact) -> Exact {
+        Exact(whole.0.saturating_sub(self.0))
+    }
+
+    /// Whether the sum is above zero.
+    pub(super) fn is_positive(self) -> bool {
+        self.0 > 0
+    }
+}
+
+/// The sum of `terms`, the same in whatever order they come. O(n), two passes.
+pub(super) fn sum(terms: impl Iterator<Item = f64> + Clone) -> f64 {
+    let largest = terms.clone().fold(0.0, f64::max);
+    if largest.is_infinite() {
+        return f64::INFINITY;
+    }
+    let unit = Unit::for_terms_up_to(largest);
+    unit.to_f64(total(unit, terms))
+}
+
+/// By how much `terms` add up to more than `whole`; negative when there is some left.
+pub(super) fn excess(unit: Unit, terms: impl Iterator<Item = f64>, whole: f64) -> f64 {
+    unit.to_f64(unit.of(whole).rest_of(total(unit, terms)))
+}
+
+fn total(unit: Unit, terms: impl Iterator<Item = f64>) -> Exact {
+    let mut sum = Exact::ZERO;
+    terms.for_each(|term| sum.add(unit.of(term)));
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_term_leaves_no_trace_when_it_is_taken_away() {
+        let unit = Unit::for_terms_up_to(1e15);
+        let mut sum = Exact::ZERO;
+        for term in [0.1, 1e15, 0.2] {
+            sum.add(unit.of(term));
+        }
+        sum.take(unit.of(1e15));
+        assert!((unit.to_f64(sum) - 0.3).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_order_of_the_terms_does_not_matter() {
+        let unit = Unit::for_terms_up_to(10.0);
+        let terms: Vec<f64> = (1..1000).map(|i| 7.0 / f64::from(i)).collect();
+        let forward = terms.iter().fold(Exact::ZERO, |mut sum, term| {
+            sum.add(unit.of(*term));
+            sum
+        });
+        let backward = terms.iter().rev().fold(Exact::ZERO, |mut sum, term| {
+            sum.add(unit.of(*term));
+            sum
+        });
+        assert_eq!(forward, backward);
+    }
+}

@@ -1,0 +1,143 @@
+//! How fair an allocation is, in numbers.
+//!
+//! The daemon's status, the demo, the simulator and the tests all judge by these functions, so that none of
+//! them can be fair by a measure of its own. They take any allocation, not only ours. Amounts of fairness
+//! are in levels, weighted dominant shares, and so comparable between tenants of any demand.
+//!
+//! An allocation `row` is a leaf's part of each resource; `allocation` holds one for each node of the
+//! problem, `n × m`, row-major, as in [`super::Solution`].
+
+use super::growth;
+use super::problem::Problem;
+use super::solution;
+use super::weights::{self, sibling_set};
+
+/// A leaf's largest part of any resource, `0 ..= 1`, and which resource that is: the one of which it has
+/// the largest *weighted* part. With nothing allocated, the one it will have most of.
+pub fn dominant_share(problem: &Problem, leaf: usize, row: &[f64]) -> (Option<usize>, f64) {
+    let resource = solution::dominant(problem, leaf, row)
+        .or_else(|| solution::dominant(problem, leaf, problem.task(leaf)));
+    let share = |r: usize| match problem.capacity[r] {
+        0.0 => 0.0,
+        capacity => row[r] / capacity,
+    };
+    (resource, resource.map_or(0.0, share))
+}
+
+/// A leaf's weighted dominant share: `max_r row_r / (capacity_r · weight_r)`.
+pub fn weighted_dominant_share(problem: &Problem, leaf: usize, row: &[f64]) -> f64 {
+    let weighted = |r: usize| row[r] / (problem.capacity[r] * problem.weight(leaf)[r]);
+    (0..row.len()).filter(|&r| row[r] > 0.0).map(weighted).fold(0.0, f64::max)
+}
+
+/// Jain's index: `(Σ x)² / (n · Σ x²)`, 1 when all are equal, `1/n` when one has all.
+///
+/// 1 for no values, or where all are zero: nobody has more than anybody else. Jain, Chiu and Hawe,
+/// DEC-TR-301 (1984).
+pub fn jain_index(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for value in values {
+        n += 1.0;
+        sum += value;
+        squares += value * value;
+    }
+    if squares == 0.0 { 1.0 } else { sum * sum / (n * squares) }
+}
+
+/// The tasks that a bundle would let a leaf run, no more than it has a use for.
+pub fn tasks_of(problem: &Problem, leaf: usize, row: &[f64]) -> f64 {
+    let task = problem.task(leaf);
+    let most = growth::of(problem, leaf).hi;
+    (0..row.len()).filter(|&r| task[r] > 0.0).map(|r| row[r] / task[r]).fold(most, f64::min)
+}
+
+/// The largest envy among sibling leaves: by how many levels somebody would be better off with a
+/// sibling's bundle, scaled by their weights. 0 when nobody would. O(n²·m).
+pub fn largest_envy(problem: &Problem, allocation: &[f64]) -> f64 {
+    let leaves: Vec<usize> = problem.leaves().collect();
+    let mut largest: f64 = 0.0;
+    let mut bundle = vec![0.0; problem.resources()];
+    for &leaf in &leaves {
+        let own = tasks_of(problem, leaf, &allocation[problem.row(leaf)]);
+        let rho = growth::of(problem, leaf).rho;
+        for &other in leaves.iter().filter(|&&other| other != leaf) {
+            if problem.parent(other) != problem.parent(leaf) {
+                continue;
+            }
+            for (r, amount) in bundle.iter_mut().enumerate() {
+                let scale = problem.weight(leaf)[r] / problem.weight(other)[r];
+                *amount = allocation[problem.row(other)][r] * scale;
+            }
+            let envied = tasks_of(problem, leaf, &bundle);
+            largest = largest.max(rho * (envied - own));
+        }
+    }
+    largest
+}
+
+/// By how many levels somebody could still grow with what is left, nobody losing anything: 0 means Pareto
+/// efficient. O(n·m).
+pub fn pareto_slack(problem: &Problem, allocation: &[f64]) -> f64 {
+    let m = problem.resources();
+    let used = |r: usize| problem.leaves().map(|leaf| allocation[leaf * m + r]).sum::<f64>();
+    let left: Vec<f64> = (0..m).map(|r| (problem.capacity[r] - used(r)).max(0.0)).collect();
+    let slack = |leaf: usize| {
+        let row = &allocation[problem.row(leaf)];
+        let more: Vec<f64> = row.iter().zip(&left).map(|(has, left)| has + left).collect();
+        let gain = tasks_of(problem, leaf, &more) - tasks_of(problem, leaf, row);
+        growth::of(problem, leaf).rho * gain
+    };
+    problem.leaves().map(slack).fold(0.0, f64::max)
+}
+
+/// By how many levels the worst-off leaf is better off than with its own part of the machine; negative
+/// where somebody would do better alone. O(n·m).
+///
+/// A leaf's own part is what its weights alone give it: on each resource its weight's part of its group's
+/// part, among the siblings that demand anything. A leaf that demands nothing is not asked; with nobody
+/// to ask the slack is infinite.
+pub fn sharing_incentive_slack(problem: &Problem, allocation: &[f64]) -> f64 {
+    let parts = endowments(problem);
+    let mut bundle = vec![0.0; problem.resources()];
+    let mut smallest = f64::INFINITY;
+    for leaf in problem.leaves() {
+        let growth = growth::of(problem, leaf);
+        if growth.rho == 0.0 {
+            continue;
+        }
+        let row = problem.row(leaf);
+        for ((amount, part), capacity) in
+            bundle.iter_mut().zip(&parts[row.clone()]).zip(&problem.capacity)
+        {
+            *amount = part * capacity;
+        }
+        let gain = tasks_of(problem, leaf, &allocation[row]) - tasks_of(problem, leaf, &bundle);
+        smallest = smallest.min(growth.rho * gain);
+    }
+    smallest
+}
+
+/// The part of each resource that the weights alone entitle each node to: `n × m`, row-major.
+///
+/// With scalar weights the siblings that demand anything share every resource; with weights for each
+/// resource, the siblings that demand it.
+pub fn endowments(problem: &Problem) -> Vec<f64> {
+    let m = problem.resources();
+    let wanted = weights::wanted(problem);
+    let shares = |node: usize, r: usize| match problem.scalar[sibling_set(problem, node)] {
+        true => wanted[node * m..(node + 1) * m].contains(&true),
+        false => wanted[node * m + r],
+    };
+    let entries = || (0..problem.nodes()).flat_map(|node| (0..m).map(move |r| (node, r)));
+    let mut sums = vec![0.0; (problem.nodes() + 1) * m];
+    for (node, r) in entries().filter(|&(node, r)| shares(node, r)) {
+        sums[sibling_set(problem, node) * m + r] += problem.weight(node)[r];
+    }
+    let mut parts = vec![0.0; problem.nodes() * m];
+    for (node, r) in entries().filter(|&(node, r)| shares(node, r)) {
+        let above = problem.parent(node).map_or(1.0, |parent| parts[parent * m + r]);
+        let sum = sums[sibling_set(problem, node) * m + r];
+        parts[node * m + r] = above * problem.weight(node)[r] / sum;
+    }
+    parts
+}

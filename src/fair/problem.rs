@@ -1,0 +1,484 @@
+//! What is to be divided, among whom, and on which terms; and what came out.
+//!
+//! A [`Problem`] is a tree. Its leaves want resources, its groups only hold them together; a group with
+//! no node above it is a root of its own, and all nodes without a parent are siblings under the machine.
+//! The nodes stand in pre-order, every parent before its children, so that one pass up or down the tree
+//! is one loop over an array and no depth can overflow the stack.
+//!
+//! Everything that can be wrong with numbers is found once, in [`Problem::try_new`], all of it in one
+//! list. After that the functions of the core are total: they take a valid problem and return an
+//! allocation.
+//!
+//! # Entitlements
+//!
+//! A *scalar* weight (the same for every resource its owner demands) is used as it is written: this is
+//! DRF as published. Once some sibling carries different weights for different resources, the weights
+//! are endowments in the sense of Parkes, Procaccia and Shah: each resource's weights are divided by
+//! their sum over the siblings that demand it. Without the division a tenant may get less than its own
+//! part of the machine would have given it (test `endowments_are_normalised`). Why not always divide?
+//! Because with demands of zero the sums differ from resource to resource, and equal scalar weights
+//! would no longer give the allocation that every paper prints (test
+//! `scalar_weights_are_used_as_written`). Where all demands are positive both rules agree.
+
+use std::fmt;
+
+/// The smallest and the largest magnitude of a capacity, demand, guarantee or limit that is not zero.
+///
+/// Twenty-four powers of ten either way hold every unit of every resource from nanocores to all bytes
+/// ever made, and keep every product of three of them inside `f64`.
+pub const QUANTITY_RANGE: std::ops::RangeInclusive<f64> = 1e-24..=1e24;
+
+/// The smallest and the largest weight.
+pub const WEIGHT_RANGE: std::ops::RangeInclusive<f64> = 1e-9..=1e9;
+
+/// How far the guarantees may add up to more than the capacity: room for `0.1 + 0.2 > 0.3`.
+const OVERBOOKING_TOLERANCE: f64 = 1e-12;
+
+/// One node of the tree, as the caller describes it. All vectors have one entry for each resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The group it stands in: an index below its own; `None` right under the machine.
+    pub parent: Option<usize>,
+    /// Its weight against its siblings for each resource, within [`WEIGHT_RANGE`].
+    pub weight: Vec<f64>,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// Leaf or group.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// Holds other nodes together; may be empty.
+    Group,
+    /// Wants resources.
+    Leaf(Demand),
+}
+
+/// What a leaf wants: so many times a vector of resources that are only useful together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demand {
+    /// What one task takes of each resource; zero where it takes none.
+    pub task: Vec<f64>,
+    /// How many tasks it could run: any fraction, or `f64::INFINITY`.
+    pub tasks: f64,
+    /// What it gets of each resource whenever it wants it; 0 is no guarantee.
+    pub guarantee: Vec<f64>,
+    /// What it never exceeds; `f64::INFINITY` is no limit.
+    pub limit: Vec<f64>,
+}
+
+impl Demand {
+    /// A demand for `total` once, without guarantee or limit.
+    pub fn once(total: Vec<f64>) -> Demand {
+        Demand::tasks(total, 1.0)
+    }
+
+    /// A demand for `tasks` times `task`, without guarantee or limit.
+    pub fn tasks(task: Vec<f64>, tasks: f64) -> Demand {
+        let resources = task.len();
+        Demand {
+            task,
+            tasks,
+            guarantee: vec![0.0; resources],
+            limit: vec![f64::INFINITY; resources],
+        }
+    }
+}
+
+/// The terms on which weights and guarantees are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// How per-resource weights are read.
+    pub weights: Weights,
+    /// What guarantees promise.
+    pub guarantees: Guarantees,
+}
+
+/// How per-resource weights are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weights {
+    /// As endowments, normalised over the siblings that demand the resource.
+    #[default]
+    Endowments,
+    /// As they are: the caller has normalised them.
+    Normalised,
+}
+
+/// What guarantees promise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guarantees {
+    /// They are kept; they cannot add up to more than there is.
+    #[default]
+    Kept,
+    /// They are targets, as YARN's minimum shares are, and may add up to more than there is.
+    Targets,
+}
+
+/// A valid problem: `n` nodes and `m` resources, the matrices row-major, a row for each node.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    pub(super) capacity: Vec<f64>,
+    pub(super) parent: Vec<Option<usize>>,
+    pub(super) is_leaf: Vec<bool>,
+    /// Normalised weights (see the essay above).
+    pub(super) weight: Vec<f64>,
+    /// For each set of siblings, whether its weights are scalar ([`super::weights::sibling_set`]).
+    pub(super) scalar: Vec<bool>,
+    /// Zero rows for groups, and for leaves that want no task.
+    pub(super) task: Vec<f64>,
+    pub(super) tasks: Vec<f64>,
+    pub(super) guarantee: Vec<f64>,
+    pub(super) limit: Vec<f64>,
+}
+
+impl Problem {
+    /// The problem of dividing `capacity` among the leaves of `nodes`, on the usual terms.
+    ///
+    /// # Errors
+    /// Every finding, in the order of the nodes; see [`Reason`].
+    pub fn try_new(capacity: Vec<f64>, nodes: Vec<Node>) -> Result<Problem, Vec<ProblemError>> {
+        Problem::try_new_on(Terms::default(), capacity, nodes)
+    }
+
+    /// The same, on given terms.
+    ///
+    /// # Errors
+    /// As [`Problem::try_new`].
+    pub fn try_new_on(
+        terms: Terms,
+        capacity: Vec<f64>,
+        nodes: Vec<Node>,
+    ) -> Result<Problem, Vec<ProblemError>> {
+        let mut findings = check_capacity(&capacity);
+        for (index, node) in nodes.iter().enumerate() {
+            check_node(index, node, &nodes, capacity.len(), &mut findings);
+        }
+        if findings.is_empty() && terms.guarantees == Guarantees::Kept {
+            findings = overbooked(&capacity, &nodes);
+        }
+        if !findings.is_empty() {
+            return Err(findings);
+        }
+        let mut problem = Problem::flatten(capacity, nodes);
+        problem.scalar = match terms.weights {
+            Weights::Endowments => super::weights::normalise(&mut problem),
+            Weights::Normalised => vec![false; problem.nodes() + 1],
+        };
+        Ok(problem)
+    }
+
+    /// Lays checked nodes out as matrices.
+    fn flatten(capacity: Vec<f64>, nodes: Vec<Node>) -> Problem {
+        let (n, m) = (nodes.len(), capacity.len());
+        let matrix = || Vec::with_capacity(n * m);
+        let mut problem = Problem {
+            capacity,
+            parent: Vec::with_capacity(n),
+            is_leaf: Vec::with_capacity(n),
+            weight: matrix(),
+            scalar: Vec::new(),
+            task: matrix(),
+            tasks: Vec::with_capacity(n),
+            guarantee: matrix(),
+            limit: matrix(),
+        };
+        for node in nodes {
+            problem.parent.push(node.parent);
+            problem.is_leaf.push(matches!(node.kind, Kind::Leaf(_)));
+            problem.weight.extend(node.weight);
+            match node.kind {
+                Kind::Leaf(demand) if demand.tasks > 0.0 => {
+                    problem.task.extend(demand.task);
+                    problem.tasks.push(demand.tasks);
+                    problem.guarantee.extend(demand.guarantee);
+                    problem.limit.extend(demand.limit);
+                }
+                Kind::Leaf(_) | Kind::Group => {
+                    problem.tasks.push(0.0);
+                    let row = |value| std::iter::repeat_n(value, m);
+                    problem.task.extend(row(0.0));
+                    problem.guarantee.extend(row(0.0));
+                    problem.limit.extend(row(f64::INFINITY));
+                }
+            }
+        }
+        problem
+    }
+
+    /// How many resources there are: `m`.
+    pub fn resources(&self) -> usize {
+        self.capacity.len()
+    }
+
+    /// How many nodes there are: `n`.
+    pub fn nodes(&self) -> usize {
+        self.parent.len()
+    }
+
+    /// What there is of each resource.
+    pub fn capacity(&self) -> &[f64] {
+        &self.capacity
+    }
+
+    /// The group a node stands in.
+    pub fn parent(&self, node: usize) -> Option<usize> {
+        self.parent[node]
+    }
+
+    /// The leaves, in node order.
+    pub fn leaves(&self) -> impl Iterator<Item = usize> + Clone + '_ {
+        (0..self.nodes()).filter(|&node| self.is_leaf[node])
+    }
+
+    /// Whether no node stands in another.
+    pub fn is_flat(&self) -> bool {
+        self.parent.iter().all(Option::is_none) && self.is_leaf.iter().all(|&leaf| leaf)
+    }
+
+    /// The normalised weights of a node.
+    pub fn weight(&self, node: usize) -> &[f64] {
+        &self.weight[self.row(node)]
+    }
+
+    /// What one task of a leaf takes; zeros for a group.
+    pub fn task(&self, leaf: usize) -> &[f64] {
+        &self.task[self.row(leaf)]
+    }
+
+    /// How many tasks a leaf could run.
+    pub fn tasks(&self, leaf: usize) -> f64 {
+        self.tasks[leaf]
+    }
+
+    /// The guarantees of a leaf.
+    pub fn guarantee(&self, leaf: usize) -> &[f64] {
+        &self.guarantee[self.row(leaf)]
+    }
+
+    /// The limits of a leaf.
+    pub fn limit(&self, leaf: usize) -> &[f64] {
+        &self.limit[self.row(leaf)]
+    }
+
+    /// Where a node's row lies in the matrices.
+    pub(super) fn row(&self, node: usize) -> std::ops::Range<usize> {
+        let m = self.resources();
+        node * m..(node + 1) * m
+    }
+
+    /// What a leaf could use of one resource at most: its demand within its limit.
+    pub(super) fn ceiling(&self, leaf: usize, resource: usize) -> f64 {
+        match self.task(leaf)[resource] {
+            0.0 => 0.0,
+            task => (task * self.tasks[leaf]).min(self.limit(leaf)[resource]),
+        }
+    }
+
+    /// What a leaf is promised of one resource: its guarantee, as far as it has a use for it.
+    pub(super) fn floor(&self, leaf: usize, resource: usize) -> f64 {
+        self.guarantee(leaf)[resource].min(self.ceiling(leaf, resource))
+    }
+}
+
+/// One thing wrong with a problem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProblemError {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub reason: Reason,
+}
+
+/// Where in a problem something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The capacity of a resource, or the list of capacities as a whole.
+    Capacity(Option<usize>),
+    /// A field of a node, and in it the entry of a resource.
+    Node {
+        /// The node.
+        node: usize,
+        /// Its field.
+        field: Field,
+        /// The entry, where it is one.
+        resource: Option<usize>,
+    },
+}
+
+/// A field of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields of `Node` and `Demand`")]
+pub enum Field {
+    Parent,
+    Weight,
+    Task,
+    Tasks,
+    Guarantee,
+    Limit,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Field::Parent => "parent",
+            Field::Weight => "weight",
+            Field::Task => "demand",
+            Field::Tasks => "tasks",
+            Field::Guarantee => "guarantee",
+            Field::Limit => "limit",
+        })
+    }
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reason {
+    /// There is no resource to divide.
+    NoResource,
+    /// A vector has not one entry for each resource, or a parent is no group before its child.
+    Misshapen,
+    /// The number is negative or not a number.
+    NotANumber(f64),
+    /// The number is neither zero nor within [`QUANTITY_RANGE`], or the weight is not within
+    /// [`WEIGHT_RANGE`].
+    OutOfRange(f64),
+    /// The limit is below the guarantee, which is given here.
+    LimitBelowGuarantee(f64),
+    /// The guarantees for this resource add up to `promised`, and there is only `capacity`.
+    Overbooked {
+        /// The sum of the guarantees.
+        promised: f64,
+        /// What there is.
+        capacity: f64,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NoResource => f.write_str("there is no resource to divide"),
+            Reason::Misshapen => f.write_str("does not fit the shape of the problem"),
+            Reason::NotANumber(value) => write!(f, "{value} is no amount"),
+            Reason::OutOfRange(value) => write!(f, "{value} is out of range"),
+            Reason::LimitBelowGuarantee(guarantee) => {
+                write!(f, "the limit is below the guarantee of {guarantee}")
+            }
+            Reason::Overbooked { promised, capacity } => {
+                write!(f, "the guarantees add up to {promised}, and there is only {capacity}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for ProblemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Place::Capacity(None) => write!(f, "capacity: {}", self.reason),
+            Place::Capacity(Some(r)) => write!(f, "capacity of resource {r}: {}", self.reason),
+            Place::Node { node, field, resource: None } => {
+                write!(f, "node {node}: {field}: {}", self.reason)
+            }
+            Place::Node { node, field, resource: Some(r) } => {
+                write!(f, "node {node}: {field} of resource {r}: {}", self.reason)
+            }
+        }
+    }
+}
+
+impl std::error::Error for ProblemError {}
+
+/// What is wrong with a quantity, if anything.
+fn check_quantity(value: f64) -> Option<Reason> {
+    if value.is_nan() || value < 0.0 {
+        Some(Reason::NotANumber(value))
+    } else if value != 0.0 && !QUANTITY_RANGE.contains(&value) {
+        Some(Reason::OutOfRange(value))
+    } else {
+        None
+    }
+}
+
+/// What is wrong with a weight, if anything.
+fn check_weight(value: f64) -> Option<Reason> {
+    if value.is_nan() || value < 0.0 {
+        Some(Reason::NotANumber(value))
+    } else if !WEIGHT_RANGE.contains(&value) {
+        Some(Reason::OutOfRange(value))
+    } else {
+        None
+    }
+}
+
+fn check_capacity(capacity: &[f64]) -> Vec<ProblemError> {
+    if capacity.is_empty() {
+        return vec![ProblemError { place: Place::Capacity(None), reason: Reason::NoResource }];
+    }
+    let wrong = |(resource, &value): (usize, &f64)| {
+        let reason = check_quantity(value)?;
+        Some(ProblemError { place: Place::Capacity(Some(resource)), reason })
+    };
+    capacity.iter().enumerate().filter_map(wrong).collect()
+}
+
+fn check_node(
+    index: usize,
+    node: &Node,
+    nodes: &[Node],
+    resources: usize,
+    findings: &mut Vec<ProblemError>,
+) {
+    let mut find = |field, resource, reason| {
+        findings.push(ProblemError { place: Place::Node { node: index, field, resource }, reason });
+    };
+    let is_group_before = |p: usize| p < index && nodes[p].kind == Kind::Group;
+    if node.parent.is_some_and(|parent| !is_group_before(parent)) {
+        find(Field::Parent, None, Reason::Misshapen);
+    }
+    let mut check = |field, vector: &[f64], wrong: fn(f64) -> Option<Reason>| {
+        if vector.len() != resources {
+            find(field, None, Reason::Misshapen);
+        }
+        for (resource, &value) in vector.iter().enumerate() {
+            if let Some(reason) = wrong(value) {
+                find(field, Some(resource), reason);
+            }
+        }
+    };
+    check(Field::Weight, &node.weight, check_weight);
+    let Kind::Leaf(demand) = &node.kind else { return };
+    let unless_infinite = |value| if value == f64::INFINITY { None } else { check_quantity(value) };
+    check(Field::Task, &demand.task, check_quantity);
+    check(Field::Guarantee, &demand.guarantee, check_quantity);
+    check(Field::Limit, &demand.limit, unless_infinite);
+    if let Some(reason) = unless_infinite(demand.tasks) {
+        find(Field::Tasks, None, reason);
+    }
+    for (resource, (&limit, &guarantee)) in demand.limit.iter().zip(&demand.guarantee).enumerate() {
+        if limit < guarantee {
+            find(Field::Limit, Some(resource), Reason::LimitBelowGuarantee(guarantee));
+        }
+    }
+}
+
+/// The resources of which more is guaranteed than there is, each reported at the guarantee that broke it.
+fn overbooked(capacity: &[f64], nodes: &[Node]) -> Vec<ProblemError> {
+    let overbooked = |resource: usize| {
+        let whole = capacity[resource] * (1.0 + OVERBOOKING_TOLERANCE);
+        let guarantees = nodes.iter().enumerate().filter_map(|(index, node)| match &node.kind {
+            Kind::Leaf(demand) => Some((index, demand.guarantee[resource])),
+            Kind::Group => None,
+        });
+        let promised: f64 = guarantees.clone().map(|(_, guarantee)| guarantee).sum();
+        let first_too_many = guarantees
+            .scan(0.0, |sum, (node, guarantee)| {
+                *sum += guarantee;
+                Some((node, *sum))
+            })
+            .find(|(_, sum)| *sum > whole);
+        first_too_many.map(|(node, _)| ProblemError {
+            place: Place::Node { node, field: Field::Guarantee, resource: Some(resource) },
+            reason: Reason::Overbooked { promised, capacity: capacity[resource] },
+        })
+    };
+    (0..capacity.len()).filter_map(overbooked).collect()
+}

@@ -1,0 +1,51 @@
+//! Handing out what proportions left idle.
+//!
+//! # Problem
+//! DRF gives every leaf a multiple of its demand vector, and stops a leaf when one resource of the vector
+//! is gone; the others may be left over. But CPU and memory are separate knobs of the kernel: a leaf that
+//! is out of memory can still use more CPU than its proportion says. Leaving it idle would help nobody.
+//!
+//! # Algorithm
+//! Each resource alone: weighted max-min (see [`super::max_min`]) among those who demand it, where
+//! everyone's floor is what he has already, or is guaranteed, and his ceiling what he has a use for.
+//!
+//! # Why there is a cap
+//! If everything that is left were given to whoever asks, it would pay to ask for what one does not
+//! need: a tenant could inflate its demand for an uncontended resource to move its dominant share. HUG
+//! (Chowdhury et al., NSDI'16 §4) shows that lying stops paying when no tenant's share of any resource may
+//! exceed its dominant share of the first stage. So that is the ceiling; what nobody may take under it
+//! stays idle (`the_second_stage_stays_under_the_cap`). A guarantee is above every cap: it is owed, and a
+//! guarantee on some resources only is honoured here (`a_partial_guarantee_is_kept`).
+
+use super::drf::{self, Filling, Reservations};
+use super::max_min::{self, Claim};
+use super::problem::Problem;
+
+/// Divides what `filling` left. Returns the allocation: `n × m`, row-major.
+pub(super) fn divide(problem: &Problem, filling: &Filling) -> Vec<f64> {
+    let m = problem.resources();
+    let mut allocation = vec![0.0; problem.nodes() * m];
+    for r in 0..m {
+        let claim = |node: usize| claim(problem, filling, node, r);
+        let mut claims: Vec<Claim> = (0..problem.nodes()).map(claim).collect();
+        let shares = max_min::divide_tree(problem, problem.capacity[r], &mut claims);
+        for (node, share) in shares.into_iter().enumerate() {
+            allocation[node * m + r] = share;
+        }
+    }
+    allocation
+}
+
+/// What a node claims of a resource in the second stage; only the weight counts for a group.
+fn claim(problem: &Problem, filling: &Filling, node: usize, resource: usize) -> Claim {
+    let weight = problem.weight(node)[resource];
+    if !problem.is_leaf[node] || problem.task(node)[resource] == 0.0 {
+        return Claim { weight, floor: 0.0, ceiling: 0.0 };
+    }
+    let tasks = filling.tasks[node];
+    let floor = drf::usage(problem, Reservations::Held, node, resource, tasks);
+    let level = filling.growth[node].rho * tasks;
+    let cap = level * problem.capacity[resource] * weight;
+    let ceiling = problem.ceiling(node, resource).min(cap).max(floor);
+    Claim { weight, floor, ceiling }
+}

@@ -1,0 +1,236 @@
+//! The allocation: which rule, and what came out.
+
+use super::drf::{self, Filling, Reservations};
+use super::exact::{self, Unit};
+use super::growth;
+use super::hierarchy;
+use super::max_min::{self, Claim};
+use super::measure;
+use super::problem::Problem;
+use super::second_stage;
+use super::tasks;
+
+/// The rule by which a problem is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Each resource alone, by weighted max-min.
+    MaxMin,
+    /// Weighted dominant resource fairness, hierarchical where there are groups.
+    Drf,
+    /// The same with whole tasks, granted one at a time.
+    DrfTasks,
+    /// Each resource alone, as YARN's fair scheduler does: guarantees are targets
+    /// ([`super::problem::Guarantees::Targets`]).
+    Yarn,
+}
+
+/// Whether what proportions leave idle is handed out; see [`super::allocate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkConserving {
+    /// DRF as published: every allocation is a multiple of the demand.
+    No,
+    /// The second stage follows.
+    Yes,
+}
+
+/// What came out: `n` nodes, `m` resources, in the order of the problem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Solution {
+    /// What each node gets, `n × m`, row-major; a group has what its leaves have together.
+    pub allocation: Vec<f64>,
+    /// The leaves, in node order.
+    pub leaves: Vec<Leaf>,
+    /// What is left of each resource.
+    pub unallocated: Vec<f64>,
+    /// Whether a resource is given away, all but rounding.
+    pub saturated: Vec<bool>,
+    /// The leaves (as nodes) in the order of their grants, one entry for each task; [`Algorithm::DrfTasks`]
+    /// only.
+    pub order: Vec<usize>,
+}
+
+impl Solution {
+    /// What a node gets of each resource.
+    pub fn allocation(&self, node: usize) -> &[f64] {
+        let m = self.unallocated.len();
+        &self.allocation[node * m..(node + 1) * m]
+    }
+}
+
+/// What came out for a leaf.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Leaf {
+    /// Which node it is.
+    pub node: usize,
+    /// Tasks it can run with its allocation: the part of its demand that is granted.
+    pub fraction: f64,
+    /// The resource of which its weighted share is the largest; by demand when it has nothing.
+    pub dominant_resource: Option<usize>,
+    /// Its part of that resource, 0 ..= 1.
+    pub dominant_share: f64,
+    /// Its weighted dominant share when filling stopped (of the first stage, where two follow).
+    pub level: f64,
+    /// Why it has no more.
+    pub state: State,
+}
+
+/// Why a leaf has no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has all it demands.
+    Satisfied,
+    /// It has all its limit allows.
+    Limited,
+    /// It demands a resource that is given away.
+    Blocked,
+    /// It demands nothing.
+    NoDemand,
+}
+
+/// Shares that differ by less than this part of them are equal but for rounding.
+const EQUAL: f64 = 1e-12;
+
+/// A resource of which less than this part is left is given away.
+const SATURATED: f64 = 1e-9;
+
+/// Divides the capacity of `problem`.
+///
+/// [`WorkConserving`] concerns [`Algorithm::Drf`]; the others leave nothing that anybody wants, or only
+/// whole tasks.
+pub fn allocate(
+    problem: &Problem,
+    algorithm: Algorithm,
+    work_conserving: WorkConserving,
+) -> Solution {
+    let mut order = Vec::new();
+    let (allocation, filling) = match (algorithm, work_conserving) {
+        (Algorithm::MaxMin | Algorithm::Yarn, _) => each_alone(problem),
+        (Algorithm::Drf, WorkConserving::No) => {
+            let filling = fill(problem, Reservations::None);
+            (in_proportion(problem, &filling), filling)
+        }
+        (Algorithm::Drf, WorkConserving::Yes) => {
+            let filling = fill(problem, Reservations::Held);
+            (second_stage::divide(problem, &filling), filling)
+        }
+        (Algorithm::DrfTasks, _) => {
+            let (whole, grants) = tasks::fill(problem);
+            order = grants;
+            // Three tasks of 0.1 may be a last bit more than 0.3; the tasks stay whole.
+            let mut trimmed = whole.clone();
+            drf::trim(problem, Reservations::None, &mut trimmed);
+            (in_proportion(problem, &trimmed), whole)
+        }
+    };
+    Solution { order, ..conclude(problem, allocation, &filling) }
+}
+
+/// So many times the task of each leaf.
+fn in_proportion(problem: &Problem, filling: &Filling) -> Vec<f64> {
+    let m = problem.resources();
+    let tasks = filling.tasks.iter().flat_map(|&tasks| std::iter::repeat_n(tasks, m));
+    tasks
+        .zip(&problem.task)
+        .map(|(tasks, task)| if *task > 0.0 { tasks * task } else { 0.0 })
+        .collect()
+}
+
+/// The first stage.
+fn fill(problem: &Problem, reservations: Reservations) -> Filling {
+    match problem.is_flat() {
+        true => drf::fill(problem, reservations),
+        false => hierarchy::fill(problem, reservations),
+    }
+}
+
+/// Weighted max-min of each resource alone.
+fn each_alone(problem: &Problem) -> (Vec<f64>, Filling) {
+    let (n, m) = (problem.nodes(), problem.resources());
+    let mut allocation = vec![0.0; n * m];
+    for r in 0..m {
+        let claim = |node: usize| Claim {
+            weight: problem.weight(node)[r],
+            floor: problem.floor(node, r),
+            ceiling: problem.ceiling(node, r),
+        };
+        let mut claims: Vec<Claim> = (0..n).map(claim).collect();
+        let shares = max_min::divide_tree(problem, problem.capacity[r], &mut claims);
+        for (node, share) in shares.into_iter().enumerate() {
+            allocation[node * m + r] = share;
+        }
+    }
+    let tasks = |leaf: usize| {
+        let task = problem.task(leaf);
+        let runs = (0..m).filter(|&r| task[r] > 0.0).map(|r| allocation[leaf * m + r] / task[r]);
+        let runs = runs.fold(f64::INFINITY, f64::min);
+        if runs.is_finite() { runs } else { 0.0 }
+    };
+    let filling = Filling {
+        tasks: (0..n).map(tasks).collect(),
+        growth: (0..n).map(|leaf| growth::of(problem, leaf)).collect(),
+    };
+    (allocation, filling)
+}
+
+/// Adds up groups and leftovers, and says of every leaf where it stands.
+fn conclude(problem: &Problem, mut allocation: Vec<f64>, filling: &Filling) -> Solution {
+    let m = problem.resources();
+    let leaves = problem.leaves().map(|leaf| {
+        let row = &allocation[problem.row(leaf)];
+        conclude_leaf(problem, leaf, row, filling)
+    });
+    let leaves: Vec<Leaf> = leaves.collect();
+    let left = |r: usize| {
+        let unit = Unit::for_terms_up_to(problem.capacity[r]);
+        let used = problem.leaves().map(|leaf| allocation[leaf * m + r]);
+        let left = (-exact::excess(unit, used, problem.capacity[r])).max(0.0);
+        if left <= problem.capacity[r] * EQUAL { 0.0 } else { left }
+    };
+    let unallocated: Vec<f64> = (0..m).map(left).collect();
+    let saturated = (0..m).map(|r| unallocated[r] <= problem.capacity[r] * SATURATED).collect();
+    for node in (0..problem.nodes()).rev() {
+        if let Some(parent) = problem.parent[node] {
+            for r in 0..m {
+                allocation[parent * m + r] += allocation[node * m + r];
+            }
+        }
+    }
+    Solution { allocation, leaves, unallocated, saturated, order: Vec::new() }
+}
+
+fn conclude_leaf(problem: &Problem, leaf: usize, row: &[f64], filling: &Filling) -> Leaf {
+    let (tasks, growth) = (filling.tasks[leaf], filling.growth[leaf]);
+    let wants = problem.task(leaf).iter().any(|&task| task > 0.0);
+    let state = if !wants {
+        State::NoDemand
+    } else if tasks < growth.hi * (1.0 - EQUAL) {
+        State::Blocked
+    } else if growth.hi < problem.tasks(leaf) {
+        State::Limited
+    } else {
+        State::Satisfied
+    };
+    let (dominant_resource, dominant_share) = measure::dominant_share(problem, leaf, row);
+    Leaf {
+        node: leaf,
+        fraction: tasks,
+        dominant_resource,
+        dominant_share,
+        level: growth.rho * tasks,
+        state,
+    }
+}
+
+/// The resource of which `row` is the largest weighted share; the first among equals.
+pub(super) fn dominant(problem: &Problem, leaf: usize, row: &[f64]) -> Option<usize> {
+    let weight = problem.weight(leaf);
+    let mut best: Option<(usize, f64)> = None;
+    for (r, &amount) in row.iter().enumerate().filter(|(_, amount)| **amount > 0.0) {
+        // Of a resource that does not exist any amount is more than all.
+        let share = amount / (problem.capacity[r] * weight[r]);
+        if best.is_none_or(|(_, largest)| share > largest * (1.0 + EQUAL)) {
+            best = Some((r, share));
+        }
+    }
+    best.map(|(r, _)| r)
+}

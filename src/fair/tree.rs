@@ -1,0 +1,39 @@
+//! Walking the tree of a problem without recursion.
+
+use super::problem::Problem;
+
+/// The members of every group, in node order, as one array with an offset for each set of siblings.
+#[derive(Debug)]
+pub(super) struct Members {
+    nodes: Vec<usize>,
+    /// The siblings under the machine start at `first[0]`, those of group `g` at `first[g + 1]`.
+    first: Vec<usize>,
+}
+
+impl Members {
+    /// The members of a group; the nodes under the machine for `None`.
+    pub(super) fn of(&self, group: Option<usize>) -> &[usize] {
+        let set = group.map_or(0, |group| group + 1);
+        &self.nodes[self.first[set]..self.first[set + 1]]
+    }
+}
+
+/// Sorts the nodes by the group they stand in. O(n).
+pub(super) fn members(problem: &Problem) -> Members {
+    let set_of = |node: usize| problem.parent[node].map_or(0, |parent| parent + 1);
+    let mut first = vec![0; problem.nodes() + 2];
+    for node in 0..problem.nodes() {
+        first[set_of(node) + 1] += 1;
+    }
+    for set in 1..first.len() {
+        first[set] += first[set - 1];
+    }
+    let mut next = first.clone();
+    let mut nodes = vec![0; problem.nodes()];
+    for node in 0..problem.nodes() {
+        let place = &mut next[set_of(node)];
+        nodes[*place] = node;
+        *place += 1;
+    }
+    Members { nodes, first }
+}

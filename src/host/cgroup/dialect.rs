@@ -1,0 +1,228 @@
+//! How a knob is spelled in the files of each hierarchy.
+//!
+//! | knob | cgroup v2 | cgroup v1 |
+//! |---|---|---|
+//! | CPU weight | `cpu.weight`, 1 ..= 10,000 | `cpu.shares` = weight × 1024 / 100, 2 ..= 262,144 |
+//! | CPU limit | `cpu.max` = quota and period in µs | `cpu.cfs_period_us`, then `cpu.cfs_quota_us` |
+//! | memory protection | `memory.low` | `memory.soft_limit_in_bytes` |
+//! | memory limit | `memory.max` | `memory.limit_in_bytes` |
+//! | CPUs | `cpuset.cpus` | `cpuset.cpus` |
+//!
+//! The map from weight to shares is systemd's (`cgroup_weight_to_shares`, `src/core/cgroup.c`): unlike the
+//! quadratic one of some container runtimes it keeps ratios among siblings, which is all that the agent
+//! promises. The soft limit of v1 is no protection but an order of reclaim: under pressure, a cgroup above
+//! its soft limit is reclaimed before one below it. That is the nearest thing that v1 has.
+
+use super::mount::{Dialect, Facet};
+use super::parse::{self, Malformed};
+use crate::control::plan::{Knob, Value};
+use crate::units::{Bytes, Limit, MilliCpus};
+
+/// The CFS period that the agent sets with a quota: the kernel's default.
+const PERIOD_USEC: u64 = 100_000;
+
+/// The smallest quota that the kernel takes (`min_cfs_quota_period`, `kernel/sched/core.c`).
+const QUOTA_MIN_USEC: u64 = 1_000;
+
+/// v1 rounds "no limit" down to whole pages, so anything this large means it.
+const V1_MEMORY_MAX_BYTES: u64 = i64::MAX as u64 - 0xffff;
+
+/// Memory files count whole pages and round down.
+const PAGE_BYTES: u64 = 4096;
+
+/// One file and the text that it shall hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spelling {
+    /// The file's name within the cgroup.
+    pub file: &'static str,
+    /// Its text, without a newline.
+    pub text: String,
+}
+
+impl Dialect {
+    /// The tree that holds the files of `knob`.
+    pub fn facet(self, knob: Knob) -> Facet {
+        match knob {
+            Knob::CpuWeight | Knob::CpuMax => Facet::Cpu,
+            Knob::MemoryLow | Knob::MemoryMax => Facet::Memory,
+            Knob::Cpus => Facet::Cpuset,
+        }
+    }
+
+    /// The file that tells what `knob` holds.
+    pub fn file(self, knob: Knob) -> &'static str {
+        match (self, knob) {
+            (Dialect::Unified, Knob::CpuWeight) => "cpu.weight",
+            (Dialect::Unified, Knob::CpuMax) => "cpu.max",
+            (Dialect::Unified, Knob::MemoryLow) => "memory.low",
+            (Dialect::Unified, Knob::MemoryMax) => "memory.max",
+            (Dialect::Legacy, Knob::CpuWeight) => "cpu.shares",
+            (Dialect::Legacy, Knob::CpuMax) => "cpu.cfs_quota_us",
+            (Dialect::Legacy, Knob::MemoryLow) => "memory.soft_limit_in_bytes",
+            (Dialect::Legacy, Knob::MemoryMax) => "memory.limit_in_bytes",
+            (_, Knob::Cpus) => "cpuset.cpus",
+        }
+    }
+
+    /// The writes that set `knob` to `value`, in order.
+    ///
+    /// The value is brought into the file's range, never refused: a weight below the kernel's smallest
+    /// becomes the smallest.
+    pub fn spell(self, knob: Knob, value: &Value) -> Vec<Spelling> {
+        let file = self.file(knob);
+        let text = match (self, value) {
+            (Dialect::Unified, Value::Weight(w)) => (w.round() as u64).clamp(1, 10_000).to_string(),
+            (Dialect::Legacy, Value::Weight(w)) => {
+                ((w * 1024.0 / 100.0).round() as u64).clamp(2, 262_144).to_string()
+            }
+            (Dialect::Unified, Value::Cpus(cpus)) => match cpus {
+                Limit::Finite(cpus) => format!("{} {PERIOD_USEC}", quota_usec(*cpus)),
+                Limit::Max => format!("max {PERIOD_USEC}"),
+            },
+            (Dialect::Legacy, Value::Cpus(cpus)) => {
+                let quota = match cpus {
+                    Limit::Finite(cpus) => quota_usec(*cpus).to_string(),
+                    Limit::Max => "-1".to_string(),
+                };
+                let period = Spelling { file: "cpu.cfs_period_us", text: PERIOD_USEC.to_string() };
+                return vec![period, Spelling { file, text: quota }];
+            }
+            (_, Value::Memory(Limit::Finite(bytes))) => {
+                (bytes.0 / PAGE_BYTES * PAGE_BYTES).to_string()
+            }
+            (Dialect::Unified, Value::Memory(Limit::Max)) => "max".to_string(),
+            (Dialect::Legacy, Value::Memory(Limit::Max)) => "-1".to_string(),
+            (_, Value::CpuList(cpus)) => cpus.to_string(),
+        };
+        vec![Spelling { file, text }]
+    }
+
+    /// What the text of [`Dialect::file`] says.
+    ///
+    /// # Errors
+    /// A text that no kernel writes.
+    pub fn read(self, knob: Knob, text: &[u8]) -> Result<Value, Malformed> {
+        match (self, knob) {
+            (Dialect::Unified, Knob::CpuWeight) => {
+                parse::single(text, "a weight").map(Value::Weight)
+            }
+            (Dialect::Legacy, Knob::CpuWeight) => {
+                let shares: f64 = parse::single(text, "shares")?;
+                Ok(Value::Weight(shares * 100.0 / 1024.0))
+            }
+            (Dialect::Unified, Knob::CpuMax) => cpu_max(text),
+            (Dialect::Legacy, Knob::CpuMax) => {
+                let quota: i64 = parse::single(text, "a quota or -1")?;
+                Ok(Value::Cpus(match u64::try_from(quota) {
+                    Ok(quota) => cpus_of(quota, PERIOD_USEC),
+                    Err(_) => Limit::Max,
+                }))
+            }
+            (_, Knob::MemoryLow | Knob::MemoryMax) => {
+                Ok(Value::Memory(match parse::limit(text)? {
+                    Limit::Finite(bytes) if bytes < V1_MEMORY_MAX_BYTES => {
+                        Limit::Finite(Bytes(bytes))
+                    }
+                    _ => Limit::Max,
+                }))
+            }
+            (_, Knob::Cpus) => {
+                let list: String = parse::single(text, "a list of CPUs")?;
+                let malformed =
+                    || Malformed { line: 1, text: list.clone(), expected: "a list of CPUs" };
+                list.parse().map(Value::CpuList).map_err(|_| malformed())
+            }
+        }
+    }
+
+    /// The file that tells on which CPUs a cgroup really may run.
+    pub fn effective_cpus(self) -> &'static str {
+        match self {
+            Dialect::Unified => "cpuset.cpus.effective",
+            Dialect::Legacy => "cpuset.effective_cpus",
+        }
+    }
+}
+
+fn quota_usec(cpus: MilliCpus) -> u64 {
+    (cpus.0 * (PERIOD_USEC / 1000)).max(QUOTA_MIN_USEC)
+}
+
+fn cpus_of(quota_usec: u64, period_usec: u64) -> Limit<MilliCpus> {
+    Limit::Finite(MilliCpus(quota_usec.saturating_mul(1000) / period_usec.max(1)))
+}
+
+/// `cpu.max`: a quota or `max`, then the period.
+fn cpu_max(text: &[u8]) -> Result<Value, Malformed> {
+    let line: String = parse::single(text, "a quota and a period")?;
+    let malformed = || Malformed { line: 1, text: line.clone(), expected: "a quota and a period" };
+    let (quota, period) = line.split_once(' ').ok_or_else(malformed)?;
+    let period: u64 = period.parse().map_err(|_| malformed())?;
+    let quota: Limit<u64> = quota.parse().map_err(|_| malformed())?;
+    Ok(Value::Cpus(match quota {
+        Limit::Finite(quota) => cpus_of(quota, period),
+        Limit::Max => Limit::Max,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: [Dialect; 2] = [Dialect::Unified, Dialect::Legacy];
+
+    fn texts(dialect: Dialect, knob: Knob, value: Value) -> Vec<String> {
+        dialect.spell(knob, &value).into_iter().map(|s| s.text).collect()
+    }
+
+    #[test]
+    fn weights_keep_their_ratio_on_both() {
+        let spelled = |dialect| {
+            [43.0, 86.0, 171.0, 0.2, 1e9]
+                .map(|w| texts(dialect, Knob::CpuWeight, Value::Weight(w)).concat())
+        };
+        assert_eq!(spelled(Dialect::Unified), ["43", "86", "171", "1", "10000"]);
+        assert_eq!(spelled(Dialect::Legacy), ["440", "881", "1751", "2", "262144"]);
+    }
+
+    #[test]
+    fn limits_are_spelled_as_the_kernel_reads_them() {
+        let cpus = Value::Cpus(Limit::Finite(MilliCpus(1500)));
+        assert_eq!(texts(Dialect::Unified, Knob::CpuMax, cpus.clone()), ["150000 100000"]);
+        assert_eq!(texts(Dialect::Legacy, Knob::CpuMax, cpus), ["100000", "150000"]);
+        let max = Value::Memory(Limit::Max);
+        assert_eq!(texts(Dialect::Unified, Knob::MemoryMax, max.clone()), ["max"]);
+        assert_eq!(texts(Dialect::Legacy, Knob::MemoryMax, max), ["-1"]);
+        let odd = Value::Memory(Limit::Finite(Bytes(8191)));
+        assert_eq!(texts(Dialect::Unified, Knob::MemoryLow, odd), ["4096"]);
+        let tiny = Value::Cpus(Limit::Finite(MilliCpus(1)));
+        assert_eq!(texts(Dialect::Unified, Knob::CpuMax, tiny), ["1000 100000"]);
+    }
+
+    #[test]
+    fn what_is_spelled_reads_back() {
+        let values = [
+            (Knob::CpuWeight, Value::Weight(300.0)),
+            (Knob::CpuMax, Value::Cpus(Limit::Finite(MilliCpus(2500)))),
+            (Knob::CpuMax, Value::Cpus(Limit::Max)),
+            (Knob::MemoryLow, Value::Memory(Limit::Finite(Bytes::mib(64)))),
+            (Knob::MemoryMax, Value::Memory(Limit::Finite(Bytes::gib(2)))),
+            (Knob::Cpus, Value::CpuList([0, 1, 2, 8].into_iter().collect())),
+        ];
+        for dialect in BOTH {
+            for (knob, value) in values.clone() {
+                let text = texts(dialect, knob, value.clone()).pop().unwrap();
+                assert_eq!(dialect.read(knob, text.as_bytes()), Ok(value), "{dialect:?} {knob:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_v1_prints_for_no_limit_is_max() {
+        let text = b"9223372036854771712\n";
+        let max = Ok(Value::Memory(Limit::Max));
+        assert_eq!(Dialect::Legacy.read(Knob::MemoryMax, text), max);
+        assert_eq!(Dialect::Legacy.read(Knob::CpuMax, b"-1\n"), Ok(Value::Cpus(Limit::Max)));
+        assert!(Dialect::Unified.read(Knob::CpuMax, b"100000\n").is_err());
+    }
+}

@@ -1,0 +1,383 @@
+//! One cgroup with its kept files, over all the trees of the machine.
+//!
+//! On a unified host a tenant is one directory; on a legacy host it is one directory in each tree, and each
+//! may be missing or vanish on its own. [`Cgroup`] hides that: it opens what is there, remembers what is not,
+//! and gives typed samples and values. Kept descriptors tell a removed cgroup from a new one of the same
+//! name (ENODEV), so a [`Cgroup`] never comes to mean another one.
+
+use super::mount::{Dialect, Facet, Layout};
+use super::parse::{self, Malformed};
+use crate::control::plan::{Knob, Value};
+use crate::control::sample::{MemorySample, TenantSample, ThreadSample};
+use crate::host::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
+
+/// Why a kernel file gave no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Kernel(#[from] KernError),
+    /// The text is not what the kernel documents.
+    #[error("cannot understand {path}: {source}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// What was wrong with its text.
+        source: Malformed,
+    },
+}
+
+impl ReadError {
+    /// Whether the cgroup is gone.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, ReadError::Kernel(error) if error.is_gone())
+    }
+}
+
+/// The files that a sample reads, in the order in which they are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    CpuUsage,
+    CpuThrottled,
+    CpuPressure,
+    MemoryCurrent,
+    MemoryStat,
+    MemoryEvents,
+    MemoryPressure,
+    Populated,
+}
+
+impl Source {
+    const ALL: [Source; 8] = [
+        Source::CpuUsage,
+        Source::CpuThrottled,
+        Source::CpuPressure,
+        Source::MemoryCurrent,
+        Source::MemoryStat,
+        Source::MemoryEvents,
+        Source::MemoryPressure,
+        Source::Populated,
+    ];
+
+    /// The tree and name of this file; v2 tells usage and throttling in one file, read once.
+    fn place(self, dialect: Dialect) -> Option<(Facet, &'static str)> {
+        Some(match (dialect, self) {
+            (Dialect::Unified, Source::CpuUsage) => (Facet::Cpuacct, "cpu.stat"),
+            (Dialect::Unified, Source::CpuThrottled) => return None,
+            (Dialect::Legacy, Source::CpuUsage) => (Facet::Cpuacct, "cpuacct.usage"),
+            (Dialect::Legacy, Source::CpuThrottled) => (Facet::Cpu, "cpu.stat"),
+            (_, Source::CpuPressure) => (Facet::Pressure, "cpu.pressure"),
+            (Dialect::Unified, Source::MemoryCurrent) => (Facet::Memory, "memory.current"),
+            (Dialect::Legacy, Source::MemoryCurrent) => (Facet::Memory, "memory.usage_in_bytes"),
+            (_, Source::MemoryStat) => (Facet::Memory, "memory.stat"),
+            (Dialect::Unified, Source::MemoryEvents) => (Facet::Memory, "memory.events"),
+            (Dialect::Legacy, Source::MemoryEvents) => (Facet::Memory, "memory.oom_control"),
+            (_, Source::MemoryPressure) => (Facet::Pressure, "memory.pressure"),
+            (_, Source::Populated) => (Facet::Pressure, "cgroup.events"),
+        })
+    }
+}
+
+/// One cgroup in every tree, with its files kept open.
+#[derive(Debug)]
+pub struct Cgroup {
+    dialect: Dialect,
+    /// One directory for each tree of the layout; absent where the cgroup is not in that tree.
+    dirs: Vec<Option<DirId>>,
+    files: [Option<FileId>; Source::ALL.len()],
+    /// Files that could not be opened, said once.
+    missing: Vec<KernError>,
+    generation: u64,
+}
+
+impl Cgroup {
+    /// Opens the cgroup at `below` (relative to the root of each tree; empty for the root itself).
+    ///
+    /// # Errors
+    /// The cgroup is in no tree, or its directory in the CPU tree cannot be opened.
+    pub fn open(
+        kernel: &mut impl KernFs,
+        layout: &Layout,
+        below: &str,
+    ) -> Result<Cgroup, KernError> {
+        let mut dirs = Vec::with_capacity(layout.trees.len());
+        for tree in &layout.trees {
+            match kernel.open_dir(&tree.root.join(below)) {
+                Ok(dir) => dirs.push(Some(dir)),
+                // A legacy tree that nobody made the cgroup in is a tree that is not used.
+                Err(error) if error.is_gone() && !tree.facets.contains(&Facet::Cpu) => {
+                    dirs.push(None);
+                }
+                Err(error) => {
+                    dirs.into_iter().flatten().for_each(|dir| kernel.close_dir(dir));
+                    return Err(error);
+                }
+            }
+        }
+        let mut cgroup = Cgroup {
+            dialect: layout.dialect,
+            dirs,
+            files: [None; Source::ALL.len()],
+            missing: Vec::new(),
+            generation: 0,
+        };
+        cgroup.open_files(kernel, layout);
+        if let Some(dir) = cgroup.dir(layout, Facet::Cpu) {
+            cgroup.generation = kernel.inode(dir)?;
+        }
+        Ok(cgroup)
+    }
+
+    fn open_files(&mut self, kernel: &mut impl KernFs, layout: &Layout) {
+        for source in Source::ALL {
+            let Some((facet, name)) = source.place(self.dialect) else { continue };
+            let Some(dir) = self.dir(layout, facet) else { continue };
+            match kernel.open_file(dir, name) {
+                Ok(file) => self.files[source as usize] = Some(file),
+                Err(error) => self.missing.push(error),
+            }
+        }
+    }
+
+    /// The directory in the tree that serves `facet`.
+    pub fn dir(&self, layout: &Layout, facet: Facet) -> Option<DirId> {
+        layout.tree(facet).and_then(|index| self.dirs[index])
+    }
+
+    /// The directories of all trees that have this cgroup.
+    pub fn dirs(&self) -> impl Iterator<Item = DirId> + '_ {
+        self.dirs.iter().flatten().copied()
+    }
+
+    /// Inode number in the CPU tree.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Files that should be there and are not: a controller that is not enabled, most often.
+    pub fn missing(&self) -> &[KernError] {
+        &self.missing
+    }
+
+    /// Forgets all descriptors.
+    pub fn close(self, kernel: &mut impl KernFs) {
+        self.dirs.into_iter().flatten().for_each(|dir| kernel.close_dir(dir));
+    }
+
+    /// Reads every counter; `gaps` takes what could not be read.
+    ///
+    /// # Errors
+    /// The cgroup is gone. Any other failed read leaves its field absent and goes to `gaps`.
+    pub fn sample(
+        &self,
+        kernel: &mut impl KernFs,
+        gaps: &mut Vec<ReadError>,
+    ) -> Result<TenantSample, KernError> {
+        let mut sample = TenantSample { generation: self.generation, ..Default::default() };
+        let mut reader = Reader { cgroup: self, kernel, gaps };
+        sample.populated = reader.take(Source::Populated, |text| {
+            keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
+        })?;
+        if sample.populated == Some(false) {
+            // Nobody is there: its counters stand still, and a thousand idle tenants cost one read each.
+            return Ok(sample);
+        }
+        reader.cpu(&mut sample)?;
+        sample.cpu_some_usec = reader.take(Source::CpuPressure, some_usec)?;
+        sample.memory_some_usec = reader.take(Source::MemoryPressure, some_usec)?;
+        sample.memory = reader.memory()?;
+        Ok(sample)
+    }
+
+    /// What `knob` holds.
+    ///
+    /// # Errors
+    /// The file cannot be read, or not understood.
+    pub fn observe(
+        &self,
+        kernel: &mut impl KernFs,
+        layout: &Layout,
+        knob: Knob,
+    ) -> Result<Value, ReadError> {
+        let name = self.dialect.file(knob);
+        let dir = self.knob_dir(layout, knob)?;
+        let text = kernel.read_once(dir, name)?;
+        let value = self.dialect.read(knob, text);
+        value.map_err(|source| malformed(kernel, dir, name, source))
+    }
+
+    /// Whether this cgroup is in the tree that holds the files of `knob`.
+    pub fn has(&self, layout: &Layout, knob: Knob) -> bool {
+        self.dir(layout, self.dialect.facet(knob)).is_some()
+    }
+
+    /// The directory that holds the files of `knob`.
+    ///
+    /// # Errors
+    /// The machine has no tree for it, or the cgroup is not in that tree.
+    pub fn knob_dir(&self, layout: &Layout, knob: Knob) -> Result<DirId, KernError> {
+        self.dir(layout, self.dialect.facet(knob)).ok_or_else(|| {
+            KernError::new(Operation::Open, self.dialect.file(knob), nix::errno::Errno::EOPNOTSUPP)
+        })
+    }
+
+    /// The numbers of the threads in this cgroup, at most `max` of them; `None` where there are more.
+    ///
+    /// # Errors
+    /// The cgroup is gone.
+    pub fn threads(
+        &self,
+        kernel: &mut impl KernFs,
+        layout: &Layout,
+        max: usize,
+    ) -> Result<Option<Vec<u32>>, KernError> {
+        let (facet, name) = match self.dialect {
+            Dialect::Unified => (Facet::Cpu, "cgroup.threads"),
+            Dialect::Legacy => (Facet::Cpu, "tasks"),
+        };
+        let Some(dir) = self.dir(layout, facet) else { return Ok(None) };
+        let text = match kernel.read_once(dir, name) {
+            Ok(text) => String::from_utf8_lossy(text).into_owned(),
+            // A group of a threaded subtree answers EOPNOTSUPP here: its demand comes from PSI.
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut tids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        tids.sort_unstable();
+        Ok((tids.len() <= max).then_some(tids))
+    }
+
+    /// The numbers of the processes in this cgroup.
+    ///
+    /// # Errors
+    /// The cgroup is gone.
+    pub fn processes(
+        &self,
+        kernel: &mut impl KernFs,
+        layout: &Layout,
+    ) -> Result<Vec<u32>, KernError> {
+        let Some(dir) = self.dir(layout, Facet::Cpu) else { return Ok(Vec::new()) };
+        let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?).into_owned();
+        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+}
+
+/// Run and wait times of `tids` from `/proc/TID/schedstat`; a thread that ended is left out.
+///
+/// `proc` is a kept directory of `/proc`. The file counts in ns: time on a CPU, time waiting for one, and
+/// the number of times it ran (kernel document `scheduler/sched-stats.rst`).
+pub fn thread_samples(kernel: &mut impl KernFs, proc: DirId, tids: &[u32]) -> Vec<ThreadSample> {
+    let mut samples = Vec::with_capacity(tids.len());
+    for &tid in tids {
+        let Ok(text) = kernel.read_once(proc, &format!("{tid}/schedstat")) else { continue };
+        let Ok(text) = std::str::from_utf8(text) else { continue };
+        let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
+        if let (Some(Ok(run_nsec)), Some(Ok(wait_nsec))) = (numbers.next(), numbers.next()) {
+            samples.push(ThreadSample { tid, run_nsec, wait_nsec });
+        }
+    }
+    samples
+}
+
+/// Reads the kept files of one cgroup.
+struct Reader<'a, K> {
+    cgroup: &'a Cgroup,
+    kernel: &'a mut K,
+    gaps: &'a mut Vec<ReadError>,
+}
+
+impl<K: KernFs> Reader<'_, K> {
+    /// Reads one file through `parse`; a gap where that fails, an error where the cgroup is gone.
+    fn take<T>(
+        &mut self,
+        source: Source,
+        parse: impl FnOnce(&[u8]) -> Result<Option<T>, Malformed>,
+    ) -> Result<Option<T>, KernError> {
+        let Some(file) = self.cgroup.files[source as usize] else { return Ok(None) };
+        let gap = match self.kernel.read(file) {
+            Ok(text) => match parse(text) {
+                Ok(value) => return Ok(value),
+                Err(malformed) => {
+                    let name = source.place(self.cgroup.dialect).map_or("", |(_, name)| name);
+                    ReadError::Malformed { path: name.to_string(), source: malformed }
+                }
+            },
+            Err(error) if error.is_gone() => return Err(error),
+            Err(error) => ReadError::Kernel(error),
+        };
+        self.gaps.push(gap);
+        Ok(None)
+    }
+
+    fn cpu(&mut self, sample: &mut TenantSample) -> Result<(), KernError> {
+        match self.cgroup.dialect {
+            Dialect::Unified => {
+                let stat = self.take(Source::CpuUsage, |text| {
+                    keyed(text, ["usage_usec", "nr_throttled"]).map(Some)
+                })?;
+                if let Some([usage, throttled]) = stat {
+                    (sample.usage_usec, sample.nr_throttled) = (usage, throttled);
+                }
+            }
+            Dialect::Legacy => {
+                sample.usage_usec = self.take(Source::CpuUsage, |text| {
+                    parse::single::<u64>(text, "nanoseconds").map(|nsec| Some(nsec / 1000))
+                })?;
+                sample.nr_throttled = self.take(Source::CpuThrottled, |text| {
+                    keyed(text, ["nr_throttled"]).map(|[throttled]| throttled)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All of the memory counters, or none: a working set without its cache would be another figure.
+    fn memory(&mut self) -> Result<Option<MemorySample>, KernError> {
+        let (inactive, active) = match self.cgroup.dialect {
+            Dialect::Unified => ("inactive_file", "active_file"),
+            Dialect::Legacy => ("total_inactive_file", "total_active_file"),
+        };
+        let current =
+            self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
+        let stat = self.take(Source::MemoryStat, |text| {
+            let keys = [inactive, active, "workingset_refault_anon", "workingset_refault_file"];
+            keyed(text, keys).map(Some)
+        })?;
+        let events =
+            self.take(Source::MemoryEvents, |text| keyed(text, ["max", "oom_kill"]).map(Some))?;
+        let (Some(current_bytes), Some([Some(inactive), Some(active), anon, file])) =
+            (current, stat)
+        else {
+            return Ok(None);
+        };
+        let [nr_max_events, nr_oom_kills] = events.unwrap_or([None, None]);
+        Ok(Some(MemorySample {
+            current_bytes,
+            inactive_file_bytes: inactive,
+            active_file_bytes: active,
+            refaults: anon.zip(file).map(|(anon, file)| anon + file),
+            nr_max_events,
+            nr_oom_kills,
+        }))
+    }
+}
+
+fn some_usec(text: &[u8]) -> Result<Option<u64>, Malformed> {
+    parse::pressure(text).map(|pressure| Some(pressure.some_usec))
+}
+
+/// The numbers of `keys` in a flat keyed file; absent where the file has no such line.
+fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64>; N], Malformed> {
+    let mut found = [None; N];
+    parse::flat_keyed(text, |key, value| {
+        if let Some(index) = keys.iter().position(|wanted| *wanted == key) {
+            found[index] = Some(value);
+        }
+    })?;
+    Ok(found)
+}
+
+fn malformed(kernel: &impl KernFs, dir: DirId, name: &str, source: Malformed) -> ReadError {
+    let path = kernel.dir_path(dir).join(name).display().to_string();
+    ReadError::Malformed { path, source }
+}

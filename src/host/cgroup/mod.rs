@@ -1,0 +1,16 @@
+//! Cgroups of both hierarchies, read and written through [`crate::host::kernfs::KernFs`].
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | [`mount`] | which hierarchy the machine has and where the agent stands in it |
+//! | [`parse`] | the text formats |
+//! | [`dialect`] | how a knob is spelled in each hierarchy |
+//! | [`group`] | one cgroup with its kept files: sampling, observing, writing |
+
+pub mod dialect;
+pub mod group;
+pub mod mount;
+pub mod parse;
+
+pub use group::{Cgroup, ReadError, thread_samples};
+pub use mount::{Dialect, Facet, Layout, LayoutError, Tree};

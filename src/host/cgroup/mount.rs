@@ -1,0 +1,320 @@
+//! Which hierarchy a machine has, where it is mounted, and where the agent stands in it.
+//!
+//! Linux offers three arrangements: *unified* (one cgroup2 mount with all controllers), *legacy* (each
+//! controller on a mount of its own, or a few together) and *hybrid* (legacy, with a cgroup2 mount beside it
+//! that has no controllers but does account pressure). Hybrid counts as legacy here, with one gain: the
+//! cgroup2 mount gives PSI for each tenant, so tenants get a cgroup there too.
+//!
+//! What is where comes from `/proc/self/mountinfo` and `/proc/self/cgroup`, never from a fixed path. The
+//! agent takes its own cgroup, for each mount, as its root and never climbs above it.
+
+use std::path::{Component, Path, PathBuf};
+
+use procfs::process::MountInfos;
+use procfs::{FromBufRead, ProcessCGroups};
+
+use crate::policy::model::{HierarchyChoice, RootChoice};
+
+/// Which files enforce a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// cgroup v2: `cpu.weight`, `memory.low`.
+    Unified,
+    /// cgroup v1: `cpu.shares`, `memory.soft_limit_in_bytes`.
+    Legacy,
+}
+
+/// What a tree of cgroups is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Facet {
+    /// Dividing CPU time.
+    Cpu,
+    /// Counting CPU time.
+    Cpuacct,
+    /// Choosing CPUs and memory nodes.
+    Cpuset,
+    /// Counting and limiting memory.
+    Memory,
+    /// Accounting pressure (PSI) and population.
+    Pressure,
+}
+
+impl Facet {
+    /// The kernel's name of the controller behind this facet.
+    pub fn controller(self) -> &'static str {
+        match self {
+            Facet::Cpu => "cpu",
+            Facet::Cpuacct => "cpuacct",
+            Facet::Cpuset => "cpuset",
+            Facet::Memory => "memory",
+            Facet::Pressure => "pressure",
+        }
+    }
+}
+
+/// One mounted hierarchy and the agent's root in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// What it is good for.
+    pub facets: Vec<Facet>,
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// The agent's own cgroup, as a path of the file system.
+    pub own: PathBuf,
+    /// The cgroup under which tenants live, as a path of the file system.
+    pub root: PathBuf,
+}
+
+/// The hierarchies of a machine, as far as the agent needs them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Which files to write.
+    pub dialect: Dialect,
+    /// The trees; one where unified.
+    pub trees: Vec<Tree>,
+}
+
+/// Why no hierarchy can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// Neither kind is mounted, or not the one that the policy asks for.
+    #[error("{wanted} is not mounted here: {help}")]
+    NotMounted {
+        /// What was looked for.
+        wanted: &'static str,
+        /// What to do.
+        help: &'static str,
+    },
+    /// A file of `/proc/self` that could not be understood.
+    #[error("cannot understand {path}: {message}")]
+    Malformed {
+        /// The file.
+        path: &'static str,
+        /// What was wrong.
+        message: String,
+    },
+    /// A root that leads out of its hierarchy.
+    #[error("root `{}` leads outside the cgroup hierarchy: name a cgroup without `..`", .0.display())]
+    Escape(PathBuf),
+}
+
+impl Layout {
+    /// The layout of a machine from the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`.
+    ///
+    /// # Errors
+    /// See [`LayoutError`].
+    pub fn detect(
+        mountinfo: &[u8],
+        own_cgroups: &[u8],
+        hierarchy: HierarchyChoice,
+        root: &RootChoice,
+    ) -> Result<Layout, LayoutError> {
+        let mounts = mounts(mountinfo)?;
+        let own = ProcessCGroups::from_buf_read(own_cgroups)
+            .map_err(|error| malformed("/proc/self/cgroup", &error))?;
+        let has_legacy = mounts.iter().any(|m| m.controllers.iter().any(|c| c == "cpu"));
+        let has_unified = mounts.iter().any(|m| m.unified);
+        let dialect = match hierarchy {
+            HierarchyChoice::Unified | HierarchyChoice::Simulated => Dialect::Unified,
+            HierarchyChoice::Legacy => Dialect::Legacy,
+            HierarchyChoice::Auto if has_legacy => Dialect::Legacy,
+            HierarchyChoice::Auto => Dialect::Unified,
+        };
+        match dialect {
+            Dialect::Unified if !has_unified => {
+                return Err(LayoutError::NotMounted {
+                    wanted: "the unified cgroup hierarchy",
+                    help: "set `host.hierarchy: auto`, or mount cgroup2",
+                });
+            }
+            Dialect::Legacy if !has_legacy => {
+                return Err(LayoutError::NotMounted {
+                    wanted: "a legacy cpu controller",
+                    help: "set `host.hierarchy: auto`",
+                });
+            }
+            _ => {}
+        }
+        let mut trees = Vec::new();
+        for mount in &mounts {
+            let facets = facets(mount, dialect);
+            if facets.is_empty() || trees.iter().any(|t: &Tree| t.facets[0] == facets[0]) {
+                continue;
+            }
+            let own = mount.own_path(&own);
+            let root = rooted(&mount.mount_point, &own, root)?;
+            trees.push(Tree { facets, mount: mount.mount_point.clone(), own, root });
+        }
+        Ok(Layout { dialect, trees })
+    }
+
+    /// The index of the tree that serves `facet`, if any.
+    pub fn tree(&self, facet: Facet) -> Option<usize> {
+        self.trees.iter().position(|tree| tree.facets.contains(&facet))
+    }
+
+    /// How a person calls this arrangement.
+    pub fn describe(&self) -> &'static str {
+        match (self.dialect, self.tree(Facet::Pressure)) {
+            (Dialect::Unified, _) => "unified (cgroup v2)",
+            (Dialect::Legacy, Some(_)) => "hybrid (cgroup v1, pressure from the unified mount)",
+            (Dialect::Legacy, None) => "legacy (cgroup v1)",
+        }
+    }
+}
+
+/// A cgroup mount, as far as it matters.
+struct Mount {
+    mount_point: PathBuf,
+    root: PathBuf,
+    unified: bool,
+    controllers: Vec<String>,
+}
+
+impl Mount {
+    /// Where the agent's own cgroup is in this mount.
+    ///
+    /// The kernel prints cgroup paths from the hierarchy's root, a bind mount may show only a part of it:
+    /// what lies above that part is cut off, and a process outside of it counts as at its top.
+    fn own_path(&self, own: &ProcessCGroups) -> PathBuf {
+        let entry = own.0.iter().find(|entry| match self.unified {
+            true => entry.hierarchy == 0,
+            false => entry.controllers.iter().any(|c| self.controllers.contains(c)),
+        });
+        let path = entry.map_or("/", |entry| entry.pathname.as_str());
+        match Path::new(path).strip_prefix(&self.root) {
+            Ok(inside) => below(&self.mount_point, inside),
+            Err(_) => self.mount_point.clone(),
+        }
+    }
+}
+
+fn mounts(mountinfo: &[u8]) -> Result<Vec<Mount>, LayoutError> {
+    let infos = MountInfos::from_buf_read(mountinfo)
+        .map_err(|error| malformed("/proc/self/mountinfo", &error))?;
+    let cgroup = infos.into_iter().filter(|info| info.fs_type.starts_with("cgroup"));
+    Ok(cgroup
+        .map(|info| Mount {
+            unified: info.fs_type == "cgroup2",
+            controllers: info.super_options.into_keys().collect(),
+            root: PathBuf::from(info.root),
+            mount_point: info.mount_point,
+        })
+        .collect())
+}
+
+fn facets(mount: &Mount, dialect: Dialect) -> Vec<Facet> {
+    use Facet::{Cpu, Cpuacct, Cpuset, Memory, Pressure};
+    match (dialect, mount.unified) {
+        (Dialect::Unified, true) => vec![Cpu, Cpuacct, Cpuset, Memory, Pressure],
+        (Dialect::Unified, false) => Vec::new(),
+        (Dialect::Legacy, true) => vec![Pressure],
+        (Dialect::Legacy, false) => [Cpu, Cpuacct, Cpuset, Memory]
+            .into_iter()
+            .filter(|facet| mount.controllers.iter().any(|c| c == facet.controller()))
+            .collect(),
+    }
+}
+
+/// The root that `choice` names, in the hierarchy mounted at `mount`.
+fn rooted(mount: &Path, own: &Path, choice: &RootChoice) -> Result<PathBuf, LayoutError> {
+    let RootChoice::Path(path) = choice else { return Ok(own.to_path_buf()) };
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(LayoutError::Escape(path.clone()));
+    }
+    Ok(match path.strip_prefix("/") {
+        // People paste the path they see in the file system; both spellings mean the same cgroup.
+        Ok(rest) => below(mount, path.strip_prefix(mount).unwrap_or(rest)),
+        Err(_) => below(own, path),
+    })
+}
+
+/// `path` below `dir`, without the slash that joining nothing would add.
+fn below(dir: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { dir.to_path_buf() } else { dir.join(path) }
+}
+
+fn malformed(path: &'static str, error: &procfs::ProcError) -> LayoutError {
+    LayoutError::Malformed { path, message: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID_MOUNTS: &[u8] = b"\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+    const HYBRID_OWN: &[u8] =
+        b"4:memory:/box/a\n3:cpuset:/\n2:cpu,cpuacct:/agent\n1:name=systemd:/\n0::/agent\n";
+    const UNIFIED_MOUNTS: &[u8] =
+        b"30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    fn detect(mounts: &[u8], own: &[u8], root: &RootChoice) -> Result<Layout, LayoutError> {
+        Layout::detect(mounts, own, HierarchyChoice::Auto, root)
+    }
+
+    #[test]
+    fn hybrid_gets_a_root_for_each_controller() {
+        let layout = detect(HYBRID_MOUNTS, HYBRID_OWN, &RootChoice::Auto).unwrap();
+        assert_eq!(layout.dialect, Dialect::Legacy);
+        let root = |facet| layout.trees[layout.tree(facet).unwrap()].root.to_str().unwrap();
+        assert_eq!(root(Facet::Cpu), "/sys/fs/cgroup/cpu,cpuacct/agent");
+        assert_eq!(layout.tree(Facet::Cpu), layout.tree(Facet::Cpuacct));
+        assert_eq!(root(Facet::Memory), "/sys/fs/cgroup/memory/box/a");
+        assert_eq!(root(Facet::Cpuset), "/sys/fs/cgroup/cpuset");
+        assert_eq!(root(Facet::Pressure), "/sys/fs/cgroup/unified/agent");
+    }
+
+    #[test]
+    fn unified_has_one_tree() {
+        let own = b"0::/system.slice/tenantd.service\n";
+        let layout = detect(UNIFIED_MOUNTS, own, &RootChoice::Auto).unwrap();
+        assert_eq!((layout.dialect, layout.trees.len()), (Dialect::Unified, 1));
+        assert_eq!(
+            layout.trees[0].root.to_str(),
+            Some("/sys/fs/cgroup/system.slice/tenantd.service")
+        );
+    }
+
+    #[test]
+    fn a_root_is_taken_from_the_mount_or_below_the_own_cgroup() {
+        for (given, expected) in [
+            ("/tenants", "/sys/fs/cgroup/tenants"),
+            ("/sys/fs/cgroup/tenants", "/sys/fs/cgroup/tenants"),
+            ("tenants", "/sys/fs/cgroup/me/tenants"),
+            ("/", "/sys/fs/cgroup"),
+        ] {
+            let root = RootChoice::Path(given.into());
+            let layout = detect(UNIFIED_MOUNTS, b"0::/me\n", &root).unwrap();
+            assert_eq!(layout.trees[0].root.to_str(), Some(expected), "{given}");
+        }
+        let escape = RootChoice::Path("../x".into());
+        assert!(matches!(
+            detect(UNIFIED_MOUNTS, b"0::/me\n", &escape),
+            Err(LayoutError::Escape(_))
+        ));
+    }
+
+    #[test]
+    fn a_bind_mounted_part_of_a_hierarchy_keeps_its_own_paths() {
+        let mounts = b"30 23 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let layout = detect(mounts, b"0::/box/me\n", &RootChoice::Auto).unwrap();
+        assert_eq!(layout.trees[0].root.to_str(), Some("/sys/fs/cgroup/me"));
+    }
+
+    #[test]
+    fn what_is_not_mounted_is_an_error_with_a_remedy() {
+        let none = b"31 23 0:28 / /tmp rw,relatime - tmpfs tmpfs rw\n";
+        let error = detect(none, b"0::/\n", &RootChoice::Auto).unwrap_err();
+        assert!(error.to_string().contains("not mounted"), "{error}");
+        let forced =
+            Layout::detect(UNIFIED_MOUNTS, b"0::/\n", HierarchyChoice::Legacy, &RootChoice::Auto);
+        assert!(matches!(forced, Err(LayoutError::NotMounted { .. })));
+    }
+}

@@ -1,0 +1,130 @@
+//! The text formats of cgroup files (kernel document `admin-guide/cgroup-v2.rst`, "Interface Files").
+//!
+//! Small on purpose: three formats cover all that the agent reads. Pressure files have a parser of their own
+//! because kernels before 5.13 print no `full` line for CPU, which the common parsers insist on.
+
+use std::str::{FromStr, from_utf8};
+
+use crate::units::Limit;
+
+/// Why a text was not understood: the line and what was expected there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is `{text}`, expected {expected}")]
+pub struct Malformed {
+    /// Line number from 1.
+    pub line: usize,
+    /// The line as found, shortened.
+    pub text: String,
+    /// What should have been there.
+    pub expected: &'static str,
+}
+
+impl Malformed {
+    fn new(line: usize, text: &str, expected: &'static str) -> Self {
+        Malformed { line, text: text.chars().take(60).collect(), expected }
+    }
+}
+
+fn utf8(text: &[u8]) -> Result<&str, Malformed> {
+    from_utf8(text).map_err(|_| Malformed::new(1, "(binary)", "text"))
+}
+
+/// A file that holds a single value: `memory.current`, `cpu.weight`.
+///
+/// # Errors
+/// Not a single value of type `T`.
+pub fn single<T: FromStr>(text: &[u8], expected: &'static str) -> Result<T, Malformed> {
+    let text = utf8(text)?.trim_end();
+    text.parse().map_err(|_| Malformed::new(1, text, expected))
+}
+
+/// A file that holds a number or `max`: `memory.max`, `memory.low`.
+///
+/// # Errors
+/// Neither of the two.
+pub fn limit(text: &[u8]) -> Result<Limit<u64>, Malformed> {
+    let text = utf8(text)?.trim_end();
+    text.parse().map_err(|_| Malformed::new(1, text, "a number or `max`"))
+}
+
+/// A flat keyed file (`cpu.stat`, `memory.stat`, `memory.events`): calls `take` with each key and number.
+///
+/// # Errors
+/// A line that is not a key, a space and a number.
+pub fn flat_keyed<'a>(text: &'a [u8], mut take: impl FnMut(&'a str, u64)) -> Result<(), Malformed> {
+    for (index, line) in utf8(text)?.lines().enumerate() {
+        let pair = line.split_once(' ').and_then(|(key, value)| Some((key, value.parse().ok()?)));
+        let Some((key, value)) = pair else {
+            return Err(Malformed::new(index + 1, line, "a key and a number"));
+        };
+        take(key, value);
+    }
+    Ok(())
+}
+
+/// The `total` counters of a pressure file, in µs (kernel document `accounting/psi.rst`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// Time at least one task was held up.
+    pub some_usec: u64,
+    /// Time all tasks were held up at once; absent for CPU before Linux 5.13.
+    pub full_usec: Option<u64>,
+}
+
+/// A pressure file: `cpu.pressure`, `/proc/pressure/memory`.
+///
+/// # Errors
+/// No `some` line, or a line without `total`.
+pub fn pressure(text: &[u8]) -> Result<Pressure, Malformed> {
+    let expected = "`some` or `full` with `total=`";
+    let (mut some_usec, mut full_usec) = (None, None);
+    for (index, line) in utf8(text)?.lines().enumerate() {
+        let total = line.rsplit_once("total=").and_then(|(_, total)| total.parse::<u64>().ok());
+        let malformed = || Malformed::new(index + 1, line, expected);
+        let total = total.ok_or_else(malformed)?;
+        match line.split(' ').next() {
+            Some("some") => some_usec = Some(total),
+            Some("full") => full_usec = Some(total),
+            _ => return Err(malformed()),
+        }
+    }
+    let some_usec = some_usec.ok_or_else(|| Malformed::new(1, "", expected))?;
+    Ok(Pressure { some_usec, full_usec })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_with_and_without_a_full_line() {
+        let both = b"some avg10=0.00 avg60=0.00 avg300=0.13 total=1712162\n\
+                     full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(pressure(both), Ok(Pressure { some_usec: 1712162, full_usec: Some(7) }));
+        let old = b"some avg10=0.00 avg60=0.00 avg300=0.13 total=5\n";
+        assert_eq!(pressure(old), Ok(Pressure { some_usec: 5, full_usec: None }));
+        for bad in [&b""[..], b"some avg10=0.00\n", b"none total=1\n", b"some total=x\n", b"\xff"] {
+            assert!(pressure(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn flat_keyed_files() {
+        let mut seen = Vec::new();
+        flat_keyed(b"usage_usec 12\nnr_periods 0\n", |key, value| seen.push((key, value))).unwrap();
+        assert_eq!(seen, [("usage_usec", 12), ("nr_periods", 0)]);
+        let error = flat_keyed(b"usage_usec 12\nnr_periods -1\n", |_, _| ()).unwrap_err();
+        assert_eq!((error.line, error.text.as_str()), (2, "nr_periods -1"));
+        assert_eq!(flat_keyed(b"", |_, _| ()), Ok(()));
+    }
+
+    #[test]
+    fn single_values_and_limits() {
+        assert_eq!(single::<u64>(b"4096\n", "a number"), Ok(4096));
+        assert!(single::<u64>(b"", "a number").is_err());
+        assert!(single::<u64>(b"max\n", "a number").is_err());
+        assert_eq!(limit(b"max\n"), Ok(Limit::Max));
+        assert_eq!(limit(b"0\n"), Ok(Limit::Finite(0)));
+        assert!(limit(b"-1\n").is_err());
+    }
+}

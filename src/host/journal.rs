@@ -1,0 +1,400 @@
+//! What the files held before us, on disk before anything is written.
+//!
+//! **Problem.** The agent promises to leave no trace, also after `kill -9`, a full disk or a crash between
+//! two writes. Memory does not survive that; so the old value goes to a file first, and only then the new
+//! one to the kernel.
+//!
+//! **Shape.** One JSON object a line, appended and synced: a header with the boot, then what was done, in
+//! order. Putting back is reading it backwards (`daemon::restore`). A line that was cut off by a crash is
+//! the record of a write that did not happen yet, so it is dropped; kernel values do not survive a reboot,
+//! so the journal of another boot is dropped whole.
+//!
+//! **Properties.** Each file is recorded once, with what it held first (`a_value_is_recorded_once`). A
+//! record that cannot be written leaves the journal as it was (`tests/journal.rs`). Two agents never share
+//! a state directory (`two_agents_never_share_a_state_directory`).
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+/// One thing that was done to the host, with what it takes to undo it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// A cgroup is about to be made, or was made: then with its inode number.
+    Made {
+        /// Its directory.
+        path: PathBuf,
+        /// Its inode number, once it is there.
+        inode: Option<u64>,
+    },
+    /// A file is about to be written for the first time.
+    Held {
+        /// The cgroup's directory.
+        path: PathBuf,
+        /// The cgroup's inode number: a cgroup made anew under this name is not ours to put back.
+        inode: u64,
+        /// The file's name.
+        file: String,
+        /// What it held, without the newline.
+        value: String,
+    },
+    /// A process is about to be moved.
+    Moved {
+        /// Process number.
+        pid: u32,
+        /// When it started, in clock ticks since boot: tells it from a later process of the same number.
+        start_ticks: u64,
+        /// The cgroup directories it was in, one for each tree it is moved in.
+        from: Vec<PathBuf>,
+    },
+}
+
+/// The first line of a journal.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    tenantd_journal: u32,
+    boot_id: String,
+}
+
+/// The version of the format.
+const VERSION: u32 = 1;
+
+/// Why the journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another agent holds the state directory.
+    #[error("{} is in use by another tenantd: stop it first, or give this one a --state-dir of its own", .0.display())]
+    Locked(PathBuf),
+    /// A file operation failed.
+    #[error("cannot {operation} {}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A journal that this version did not write.
+    #[error("{} is not a journal of this version of tenantd: restore with the version that wrote it, or remove it", .0.display())]
+    Foreign(PathBuf),
+}
+
+/// The journal of a running agent.
+#[derive(Debug)]
+pub struct Journal {
+    store: Option<Store>,
+    entries: Vec<Entry>,
+    recorded: HashSet<(PathBuf, u64, String)>,
+}
+
+#[derive(Debug)]
+struct Store {
+    path: PathBuf,
+    boot_id: String,
+    file: Option<File>,
+    length_bytes: u64,
+    _lock: Flock<File>,
+}
+
+/// What an earlier agent left: its entries, and a warning for each line that could not be read.
+#[derive(Debug, Default)]
+pub struct Leftover {
+    /// Everything that is still to be put back, oldest first.
+    pub entries: Vec<Entry>,
+    /// Lines that were dropped, for a person.
+    pub warnings: Vec<String>,
+}
+
+impl Journal {
+    /// A journal that is kept in memory only, for the simulated kernel.
+    pub fn in_memory() -> Journal {
+        Journal { store: None, entries: Vec::new(), recorded: HashSet::new() }
+    }
+
+    /// Takes the state directory (made where missing) and reads what an earlier agent left there.
+    ///
+    /// The leftover entries stay in the journal until [`Journal::clear`], so that a crash while they are
+    /// put back loses nothing.
+    ///
+    /// # Errors
+    /// The directory is locked, cannot be made or read, or holds something else.
+    pub fn open(state_dir: &Path, boot_id: &str) -> Result<(Journal, Leftover), JournalError> {
+        fs::create_dir_all(state_dir).map_err(|e| failed("make directory", state_dir, e))?;
+        let lock = lock(&state_dir.join("lock"), state_dir)?;
+        let path = state_dir.join("journal");
+        let (entries, warnings) = match fs::read_to_string(&path) {
+            Ok(text) => read_lines(&text, &path, boot_id)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Default::default(),
+            Err(error) => return Err(failed("read", &path, error)),
+        };
+        let mut journal = Journal {
+            store: Some(Store {
+                path,
+                boot_id: boot_id.to_string(),
+                file: None,
+                length_bytes: 0,
+                _lock: lock,
+            }),
+            entries: entries.clone(),
+            recorded: HashSet::new(),
+        };
+        journal.rewrite()?;
+        Ok((journal, Leftover { entries, warnings }))
+    }
+
+    /// Everything recorded so far, oldest first.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// How many moved processes are recorded.
+    pub fn nr_moved(&self) -> usize {
+        self.entries.iter().filter(|entry| matches!(entry, Entry::Moved { .. })).count()
+    }
+
+    /// Whether the value of this file was recorded before.
+    pub fn knows(&self, path: &Path, inode: u64, file: &str) -> bool {
+        self.recorded.contains(&(path.to_path_buf(), inode, file.to_string()))
+    }
+
+    /// Records `entry`; when this returns, it is on disk.
+    ///
+    /// # Errors
+    /// The disk refused. The journal is then as it was before, and the caller must not do what it asked for.
+    pub fn record(&mut self, entry: Entry) -> Result<(), JournalError> {
+        if let Entry::Held { path, inode, file, .. } = &entry
+            && !self.recorded.insert((path.clone(), *inode, file.clone()))
+        {
+            return Ok(());
+        }
+        if let Some(store) = &mut self.store
+            && let Err(error) = store.append(&entry)
+        {
+            if let Entry::Held { path, inode, file, .. } = &entry {
+                self.recorded.remove(&(path.clone(), *inode, file.clone()));
+            }
+            return Err(error);
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Forgets entries for which `keep` says no, and rewrites the file without them.
+    ///
+    /// # Errors
+    /// The disk refused; nothing is forgotten then.
+    pub fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> Result<(), JournalError> {
+        let all = self.entries.clone();
+        self.entries.retain(keep);
+        self.rewrite().inspect_err(|_| self.entries = all)
+    }
+
+    /// Forgets everything: all of it was put back.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub fn clear(&mut self) -> Result<(), JournalError> {
+        self.recorded.clear();
+        self.entries.clear();
+        self.rewrite()
+    }
+
+    /// Clears the journal and removes its file: nothing is left behind.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove(mut self) -> Result<(), JournalError> {
+        let Some(store) = self.store.take() else { return Ok(()) };
+        fs::remove_file(&store.path).map_err(|e| failed("remove", &store.path, e))
+    }
+
+    /// Writes the whole journal to a new file and puts it in the old one's place.
+    fn rewrite(&mut self) -> Result<(), JournalError> {
+        let Some(store) = &mut self.store else { return Ok(()) };
+        let header = Header { tenantd_journal: VERSION, boot_id: store.boot_id.clone() };
+        let mut text = to_line(&header, &store.path)?;
+        for entry in &self.entries {
+            text.push_str(&to_line(entry, &store.path)?);
+        }
+        let fresh = store.path.with_extension("new");
+        let write = || -> io::Result<File> {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).open(&fresh)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_data()?;
+            fs::rename(&fresh, &store.path)?;
+            Ok(file)
+        };
+        match write() {
+            Ok(file) => {
+                store.file = Some(file);
+                store.length_bytes = text.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                // Best effort: a half-written successor means nothing without the rename.
+                fs::remove_file(&fresh).ok();
+                Err(failed("write", &store.path, error))
+            }
+        }
+    }
+}
+
+impl Store {
+    fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let line = to_line(entry, &self.path)?;
+        let Some(file) = &mut self.file else {
+            return Err(failed(
+                "write",
+                &self.path,
+                io::Error::from_raw_os_error(Errno::EBADF as i32),
+            ));
+        };
+        let appended = file.write_all(line.as_bytes()).and_then(|()| file.sync_data());
+        match appended {
+            Ok(()) => {
+                self.length_bytes += line.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                // A torn line must not be followed by a whole one.
+                file.set_len(self.length_bytes).ok();
+                io::Seek::seek(file, io::SeekFrom::Start(self.length_bytes)).ok();
+                Err(failed("write", &self.path, error))
+            }
+        }
+    }
+}
+
+fn lock(path: &Path, state_dir: &Path) -> Result<Flock<File>, JournalError> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(|e| failed("open", path, e))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        Errno::EWOULDBLOCK => JournalError::Locked(state_dir.to_path_buf()),
+        _ => failed("lock", path, errno.into()),
+    })
+}
+
+fn to_line(value: &impl Serialize, path: &Path) -> Result<String, JournalError> {
+    let mut line = serde_json::to_string(value).map_err(|e| failed("write", path, e.into()))?;
+    line.push('\n');
+    Ok(line)
+}
+
+/// The entries of a journal's text, and a warning for each line that was dropped.
+fn read_lines(
+    text: &str,
+    path: &Path,
+    boot_id: &str,
+) -> Result<(Vec<Entry>, Vec<String>), JournalError> {
+    let mut lines = text.split_inclusive('\n').enumerate();
+    let Some((_, first)) = lines.next() else { return Ok(Default::default()) };
+    let header: Header = match serde_json::from_str(first) {
+        Ok(header) => header,
+        // The header is written with the file, so a torn one means that nothing was done yet.
+        Err(_) if !first.ends_with('\n') => return Ok(Default::default()),
+        Err(_) => return Err(JournalError::Foreign(path.to_path_buf())),
+    };
+    if header.tenantd_journal != VERSION {
+        return Err(JournalError::Foreign(path.to_path_buf()));
+    }
+    if header.boot_id != boot_id {
+        let warning = format!(
+            "{} is of another boot: its values went with that boot, nothing to put back",
+            path.display()
+        );
+        return Ok((Vec::new(), vec![warning]));
+    }
+    let (mut entries, mut warnings) = (Vec::new(), Vec::new());
+    for (index, line) in lines {
+        match serde_json::from_str(line) {
+            Ok(entry) if line.ends_with('\n') => entries.push(entry),
+            _ => warnings.push(format!(
+                "{}:{}: this line is cut off or damaged and was skipped",
+                path.display(),
+                index + 1
+            )),
+        }
+    }
+    Ok((entries, warnings))
+}
+
+fn failed(operation: &'static str, path: &Path, source: io::Error) -> JournalError {
+    JournalError::Io { operation, path: path.to_path_buf(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(file: &str, value: &str) -> Entry {
+        Entry::Held { path: "/c".into(), inode: 7, file: file.into(), value: value.into() }
+    }
+
+    #[test]
+    fn a_value_is_recorded_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, leftover) = Journal::open(dir.path(), "boot").unwrap();
+        assert!(leftover.entries.is_empty());
+        journal.record(held("cpu.weight", "100")).unwrap();
+        journal.record(held("cpu.weight", "300")).unwrap();
+        journal.record(held("memory.low", "0")).unwrap();
+        drop(journal);
+        let (journal, leftover) = Journal::open(dir.path(), "boot").unwrap();
+        assert_eq!(leftover.entries, [held("cpu.weight", "100"), held("memory.low", "0")]);
+        journal.remove().unwrap();
+        assert!(!dir.path().join("journal").exists());
+    }
+
+    #[test]
+    fn a_torn_last_line_is_dropped_and_the_rest_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path(), "boot").unwrap();
+        journal.record(held("cpu.weight", "100")).unwrap();
+        journal.record(held("memory.low", "0")).unwrap();
+        drop(journal);
+        let path = dir.path().join("journal");
+        let text = fs::read_to_string(&path).unwrap();
+        for cut in 0..text.len() {
+            fs::write(&path, &text[..cut]).unwrap();
+            let (_, leftover) = Journal::open(dir.path(), "boot").unwrap();
+            let whole = text[..cut].matches('\n').count().saturating_sub(1);
+            assert_eq!(leftover.entries.len(), whole, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn another_boot_or_another_format_is_not_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path(), "boot").unwrap();
+        journal.record(held("cpu.weight", "100")).unwrap();
+        drop(journal);
+        let (_, leftover) = Journal::open(dir.path(), "next boot").unwrap();
+        assert_eq!((leftover.entries.len(), leftover.warnings.len()), (0, 1));
+        fs::write(dir.path().join("journal"), "not a journal\n").unwrap();
+        let error = Journal::open(dir.path(), "boot").unwrap_err();
+        assert!(matches!(error, JournalError::Foreign(_)), "{error}");
+    }
+
+    #[test]
+    fn two_agents_never_share_a_state_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Journal::open(dir.path(), "boot").unwrap();
+        let error = Journal::open(dir.path(), "boot").unwrap_err();
+        assert!(matches!(error, JournalError::Locked(_)), "{error}");
+        drop(first);
+        assert!(Journal::open(dir.path(), "boot").is_ok());
+    }
+}

@@ -1,0 +1,96 @@
+//! The machine itself: CPUs, memory and what it is busy with, from `/proc`.
+
+use std::path::Path;
+
+use procfs::{ExplicitSystemInfo, FromBufRead, FromBufReadSI, KernelStats, Meminfo};
+
+use super::cgroup::ReadError;
+use super::cgroup::parse::{self, Malformed};
+use super::kernfs::{DirId, FileId, KernError, KernFs};
+use crate::control::sample::HostSample;
+
+/// The kernel shows CPU times to user space in hundredths of a second on every machine (`USER_HZ`).
+const USEC_PER_JIFFY: u64 = 10_000;
+
+/// The kept files of the machine.
+#[derive(Debug)]
+pub struct Machine {
+    proc: DirId,
+    stat: FileId,
+    meminfo: FileId,
+}
+
+impl Machine {
+    /// Opens `/proc`.
+    ///
+    /// # Errors
+    /// It is not mounted, or not readable.
+    pub fn open(kernel: &mut impl KernFs) -> Result<Machine, KernError> {
+        let proc = kernel.open_dir(Path::new("/proc"))?;
+        let stat = kernel.open_file(proc, "stat")?;
+        let meminfo = kernel.open_file(proc, "meminfo")?;
+        Ok(Machine { proc, stat, meminfo })
+    }
+
+    /// The kept directory of `/proc`.
+    pub fn proc(&self) -> DirId {
+        self.proc
+    }
+
+    /// Reads the counters of the host.
+    ///
+    /// # Errors
+    /// A file cannot be read or understood: without the machine's size nothing can be divided.
+    pub fn sample(&self, kernel: &mut impl KernFs) -> Result<HostSample, ReadError> {
+        let stat = kernel.read(self.stat)?;
+        // Only times are read from the file; none of them needs the facts of this argument.
+        let info = ExplicitSystemInfo {
+            boot_time_secs: 0,
+            ticks_per_second: 100,
+            page_size: 4096,
+            is_little_endian: true,
+        };
+        let stat = KernelStats::from_buf_read(stat, &info)
+            .map_err(|error| malformed("/proc/stat", &error))?;
+        let total = &stat.total;
+        let busy = total.user
+            + total.nice
+            + total.system
+            + total.irq.unwrap_or(0)
+            + total.softirq.unwrap_or(0)
+            + total.steal.unwrap_or(0);
+        let meminfo = Meminfo::from_buf_read(kernel.read(self.meminfo)?)
+            .map_err(|error| malformed("/proc/meminfo", &error))?;
+        Ok(HostSample {
+            nr_cpus: stat.cpu_time.len() as u32,
+            busy_usec: Some(busy * USEC_PER_JIFFY),
+            memory_total_bytes: meminfo.mem_total,
+            memory_available_bytes: meminfo.mem_available,
+        })
+    }
+
+    /// The number of this boot: values in kernel files do not outlive it.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn boot_id(&self, kernel: &mut impl KernFs) -> Result<String, KernError> {
+        let text = kernel.read_once(self.proc, "sys/kernel/random/boot_id")?;
+        Ok(String::from_utf8_lossy(text).trim().to_string())
+    }
+
+    /// Whether the host accounts pressure.
+    pub fn has_pressure(&self, kernel: &mut impl KernFs) -> bool {
+        let text = kernel.read_once(self.proc, "pressure/cpu");
+        text.is_ok_and(|text| parse::pressure(text).is_ok())
+    }
+}
+
+/// What a parser of another crate said: only its kind is told, its text speaks of its own source files.
+fn malformed(path: &str, error: &procfs::ProcError) -> ReadError {
+    let text = match error {
+        procfs::ProcError::Incomplete(_) => "cut off",
+        _ => "without a field that every kernel prints",
+    };
+    let source = Malformed { line: 1, text: text.into(), expected: "the kernel's format" };
+    ReadError::Malformed { path: path.to_string(), source }
+}

@@ -1,0 +1,149 @@
+//! Processes, and the rules by which a tenant claims them.
+//!
+//! A process is looked at only as far as a rule needs it: its cgroup first (one small file), its user only
+//! where a rule names users. Kernel threads, process 1 and the agent itself are never claimed.
+
+use std::path::PathBuf;
+
+use procfs::process::{Stat, Status};
+use procfs::{FromBufRead, FromRead, ProcessCGroups};
+
+use super::cgroup::{Facet, Layout};
+use super::kernfs::{DirId, KernError, KernFs};
+use crate::policy::pattern;
+
+/// Which processes one tenant claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimRule {
+    /// Index of the tenant's node.
+    pub node: usize,
+    /// Cgroup paths from the mount, with `*` and `?` within one name; what lives below is claimed too.
+    pub cgroups: Vec<String>,
+    /// User numbers (effective).
+    pub uids: Vec<u32>,
+    /// Group numbers (effective or supplementary).
+    pub gids: Vec<u32>,
+}
+
+impl ClaimRule {
+    fn wants_cgroup(&self, path: &str) -> bool {
+        self.cgroups.iter().any(|pattern| pattern::claims(pattern, path))
+    }
+
+    fn wants_owner(&self, status: &Status) -> bool {
+        self.uids.contains(&status.euid)
+            || self.gids.contains(&status.egid)
+            || status.groups.iter().any(|gid| self.gids.contains(gid))
+    }
+}
+
+/// One process that a tenant claims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Index of the tenant's node.
+    pub node: usize,
+    /// Process number.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// Where it is now: one directory for each tree of the layout.
+    pub from: Vec<PathBuf>,
+}
+
+/// The processes that `rules` claim and that are not below the agent's root yet.
+///
+/// # Errors
+/// `/proc` cannot be listed. A process that ends meanwhile is left out.
+pub fn claims(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    layout: &Layout,
+    rules: &[ClaimRule],
+    own_pid: u32,
+) -> Result<Vec<Claim>, KernError> {
+    let mut claims = Vec::new();
+    if rules.is_empty() {
+        return Ok(claims);
+    }
+    let mut pids: Vec<u32> =
+        kernel.list_dirs(proc)?.iter().filter_map(|name| name.parse().ok()).collect();
+    pids.sort_unstable();
+    let by_owner = rules.iter().any(|rule| !rule.uids.is_empty() || !rule.gids.is_empty());
+    for pid in pids.into_iter().filter(|pid| *pid > 1 && *pid != own_pid) {
+        let Some(place) = place(kernel, proc, layout, pid) else { continue };
+        if place.below_root {
+            continue;
+        }
+        let node = match rules.iter().find(|rule| rule.wants_cgroup(&place.cpu_path)) {
+            Some(rule) => rule.node,
+            None if by_owner => {
+                let Some(status) = status(kernel, proc, pid) else { continue };
+                match rules.iter().find(|rule| rule.wants_owner(&status)) {
+                    Some(rule) => rule.node,
+                    None => continue,
+                }
+            }
+            None => continue,
+        };
+        // Neither memory of its own nor a file to execute: a kernel thread or a zombie.
+        if status(kernel, proc, pid).is_none_or(|status| status.vmsize.is_none()) {
+            continue;
+        }
+        let Some(start_ticks) = start_ticks(kernel, proc, pid) else { continue };
+        claims.push(Claim { node, pid, start_ticks, from: place.dirs });
+    }
+    Ok(claims)
+}
+
+/// When process `pid` started, in clock ticks since boot; `None` where it is gone.
+pub fn start_ticks(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u64> {
+    let text = kernel.read_once(proc, &format!("{pid}/stat")).ok()?;
+    Stat::from_read(text).ok().map(|stat| stat.starttime)
+}
+
+/// The directory that process `pid` is in, in the tree that serves `facet`; `None` where it is gone.
+pub fn cgroup_dir(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    layout: &Layout,
+    pid: u32,
+    facet: Facet,
+) -> Option<PathBuf> {
+    let index = layout.tree(facet)?;
+    place(kernel, proc, layout, pid).and_then(|place| place.dirs.into_iter().nth(index))
+}
+
+fn status(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Status> {
+    let text = kernel.read_once(proc, &format!("{pid}/status")).ok()?;
+    Status::from_buf_read(text).ok()
+}
+
+/// Where a process lives.
+struct Place {
+    cpu_path: String,
+    below_root: bool,
+    dirs: Vec<PathBuf>,
+}
+
+fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Option<Place> {
+    let text = kernel.read_once(proc, &format!("{pid}/cgroup")).ok()?;
+    let cgroups = ProcessCGroups::from_buf_read(text).ok()?;
+    let mut dirs = Vec::with_capacity(layout.trees.len());
+    let (mut cpu_path, mut below_root) = (String::new(), false);
+    for tree in &layout.trees {
+        let path = &cgroups.0.iter().find(|entry| {
+            let named = |facet: &Facet| entry.controllers.iter().any(|c| c == facet.controller());
+            match tree.facets.contains(&Facet::Pressure) {
+                true => entry.hierarchy == 0,
+                false => tree.facets.iter().any(named),
+            }
+        })?;
+        let dir = tree.mount.join(path.pathname.trim_start_matches('/'));
+        if tree.facets.contains(&Facet::Cpu) {
+            cpu_path.clone_from(&path.pathname);
+            below_root = dir.starts_with(&tree.root) && dir != tree.root;
+        }
+        dirs.push(dir);
+    }
+    Some(Place { cpu_path, below_root, dirs })
+}

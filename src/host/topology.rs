@@ -1,0 +1,254 @@
+//! Reads the machine's topology out of sysfs.
+//!
+//! Below the injected root lie `devices/system/cpu` and `devices/system/node`, as below `/sys`. Only three
+//! facts are indispensable: that the CPU directory is there, and which CPUs are online. Virtual machines and
+//! odd boards lack any of the rest, and what is missing is filled in from the next best:
+//!
+//! | fact | from | else from | else |
+//! |---|---|---|---|
+//! | online | `cpu/online` | `cpu/present`, `cpu/possible` | an error |
+//! | isolated | `cpu/isolated` | | none |
+//! | package | `topology/physical_package_id` | (−1 where the firmware is silent) | 0 |
+//! | core | `topology/core_cpus_list` (5.3) | `thread_siblings_list`, then package, die and `core_id` | the CPU alone |
+//! | LLC | the highest of `cache/index*/shared_cpu_list` | the cluster, where it is wider than the core | the die |
+//! | node | `node/node*/cpulist` | | node 0 |
+//!
+//! A cache that is private to a core is not a last-level cache in the sense of [`crate::dop::topology`]: Arm
+//! servers often tell only of those, and there the cluster (`topology/cluster_id`, 5.16) or the die is what
+//! cores share. Instruction caches do not count.
+//!
+//! A CPU may go offline between two reads: its files vanish, and it is then described by the fallbacks, as
+//! one whose files never were there. The next look at `online` tells.
+//!
+//! Sources: `Documentation/ABI/stable/sysfs-devices-system-cpu`, `…/testing/sysfs-devices-system-cpu`,
+//! `Documentation/admin-guide/cputopology.rst`. Tests: `tests/dop/sysfs.rs`, over trees of real machines.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::str::FromStr;
+
+use super::kernfs::{DirId, ErrorKind, KernError, KernFs};
+use crate::dop::CpuSet;
+use crate::dop::cpuset::ParseCpuSetError;
+use crate::dop::topology::{CpuPlace, Topology, TopologyError};
+
+/// Caches beyond this index are not looked for; machines have four or five.
+const CACHE_INDEX_MAX: u32 = 15;
+
+/// Reads the topology of the machine whose sysfs is mounted at `root` (`/sys` in production).
+///
+/// # Errors
+/// No CPU directory, or no word on which CPUs are online; a list that is not one; no CPU to use.
+pub fn read(fs: &mut dyn KernFs, root: &Path) -> Result<Topology, ReadTopologyError> {
+    let cpu_dir = fs.open_dir(&root.join("devices/system/cpu"))?;
+    let places = Reader { fs, cpu_dir }.places(root);
+    fs.close_dir(cpu_dir);
+    let Places { places, isolated, possible } = places?;
+    Ok(Topology::try_new(places, &isolated, possible)?)
+}
+
+/// The CPUs that are online now: cheap enough for every tick, to notice hotplug.
+///
+/// # Errors
+/// As [`read`].
+pub fn online(fs: &mut dyn KernFs, root: &Path) -> Result<CpuSet, ReadTopologyError> {
+    let cpu_dir = fs.open_dir(&root.join("devices/system/cpu"))?;
+    let online = Reader { fs, cpu_dir }.online();
+    fs.close_dir(cpu_dir);
+    online
+}
+
+/// A topology that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadTopologyError {
+    /// A file that has to be there could not be read.
+    #[error(transparent)]
+    Kernel(#[from] KernError),
+    /// A file does not hold a CPU list.
+    #[error("{path} does not hold a CPU list")]
+    Malformed {
+        /// The file, below `devices/system/cpu`.
+        path: String,
+        /// What is wrong with its text.
+        source: ParseCpuSetError,
+    },
+    /// The facts make no machine.
+    #[error(transparent)]
+    Impossible(#[from] TopologyError),
+}
+
+struct Places {
+    places: Vec<CpuPlace>,
+    isolated: CpuSet,
+    possible: CpuSet,
+}
+
+struct Reader<'a> {
+    fs: &'a mut dyn KernFs,
+    cpu_dir: DirId,
+}
+
+impl Reader<'_> {
+    fn places(&mut self, root: &Path) -> Result<Places, ReadTopologyError> {
+        let online = self.online()?;
+        let isolated = self.list(self.cpu_dir, "isolated")?.unwrap_or_default();
+        let possible = self.list(self.cpu_dir, "possible")?.unwrap_or_default();
+        let nodes = self.nodes(&root.join("devices/system/node"))?;
+        let mut dies = Numbering::default();
+        let mut places = Vec::with_capacity(online.len());
+        for cpu in &online {
+            let package = self.id(cpu, "physical_package_id").unwrap_or(0);
+            let die = self.id(cpu, "die_id").unwrap_or(0);
+            let core = self.core(cpu, package, die)?;
+            let llc = match self.last_level_cache(cpu, &core)? {
+                Some(cache) => Shared::With(cache.first().unwrap_or(cpu)),
+                None => match self.cluster(cpu, &core)? {
+                    Some(cluster) => Shared::With(cluster.first().unwrap_or(cpu)),
+                    None => Shared::Die(die),
+                },
+            };
+            let node =
+                nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map_or(0, |(node, _)| *node);
+            places.push(CpuPlace {
+                package,
+                node,
+                llc: dies.number(llc),
+                core: core.first().unwrap_or(cpu),
+                cpu,
+            });
+        }
+        Ok(Places { places, isolated, possible })
+    }
+
+    fn online(&mut self) -> Result<CpuSet, ReadTopologyError> {
+        for name in ["online", "present"] {
+            if let Some(cpus) = self.list(self.cpu_dir, name)? {
+                return Ok(cpus);
+            }
+        }
+        let text = self.fs.read_once(self.cpu_dir, "possible")?;
+        parse_list(text, "possible")
+    }
+
+    /// The siblings of `cpu`, itself included.
+    fn core(&mut self, cpu: u32, package: u32, die: u32) -> Result<CpuSet, ReadTopologyError> {
+        for name in ["core_cpus_list", "thread_siblings_list"] {
+            let siblings = self.list(self.cpu_dir, &format!("cpu{cpu}/topology/{name}"))?;
+            if let Some(siblings) = siblings.filter(|set| set.contains(cpu)) {
+                return Ok(siblings);
+            }
+        }
+        // Without lists, CPUs below this one with the same numbers are its siblings; the lowest names the
+        // core, and that is all that is needed of it.
+        let core_id = self.id(cpu, "core_id");
+        let twin = core_id.and_then(|core_id| {
+            (0..cpu).find(|&other| {
+                self.id(other, "core_id") == Some(core_id)
+                    && self.id(other, "physical_package_id").unwrap_or(0) == package
+                    && self.id(other, "die_id").unwrap_or(0) == die
+            })
+        });
+        Ok(CpuSet::from_iter([twin.unwrap_or(cpu), cpu]))
+    }
+
+    /// The CPUs that share the widest data cache of `cpu`, if these are more than its core.
+    fn last_level_cache(
+        &mut self,
+        cpu: u32,
+        core: &CpuSet,
+    ) -> Result<Option<CpuSet>, ReadTopologyError> {
+        let mut last: Option<(u32, CpuSet)> = None;
+        for index in 0..=CACHE_INDEX_MAX {
+            let cache = format!("cpu{cpu}/cache/index{index}");
+            let Some(level) = self.number::<u32>(&format!("{cache}/level")) else { break };
+            if self.text(&format!("{cache}/type")).as_deref() == Some("Instruction") {
+                continue;
+            }
+            let shared = self.list(self.cpu_dir, &format!("{cache}/shared_cpu_list"))?;
+            let Some(shared) = shared.filter(|set| set.contains(cpu)) else { continue };
+            if last.as_ref().is_none_or(|(highest, _)| *highest < level) {
+                last = Some((level, shared));
+            }
+        }
+        Ok(last.map(|(_, shared)| shared).filter(|shared| shared.len() > core.len()))
+    }
+
+    /// The CPUs of the cluster of `cpu`, if these are more than its core.
+    fn cluster(&mut self, cpu: u32, core: &CpuSet) -> Result<Option<CpuSet>, ReadTopologyError> {
+        // The kernel says −1 or 65535 where the firmware names no cluster.
+        if self.id(cpu, "cluster_id").is_none_or(|id| id == u32::from(u16::MAX)) {
+            return Ok(None);
+        }
+        let cluster = self.list(self.cpu_dir, &format!("cpu{cpu}/topology/cluster_cpus_list"))?;
+        Ok(cluster.filter(|cpus| cpus.contains(cpu) && cpus.len() > core.len()))
+    }
+
+    /// Each NUMA node with its CPUs. Empty where the kernel was built without NUMA.
+    fn nodes(&mut self, path: &Path) -> Result<Vec<(u32, CpuSet)>, ReadTopologyError> {
+        let Ok(dir) = self.fs.open_dir(path) else { return Ok(Vec::new()) };
+        let names = self.fs.list_dirs(dir).unwrap_or_default();
+        let mut nodes = Vec::new();
+        let mut failed = None;
+        for name in names {
+            let Some(Ok(node)) = name.strip_prefix("node").map(u32::from_str) else { continue };
+            match self.list(dir, &format!("{name}/cpulist")) {
+                Ok(cpus) => nodes.push((node, cpus.unwrap_or_default())),
+                Err(error) => failed = Some(error),
+            }
+        }
+        self.fs.close_dir(dir);
+        nodes.sort_unstable_by_key(|(node, _)| *node);
+        failed.map_or(Ok(nodes), Err)
+    }
+
+    /// A number of `cpu` that is not negative.
+    fn id(&mut self, cpu: u32, name: &str) -> Option<u32> {
+        self.number(&format!("cpu{cpu}/topology/{name}"))
+    }
+
+    fn number<T: FromStr>(&mut self, name: &str) -> Option<T> {
+        self.text(name)?.parse().ok()
+    }
+
+    /// The text of a file that need not be there.
+    fn text(&mut self, name: &str) -> Option<String> {
+        let text = self.fs.read_once(self.cpu_dir, name).ok()?;
+        Some(String::from_utf8_lossy(text).trim().to_string())
+    }
+
+    /// The list in a file that need not be there. What is there and is no list is an error.
+    fn list(&mut self, dir: DirId, name: &str) -> Result<Option<CpuSet>, ReadTopologyError> {
+        match self.fs.read_once(dir, name) {
+            Ok(text) => parse_list(text, name).map(Some),
+            Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Unsupported) => {
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn parse_list(text: &[u8], path: &str) -> Result<CpuSet, ReadTopologyError> {
+    let text = String::from_utf8_lossy(text);
+    text.parse().map_err(|source| ReadTopologyError::Malformed { path: path.to_string(), source })
+}
+
+/// What tells one last-level cache of a package from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Shared {
+    /// The CPUs that share it with this one, the lowest.
+    With(u32),
+    /// All CPUs of this die.
+    Die(u32),
+}
+
+/// Numbers in the order of appearance.
+#[derive(Debug, Default)]
+struct Numbering(HashMap<Shared, u32>);
+
+impl Numbering {
+    fn number(&mut self, shared: Shared) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(shared).or_insert(next)
+    }
+}

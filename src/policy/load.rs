@@ -1,0 +1,257 @@
+//! From a path to a policy: which files it means, what they hold, and everything that is wrong with them.
+//!
+//! **Problem.** A policy path comes from a command line or a unit file; what lies there may be missing, a
+//! directory, a pipe, or half a policy whose other half cannot be read. **Answer.** As many findings as can
+//! be made out, and a [`Policy`] only where none of them is an error (`tests/policy/hostile.rs`).
+//!
+//! A path is opened without waiting and must be an ordinary file or a directory: a FIFO or a device would
+//! hold the caller, or never end. What is read is bounded before it is read.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::fcntl::OFlag;
+
+use super::check;
+use super::draft::Draft;
+use super::facts::HostFacts;
+use super::model::Policy;
+use super::parse::{self, Budget, Fault, Unparsed};
+use super::read::Reader;
+use super::report::{Diagnostic, Report, Source};
+use super::rules::{self, Rule};
+use super::tree::{Node, Place};
+
+/// Files of one directory.
+const MOST_FILES: usize = 1000;
+
+/// A policy without errors, and what else was found.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The policy.
+    pub policy: Policy,
+    /// Its warnings and notes.
+    pub report: Report,
+}
+
+/// Loads the policy of a file, or of a directory's `*.yaml` files merged in the order of their names.
+///
+/// Hidden files are left alone, as editors keep their own there.
+///
+/// # Errors
+/// Every finding, at least one of them an error.
+pub fn load(path: &Path) -> Result<Loaded, Report> {
+    load_and_check(path, None)
+}
+
+/// Loads a policy as [`load`] does and tries the rules about the machine as well.
+///
+/// # Errors
+/// Every finding, at least one of them an error.
+pub fn load_with_host(path: &Path, host: &HostFacts) -> Result<Loaded, Report> {
+    load_and_check(path, Some(host))
+}
+
+/// Loads a policy from a text that findings call `name`: for policies a program makes up.
+///
+/// # Errors
+/// Every finding, at least one of them an error.
+pub fn load_text(name: &str, text: &str) -> Result<Loaded, Report> {
+    check_sources(vec![Source::new(name, text)], None, Report::default())
+}
+
+fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Report> {
+    let mut report = Report::default();
+    // One budget for all files of a directory.
+    let mut bytes_left = Budget::POLICY.bytes;
+    let mut sources = Vec::new();
+    for file in files_of(path, &mut report) {
+        if let Some(source) = read(&file, bytes_left, &mut report) {
+            bytes_left -= source.text().len();
+            sources.push(source);
+        }
+    }
+    check_sources(sources, host, report)
+}
+
+/// Takes what was read and what was found while reading it.
+fn check_sources(
+    sources: Vec<Arc<Source>>,
+    host: Option<&HostFacts>,
+    mut report: Report,
+) -> Result<Loaded, Report> {
+    let mut budget = Budget::POLICY;
+    let mut trees = Vec::new();
+    for source in &sources {
+        match parse::tree(source.text(), budget) {
+            Ok(tree) => {
+                budget.nodes = budget.nodes.saturating_sub(tree.measure().0);
+                trees.push((source, tree));
+            }
+            Err(unparsed) => report.push(finding_of(&unparsed, source)),
+        }
+    }
+    // Where a file is missing from the whole, the rules about the whole would accuse the wrong one.
+    let is_whole = !report.has_errors();
+    let mut reader = Reader::new(&mut report);
+    for (source, tree) in &trees {
+        reader.file(source, tree);
+    }
+    let draft = reader.finish();
+    if let Some((source, tree)) = trees.first().filter(|_| is_whole) {
+        check_presence(&draft, source, tree, &mut report);
+    }
+    check::check(&draft, &mut report);
+    if let Some(host) = host {
+        check::check_host(&draft, host, &mut report);
+    }
+    report.sort(&sources);
+    match report.has_errors() {
+        true => Err(report),
+        false => Ok(Loaded { policy: draft.into_policy(), report }),
+    }
+}
+
+/// What must be said in one of the files; where it is not, the first one is shown.
+fn check_presence(draft: &Draft, source: &Arc<Source>, tree: &Node, report: &mut Report) {
+    let place = Place { source: Arc::clone(source), span: tree.span() };
+    if draft.version.is_none() {
+        let finding = rules::NO_VERSION.at(&place, "the policy does not say its version", "");
+        report.push(finding.help("begin with `version: 1`"));
+    }
+    if draft.tenants_at.is_none() {
+        let finding = rules::NO_TENANTS.at(&place, "the policy has no `tenants`", "");
+        report.push(finding.help("add `tenants:` and name one: `web: { weight: 100 }`"));
+    }
+}
+
+/// The files a path means, in the order they are read.
+fn files_of(path: &Path, report: &mut Report) -> Vec<PathBuf> {
+    // Whatever is not a directory, missing things included, is answered when it is opened.
+    if !path.is_dir() {
+        return vec![path.to_path_buf()];
+    }
+    let source = Source::new(path.display().to_string(), "");
+    let names = match names_in(path) {
+        Ok(names) => names,
+        Err(error) => {
+            report.push(rules::UNREADABLE.about(&source, cannot_read(&error)));
+            return Vec::new();
+        }
+    };
+    let (files, others): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| name.ends_with(".yaml"));
+    for name in others.iter().filter(|name| name.ends_with(".yml") || name.ends_with(".json")) {
+        let ignored = Source::new(path.join(name).display().to_string(), "");
+        let finding = rules::IGNORED_FILE.about(&ignored, "this file is not read");
+        report.push(finding.help("only files named `*.yaml` are part of the policy"));
+    }
+    if files.is_empty() {
+        let finding = rules::EMPTY_DIRECTORY.about(&source, "there is no policy in this directory");
+        report.push(finding.help("a policy is made of files named `*.yaml`"));
+    }
+    if files.len() > MOST_FILES {
+        let message = format!("more than {MOST_FILES} files in one directory");
+        report.push(rules::TOO_LARGE.about(&source, message));
+        return Vec::new();
+    }
+    files.iter().map(|name| path.join(name)).collect()
+}
+
+/// The names in a directory, sorted; hidden ones and those that are no text are left out.
+fn names_in(path: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        match entry?.file_name().into_string() {
+            Ok(name) if !name.starts_with('.') => names.push(name),
+            _ => {}
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The text of a file, or a finding.
+fn read(path: &Path, most_bytes: usize, report: &mut Report) -> Option<Arc<Source>> {
+    let name = path.display().to_string();
+    let mut refuse = |rule: &Rule, message: String, help: Option<&str>| {
+        let mut finding = rule.about(&Source::new(&*name, ""), message);
+        finding.help = help.map(str::to_string);
+        report.push(finding);
+        None
+    };
+    let bytes = match read_bounded(path, most_bytes) {
+        Ok(bytes) => bytes,
+        Err(error) => return refuse(&rules::UNREADABLE, cannot_read(&error), help_for(&error)),
+    };
+    if bytes.len() > most_bytes {
+        let message = format!("the policy is larger than {} MiB", Budget::POLICY.bytes >> 20);
+        return refuse(&rules::TOO_LARGE, message, None);
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Some(Source::new(name, text)),
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let mut bytes = error.into_bytes();
+            let message = format!("byte {valid} (0x{:02x}) is not UTF-8", bytes[valid]);
+            bytes.truncate(valid);
+            let source = Source::new(name, String::from_utf8_lossy(&bytes));
+            let finding =
+                rules::ENCODING.about(&source, message).at(valid..valid, "the text ends here");
+            report.push(finding.help("save the file as UTF-8"));
+            None
+        }
+    }
+}
+
+/// At most one byte more than `most_bytes`, so that the caller can tell that there is more.
+fn read_bounded(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
+    // A FIFO without a writer would hold an open that waits.
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file: File = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !kind.is_file() {
+        return Err(io::Error::other("it is not an ordinary file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(most_bytes as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn cannot_read(error: &io::Error) -> String {
+    // The operating system's words, without the number Rust puts behind them.
+    let text = error.to_string();
+    let words = text.split(" (os error").next().unwrap_or(&text);
+    format!("cannot be read: {}", words.to_lowercase())
+}
+
+fn help_for(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Some("name a policy file, or a directory of `*.yaml` files"),
+        io::ErrorKind::PermissionDenied => Some("run as a user who may read it"),
+        io::ErrorKind::IsADirectory => Some("directories are not read into: move its files up"),
+        _ => None,
+    }
+}
+
+fn finding_of(unparsed: &Unparsed, source: &Arc<Source>) -> Diagnostic {
+    let rule = match unparsed.fault {
+        Fault::Syntax => rules::SYNTAX,
+        Fault::Budget => rules::TOO_LARGE,
+        Fault::Empty => rules::EMPTY,
+        Fault::Documents => rules::DOCUMENTS,
+        Fault::Cycle => rules::ALIAS_CYCLE,
+    };
+    let mut finding = rule.about(source, unparsed.message.as_str());
+    if unparsed.fault != Fault::Empty {
+        finding = finding.at(unparsed.span.clone(), "");
+    }
+    finding.help = unparsed.help.map(str::to_string);
+    finding
+}

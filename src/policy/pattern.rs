@@ -1,0 +1,174 @@
+//! Patterns of cgroup paths: `*` and `?` within one name, never across a `/`.
+//!
+//! A pattern claims the cgroups that fit it and everything below them: services make cgroups of their own,
+//! and whoever claims a slice means what runs in it. Two patterns overlap where some cgroup is claimed by
+//! both, so `/a` and `/a/b` do.
+
+/// Whether `pattern` claims the cgroup at `path`; both begin with `/`.
+pub fn claims(pattern: &str, path: &str) -> bool {
+    let mut names = path.split('/');
+    pattern.split('/').all(|pattern| names.next().is_some_and(|name| fits(pattern, name)))
+}
+
+/// Whether some cgroup is claimed by both patterns. Adds to `work` what it took: 16 for the comparison, and
+/// the product of the lengths of those names that could not be told apart by their ends.
+pub fn overlap(a: &str, b: &str, work: &mut usize) -> bool {
+    *work += 16;
+    // Below the shorter pattern everything is claimed: only the names that both have can differ.
+    a.split('/').zip(b.split('/')).all(|(a, b)| meet(a, b, work))
+}
+
+/// The part of a pattern before its first wildcard.
+pub fn literal_prefix(pattern: &str) -> &str {
+    let end = pattern.find(['*', '?']).unwrap_or(pattern.len());
+    &pattern[..end]
+}
+
+/// Greedy matching with one point of return: the last `*`. O(|pattern| × |name|) at worst.
+fn fits(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (characters(pattern), characters(name));
+    let (mut p, mut n) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                retry = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == name[n] => (p, n) = (p + 1, n + 1),
+            _ => match retry {
+                Some((star, from)) => {
+                    retry = Some((star, from + 1));
+                    (p, n) = (star + 1, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// Whether some name fits both: reachability in the product of the two patterns, O(|a| × |b|).
+fn meet(a: &str, b: &str, work: &mut usize) -> bool {
+    // Literal beginnings or ends that differ settle most pairs without the table.
+    if differ(a.bytes().zip(b.bytes())) || differ(a.bytes().rev().zip(b.bytes().rev())) {
+        return false;
+    }
+    *work += a.len() * b.len();
+    let (a, b) = (characters(a), characters(b));
+    // row[j]: some text is read by the characters of `a` so far and by the first j of `b`.
+    let mut row = vec![false; b.len() + 1];
+    row[0] = true;
+    for (j, y) in b.iter().enumerate() {
+        row[j + 1] = row[j] && *y == '*';
+    }
+    for x in a {
+        let mut next = vec![row[0] && x == '*'];
+        for (j, &y) in b.iter().enumerate() {
+            let one_each = row[j] && (x == y || is_wild(x) || is_wild(y));
+            let by_a_star = (x == '*' || y == '*') && (row[j + 1] || next[j]);
+            next.push(one_each || by_a_star);
+        }
+        row = next;
+    }
+    row[b.len()]
+}
+
+/// Whether two texts differ in a letter before either has a wildcard.
+fn differ(pairs: impl Iterator<Item = (u8, u8)>) -> bool {
+    for (x, y) in pairs {
+        if is_wild(x.into()) || is_wild(y.into()) {
+            return false;
+        }
+        if x != y {
+            return true;
+        }
+    }
+    false
+}
+
+fn is_wild(c: char) -> bool {
+    matches!(c, '*' | '?')
+}
+
+fn characters(text: &str) -> Vec<char> {
+    text.chars().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_stay_within_one_name() {
+        for (pattern, path, expected) in [
+            ("/user.slice", "/user.slice", true),
+            ("/user.slice", "/user.slice/user-1.slice", true),
+            ("/user.slice", "/user.slice2", false),
+            ("/user.slice/a", "/user.slice", false),
+            ("/*", "/a", true),
+            ("/*/b", "/a/c/b", false),
+            ("/user.slice/user-*.slice", "/user.slice/user-1000.slice/session-2.scope", true),
+            ("/user.slice/user-????.slice", "/user.slice/user-100.slice", false),
+            ("/a*b*c", "/aXbbYc", true),
+            ("/a?c", "/aéc", true),
+            ("/a", "/", false),
+        ] {
+            assert_eq!(claims(pattern, path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn patterns_overlap_where_a_cgroup_is_claimed_by_both() {
+        for (a, b, expected) in [
+            ("/a", "/a", true),
+            ("/a", "/a/b", true),
+            ("/a", "/ab", false),
+            ("/a*", "/*b", true),
+            ("/a*", "/b*", false),
+            ("/x/*", "/*/y/z", true),
+            ("/x/*", "/y", false),
+            ("/a?", "/a", false),
+            ("/a?", "/?b", true),
+            ("/*-1.slice", "/*-2.slice", false),
+        ] {
+            assert_eq!(overlap(a, b, &mut 0), expected, "{a} {b}");
+            assert_eq!(overlap(b, a, &mut 0), expected, "{b} {a}");
+        }
+    }
+
+    /// Every text of `signs` with at most `longest` of them.
+    fn texts(signs: &[&str], longest: usize) -> Vec<String> {
+        let mut texts = vec![String::new()];
+        let mut from = 0;
+        for _ in 0..longest {
+            let until = texts.len();
+            for index in from..until {
+                texts.extend(
+                    signs.iter().map(|sign| format!("{}{sign}", texts[index])).collect::<Vec<_>>(),
+                );
+            }
+            from = until;
+        }
+        texts
+    }
+
+    /// All patterns of at most three signs against all names of at most six letters: two such patterns
+    /// that meet at all meet in one of these names.
+    #[test]
+    fn patterns_meet_exactly_where_a_name_fits_both() {
+        let names = texts(&["a", "b"], 6);
+        assert!(names.len() <= 128);
+        let fitting = |pattern: &str| {
+            let bit = |(index, name): (usize, &String)| u128::from(fits(pattern, name)) << index;
+            names.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
+        };
+        let patterns: Vec<(String, u128)> =
+            texts(&["a", "b", "*", "?"], 3).into_iter().map(|p| (p.clone(), fitting(&p))).collect();
+        for (a, fits_a) in &patterns {
+            for (b, fits_b) in &patterns {
+                assert_eq!(meet(a, b, &mut 0), fits_a & fits_b != 0, "{a} {b}");
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The rules of a policy, each with its code. A code never changes its meaning and is never used again.
+//!
+//! The same table stands in policies/README.md, and a test compares the two.
+
+use super::report::{Diagnostic, Severity, Source};
+use super::tree::Place;
+use std::sync::Arc;
+
+/// One rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its code.
+    pub code: &'static str,
+    /// How grave it is to break it.
+    pub severity: Severity,
+    /// What breaks it, in a few words.
+    pub title: &'static str,
+}
+
+impl Rule {
+    /// A finding of this rule at a place.
+    pub fn at(
+        &self,
+        place: &Place,
+        message: impl Into<String>,
+        label: impl Into<String>,
+    ) -> Diagnostic {
+        let finding = Diagnostic::new(self.code, self.severity, &place.source, message);
+        finding.at(place.span.clone(), label)
+    }
+
+    /// A finding of this rule about a whole file.
+    pub fn about(&self, source: &Arc<Source>, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(self.code, self.severity, source, message)
+    }
+}
+
+macro_rules! rules {
+    ($($name:ident = $code:literal, $severity:ident, $title:literal;)*) => {
+        $(
+            #[doc = $title]
+            pub const $name: Rule =
+                Rule { code: $code, severity: Severity::$severity, title: $title };
+        )*
+
+        /// Every rule, in the order of the codes.
+        pub const RULES: &[Rule] = &[$($name),*];
+    };
+}
+
+rules! {
+    // Files.
+    UNREADABLE = "P001", Error, "a file or directory that cannot be read";
+    SYNTAX = "P002", Error, "not YAML";
+    ENCODING = "P003", Error, "not UTF-8";
+    TOO_LARGE = "P004", Error, "too large, too deeply nested, or aliases that stand for too much";
+    EMPTY = "P005", Error, "an empty file";
+    DOCUMENTS = "P006", Error, "more than one document in a file";
+    ALIAS_CYCLE = "P007", Error, "an alias within the value it stands for";
+    EMPTY_DIRECTORY = "P008", Error, "a directory without a *.yaml file";
+    IGNORED_FILE = "P009", Warning, "a file of the directory that is not read";
+    // Keys.
+    UNKNOWN_KEY = "P010", Error, "an unknown key";
+    DUPLICATE_KEY = "P011", Error, "a key given twice";
+    DUPLICATE_TENANT = "P012", Error, "a tenant defined twice";
+    NO_VERSION = "P013", Error, "no version";
+    UNKNOWN_VERSION = "P014", Error, "a version that is not supported";
+    // Values.
+    WRONG_TYPE = "P020", Error, "a value of the wrong type";
+    UNKNOWN_WORD = "P021", Error, "a word that is not one of the choices";
+    BAD_CPUS = "P022", Error, "not a number of CPUs";
+    BAD_MEMORY = "P023", Error, "not an amount of memory";
+    BAD_INTERVAL = "P024", Error, "not a duration, or an interval outside 100ms to 60s";
+    BAD_WEIGHT = "P025", Error, "a weight that is 0, negative, not a number or out of range";
+    OUT_OF_RANGE = "P026", Error, "a number out of range";
+    BAD_NAME = "P027", Error, "a tenant name that is not safe as the name of a cgroup";
+    BAD_CPU_LIST = "P028", Error, "not a list of CPUs";
+    // What a tenant claims.
+    EMPTY_MATCH = "P030", Error, "a match that claims nothing";
+    BAD_MATCH = "P031", Error, "a unit, cgroup, user or group that cannot exist";
+    PATH_ESCAPE = "P032", Error, "a path that leaves the cgroup hierarchy";
+    OVERLAPPING_MATCH = "P033", Error, "two tenants that claim the same processes";
+    TOO_MANY_PATTERNS = "P034", Error, "more cgroup patterns than can be compared";
+    // The tree.
+    NO_TENANTS = "P040", Error, "no tenants";
+    GROUP_KEY = "P041", Error, "a key that only a tenant without tenants below it can have";
+    TOO_DEEP = "P042", Error, "groups nested more than 16 deep";
+    TOO_MANY = "P043", Error, "more than 10000 tenants";
+    // Values that contradict one another.
+    LIMIT_BELOW_GUARANTEE = "P050", Error, "a limit below the guarantee";
+    GROUP_LIMIT = "P051", Error, "guarantees beyond the limit of their group";
+    DOP_TWICE = "P052", Error, "a DOP both manual and bounded";
+    DOP_BEYOND_LIMIT = "P053", Error, "a manual DOP beyond the CPU limit";
+    CPUS_OVERLAP = "P054", Error, "fixed sets of CPUs that overlap";
+    // The machine.
+    RESERVE_BEYOND_CAPACITY = "P060", Error, "a reserve that leaves nothing";
+    GUARANTEE_BEYOND_CAPACITY = "P061", Error, "guarantees beyond what the machine has";
+    DOP_BEYOND_SLOTS = "P062", Error, "a manual DOP beyond the slots of the machine";
+    NO_SUCH_CPU = "P063", Error, "a CPU that the machine does not have";
+    UNKNOWN_ACCOUNT = "P064", Warning, "a user or group that the machine does not know";
+    // What this version does with it.
+    NOT_YET_EFFECTIVE = "P070", Note, "a key that has no effect yet";
+}
+
+/// A key that is read and checked, and does nothing yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotYet {
+    /// The section of the policy and the key in it, such as `tenant.dop`.
+    pub key: &'static str,
+    /// A value that means the same as leaving the key out, and is in force.
+    pub unless: Option<&'static str>,
+}
+
+/// The keys whose features this version does not have. To make one effective is to drop its line.
+pub const NOT_YET_EFFECTIVE_KEYS: &[NotYet] = &[
+    NotYet { key: "policy.admission", unless: None },
+    NotYet { key: "match.unit", unless: None },
+    NotYet { key: "tenant.allow", unless: None },
+];

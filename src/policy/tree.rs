@@ -1,0 +1,126 @@
+//! A parsed text before it means anything: scalars as written, every node with its place.
+//!
+//! Deserializing straight into types would stop at the first finding and forget where values stood. A
+//! policy is read in two steps instead: the text becomes this tree, and [`super::read`] walks the tree
+//! and reports all that is wrong with it at once.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::report::{Label, Source};
+
+/// A range of bytes in one text.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The text.
+    pub source: Arc<Source>,
+    /// Bytes from its beginning.
+    pub span: Range<usize>,
+}
+
+impl Place {
+    /// The place with something said about it.
+    pub fn label(&self, text: impl Into<String>) -> Label {
+        Label { source: Arc::clone(&self.source), span: self.span.clone(), text: text.into() }
+    }
+}
+
+/// A value with the place it was read from.
+#[derive(Clone, Debug)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// A value of the text. Files are far below 4 GiB, so that 32 bits hold every position.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+    /// What stands there.
+    pub kind: Kind,
+}
+
+/// What a [`Node`] is.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// Nothing, `~` or `null`.
+    Null,
+    /// A text, escapes resolved.
+    Scalar {
+        /// The text.
+        text: Box<str>,
+        /// Whether it was written without quotes, and so may stand for a number.
+        plain: bool,
+    },
+    /// `[a, b]`, or one `- a` a line.
+    List(Vec<Node>),
+    /// Keys and values in the order of the text, a repeated key each time it is given.
+    Map(Vec<Entry>),
+}
+
+/// A key with its value.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The key; a scalar in every text that parses.
+    pub key: Box<str>,
+    /// First byte of the key.
+    pub start: u32,
+    /// One past its last byte.
+    pub end: u32,
+    /// The value.
+    pub value: Node,
+}
+
+impl Node {
+    /// Its bytes.
+    pub fn span(&self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    /// What it is, for a message: `a list`.
+    pub fn describe(&self) -> String {
+        match &self.kind {
+            Kind::Null => "nothing".into(),
+            Kind::Scalar { text, plain: true } => format!("`{}`", shortened(text)),
+            Kind::Scalar { text, plain: false } => format!("the text \"{}\"", shortened(text)),
+            Kind::List(_) => "a list".into(),
+            Kind::Map(_) => "a map".into(),
+        }
+    }
+
+    /// How many nodes and keys it holds, itself included, and how deep it nests.
+    pub fn measure(&self) -> (usize, usize) {
+        let children: Box<dyn Iterator<Item = (&Node, usize)>> = match &self.kind {
+            Kind::Null | Kind::Scalar { .. } => return (1, 0),
+            Kind::List(items) => Box::new(items.iter().map(|item| (item, 0))),
+            Kind::Map(entries) => Box::new(entries.iter().map(|entry| (&entry.value, 1))),
+        };
+        let (mut nodes, mut depth) = (1, 0);
+        for (child, keys) in children {
+            let (below, deep) = child.measure();
+            (nodes, depth) = (nodes + keys + below, depth.max(deep));
+        }
+        (nodes, depth + 1)
+    }
+}
+
+impl Entry {
+    /// The bytes of the key.
+    pub fn span(&self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// A text from outside, cut to what a message can bear.
+pub fn shortened(text: &str) -> String {
+    const LONGEST: usize = 40;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_string(),
+    }
+}

@@ -1,0 +1,256 @@
+//! What single values may look like: names, units, accounts, cgroup paths, lists of CPUs.
+
+/// Characters of a tenant's name.
+pub(super) const LONGEST_NAME: usize = 64;
+/// CPU numbers end below this: the kernel's own bound (`CONFIG_NR_CPUS`) is 8192 where it is largest.
+pub(super) const CPU_NUMBERS: u32 = 8192;
+
+/// Whether a name is safe as the name of a cgroup.
+///
+/// # Errors
+/// What to write instead.
+pub(super) fn safe_name(name: &str) -> Result<(), String> {
+    /// Kernel interface files are named after their controller; a cgroup of such a name would hide one
+    /// (cgroup-v2, "Avoid Name Collisions").
+    const CONTROLLERS: &[&str] = &[
+        "blkio",
+        "cgroup",
+        "cpu",
+        "cpuacct",
+        "cpuset",
+        "debug",
+        "devices",
+        "dmem",
+        "freezer",
+        "hugetlb",
+        "io",
+        "irq",
+        "memory",
+        "misc",
+        "net_cls",
+        "net_prio",
+        "perf_event",
+        "pids",
+        "rdma",
+    ];
+    /// Files of a legacy cgroup that carry no controller's name.
+    const LEGACY_FILES: &[&str] = &["tasks", "notify_on_release", "release_agent"];
+    if name.is_empty() || name.chars().count() > LONGEST_NAME {
+        return Err(format!("a name has 1 to {LONGEST_NAME} characters"));
+    }
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b)) {
+        return Err("letters, digits, `_`, `.` and `-` are safe".into());
+    }
+    if name.starts_with(['.', '-']) {
+        return Err("begin with a letter, a digit or `_`".into());
+    }
+    let controller = name.split_once('.').map(|(controller, _)| controller);
+    if controller.is_some_and(|it| CONTROLLERS.contains(&it)) || LEGACY_FILES.contains(&name) {
+        return Err("the kernel has files of such names in every cgroup".into());
+    }
+    Ok(())
+}
+
+/// Whether a name can be that of a systemd unit that holds processes.
+///
+/// # Errors
+/// What to write instead.
+pub(super) fn unit_name(name: &str) -> Result<(), &'static str> {
+    let kind = name.rsplit_once('.').map(|(_, kind)| kind);
+    if !kind.is_some_and(|kind| ["service", "slice", "scope"].contains(&kind)) {
+        return Err("the units that hold processes end in `.service`, `.slice` or `.scope`");
+    }
+    // systemd.unit(5): names have at most 255 characters.
+    let valid = |b: u8| b.is_ascii_alphanumeric() || b":-_.\\@".contains(&b);
+    match name.len() <= 255 && name.bytes().all(valid) {
+        true => Ok(()),
+        false => Err("a unit name has letters, digits and `:-_.\\@`, at most 255 characters"),
+    }
+}
+
+/// Whether a name can be that of a user or a group of users; the machine is not asked.
+///
+/// # Errors
+/// What to write instead.
+pub(super) fn account_name(name: &str) -> Result<(), &'static str> {
+    let forbidden =
+        |c: char| c.is_control() || c.is_whitespace() || matches!(c, ':' | '/' | ',' | '*');
+    match name.len() <= 256 && !name.contains(forbidden) {
+        true => Ok(()),
+        false => Err("give one name or number; several make a list: `[ana, bob]`"),
+    }
+}
+
+/// Why a path of a cgroup is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PathRefusal {
+    /// It leads out of the hierarchy.
+    Escapes(&'static str),
+    /// No cgroup can have it.
+    Malformed(&'static str),
+}
+
+/// A path below the mount point in its normal form: `/a/b`.
+///
+/// # Errors
+/// Why it is none, with what to write instead.
+pub(super) fn cgroup_path(path: &str, is_pattern: bool) -> Result<String, PathRefusal> {
+    if path.chars().any(char::is_control) {
+        return Err(PathRefusal::Malformed("write the path on one line"));
+    }
+    for outside in ["/sys/", "/proc/", "/run/", "/home/"] {
+        if path.starts_with(outside) {
+            let help = "a cgroup path begins at the mount point: `/user.slice`, not `/sys/fs/cgroup/user.slice`";
+            return Err(PathRefusal::Escapes(help));
+        }
+    }
+    let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+    // limits.h: a name of a file has at most 255 bytes, a cgroup's as well.
+    if path.len() > 4096 || names.iter().any(|name| name.len() > 255) {
+        return Err(PathRefusal::Malformed("a name has at most 255 bytes, a path 4096"));
+    }
+    if names.iter().any(|name| matches!(*name, "." | "..")) {
+        return Err(PathRefusal::Escapes("write the path without `.` and `..`"));
+    }
+    if names.is_empty() && !path.starts_with('/') {
+        return Err(PathRefusal::Malformed(
+            "name a cgroup: `/a/b`, or `a/b` below the agent's own",
+        ));
+    }
+    let wild = path.contains(['*', '?']);
+    if wild && !is_pattern {
+        return Err(PathRefusal::Malformed("the root is one cgroup: no `*` or `?`"));
+    }
+    if is_pattern && (path.contains("**") || path.contains(['[', ']', '{', '}'])) {
+        return Err(PathRefusal::Malformed("patterns have `*` and `?`, each within one name"));
+    }
+    if is_pattern && names.is_empty() {
+        return Err(PathRefusal::Malformed(
+            "the root cgroup holds every process: name one below it",
+        ));
+    }
+    Ok(format!("/{}", names.join("/")))
+}
+
+/// The CPUs of a list in the kernel's format (`0-3,8`), ascending and without repeats.
+///
+/// # Errors
+/// What to write instead.
+pub(super) fn cpu_list(text: &str) -> Result<Vec<u32>, String> {
+    // A table rather than a list: a text may repeat itself a thousand times, the CPUs do not grow.
+    let mut is_listed = [false; CPU_NUMBERS as usize];
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |digits: &str| digits.trim().parse::<u32>().ok();
+        let (Some(first), Some(last)) = (number(first), number(last)) else {
+            return Err("write CPUs as `0-3,8`".into());
+        };
+        if first > last {
+            return Err(format!("a range begins with the smaller number: `{last}-{first}`"));
+        }
+        if last >= CPU_NUMBERS {
+            return Err(format!("CPU numbers end at {}", CPU_NUMBERS - 1));
+        }
+        is_listed[first as usize..=last as usize].fill(true);
+    }
+    Ok((0..CPU_NUMBERS).filter(|cpu| is_listed[*cpu as usize]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_safe_below_a_cgroup() {
+        let longest = "x".repeat(LONGEST_NAME);
+        for name in
+            ["web", "a.b", "x-1_y", "1", "_", "cpux", "cpu-x", "tasks2", "user.slice", &longest]
+        {
+            assert_eq!(safe_name(name), Ok(()), "{name}");
+        }
+        let too_long = format!("{longest}x");
+        for name in [
+            "",
+            ".",
+            "..",
+            ".a",
+            "-a",
+            "a/b",
+            "a b",
+            "é",
+            "a\n",
+            "cpu.max",
+            "cgroup.procs",
+            "memory.x",
+            "io.weight",
+            "tasks",
+            "release_agent",
+            "notify_on_release",
+            "hugetlb.2MB.max",
+            &too_long,
+        ] {
+            assert!(safe_name(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn units_and_accounts_are_told_from_other_texts() {
+        for unit in ["nginx.service", "user-1000.slice", "run-r1\\x2d.scope", "getty@tty1.service"]
+        {
+            assert_eq!(unit_name(unit), Ok(()), "{unit}");
+        }
+        for unit in ["nginx", "a.socket", "a/b.service", "a b.service", ".slic"] {
+            assert!(unit_name(unit).is_err(), "{unit}");
+        }
+        for account in ["ana", "1000", "svc_build$", "DOMAIN\\ana", "ana@example.org"] {
+            assert_eq!(account_name(account), Ok(()), "{account}");
+        }
+        for account in ["ana bob", "ana,bob", "a:b", "a/b", "*", "a\u{7}"] {
+            assert!(account_name(account).is_err(), "{account:?}");
+        }
+    }
+
+    #[test]
+    fn paths_are_brought_to_one_form() {
+        for (path, normal) in
+            [("/a/b", "/a/b"), ("a//b/", "/a/b"), ("/", "/"), ("/a..b/.c", "/a..b/.c")]
+        {
+            assert_eq!(cgroup_path(path, false), Ok(normal.to_string()), "{path}");
+        }
+        assert_eq!(cgroup_path("/a-*/b?", true), Ok("/a-*/b?".to_string()));
+    }
+
+    #[test]
+    fn paths_stay_within_the_hierarchy() {
+        for path in ["..", "/..", "a/../b", "/a/./b", "/sys/fs/cgroup/a", "/proc/self", "./a"] {
+            assert!(matches!(cgroup_path(path, true), Err(PathRefusal::Escapes(_))), "{path}");
+        }
+        let long = format!("/{}", "x".repeat(256));
+        assert!(matches!(cgroup_path("", false), Err(PathRefusal::Malformed(_))));
+        for path in ["/", "", "/a/**", "/a[0-9]", "/{a,b}", "/a\nb", &long] {
+            assert!(matches!(cgroup_path(path, true), Err(PathRefusal::Malformed(_))), "{path}");
+        }
+        assert!(matches!(cgroup_path("/a*", false), Err(PathRefusal::Malformed(_))));
+    }
+
+    #[test]
+    fn lists_of_cpus_are_sorted_sets() {
+        for (text, cpus) in [
+            ("0", vec![0]),
+            ("0-3,8", vec![0, 1, 2, 3, 8]),
+            ("8,0-1, 1-2", vec![0, 1, 2, 8]),
+            ("8191", vec![8191]),
+        ] {
+            assert_eq!(cpu_list(text), Ok(cpus), "{text}");
+        }
+        for text in
+            ["", ",", "0-", "-1", "3-1", "0..3", "a", "8192", "0-4294967295", "1.5", "0-3:2"]
+        {
+            assert!(cpu_list(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            cpu_list("0-8191,".repeat(2000).trim_end_matches(',')).map(|c| c.len()),
+            Ok(8192)
+        );
+    }
+}

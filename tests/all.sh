@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# Every test there is, in parts; `make test` runs them all. Usage: all.sh [PART...]
+#
+#   lint     rustfmt, clippy, documentation, dependencies, shell scripts
+#   pure     tier 1: everything that needs no kernel of its own; any user, any machine
+#   kernel   tier 2: this machine's cgroups, whatever their hierarchy; needs root
+#   vm       tier 3: Debian 12 and 13 in QEMU, with systemd and the unified hierarchy; needs root
+#
+# A part that passes prints a line or two; one that fails, what it had to say. What cannot run here
+# is skipped and says why. Under CI=true a skip that a package could have prevented is a failure.
+# The last line is `N passed, N failed, N skipped` over everything.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# The module of the integration tests that holds tier 2.
+tier2=kernel
+
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+ok() { echo "ok   $1"; }
+fail() {
+    echo "FAIL $1"
+    failed=$((failed + 1))
+}
+skip() {
+    echo "skip $1"
+    skipped=$((skipped + 1))
+}
+# lacks PART REASON: something is missing that a package would bring.
+lacks() {
+    if [[ -n ${CI:-} ]]; then fail "$1: $2"; else skip "$1: $2"; fi
+}
+# check PART COMMAND...: one test that is a command, silent while it goes well.
+check() {
+    local part=$1 since=$SECONDS
+    shift
+    if "$@" >"$log" 2>&1 </dev/null; then
+        passed=$((passed + 1))
+        ok "$part ($((SECONDS - since)) s)"
+    else
+        tail -n 60 "$log"
+        fail "$part: $*"
+    fi
+}
+# need PART PROGRAM:PACKAGE...: false, and said why, when the programs are not to be had.
+need() {
+    local part=$1 why
+    shift
+    if ! why=$(tests/need.sh "$@" 2>&1); then
+        lacks "$part" "$(tail -n 1 <<<"$why")"
+        return 1
+    fi
+}
+
+lint() {
+    for component in rustfmt clippy; do
+        if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 &&
+            ! rustup component add "$component" >"$log" 2>&1; then
+            lacks lint "please install: $component (rustup component add $component)"
+            return
+        fi
+    done
+    check rustfmt cargo fmt --check
+    check clippy cargo clippy --locked --quiet --all-targets -- -D warnings
+    check rustdoc env RUSTDOCFLAGS="-D warnings" \
+        cargo doc --locked --quiet --no-deps --document-private-items
+    if need shellcheck shellcheck:shellcheck; then
+        check shellcheck shellcheck .ci/run tests/*.sh tests/vm/*.sh
+    fi
+    if ! cargo deny --version >/dev/null 2>&1; then
+        echo "installing cargo-deny (some minutes, once)"
+        if ! cargo install --locked --quiet cargo-deny >"$log" 2>&1 </dev/null; then
+            tail -n 5 "$log"
+            lacks cargo-deny "please install: cargo-deny (cargo install --locked cargo-deny)"
+            return
+        fi
+    fi
+    check "cargo-deny bans licenses sources" cargo deny --locked check bans licenses sources
+    # The list of advisories is a download of its own; without it there is nothing to check against.
+    if cargo deny --locked check advisories >"$log" 2>&1 </dev/null; then
+        passed=$((passed + 1))
+        ok "cargo-deny advisories"
+    elif grep -q 'failed to fetch advisory database' "$log"; then
+        skip "cargo-deny advisories: the advisory database cannot be fetched from here"
+    else
+        tail -n 60 "$log"
+        fail "cargo-deny advisories"
+    fi
+}
+
+# suite PART COMMAND...: runs cargo's tests and adds up what they report.
+suite() {
+    local part=$1 since=$SECONDS status=0 good bad ignored
+    shift
+    "$@" >"$log" 2>&1 </dev/null || status=$?
+    good=$(tally passed)
+    bad=$(tally failed)
+    ignored=$(tally ignored)
+    passed=$((passed + good))
+    skipped=$((skipped + ignored))
+    if [[ $status -eq 0 && $bad -eq 0 ]]; then
+        ok "$part: $good passed, $ignored ignored ($((SECONDS - since)) s)"
+    else
+        grep -vE '^test .* \.\.\. (ok|ignored)' "$log" | tail -n 200
+        failed=$((failed + (bad > 0 ? bad - 1 : 0)))
+        fail "$part: $good passed, $bad failed, exit status $status"
+    fi
+}
+# The sum of one figure over all `test result: ok. 3 passed; 0 failed; 1 ignored; …` lines.
+tally() {
+    awk -v what="$1" '/^test result: / {
+        for (i = 2; i <= NF; i++) if ($i ~ "^" what) sum += $(i - 1)
+    } END { print sum + 0 }' "$log"
+}
+
+pure() {
+    need pure cc:gcc || return 0
+    suite pure timeout 1800 cargo test --locked --no-fail-fast --lib --bins --tests -- --skip "$tier2::"
+    suite "pure, examples in the documentation" timeout 1800 cargo test --locked --no-fail-fast --doc
+}
+
+kernel() {
+    need kernel cc:gcc || return 0
+    if [[ $EUID -ne 0 ]]; then
+        skip "kernel: making cgroups needs root"
+    elif ! cgroup_can_be_made; then
+        skip "kernel: no cgroup can be made under our own"
+    else
+        suite kernel timeout 1800 cargo test --locked --no-fail-fast --test tests -- "$tier2::"
+    fi
+}
+# Tries it, in the hierarchy of the CPU controller, under the cgroup that we are in.
+cgroup_can_be_made() {
+    local mount path probe
+    if mount=$(findmnt -n --first-only -t cgroup -O cpu -o TARGET); then
+        path=$(awk -F: '$2 ~ /(^|,)cpu(,|$)/ { print $3 }' /proc/self/cgroup)
+    else
+        mount=$(findmnt -n --first-only -t cgroup2 -o TARGET || true)
+        path=$(awk -F: '$1 == 0 { print $3 }' /proc/self/cgroup)
+    fi
+    probe=$mount$path/tenantd-probe-$$
+    [[ -n $mount ]] && mkdir "$probe" 2>/dev/null && rmdir "$probe"
+}
+
+vm() {
+    local script
+    if [[ $(uname -m) != x86_64 ]]; then
+        skip "vm: the guests are x86_64, this machine is $(uname -m)"
+        return
+    fi
+    if [[ $EUID -ne 0 ]]; then
+        skip "vm: building the guests' images needs root"
+        return
+    fi
+    need vm cc:gcc qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mke2fs:e2fsprogs \
+        pgrep:procps /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring || return 0
+    for script in selftest run; do
+        guests "vm $script" "tests/vm/$script.sh"
+    done
+}
+# guests PART SCRIPT: runs it with its lines shown as they come, and adds its last line to the sums.
+guests() {
+    local part=$1 since=$SECONDS status=0
+    "$2" </dev/null 2>&1 | tee "$log" || status=$?
+    if [[ $(tail -n 1 "$log") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
+        passed=$((passed + BASH_REMATCH[1]))
+        failed=$((failed + BASH_REMATCH[2]))
+        skipped=$((skipped + BASH_REMATCH[3]))
+        echo "     $part took $((SECONDS - since)) s"
+        if [[ $status -ne 0 && ${BASH_REMATCH[2]} -eq 0 ]]; then
+            fail "$part: exit status $status"
+        fi
+    else
+        fail "$part: exit status $status, and no closing line"
+    fi
+}
+
+if ! command -v cargo >/dev/null; then
+    echo "please install: a Rust toolchain (https://rustup.rs)"
+    exit 1
+fi
+parts=("$@")
+if [[ $# -eq 0 ]]; then parts=(lint pure kernel vm); fi
+for part in "${parts[@]}"; do
+    case $part in
+        lint | pure | kernel | vm) ;;
+        *) echo "all.sh: no part is called $part" >&2; exit 2 ;;
+    esac
+    echo "== $part"
+    "$part"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[[ $failed -eq 0 ]]

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Boots one guest, lets its payload run, and says whether that went well.
+#
+# Usage: boot.sh [--shape flat|numa] [--limit SECONDS] IMAGE PAYLOAD
+#   IMAGE    the folder that image.sh printed; it is only read, the guest writes to a throw-away layer
+#   PAYLOAD  a folder; it becomes a second disk, mounted on /payload, whose ./start is run as root
+#   shape    flat: 2 CPUs on one node (default); numa: 8 CPUs, 4 cores of 2 threads on 2 nodes
+#
+# The payload writes lines to /dev/virtio-ports/results; they appear on standard output as they come.
+# The last one must read `N passed, N failed, N skipped`. The exit status is 0 only when that line
+# came, nothing failed, something passed, and the machine then went off by itself: a guest that
+# panics, hangs or loses its runner is a failure, however well it looked until then.
+set -euo pipefail
+
+shape=flat
+limit=900
+while [[ ${1:-} == --* ]]; do
+    case $1 in
+        --shape) shape=$2 ;;
+        --limit) limit=$2 ;;
+        *) echo "boot.sh: unknown option $1" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+image=${1:?usage: boot.sh [--shape flat|numa] [--limit SECONDS] IMAGE PAYLOAD}
+payload=${2:?usage: boot.sh [--shape flat|numa] [--limit SECONDS] IMAGE PAYLOAD}
+
+case $shape in
+    flat) hardware=(-smp 2 -m 1536) ;;
+    numa) hardware=(-smp "8,sockets=2,cores=2,threads=2" -m 2048
+        -object "memory-backend-ram,id=m0,size=1G" -object "memory-backend-ram,id=m1,size=1G"
+        -numa "node,nodeid=0,cpus=0-3,memdev=m0" -numa "node,nodeid=1,cpus=4-7,memdev=m1") ;;
+    *) echo "boot.sh: unknown shape $shape" >&2; exit 2 ;;
+esac
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-vm.XXXXXX")
+qemu=
+clean_up() {
+    if [[ -n $qemu ]]; then
+        kill -TERM "$qemu" 2>/dev/null || true
+        wait "$qemu" || true
+    fi
+    rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM HUP
+
+# Without cx16: emulating cmpxchg16b on several processors, QEMU 7.2 spoils the flags register, and
+# Linux 6.12, whose allocator lives on that instruction, ends in a double fault at boot.
+cpu=max,-cx16
+# One clock for all processors is what emulation gives; Linux would not believe it and would use the
+# slow HPET. PSI is off in Debian's kernels unless asked for.
+kernel_arguments="root=/dev/vda rw console=ttyS0 quiet psi=1 tsc=reliable panic=-1"
+kernel_arguments+=" systemd.unit=tenantd-scenarios.service"
+
+kib=$(($(du -sk "$payload" | cut -f1) * 5 / 4 + 16384))
+mke2fs -q -t ext4 -L payload -d "$payload" "$work/payload.img" "${kib}k" >/dev/null
+: >"$work/results"
+
+# `timeout` ends the guest by its process id when the limit is over, even if this script is gone.
+TMPDIR=$work timeout --kill-after=5 "$limit" qemu-system-x86_64 \
+    -machine q35 -accel tcg,thread=multi -cpu "$cpu" "${hardware[@]}" \
+    -nodefaults -no-user-config -display none -no-reboot \
+    -kernel "$image/vmlinuz" -initrd "$image/initrd" \
+    -append "$kernel_arguments" \
+    -drive "file=$image/root.img,if=virtio,format=raw,snapshot=on" \
+    -drive "file=$work/payload.img,if=virtio,format=raw,readonly=on" \
+    -serial "file:$work/console" \
+    -device virtio-serial-pci -chardev "file,id=results,path=$work/results" \
+    -device virtserialport,chardev=results,name=results \
+    >"$work/qemu" 2>&1 </dev/null &
+qemu=$!
+tail -n +1 -f -s 0.2 --pid="$qemu" "$work/results" &
+tail=$!
+status=0
+wait "$qemu" || status=$?
+qemu=
+wait "$tail"
+
+# What the guest said on its console is shown only when it is needed.
+fail() {
+    echo "FAIL $shape guest: $1"
+    sed 's/^/    qemu: /' "$work/qemu"
+    tail -n 60 "$work/console" | tr -d '\r' | sed 's/^/    console: /'
+    exit 1
+}
+case $status in
+    0) ;;
+    124 | 137) fail "did not finish within $limit s" ;;
+    *) fail "qemu ended with status $status" ;;
+esac
+closing=$(tail -n 1 "$work/results")
+[[ $closing =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]] ||
+    fail "ended without its closing line"
+[[ ${BASH_REMATCH[2]} -eq 0 ]] || exit 1
+[[ ${BASH_REMATCH[1]} -gt 0 ]] || fail "passed nothing"

@@ -1,0 +1,159 @@
+"""Cgroups of the unified hierarchy, as a scenario sees them: plain files, read and written."""
+
+import os
+import signal
+import stat
+import time
+from pathlib import Path
+
+MOUNT = Path("/sys/fs/cgroup")
+
+# Files with write permission that are not settings: what they read changes by itself, or reading
+# and writing them are two different things.
+NOT_SETTINGS = {
+    "cgroup.procs",
+    "cgroup.threads",
+    "cgroup.kill",
+    "cpu.pressure",
+    "io.pressure",
+    "irq.pressure",
+    "memory.pressure",
+    "memory.peak",
+    "memory.swap.peak",
+    "memory.reclaim",
+    "pids.peak",
+}
+
+
+class Cgroup:
+    """One cgroup, by its path under the mount."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    @classmethod
+    def of_pid(cls, pid):
+        line = Path(f"/proc/{pid}/cgroup").read_text().strip().splitlines()[-1]
+        return cls(MOUNT / line.split("::/", 1)[1])
+
+    @property
+    def name(self):
+        """The path as the kernel and our programs spell it, from the mount on."""
+        return "/" + str(self.path.relative_to(MOUNT)) if self.path != MOUNT else "/"
+
+    def exists(self):
+        return self.path.is_dir()
+
+    def read(self, file):
+        return (self.path / file).read_text().strip()
+
+    def write(self, file, value):
+        """One write, without truncation: the kernel takes each write as a command."""
+        fd = os.open(self.path / file, os.O_WRONLY)
+        try:
+            os.write(fd, str(value).encode())
+        finally:
+            os.close(fd)
+
+    def stat(self, file, key):
+        for line in self.read(file).splitlines():
+            name, value = line.split()
+            if name == key:
+                return int(value)
+        raise KeyError(f"{self.name}/{file} has no {key}")
+
+    def usage_usec(self):
+        return self.stat("cpu.stat", "usage_usec")
+
+    def make(self, name):
+        child = Cgroup(self.path / name)
+        child.path.mkdir()
+        return child
+
+    def child(self, name):
+        return Cgroup(self.path / name)
+
+    def children(self):
+        return [Cgroup(p) for p in sorted(self.path.iterdir()) if p.is_dir()]
+
+    def below(self):
+        """This cgroup and all under it, parents first."""
+        return [Cgroup(path) for path, _, _ in os.walk(self.path)]
+
+    def pids(self):
+        return [int(pid) for pid in self.read("cgroup.procs").split()]
+
+    def enter(self, pid):
+        self.write("cgroup.procs", pid)
+
+    def kill(self):
+        """Ends every process in and under it, and waits until the kernel calls it empty."""
+        if not self.exists():
+            return
+        if (self.path / "cgroup.kill").exists():
+            self.write("cgroup.kill", "1")
+        else:
+            for group in self.below():
+                for pid in group.pids():
+                    os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: self.stat("cgroup.events", "populated") == 0, f"{self.name} to be empty")
+
+    def remove(self):
+        """Removes it with all under it; everything in it must be dead."""
+        for group in reversed(self.below()):
+            group.path.rmdir()
+
+
+def settings(top, leave_out=()):
+    """Every setting of the cgroups in and under `top`: {path of the file: what it holds}.
+
+    A setting is a file that can be read and written. Cgroups in `leave_out` are passed over with
+    all that is under them. The keys also say which cgroups there are.
+    """
+    skipped = {str(group.path) for group in leave_out}
+    found = {}
+    for path, folders, files in os.walk(top.path):
+        folders[:] = [f for f in folders if os.path.join(path, f) not in skipped]
+        for file in files:
+            full = os.path.join(path, file)
+            mode = os.stat(full).st_mode
+            if file in NOT_SETTINGS or not (mode & stat.S_IRUSR and mode & stat.S_IWUSR):
+                continue
+            try:
+                with open(full) as handle:
+                    found[full] = handle.read()
+            except OSError as error:
+                found[full] = f"error {error.errno}"
+    return found
+
+
+def differences(before, after):
+    """One line for each setting that is not what it was."""
+    lines = []
+    for file in sorted(before.keys() | after.keys()):
+        was, now = before.get(file), after.get(file)
+        if was != now:
+            lines.append(f"{file}: {show(was)} became {show(now)}")
+    return lines
+
+
+def show(value):
+    return "absent" if value is None else repr(value.strip())
+
+
+def shares(groups, seconds):
+    """The part of the CPU time of all `groups` that each of them used in the next `seconds`."""
+    before = [group.usage_usec() for group in groups]
+    time.sleep(seconds)
+    used = [group.usage_usec() - was for group, was in zip(groups, before)]
+    total = sum(used)
+    assert total > 0, "nothing ran"
+    return [part / total for part in used]
+
+
+def wait_until(condition, what, seconds=20):
+    """Polls until `condition()` holds; a scenario fails with `what` when it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
+        time.sleep(0.05)

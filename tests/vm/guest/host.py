@@ -1,0 +1,202 @@
+"""What a scenario has in its hands: cgroups of its own, load in them, the programs, and a broom.
+
+A scenario gets one `Host`. Whatever it takes from it (a delegated root, load, a daemon) is ended
+and removed when the scenario is over, in reverse order, whether it passed or not.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from cgroups import Cgroup, MOUNT, wait_until
+
+BIN = Path(__file__).resolve().parent.parent / "bin"
+TENANTD = BIN / "tenantd"
+TENANTCTL = BIN / "tenantctl"
+
+HOLD_MEMORY = """
+import sys, time
+held = bytearray(int(sys.argv[1]) << 20)
+print("full", flush=True)
+time.sleep(1e6)
+"""
+
+
+class Skip(Exception):
+    """This guest cannot show what the scenario is about; the message says why."""
+
+
+class Host:
+    def __init__(self, note):
+        self.note = note
+        self.cpus = len(os.sched_getaffinity(0))
+        self.cleanup = contextlib.ExitStack()
+        self.units = 0
+
+    # Places
+
+    def folder(self):
+        """An empty folder for files of this scenario."""
+        path = Path(tempfile.mkdtemp(prefix="scenario-"))
+        self.cleanup.callback(shutil.rmtree, path)
+        return path
+
+    def delegated(self, controllers="+cpu +cpuset +memory +io +pids"):
+        """A cgroup that systemd has delegated to us, and in it an empty one to be the root.
+
+        The unit's own process must stay somewhere and a cgroup with processes gives no controllers
+        to its children, so the unit's cgroup has two: `supervisor` with the process, and `tenants`,
+        which has these controllers and is returned.
+        """
+        self.units += 1
+        unit = f"scenario-{os.getpid()}-{self.units}.service"
+        # Type=exec: the process that is to be moved is the only one, and no fork of systemd's.
+        properties = ["-p", "Delegate=yes", "-p", "Type=exec"]
+        run("systemd-run", "--quiet", f"--unit={unit}", *properties, "sleep", "infinity")
+        self.cleanup.callback(run, "systemctl", "stop", unit)
+        path = run("systemctl", "show", "-p", "ControlGroup", "--value", unit).strip()
+        top = Cgroup(MOUNT / path.lstrip("/"))
+        supervisor = top.make("supervisor")
+        for pid in top.pids():
+            supervisor.enter(pid)
+        top.write("cgroup.subtree_control", controllers)
+        root = top.make("tenants")
+        self.cleanup.callback(root.kill)
+        return root
+
+    # Load
+
+    def burn(self, group, threads):
+        """Keeps `threads` CPUs busy from `group`; returns the processes."""
+        command = ["/bin/sh", "-c", "while :; do :; done"]
+        return [self.start_in(group, command) for _ in range(threads)]
+
+    def fill(self, group, megabytes):
+        """A process in `group` that holds that much memory, once it does hold it."""
+        process = self.start_in(
+            group, ["python3", "-c", HOLD_MEMORY, str(megabytes)], stdout=subprocess.PIPE
+        )
+        assert process.stdout.readline() == b"full\n", "the memory load did not come up"
+        return process
+
+    def start_in(self, group, command, **options):
+        """Starts a program that is in `group` before its first instruction."""
+        target = str(group.path / "cgroup.procs")
+
+        def enter():
+            with open(target, "w") as procs:
+                procs.write("0")
+
+        process = subprocess.Popen(command, preexec_fn=enter, stdin=subprocess.DEVNULL, **options)
+        self.cleanup.callback(end, process)
+        return process
+
+    def stop(self, processes):
+        for process in processes:
+            end(process)
+
+    # Programs
+
+    def policy(self, tenants, **rest):
+        """Writes a policy of these tenants (JSON is YAML) and returns its path."""
+        rest.setdefault("version", 1)
+        rest.setdefault("mode", "enforce")
+        rest.setdefault("host", {"reserve": {"cpu": 0, "memory": 0}})
+        rest.setdefault("control", {"interval": "1s"})
+        path = self.folder() / "policy.yaml"
+        path.write_text(json.dumps({**rest, "tenants": tenants}))
+        return path
+
+    def daemon(self, policy, root, *options, state=None, prefix=()):
+        """Starts tenantd on `root`. See `Daemon`."""
+        daemon = Daemon(policy, root, state or self.folder(), self.folder(), options, prefix)
+        self.cleanup.callback(daemon.end)
+        return daemon
+
+    def ctl(self, *arguments, seconds=60):
+        """Runs tenantctl to its end; returns the finished process, output as text."""
+        return finish([str(TENANTCTL), *map(str, arguments)], seconds)
+
+
+class Daemon:
+    """A tenantd that runs. What it logs is kept, and told when a scenario fails."""
+
+    def __init__(self, policy, root, state, folder, options, prefix):
+        self.state = state
+        self.log_path = folder / "log"
+        self.command = [*prefix, *command_line(policy, root, state, *options)]
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def running(self):
+        return self.process.poll() is None
+
+    def until(self, condition, what, seconds=30):
+        """Waits for an effect of the running daemon; fails with its log when it ends before."""
+
+        def holds():
+            assert self.running(), f"tenantd ended with {self.process.returncode}: {self.log()}"
+            return condition()
+
+        try:
+            wait_until(holds, what, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()}") from None
+
+    def terminate(self, signum=signal.SIGTERM, seconds=20):
+        """Asks it to end and returns its exit status."""
+        assert self.running(), f"tenantd had ended with {self.process.returncode}: {self.log()}"
+        self.process.send_signal(signum)
+        return self.process.wait(seconds)
+
+    def murder(self):
+        """kill -9: it gets no chance to put anything back."""
+        self.process.kill()
+        self.process.wait(20)
+
+    def end(self):
+        if self.running():
+            self.murder()
+
+
+def command_line(policy, root, state, *options):
+    arguments = ["--policy", policy, "--state-dir", state]
+    if root is not None:
+        arguments += ["--root", root.name]
+    return [str(TENANTD), *map(str, arguments), *options]
+
+
+def restore(root, state):
+    """`tenantd --restore` to its end."""
+    command = [str(TENANTD), "--restore", "--state-dir", str(state), "--root", root.name]
+    return finish(command, 30)
+
+
+def end(process):
+    if process.poll() is None:
+        process.kill()
+    process.wait(20)
+
+
+def finish(command, seconds):
+    """Runs a command to its end, which must come within `seconds`."""
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
+    )
+
+
+def run(*command):
+    """Runs a command of the host that has to succeed; returns its output."""
+    done = finish(command, 60)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
+    return done.stdout

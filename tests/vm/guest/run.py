@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Runs the scenarios of this guest and says on the results port how each went.
+
+Usage: run.py SHAPE [PART OF A NAME]
+
+A scenario is a function `test_*` in a file `test_*.py`; it takes a `host.Host`. It passes when it
+returns, and is named FILE.FUNCTION without the prefixes. One with the attribute `shape` runs only
+in a guest of that shape, all others in the guest called `flat`. The last line is
+`N passed, N failed, N skipped`; without it the harness outside takes this guest for dead.
+"""
+
+import importlib
+import os
+import platform
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from cgroups import Cgroup, MOUNT
+from host import Host, Skip, run
+
+PORT = "/dev/virtio-ports/results"
+LIMIT_SECONDS = 180
+LINES_SHOWN = 40
+
+
+class TooLong(Exception):
+    """The scenario did not come to its end."""
+
+
+def main():
+    shape = sys.argv[1]
+    part = sys.argv[2] if len(sys.argv) > 2 else ""
+    with open(PORT, "w", buffering=1) as port:
+        tell = lambda line: print(line, file=port)
+        tell(f"# {describe()}")
+        counts = {"ok": 0, "FAIL": 0, "skip": 0}
+        for name, scenario in scenarios(shape, part):
+            verdict, why = judge(name, scenario, tell)
+            counts[verdict] += 1
+            tell(f"{verdict} {name}" + (f": {why}" if why else ""))
+        tell("{ok} passed, {FAIL} failed, {skip} skipped".format(**counts))
+
+
+def scenarios(shape, part):
+    """The scenarios for this shape whose name contains `part`, file by file."""
+    found = []
+    for file in sorted(Path(__file__).resolve().parent.glob("test_*.py")):
+        module = importlib.import_module(file.stem)
+        for key, function in vars(module).items():
+            if key.startswith("test_") and callable(function):
+                name = f"{file.stem[5:]}.{key[5:]}"
+                if getattr(function, "shape", "flat") == shape and part in name:
+                    found.append((name, function))
+    return found
+
+
+def judge(name, scenario, tell):
+    """Runs one scenario and cleans up after it; a cgroup that it leaves behind is a failure too."""
+    before = cgroups()
+    host = Host(lambda text: tell(f"#   {name}: {text}"))
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(LIMIT_SECONDS)
+    started = time.monotonic()
+    verdict, why = "ok", ""
+    try:
+        with host.cleanup:
+            scenario(host)
+    except Skip as skip:
+        verdict, why = "skip", str(skip)
+    except BaseException as error:
+        verdict, why = "FAIL", explain(error, tell)
+    finally:
+        signal.alarm(0)
+    left = sorted(cgroups() - before)
+    if left and verdict == "ok":
+        verdict, why = "FAIL", f"left behind {', '.join(left)}"
+    tell(f"#   {name}: took {time.monotonic() - started:.1f} s")
+    return verdict, why
+
+
+def explain(error, tell):
+    """The failure in one line; where it happened goes into lines of its own, not too many."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    if len(lines) > LINES_SHOWN:
+        lines = lines[: LINES_SHOWN // 2] + ["…"] + lines[-LINES_SHOWN // 2 :]
+    for line in lines:
+        tell(f"#     {line}")
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:200]
+
+
+def too_long(_signum, _frame):
+    raise TooLong(f"did not end within {LIMIT_SECONDS} s")
+
+
+def cgroups():
+    return {group.name for group in Cgroup(MOUNT).below()}
+
+
+def describe():
+    """What this guest is, so that a log can be read years later."""
+    release = dict(
+        line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
+    )
+    systemd = run("systemctl", "--version").split()[1]
+    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    return (
+        f"{release['PRETTY_NAME'].strip(chr(34))}, kernel {platform.release()}, systemd {systemd}, "
+        f"{os.cpu_count()} CPUs on {nodes} node{'s'[:nodes > 1]}, up after {up:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""It leaves no trace: however the daemon ends, every file holds what it held before, and nothing
+outside its root was ever touched."""
+
+import signal
+import time
+
+from cgroups import MOUNT, Cgroup, differences, settings
+from host import restore
+from tenants import POLICY, make_lived_in, written
+
+
+class Stage:
+    """Lived-in tenants under load, a fourth that is not there yet, and how it all was before."""
+
+    def __init__(self, host):
+        self.host = host
+        self.root = host.delegated()
+        self.tenants = make_lived_in(self.root)
+        for tenant in self.tenants:
+            host.burn(tenant, 1)
+        self.policy = host.policy({**POLICY, "late": {"weight": 50}})
+        self.state = host.folder()
+        self.inside = settings(self.root)
+        self.outside = settings(Cgroup(MOUNT), leave_out=[self.root])
+
+    def start(self):
+        daemon = self.host.daemon(self.policy, self.root, state=self.state)
+        daemon.until(lambda: written(self.tenants), "the weights of the policy")
+        daemon.until(self.root.child("late").exists, "the cgroup of the tenant that had none")
+        return daemon
+
+    def expect_changed(self):
+        """Without this, a daemon that does nothing would pass."""
+        changed = differences(self.inside, settings(self.root))
+        assert len(changed) >= 3, f"only {changed} changed"
+
+    def expect_as_before(self, log=""):
+        found = differences(self.inside, settings(self.root))
+        found += differences(self.outside, settings(Cgroup(MOUNT), leave_out=[self.root]))
+        assert not found, "\n".join([f"{len(found)} files differ: {found[0]}", *found, log])
+
+
+def test_sigterm_puts_everything_back(host):
+    stage = Stage(host)
+    daemon = stage.start()
+    stage.expect_changed()
+    assert daemon.terminate() == 0, daemon.log()
+    stage.expect_as_before(daemon.log())
+
+
+def test_sigint_puts_everything_back(host):
+    stage = Stage(host)
+    daemon = stage.start()
+    assert daemon.terminate(signal.SIGINT) == 0, daemon.log()
+    stage.expect_as_before(daemon.log())
+
+
+def test_restore_after_kill_puts_everything_back(host):
+    stage = Stage(host)
+    daemon = stage.start()
+    time.sleep(2)
+    daemon.murder()
+    stage.expect_changed()
+    done = restore(stage.root, stage.state)
+    assert done.returncode == 0, done.stderr
+    stage.expect_as_before(done.stderr)
+
+
+def test_start_after_kill_carries_on(host):
+    """The second daemon must not take the first one's values for what was there before."""
+    stage = Stage(host)
+    stage.start().murder()
+    again = stage.start()
+    stage.expect_changed()
+    time.sleep(2)
+    assert again.terminate() == 0, again.log()
+    stage.expect_as_before(again.log())
+
+
+def test_restore_with_nothing_to_do_is_quiet(host):
+    stage = Stage(host)
+    done = restore(stage.root, stage.state)
+    assert done.returncode == 0, done.stderr
+    stage.expect_as_before(done.stderr)

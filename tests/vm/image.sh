@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Builds the root image of one Debian release, or finds it, and prints the folder that holds it:
+# root.img (ext4), vmlinuz and initrd. Usage: image.sh bookworm|trixie
+#
+# Images live outside the tree, in ${XDG_CACHE_HOME:-~/.cache}/tenantd-vm/SUITE-KEY, where KEY is a
+# hash of everything that goes into one: this script, the package list, the unit file, the suite.
+# They hold no code of ours: that comes on a second disk (boot.sh), so a change of code never
+# rebuilds one.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+suite=${1:?usage: image.sh SUITE}
+
+inputs=("$here/image.sh" "$here/packages.txt" "$here/tenantd-scenarios.service")
+key=$({ echo "$suite"; cat "${inputs[@]}"; } | sha256sum | cut -c1-16)
+cache=${TENANTD_VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tenantd-vm}
+image=$cache/$suite-$key
+
+mkdir -p "$cache"
+# Two runs that want the same image: the second waits for the first, then finds it made.
+exec 9>"$cache/.$suite.lock"
+flock 9
+if [[ -d $image ]]; then
+    touch "$image"
+    echo "$image"
+    exit
+fi
+if [[ $EUID -ne 0 ]]; then
+    echo "image.sh: building the $suite image needs root" >&2
+    exit 1
+fi
+
+# The mirror this host itself uses, when it is one of Debian; else mmdebstrap's own choice.
+# shellcheck disable=SC2016  # the names are for apt to fill in
+mirror=${TENANTD_VM_MIRROR:-$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' \
+    'Created-By: Packages' | awk '$1 == "Debian" && $2 ~ /\/debian\/?$/ { print $2; exit }')}
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+packages=$(sed 's/#.*//' "$here/packages.txt" | xargs | tr ' ' ',')
+
+work=$(mktemp -d "$cache/.build-$suite.XXXXXX")
+trap 'rm -rf --one-file-system "$work"' EXIT
+root=$work/root
+
+# shellcheck disable=SC2086  # an empty mirror must vanish, not become an empty argument
+mmdebstrap --quiet --variant=minbase --format=directory --keyring="$keyring" \
+    --include="$packages" --aptopt='Acquire::Retries "3"' \
+    "$suite" "$root" $mirror >"$work/log" 2>&1 </dev/null || {
+    tail -n 20 "$work/log" >&2
+    echo "image.sh: mmdebstrap could not build $suite" >&2
+    exit 1
+}
+
+echo "tenantd-$suite" >"$root/etc/hostname"
+echo "/dev/vda / ext4 defaults 0 0
+LABEL=payload /payload ext4 ro 0 0" >"$root/etc/fstab"
+mkdir "$root/payload"
+# A fixed machine id: a machine without one takes its first boot for an installation.
+echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
+cp "$here/tenantd-scenarios.service" "$root/etc/systemd/system/"
+# Nothing else may use the console or the processors while the scenarios measure.
+for unit in getty.target apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
+    e2scrub_all.timer e2scrub_reap.service fstrim.timer systemd-tmpfiles-clean.timer; do
+    ln -sf /dev/null "$root/etc/systemd/system/$unit"
+done
+
+mkdir "$work/image"
+cp "$root"/boot/vmlinuz-* "$work/image/vmlinuz"
+cp "$root"/boot/initrd.img-* "$work/image/initrd"
+rm -rf "${root:?}"/boot/* "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/doc/*
+mke2fs -q -t ext4 -L root -d "$root" "$work/image/root.img" 3G >/dev/null
+mv "$work/image" "$image"
+# Images that nobody has asked for in a month.
+find "$cache" -maxdepth 1 -type d -name '*-????????????????' -mtime +30 -exec rm -rf {} +
+echo "$image"

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
+#
+# Usage: run.sh [--only PART] [--suite bookworm|trixie] [--shape flat|numa] [--bin FOLDER]
+#   --only PART   only scenarios whose name contains PART
+#   --suite, --shape   only this guest; by default both releases flat and the newer one as numa, and
+#                 with --only the newer one flat
+#   --bin FOLDER  the programs in this folder instead of freshly built ones
+#
+# Prints a line for each scenario (`ok NAME`, `FAIL NAME: why`, `skip NAME: why`; lines with # hold
+# figures) and at last `N passed, N failed, N skipped` over all guests. Exit status 0: nothing failed
+# in any guest and every guest went through.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/../.."
+
+guests=("bookworm flat" "trixie flat" "trixie numa")
+only='' suite='' shape='' bin=''
+while [[ $# -gt 0 ]]; do
+    case $1 in
+        --only) only=$2 ;;
+        --suite) suite=$2 ;;
+        --shape) shape=$2 ;;
+        --bin) bin=$2 ;;
+        *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+if [[ -n $only || -n $suite || -n $shape ]]; then
+    guests=("${suite:-trixie} ${shape:-flat}")
+fi
+
+# Builds the programs so that they start in every guest, and sets `bin` to where they are. The oldest
+# guest has glibc 2.36; on a newer host they are linked statically. (--target keeps the flag away
+# from build scripts and macros.)
+build() {
+    local command=(cargo build --locked --quiet --bins) libc triple
+    bin=${CARGO_TARGET_DIR:-target}/debug
+    libc=$(getconf GNU_LIBC_VERSION)
+    if ! printf '%s\n2.36\n' "${libc#* }" | sort -V -C; then
+        triple=$(rustc -vV | sed -n 's/^host: //p')
+        command+=(--target "$triple")
+        bin=${CARGO_TARGET_DIR:-target}/$triple/debug
+        export RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static"
+    fi
+    "${command[@]}" </dev/null
+}
+if [[ -z $bin ]]; then build; fi
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-scenarios.XXXXXX")
+guest_pid=
+clean_up() {
+    if [[ -n $guest_pid ]]; then
+        kill -TERM "$guest_pid" 2>/dev/null || true
+        wait "$guest_pid" || true
+    fi
+    rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM HUP
+mkdir -p "$work/payload/bin"
+cp "$bin/tenantd" "$bin/tenantctl" "$work/payload/bin/"
+cp -r "$here/guest" "$work/payload/guest"
+
+passed=0 failed=0 skipped=0
+for guest in "${guests[@]}"; do
+    read -r suite shape <<<"$guest"
+    echo "== $suite, $shape"
+    if ! image=$("$here/image.sh" "$suite"); then
+        failed=$((failed + 1))
+        continue
+    fi
+    printf '#!/bin/sh\nexec python3 -B /payload/guest/run.py %s %q\n' "$shape" "$only" \
+        >"$work/payload/start"
+    chmod +x "$work/payload/start"
+    : >"$work/out"
+    # In the background, so that a signal to this script reaches the guest at once.
+    "$here/boot.sh" --shape "$shape" --limit 1200 "$image" "$work/payload" \
+        >"$work/out" 2>&1 &
+    guest_pid=$!
+    tail -n +1 -f -s 0.2 --pid="$guest_pid" "$work/out" &
+    tail=$!
+    status=0
+    wait "$guest_pid" || status=$?
+    guest_pid=
+    wait "$tail"
+    while read -r word rest; do
+        case $word in
+            ok) passed=$((passed + 1)) ;;
+            FAIL) failed=$((failed + 1)) ;;
+            skip) skipped=$((skipped + 1)) ;;
+        esac
+    done <"$work/out"
+    # boot.sh names what went wrong with a guest; should it ever not, this still counts.
+    if [[ $status -ne 0 ]] && ! grep -q '^FAIL ' "$work/out"; then
+        echo "FAIL $suite $shape: boot.sh ended with status $status"
+        failed=$((failed + 1))
+    fi
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[[ $failed -eq 0 && $passed -gt 0 ]]

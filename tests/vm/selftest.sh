@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# The harness under test: a guest that panics, one that hangs and one whose scenarios fail must each
+# make boot.sh fail and say why, and a harness that is ended must take its guest with it.
+# Prints lines and an exit status as run.sh does.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-selftest.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM HUP
+image=$("$here/image.sh" bookworm)
+payload=$work/payload
+mkdir -p "$payload/guest"
+
+passed=0 failed=0
+# expect NAME OPTIONS... -- LINE...: boots the payload; boot.sh must fail and print each LINE.
+expect() {
+    local name=$1 options=() line missing=
+    shift
+    while [[ $1 != -- ]]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    if "$here/boot.sh" "${options[@]}" "$image" "$payload" >"$work/out" 2>&1; then
+        missing="a failure"
+    fi
+    for line in "$@"; do
+        grep -qxF -- "$line" "$work/out" || missing=$line
+    done
+    verdict "$name" "${missing:+did not see: $missing}"
+}
+verdict() {
+    if [[ -z $2 ]]; then
+        echo "ok $1"
+        passed=$((passed + 1))
+    else
+        sed 's/^/#   /' "$work/out"
+        echo "FAIL $1: $2"
+        failed=$((failed + 1))
+    fi
+}
+start() {
+    printf '#!/bin/sh\n%s\n' "$1" >"$payload/start"
+    chmod +x "$payload/start"
+}
+
+start 'echo "ok all.is_well" >/dev/virtio-ports/results; echo c >/proc/sysrq-trigger; sleep 60'
+expect selftest.panic --limit 120 -- \
+    "ok all.is_well" "FAIL flat guest: ended without its closing line"
+
+start 'echo "1 passed, 0 failed, 0 skipped" >/dev/virtio-ports/results; sleep 1000'
+expect selftest.hang --limit 30 -- "FAIL flat guest: did not finish within 30 s"
+
+cp "$here"/guest/*.py "$payload/guest/"
+rm "$payload"/guest/test_*.py
+cat >"$payload/guest/test_x.py" <<'END'
+from host import Skip
+def test_passes(host): pass
+def test_fails(host): assert 1 == 2, "one is not two"
+def test_skips(host): raise Skip("no such thing here")
+def test_litters(host): host.delegated().path.parent.parent.joinpath("litter").mkdir()
+END
+start 'exec python3 -B /payload/guest/run.py flat'
+expect selftest.failing_scenarios --limit 120 -- \
+    "ok x.passes" "FAIL x.fails: one is not two" "skip x.skips: no such thing here" \
+    "FAIL x.litters: left behind /system.slice/litter" "1 passed, 2 failed, 1 skipped"
+
+# A guest that would run for long, whose harness gets a signal.
+start 'sleep 1000'
+"$here/boot.sh" --limit 100 "$image" "$payload" >"$work/out" 2>&1 &
+harness=$!
+guest=
+while [[ -z $guest ]] && kill -0 "$harness" 2>/dev/null; do
+    limiter=$(pgrep -P "$harness" -x timeout || true)
+    guest=$(pgrep -P "${limiter:-0}" -f qemu-system || true)
+done
+kill -TERM "$harness"
+wait "$harness" || true
+left=
+if [[ -z $guest ]]; then left="saw no guest"; fi
+if [[ -n $guest ]] && kill -0 "$guest" 2>/dev/null; then left="the guest still runs"; fi
+verdict selftest.signal "$left"
+
+echo "$passed passed, $failed failed, 0 skipped"
+[[ $failed -eq 0 ]]
