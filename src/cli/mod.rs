@@ -4,6 +4,7 @@ pub mod args;
 mod check;
 mod dop;
 pub mod exit;
+mod problem;
 mod solve;
 
 use args::{Command, Tenantctl};
