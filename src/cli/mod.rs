@@ -9,6 +9,7 @@ pub mod exit;
 mod load;
 mod log;
 mod plan;
+mod problem;
 mod solve;
 
 use args::{Command, Tenantctl};

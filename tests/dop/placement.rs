@@ -259,6 +259,15 @@ fn any_requests(width_max: u32) -> impl Strategy<Value = Vec<Request>> {
     proptest::collection::vec(any_request(width_max), 1..24)
 }
 
+fn any_past() -> impl Strategy<Value = CpuSet> {
+    prop_oneof![
+        4 => proptest::collection::vec(0..1100_u32, 0..30).prop_map(CpuSet::from_iter),
+        1 => (0..1100_u32).prop_map(CpuSet::below),
+        1 => Just(CpuSet::below(1)),
+        1 => Just(CpuSet::new()),
+    ]
+}
+
 fn width(request: &Request) -> Option<usize> {
     match request.want {
         Want::Dop(count) | Want::Exclusive(count) => Some(count.max(1) as usize),
@@ -336,6 +345,99 @@ proptest! {
             request.previous = Some(set);
         }
         check(&topology, &requests, &place(&topology, &requests))?;
+    }
+
+    #[test]
+    fn a_past_that_makes_no_sense_is_survived(
+        topology in any_machine(),
+        requests in any_requests(40),
+        pasts in proptest::collection::vec(proptest::option::of(any_past()), 24),
+    ) {
+        // Whatever a state file says: other CPUs, too many, too few, everybody on one.
+        let requests: Vec<Request> = requests
+            .into_iter()
+            .zip(pasts)
+            .map(|(request, previous)| Request { previous, ..request })
+            .collect();
+        check(&topology, &requests, &place(&topology, &requests))?;
+    }
+
+    #[test]
+    fn held_sets_stay_whatever_the_others_do(
+        topology in any_machine(),
+        before in any_requests(20),
+        after in any_requests(20),
+        held in proptest::collection::vec(any::<bool>(), 24),
+    ) {
+        let first = place(&topology, &before);
+        let mut requests = after;
+        for ((request, set), held) in requests.iter_mut().zip(first.sets).zip(held) {
+            (request.previous, request.held) = (Some(set), held);
+        }
+        let second = place(&topology, &requests);
+        let refused: Vec<usize> = second.refusals.iter().map(|refusal| refusal.request).collect();
+        for (index, request) in requests.iter().enumerate() {
+            prop_assert!(!second.sets[index].is_empty());
+            if request.held && matches!(request.want, Want::Dop(_)) {
+                prop_assert_eq!(Some(&second.sets[index]), request.previous.as_ref());
+            }
+            if matches!(request.want, Want::Exclusive(_)) && !refused.contains(&index) {
+                let others = (0..requests.len()).filter(|&other| other != index);
+                for other in others {
+                    prop_assert!(second.sets[index].is_disjoint(&second.sets[other]));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_moves_than_the_overlap_demands(
+        topology in any_machine(),
+        pasts in proptest::collection::vec(proptest::collection::vec(any::<u16>(), 1..12), 1..20),
+    ) {
+        // Everybody keeps the width of a past set; the sets overlap as they like.
+        let usable: Vec<u32> = topology.usable().iter().collect();
+        let pasts: Vec<CpuSet> = pasts
+            .iter()
+            .map(|past| past.iter().map(|n| usable[usize::from(*n) % usable.len()]).collect())
+            .collect();
+        let total: usize = pasts.iter().map(CpuSet::len).sum();
+        let requests: Vec<Request> =
+            pasts.iter().map(|past| dop(past.len() as u32).after(past.clone())).collect();
+        let moved: usize = place(&topology, &requests).moved.iter().sum();
+        // Loads have to end at the mean, rounded down, or one above it, and only so many may be above.
+        let base = total / usable.len();
+        let above_max = total % usable.len();
+        let loads = usable.iter().map(|cpu| pasts.iter().filter(|past| past.contains(*cpu)).count());
+        let excess: Vec<usize> = loads.map(|load| load.saturating_sub(base)).collect();
+        let above = excess.iter().filter(|excess| **excess > 0).count();
+        let least = excess.iter().sum::<usize>() - above.min(above_max);
+        match total <= usable.len() {
+            true => prop_assert_eq!(moved, least),
+            // A tenant cannot move to a CPU that it has, so the bound is not always within reach.
+            false => prop_assert!(moved <= least + least / 2 + 3, "{} for {}", moved, least),
+        }
+    }
+
+    #[test]
+    fn cores_are_not_split_and_threads_are_spread_where_one_cache_has_room(
+        cores in 1..40_u32,
+        widths in proptest::collection::vec(1..10_u32, 1..12),
+    ) {
+        let topology = shape(1, 1, 1, cores, 2).build();
+        let requests: Vec<Request> = widths.iter().copied().map(dop).collect();
+        let placement = place(&topology, &requests);
+        let spans: Vec<usize> =
+            placement.sets.iter().map(|set| topology.span(set, Level::Core)).collect();
+        let packed: u32 = widths.iter().map(|width| width.div_ceil(2)).sum();
+        if packed <= cores {
+            // No core has two tenants: the cores they touch add up to the cores touched by any.
+            let all = placement.sets.iter().fold(CpuSet::new(), |all, set| all.union(set));
+            prop_assert_eq!(spans.iter().sum::<usize>(), topology.span(&all, Level::Core));
+            // And no core idles while some tenant could use it instead of a second thread.
+            let wanted: u32 = widths.iter().sum();
+            prop_assert_eq!(topology.span(&all, Level::Core) as u32, wanted.min(cores));
+        }
     }
 
     #[test]
