@@ -1,7 +1,13 @@
 //! Tests of `dop`: how wide each tenant runs, and where.
 
+mod band;
 mod cpuset;
 mod machines;
+mod map;
 mod placement;
+mod stillness;
 mod sysfs;
+mod target;
+mod tenant;
 mod topology;
+mod transition;

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
 
+mod agent;
 mod dop;
 mod fair;
 mod policy;
 mod sim;
+mod util;

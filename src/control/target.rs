@@ -11,7 +11,9 @@
 //! proportional to its allocation. The weight of one that is satisfied or idle is proportional to the larger
 //! of its allocation and its *burst*, its weight-fair share of the CPUs within its limit: an idle tenant's
 //! weight costs nobody anything, and when it wakes between two ticks it gets its fair share at once, not a
-//! tick later. A group is weighed in the same way, by the sum of what is below it.
+//! tick later. What the unmet ones were lent of it would stand in its way, so their weights are scaled down
+//! together until they sum to no more than their own bursts: the ratios among them, which are what divides
+//! the CPUs now, stay. A group is weighed in the same way, by the sum of what is below it.
 //!
 //! **Scale.** Only ratios among siblings matter, but a weight is an integer from 1 to 10,000, and siblings
 //! that are not ours sit at 100. Weights are scaled so that a sibling's mean is 100, or so that the smallest
@@ -214,24 +216,57 @@ fn sibling_weights(nodes: &[TreeNode], resource: usize) -> Vec<f64> {
 /// Sets the weight of each node among its siblings.
 fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target]) {
     let set_of = |node: &TreeNode| node.parent.map_or(0, |parent| parent + 1);
-    let mut counts = vec![0.0; nodes.len() + 1];
-    let mut smallest = vec![f64::INFINITY; nodes.len() + 1];
-    for (node, burst) in nodes.iter().zip(bursts) {
-        let whole = node.parent.map_or(cores, |parent| bursts[parent]).max(f64::MIN_POSITIVE);
-        counts[set_of(node)] += 1.0;
-        smallest[set_of(node)] = smallest[set_of(node)].min(burst / whole);
+    let whole_of =
+        |node: &TreeNode| node.parent.map_or(cores, |parent| bursts[parent]).max(f64::MIN_POSITIVE);
+    let mut sets = vec![Siblings::default(); nodes.len() + 1];
+    for ((node, burst), target) in nodes.iter().zip(bursts).zip(&*targets) {
+        let set = &mut sets[set_of(node)];
+        set.count += 1.0;
+        set.smallest = set.smallest.min(burst / whole_of(node));
+        if !target.satisfied {
+            set.unmet_allocation += target.allocation[CPU];
+            set.unmet_burst += burst;
+        }
     }
-    for (index, node) in nodes.iter().enumerate() {
-        let set = set_of(node);
-        let whole = node.parent.map_or(cores, |parent| bursts[parent]).max(f64::MIN_POSITIVE);
-        let scale = (WEIGHT_MEAN * counts[set])
-            .max((WEIGHT_SMALLEST / smallest[set].max(f64::MIN_POSITIVE)).min(WEIGHT_MAX));
-        let target = &mut targets[index];
+    for (node, target) in nodes.iter().zip(targets) {
+        let set = &sets[set_of(node)];
         let entitled = match target.satisfied {
             true => target.allocation[CPU].max(target.burst_cores),
-            false => target.allocation[CPU],
+            false => target.allocation[CPU] * set.own_ratio(),
         };
-        target.cpu_weight = (scale * entitled / whole).clamp(1.0, WEIGHT_MAX);
+        target.cpu_weight = (set.scale() * entitled / whole_of(node)).clamp(1.0, WEIGHT_MAX);
+    }
+}
+
+/// The children of one node, or the top level, as far as their weights depend on each other.
+#[derive(Clone, Debug)]
+struct Siblings {
+    count: f64,
+    /// The smallest burst, as a part of what the siblings have together.
+    smallest: f64,
+    /// What those with unmet demand are allocated, and their bursts, in cores.
+    unmet_allocation: f64,
+    unmet_burst: f64,
+}
+
+impl Default for Siblings {
+    fn default() -> Self {
+        Siblings { count: 0.0, smallest: f64::INFINITY, unmet_allocation: 0.0, unmet_burst: 0.0 }
+    }
+}
+
+impl Siblings {
+    fn scale(&self) -> f64 {
+        let smallest = self.smallest.max(f64::MIN_POSITIVE);
+        (WEIGHT_MEAN * self.count).max((WEIGHT_SMALLEST / smallest).min(WEIGHT_MAX))
+    }
+
+    /// The part of the unmet ones' allocations that is not lent by idle siblings.
+    fn own_ratio(&self) -> f64 {
+        match self.unmet_allocation > self.unmet_burst {
+            true => self.unmet_burst / self.unmet_allocation,
+            false => 1.0,
+        }
     }
 }
 

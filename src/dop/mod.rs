@@ -16,11 +16,16 @@
 //! All of it is pure: values in, values out. Time is an argument, and the machine is plain data that
 //! [`crate::host::topology`] reads.
 
+pub mod band;
 pub mod cpuset;
+pub mod environment;
 pub mod imci;
+pub mod map;
 pub mod placement;
 pub mod target;
+pub mod tenant;
 pub mod topology;
+pub mod transition;
 
 pub use cpuset::CpuSet;
 pub use topology::Topology;

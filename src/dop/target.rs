@@ -87,6 +87,9 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The most slots of a problem. Division may take a step for each of them.
+    pub const SLOTS_MAX: u64 = 1 << 20;
+
     /// A round over `slots` slots; without `memory` there is no end of it.
     ///
     /// `max_per_query` defaults to the slots.
@@ -104,6 +107,9 @@ impl Problem {
         let amount = |value: f64| value.is_finite() && value >= 0.0;
         if slots == 0 {
             return Err(ProblemError { place: Place::Slots, reason: Reason::Zero });
+        }
+        if slots > Self::SLOTS_MAX {
+            return Err(ProblemError { place: Place::Slots, reason: Reason::TooMany });
         }
         if max_per_query == 0 {
             return Err(ProblemError { place: Place::MaxPerQuery, reason: Reason::Zero });
@@ -365,6 +371,9 @@ pub enum Reason {
     /// It has to be at least 1.
     #[error("must be at least 1")]
     Zero,
+    /// More slots than any machine has.
+    #[error("must be at most {}", Problem::SLOTS_MAX)]
+    TooMany,
     /// A manual DOP that can never run.
     #[error("is more than the {slots} slots there are")]
     BeyondSlots {

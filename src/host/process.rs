@@ -10,6 +10,7 @@ use procfs::{FromBufRead, FromRead, ProcessCGroups};
 
 use super::cgroup::{Facet, Layout};
 use super::kernfs::{DirId, KernError, KernFs};
+use crate::policy::pattern;
 
 /// Which processes one tenant claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub struct ClaimRule {
 
 impl ClaimRule {
     fn wants_cgroup(&self, path: &str) -> bool {
-        self.cgroups.iter().any(|pattern| covers(pattern, path))
+        self.cgroups.iter().any(|pattern| pattern::claims(pattern, path))
     }
 
     fn wants_owner(&self, status: &Status) -> bool {
@@ -133,69 +134,4 @@ fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Op
         dirs.push(dir);
     }
     Some(Place { cpu_path, below_root, dirs })
-}
-
-/// Whether `pattern` names `path` or a cgroup above it; `*` and `?` stand for characters within one name.
-pub fn covers(pattern: &str, path: &str) -> bool {
-    let mut names = path.split('/').filter(|name| !name.is_empty());
-    let mut patterns = pattern.split('/').filter(|name| !name.is_empty()).peekable();
-    // A pattern for the whole hierarchy would claim the machine.
-    patterns.peek().is_some()
-        && patterns.all(|pattern| names.next().is_some_and(|name| glob(pattern, name)))
-}
-
-/// Whether `name` fits `pattern`; in linear space, by going back to the last `*` only.
-fn glob(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), name.chars().collect());
-    let (mut p, mut n) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(c) if *c == '?' || *c == name[n] => (p, n) = (p + 1, n + 1),
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    (p, n) = (at + 1, from + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_stay_within_one_name() {
-        for (pattern, path, fits) in [
-            ("/build", "/build", true),
-            ("/build", "/build/job-1", true),
-            ("/build", "/builder", false),
-            ("/build/job-*", "/build/job-17/x", true),
-            ("/build/*", "/build", false),
-            ("/a*b*c", "/aXbYbZc", true),
-            ("/a*b*c", "/aXbYbZ", false),
-            ("/user-?", "/user-1", true),
-            ("/user-?", "/user-10", false),
-            ("/", "/build", false),
-            ("", "/build", false),
-        ] {
-            assert_eq!(covers(pattern, path), fits, "{pattern} {path}");
-        }
-    }
-
-    #[test]
-    fn a_glob_of_many_stars_ends_quickly() {
-        let pattern = "*a".repeat(30);
-        assert!(!glob(&pattern, &"a".repeat(29)));
-        assert!(glob(&pattern, &"a".repeat(200)));
-    }
 }

@@ -409,7 +409,8 @@ fn unknown_accounts(draft: &Draft, host: &HostFacts, report: &mut Report) {
             for name in names {
                 if asked.insert((what, &name.value)) && !is_known(&name.value) {
                     let message = format!("this machine knows no {what} `{}`", name.value);
-                    report.push(rules::UNKNOWN_ACCOUNT.at(&name.place, message, ""));
+                    let finding = rules::UNKNOWN_ACCOUNT.at(&name.place, message, "");
+                    report.push(finding.help("it has no effect until there is one"));
                 }
             }
         }

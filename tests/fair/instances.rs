@@ -1,31 +1,126 @@
 //! Problems to test with.
 
-use tenantd::fair::{Demand, Kind, Leaf, Node, Problem, Solution};
+use std::ops::RangeInclusive;
 
-/// A leaf right under the machine.
-pub fn leaf(weight: f64, demand: Demand) -> Node {
-    Node { parent: None, weight: vec![weight; demand.task.len()], kind: Kind::Leaf(demand) }
-}
-
-/// As many tasks as there is room for.
-pub fn unlimited(task: &[f64]) -> Demand {
-    Demand::tasks(task.to_vec(), f64::INFINITY)
-}
-
-/// A problem that must be valid.
-pub fn problem(capacity: &[f64], nodes: Vec<Node>) -> Problem {
-    Problem::try_new(capacity.to_vec(), nodes).unwrap()
-}
-
-/// The fractions of the leaves.
-pub fn fractions(solution: &Solution) -> Vec<f64> {
-    solution.leaves.iter().map(|leaf: &Leaf| leaf.fraction).collect()
-}
+use proptest::prelude::*;
+use tenantd::fair::{Demand, Kind, Node};
 
 /// Panics unless `got` is `expected` within a relative 1e-9.
-pub fn assert_close(got: f64, expected: f64, what: &str) {
+pub(crate) fn assert_close(got: f64, expected: f64, what: &str) {
     assert!(
         (got - expected).abs() <= 1e-9 * expected.abs().max(1e-3),
         "{what}: {got} instead of {expected}"
     );
+}
+
+/// What random problems look like.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) nodes: RangeInclusive<usize>,
+    pub(crate) resources: RangeInclusive<usize>,
+    /// How many of ten nodes are groups.
+    pub(crate) groups: u32,
+    /// How many of ten demands are zero.
+    pub(crate) zeros: u32,
+    /// Whether weights differ, also from resource to resource.
+    pub(crate) weights: bool,
+    pub(crate) guarantees: bool,
+    pub(crate) limits: bool,
+}
+
+impl Shape {
+    pub(crate) const FLAT: Shape = Shape {
+        nodes: 1..=8,
+        resources: 1..=4,
+        groups: 0,
+        zeros: 2,
+        weights: true,
+        guarantees: true,
+        limits: true,
+    };
+    pub(crate) const TREE: Shape =
+        Shape { nodes: 2..=12, resources: 1..=3, groups: 4, ..Shape::FLAT };
+    /// Equal weights and no bounds: the world of the DRF paper.
+    pub(crate) const PURE: Shape =
+        Shape { zeros: 0, weights: false, guarantees: false, limits: false, ..Shape::FLAT };
+}
+
+/// Dice for one node.
+type Dice = (Vec<u32>, Vec<u32>, [u32; 6]);
+
+/// A random valid problem: capacities and nodes.
+pub(crate) fn instance(shape: Shape) -> impl Strategy<Value = (Vec<f64>, Vec<Node>)> {
+    let sizes = (shape.nodes.clone(), shape.resources.clone());
+    sizes
+        .prop_flat_map(|(n, m)| {
+            let dice = (
+                prop::collection::vec(1_u32..=60, m),
+                prop::collection::vec(1_u32..=6, m),
+                prop::array::uniform6(0_u32..1000),
+            );
+            (prop::collection::vec(10_u32..=100, m), prop::collection::vec(dice, n))
+        })
+        .prop_map(move |(capacity, dice)| {
+            let capacity: Vec<f64> = capacity.into_iter().map(f64::from).collect();
+            let leaves = dice.len() as f64;
+            let mut nodes: Vec<Node> = Vec::new();
+            for (index, dice) in dice.iter().enumerate() {
+                let node = node(&shape, &capacity, leaves, index, dice, &nodes);
+                nodes.push(node);
+            }
+            (capacity, pre_order(nodes))
+        })
+}
+
+fn node(
+    shape: &Shape,
+    capacity: &[f64],
+    leaves: f64,
+    index: usize,
+    (amounts, weights, chance): &Dice,
+    before: &[Node],
+) -> Node {
+    let groups: Vec<usize> = (0..before.len()).filter(|&g| before[g].kind == Kind::Group).collect();
+    // As likely right under the machine as in any group.
+    let parent = match chance[0] as usize % (groups.len() + 1) {
+        0 => None,
+        group => Some(groups[group - 1]),
+    };
+    let scalar = chance[1] % 3 > 0;
+    let weight = |r: usize| match (shape.weights, scalar) {
+        (false, _) => 1.0,
+        (true, true) => f64::from(weights[0]),
+        (true, false) => f64::from(weights[r]),
+    };
+    let weight = (0..capacity.len()).map(weight).collect();
+    if chance[2] % 10 < shape.groups {
+        return Node { parent, weight, kind: Kind::Group };
+    }
+    let zero = |r: usize| (chance[3] / (r as u32 + 1) + r as u32 + index as u32) % 10 < shape.zeros;
+    let task: Vec<f64> =
+        (0..capacity.len()).map(|r| if zero(r) { 0.0 } else { f64::from(amounts[r]) }).collect();
+    let mut demand = Demand::tasks(task, if chance[4] % 2 == 0 { 1.0 } else { f64::INFINITY });
+    let part = |r: usize| f64::from(chance[5] % 10) / 10.0 * capacity[r] / leaves;
+    for r in 0..capacity.len() {
+        if shape.guarantees && chance[5] % 3 == 0 {
+            demand.guarantee[r] = part(r);
+        }
+        if shape.limits && chance[4] % 3 == 0 {
+            demand.limit[r] = part(r) + capacity[r] * 0.1;
+        }
+    }
+    Node { parent, weight, kind: Kind::Leaf(demand) }
+}
+
+/// The same tree with every group right before its members.
+fn pre_order(nodes: Vec<Node>) -> Vec<Node> {
+    let mut ordered: Vec<Node> = Vec::with_capacity(nodes.len());
+    let roots = (0..nodes.len()).rev().filter(|&node| nodes[node].parent.is_none());
+    let mut stack: Vec<(usize, Option<usize>)> = roots.map(|node| (node, None)).collect();
+    while let Some((node, parent)) = stack.pop() {
+        let members = (0..nodes.len()).rev().filter(|&member| nodes[member].parent == Some(node));
+        stack.extend(members.map(|member| (member, Some(ordered.len()))));
+        ordered.push(Node { parent, ..nodes[node].clone() });
+    }
+    ordered
 }

@@ -311,6 +311,9 @@ fn check_answers_a_program_in_json() {
             "help": "keys here: `reserve`, `hierarchy`, `root`",
         })
     );
+    assert!(
+        json["host"]["cpus"].as_u64() > Some(0) && json["host"]["memory_bytes"].as_u64() > Some(0)
+    );
     let directory = &json["policies"][1];
     assert_eq!(
         (directory["valid"].as_bool(), directory["tenants"].as_u64()),

@@ -1,0 +1,4 @@
+//! The whole agent on the simulated kernel: does it share fairly, and does it put everything back?
+
+mod converge;
+mod world;

@@ -1,0 +1,398 @@
+//! A simulated host that outlives its agents, and an agent on it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tenantd::control::status::{Status, TenantStatus};
+use tenantd::daemon::agent::{self, Agent, Options, StartError};
+use tenantd::daemon::claims;
+use tenantd::daemon::restore::Restored;
+use tenantd::host::kernfs::{DirId, FileId, KernError, KernFs};
+use tenantd::policy::Policy;
+use tenantd::sim::{Call, Fault, Faulty, Layout, Load, SimHost, SimKernel};
+
+use crate::util;
+
+pub(super) const MOUNT: &str = "/sys/fs/cgroup";
+pub(super) const GIB: u64 = 1 << 30;
+pub(super) const MIB: u64 = 1 << 20;
+
+/// A handle of a kernel that several can hold: an agent, the one that comes after it, and the test.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    kernel: Rc<RefCell<Faulty<SimKernel>>>,
+    events: Rc<RefCell<Events>>,
+    /// What the last read found: the kernel itself is borrowed only while it is asked.
+    text: Vec<u8>,
+}
+
+/// What happens to the host beside what the agent does.
+#[derive(Default)]
+struct Events {
+    /// Done to the kernel right before the call with this number.
+    before_call: Option<(u64, Box<dyn FnOnce(&mut SimKernel)>)>,
+    /// The agent dies right before the call with this number.
+    death: Option<u64>,
+    boot: u32,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Events")
+    }
+}
+
+/// The reason for which a dying agent unwinds.
+struct Death;
+
+impl Host {
+    pub(super) fn new(kernel: SimKernel) -> Host {
+        Host {
+            kernel: Rc::new(RefCell::new(Faulty::new(kernel))),
+            events: Rc::default(),
+            text: Vec::new(),
+        }
+    }
+
+    /// Looks at, or changes, the kernel behind the agent's back.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut SimKernel) -> T) -> T {
+        act(self.kernel.borrow_mut().inner_mut())
+    }
+
+    pub(super) fn inject(&self, fault: Fault) {
+        self.kernel.borrow_mut().inject(fault);
+    }
+
+    pub(super) fn heal(&self) {
+        self.kernel.borrow_mut().heal();
+        *self.events.borrow_mut() = Events::default();
+    }
+
+    pub(super) fn nr_calls(&self) -> u64 {
+        self.kernel.borrow().nr_calls()
+    }
+
+    /// The log of calls since it was last asked for.
+    pub(super) fn take_calls(&self) -> Vec<Call> {
+        let mut kernel = self.kernel.borrow_mut();
+        let calls = kernel.calls().to_vec();
+        kernel.clear_calls();
+        calls
+    }
+
+    /// The calls since the log was last emptied that would have changed the host.
+    pub(super) fn take_changes(&self) -> Vec<Call> {
+        let changes = self.kernel.borrow().changes().cloned().collect();
+        self.kernel.borrow_mut().clear_calls();
+        changes
+    }
+
+    /// Does `act` to the kernel right before call number `call`.
+    pub(super) fn before_call(&self, call: u64, act: impl FnOnce(&mut SimKernel) + 'static) {
+        self.events.borrow_mut().before_call = Some((call, Box::new(act)));
+    }
+
+    /// Runs `act`, in which the agent dies before call number `call`, as by SIGKILL: nothing of it runs any
+    /// more, and the kernel closes what it held. `None` where it died.
+    pub(super) fn until_death<T>(&self, call: u64, act: impl FnOnce() -> T) -> Option<T> {
+        self.events.borrow_mut().death = Some(call);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+        self.events.borrow_mut().death = None;
+        match outcome {
+            Ok(value) => Some(value),
+            Err(cause) if cause.is::<Death>() => None,
+            Err(cause) => std::panic::resume_unwind(cause),
+        }
+    }
+
+    /// The machine boots: for the agent, another one that happens to look the same.
+    pub(super) fn reboot(&self) {
+        self.events.borrow_mut().boot += 1;
+    }
+
+    fn before(&self) {
+        let number = self.nr_calls();
+        let due = |events: &mut Events| match events.before_call.take() {
+            Some((call, act)) if call == number => Some(act),
+            later => {
+                events.before_call = later;
+                None
+            }
+        };
+        let act = due(&mut self.events.borrow_mut());
+        if let Some(act) = act {
+            self.with(act);
+        }
+        if self.events.borrow().death == Some(number) {
+            std::panic::resume_unwind(Box::new(Death));
+        }
+    }
+}
+
+impl KernFs for Host {
+    fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError> {
+        self.before();
+        self.kernel.borrow_mut().open_dir(path)
+    }
+
+    fn close_dir(&mut self, dir: DirId) {
+        self.kernel.borrow_mut().close_dir(dir);
+    }
+
+    fn dir_path(&self, dir: DirId) -> PathBuf {
+        self.kernel.borrow().dir_path(dir)
+    }
+
+    fn inode(&mut self, dir: DirId) -> Result<u64, KernError> {
+        self.before();
+        self.kernel.borrow_mut().inode(dir)
+    }
+
+    fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
+        self.before();
+        self.kernel.borrow_mut().open_file(dir, name)
+    }
+
+    fn read(&mut self, file: FileId) -> Result<&[u8], KernError> {
+        self.before();
+        self.text = self.kernel.borrow_mut().read(file)?.to_vec();
+        Ok(&self.text)
+    }
+
+    fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError> {
+        self.before();
+        // The simulated kernel has no boots to tell apart.
+        if name == "sys/kernel/random/boot_id" {
+            self.text = format!("{}\n", self.events.borrow().boot).into_bytes();
+        } else {
+            self.text = self.kernel.borrow_mut().read_once(dir, name)?.to_vec();
+        }
+        Ok(&self.text)
+    }
+
+    fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
+        self.before();
+        self.kernel.borrow_mut().write(dir, name, value)
+    }
+
+    fn make_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
+        self.before();
+        self.kernel.borrow_mut().make_dir(dir, name)
+    }
+
+    fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
+        self.before();
+        self.kernel.borrow_mut().remove_dir(dir, name)
+    }
+
+    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {
+        self.before();
+        self.kernel.borrow_mut().list_dirs(dir)
+    }
+}
+
+/// What every cgroup of the host holds: for each its inode number, its processes, and each file that anyone
+/// can write, by path.
+pub(super) type Snapshot = BTreeMap<String, String>;
+
+const FILES: [&str; 20] = [
+    "cgroup.procs",
+    "cgroup.subtree_control",
+    "cgroup.max.depth",
+    "cgroup.max.descendants",
+    "cgroup.freeze",
+    "cpu.weight",
+    "cpu.max",
+    "cpu.shares",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "cpuset.cpus",
+    "cpuset.mems",
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.oom.group",
+    "memory.limit_in_bytes",
+    "memory.soft_limit_in_bytes",
+    "pids.max",
+];
+
+/// The snapshot of all hierarchies of `host`.
+pub(super) fn snapshot(host: &Host) -> Snapshot {
+    fn walk(kernel: &mut SimKernel, path: &str, into: &mut Snapshot) {
+        let dir = kernel.open_dir(Path::new(path)).unwrap();
+        let children = kernel.list_dirs(dir).unwrap();
+        let inode = kernel.inode(dir).unwrap();
+        into.insert(path.to_string(), inode.to_string());
+        kernel.close_dir(dir);
+        for file in FILES.map(|name| format!("{path}/{name}")) {
+            if let Ok(text) = kernel.file(&file) {
+                into.insert(file, text);
+            }
+        }
+        children.iter().for_each(|name| walk(kernel, &format!("{path}/{name}"), into));
+    }
+    let mut found = Snapshot::new();
+    host.with(|kernel| walk(kernel, MOUNT, &mut found));
+    found
+}
+
+/// Fails with what differs, and not with two whole hosts.
+#[track_caller]
+pub(super) fn assert_same(before: &Snapshot, after: &Snapshot, context: &str) {
+    let keys = before.keys().chain(after.keys());
+    let differing: BTreeMap<&String, (Option<&String>, Option<&String>)> = keys
+        .filter(|key| before.get(*key) != after.get(*key))
+        .map(|key| (key, (before.get(key), after.get(key))))
+        .collect();
+    assert!(differing.is_empty(), "{context}: left behind (before, after): {differing:#?}");
+}
+
+/// A host, a policy, and perhaps an agent.
+pub(super) struct World {
+    pub(super) host: Host,
+    pub(super) policy: Policy,
+    pub(super) options: Options,
+    pub(super) agent: Option<Agent<Host>>,
+    now: Duration,
+    state_dir: TempDir,
+}
+
+impl World {
+    /// A default host and the policy `version: 1`, `mode: enforce` and what `yaml` adds.
+    pub(super) fn new(yaml: &str) -> World {
+        World::on(SimHost::default(), yaml)
+    }
+
+    /// The same on another host.
+    pub(super) fn on(host: SimHost, yaml: &str) -> World {
+        World::with(SimKernel::new(host), yaml)
+    }
+
+    /// The same on a kernel that something was done to already.
+    pub(super) fn with(kernel: SimKernel, yaml: &str) -> World {
+        let mode = if yaml.contains("mode:") { "" } else { "mode: enforce\n" };
+        let state_dir = util::scratch();
+        let options =
+            Options { state_dir: Some(state_dir.path().join("state")), ..Options::default() };
+        World {
+            host: Host::new(kernel),
+            policy: util::policy(&format!("version: 1\n{mode}{yaml}")),
+            options,
+            agent: None,
+            now: Duration::ZERO,
+            state_dir,
+        }
+    }
+
+    /// Starts an agent; nothing is touched before its first tick.
+    pub(super) fn start(&mut self) -> Result<(), StartError> {
+        let rules = claims::rules(&self.policy).rules;
+        let kernel = self.host.clone();
+        self.agent = Some(Agent::start(kernel, self.policy.clone(), rules, &self.options)?);
+        Ok(())
+    }
+
+    /// Starts an agent and lets it make the tenants' cgroups.
+    pub(super) fn begin(yaml: &str) -> World {
+        let mut world = World::new(yaml);
+        world.start().unwrap();
+        world.tick();
+        world
+    }
+
+    /// An interval passes, and the agent ticks.
+    pub(super) fn tick(&mut self) -> Status {
+        let interval = self.policy.control.interval;
+        self.host.with(|kernel| kernel.advance(interval));
+        self.now += interval;
+        self.agent.as_mut().unwrap().tick(self.now).clone()
+    }
+
+    /// Several ticks; the status of the last.
+    pub(super) fn ticks(&mut self, count: usize) -> Status {
+        (0..count).map(|_| self.tick()).last().unwrap()
+    }
+
+    /// Stops the agent as a signal does.
+    pub(super) fn stop(&mut self) -> Restored {
+        self.agent.take().unwrap().stop().unwrap().0
+    }
+
+    /// The agent is gone, as after SIGKILL.
+    pub(super) fn kill(&mut self) {
+        self.agent = None;
+    }
+
+    /// `tenantd --restore`.
+    pub(super) fn restore(&mut self) -> Restored {
+        let state_dir = self.state_dir();
+        agent::restore_only(&mut self.host, &state_dir).unwrap()
+    }
+
+    pub(super) fn state_dir(&self) -> PathBuf {
+        self.state_dir.path().join("state")
+    }
+
+    /// Starts a process with this load in the cgroup `path` from the mount.
+    pub(super) fn spawn(&self, path: &str, load: Load) -> u32 {
+        self.host.with(|kernel| kernel.spawn(path, load)).unwrap()
+    }
+
+    pub(super) fn set_load(&self, pid: u32, load: Load) {
+        self.host.with(|kernel| kernel.set_load(pid, load)).unwrap();
+    }
+
+    /// The text of `path` below the mount, without its newline.
+    pub(super) fn file(&self, path: &str) -> String {
+        let text = self.host.with(|kernel| kernel.file(&format!("{MOUNT}/{path}")));
+        text.unwrap_or_else(|errno| panic!("{path}: {errno}")).trim_end().to_string()
+    }
+
+    /// Someone else writes `path` below the mount.
+    pub(super) fn write(&self, path: &str, value: &str) {
+        self.host.with(|kernel| kernel.write_file(&format!("{MOUNT}/{path}"), value)).unwrap();
+    }
+
+    /// What part of the CPU time that `tenants` use together each of them uses while `ticks` pass.
+    pub(super) fn shares(&mut self, tenants: &[&str], ticks: usize) -> Vec<f64> {
+        let used = self.cores(tenants, ticks);
+        let sum: f64 = used.iter().sum();
+        used.iter().map(|cores| cores / sum).collect()
+    }
+
+    /// How many CPUs each of `tenants` uses while `ticks` pass.
+    pub(super) fn cores(&mut self, tenants: &[&str], ticks: usize) -> Vec<f64> {
+        let usage = |world: &World| -> Vec<u64> {
+            world.host.with(|kernel| {
+                tenants.iter().map(|t| kernel.usage_usec(&format!("/{t}")).unwrap()).collect()
+            })
+        };
+        let before = usage(self);
+        self.ticks(ticks);
+        let usec = self.policy.control.interval.as_micros() as f64 * ticks as f64;
+        usage(self).iter().zip(before).map(|(now, then)| (now - then) as f64 / usec).collect()
+    }
+}
+
+/// The tenant `name` of a status.
+pub(super) fn tenant<'a>(status: &'a Status, name: &str) -> &'a TenantStatus {
+    status.tenants.iter().find(|tenant| tenant.name == name).unwrap()
+}
+
+/// A legacy host like the default one.
+pub(super) fn legacy() -> SimHost {
+    SimHost { layout: Layout::Legacy, ..SimHost::default() }
+}
+
+/// Fails unless each of `measured` lies within `tolerance` of what was expected.
+#[track_caller]
+pub(super) fn assert_near(measured: &[f64], expected: &[f64], tolerance: f64) {
+    let far = measured.iter().zip(expected).any(|(m, e)| (m - e).abs() > tolerance);
+    assert!(!far && measured.len() == expected.len(), "{measured:?} is not {expected:?}");
+}

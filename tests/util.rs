@@ -1,0 +1,136 @@
+//! What several tests need: policies from text, the built programs, and waiting for an event.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tenantd::policy::{self, Policy};
+
+/// The policy that `yaml` says, in the words of a policy file.
+pub(crate) fn policy(yaml: &str) -> Policy {
+    let dir = scratch();
+    let path = dir.path().join("policy.yaml");
+    std::fs::write(&path, yaml).unwrap();
+    match policy::load(&path) {
+        Ok(loaded) => loaded.policy,
+        Err(report) => panic!("{report:?}"),
+    }
+}
+
+/// An empty directory that goes with the test; in memory where the machine has a place for it, because a
+/// journal is synced after every line.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    match tempfile::tempdir_in("/dev/shm") {
+        Ok(dir) => dir,
+        Err(_) => tempfile::tempdir().unwrap(),
+    }
+}
+
+/// The built `tenantd`.
+pub(crate) fn tenantd() -> Command {
+    program(env!("CARGO_BIN_EXE_tenantd"))
+}
+
+/// The built `tenantctl`.
+pub(crate) fn tenantctl() -> Command {
+    program(env!("CARGO_BIN_EXE_tenantctl"))
+}
+
+/// A program in the plain environment of a person who has set nothing.
+fn program(path: &str) -> Command {
+    let mut command = Command::new(path);
+    for variable in ["RUST_BACKTRACE", "TENANTD_LOG", "JOURNAL_STREAM", "COLUMNS"] {
+        command.env_remove(variable);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// How a program ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs `command` to its end, which it must reach by itself within a minute.
+pub(crate) fn run(command: &mut Command) -> Ran {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    finish(child)
+}
+
+/// Waits for a program that was started with both outputs piped.
+pub(crate) fn finish(child: std::process::Child) -> Ran {
+    let pid = child.id();
+    let (done, ended) = std::sync::mpsc::channel();
+    let waiter = std::thread::spawn(move || {
+        let output = child.wait_with_output();
+        // Nobody listens any more where the wait below gave up.
+        let _ = done.send(());
+        output
+    });
+    if ended.recv_timeout(Duration::from_secs(60)).is_err() {
+        let pid = nix::unistd::Pid::from_raw(pid as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        panic!("still running after a minute: {:?}", waiter.join());
+    }
+    let Output { status, stdout, stderr } = waiter.join().unwrap().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: status.code(), out: text(stdout), err: text(stderr) }
+}
+
+impl Ran {
+    /// Fails unless the program ended with `code` and spoke as to a person: no panic, no backtrace, no
+    /// source file of ours or of a dependency.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Ran {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        for text in [&self.out, &self.err] {
+            for never in ["panicked", "RUST_BACKTRACE", "backtrace", ".rs:", "/src/", ".cargo"] {
+                assert!(!text.contains(never), "{never:?} in:\n{text}");
+            }
+        }
+        self
+    }
+
+    /// Fails unless all that was said is one line on standard error, which holds `words`.
+    #[track_caller]
+    pub(crate) fn says_in_one_line(self, words: &str) -> Ran {
+        assert_eq!((self.err.lines().count(), self.out.as_str()), (1, ""), "{}", self.err);
+        self.says(words)
+    }
+
+    /// Fails unless standard error holds `words`.
+    #[track_caller]
+    pub(crate) fn says(self, words: &str) -> Ran {
+        assert!(self.err.contains(words), "{words:?} is not in:\n{}", self.err);
+        self
+    }
+}
+
+/// Fails unless every line of `text` fits a terminal of 80 columns.
+#[track_caller]
+pub(crate) fn fits_a_terminal(text: &str) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+    }
+}
+
+/// Waits until `is_so`, looking often; fails after half a minute with what it was waiting for.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Writes `text` to the new file `name` in `dir`.
+pub(crate) fn file(dir: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::File::create(&path).unwrap().write_all(text.as_ref()).unwrap();
+    path
+}
