@@ -305,6 +305,20 @@ fn kept_handles_die_with_their_cgroup_and_never_mean_another() {
 }
 
 #[test]
+fn a_lock_belongs_to_one_opening_until_it_is_closed() {
+    let mut kernel = host(1, &["/a", "/b"]);
+    let (mine, theirs) = (open(&mut kernel, "/a"), open(&mut kernel, "/a"));
+    let elsewhere = open(&mut kernel, "/b");
+    assert_eq!(kernel.lock_dir(theirs), Ok(()));
+    let refused = kernel.lock_dir(mine).unwrap_err();
+    assert_eq!((refused.errno, refused.operation), (EAGAIN, Operation::Lock));
+    assert_eq!(kernel.lock_dir(elsewhere), Ok(()));
+    assert_eq!(kernel.lock_dir(theirs), Ok(()), "it is theirs already");
+    kernel.close_dir(theirs);
+    assert_eq!(kernel.lock_dir(mine), Ok(()));
+}
+
+#[test]
 fn paths_lead_where_they_should() {
     let mut kernel = host(2, &["/a/b"]);
     let root = open(&mut kernel, "");
