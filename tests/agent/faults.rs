@@ -1,9 +1,10 @@
 //! Whatever the kernel refuses, and whenever: no panic, and nothing is left behind.
 
 use nix::errno::Errno;
-use tenantd::sim::{Access, Fault};
+use tenantd::host::kernfs::Operation;
+use tenantd::sim::{Access, Fault, SimKernel};
 
-use super::story::{STORIES, Story, leave, play};
+use super::story::{ADOPTED, DEEP, LEGACY, MADE, SERVICE, Story, leave, play};
 use super::world::{assert_same, snapshot};
 
 /// What the kernel may answer to a write, an open or a read of a cgroup that is there.
@@ -34,6 +35,7 @@ fn survive(story: &Story, context: &str, trouble: impl FnOnce(&mut super::world:
         None => !world.state_dir().join("journal").exists(),
     };
     world.host.heal();
+    world.host.with(|kernel| kernel.set_access(Access::Root));
     if !clean {
         let restored = world.restore();
         assert_eq!(restored.failures, [""; 0], "{context}");
@@ -57,23 +59,83 @@ fn nr_calls(story: &Story) -> (u64, u64) {
     (living, all)
 }
 
-#[test]
-fn without_trouble_every_story_leaves_nothing_behind() {
-    for story in &STORIES {
-        let (living, all) = nr_calls(story);
-        assert!(living > 100 && all > living);
+/// Tells `story` once for each of its calls, which then fails; the errnos take turns.
+fn any_call_may_fail(story: &Story) {
+    let (living, all) = nr_calls(story);
+    assert!(living > 100 && all > living, "{living} and {all} calls are no life");
+    for call in 0..all {
+        let errno = ERRNOS[(call % ERRNOS.len() as u64) as usize];
+        let context = format!("{}: call {call} answers {errno}", story.name);
+        survive(story, &context, |world| world.host.inject(Fault::at_call(call, errno)));
     }
 }
 
 #[test]
-fn any_call_may_fail_with_any_errno() {
-    for story in &STORIES {
-        let (_, all) = nr_calls(story);
-        // Each call meets one errno in turn, and all of them over a few stories.
-        for call in 0..all {
-            let errno = ERRNOS[(call % ERRNOS.len() as u64) as usize];
+fn any_call_may_fail_where_tenants_are_made() {
+    any_call_may_fail(&MADE);
+}
+
+#[test]
+fn any_call_may_fail_where_the_root_is_made() {
+    any_call_may_fail(&DEEP);
+}
+
+#[test]
+fn any_call_may_fail_in_a_service() {
+    any_call_may_fail(&SERVICE);
+}
+
+#[test]
+fn any_call_may_fail_where_tenants_are_adopted() {
+    any_call_may_fail(&ADOPTED);
+}
+
+#[test]
+fn any_call_may_fail_on_a_legacy_host() {
+    any_call_may_fail(&LEGACY);
+}
+
+/// While its agent lives a cgroup may go in many ways; at the stop, one that is gone needs nothing.
+#[test]
+fn a_file_may_seem_gone_at_any_moment() {
+    for story in [&MADE, &ADOPTED] {
+        let (living, _) = nr_calls(story);
+        for call in (0..living).step_by(2) {
+            let errno = [Errno::ENODEV, Errno::ENOENT, Errno::ESRCH][(call / 2 % 3) as usize];
             let context = format!("{}: call {call} answers {errno}", story.name);
             survive(story, &context, |world| world.host.inject(Fault::at_call(call, errno)));
         }
+    }
+}
+
+#[test]
+fn the_mount_may_become_read_only_at_any_moment() {
+    for story in [&SERVICE, &LEGACY] {
+        let (_, all) = nr_calls(story);
+        for call in (0..all).step_by(5) {
+            let context = format!("{}: read-only from call {call}", story.name);
+            survive(story, &context, |world| {
+                let read_only = |kernel: &mut SimKernel| kernel.set_access(Access::ReadOnlyMount);
+                world.host.before_call(call, read_only);
+            });
+        }
+    }
+}
+
+/// Every write to one file is refused, for good, with each errno.
+#[test]
+fn a_file_may_refuse_every_write() {
+    for errno in ERRNOS {
+        for file in ["cpu.weight", "cpu.max", "memory.low", "memory.max", "cgroup.subtree_control"]
+        {
+            let context = format!("{file} answers {errno}");
+            survive(&ADOPTED, &context, |world| {
+                world.host.inject(Fault::matching(Operation::Write, file, errno));
+            });
+        }
+        let context = format!("cpu.shares answers {errno}");
+        survive(&LEGACY, &context, |world| {
+            world.host.inject(Fault::matching(Operation::Write, "cpu.shares", errno));
+        });
     }
 }

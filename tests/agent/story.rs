@@ -3,9 +3,11 @@
 //! Each story begins on a host that somebody has already used: cgroups with values of their own, processes
 //! that a policy claims. When it ends, in whatever way, the host must be as it was.
 
-use tenantd::sim::{Load, SimHost, SimKernel, Workload};
+use std::time::Duration;
 
-use super::world::{MIB, World, legacy};
+use tenantd::sim::{Layout, Load, SimHost, SimKernel, Workload};
+
+use super::world::{MIB, World};
 
 /// How a story begins, and what happens in it up to the stop.
 #[derive(Clone, Copy)]
@@ -14,17 +16,18 @@ pub(super) struct Story {
     pub(super) begin: fn() -> World,
 }
 
-/// All of them.
-pub(super) const STORIES: [Story; 5] = [
-    Story { name: "made below the root of the hierarchy", begin: made },
-    Story { name: "made below a root that is made too", begin: deep },
-    Story { name: "in a cgroup of its own, as a service", begin: service },
-    Story { name: "adopted, with claims", begin: adopted },
-    Story { name: "adopted on a legacy host, with claims", begin: adopted_legacy },
-];
+/// Tenants are made below the root of the hierarchy.
+pub(super) const MADE: Story = Story { name: "made", begin: made };
+/// ... or below a root that is made too.
+pub(super) const DEEP: Story = Story { name: "deep", begin: deep };
+/// The agent is alone in a cgroup of its own, as a service is.
+pub(super) const SERVICE: Story = Story { name: "service", begin: service };
+/// One tenant is there already, with values and processes that are claimed.
+pub(super) const ADOPTED: Story = Story { name: "adopted", begin: adopted };
+/// The same on a legacy host.
+pub(super) const LEGACY: Story = Story { name: "legacy", begin: adopted_legacy };
 
 const GROUPS: &str = "\
-control: { interval: 100ms }
 tenants:
   web: { weight: 300, limit: { cpu: 1, memory: 1GiB } }
   ci:
@@ -33,25 +36,29 @@ tenants:
 ";
 
 const CLAIMS: &str = "\
-control: { interval: 100ms }
 tenants:
   web: { weight: 300, limit: { cpu: 1, memory: 1GiB }, match: { cgroup: /build } }
   db: { match: { users: [ 1000 ] } }
 ";
 
+/// A small machine: its files are read thousands of times.
+fn small(layout: Layout) -> SimKernel {
+    SimKernel::new(SimHost { cpus: 1, layout, ..SimHost::default() })
+}
+
 fn made() -> World {
-    World::new(GROUPS)
+    World::with(small(Layout::Unified), GROUPS)
 }
 
 fn deep() -> World {
-    let mut world = World::new(GROUPS);
+    let mut world = made();
     world.options.root = Some("/machine/tenants".into());
     world
 }
 
 /// The agent starts in a delegated cgroup that holds nobody else.
 fn service() -> World {
-    let mut kernel = SimKernel::new(SimHost::default());
+    let mut kernel = small(Layout::Unified);
     kernel.make_cgroup("/system/tenantd").unwrap();
     let caller = kernel.caller().to_string();
     kernel.write_file("/sys/fs/cgroup/system/tenantd/cgroup.procs", &caller).unwrap();
@@ -59,7 +66,7 @@ fn service() -> World {
 }
 
 fn adopted() -> World {
-    let mut kernel = SimKernel::new(SimHost::default());
+    let mut kernel = small(Layout::Unified);
     kernel.make_cgroup("/machine/web").unwrap();
     for (file, value) in [
         ("cpu.weight", "77"),
@@ -76,7 +83,7 @@ fn adopted() -> World {
 }
 
 fn adopted_legacy() -> World {
-    let mut kernel = SimKernel::new(legacy());
+    let mut kernel = small(Layout::Legacy);
     kernel.make_cgroup("/machine/web").unwrap();
     for (file, value) in [
         ("cpu/machine/web/cpu.shares", "77"),
@@ -114,6 +121,7 @@ fn populate(kernel: &mut SimKernel) {
 /// The middle of every story: tenants are made, filled, shared among, disturbed. Where the agent could not
 /// start, nothing happens. Returns the processes that were started on the way.
 pub(super) fn play(world: &mut World) -> Vec<u32> {
+    world.step = Some(Duration::from_millis(20));
     if world.start().is_err() {
         return Vec::new();
     }
@@ -130,11 +138,11 @@ pub(super) fn play(world: &mut World) -> Vec<u32> {
         let busy = busy.with_working_set(8 * MIB);
         born.extend(world.host.with(|kernel| kernel.spawn(&path, busy)));
     }
-    world.ticks(3);
+    world.ticks(2);
     if let Some(pid) = born.first() {
         world.set_load(*pid, Load::idle());
     }
-    world.ticks(3);
+    world.ticks(2);
     born
 }
 
