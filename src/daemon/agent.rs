@@ -18,7 +18,7 @@ use crate::control::sample::{HostSample, TenantSample};
 use crate::control::status::Status;
 use crate::control::target::Target;
 use crate::control::tree::{self, TreeNode};
-use crate::host::cgroup::{Cgroup, Facet, Layout, LayoutError, ReadError};
+use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, LayoutError, ReadError, Tree};
 use crate::host::journal::{Journal, JournalError};
 use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 use crate::host::machine::Machine;
@@ -298,10 +298,8 @@ fn take_root<K: KernFs>(
     journal: &mut Journal,
     layout: &Layout,
 ) -> Result<DirId, StartError> {
-    for tree in &layout.trees {
-        if tree.facets != [Facet::Cpuset] {
-            make_missing(kernel, journal, layout, &tree.mount, &tree.root)?;
-        }
+    for tree in layout.trees.iter().filter(|tree| tree.is_for_all()) {
+        make_missing(kernel, journal, layout, tree)?;
     }
     let cpu = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root;
     let root = kernel.open_dir(cpu)?;
@@ -315,16 +313,15 @@ fn take_root<K: KernFs>(
     }
 }
 
-/// Makes `path` and what is missing above it.
+/// Makes the root of `tree` and what is missing above it, with controllers where they are ours to enable.
 fn make_missing<K: KernFs>(
     kernel: &mut K,
     journal: &mut Journal,
     layout: &Layout,
-    mount: &Path,
-    path: &Path,
+    tree: &Tree,
 ) -> Result<(), EnforceError> {
     let mut missing: Vec<&Path> = Vec::new();
-    for up in path.ancestors().take_while(|up| up.starts_with(mount)) {
+    for up in tree.root.ancestors().take_while(|up| up.starts_with(&tree.mount)) {
         match kernel.open_dir(up) {
             Ok(dir) => {
                 kernel.close_dir(dir);
@@ -335,8 +332,16 @@ fn make_missing<K: KernFs>(
         }
     }
     let mut enforcer = Enforcer { kernel, journal, layout };
-    for path in missing.into_iter().rev() {
+    for path in missing.iter().rev() {
         enforcer.make(path)?;
+    }
+    if layout.dialect == Dialect::Unified {
+        // Below the agent's own cgroup all is delegated to it; elsewhere only what it made is.
+        let above = tree.root.ancestors().skip(1);
+        let ours = above.take_while(|up| up.starts_with(&tree.own) || missing.contains(up));
+        for up in ours.collect::<Vec<_>>().into_iter().rev() {
+            enforcer.enable(up)?;
+        }
     }
     Ok(())
 }

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::control::plan::{Action, Knob, Value};
-use crate::control::sample::MemorySample;
-use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, ReadError};
+use crate::host::cgroup::{self, Cgroup, Dialect, Layout, ReadError};
 use crate::host::journal::{Entry, Journal, JournalError};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::{self, Claim};
@@ -18,9 +17,6 @@ use crate::units::{Bytes, Limit};
 /// The child that the agent moves itself into where its own cgroup is the root: a unified cgroup with
 /// controllers for its children must not hold processes itself.
 pub const AGENT_CGROUP: &str = "tenantd.agent";
-
-/// Kept between what cannot be reclaimed and a limit that is set: page tables, stacks and sockets in flight.
-const LIMIT_MARGIN: Bytes = Bytes::mib(16);
 
 const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
@@ -104,6 +100,10 @@ impl<K: KernFs> Enforcer<'_, K> {
         match self.kernel.open_dir(path) {
             Ok(dir) => {
                 self.kernel.close_dir(dir);
+                if self.journal.announces(path) {
+                    // We could not make it, and somebody else has made it since.
+                    self.journal.record(Entry::NotMade { path: path.to_path_buf() })?;
+                }
                 return Ok(false);
             }
             Err(error) if error.is_gone() => {}
@@ -119,19 +119,35 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     fn make_in(&mut self, parent: DirId, name: &str, path: &Path) -> Result<bool, EnforceError> {
-        let path = path.to_path_buf();
-        self.journal.record(Entry::Made { path: path.clone(), inode: None })?;
+        if !self.journal.announces(path) {
+            self.journal.record(Entry::Making { path: path.to_path_buf() })?;
+        }
         match self.kernel.make_dir(parent, name) {
             Ok(()) => {}
             // Someone else was faster: theirs, not ours to remove.
-            Err(error) if error.errno == Errno::EEXIST => return Ok(false),
+            Err(error) if error.errno == Errno::EEXIST => {
+                self.journal.record(Entry::NotMade { path: path.to_path_buf() })?;
+                return Ok(false);
+            }
             Err(error) => return Err(error.into()),
         }
-        let dir = self.kernel.open_dir(&path)?;
+        match self.confirm(path) {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                // It must not fill with processes while nobody could tell later that it is ours. Where even
+                // this fails, the announcement still lets a restore remove it while it is empty.
+                let _ = self.kernel.remove_dir(parent, name);
+                Err(error)
+            }
+        }
+    }
+
+    /// Records the inode number of the cgroup that was just made.
+    fn confirm(&mut self, path: &Path) -> Result<(), EnforceError> {
+        let dir = self.kernel.open_dir(path)?;
         let inode = self.kernel.inode(dir);
         self.kernel.close_dir(dir);
-        self.journal.record(Entry::Made { path, inode: Some(inode?) })?;
-        Ok(true)
+        Ok(self.journal.record(Entry::Made { path: path.to_path_buf(), inode: inode? })?)
     }
 
     /// Makes the node at `below` in every tree that tenants live in, parents and controllers included.
@@ -139,11 +155,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// # Errors
     /// As [`Enforcer::make`]; the first failure ends it.
     pub fn make_node(&mut self, below: &str) -> Result<(), EnforceError> {
-        for tree in &self.layout.trees {
-            // The cpuset tree is joined only by tenants that are pinned: a new cpuset holds no CPU at all.
-            if tree.facets == [Facet::Cpuset] {
-                continue;
-            }
+        for tree in self.layout.trees.iter().filter(|tree| tree.is_for_all()) {
             if self.layout.dialect == Dialect::Unified {
                 let above = Path::new(below).parent().unwrap_or(Path::new(""));
                 self.enable(&tree.root.join(above))?;
@@ -200,7 +212,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         let child = root.join(AGENT_CGROUP);
         self.make(&child)?;
         let child = self.kernel.open_dir(&child)?;
-        let moved = self.kernel.move_process(child, std::process::id());
+        // Number 0 is whoever writes.
+        let moved = self.kernel.move_process(child, 0);
         self.kernel.close_dir(child);
         Ok(moved?)
     }
@@ -210,12 +223,14 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// # Errors
     /// The journal or the kernel refused. A process that ended meanwhile is no error.
     pub fn claim(&mut self, claim: &Claim, cgroup: &Cgroup) -> Result<(), EnforceError> {
+        let homes: Vec<(usize, DirId)> = cgroup.homes(self.layout).collect();
         self.journal.record(Entry::Moved {
             pid: claim.pid,
             start_ticks: claim.start_ticks,
-            from: claim.from.clone(),
+            from: homes.iter().map(|(tree, _)| claim.from[*tree].clone()).collect(),
+            to: homes.iter().map(|(_, dir)| self.kernel.dir_path(*dir)).collect(),
         })?;
-        for dir in cgroup.dirs() {
+        for (_, dir) in homes {
             match self.kernel.move_process(dir, claim.pid) {
                 Err(error) if error.errno == Errno::ESRCH => return Ok(()),
                 outcome => outcome?,
@@ -228,17 +243,12 @@ impl<K: KernFs> Enforcer<'_, K> {
     ///
     /// # Errors
     /// See [`EnforceError`]; the file then holds what it held, or what the message says.
-    pub fn apply(
-        &mut self,
-        action: &Action,
-        cgroup: &Cgroup,
-        memory: Option<&MemorySample>,
-    ) -> Result<Value, EnforceError> {
-        if action.knob == Knob::MemoryMax {
-            check_limit_is_safe(action, memory)?;
-        }
+    pub fn apply(&mut self, action: &Action, cgroup: &Cgroup) -> Result<Value, EnforceError> {
         let dialect = self.layout.dialect;
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
+        if let (Knob::MemoryMax, Value::Memory(Limit::Finite(limit))) = (action.knob, action.to) {
+            self.check_limit_is_safe(dir, limit)?;
+        }
         for spelling in dialect.spell(action.knob, action.to) {
             let held = self.kernel.read_once(dir, spelling.file)?.trim_ascii_end().to_vec();
             if held == spelling.text.as_bytes() {
@@ -260,6 +270,21 @@ impl<K: KernFs> Enforcer<'_, K> {
                 written: action.to.to_string(),
                 found: found.to_string(),
             }),
+        }
+    }
+
+    /// A limit below what cannot be reclaimed does not shrink a tenant, it kills it (on v1 it is refused).
+    ///
+    /// Looked at anew for each write: a sample may be an interval old, and groups are not sampled at all.
+    fn check_limit_is_safe(&mut self, dir: DirId, limit: Bytes) -> Result<(), EnforceError> {
+        let memory = cgroup::memory_sample(self.kernel, dir, self.layout.dialect)?;
+        match memory.fits(limit.0) {
+            true => Ok(()),
+            false => Err(EnforceError::Deferred(format!(
+                "memory limit {limit} not set yet: {} cannot be reclaimed, and the kernel would kill \
+                 for it; end some of its processes, or raise the limit",
+                Bytes(memory.unreclaimable_bytes()).rounded()
+            ))),
         }
     }
 
@@ -314,20 +339,4 @@ fn taken(found: Value, written: Value) -> bool {
         }
         (found, written) => found == written,
     }
-}
-
-/// A limit below what cannot be reclaimed does not shrink a tenant, it kills it (on v1 it is refused).
-fn check_limit_is_safe(action: &Action, memory: Option<&MemorySample>) -> Result<(), EnforceError> {
-    let (Value::Memory(Limit::Finite(limit)), Some(memory)) = (action.to, memory) else {
-        return Ok(());
-    };
-    let needed = memory.unreclaimable_bytes().saturating_add(LIMIT_MARGIN.0);
-    if memory.current_bytes <= limit.0 || needed <= limit.0 {
-        return Ok(());
-    }
-    Err(EnforceError::Deferred(format!(
-        "memory limit {limit} not set yet: {} cannot be reclaimed, and the kernel would kill for it; \
-         end some of its processes, or raise the limit",
-        Bytes(memory.unreclaimable_bytes()).rounded()
-    )))
 }
