@@ -81,8 +81,15 @@ pub struct Leaf<'a> {
     pub pressed: bool,
 }
 
-/// Steps the widths of all leaves; `breadths[i]` belongs to `leaves[i]`.
-pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Duration) {
+/// Steps the widths of all leaves, which divide `capacity_cores` of time and `slots` of width; `breadths[i]`
+/// belongs to `leaves[i]`.
+pub fn widen(
+    leaves: &[Leaf<'_>],
+    breadths: &mut [Breadth],
+    capacity_cores: f64,
+    slots: u32,
+    now: Duration,
+) {
     for (leaf, breadth) in leaves.iter().zip(breadths.iter_mut()) {
         let quiet = match leaf.usage {
             Some(usage) => usage.cpu_cores < ASLEEP_CORES,
@@ -90,7 +97,7 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
             None => leaf.demand.is_none() || breadth.is_asleep(),
         };
         breadth.quiet_ticks = if quiet { breadth.quiet_ticks.saturating_add(1) } else { 0 };
-        let fair = fair_width(leaf, slots);
+        let fair = fair_width(leaf, capacity_cores, slots);
         match (&breadth.band, breadth.is_asleep() || leaf.demand.is_none()) {
             (None, _) => breadth.band = Some(Band::new(fair)),
             (Some(band), true) if band.dop() != fair => breadth.band = Some(Band::new(fair)),
@@ -109,8 +116,11 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
 }
 
 /// The width of a tenant's fair share, in whole CPUs and within the policy's bounds.
-fn fair_width(leaf: &Leaf<'_>, slots: u32) -> u32 {
-    let fair = (leaf.target.burst_cores.round() as u32).clamp(1, slots.max(1));
+///
+/// Its part of the slots, not its CPUs of the moment: those shrink while others outside are busy.
+fn fair_width(leaf: &Leaf<'_>, capacity_cores: f64, slots: u32) -> u32 {
+    let part = leaf.target.burst_cores / capacity_cores.max(f64::MIN_POSITIVE);
+    let fair = ((part * f64::from(slots)).round() as u32).clamp(1, slots.max(1));
     match leaf.node.dop {
         DopPolicy::Auto | DopPolicy::Imci => fair,
         DopPolicy::AtMost(most) => fair.min(most),

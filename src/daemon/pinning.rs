@@ -75,7 +75,13 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Steps the widths of all tenants, and places those that are pinned.
-    pub(super) fn widen(&mut self, nr_cpus: u32, now: Duration, findings: &mut Vec<String>) {
+    pub(super) fn widen(
+        &mut self,
+        capacity_cores: f64,
+        nr_cpus: u32,
+        now: Duration,
+        findings: &mut Vec<String>,
+    ) {
         let slots = self.slots(nr_cpus);
         let mut breadths: Vec<Breadth> = Vec::new();
         let mut leaves: Vec<Leaf<'_>> = Vec::new();
@@ -93,7 +99,7 @@ impl<K: KernFs> Agent<K> {
                     .is_some_and(|usage| demand::is_pressed(usage, slot.target.allocation[CPU])),
             });
         }
-        width::widen(&leaves, &mut breadths, slots, now);
+        width::widen(&leaves, &mut breadths, capacity_cores, slots, now);
         if self.pins
             && let Some(topology) = &self.topology
         {
