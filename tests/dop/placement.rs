@@ -275,6 +275,15 @@ fn a_held_set_stays_until_one_of_its_cpus_goes() {
 }
 
 #[test]
+fn a_held_exclusive_set_gives_way_to_a_fixed_list() {
+    let topology = shape(1, 1, 1, 8, 1).build();
+    let held = Request { held: true, ..exclusive(3).after(cpus("0-2")) };
+    let placement = place(&topology, &[held, fixed("2-3"), dop(2)]);
+    assert_eq!(sets(&placement), ["0-1,4", "2-3", "5-6"]);
+    assert_eq!(placement.refusals, []);
+}
+
+#[test]
 fn sets_that_overlapped_come_apart_with_the_fewest_moves() {
     let topology = shape(1, 1, 1, 8, 1).build();
     let requests = [dop(4).after(cpus("0-3")), dop(4).after(cpus("2-5"))];
