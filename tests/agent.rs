@@ -3,4 +3,5 @@
 mod converge;
 mod faults;
 mod story;
+mod width;
 mod world;

@@ -11,11 +11,12 @@
 //! its fair share: a program that starts now should start that many threads.
 //!
 //! **Placement.** Only tenants that are awake are placed; each stays where it is as far as that goes, and
-//! none moves twice within the dwell time unless one of its CPUs went away. Tenants with exclusive CPUs are
-//! always placed: theirs are never lent.
+//! none is placed twice within the dwell time, the first time included, unless one of its CPUs went away.
+//! Tenants with exclusive CPUs are always placed: theirs are never lent. A tenant that an earlier agent
+//! placed begins with the width and the CPUs that it had.
 //!
-//! **Properties** (`tests/agent/dop.rs`): widths within the policy's bounds; a sleeper's CPUs are lent and it
-//! has them back; no set is ever empty.
+//! **Properties** (`tests/agent/width.rs`): widths within the policy's bounds; a sleeper's CPUs are lent and
+//! it has them back; at most one change in the dwell time; no set is ever empty.
 
 use std::time::Duration;
 
@@ -27,10 +28,11 @@ use crate::dop::band::Band;
 use crate::dop::placement::{self, Reason, Request, Want};
 use crate::dop::tenant::{self, Claimant, Sample, Width};
 use crate::dop::{CpuSet, Topology, transition};
+use crate::fair::integer::{self, Claim};
 use crate::policy::model::{CpusPolicy, DopPolicy};
 
-/// Less than this counts as asleep: a shell that waits, a timer that ticks.
-const ASLEEP_CORES: f64 = 0.02;
+/// Less than this counts as asleep: a shell that waits, a timer that ticks, a service that nobody asks.
+const ASLEEP_CORES: f64 = 0.1;
 /// For so many ticks.
 const ASLEEP_TICKS: u32 = 3;
 
@@ -41,7 +43,7 @@ pub struct Breadth {
     quiet_ticks: u32,
     /// CPUs it is placed on; `None` where it is not pinned.
     placed: Option<CpuSet>,
-    /// When they last changed.
+    /// When it was last placed elsewhere, or first.
     moved: Option<Duration>,
 }
 
@@ -79,29 +81,26 @@ pub struct Leaf<'a> {
     pub usage: Option<&'a Usage>,
     /// Whether its threads wait for a CPU.
     pub pressed: bool,
+    /// The slots that its weight alone gives it.
+    pub fair_slots: f64,
 }
 
-/// Steps the widths of all leaves, which divide `capacity_cores` of time and `slots` of width; `breadths[i]`
-/// belongs to `leaves[i]`.
-pub fn widen(
-    leaves: &[Leaf<'_>],
-    breadths: &mut [Breadth],
-    capacity_cores: f64,
-    slots: u32,
-    now: Duration,
-) {
-    for (leaf, breadth) in leaves.iter().zip(breadths.iter_mut()) {
+/// Steps the widths of all leaves; `breadths[i]` belongs to `leaves[i]`.
+pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Duration) {
+    let fair = fair_widths(leaves, slots);
+    for ((leaf, breadth), fair) in leaves.iter().zip(breadths.iter_mut()).zip(fair) {
         let quiet = match leaf.usage {
             Some(usage) => usage.cpu_cores < ASLEEP_CORES,
             // Not read this time: whatever it was, it still is. Never read: nobody is there yet.
             None => leaf.demand.is_none() || breadth.is_asleep(),
         };
         breadth.quiet_ticks = if quiet { breadth.quiet_ticks.saturating_add(1) } else { 0 };
-        let fair = fair_width(leaf, capacity_cores, slots);
-        match (&breadth.band, breadth.is_asleep() || leaf.demand.is_none()) {
-            (None, _) => breadth.band = Some(Band::new(fair)),
-            (Some(band), true) if band.dop() != fair => breadth.band = Some(Band::new(fair)),
-            _ => {}
+        match &breadth.band {
+            None => breadth.band = Some(Band::new(first_width(leaf, breadth).unwrap_or(fair))),
+            Some(band) if breadth.is_asleep() && band.dop() != fair => {
+                breadth.band = Some(Band::new(fair));
+            }
+            Some(_) => {}
         }
     }
     let awake: Vec<usize> = (0..leaves.len()).filter(|&i| !breadths[i].is_asleep()).collect();
@@ -115,26 +114,51 @@ pub fn widen(
     }
 }
 
-/// The width of a tenant's fair share, in whole CPUs and within the policy's bounds.
-///
-/// Its part of the slots, not its CPUs of the moment: those shrink while others outside are busy.
-fn fair_width(leaf: &Leaf<'_>, capacity_cores: f64, slots: u32) -> u32 {
-    let part = leaf.target.burst_cores / capacity_cores.max(f64::MIN_POSITIVE);
-    let fair = ((part * f64::from(slots)).round() as u32).clamp(1, slots.max(1));
-    match leaf.node.dop {
-        DopPolicy::Auto | DopPolicy::Imci => fair,
-        DopPolicy::AtMost(most) => fair.min(most),
-        DopPolicy::Manual(dop) => dop,
+/// The width that an earlier agent left this tenant, where its set tells; the policy's bounds are obeyed in
+/// the first step.
+fn first_width(leaf: &Leaf<'_>, breadth: &Breadth) -> Option<u32> {
+    match leaf.node.cpus {
+        CpusPolicy::Dop | CpusPolicy::Exclusive => {
+            Some(breadth.placed.as_ref()?.len().max(1) as u32)
+        }
+        CpusPolicy::Shared | CpusPolicy::Fixed(_) => None,
     }
+}
+
+/// What each tenant's width would be if all were awake and hungry, within the policy's bounds.
+fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
+    let claims: Vec<Claim> = leaves
+        .iter()
+        .map(|leaf| {
+            let (floor, most) = match leaf.node.dop {
+                DopPolicy::Auto | DopPolicy::Imci => (1, slots),
+                DopPolicy::AtMost(most) => (1, most.min(slots)),
+                DopPolicy::Manual(dop) => (dop, dop),
+            };
+            let limit = limit_cpus(leaf.node).map_or(slots, |cpus| cpus.ceil() as u32);
+            Claim {
+                // A share of nothing is still a share.
+                weight: leaf.fair_slots.max(1e-6),
+                floor: u64::from(floor),
+                ceiling: u64::from(most.min(limit).max(floor)),
+            }
+        })
+        .collect();
+    let widths = integer::apportion(u64::from(slots), &claims);
+    widths.iter().zip(claims).map(|(width, claim)| (*width).max(claim.floor) as u32).collect()
+}
+
+/// CPUs that the tenant never exceeds, where the policy says so.
+fn limit_cpus(node: &TreeNode) -> Option<f64> {
+    let listed = match &node.cpus {
+        CpusPolicy::Fixed(cpus) => Some(cpus.len() as f64),
+        _ => None,
+    };
+    [node.limit[CPU], listed].into_iter().flatten().reduce(f64::min)
 }
 
 fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
     let demand = leaf.demand.copied().unwrap_or_default();
-    let listed = match &leaf.node.cpus {
-        CpusPolicy::Fixed(cpus) => Some(cpus.len() as f64),
-        _ => None,
-    };
-    let limits = [leaf.node.limit[CPU], listed];
     Claimant {
         allocation_cpus: leaf.target.allocation[CPU],
         sample: leaf.usage.map(|usage| Sample {
@@ -148,7 +172,7 @@ fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
             DopPolicy::Manual(dop) => Width::Manual(dop),
             DopPolicy::Imci => Width::Manual(imci),
         },
-        limit_cpus: limits.into_iter().flatten().reduce(f64::min),
+        limit_cpus: limit_cpus(leaf.node),
         exclusive: leaf.node.cpus == CpusPolicy::Exclusive,
     }
 }
@@ -182,7 +206,7 @@ pub fn place(
     for (&index, cpus) in placed.iter().zip(placement.sets) {
         let breadth = &mut breadths[index];
         if breadth.placed.as_ref() != Some(&cpus) {
-            breadth.moved = breadth.placed.is_some().then_some(now);
+            breadth.moved = Some(now);
             breadth.placed = Some(cpus);
         }
     }

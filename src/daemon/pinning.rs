@@ -14,6 +14,7 @@ use super::agent::Agent;
 use super::enforce::EnforceError;
 use crate::control::demand;
 use crate::control::plan::{Knob, Value};
+use crate::control::target;
 use crate::control::tree::CPU;
 use crate::control::width::{self, Breadth, Leaf};
 use crate::dop::{Topology, tenant};
@@ -75,18 +76,13 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Steps the widths of all tenants, and places those that are pinned.
-    pub(super) fn widen(
-        &mut self,
-        capacity_cores: f64,
-        nr_cpus: u32,
-        now: Duration,
-        findings: &mut Vec<String>,
-    ) {
+    pub(super) fn widen(&mut self, nr_cpus: u32, now: Duration, findings: &mut Vec<String>) {
         let slots = self.slots(nr_cpus);
+        let fair = target::bursts(&self.nodes, f64::from(slots));
         let mut breadths: Vec<Breadth> = Vec::new();
         let mut leaves: Vec<Leaf<'_>> = Vec::new();
-        for (node, slot) in self.nodes.iter().zip(&mut self.slots).filter(|(node, _)| node.is_leaf)
-        {
+        let nodes = self.nodes.iter().zip(&mut self.slots).zip(fair);
+        for ((node, slot), fair_slots) in nodes.filter(|((node, _), _)| node.is_leaf) {
             breadths.push(std::mem::take(&mut slot.breadth));
             leaves.push(Leaf {
                 node,
@@ -97,9 +93,10 @@ impl<K: KernFs> Agent<K> {
                     .usage
                     .as_ref()
                     .is_some_and(|usage| demand::is_pressed(usage, slot.target.allocation[CPU])),
+                fair_slots,
             });
         }
-        width::widen(&leaves, &mut breadths, capacity_cores, slots, now);
+        width::widen(&leaves, &mut breadths, slots, now);
         if self.pins
             && let Some(topology) = &self.topology
         {

@@ -62,7 +62,7 @@ impl<K: KernFs> Agent<K> {
         self.estimate(host, elapsed);
         self.decide(capacity);
         self.watch_topology(&mut findings);
-        self.widen(capacity[CPU], host.nr_cpus, now, &mut findings);
+        self.widen(host.nr_cpus, now, &mut findings);
         if self.enforcing {
             self.follow(&mut findings);
             self.tell(&mut findings);

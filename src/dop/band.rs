@@ -21,7 +21,9 @@
 //!
 //! Who changes often has to wait longer: every change adds one to a penalty that halves in ten minutes, and
 //! beyond one the ticks needed double with each further one, as does, up to fourfold, the bound of the sum
-//! (route flap damping does the same, RFC 2439 §2.2).
+//! (route flap damping does the same, RFC 2439 §2.2). Where somebody waits for the change the ticks grow to
+//! eight at most: threads that wait for a CPU, or tenants that are entitled to what this one has. A tenant
+//! that naps now and then is lent and takes back without end, and each time it wakes it gets its own soon.
 //!
 //! What the policy bounds (manual width, maximum, limit, slots that went away) is obeyed at once.
 //!
@@ -53,6 +55,10 @@ const SLACK_RATIO: f64 = 0.03;
 const BOUND_SECONDS: f64 = 8.0;
 const PENALTY_HALF_LIFE_SECONDS: f64 = 600.0;
 const PENALTY_FREE: f64 = 1.0;
+/// The most that the penalty makes of the ticks while threads of this tenant wait.
+const PATIENCE_PRESSED_MAX: f64 = 4.0;
+/// The most that the penalty makes of the ticks while others wait for what they are entitled to.
+const PATIENCE_YIELD_MAX: f64 = 2.0;
 /// The most that the penalty makes of the bound of the slow sum.
 const PATIENCE_SLOW_MAX: f64 = 4.0;
 
@@ -171,12 +177,12 @@ impl Band {
         let off = f64::from(target) - present;
         let utilisation = seen.used_cpus / present;
         let upwards = off > 0.0;
-        let ticks = match upwards {
-            true if seen.pressed => TICKS_UP_PRESSED,
-            true if utilisation > *UTILISATION.end() => TICKS_UP,
-            false if seen.supply == Supply::Short => TICKS_YIELD,
-            false if utilisation < *UTILISATION.start() => TICKS_DOWN,
-            _ => f64::INFINITY,
+        let (ticks, patience_max) = match upwards {
+            true if seen.pressed => (TICKS_UP_PRESSED, PATIENCE_PRESSED_MAX),
+            true if utilisation > *UTILISATION.end() => (TICKS_UP, f64::INFINITY),
+            false if seen.supply == Supply::Short => (TICKS_YIELD, PATIENCE_YIELD_MAX),
+            false if utilisation < *UTILISATION.start() => (TICKS_DOWN, f64::INFINITY),
+            _ => (f64::INFINITY, 1.0),
         };
         if off.abs() < margin || ticks.is_infinite() {
             self.outside = Run::default();
@@ -186,7 +192,7 @@ impl Band {
             self.outside = Run { upwards, ..Run::default() };
         }
         self.outside.add(1.0, target);
-        let needed = (ticks * self.patience()).min(TICKS_MAX);
+        let needed = (ticks * self.patience().min(patience_max)).min(TICKS_MAX);
         (self.outside.sum >= needed).then(|| self.outside.mean_target())
     }
 
