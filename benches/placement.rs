@@ -2,6 +2,8 @@
 //!
 //! Bar: at most 5 ms each.
 
+#![allow(clippy::expect_used, reason = "without a machine there is nothing to measure")]
+
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};

@@ -129,6 +129,7 @@ kernel() {
         skip "kernel: no cgroup can be made under our own"
     else
         suite kernel timeout 1800 cargo test --locked --no-fail-fast --test tests -- "$tier2::"
+        if [[ $(tally passed) -eq 0 ]]; then fail "kernel: no test ran"; fi
     fi
 }
 # Tries it, in the hierarchy of the CPU controller, under the cgroup that we are in.

@@ -1,6 +1,7 @@
 //! Tests of `dop`: how wide each tenant runs, and where.
 
 mod band;
+mod command;
 mod cpuset;
 mod machines;
 mod map;

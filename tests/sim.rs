@@ -1,5 +1,7 @@
 //! The simulated kernel: its fluid of CPU time, its memory, its manners, and the faults on demand.
 
+#![allow(clippy::unwrap_used, reason = "a test asserts; it need not handle")]
+
 mod cpu;
 mod faults;
 mod legacy;

@@ -1,12 +1,148 @@
-//! `tenantctl dop`.
+//! `tenantctl dop`: the auto-DOP of a problem file.
+//!
+//! The pure core for anyone to call: [`read`](mod@read) turns the text into a [`target::Problem`], this file
+//! solves it and shows the answer, as a table or as one JSON object. A bad problem is reported whole, with
+//! the place of each finding, and the exit code is 78.
+
+mod read;
+
+use std::io::{self, BufWriter, Write};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
 
 use super::args::DopArgs;
 use super::exit::Exit;
+use super::problem;
+use crate::dop::target::{Admission, Problem, Query, Width};
+use crate::dop::{imci, target};
+use read::{Algorithm, Task};
+
+/// Rows shown; a longer table is not read.
+const MOST_ROWS: usize = 200;
+
+/// The widest bar.
+const BAR_WIDTH: u64 = 32;
 
 /// Runs the command.
 ///
 /// # Errors
-/// What could not be read or printed.
-pub(super) fn run(_args: &DopArgs) -> anyhow::Result<Exit> {
-    anyhow::bail!("not built yet")
+/// What could not be read or printed. A bad problem is no error but an exit code.
+pub(super) fn run(args: &DopArgs) -> anyhow::Result<Exit> {
+    let (name, text) = problem::read(&args.problem)?;
+    let task = match read::read(&name, text) {
+        Ok(task) => task,
+        Err(report) => {
+            problem::refuse(&report, args.json)?;
+            return Ok(Exit::BadConfiguration);
+        }
+    };
+    let admission = match task.algorithm {
+        Algorithm::Elastic => target::admit(&task.problem),
+        Algorithm::Imci => imci::admit(&task.problem),
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    match args.json {
+        true => print_json(&mut out, &task, &admission)?,
+        false => print_table(&mut out, &task, &admission)?,
+    }
+    out.flush()?;
+    Ok(Exit::Ok)
+}
+
+#[derive(Serialize)]
+struct Output<'a> {
+    algorithm: &'static str,
+    dop: &'a [u64],
+    admitted: usize,
+    memory_bound: bool,
+    idle_slots: u64,
+}
+
+fn print_json(out: &mut impl Write, task: &Task, admission: &Admission) -> anyhow::Result<()> {
+    let output = Output {
+        algorithm: task.algorithm.name(),
+        dop: &admission.dop,
+        admitted: admission.admitted(),
+        memory_bound: admission.memory_bound,
+        idle_slots: admission.idle_slots,
+    };
+    serde_json::to_writer(&mut *out, &output)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+fn print_table(out: &mut impl Write, task: &Task, admission: &Admission) -> io::Result<()> {
+    let problem = &task.problem;
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["query", "width", "weight", "memory", "dop", ""]);
+    let widest = admission.dop.iter().copied().max().unwrap_or(0);
+    let queries = problem.queue().iter().zip(&admission.dop);
+    for (index, (query, dop)) in queries.enumerate().take(MOST_ROWS) {
+        let state = match dop {
+            0 => "waits".to_string(),
+            _ => bar(*dop, widest),
+        };
+        table.add_row([
+            (index + 1).to_string(),
+            shown_width(query),
+            query.weight.to_string(),
+            shown_memory(query, *dop),
+            dop.to_string(),
+            state,
+        ]);
+    }
+    for column in [0, 2, 3, 4] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    if problem.queue().len() > MOST_ROWS {
+        writeln!(out, "… and {} more; --json shows all", problem.queue().len() - MOST_ROWS)?;
+    }
+    writeln!(out, "\n{}", summary(problem, admission))
+}
+
+/// `3 of 4 start on 7 of 8 slots; the rest waits for slots`.
+fn summary(problem: &Problem, admission: &Admission) -> String {
+    let (started, waiting) = (admission.admitted(), problem.queue().len() - admission.admitted());
+    let running = match problem.running().len() {
+        0 => String::new(),
+        count => format!(", beside {count} running"),
+    };
+    let used: u64 = admission.dop.iter().sum();
+    let free = problem.free_slots();
+    let rest = match (waiting, admission.memory_bound) {
+        (0, _) => "",
+        (_, true) => "; the rest waits for memory",
+        (_, false) => "; the rest waits for slots",
+    };
+    let total = problem.queue().len();
+    format!("{started} of {total} start on {used} of {free} free slots{running}{rest}")
+}
+
+fn shown_width(query: &Query) -> String {
+    match query.width {
+        Width::Auto => "auto".to_string(),
+        Width::AtMost(max) => format!("at most {max}"),
+        Width::Manual(dop) => format!("manual {dop}"),
+    }
+}
+
+fn shown_memory(query: &Query, dop: u64) -> String {
+    match query.memory_at(dop.max(1)) {
+        0.0 => "-".to_string(),
+        amount => ((amount * 1e4).round() / 1e4).to_string(),
+    }
+}
+
+/// A bar as long as the DOP where there is room, else in proportion; at least one block.
+fn bar(dop: u64, widest: u64) -> String {
+    let blocks = if widest <= BAR_WIDTH { dop } else { (dop * BAR_WIDTH).div_ceil(widest) };
+    "█".repeat(blocks as usize)
 }

@@ -8,7 +8,9 @@ mod dop;
 pub mod exit;
 mod load;
 mod log;
+mod machine;
 mod plan;
+mod problem;
 mod solve;
 
 use args::{Command, Tenantctl};

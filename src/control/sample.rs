@@ -4,6 +4,8 @@
 //! its share to others and starve it on return; so every field that a kernel, a hierarchy or a race can
 //! withhold is an `Option`, and what was withheld is listed beside the samples as a [`SampleGap`].
 
+use crate::units::Bytes;
+
 /// The counters of one tenant's cgroup at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantSample {
@@ -42,7 +44,17 @@ pub struct MemorySample {
     pub nr_oom_kills: Option<u64>,
 }
 
+/// Kept between what cannot be reclaimed and a limit that is set: page tables, stacks and sockets in flight.
+const LIMIT_MARGIN: Bytes = Bytes::mib(16);
+
 impl MemorySample {
+    /// Whether a limit of `limit_bytes` could be met without killing: it is not reached, or reclaim gets
+    /// there with a margin.
+    pub fn fits(&self, limit_bytes: u64) -> bool {
+        self.current_bytes <= limit_bytes
+            || self.unreclaimable_bytes().saturating_add(LIMIT_MARGIN.0) <= limit_bytes
+    }
+
     /// What reclaim could not take back quickly: all but file cache.
     pub fn unreclaimable_bytes(&self) -> u64 {
         let cache = self.inactive_file_bytes + self.active_file_bytes;

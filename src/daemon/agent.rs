@@ -198,6 +198,11 @@ impl<K: KernFs> Agent<K> {
         &self.nodes
     }
 
+    /// The machine's CPUs; `None` where they could not be read.
+    pub fn topology(&self) -> Option<&Topology> {
+        self.topology.as_ref()
+    }
+
     /// The policy in force.
     pub fn policy(&self) -> &Policy {
         &self.policy

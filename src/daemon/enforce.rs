@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::control::plan::{Action, Knob, Value};
-use crate::control::sample::MemorySample;
 use crate::dop::CpuSet;
-use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, ReadError, Tree};
+use crate::host::cgroup::{self, Cgroup, Dialect, Facet, Layout, ReadError, Tree};
 use crate::host::journal::{Entry, Journal, JournalError};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::{self, Claim};
@@ -19,9 +18,6 @@ use crate::units::{Bytes, Limit};
 /// The child that the agent moves itself into where its own cgroup is the root: a unified cgroup with
 /// controllers for its children must not hold processes itself.
 pub const AGENT_CGROUP: &str = "tenantd.agent";
-
-/// Kept between what cannot be reclaimed and a limit that is set: page tables, stacks and sockets in flight.
-const LIMIT_MARGIN: Bytes = Bytes::mib(16);
 
 const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
@@ -107,6 +103,10 @@ impl<K: KernFs> Enforcer<'_, K> {
         match self.kernel.open_dir(path) {
             Ok(dir) => {
                 self.kernel.close_dir(dir);
+                if self.journal.announces(path) {
+                    // We could not make it, and somebody else has made it since.
+                    self.journal.record(Entry::NotMade { path: path.to_path_buf() })?;
+                }
                 return Ok(false);
             }
             Err(error) if error.is_gone() => {}
@@ -122,19 +122,35 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     fn make_in(&mut self, parent: DirId, name: &str, path: &Path) -> Result<bool, EnforceError> {
-        let path = path.to_path_buf();
-        self.journal.record(Entry::Made { path: path.clone(), inode: None })?;
+        if !self.journal.announces(path) {
+            self.journal.record(Entry::Making { path: path.to_path_buf() })?;
+        }
         match self.kernel.make_dir(parent, name) {
             Ok(()) => {}
             // Someone else was faster: theirs, not ours to remove.
-            Err(error) if error.errno == Errno::EEXIST => return Ok(false),
+            Err(error) if error.errno == Errno::EEXIST => {
+                self.journal.record(Entry::NotMade { path: path.to_path_buf() })?;
+                return Ok(false);
+            }
             Err(error) => return Err(error.into()),
         }
-        let dir = self.kernel.open_dir(&path)?;
+        match self.confirm(path) {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                // It must not fill with processes while nobody could tell later that it is ours. Where even
+                // this fails, the announcement still lets a restore remove it while it is empty.
+                let _ = self.kernel.remove_dir(parent, name);
+                Err(error)
+            }
+        }
+    }
+
+    /// Records the inode number of the cgroup that was just made.
+    fn confirm(&mut self, path: &Path) -> Result<(), EnforceError> {
+        let dir = self.kernel.open_dir(path)?;
         let inode = self.kernel.inode(dir);
         self.kernel.close_dir(dir);
-        self.journal.record(Entry::Made { path, inode: Some(inode?) })?;
-        Ok(true)
+        Ok(self.journal.record(Entry::Made { path: path.to_path_buf(), inode: inode? })?)
     }
 
     /// Makes the node at `below` in every tree that tenants live in, parents and controllers included.
@@ -155,7 +171,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(())
     }
 
-    /// Makes the root of `tree`, and what is missing above it.
+    /// Makes the root of `tree` and what is missing above it, with controllers where they are ours to enable.
     ///
     /// # Errors
     /// As [`Enforcer::make`].
@@ -174,12 +190,19 @@ impl<K: KernFs> Enforcer<'_, K> {
                 Err(error) => return Err(error.into()),
             }
         }
-        missing.into_iter().rev().try_for_each(|path| self.make_usable(tree, path))
+        missing.iter().rev().try_for_each(|path| self.make_usable(tree, path))?;
+        if self.layout.dialect == Dialect::Legacy {
+            return Ok(());
+        }
+        // Below the agent's own cgroup all is delegated to it; elsewhere only what it made is.
+        let above = tree.root.ancestors().skip(1);
+        let ours = above.take_while(|up| up.starts_with(&tree.own) || missing.contains(up));
+        ours.collect::<Vec<_>>().into_iter().rev().try_for_each(|up| self.enable(up))
     }
 
     /// Whether tenants live in `tree`: a cpuset tree of its own is joined only where somebody is pinned.
     fn uses(&self, tree: &Tree) -> bool {
-        self.pins || tree.facets != [Facet::Cpuset]
+        self.pins || tree.is_for_all()
     }
 
     /// Makes a cgroup; one of the legacy cpuset tree is given its parent's CPUs and memory nodes, without
@@ -213,6 +236,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     fn enable_in(&mut self, dir: DirId, path: &Path) -> Result<(), EnforceError> {
+        self.vacate(dir, path)?;
         let words = |text: &[u8]| String::from_utf8_lossy(text).trim_end().to_string();
         let available = words(self.kernel.read_once(dir, "cgroup.controllers")?);
         let enabled = words(self.kernel.read_once(dir, SUBTREE_CONTROL)?);
@@ -223,14 +247,7 @@ impl<K: KernFs> Enforcer<'_, K> {
                 continue;
             }
             self.record_held(dir, SUBTREE_CONTROL, &enabled)?;
-            let write = format!("+{controller}");
-            match self.kernel.write(dir, SUBTREE_CONTROL, &write) {
-                Err(error) if error.errno == Errno::EBUSY && self.is_own(path) => {
-                    self.step_aside(path)?;
-                    self.kernel
-                        .write(dir, SUBTREE_CONTROL, &write)
-                        .map_err(|_| EnforceError::RootInUse(path.to_path_buf()))?;
-                }
+            match self.kernel.write(dir, SUBTREE_CONTROL, &format!("+{controller}")) {
                 Err(error) if error.errno == Errno::EBUSY => {
                     return Err(EnforceError::RootInUse(path.to_path_buf()));
                 }
@@ -238,6 +255,25 @@ impl<K: KernFs> Enforcer<'_, K> {
             }
         }
         Ok(())
+    }
+
+    /// Sees to it that no process lives in `dir` itself, unless it is the top of the hierarchy.
+    ///
+    /// The kernel refuses domain controllers (memory) to the children of a cgroup with processes, but not
+    /// threaded ones (cpu, cpuset): those it enables, and then no process can join the children (kernel
+    /// document `cgroup-v2.rst`, "Threads"). So this is not left to its answer.
+    fn vacate(&mut self, dir: DirId, path: &Path) -> Result<(), EnforceError> {
+        // Only the top has no type, and may hold processes beside children.
+        if self.kernel.read_once(dir, "cgroup.type").is_err() {
+            return Ok(());
+        }
+        if !self.kernel.read_once(dir, "cgroup.procs")?.is_empty() && self.is_own(path) {
+            self.step_aside(path)?;
+        }
+        match self.kernel.read_once(dir, "cgroup.procs")?.is_empty() {
+            true => Ok(()),
+            false => Err(EnforceError::RootInUse(path.to_path_buf())),
+        }
     }
 
     fn is_own(&self, path: &Path) -> bool {
@@ -249,7 +285,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         let child = root.join(AGENT_CGROUP);
         self.make(&child)?;
         let child = self.kernel.open_dir(&child)?;
-        let moved = self.kernel.move_process(child, std::process::id());
+        // Number 0 is whoever writes.
+        let moved = self.kernel.move_process(child, 0);
         self.kernel.close_dir(child);
         Ok(moved?)
     }
@@ -259,25 +296,30 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// # Errors
     /// The journal or the kernel refused. A process that ended meanwhile is no error.
     pub fn claim(&mut self, claim: &Claim, cgroup: &Cgroup) -> Result<(), EnforceError> {
-        self.record_moved(claim)?;
-        cgroup.dirs().try_for_each(|dir| self.move_into(dir, claim.pid))
+        let homes: Vec<(usize, DirId)> = cgroup.homes(self.layout).collect();
+        self.journal.record(Entry::Moved {
+            pid: claim.pid,
+            start_ticks: claim.start_ticks,
+            from: homes.iter().map(|(tree, _)| claim.from[*tree].clone()).collect(),
+            to: homes.iter().map(|(_, dir)| self.kernel.dir_path(*dir)).collect(),
+        })?;
+        homes.into_iter().try_for_each(|(_, dir)| self.move_into(dir, claim.pid))
     }
 
-    /// Moves a process into one directory more: a tree that its tenant joined later.
+    /// Moves a process from one directory into another of the same tree: one that its tenant joined later.
     ///
     /// # Errors
     /// As [`Enforcer::claim`].
-    pub fn join(&mut self, claim: &Claim, dir: DirId) -> Result<(), EnforceError> {
-        self.record_moved(claim)?;
-        self.move_into(dir, claim.pid)
-    }
-
-    fn record_moved(&mut self, claim: &Claim) -> Result<(), EnforceError> {
-        Ok(self.journal.record(Entry::Moved {
-            pid: claim.pid,
-            start_ticks: claim.start_ticks,
-            from: claim.from.clone(),
-        })?)
+    pub fn join(
+        &mut self,
+        pid: u32,
+        start_ticks: u64,
+        from: PathBuf,
+        dir: DirId,
+    ) -> Result<(), EnforceError> {
+        let to = vec![self.kernel.dir_path(dir)];
+        self.journal.record(Entry::Moved { pid, start_ticks, from: vec![from], to })?;
+        self.move_into(dir, pid)
     }
 
     /// A process that ended meanwhile needs no moving.
@@ -292,17 +334,12 @@ impl<K: KernFs> Enforcer<'_, K> {
     ///
     /// # Errors
     /// See [`EnforceError`]; the file then holds what it held, or what the message says.
-    pub fn apply(
-        &mut self,
-        action: &Action,
-        cgroup: &Cgroup,
-        memory: Option<&MemorySample>,
-    ) -> Result<Value, EnforceError> {
-        if action.knob == Knob::MemoryMax {
-            check_limit_is_safe(action, memory)?;
-        }
+    pub fn apply(&mut self, action: &Action, cgroup: &Cgroup) -> Result<Value, EnforceError> {
         let dialect = self.layout.dialect;
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
+        if let (Knob::MemoryMax, Value::Memory(Limit::Finite(limit))) = (action.knob, &action.to) {
+            self.check_limit_is_safe(dir, *limit)?;
+        }
         for spelling in dialect.spell(action.knob, &action.to) {
             let held = self.kernel.read_once(dir, spelling.file)?.trim_ascii_end().to_vec();
             if held == spelling.text.as_bytes() {
@@ -342,6 +379,21 @@ impl<K: KernFs> Enforcer<'_, K> {
                 written: wanted.to_string(),
                 found,
             }),
+        }
+    }
+
+    /// A limit below what cannot be reclaimed does not shrink a tenant, it kills it (on v1 it is refused).
+    ///
+    /// Looked at anew for each write: a sample may be an interval old, and groups are not sampled at all.
+    fn check_limit_is_safe(&mut self, dir: DirId, limit: Bytes) -> Result<(), EnforceError> {
+        let memory = cgroup::memory_sample(self.kernel, dir, self.layout.dialect)?;
+        match memory.fits(limit.0) {
+            true => Ok(()),
+            false => Err(EnforceError::Deferred(format!(
+                "memory limit {limit} not set yet: {} cannot be reclaimed, and the kernel would kill \
+                 for it; end some of its processes, or raise the limit",
+                Bytes(memory.unreclaimable_bytes()).rounded()
+            ))),
         }
     }
 
@@ -396,20 +448,4 @@ fn taken(found: &Value, written: &Value) -> bool {
         }
         (found, written) => found == written,
     }
-}
-
-/// A limit below what cannot be reclaimed does not shrink a tenant, it kills it (on v1 it is refused).
-fn check_limit_is_safe(action: &Action, memory: Option<&MemorySample>) -> Result<(), EnforceError> {
-    let (Value::Memory(Limit::Finite(limit)), Some(memory)) = (&action.to, memory) else {
-        return Ok(());
-    };
-    let needed = memory.unreclaimable_bytes().saturating_add(LIMIT_MARGIN.0);
-    if memory.current_bytes <= limit.0 || needed <= limit.0 {
-        return Ok(());
-    }
-    Err(EnforceError::Deferred(format!(
-        "memory limit {limit} not set yet: {} cannot be reclaimed, and the kernel would kill for it; \
-         end some of its processes, or raise the limit",
-        Bytes(memory.unreclaimable_bytes()).rounded()
-    )))
 }

@@ -20,7 +20,7 @@ use crate::control::width::{self, Breadth, Leaf};
 use crate::dop::{Topology, tenant};
 use crate::host::cgroup::{Dialect, Facet};
 use crate::host::kernfs::KernFs;
-use crate::host::process::{self, Claim};
+use crate::host::process;
 use crate::host::topology;
 use crate::policy::model::CpusPolicy;
 
@@ -180,8 +180,7 @@ impl<K: KernFs> Agent<K> {
             let from =
                 process::cgroup_dir(&mut self.kernel, proc, &self.layout, pid, Facet::Cpuset);
             let Some(from) = from else { continue };
-            let claim = Claim { node: index, pid, start_ticks, from: vec![from] };
-            self.enforcer().join(&claim, dir)?;
+            self.enforcer().join(pid, start_ticks, from, dir)?;
         }
         Ok(())
     }

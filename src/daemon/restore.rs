@@ -1,28 +1,40 @@
 //! Putting everything back, from the journal alone.
 //!
 //! The same few lines serve a clean stop, the start after `kill -9`, and `tenantd --restore`: none of them
-//! trusts anything but the journal. Four passes, each backwards in time:
+//! trusts anything but the journal. Five passes, each backwards in time:
 //!
 //! 1. processes go back to where they were, and files get back what they held;
-//! 2. controllers that were enabled for children are disabled again;
-//! 3. cgroups that were made lose the processes that were born in them, to the nearest cgroup that was not
-//!    made by us;
-//! 4. and are removed.
+//! 2. children that those processes had meanwhile follow them;
+//! 3. controllers that were enabled for children are disabled again;
+//! 4. cgroups that were made lose the processes that are still in them, to where others were claimed from,
+//!    or else to the nearest cgroup above that takes them;
+//! 5. and are removed.
 //!
 //! What is gone needs no putting back. What cannot be put back is said, with its file, and stays in the
-//! journal for the next try.
+//! journal for the next try. A memory limit that the kernel could meet only by killing is such a thing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+
+use crate::host::cgroup::{self, Dialect, ReadError, parse};
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
+use crate::units::{Bytes, Limit};
 
 /// The file that tells which controllers children have; put back by difference, not by text.
 const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
+/// The limit for which the unified hierarchy kills at once where reclaim does not do.
+const MEMORY_MAX: &str = "memory.max";
+
 /// How often a cgroup is emptied again before it is given up: its processes may fork meanwhile.
 const EVACUATIONS: usize = 16;
+
+/// How far up a process's ancestors are asked for.
+const GENERATIONS: usize = 64;
 
 /// What came of putting things back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +54,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
     let mut restored = Restored::default();
     for entry in entries.iter().rev() {
         match entry {
-            Entry::Moved { pid, start_ticks, from } => {
+            Entry::Moved { pid, start_ticks, from, .. } => {
                 if process::start_ticks(kernel, proc, *pid) == Some(*start_ticks) {
                     move_back(kernel, *pid, from, &mut restored);
                 }
@@ -51,9 +63,10 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
                 let outcome = write_back(kernel, path, *inode, file, value);
                 restored.note(outcome, |restored| restored.nr_files += 1);
             }
-            Entry::Held { .. } | Entry::Made { .. } => {}
+            _ => {}
         }
     }
+    follow_parents(kernel, proc, entries, &mut restored);
     for entry in entries.iter().rev() {
         if let Entry::Held { path, inode, file, value } = entry
             && file == SUBTREE_CONTROL
@@ -66,10 +79,38 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
     restored
 }
 
+/// Why something was not put back.
+#[derive(Debug, thiserror::Error)]
+enum NotBack {
+    #[error(transparent)]
+    Kernel(#[from] KernError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(
+        "{path} not put back to {limit} yet: {needed} cannot be reclaimed, and the kernel would kill for it; \
+         end some of its processes, then run tenantd --restore"
+    )]
+    WouldKill { path: String, limit: String, needed: String },
+}
+
+impl NotBack {
+    fn is_gone(&self) -> bool {
+        match self {
+            NotBack::Kernel(error) => error.is_gone(),
+            NotBack::Read(error) => error.is_gone(),
+            NotBack::WouldKill { .. } => false,
+        }
+    }
+}
+
 impl Restored {
     /// Counts a success; what is gone is one too, but counts for nothing.
-    fn note(&mut self, outcome: Result<(), KernError>, count: impl FnOnce(&mut Restored)) {
-        match outcome {
+    fn note<E: Into<NotBack>>(
+        &mut self,
+        outcome: Result<(), E>,
+        count: impl FnOnce(&mut Restored),
+    ) {
+        match outcome.map_err(Into::into) {
             Ok(()) => count(self),
             Err(error) if error.is_gone() => {}
             Err(error) => self.failures.push(error.to_string()),
@@ -84,11 +125,11 @@ fn open_same(
     inode: u64,
 ) -> Result<Option<DirId>, KernError> {
     let dir = kernel.open_dir(path)?;
-    match kernel.inode(dir)? == inode {
-        true => Ok(Some(dir)),
-        false => {
+    match kernel.inode(dir) {
+        Ok(found) if found == inode => Ok(Some(dir)),
+        other => {
             kernel.close_dir(dir);
-            Ok(None)
+            other.map(|_| None)
         }
     }
 }
@@ -99,31 +140,116 @@ fn write_back(
     inode: u64,
     file: &str,
     value: &str,
-) -> Result<(), KernError> {
+) -> Result<(), NotBack> {
     let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
-    let now = kernel.read_once(dir, file).map(|text| text.trim_ascii_end() == value.as_bytes());
-    let outcome = match now {
-        Ok(true) => Ok(()),
-        // An empty text would be no write at all: the kernel takes a newline for "nothing".
-        Ok(false) if value.is_empty() => kernel.write(dir, file, "\n"),
-        Ok(false) => kernel.write(dir, file, value),
-        Err(error) => Err(error),
-    };
+    let outcome = write_back_in(kernel, dir, file, value);
     kernel.close_dir(dir);
     outcome
+}
+
+fn write_back_in(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    file: &str,
+    value: &str,
+) -> Result<(), NotBack> {
+    if kernel.read_once(dir, file)?.trim_ascii_end() == value.as_bytes() {
+        return Ok(());
+    }
+    if file == MEMORY_MAX
+        && let Ok(Limit::Finite(limit)) = parse::limit(value.as_bytes())
+    {
+        let memory = cgroup::memory_sample(kernel, dir, Dialect::Unified)?;
+        if !memory.fits(limit) {
+            return Err(NotBack::WouldKill {
+                path: kernel.dir_path(dir).join(file).display().to_string(),
+                limit: Bytes(limit).rounded(),
+                needed: Bytes(memory.unreclaimable_bytes()).rounded(),
+            });
+        }
+    }
+    // An empty text would be no write at all: the kernel takes a newline for "nothing".
+    Ok(kernel.write(dir, file, if value.is_empty() { "\n" } else { value })?)
 }
 
 fn move_back(kernel: &mut impl KernFs, pid: u32, from: &[PathBuf], restored: &mut Restored) {
     let mut moved = false;
     for path in from {
-        let outcome = kernel.open_dir(path).and_then(|dir| {
-            let outcome = kernel.move_process(dir, pid);
-            kernel.close_dir(dir);
-            outcome
-        });
-        restored.note(outcome, |_| moved = true);
+        restored.note(move_to(kernel, path, pid), |_| moved = true);
     }
     restored.nr_processes += usize::from(moved);
+}
+
+/// Brings the descendants of moved processes to where their ancestors came from: without us they would have
+/// been born there. One whose ancestors have all ended is nobody's, and stays.
+fn follow_parents(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    entries: &[Entry],
+    restored: &mut Restored,
+) {
+    let mut moves = BTreeMap::new();
+    let mut nests = BTreeSet::new();
+    for entry in entries {
+        let Entry::Moved { pid, start_ticks, from, to } = entry else { continue };
+        moves.insert((*pid, *start_ticks), (from, to));
+        nests.extend(to);
+    }
+    let home = |kernel: &mut _, pid: u32, nest: &Path| -> Option<&Path> {
+        let (from, to) = ancestor(kernel, proc, pid, |key| moves.get(&key).copied())?;
+        to.iter().position(|to| to == nest).and_then(|index| from.get(index)).map(PathBuf::as_path)
+    };
+    for nest in nests {
+        for _ in 0..EVACUATIONS {
+            let mut followed = false;
+            for pid in processes(kernel, nest) {
+                let Some(home) = home(kernel, pid, nest) else { continue };
+                let outcome = move_to(kernel, home, pid);
+                followed |= outcome.is_ok();
+                restored.note(outcome, |restored| restored.nr_processes += 1);
+            }
+            if !followed {
+                break;
+            }
+        }
+    }
+}
+
+/// What `known` knows of `pid`, or else of the nearest of its ancestors that it knows.
+fn ancestor<T>(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    mut pid: u32,
+    known: impl Fn((u32, u64)) -> Option<T>,
+) -> Option<T> {
+    for _ in 0..GENERATIONS {
+        let birth = process::birth(kernel, proc, pid)?;
+        if let Some(found) = known((pid, birth.start_ticks)) {
+            return Some(found);
+        }
+        pid = birth.parent.filter(|parent| *parent > 1)?;
+    }
+    None
+}
+
+/// The processes in the cgroup at `path`; none where it is gone.
+fn processes(kernel: &mut impl KernFs, path: &Path) -> Vec<u32> {
+    let Ok(dir) = kernel.open_dir(path) else { return Vec::new() };
+    let pids = processes_in(kernel, dir).unwrap_or_default();
+    kernel.close_dir(dir);
+    pids
+}
+
+fn processes_in(kernel: &mut impl KernFs, dir: DirId) -> Result<Vec<u32>, KernError> {
+    let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?).into_owned();
+    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+}
+
+fn move_to(kernel: &mut impl KernFs, path: &Path, pid: u32) -> Result<(), KernError> {
+    let dir = kernel.open_dir(path)?;
+    let outcome = kernel.move_process(dir, pid);
+    kernel.close_dir(dir);
+    outcome
 }
 
 /// Disables the controllers that `path` has for its children now and had not before.
@@ -134,6 +260,12 @@ fn disable(
     before: &str,
 ) -> Result<(), KernError> {
     let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
+    let outcome = disable_in(kernel, dir, before);
+    kernel.close_dir(dir);
+    outcome
+}
+
+fn disable_in(kernel: &mut impl KernFs, dir: DirId, before: &str) -> Result<(), KernError> {
     let now = kernel.read_once(dir, SUBTREE_CONTROL)?;
     let now = String::from_utf8_lossy(now).into_owned();
     let had = |controller: &&str| before.split_ascii_whitespace().any(|c| c == *controller);
@@ -142,7 +274,6 @@ fn disable(
         let disabled = kernel.write(dir, SUBTREE_CONTROL, &format!("-{controller}"));
         outcome = outcome.and(disabled);
     }
-    kernel.close_dir(dir);
     outcome
 }
 
@@ -150,14 +281,30 @@ fn disable(
 fn remove_made(kernel: &mut impl KernFs, entries: &[Entry], restored: &mut Restored) {
     let mut made: Vec<(&Path, Option<u64>)> = Vec::new();
     for entry in entries {
-        let Entry::Made { path, inode } = entry else { continue };
-        // The first record announces the cgroup, the second confirms it with its inode number.
+        let (path, inode) = match entry {
+            Entry::Making { path } => (path, Some(None)),
+            Entry::Made { path, inode } => (path, Some(Some(*inode))),
+            Entry::NotMade { path } => (path, None),
+            Entry::Held { .. } | Entry::Moved { .. } => continue,
+        };
+        // The last record of a cgroup is what is true of it.
         made.retain(|(known, _)| known != path);
-        made.push((path, *inode));
+        made.extend(inode.map(|inode| (path.as_path(), inode)));
     }
     for (path, inode) in made.iter().rev() {
-        let refuge = path.ancestors().skip(1).find(|up| made.iter().all(|(path, _)| path != up));
-        let outcome = remove(kernel, path, *inode, refuge);
+        let claimed_from = entries.iter().find_map(|entry| match entry {
+            Entry::Moved { from, to, .. } => {
+                to.iter().position(|to| to == path).and_then(|index| from.get(index))
+            }
+            _ => None,
+        });
+        let above = path.ancestors().skip(1).filter(|up| made.iter().all(|(path, _)| path != up));
+        // The nearest one takes nobody while its children have controllers. If that is because they could
+        // not be disabled just now, waiting for the next try is better than going further up.
+        let nr_above = if restored.failures.is_empty() { usize::MAX } else { 1 };
+        let claimed_from = claimed_from.map(PathBuf::as_path).into_iter();
+        let refuges: Vec<&Path> = claimed_from.chain(above.take(nr_above)).collect();
+        let outcome = remove(kernel, path, *inode, &refuges);
         restored.note(outcome, |restored| restored.nr_cgroups += 1);
     }
 }
@@ -166,50 +313,49 @@ fn remove(
     kernel: &mut impl KernFs,
     path: &Path,
     inode: Option<u64>,
-    refuge: Option<&Path>,
+    refuges: &[&Path],
 ) -> Result<(), KernError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    let name = name.to_string_lossy();
-    match inode {
-        // Announced but never confirmed: removed only if it is empty, for it may be someone else's.
-        None => {}
-        Some(inode) => {
-            let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
-            let outcome = match refuge {
-                Some(refuge) => evacuate(kernel, dir, refuge),
-                None => Ok(()),
-            };
-            kernel.close_dir(dir);
-            outcome?;
-        }
+    // Announced but never confirmed: removed only if it is empty, for it may be someone else's.
+    if let Some(inode) = inode {
+        let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
+        let outcome = evacuate(kernel, dir, refuges);
+        kernel.close_dir(dir);
+        outcome?;
     }
     let parent = kernel.open_dir(parent)?;
-    let outcome = kernel.remove_dir(parent, &name);
+    let outcome = kernel.remove_dir(parent, &name.to_string_lossy());
     kernel.close_dir(parent);
     match outcome {
-        Err(error) if inode.is_none() && !error.is_gone() => Ok(()),
+        Err(error) if inode.is_none() && error.errno == Errno::EBUSY => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Moves every process in `dir` to `refuge`.
-fn evacuate(kernel: &mut impl KernFs, dir: DirId, refuge: &Path) -> Result<(), KernError> {
+/// Moves every process in `dir` to one of `refuges`.
+fn evacuate(kernel: &mut impl KernFs, dir: DirId, refuges: &[&Path]) -> Result<(), KernError> {
     for _ in 0..EVACUATIONS {
-        let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?).into_owned();
-        if text.is_empty() {
+        let pids = processes_in(kernel, dir)?;
+        if pids.is_empty() {
             return Ok(());
         }
-        let refuge = kernel.open_dir(refuge)?;
-        for pid in text.lines().filter_map(|line| line.parse().ok()) {
-            match kernel.move_process(refuge, pid) {
-                Err(error) if !error.is_gone() => {
-                    kernel.close_dir(refuge);
-                    return Err(error);
-                }
-                _ => {}
-            }
-        }
-        kernel.close_dir(refuge);
+        pids.into_iter().try_for_each(|pid| shelter(kernel, pid, refuges))?;
     }
     Ok(())
+}
+
+/// Moves a process to the first of `refuges` that takes it.
+fn shelter(kernel: &mut impl KernFs, pid: u32, refuges: &[&Path]) -> Result<(), KernError> {
+    let mut outcome = Ok(());
+    for refuge in refuges {
+        outcome = move_to(kernel, refuge, pid);
+        match &outcome {
+            // A process that ended needs no refuge.
+            Err(error) if error.errno == Errno::ESRCH => return Ok(()),
+            // Gone, or a cgroup that must not hold processes because its children have controllers.
+            Err(error) if error.is_gone() || error.errno == Errno::EBUSY => {}
+            _ => return outcome,
+        }
+    }
+    outcome
 }

@@ -128,8 +128,10 @@ impl<K: KernFs> Agent<K> {
 
     /// Moves the processes that the policy gives to a tenant into its cgroup.
     fn claim(&mut self, findings: &mut Vec<String>) {
-        let (proc, own) = (self.machine.proc(), std::process::id());
-        let claims = process::claims(&mut self.kernel, proc, &self.layout, &self.claim_rules, own);
+        let proc = self.machine.proc();
+        let claims = process::own_pid(&mut self.kernel, proc).and_then(|own| {
+            process::claims(&mut self.kernel, proc, &self.layout, &self.claim_rules, own)
+        });
         let claims = match claims {
             Ok(claims) => claims,
             Err(error) => return findings.push(error.to_string()),
@@ -314,8 +316,7 @@ impl<K: KernFs> Agent<K> {
                 slot.cgroup = Some(cgroup);
                 continue;
             }
-            let memory = slot.sample.as_ref().and_then(|sample| sample.memory);
-            let outcome = self.enforcer().apply(action, &cgroup, memory.as_ref());
+            let outcome = self.enforcer().apply(action, &cgroup);
             let slot = &mut self.slots[action.node];
             slot.cgroup = Some(cgroup);
             slot.settle(action, tick, &outcome);

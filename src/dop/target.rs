@@ -27,6 +27,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::fair::integer::{self, Claim};
+use crate::fair::problem::WEIGHT_RANGE;
 
 /// How wide one query may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub enum Width {
 pub struct Query {
     /// How wide it may run.
     pub width: Width,
-    /// What it is entitled to against the others. Finite, above 0.
+    /// What it is entitled to against the others; in [`WEIGHT_RANGE`].
     pub weight: f64,
     /// What it needs however wide it runs, in any one unit.
     pub memory: f64,
@@ -95,56 +96,51 @@ impl Problem {
     /// `max_per_query` defaults to the slots.
     ///
     /// # Errors
-    /// The first thing that makes no sense, with its place.
+    /// Everything that makes no sense, each with its place, in the order of the problem.
     pub fn try_new(
         slots: u64,
         max_per_query: Option<u64>,
         memory: Option<f64>,
         running: Vec<Running>,
         queue: Vec<Query>,
-    ) -> Result<Self, ProblemError> {
-        let max_per_query = max_per_query.unwrap_or(slots);
-        let amount = |value: f64| value.is_finite() && value >= 0.0;
-        if slots == 0 {
-            return Err(ProblemError { place: Place::Slots, reason: Reason::Zero });
-        }
-        if slots > Self::SLOTS_MAX {
-            return Err(ProblemError { place: Place::Slots, reason: Reason::TooMany });
-        }
-        if max_per_query == 0 {
-            return Err(ProblemError { place: Place::MaxPerQuery, reason: Reason::Zero });
-        }
-        if !memory.is_none_or(amount) {
-            return Err(ProblemError { place: Place::Memory, reason: Reason::NotAnAmount });
-        }
-        for (index, query) in running.iter().enumerate() {
-            if !amount(query.memory) {
-                let place = Place::Running(index);
-                return Err(ProblemError { place, reason: Reason::NotAnAmount });
+    ) -> Result<Self, Vec<ProblemError>> {
+        let mut errors = Vec::new();
+        let mut check = |holds: bool, place, reason| {
+            if !holds {
+                errors.push(ProblemError { place, reason });
             }
+        };
+        let amount = |value: f64| value.is_finite() && value >= 0.0;
+        check(slots > 0, Place::Slots, Reason::Zero);
+        check(slots <= Self::SLOTS_MAX, Place::Slots, Reason::TooMany);
+        check(max_per_query != Some(0), Place::MaxPerQuery, Reason::Zero);
+        check(memory.is_none_or(amount), Place::Memory, Reason::NotAnAmount);
+        for (index, query) in running.iter().enumerate() {
+            check(amount(query.memory), Place::Running(index), Reason::NotAnAmount);
         }
         for (index, query) in queue.iter().enumerate() {
-            let refused =
-                |field, reason| Err(ProblemError { place: Place::Queue(index, field), reason });
+            let at = |field| Place::Queue(index, field);
             match query.width {
-                Width::Manual(0) => return refused(Field::Manual, Reason::Zero),
-                Width::AtMost(0) => return refused(Field::Max, Reason::Zero),
-                Width::Manual(dop) if dop > slots => {
-                    return refused(Field::Manual, Reason::BeyondSlots { slots });
+                Width::Manual(dop) => {
+                    check(dop > 0, at(Field::Manual), Reason::Zero);
+                    check(dop <= slots, at(Field::Manual), Reason::BeyondSlots { slots });
                 }
-                _ => {}
+                Width::AtMost(max) => check(max > 0, at(Field::Max), Reason::Zero),
+                Width::Auto => {}
             }
-            if !(query.weight.is_finite() && query.weight > 0.0) {
-                return refused(Field::Weight, Reason::NotAWeight);
-            }
-            if !amount(query.memory) {
-                return refused(Field::Memory, Reason::NotAnAmount);
-            }
-            if !amount(query.memory_per_thread) {
-                return refused(Field::MemoryPerThread, Reason::NotAnAmount);
-            }
+            check(amount(query.memory), at(Field::Memory), Reason::NotAnAmount);
+            let per_thread = amount(query.memory_per_thread);
+            check(per_thread, at(Field::MemoryPerThread), Reason::NotAnAmount);
+            let weight = WEIGHT_RANGE.contains(&query.weight);
+            check(weight, at(Field::Weight), Reason::NotAWeight);
         }
-        Ok(Problem { slots, max_per_query, memory, running, queue })
+        match errors.is_empty() {
+            true => {
+                let max_per_query = max_per_query.unwrap_or(slots);
+                Ok(Problem { slots, max_per_query, memory, running, queue })
+            }
+            false => Err(errors),
+        }
     }
 
     /// All slots, used or not.
@@ -365,6 +361,19 @@ pub enum Field {
     MemoryPerThread,
 }
 
+impl Field {
+    /// Its name in a problem file.
+    pub fn key(self) -> &'static str {
+        match self {
+            Field::Manual => "manual",
+            Field::Max => "max",
+            Field::Weight => "weight",
+            Field::Memory => "memory",
+            Field::MemoryPerThread => "memory_per_thread",
+        }
+    }
+}
+
 /// What is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
@@ -380,8 +389,8 @@ pub enum Reason {
         /// All slots.
         slots: u64,
     },
-    /// A weight is finite and above 0.
-    #[error("must be a number above 0")]
+    /// A weight is a number in [`WEIGHT_RANGE`].
+    #[error("must be a number from {:e} to {:e}", WEIGHT_RANGE.start(), WEIGHT_RANGE.end())]
     NotAWeight,
     /// An amount of memory is finite and not negative.
     #[error("must be a number that is not negative")]
@@ -395,16 +404,7 @@ impl std::fmt::Display for Place {
             Place::MaxPerQuery => f.write_str("max_per_query"),
             Place::Memory => f.write_str("memory"),
             Place::Running(index) => write!(f, "running[{index}].memory"),
-            Place::Queue(index, field) => {
-                let field = match field {
-                    Field::Manual => "manual",
-                    Field::Max => "max",
-                    Field::Weight => "weight",
-                    Field::Memory => "memory",
-                    Field::MemoryPerThread => "memory_per_thread",
-                };
-                write!(f, "queue[{index}].{field}")
-            }
+            Place::Queue(index, field) => write!(f, "queue[{index}].{}", field.key()),
         }
     }
 }

@@ -13,7 +13,7 @@
 //!   A thousand sleepers would otherwise hold every slot of the machine while two tenants work. A tenant with
 //!   exclusive CPUs takes the whole of its CPU.
 //! - The real-valued division is rounded so that whoever has the larger of its two possible whole numbers
-//!   keeps it ([`round`]). Otherwise 8 / 3 would turn between 3,3,2 and 2,3,3 with the last digit of a sample.
+//!   keeps it. Otherwise 8 / 3 would turn between 3,3,2 and 2,3,3 with the last digit of a sample.
 //!
 //! A tenant without a sample keeps its present width: it takes it out of the slots, and its band rests.
 //!

@@ -263,7 +263,8 @@ struct Turn {
 
 /// The sums of the rates of the stretches that are being walked, by kind.
 struct Rates {
-    unit: Unit,
+    /// One for each resource: a group that waits may claim a saturated one at any rate.
+    units: Vec<Unit>,
     /// Rising claimed and used, jumping claimed and used: `m` of each.
     sums: Vec<Exact>,
     /// How many stretches rise.
@@ -274,12 +275,18 @@ struct Rates {
 impl Rates {
     fn new(courses: &Courses, spans: impl Iterator<Item = Span>) -> Rates {
         let m = courses.resources;
-        // What is used is never more than what is claimed, so the claims give the unit.
-        let largest = spans
-            .flat_map(|span| &courses.claimed[span.start * m..span.end * m])
-            .fold(0.0, |largest: f64, &rate| largest.max(rate));
+        // What is used is never more than what is claimed, so the claims give the units.
+        let mut largest = vec![0.0_f64; m];
+        for claimed in
+            spans.flat_map(|span| courses.claimed[span.start * m..span.end * m].chunks(m))
+        {
+            largest
+                .iter_mut()
+                .zip(claimed)
+                .for_each(|(largest, &rate)| *largest = largest.max(rate));
+        }
         Rates {
-            unit: Unit::for_terms_up_to(largest),
+            units: largest.into_iter().map(Unit::for_terms_up_to).collect(),
             sums: vec![Exact::ZERO; 4 * m],
             rising: 0,
             current: vec![0.0; 2 * m],
@@ -293,8 +300,10 @@ impl Rates {
         let first = if moves == Move::Rise { 0 } else { 2 * m };
         let claimed = Courses::rates(&courses.claimed, m, stretch);
         let used = Courses::rates(&courses.used, m, stretch);
-        for (sum, &rate) in self.sums[first..].iter_mut().zip(claimed.iter().chain(used)) {
-            let term = self.unit.of(rate);
+        let units = self.units.iter().chain(&self.units);
+        let rates = claimed.iter().chain(used).zip(units);
+        for (sum, (&rate, unit)) in self.sums[first..].iter_mut().zip(rates) {
+            let term = unit.of(rate);
             if turn.begins { sum.add(term) } else { sum.take(term) }
         }
         match (moves, turn.begins) {
@@ -308,8 +317,9 @@ impl Rates {
     fn current(&mut self, moves: Move) -> (&[f64], &[f64]) {
         let m = self.current.len() / 2;
         let first = if moves == Move::Rise { 0 } else { 2 * m };
-        for (current, &sum) in self.current.iter_mut().zip(&self.sums[first..]) {
-            *current = self.unit.to_f64(sum);
+        let units = self.units.iter().chain(&self.units);
+        for ((current, &sum), unit) in self.current.iter_mut().zip(&self.sums[first..]).zip(units) {
+            *current = unit.to_f64(sum);
         }
         self.current.split_at(m)
     }

@@ -270,10 +270,8 @@ pub(super) fn held(
 ) -> f64 {
     match reservations {
         Reservations::None => growth.lo,
-        Reservations::Held => {
-            let held = problem.guarantee(leaf)[resource] / problem.task(leaf)[resource];
-            held.min(growth.hi)
-        }
+        // It may be more than all its tasks could use together: the second stage is for each alone.
+        Reservations::Held => problem.floor(leaf, resource) / problem.task(leaf)[resource],
     }
 }
 
@@ -292,7 +290,8 @@ pub(super) fn usage(
     }
 }
 
-/// Takes what rounding gave away beyond the capacity back from those above their guarantees.
+/// Takes what rounding gave away beyond the capacity back: from those who stand at the common level, or
+/// else from all who are above their guarantees.
 ///
 /// The factor is the same for all of them: equal leaves stay equal, whatever their order.
 pub(super) fn trim(problem: &Problem, reservations: Reservations, filling: &mut Filling) {
@@ -306,18 +305,25 @@ pub(super) fn trim(problem: &Problem, reservations: Reservations, filling: &mut 
             if excess <= 0.0 {
                 break;
             }
-            let is_loose =
-                |&leaf: &usize| tasks[leaf] > growth[leaf].lo && problem.task(leaf)[r] > 0.0;
-            let loose = exact::sum(problem.leaves().filter(is_loose).map(used));
-            if loose == 0.0 && excess > capacity * ROUNDING {
+            let uses = |leaf: &usize| problem.task(*leaf)[r] > 0.0;
+            let least = |leaf: usize| growth[leaf].lo;
+            let is_above = |leaf: &usize| uses(leaf) && tasks[*leaf] > least(*leaf);
+            let is_between = |leaf: &usize| is_above(leaf) && tasks[*leaf] < growth[*leaf].hi;
+            let between: Vec<usize> = problem.leaves().filter(is_between).collect();
+            let above = || problem.leaves().filter(is_above).collect();
+            let loose: Vec<usize> = if between.is_empty() { above() } else { between };
+            let held = exact::sum(loose.iter().map(|&leaf| used(leaf)));
+            if held == 0.0 && excess > capacity * ROUNDING {
                 break;
             }
-            let factor = shrinking(excess / if loose > 0.0 { loose } else { capacity }, round);
-            for leaf in 0..tasks.len() {
-                let least = if loose > 0.0 { growth[leaf].lo } else { 0.0 };
-                if tasks[leaf] > least && problem.task(leaf)[r] > 0.0 {
-                    tasks[leaf] = (tasks[leaf] * factor).max(least);
-                }
+            let factor = shrinking(excess / if held > 0.0 { held } else { capacity }, round);
+            let (from, least): (Vec<usize>, bool) = match held > 0.0 {
+                true => (loose, true),
+                false => (problem.leaves().filter(uses).collect(), false),
+            };
+            for leaf in from {
+                let least = if least { growth[leaf].lo } else { 0.0 };
+                tasks[leaf] = (tasks[leaf] * factor).max(least);
             }
         }
     }

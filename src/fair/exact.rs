@@ -4,8 +4,8 @@
 //! taking it away again leaves rubbish where the small ones were. The sweeps of this module do both a
 //! hundred thousand times over, so they add integers instead: a term is scaled by a power of two
 //! (exact), cut to a whole number of units (at most one unit lost), and added in 128 bits (exact,
-//! associative, invertible). A unit is 2⁻⁹² of the largest term, ten powers of ten finer than the last
-//! bit of an `f64`, which leaves room for 2³³ terms.
+//! associative, invertible). A unit is 2⁻¹⁰⁰ of the largest term, fourteen powers of ten finer than the
+//! last bit of an `f64`, which leaves room for 2²⁶ terms.
 
 /// The unit of a family of sums: how fine they are.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Unit {
 }
 
 /// Bits below the binary point of the largest term.
-const FRACTION_BITS: i32 = 92;
+const FRACTION_BITS: i32 = 100;
 
 impl Unit {
     /// The unit for terms of magnitude at most `largest`; larger ones still add up while they fit.

@@ -23,7 +23,7 @@
 //! - `clamp(level·w, lo, hi)` for everyone, which is the optimality condition (`one_level_explains_all`).
 //! - The order of the claims does not matter, bit for bit (`max_min_ignores_the_order`).
 
-use super::exact::{Exact, Unit};
+use super::exact::{self, Exact, Unit};
 use super::problem::Problem;
 
 /// What one tenant claims of one resource.
@@ -70,7 +70,7 @@ pub(super) fn divide_tree(problem: &Problem, capacity: f64, claims: &mut [Claim]
     let members = super::tree::members(problem);
     for group in (0..problem.nodes()).rev().filter(|&node| !problem.is_leaf[node]) {
         let sum = |bound: fn(&Claim) -> f64| -> f64 {
-            super::exact::sum(members.of(Some(group)).iter().map(|&node| bound(&claims[node])))
+            exact::sum(members.of(Some(group)).iter().map(|&node| bound(&claims[node])))
         };
         let (floor, ceiling) = (sum(|claim| claim.floor), sum(|claim| claim.ceiling));
         claims[group] = Claim { floor: floor.min(ceiling), ceiling, ..claims[group] };
@@ -141,32 +141,37 @@ fn level(capacity: f64, claims: &[Claim]) -> f64 {
 /// Marks the bend of a claim that meets its ceiling; the other is the one where it leaves its floor.
 const MEETS_CEILING: u32 = 1 << 31;
 
-/// Takes what rounding gave away beyond the capacity back from those above their floors.
+/// Takes what rounding gave away beyond the capacity back: from those who stand at the common level, or
+/// else from all who are above their floors.
 ///
 /// The factor is the same for all of them: equal claims stay equal, whatever their order.
 fn trim(capacity: f64, claims: &[Claim], allocation: &mut [f64]) {
     let unit = Unit::for_terms_up_to(capacity);
     for round in 0..TRIM_ROUNDS {
-        let excess = super::exact::excess(unit, allocation.iter().copied(), capacity);
+        let excess = exact::excess(unit, allocation.iter().copied(), capacity);
         if excess <= 0.0 {
             return;
         }
-        let is_loose = |(share, claim): &(&f64, &Claim)| **share > claim.floor;
-        let loose = allocation.iter().zip(claims).filter(is_loose).map(|(share, _)| *share);
-        let loose = super::exact::sum(loose);
-        if loose > 0.0 {
-            let factor = shrinking(excess / loose, round);
-            for (share, claim) in allocation.iter_mut().zip(claims) {
-                if *share > claim.floor {
-                    *share = (*share * factor).max(claim.floor);
-                }
-            }
-        } else if excess <= capacity * ROUNDING {
+        let between = |share: f64, claim: &Claim| claim.floor < share && share < claim.ceiling;
+        let above = |share: f64, claim: &Claim| claim.floor < share;
+        let held = |is_loose: fn(f64, &Claim) -> bool| {
+            let shares = allocation.iter().zip(claims);
+            let loose = shares.filter(move |(share, claim)| is_loose(**share, claim));
+            exact::sum(loose.map(|(share, _)| *share))
+        };
+        let (is_loose, held): (fn(f64, &Claim) -> bool, f64) = match (held(between), held(above)) {
+            (held, _) if held > 0.0 => (between, held),
+            (_, held) if held > 0.0 => (above, held),
             // Guarantees such as 0.1 and 0.2 of 0.3: rounding has made them more than there is.
-            let factor = shrinking(excess / capacity, round);
-            allocation.iter_mut().for_each(|share| *share *= factor);
-        } else {
-            return;
+            _ if excess <= capacity * ROUNDING => (|_, _| true, capacity),
+            _ => return,
+        };
+        let factor = shrinking(excess / held, round);
+        for (share, claim) in allocation.iter_mut().zip(claims) {
+            if is_loose(*share, claim) {
+                let least = if above(*share, claim) { claim.floor } else { 0.0 };
+                *share = (*share * factor).max(least);
+            }
         }
     }
 }

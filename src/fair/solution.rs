@@ -188,6 +188,10 @@ fn conclude(problem: &Problem, mut allocation: Vec<f64>, filling: &Filling) -> S
     };
     let unallocated: Vec<f64> = (0..m).map(left).collect();
     let saturated = (0..m).map(|r| unallocated[r] <= problem.capacity[r] * SATURATED).collect();
+    // Some rules fill in the groups as they go: what stands there is replaced, not added to.
+    for group in (0..problem.nodes()).filter(|node| !problem.is_leaf[*node]) {
+        allocation[group * m..(group + 1) * m].fill(0.0);
+    }
     for node in (0..problem.nodes()).rev() {
         if let Some(parent) = problem.parent[node] {
             for r in 0..m {

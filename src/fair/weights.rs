@@ -12,11 +12,11 @@ use super::problem::{Problem, WEIGHT_RANGE};
 /// Returns, for each set (see [`sibling_set`]), whether its weights are scalar and were left alone.
 pub(super) fn normalise(problem: &mut Problem) -> Vec<bool> {
     let m = problem.resources();
-    let wanted = wanted(problem);
-    let scalar = scalar_siblings(problem, &wanted);
+    let scalar = scalar_siblings(problem);
     if scalar.iter().all(|&scalar| scalar) {
         return scalar;
     }
+    let wanted = wanted(problem);
     let unit = Unit::for_terms_up_to(*WEIGHT_RANGE.end());
     let mut sums = vec![Exact::ZERO; scalar.len() * m];
     for node in 0..problem.nodes() {
@@ -48,15 +48,12 @@ pub(super) fn wanted(problem: &Problem) -> Vec<bool> {
     wanted
 }
 
-/// For each set of siblings, whether each of them has one weight for all it demands.
-fn scalar_siblings(problem: &Problem, wanted: &[bool]) -> Vec<bool> {
-    let m = problem.resources();
+/// For each set of siblings, whether each of them has one weight for all resources.
+fn scalar_siblings(problem: &Problem) -> Vec<bool> {
     let mut scalar = vec![true; problem.nodes() + 1];
     for node in 0..problem.nodes() {
         let weight = problem.weight(node);
-        let mut demanded = (0..m).filter(|r| wanted[node * m + r]).map(|r| weight[r]);
-        let first = demanded.next();
-        scalar[sibling_set(problem, node)] &= demanded.all(|weight| Some(weight) == first);
+        scalar[sibling_set(problem, node)] &= weight.iter().all(|&w| w == weight[0]);
     }
     scalar
 }

@@ -5,9 +5,9 @@
 //! what there is (`ComputeFairShares`): weighted max-min, where minimum shares are targets that may add up
 //! to more than there is, and a maximum is stronger than a minimum. It doubles `R` from 1 until that is
 //! enough, bisects 25 times, and cuts to whole units; [`fair_shares`] does the same, to the unit. The exact
-//! answer is that of [`super::max_min`], which is what [`super::Algorithm::Yarn`] gives; they differ by less
-//! than a unit a queue (test `published_shares_are_within_a_unit`), in which the published one may even
-//! give away more than there is.
+//! answer is that of [`super::max_min`], which is what [`super::Algorithm::Yarn`] gives; they differ by
+//! as many units as there are queues, at most (test `published_shares_are_near_the_exact_ones`), and the
+//! published ones may even add up to more than there is: three queues get 4 each of 10.
 //!
 //! # Order
 //! [`compare`] says which of two queues or jobs comes next (`DominantResourceFairnessPolicy`): those that

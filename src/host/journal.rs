@@ -7,15 +7,17 @@
 //! **Shape.** One JSON object a line, appended and synced: a header with the boot, then what was done, in
 //! order. Putting back is reading it backwards (`daemon::restore`). A line that was cut off by a crash is
 //! the record of a write that did not happen yet, so it is dropped; kernel values do not survive a reboot,
-//! so the journal of another boot is dropped whole.
+//! so the journal of another boot is dropped whole. A journal with something in it is read and appended to,
+//! never written anew, so that a disk that filled up meanwhile does not keep anything from being put back.
 //!
-//! **Properties.** Each file is recorded once, with what it held first (`a_value_is_recorded_once`). A
-//! record that cannot be written leaves the journal as it was (`tests/journal.rs`). Two agents never share
-//! a state directory (`two_agents_never_share_a_state_directory`).
+//! **Properties.** Each file and each process is recorded once, with what was there first
+//! (`a_value_is_recorded_once`). A record that cannot be written leaves the journal as it was, a full disk
+//! keeps nothing from being put back, and a damaged line costs that line alone (`tests/journal.rs`). Two
+//! agents never share a state directory (`two_agents_never_share_a_state_directory`).
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -26,12 +28,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// A cgroup is about to be made, or was made: then with its inode number.
+    /// A cgroup is about to be made.
+    Making {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// It was made.
     Made {
         /// Its directory.
         path: PathBuf,
-        /// Its inode number, once it is there.
-        inode: Option<u64>,
+        /// Its inode number: a cgroup made anew under this name is not ours to remove.
+        inode: u64,
+    },
+    /// It was not made after all: someone else was faster, and it is theirs.
+    NotMade {
+        /// Its directory.
+        path: PathBuf,
     },
     /// A file is about to be written for the first time.
     Held {
@@ -52,6 +64,9 @@ pub enum Entry {
         start_ticks: u64,
         /// The cgroup directories it was in, one for each tree it is moved in.
         from: Vec<PathBuf>,
+        /// The tenant's cgroup directories, in the same order: who is born there belongs there no more than
+        /// its parent does.
+        to: Vec<PathBuf>,
     },
 }
 
@@ -92,7 +107,28 @@ pub enum JournalError {
 pub struct Journal {
     store: Option<Store>,
     entries: Vec<Entry>,
-    recorded: HashSet<(PathBuf, u64, String)>,
+    /// What must be recorded only once, and is.
+    recorded: HashSet<Key>,
+}
+
+/// What tells a file or a process from every other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    File(PathBuf, u64, String),
+    Process(u32, u64),
+}
+
+impl Entry {
+    /// The key of an entry that only its first record is true of.
+    fn key(&self) -> Option<Key> {
+        match self {
+            Entry::Held { path, inode, file, .. } => {
+                Some(Key::File(path.clone(), *inode, file.clone()))
+            }
+            Entry::Moved { pid, start_ticks, .. } => Some(Key::Process(*pid, *start_ticks)),
+            Entry::Making { .. } | Entry::Made { .. } | Entry::NotMade { .. } => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -130,24 +166,31 @@ impl Journal {
         fs::create_dir_all(state_dir).map_err(|e| failed("make directory", state_dir, e))?;
         let lock = lock(&state_dir.join("lock"), state_dir)?;
         let path = state_dir.join("journal");
-        let (entries, warnings) = match fs::read_to_string(&path) {
-            Ok(text) => read_lines(&text, &path, boot_id)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Default::default(),
+        let found = match fs::read(&path) {
+            Ok(bytes) => read_lines(&bytes, &path, boot_id)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::default(),
             Err(error) => return Err(failed("read", &path, error)),
         };
+        let mut store = Store {
+            path,
+            boot_id: boot_id.to_string(),
+            file: None,
+            length_bytes: found.length_bytes,
+            _lock: lock,
+        };
+        if found.length_bytes > 0 {
+            store.take_up()?;
+        }
+        let begun = store.file.is_some();
         let mut journal = Journal {
-            store: Some(Store {
-                path,
-                boot_id: boot_id.to_string(),
-                file: None,
-                length_bytes: 0,
-                _lock: lock,
-            }),
-            entries: entries.clone(),
+            store: Some(store),
+            entries: found.entries.clone(),
             recorded: HashSet::new(),
         };
-        journal.rewrite()?;
-        Ok((journal, Leftover { entries, warnings }))
+        if !begun {
+            journal.rewrite()?;
+        }
+        Ok((journal, Leftover { entries: found.entries, warnings: found.warnings }))
     }
 
     /// Everything recorded so far, oldest first.
@@ -162,7 +205,19 @@ impl Journal {
 
     /// Whether the value of this file was recorded before.
     pub fn knows(&self, path: &Path, inode: u64, file: &str) -> bool {
-        self.recorded.contains(&(path.to_path_buf(), inode, file.to_string()))
+        self.recorded.contains(&Key::File(path.to_path_buf(), inode, file.to_string()))
+    }
+
+    /// Whether the last that is recorded of the cgroup at `path` is that it is about to be made.
+    pub fn announces(&self, path: &Path) -> bool {
+        let last = self.entries.iter().rev().find_map(|entry| match entry {
+            Entry::Making { path: known } if known == path => Some(true),
+            Entry::Made { path: known, .. } | Entry::NotMade { path: known } if known == path => {
+                Some(false)
+            }
+            _ => None,
+        });
+        last.unwrap_or(false)
     }
 
     /// Records `entry`; when this returns, it is on disk.
@@ -170,19 +225,14 @@ impl Journal {
     /// # Errors
     /// The disk refused. The journal is then as it was before, and the caller must not do what it asked for.
     pub fn record(&mut self, entry: Entry) -> Result<(), JournalError> {
-        if let Entry::Held { path, inode, file, .. } = &entry
-            && !self.recorded.insert((path.clone(), *inode, file.clone()))
-        {
+        let key = entry.key();
+        if key.as_ref().is_some_and(|key| self.recorded.contains(key)) {
             return Ok(());
         }
-        if let Some(store) = &mut self.store
-            && let Err(error) = store.append(&entry)
-        {
-            if let Entry::Held { path, inode, file, .. } = &entry {
-                self.recorded.remove(&(path.clone(), *inode, file.clone()));
-            }
-            return Err(error);
+        if let Some(store) = &mut self.store {
+            store.append(&entry)?;
         }
+        self.recorded.extend(key);
         self.entries.push(entry);
         Ok(())
     }
@@ -194,7 +244,9 @@ impl Journal {
     pub fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> Result<(), JournalError> {
         let all = self.entries.clone();
         self.entries.retain(keep);
-        self.rewrite().inspect_err(|_| self.entries = all)
+        self.rewrite().inspect_err(|_| self.entries = all)?;
+        self.recorded = self.entries.iter().filter_map(Entry::key).collect();
+        Ok(())
     }
 
     /// Forgets everything: all of it was put back.
@@ -249,6 +301,18 @@ impl Journal {
 }
 
 impl Store {
+    /// Opens the journal that is there, to append to its last whole line.
+    fn take_up(&mut self) -> Result<(), JournalError> {
+        let open = || -> io::Result<File> {
+            let mut file = OpenOptions::new().write(true).open(&self.path)?;
+            file.set_len(self.length_bytes)?;
+            file.seek(SeekFrom::End(0))?;
+            Ok(file)
+        };
+        self.file = Some(open().map_err(|e| failed("open", &self.path, e))?);
+        Ok(())
+    }
+
     fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
         let line = to_line(entry, &self.path)?;
         let Some(file) = &mut self.file else {
@@ -267,7 +331,7 @@ impl Store {
             Err(error) => {
                 // A torn line must not be followed by a whole one.
                 file.set_len(self.length_bytes).ok();
-                io::Seek::seek(file, io::SeekFrom::Start(self.length_bytes)).ok();
+                file.seek(SeekFrom::Start(self.length_bytes)).ok();
                 Err(failed("write", &self.path, error))
             }
         }
@@ -293,18 +357,24 @@ fn to_line(value: &impl Serialize, path: &Path) -> Result<String, JournalError> 
     Ok(line)
 }
 
-/// The entries of a journal's text, and a warning for each line that was dropped.
-fn read_lines(
-    text: &str,
-    path: &Path,
-    boot_id: &str,
-) -> Result<(Vec<Entry>, Vec<String>), JournalError> {
-    let mut lines = text.split_inclusive('\n').enumerate();
-    let Some((_, first)) = lines.next() else { return Ok(Default::default()) };
-    let header: Header = match serde_json::from_str(first) {
+/// What a journal's text says.
+#[derive(Debug, Default)]
+struct Found {
+    entries: Vec<Entry>,
+    /// One for each line that was dropped.
+    warnings: Vec<String>,
+    /// How far it can be appended to; 0 where it has to be begun anew.
+    length_bytes: u64,
+}
+
+fn read_lines(bytes: &[u8], path: &Path, boot_id: &str) -> Result<Found, JournalError> {
+    // A byte that is no text spoils its own line and no other.
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
+    let Some((_, first)) = lines.next() else { return Ok(Found::default()) };
+    let header: Header = match serde_json::from_slice(first) {
         Ok(header) => header,
         // The header is written with the file, so a torn one means that nothing was done yet.
-        Err(_) if !first.ends_with('\n') => return Ok(Default::default()),
+        Err(_) if !first.ends_with(b"\n") => return Ok(Found::default()),
         Err(_) => return Err(JournalError::Foreign(path.to_path_buf())),
     };
     if header.tenantd_journal != VERSION {
@@ -315,20 +385,27 @@ fn read_lines(
             "{} is of another boot: its values went with that boot, nothing to put back",
             path.display()
         );
-        return Ok((Vec::new(), vec![warning]));
+        return Ok(Found { warnings: vec![warning], ..Found::default() });
     }
-    let (mut entries, mut warnings) = (Vec::new(), Vec::new());
+    let mut found = Found::default();
+    if first.ends_with(b"\n") {
+        found.length_bytes = first.len() as u64;
+    }
     for (index, line) in lines {
-        match serde_json::from_str(line) {
-            Ok(entry) if line.ends_with('\n') => entries.push(entry),
-            _ => warnings.push(format!(
+        let is_whole = line.ends_with(b"\n");
+        if is_whole {
+            found.length_bytes += line.len() as u64;
+        }
+        match serde_json::from_slice(line) {
+            Ok(entry) if is_whole => found.entries.push(entry),
+            _ => found.warnings.push(format!(
                 "{}:{}: this line is cut off or damaged and was skipped",
                 path.display(),
                 index + 1
             )),
         }
     }
-    Ok((entries, warnings))
+    Ok(found)
 }
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> JournalError {

@@ -5,11 +5,12 @@
 
 use std::path::PathBuf;
 
-use procfs::process::{Stat, Status};
+use nix::errno::Errno;
+use procfs::process::{Stat, StatFlags, Status};
 use procfs::{FromBufRead, FromRead, ProcessCGroups};
 
 use super::cgroup::{Facet, Layout};
-use super::kernfs::{DirId, KernError, KernFs};
+use super::kernfs::{DirId, KernError, KernFs, Operation};
 use crate::policy::pattern;
 
 /// Which processes one tenant claims.
@@ -85,20 +86,58 @@ pub fn claims(
             }
             None => continue,
         };
-        // Neither memory of its own nor a file to execute: a kernel thread or a zombie.
-        if status(kernel, proc, pid).is_none_or(|status| status.vmsize.is_none()) {
+        let Some(stat) = stat(kernel, proc, pid) else { continue };
+        if is_kernel_thread(&stat) || stat.state == ZOMBIE {
             continue;
         }
-        let Some(start_ticks) = start_ticks(kernel, proc, pid) else { continue };
-        claims.push(Claim { node, pid, start_ticks, from: place.dirs });
+        claims.push(Claim { node, pid, start_ticks: stat.starttime, from: place.dirs });
     }
     Ok(claims)
 }
 
 /// When process `pid` started, in clock ticks since boot; `None` where it is gone.
 pub fn start_ticks(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u64> {
+    birth(kernel, proc, pid).map(|birth| birth.start_ticks)
+}
+
+/// Where a process comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Birth {
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// Its parent, or who took it in when that ended; `None` for those that the kernel started.
+    pub parent: Option<u32>,
+}
+
+/// Where process `pid` comes from; `None` where it is gone.
+pub fn birth(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Birth> {
+    let stat = stat(kernel, proc, pid)?;
+    let parent = u32::try_from(stat.ppid).ok().filter(|parent| *parent > 0);
+    Some(Birth { start_ticks: stat.starttime, parent })
+}
+
+/// The number of the calling process, as `/proc` counts them.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn own_pid(kernel: &mut impl KernFs, proc: DirId) -> Result<u32, KernError> {
+    let text = kernel.read_once(proc, "self/stat")?;
+    let number = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+    let number = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+    number.ok_or_else(|| KernError::new(Operation::Read, "/proc/self/stat", Errno::EINVAL))
+}
+
+fn stat(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Stat> {
     let text = kernel.read_once(proc, &format!("{pid}/stat")).ok()?;
-    Stat::from_read(text).ok().map(|stat| stat.starttime)
+    Stat::from_read(text).ok()
+}
+
+/// The state of a process that has ended and whose parent has not asked for it yet.
+const ZOMBIE: char = 'Z';
+
+/// Kernel threads live where the kernel wants them; most cannot be moved at all.
+fn is_kernel_thread(stat: &Stat) -> bool {
+    stat.flags & StatFlags::PF_KTHREAD.bits() != 0
 }
 
 /// The directory that process `pid` is in, in the tree that serves `facet`; `None` where it is gone.

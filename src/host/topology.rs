@@ -94,12 +94,13 @@ impl Reader<'_> {
         let isolated = self.list(self.cpu_dir, "isolated")?.unwrap_or_default();
         let possible = self.list(self.cpu_dir, "possible")?.unwrap_or_default();
         let nodes = self.nodes(&root.join("devices/system/node"))?;
-        let mut dies = Numbering::default();
+        let mut caches = Numbering::default();
+        let mut cores = HashMap::new();
         let mut places = Vec::with_capacity(online.len());
         for cpu in &online {
             let package = self.id(cpu, "physical_package_id").unwrap_or(0);
             let die = self.id(cpu, "die_id").unwrap_or(0);
-            let core = self.core(cpu, package, die)?;
+            let core = self.core(cpu, (package, die), &mut cores)?;
             let llc = match self.last_level_cache(cpu, &core)? {
                 Some(cache) => Shared::With(cache.first().unwrap_or(cpu)),
                 None => match self.cluster(cpu, &core)? {
@@ -112,7 +113,7 @@ impl Reader<'_> {
             places.push(CpuPlace {
                 package,
                 node,
-                llc: dies.number(llc),
+                llc: caches.number(llc),
                 core: core.first().unwrap_or(cpu),
                 cpu,
             });
@@ -130,28 +131,27 @@ impl Reader<'_> {
         parse_list(text, "possible")
     }
 
-    /// The siblings of `cpu`, itself included.
-    fn core(&mut self, cpu: u32, package: u32, die: u32) -> Result<CpuSet, ReadTopologyError> {
+    /// The siblings of `cpu`, itself included; of those that only numbers tell of, the first of `cores`.
+    fn core(
+        &mut self,
+        cpu: u32,
+        (package, die): (u32, u32),
+        cores: &mut HashMap<(u32, u32, u32), u32>,
+    ) -> Result<CpuSet, ReadTopologyError> {
         for name in ["core_cpus_list", "thread_siblings_list"] {
             let siblings = self.list(self.cpu_dir, &format!("cpu{cpu}/topology/{name}"))?;
             if let Some(siblings) = siblings.filter(|set| set.contains(cpu)) {
                 return Ok(siblings);
             }
         }
-        // Without lists, CPUs below this one with the same numbers are its siblings; the lowest names the
-        // core, and that is all that is needed of it.
-        let core_id = self.id(cpu, "core_id");
-        let twin = core_id.and_then(|core_id| {
-            (0..cpu).find(|&other| {
-                self.id(other, "core_id") == Some(core_id)
-                    && self.id(other, "physical_package_id").unwrap_or(0) == package
-                    && self.id(other, "die_id").unwrap_or(0) == die
-            })
-        });
-        Ok(CpuSet::from_iter([twin.unwrap_or(cpu), cpu]))
+        let first = match self.id(cpu, "core_id") {
+            Some(core_id) => *cores.entry((package, die, core_id)).or_insert(cpu),
+            None => cpu,
+        };
+        Ok(CpuSet::from_iter([first, cpu]))
     }
 
-    /// The CPUs that share the widest data cache of `cpu`, if these are more than its core.
+    /// The CPUs that share the highest data cache of `cpu`, if these are more than its core.
     fn last_level_cache(
         &mut self,
         cpu: u32,

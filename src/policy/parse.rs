@@ -287,6 +287,7 @@ pub fn tree(text: &str, budget: Budget) -> Result<Node, Unparsed> {
     let mut options = granit_parser::options! {
         // One more than the budget: the budget's own message is the better one.
         block_nesting_limit: budget.depth + 1,
+        flow_nesting_limit: budget.depth + 1,
     };
     options.set_emit_comments(false);
     let mut builder =

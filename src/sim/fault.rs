@@ -172,12 +172,17 @@ impl<K: KernFs> Faulty<K> {
         }
     }
 
-    /// Writes the kernel's own answer into the log.
+    /// Notes the kernel's own answer and passes it on.
     fn end<T>(&mut self, outcome: Result<T, KernError>) -> Result<T, KernError> {
-        if let (Some(call), Err(error)) = (self.calls.last_mut(), &outcome) {
-            call.outcome = Err(error.errno);
-        }
+        note(&mut self.calls, &outcome);
         outcome
+    }
+}
+
+/// Writes the answer to the last call into the log. Not a method: a text that was read borrows the kernel.
+fn note<T>(calls: &mut [Call], outcome: &Result<T, KernError>) {
+    if let (Some(call), Err(error)) = (calls.last_mut(), outcome) {
+        call.outcome = Err(error.errno);
     }
 }
 
@@ -220,18 +225,14 @@ impl<K: KernFs> KernFs for Faulty<K> {
         let path = self.file_paths.get(file.0 as usize).cloned().unwrap_or_default();
         self.begin(Operation::Read, path, None)?;
         let outcome = self.inner.read(file);
-        if let (Some(call), Err(error)) = (self.calls.last_mut(), &outcome) {
-            call.outcome = Err(error.errno);
-        }
+        note(&mut self.calls, &outcome);
         outcome
     }
 
     fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError> {
         self.begin(Operation::Read, self.inner.dir_path(dir).join(name), None)?;
         let outcome = self.inner.read_once(dir, name);
-        if let (Some(call), Err(error)) = (self.calls.last_mut(), &outcome) {
-            call.outcome = Err(error.errno);
-        }
+        note(&mut self.calls, &outcome);
         outcome
     }
 
@@ -250,6 +251,12 @@ impl<K: KernFs> KernFs for Faulty<K> {
     fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
         self.begin(Operation::RemoveDir, self.inner.dir_path(dir).join(name), None)?;
         let outcome = self.inner.remove_dir(dir, name);
+        self.end(outcome)
+    }
+
+    fn lock_dir(&mut self, dir: DirId) -> Result<(), KernError> {
+        self.begin(Operation::Lock, self.inner.dir_path(dir), None)?;
+        let outcome = self.inner.lock_dir(dir);
         self.end(outcome)
     }
 

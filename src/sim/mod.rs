@@ -22,10 +22,11 @@
 //! | `workload`, `process` | what processes want and have |
 //! | `fault` | [`Faulty`]: errors on demand, and a log of calls, around any `KernFs` |
 //!
-//! **Manners.** Texts and errors are those of a 6.x kernel, looked up in its source and tried on a real
-//! one: `cpu.weight` of 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a
-//! removed cgroup answers ENODEV for ever; an unprivileged writer gets EACCES, and a read-only mount EROFS.
-//! Files that the agent has no use for (swap, THP, `io.max`, …) are not there or say that nothing happened.
+//! **Manners.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, where they were tried:
+//! `cpu.weight` of 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a removed
+//! cgroup answers ENODEV for ever; an unprivileged writer gets EACCES, and a read-only mount EROFS. As root,
+//! `tests/sim/real.rs` puts the same questions to this kernel and to the one below. Files that the agent has
+//! no use for (`cpu.idle`, `io.max`, swap, …) are not there, or say that nothing happened.
 //!
 //! **Properties** and the tests that hold them: conservation of CPU time and of memory, exact shares by
 //! weight, quota and affinity, protection, determinism, and each errno (`tests/sim.rs`).

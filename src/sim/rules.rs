@@ -2,7 +2,8 @@
 //!
 //! Source: kernel/cgroup/cgroup.c (`cgroup_mkdir`, `cgroup_destroy_locked`, `cgroup_migrate_vet_dst`,
 //! `cgroup_subtree_control_write`, `cgroup_vet_subtree_control_enable`); cgroup-v2.rst, "No Internal
-//! Process Constraint".
+//! Process Constraint" and "Threads". Nobody can make a cgroup threaded here, but the trap on the way there
+//! is real: with a process in it, a cgroup that passes on `cpu` makes its children unfit for processes.
 
 use nix::errno::Errno;
 
@@ -65,10 +66,28 @@ impl SimKernel {
             let lacks_sets = cgroup.cpuset.cpus.is_empty() || cgroup.cpuset.mems.is_empty();
             return if needs_sets && lacks_sets { Err(Errno::ENOSPC) } else { Ok(()) };
         }
+        if !self.is_valid_domain(id) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         match self.can_be_thread_root(id) || cgroup.subtree_control.is_empty() {
             true => Ok(()),
             false => Err(Errno::EBUSY),
         }
+    }
+
+    /// Whether `id` holds processes and yet passes controllers that know threads on to its children,
+    /// which then can be nothing but parts of its threads (`cgroup_is_thread_root`).
+    pub(super) fn is_thread_root(&self, id: CgroupId) -> bool {
+        let cgroup = &self.tree[id];
+        let passes_on = cgroup.subtree_control.without(ControllerSet::THREADED);
+        !cgroup.processes.is_empty() && passes_on != cgroup.subtree_control
+    }
+
+    /// Whether `id` can hold processes of its own, which nothing below a thread root can. The root of the
+    /// hierarchy may be anything at once.
+    pub(super) fn is_valid_domain(&self, id: CgroupId) -> bool {
+        let below_root = |&above: &CgroupId| self.tree[above].parent.is_some();
+        !self.tree.lineage(id).skip(1).filter(below_root).any(|above| self.is_thread_root(above))
     }
 
     /// Whether one more process fits under every `pids.max` above `id`.
@@ -135,11 +154,8 @@ impl SimKernel {
                 return Err(Errno::EBUSY);
             }
         }
-        if !enable.is_empty() && !cgroup.processes.is_empty() && cgroup.parent.is_some() {
-            let threaded_only = enable.without(ControllerSet::THREADED).is_empty();
-            if !(threaded_only && self.can_be_thread_root(id)) {
-                return Err(Errno::EBUSY);
-            }
+        if !enable.is_empty() {
+            self.vet_enable(id, enable)?;
         }
         let after = cgroup.subtree_control.union(enable).without(disable);
         let children: Vec<CgroupId> = cgroup.children.values().copied().collect();
@@ -151,6 +167,25 @@ impl SimKernel {
         }
         self.rates = None;
         Ok(())
+    }
+
+    /// Whether `id` may pass these controllers on (`cgroup_vet_subtree_control_enable`).
+    fn vet_enable(&self, id: CgroupId, enable: ControllerSet) -> Result<(), Errno> {
+        let cgroup = &self.tree[id];
+        if !self.is_valid_domain(id) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if cgroup.parent.is_none() {
+            return Ok(());
+        }
+        let threaded_only = enable.without(ControllerSet::THREADED).is_empty();
+        if !threaded_only && self.is_thread_root(id) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        match cgroup.processes.is_empty() || (threaded_only && self.can_be_thread_root(id)) {
+            true => Ok(()),
+            false => Err(Errno::EBUSY),
+        }
     }
 
     /// A controller that goes takes its settings along; its memory becomes the parent's.

@@ -1,4 +1,4 @@
-//! The texts of the unified hierarchy's files, in the kernel's order and spelling.
+//! The texts of the unified hierarchy's files, line by line as Linux 6.12 prints them.
 
 use nix::errno::Errno;
 
@@ -15,7 +15,11 @@ impl SimKernel {
         let cgroup = self.tree.get(id).ok_or(Errno::ENODEV)?;
         let or_max = |value: Option<u64>| value.map_or("max\n".into(), |v| format!("{v}\n"));
         Ok(match file {
-            File::Type => "domain\n".into(),
+            File::Type => match (self.is_valid_domain(id), self.is_thread_root(id)) {
+                (false, _) => "domain invalid\n".into(),
+                (true, true) => "domain threaded\n".into(),
+                (true, false) => "domain\n".into(),
+            },
             File::Procs => cgroup.processes.iter().map(|pid| format!("{pid}\n")).collect(),
             File::Threads => self.show_threads(id),
             File::Controllers => cgroup.controllers.line(),
@@ -27,10 +31,7 @@ impl SimKernel {
             ),
             File::MaxDescendants => or_max(cgroup.max_descendants),
             File::MaxDepth => or_max(cgroup.max_depth),
-            File::Stat => format!(
-                "nr_descendants {}\nnr_dying_descendants 0\n",
-                self.tree.subtree(id).len() - 1
-            ),
+            File::Stat => self.show_cgroup_stat(id),
             File::Freeze => format!("{}\n", u8::from(cgroup.frozen)),
             File::ShowsPressure => format!("{}\n", u8::from(cgroup.shows_pressure)),
             File::Pressure(_) if !self.host.psi => return Err(Errno::EOPNOTSUPP),
@@ -71,6 +72,23 @@ impl SimKernel {
         })
     }
 
+    /// Cgroups below, and how many have each controller; a removed one is gone at once and never dying.
+    fn show_cgroup_stat(&self, id: CgroupId) -> String {
+        let subtree = self.tree.subtree(id);
+        let hierarchy = &self.tree.hierarchies[self.tree[id].hierarchy];
+        let mut text = format!("nr_descendants {}\n", subtree.len() - 1);
+        for controller in hierarchy.controllers.iter() {
+            let has = |id: &&CgroupId| self.tree[**id].controllers.contains(controller);
+            let count = subtree.iter().filter(has).count();
+            text += &format!("nr_subsys_{} {count}\n", controller.name());
+        }
+        text += "nr_dying_descendants 0\n";
+        for controller in hierarchy.controllers.iter() {
+            text += &format!("nr_dying_subsys_{} 0\n", controller.name());
+        }
+        text
+    }
+
     fn show_threads(&self, id: CgroupId) -> String {
         let members = self.tree[id].processes.iter().filter_map(|pid| self.processes.get(pid));
         members.flat_map(|p| &p.threads).map(|thread| format!("{}\n", thread.tid)).collect()
@@ -82,10 +100,10 @@ impl SimKernel {
         let usage_usec = (account.usage_nsec / 1000.0) as u64;
         let system_usec = ((account.system_nsec / 1000.0) as u64).min(usage_usec);
         let mut text = format!(
-            "usage_usec {usage_usec}\nuser_usec {}\nsystem_usec {system_usec}\n",
+            "usage_usec {usage_usec}\nuser_usec {}\nsystem_usec {system_usec}\nnice_usec 0\n",
             usage_usec - system_usec
         );
-        if cgroup.controllers.contains(Controller::Cpu) && cgroup.parent.is_some() {
+        if cgroup.controllers.contains(Controller::Cpu) {
             text += &format!(
                 "nr_periods {}\nnr_throttled {}\nthrottled_usec {}\nnr_bursts 0\nburst_usec 0\n",
                 account.nr_periods,
@@ -139,6 +157,7 @@ impl SimKernel {
             ("pgdemote_kswapd", 0),
             ("pgdemote_direct", 0),
             ("pgdemote_khugepaged", 0),
+            ("pgpromote_success", 0),
             ("pgscan", scanned),
             ("pgsteal", stolen),
             ("pgscan_kswapd", counters.scan_background),
@@ -154,8 +173,15 @@ impl SimKernel {
             ("pgdeactivate", 0),
             ("pglazyfree", 0),
             ("pglazyfreed", 0),
+            ("swpin_zero", 0),
+            ("swpout_zero", 0),
             ("thp_fault_alloc", 0),
             ("thp_collapse_alloc", 0),
+            ("thp_swpout", 0),
+            ("thp_swpout_fallback", 0),
+            ("numa_pages_migrated", 0),
+            ("numa_pte_updates", 0),
+            ("numa_hint_faults", 0),
         ];
         lines.iter().map(|(name, value)| format!("{name} {value}\n")).collect()
     }

@@ -56,6 +56,7 @@ struct KeptDir {
     place: DirPlace,
     path: PathBuf,
     files: Vec<FileId>,
+    is_locked: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -341,7 +342,8 @@ impl KernFs for SimKernel {
             Found::Dir(place) => place,
             Found::File(_) => return Err(failed(Errno::ENOTDIR)),
         };
-        let kept = KeptDir { place, path: path.to_path_buf(), files: Vec::new() };
+        let path = path.to_path_buf();
+        let kept = KeptDir { place, path, files: Vec::new(), is_locked: false };
         Ok(DirId(place_in(&mut self.handles.dirs, kept)))
     }
 
@@ -417,6 +419,21 @@ impl KernFs for SimKernel {
         let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
         self.unmake(&place, name)
             .map_err(|errno| KernError::new(Operation::RemoveDir, path.join(name), errno))
+    }
+
+    fn lock_dir(&mut self, dir: DirId) -> Result<(), KernError> {
+        let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
+        // A lock belongs to the opening, not to the process: whoever opens the directory again is another.
+        let others =
+            self.handles.dirs.iter().enumerate().filter(|&(index, _)| index != dir.0 as usize);
+        let mut others = others.filter_map(|(_, kept)| kept.as_ref());
+        if others.any(|other| other.is_locked && other.place == place) {
+            return Err(KernError::new(Operation::Lock, path, Errno::EAGAIN));
+        }
+        if let Some(Some(kept)) = self.handles.dirs.get_mut(dir.0 as usize) {
+            kept.is_locked = true;
+        }
+        Ok(())
     }
 
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {

@@ -259,6 +259,8 @@ pub(super) struct World {
     pub(super) policy: Policy,
     pub(super) options: Options,
     pub(super) agent: Option<Agent<Host>>,
+    /// How much time passes from tick to tick, where that is not the policy's interval.
+    pub(super) step: Option<Duration>,
     now: Duration,
     state_dir: TempDir,
 }
@@ -285,6 +287,7 @@ impl World {
             policy: util::policy(&format!("version: 1\n{mode}{yaml}")),
             options,
             agent: None,
+            step: None,
             now: Duration::ZERO,
             state_dir,
         }
@@ -308,7 +311,7 @@ impl World {
 
     /// An interval passes, and the agent ticks.
     pub(super) fn tick(&mut self) -> Status {
-        let interval = self.policy.control.interval;
+        let interval = self.step.unwrap_or(self.policy.control.interval);
         self.host.with(|kernel| kernel.advance(interval));
         self.now += interval;
         self.agent.as_mut().unwrap().tick(self.now).clone()

@@ -120,6 +120,34 @@ fn few_tenants_get_a_cache_each_and_many_fill_them_up() {
 }
 
 #[test]
+fn few_tenants_get_a_socket_each() {
+    let topology = shape(2, 1, 2, 4, 1).build();
+    assert_eq!(sets(&place(&topology, &[dop(2), dop(2), dop(2)])), ["0-1", "8-9", "4-5"]);
+}
+
+#[test]
+fn shrinking_keeps_a_core_each_or_whole_cores_as_the_others_allow() {
+    let topology = shape(1, 1, 1, 4, 2).build();
+    let wide = || dop(4).after(cpus("0-7"));
+    assert_eq!(sets(&place(&topology, &[wide()])), ["0-3"]);
+    assert_eq!(sets(&place(&topology, &[wide(), dop(4)])), ["0-1,4-5", "2-3,6-7"]);
+}
+
+#[test]
+fn a_lost_cpu_is_replaced_near_the_others() {
+    let whole = shape(1, 2, 2, 4, 1).build();
+    let topology = whole.restricted_to(&cpus("0-2,4-15")).unwrap();
+    // The tightest cache with a free CPU is on the other node.
+    let requests = [
+        dop(4).after(cpus("0-3")),
+        dop(2).after(cpus("4-5")),
+        dop(4).after(cpus("8-11")),
+        dop(3).after(cpus("12-14")),
+    ];
+    assert_eq!(sets(&place(&topology, &requests))[0], "0-2,6");
+}
+
+#[test]
 fn beyond_the_cpus_the_overlap_is_even() {
     let topology = shape(1, 1, 2, 4, 1).build();
     let requests = [dop(6), dop(6), dop(5)];
@@ -226,6 +254,14 @@ fn a_grown_set_stays_where_there_is_room_and_moves_where_it_would_be_split() {
 }
 
 #[test]
+fn a_grown_set_does_not_move_for_nothing() {
+    let topology = shape(1, 1, 3, 4, 1).build();
+    let requests = [dop(6).after(cpus("4-8")), dop(2).after(cpus("0-1"))];
+    // Placed afresh it would span two caches as well.
+    assert_eq!(sets(&place(&topology, &requests)), ["4-9", "0-1"]);
+}
+
+#[test]
 fn a_held_set_stays_until_one_of_its_cpus_goes() {
     let topology = shape(1, 1, 1, 8, 1).build();
     let held = |request: Request| Request { held: true, ..request };
@@ -236,6 +272,15 @@ fn a_held_set_stays_until_one_of_its_cpus_goes() {
     assert_eq!(placement.refusals.len(), 1);
     let fewer = topology.restricted_to(&cpus("0-4,6-7")).unwrap();
     assert_eq!(place(&fewer, &requests).sets[0].len(), 2);
+}
+
+#[test]
+fn a_held_exclusive_set_gives_way_to_a_fixed_list() {
+    let topology = shape(1, 1, 1, 8, 1).build();
+    let held = Request { held: true, ..exclusive(3).after(cpus("0-2")) };
+    let placement = place(&topology, &[held, fixed("2-3"), dop(2)]);
+    assert_eq!(sets(&placement), ["0-1,4", "2-3", "5-6"]);
+    assert_eq!(placement.refusals, []);
 }
 
 #[test]
@@ -257,6 +302,15 @@ fn any_request(width_max: u32) -> impl Strategy<Value = Request> {
 
 fn any_requests(width_max: u32) -> impl Strategy<Value = Vec<Request>> {
     proptest::collection::vec(any_request(width_max), 1..24)
+}
+
+fn any_past() -> impl Strategy<Value = CpuSet> {
+    prop_oneof![
+        4 => proptest::collection::vec(0..1100_u32, 0..30).prop_map(CpuSet::from_iter),
+        1 => (0..1100_u32).prop_map(CpuSet::below),
+        1 => Just(CpuSet::below(1)),
+        1 => Just(CpuSet::new()),
+    ]
 }
 
 fn width(request: &Request) -> Option<usize> {
@@ -336,6 +390,99 @@ proptest! {
             request.previous = Some(set);
         }
         check(&topology, &requests, &place(&topology, &requests))?;
+    }
+
+    #[test]
+    fn a_past_that_makes_no_sense_is_survived(
+        topology in any_machine(),
+        requests in any_requests(40),
+        pasts in proptest::collection::vec(proptest::option::of(any_past()), 24),
+    ) {
+        // Whatever a state file says: other CPUs, too many, too few, everybody on one.
+        let requests: Vec<Request> = requests
+            .into_iter()
+            .zip(pasts)
+            .map(|(request, previous)| Request { previous, ..request })
+            .collect();
+        check(&topology, &requests, &place(&topology, &requests))?;
+    }
+
+    #[test]
+    fn held_sets_stay_whatever_the_others_do(
+        topology in any_machine(),
+        before in any_requests(20),
+        after in any_requests(20),
+        held in proptest::collection::vec(any::<bool>(), 24),
+    ) {
+        let first = place(&topology, &before);
+        let mut requests = after;
+        for ((request, set), held) in requests.iter_mut().zip(first.sets).zip(held) {
+            (request.previous, request.held) = (Some(set), held);
+        }
+        let second = place(&topology, &requests);
+        let refused: Vec<usize> = second.refusals.iter().map(|refusal| refusal.request).collect();
+        for (index, request) in requests.iter().enumerate() {
+            prop_assert!(!second.sets[index].is_empty());
+            if request.held && matches!(request.want, Want::Dop(_)) {
+                prop_assert_eq!(Some(&second.sets[index]), request.previous.as_ref());
+            }
+            if matches!(request.want, Want::Exclusive(_)) && !refused.contains(&index) {
+                let others = (0..requests.len()).filter(|&other| other != index);
+                for other in others {
+                    prop_assert!(second.sets[index].is_disjoint(&second.sets[other]));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_moves_than_the_overlap_demands(
+        topology in any_machine(),
+        pasts in proptest::collection::vec(proptest::collection::vec(any::<u16>(), 1..12), 1..20),
+    ) {
+        // Everybody keeps the width of a past set; the sets overlap as they like.
+        let usable: Vec<u32> = topology.usable().iter().collect();
+        let pasts: Vec<CpuSet> = pasts
+            .iter()
+            .map(|past| past.iter().map(|n| usable[usize::from(*n) % usable.len()]).collect())
+            .collect();
+        let total: usize = pasts.iter().map(CpuSet::len).sum();
+        let requests: Vec<Request> =
+            pasts.iter().map(|past| dop(past.len() as u32).after(past.clone())).collect();
+        let moved: usize = place(&topology, &requests).moved.iter().sum();
+        // Loads have to end at the mean, rounded down, or one above it, and only so many may be above.
+        let base = total / usable.len();
+        let above_max = total % usable.len();
+        let loads = usable.iter().map(|cpu| pasts.iter().filter(|past| past.contains(*cpu)).count());
+        let excess: Vec<usize> = loads.map(|load| load.saturating_sub(base)).collect();
+        let above = excess.iter().filter(|excess| **excess > 0).count();
+        let least = excess.iter().sum::<usize>() - above.min(above_max);
+        match total <= usable.len() {
+            true => prop_assert_eq!(moved, least),
+            // A tenant cannot move to a CPU that it has, so the bound is not always within reach.
+            false => prop_assert!(moved <= least + least / 2 + 3, "{} for {}", moved, least),
+        }
+    }
+
+    #[test]
+    fn cores_are_not_split_and_threads_are_spread_where_one_cache_has_room(
+        cores in 1..40_u32,
+        widths in proptest::collection::vec(1..10_u32, 1..12),
+    ) {
+        let topology = shape(1, 1, 1, cores, 2).build();
+        let requests: Vec<Request> = widths.iter().copied().map(dop).collect();
+        let placement = place(&topology, &requests);
+        let spans: Vec<usize> =
+            placement.sets.iter().map(|set| topology.span(set, Level::Core)).collect();
+        let packed: u32 = widths.iter().map(|width| width.div_ceil(2)).sum();
+        if packed <= cores {
+            // No core has two tenants: the cores they touch add up to the cores touched by any.
+            let all = placement.sets.iter().fold(CpuSet::new(), |all, set| all.union(set));
+            prop_assert_eq!(spans.iter().sum::<usize>(), topology.span(&all, Level::Core));
+            // And no core idles while some tenant could use it instead of a second thread.
+            let wanted: u32 = widths.iter().sum();
+            prop_assert_eq!(topology.span(&all, Level::Core) as u32, wanted.min(cores));
+        }
     }
 
     #[test]

@@ -259,7 +259,8 @@ fn the_compensation_of_the_published_rule_never_overbooks() {
 #[test]
 fn problems_that_make_no_sense_are_refused_with_their_place() {
     let refused = |slots, max, memory, queue| {
-        Problem::try_new(slots, max, memory, vec![], queue).map(|_| ()).unwrap_err().to_string()
+        let errors = Problem::try_new(slots, max, memory, vec![], queue).unwrap_err();
+        errors.iter().map(ProblemError::to_string).collect::<Vec<_>>().join("; ")
     };
     assert_eq!(refused(0, None, None, vec![]), "slots: must be at least 1");
     assert_eq!(refused(1 << 21, None, None, vec![]), "slots: must be at most 1048576");
@@ -274,16 +275,24 @@ fn problems_that_make_no_sense_are_refused_with_their_place() {
     }
     assert_eq!(
         Problem::try_new(4, None, None, vec![], vec![auto(), manual(5)]),
-        Err(ProblemError {
+        Err(vec![ProblemError {
             place: Place::Queue(1, target::Field::Manual),
             reason: Reason::BeyondSlots { slots: 4 },
-        })
+        }])
     );
     assert_eq!(refused(4, None, None, vec![manual(0)]), "queue[0].manual: must be at least 1");
     assert_eq!(refused(4, None, None, vec![at_most(0)]), "queue[0].max: must be at least 1");
+    assert_eq!(
+        refused(4, Some(0), None, vec![at_most(0), manual(9)]),
+        "max_per_query: must be at least 1; queue[0].max: must be at least 1; \
+         queue[1].manual: is more than the 4 slots there are",
+        "everything at once"
+    );
     for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let queue = vec![Query { weight, ..auto() }];
-        assert_eq!(refused(4, None, None, queue), "queue[0].weight: must be a number above 0");
+        assert!(
+            refused(4, None, None, queue).starts_with("queue[0].weight: must be a number from")
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tenantd::fair::problem::{Terms, Weights};
-use tenantd::fair::{self, Algorithm, Node, Problem, Solution, WorkConserving};
+use tenantd::fair::{self, Algorithm, Kind, Node, Problem, Solution, WorkConserving};
 
 use super::discrete::Filling;
 use super::instances::{Shape, instance};
@@ -26,6 +26,24 @@ proptest! {
             let rho = leaf.level / leaf.fraction;
             let off = if leaf.fraction > 0.0 { rho * (slow - leaf.fraction) } else { 0.0 };
             prop_assert!(off.abs() < 0.01, "leaf {}: {} and slowly {slow}", leaf.node, leaf.fraction);
+        }
+    }
+
+    #[test]
+    fn a_group_has_what_its_members_have((capacity, nodes) in instance(Shape::TREE)) {
+        let problem = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
+        for algorithm in [Algorithm::Drf, Algorithm::MaxMin] {
+            for stage in [WorkConserving::No, WorkConserving::Yes] {
+                let solution = fair::allocate(&problem, algorithm, stage);
+                for (group, _) in nodes.iter().enumerate().filter(|(_, n)| n.kind == Kind::Group) {
+                    for (r, whole) in capacity.iter().enumerate() {
+                        let members = (0..nodes.len()).filter(|n| nodes[*n].parent == Some(group));
+                        let sum: f64 = members.map(|n| solution.allocation(n)[r]).sum();
+                        let off = (solution.allocation(group)[r] - sum).abs();
+                        prop_assert!(off <= 1e-9 * whole, "{algorithm:?} {stage:?} group {group}");
+                    }
+                }
+            }
         }
     }
 }

@@ -187,9 +187,21 @@ fn no_internal_processes() {
     let root = open(&mut kernel, "");
     kernel.make_dir(root, "a/b").unwrap();
     assert_eq!(write(&mut kernel, "/a/cgroup.subtree_control", "+memory"), Err(EBUSY));
-    // Controllers that know threads may share a cgroup with processes, until a child is populated.
+    // Controllers that know threads may share a cgroup with processes, but then its children are for its
+    // threads alone.
     write(&mut kernel, "/a/cgroup.subtree_control", "+cpu").unwrap();
+    assert_eq!(read(&kernel, "/a/cgroup.type"), "domain threaded\n");
+    assert_eq!(read(&kernel, "/a/b/cgroup.type"), "domain invalid\n");
+    assert_eq!(write(&mut kernel, "/a/b/cgroup.procs", &pid), Err(EOPNOTSUPP));
+    assert_eq!(write(&mut kernel, "/a/b/cgroup.subtree_control", "+cpu"), Err(EOPNOTSUPP));
+    assert_eq!(write(&mut kernel, "/a/cgroup.subtree_control", "+memory"), Err(EOPNOTSUPP));
+    write(&mut kernel, "/a/cgroup.subtree_control", "-cpu").unwrap();
     write(&mut kernel, "/a/b/cgroup.procs", &pid).unwrap();
+    assert_eq!(read(&kernel, "/a/b/cgroup.type"), "domain\n");
+    write(&mut kernel, "/a/cgroup.procs", "0").unwrap();
+    write(&mut kernel, "/a/cgroup.subtree_control", "+cpu").unwrap_err();
+    write(&mut kernel, "/cgroup.procs", "0").unwrap();
+    write(&mut kernel, "/a/cgroup.subtree_control", "+cpu").unwrap();
     assert_eq!(write(&mut kernel, "/a/cgroup.procs", &pid), Err(EBUSY));
     write(&mut kernel, "/a/cgroup.subtree_control", "+memory").unwrap();
     write(&mut kernel, "/cgroup.procs", &pid).unwrap();
@@ -250,7 +262,8 @@ fn making_and_removing() {
     write(&mut kernel, "/d/pids.max", "0").unwrap();
     assert_eq!(kernel.spawn("/d", Load::idle()), Err(EAGAIN));
     assert_eq!(kernel.spawn("/nowhere", Load::idle()), Err(ENOENT));
-    assert_eq!(read(&kernel, "/cgroup.stat"), "nr_descendants 3\nnr_dying_descendants 0\n");
+    let stat = read(&kernel, "/cgroup.stat");
+    assert!(stat.starts_with("nr_descendants 3\nnr_subsys_cpuset 4\n"), "{stat}");
 }
 
 #[test]
@@ -289,6 +302,20 @@ fn kept_handles_die_with_their_cgroup_and_never_mean_another() {
     kernel.close_dir(new);
     assert_eq!(kernel.inode(new).unwrap_err().errno, EBADF);
     assert_eq!(kernel.read(weight).unwrap_err().errno, EBADF);
+}
+
+#[test]
+fn a_lock_belongs_to_one_opening_until_it_is_closed() {
+    let mut kernel = host(1, &["/a", "/b"]);
+    let (mine, theirs) = (open(&mut kernel, "/a"), open(&mut kernel, "/a"));
+    let elsewhere = open(&mut kernel, "/b");
+    assert_eq!(kernel.lock_dir(theirs), Ok(()));
+    let refused = kernel.lock_dir(mine).unwrap_err();
+    assert_eq!((refused.errno, refused.operation), (EAGAIN, Operation::Lock));
+    assert_eq!(kernel.lock_dir(elsewhere), Ok(()));
+    assert_eq!(kernel.lock_dir(theirs), Ok(()), "it is theirs already");
+    kernel.close_dir(theirs);
+    assert_eq!(kernel.lock_dir(mine), Ok(()));
 }
 
 #[test]

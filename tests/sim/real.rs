@@ -208,6 +208,70 @@ fn ask(fs: &mut impl KernFs, base: &Path, name: &str, pid: u32, questions: &[Que
     answers
 }
 
+/// A step of a delegation: a write below the cgroup of the test, `PID` standing for the process.
+const DELEGATION: &[Question] = &[
+    ("cgroup.procs", Some("PID")),
+    ("cgroup.subtree_control", Some("+memory")),
+    ("cgroup.subtree_control", Some("+cpu")),
+    ("cgroup.type", None),
+    ("b/cgroup.type", None),
+    ("b/cgroup.procs", Some("PID")),
+    ("b/cgroup.subtree_control", Some("+cpu")),
+    ("cgroup.subtree_control", Some("+memory")),
+    ("b/cpu.weight", Some("50")),
+    ("b/memory.low", None),
+    ("cgroup.subtree_control", Some("-cpu")),
+    ("b/cgroup.procs", Some("PID")),
+    ("b/cgroup.type", None),
+    ("cgroup.subtree_control", Some("+cpu")),
+    ("cgroup.procs", Some("PID")),
+    ("cgroup.subtree_control", Some("+memory +cpuset")),
+    ("cgroup.procs", Some("PID")),
+    ("b/cgroup.subtree_control", Some("+memory")),
+    ("b/cgroup.subtree_control", Some("+pids")),
+    ("cgroup.events", None),
+    ("b/memory.low", Some("1M")),
+    ("b/cpuset.cpus", Some("0")),
+    ("b/cpuset.cpus", Some("\n")),
+    ("b/cgroup.freeze", Some("1")),
+    ("b/cgroup.freeze", Some("0")),
+    ("cgroup.subtree_control", Some("-cpu")),
+    ("b/cpu.weight", Some("50")),
+    ("cgroup.subtree_control", Some("+cpu")),
+    ("b/cpu.weight", None),
+    ("cgroup.max.descendants", Some("1")),
+];
+
+/// Walks through [`DELEGATION`], with a kept file of a controller that goes and comes back.
+fn delegate(fs: &mut impl KernFs, base: &Path, name: &str, pid: u32) -> Answers {
+    let mut answers = Answers::new();
+    let above = fs.open_dir(base).unwrap();
+    fs.make_dir(above, name).unwrap();
+    let dir = fs.open_dir(&base.join(name)).unwrap();
+    fs.make_dir(dir, "b").unwrap();
+    let mut kept = None;
+    for &(file, value) in DELEGATION {
+        let value = value.map(|value| value.replace("PID", &pid.to_string()));
+        let outcome = match &value {
+            Some(value) => fs.write(dir, file, value).map(|()| String::new()),
+            None => fs.read_once(dir, file).map(|text| String::from_utf8_lossy(text).into_owned()),
+        };
+        // The process has another number in each kernel.
+        let shown = value.map(|value| value.replace(&pid.to_string(), "PID"));
+        answers.push((format!("{file} {shown:?}"), outcome.map_err(errno)));
+        kept = kept.or_else(|| fs.open_file(dir, "b/cpu.weight").ok());
+        let again = kept.map_or(Err(Errno::EBADF), |kept| {
+            fs.read(kept).map(|text| text.len().to_string()).map_err(errno)
+        });
+        answers.push((format!("kept weight after {file}"), again));
+    }
+    answers.push(("beyond".into(), fs.make_dir(dir, "c").map(|()| String::new()).map_err(errno)));
+    fs.move_process(above, pid).unwrap();
+    fs.remove_dir(dir, "b").unwrap();
+    fs.remove_dir(above, name).unwrap();
+    answers
+}
+
 /// A child of ours to move about, killed in the end.
 struct Sleeper(Child);
 
@@ -266,7 +330,7 @@ fn compare(
         return false;
     }
     let sleeper = Sleeper(Command::new("sleep").arg("600").spawn().unwrap());
-    let from_real = ask(&mut real, &base, &name, sleeper.0.id(), questions);
+    let mut from_real = ask(&mut real, &base, &name, sleeper.0.id(), questions);
     let pid = sim.spawn(sim_base, Load::idle()).unwrap();
     let mount = match (controller, sim.host().layout) {
         (Some(controller), _) => format!("/sys/fs/cgroup/{}", controller.name()),
@@ -274,7 +338,12 @@ fn compare(
         (None, Layout::Unified) => "/sys/fs/cgroup".to_string(),
     };
     let path = format!("{mount}{}", sim_base.trim_end_matches('/'));
-    let from_sim = ask(&mut sim, Path::new(&path), &name, pid, questions);
+    let mut from_sim = ask(&mut sim, Path::new(&path), &name, pid, questions);
+    let needed = [Controller::Cpuset, Controller::Cpu, Controller::Memory, Controller::Pids];
+    if controller.is_none() && needed.iter().all(|needed| unified_controllers().contains(needed)) {
+        from_real.extend(delegate(&mut real, &base, &name, sleeper.0.id()));
+        from_sim.extend(delegate(&mut sim, Path::new(&path), &name, pid));
+    }
     for (real, sim) in from_real.iter().zip(&from_sim) {
         assert_eq!(sim, real, "simulated, then real");
     }

@@ -113,10 +113,6 @@ impl<'a> Board<'a> {
         }
     }
 
-    pub(super) fn is_fixed(&self, seat: usize) -> bool {
-        self.fixed[seat] > 0
-    }
-
     /// What fixed lists put on the open CPUs.
     pub(super) fn fixed_load(&self) -> usize {
         let open = self.fixed.iter().zip(&self.closed).filter(|(_, closed)| !**closed);
@@ -146,25 +142,31 @@ impl<'a> Board<'a> {
     pub(super) fn fill(&mut self, seats: &mut Seats, count: u32) {
         let mut missing = count;
         while missing > 0 {
-            let open = |seat: &usize| !self.closed[*seat] && !seats.contains(*seat);
-            let candidates = (0..self.load.len()).filter(open);
-            let Some(level) = candidates.map(|seat| self.load[seat]).min() else { return };
-            let free: Vec<bool> =
-                (0..self.load.len()).map(|seat| open(&seat) && self.load[seat] == level).collect();
+            let Some(free) = self.least_loaded(seats) else { return };
             let nr_free = free.iter().filter(|free| **free).count() as u32;
-            if nr_free <= missing {
-                for seat in (0..free.len()).filter(|&seat| free[seat]) {
-                    self.seat(seats, seat);
-                }
-                missing -= nr_free;
-            } else {
-                let chosen = Choice::new(self, seats, free).choose(missing);
-                for seat in chosen {
-                    self.seat(seats, seat);
-                }
-                return;
+            let chosen: Vec<usize> = match nr_free <= missing {
+                true => (0..free.len()).filter(|&seat| free[seat]).collect(),
+                false => Choice::new(self, seats, free).choose(missing),
+            };
+            debug_assert_eq!(chosen.len() as u32, nr_free.min(missing));
+            missing -= chosen.len() as u32;
+            for seat in chosen {
+                self.seat(seats, seat);
             }
         }
+    }
+
+    /// Of the open CPUs that `seats` is not on, the least loaded ones.
+    fn least_loaded(&self, seats: &Seats) -> Option<Vec<bool>> {
+        const TAKEN: u32 = u32::MAX;
+        let open = self.load.iter().zip(&self.closed);
+        let mut load: Vec<u32> =
+            open.map(|(load, closed)| if *closed { TAKEN } else { *load }).collect();
+        for seat in seats.iter() {
+            load[seat] = TAKEN;
+        }
+        let level = load.iter().copied().min().filter(|level| *level != TAKEN)?;
+        Some(load.into_iter().map(|load| load == level).collect())
     }
 
     /// Takes CPUs away until `width` are left: the most loaded ones first, then those far from the rest.
@@ -266,7 +268,11 @@ impl<'a> Choice<'a> {
     fn new(board: &Board<'a>, seats: &Seats, free: Vec<bool>) -> Self {
         let topology = board.topology;
         let cores = topology.domains(Level::Core);
-        let nr_mine = prefix_sums((0..free.len()).map(|seat| seats.contains(seat)));
+        let mut mine = vec![false; free.len()];
+        for seat in seats.iter() {
+            mine[seat] = true;
+        }
+        let nr_mine = prefix_sums(mine.into_iter());
         let nr_free = prefix_sums(free.iter().copied());
         let whole = |core: &Range<usize>| core.clone().all(|seat| free[seat]);
         let my_cores: Vec<bool> = cores.iter().map(|core| within(&nr_mine, core) > 0).collect();
@@ -410,8 +416,9 @@ impl<'a> Choice<'a> {
 
 /// `sums[i]` = how many of the first `i` flags are set.
 fn prefix_sums(flags: impl Iterator<Item = bool>) -> Vec<u32> {
-    let mut sums = vec![0];
+    let mut sums = Vec::with_capacity(flags.size_hint().0 + 1);
     let mut sum = 0;
+    sums.push(sum);
     for flag in flags {
         sum += u32::from(flag);
         sums.push(sum);

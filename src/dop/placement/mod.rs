@@ -21,7 +21,7 @@
 //! **Algorithm.** Fixed lists first. Exclusive requests next, narrowed in order where CPUs are short. Then
 //! the dop requests: keep what can be kept; release what is too much, most loaded CPUs first; give up what
 //! is loaded beyond the ceiling of the mean; fill up the widest need first from the least loaded CPUs
-//! ([`board`]); and while two CPUs differ in load by two or more, move one tenant from one to the other,
+//! (`board`); and while two CPUs differ in load by two or more, move one tenant from one to the other,
 //! which always exists (more tenants are on the first than on the second), so the loop ends with loads that
 //! differ by at most one. A tenant whose width changed and that would now span several LLCs is placed afresh
 //! where that needs fewer. O(n·P) for n requests on P CPUs, apart from the moves.
@@ -179,10 +179,7 @@ impl<'a> Plan<'a> {
             let usable = previous.intersection(self.topology.usable());
             let whole = !previous.is_empty() && usable.len() == previous.len();
             let kept = self.board.seats_of(&usable);
-            let exclusive = matches!(request.want, Want::Exclusive(_));
-            // An exclusive set that a new fixed list runs into has to go, held or not.
-            let contested = exclusive && kept.iter().any(|seat| self.board.is_fixed(seat as usize));
-            self.held[index] = request.held && whole && !contested;
+            self.held[index] = request.held && whole;
             self.board.seat_all(&mut self.seats[index], &kept);
         }
     }

@@ -144,9 +144,11 @@ impl Cgroup {
         layout.tree(facet).and_then(|index| self.dirs[index])
     }
 
-    /// The directories of all trees that have this cgroup.
-    pub fn dirs(&self) -> impl Iterator<Item = DirId> + '_ {
-        self.dirs.iter().flatten().copied()
+    /// The directories that this cgroup's processes live in, each with the index of its tree.
+    pub fn homes<'a>(&'a self, layout: &'a Layout) -> impl Iterator<Item = (usize, DirId)> + 'a {
+        let joined = |(index, dir): (usize, &Option<DirId>)| Some((index, (*dir)?));
+        let homes = self.dirs.iter().enumerate().filter_map(joined);
+        homes.filter(|(index, _)| layout.trees[*index].is_for_all())
     }
 
     /// Inode number in the CPU tree.
@@ -279,6 +281,38 @@ pub fn thread_samples(kernel: &mut impl KernFs, proc: DirId, tids: &[u32]) -> Ve
     samples
 }
 
+/// What the cgroup in `dir` has of memory right now, from files opened for it; events are left out. Cache
+/// that the kernel does not tell apart counts as none.
+///
+/// # Errors
+/// A file cannot be read or understood.
+pub fn memory_sample(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    dialect: Dialect,
+) -> Result<MemorySample, ReadError> {
+    let current = match dialect {
+        Dialect::Unified => "memory.current",
+        Dialect::Legacy => "memory.usage_in_bytes",
+    };
+    let stat = "memory.stat";
+    let text = kernel.read_once(dir, current)?;
+    let current_bytes = parse::single::<u64>(text, "bytes");
+    let current_bytes = current_bytes.map_err(|source| malformed(kernel, dir, current, source))?;
+    let found = keyed(kernel.read_once(dir, stat)?, cache_keys(dialect));
+    let found = found.map_err(|source| malformed(kernel, dir, stat, source))?;
+    let [inactive_file_bytes, active_file_bytes] = found.map(Option::unwrap_or_default);
+    Ok(MemorySample { current_bytes, inactive_file_bytes, active_file_bytes, ..Default::default() })
+}
+
+/// The keys of file cache in `memory.stat`: what was not touched lately, and what was.
+fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
+    match dialect {
+        Dialect::Unified => ["inactive_file", "active_file"],
+        Dialect::Legacy => ["total_inactive_file", "total_active_file"],
+    }
+}
+
 /// Reads the kept files of one cgroup.
 struct Reader<'a, K> {
     cgroup: &'a Cgroup,
@@ -333,10 +367,7 @@ impl<K: KernFs> Reader<'_, K> {
 
     /// All of the memory counters, or none: a working set without its cache would be another figure.
     fn memory(&mut self) -> Result<Option<MemorySample>, KernError> {
-        let (inactive, active) = match self.cgroup.dialect {
-            Dialect::Unified => ("inactive_file", "active_file"),
-            Dialect::Legacy => ("total_inactive_file", "total_active_file"),
-        };
+        let [inactive, active] = cache_keys(self.cgroup.dialect);
         let current =
             self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
         let stat = self.take(Source::MemoryStat, |text| {

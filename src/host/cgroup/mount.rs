@@ -65,6 +65,14 @@ pub struct Tree {
     pub root: PathBuf,
 }
 
+impl Tree {
+    /// Whether every tenant gets a cgroup here. The legacy cpuset tree is joined only by tenants that are
+    /// pinned: a new cpuset holds no CPU at all, and takes nobody.
+    pub fn is_for_all(&self) -> bool {
+        self.facets != [Facet::Cpuset]
+    }
+}
+
 /// The hierarchies of a machine, as far as the agent needs them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {

@@ -4,7 +4,7 @@ from cgroups import differences, settings
 from tenants import POLICY, expect_shares, make_lived_in, written
 
 
-def follow_weights_and_load(host):
+def test_follow_weights_and_load(host):
     root = host.delegated()
     tenants = make_lived_in(root)
     load = [host.burn(tenant, host.cpus) for tenant in tenants]
@@ -22,17 +22,6 @@ def follow_weights_and_load(host):
     load[2] += host.burn(tenants[2], host.cpus - 1)
     expect_shares(host, tenants, [every, every, every], "all want every CPU again")
     assert daemon.terminate() == 0, daemon.log()
-
-
-def test_follow_weights_and_load(host):
-    follow_weights_and_load(host)
-
-
-def test_follow_weights_and_load_on_two_nodes(host):
-    follow_weights_and_load(host)
-
-
-test_follow_weights_and_load_on_two_nodes.shape = "numa"
 
 
 def test_hold_in_cgroups_that_the_daemon_made(host):

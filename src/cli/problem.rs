@@ -1,0 +1,58 @@
+//! What the commands that take a problem file share: reading it, and saying what is wrong with it.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::policy::Report;
+use crate::policy::report::{Finding, Style};
+
+/// The largest file that is read.
+const LONGEST_BYTES: u64 = 1 << 30;
+
+/// The name of a problem as findings call it, and its bytes. `-` is standard input.
+///
+/// # Errors
+/// It is not there, not readable, or too long.
+pub(super) fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
+    let name = path.display().to_string();
+    let mut bytes = Vec::new();
+    // One byte beyond the bound tells a file that is too long from one that just fits.
+    let read = match name.as_str() {
+        "-" => io::stdin().lock().take(LONGEST_BYTES + 1).read_to_end(&mut bytes),
+        _ => std::fs::File::open(path)
+            .and_then(|file| file.take(LONGEST_BYTES + 1).read_to_end(&mut bytes)),
+    };
+    read.with_context(|| format!("cannot read {name}"))?;
+    anyhow::ensure!(bytes.len() as u64 <= LONGEST_BYTES, "{name} is longer than a gibibyte");
+    Ok((name, bytes))
+}
+
+#[derive(Serialize)]
+struct Refusal {
+    findings: Vec<Finding>,
+    findings_left_out: usize,
+}
+
+/// Shows what is wrong with a problem: on standard error for people, as records on standard output for
+/// programs.
+///
+/// # Errors
+/// What could not be printed.
+pub(super) fn refuse(report: &Report, json: bool) -> anyhow::Result<()> {
+    if json {
+        let findings = report.findings().iter().map(|finding| finding.to_finding()).collect();
+        let refusal = Refusal { findings, findings_left_out: report.left_out() };
+        let mut out = io::stdout().lock();
+        serde_json::to_writer(&mut out, &refusal)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    // no-color.org: whoever sets the variable wants none.
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colour = io::stderr().is_terminal() && !no_colour;
+    write!(io::stderr(), "{}", report.render(Style { colour, ..Style::PLAIN }))?;
+    Ok(())
+}
