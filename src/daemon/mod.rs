@@ -11,6 +11,7 @@
 //! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
 //! | [`restore`] | putting everything back, from the journal alone |
+//! | `unpin` | emptying a list of CPUs that processes live under |
 //! | [`event_loop`] | epoll, timer and signals around an agent |
 
 pub mod agent;
@@ -23,3 +24,4 @@ mod placement_store;
 pub mod publish;
 pub mod restore;
 pub mod tick;
+mod unpin;
