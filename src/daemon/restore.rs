@@ -316,12 +316,18 @@ fn remove(
     refuges: &[&Path],
 ) -> Result<(), KernError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    // Announced but never confirmed: removed only if it is empty, for it may be someone else's.
-    if let Some(inode) = inode {
-        let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
-        let outcome = evacuate(kernel, dir, refuges);
-        kernel.close_dir(dir);
-        outcome?;
+    match inode {
+        Some(inode) => {
+            let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
+            let outcome = evacuate(kernel, dir, refuges);
+            kernel.close_dir(dir);
+            outcome?;
+        }
+        // Announced but never confirmed: removed only if it is empty, for it may be someone else's.
+        None => {
+            let dir = kernel.open_dir(path)?;
+            kernel.close_dir(dir);
+        }
     }
     let parent = kernel.open_dir(parent)?;
     let outcome = kernel.remove_dir(parent, &name.to_string_lossy());
