@@ -39,12 +39,38 @@ impl<K: KernFs> Agent<K> {
         }
         match topology::read(&mut self.kernel, Path::new(SYSFS)) {
             Ok(topology) => {
-                if self.topology.is_some() {
-                    info!(%online, "the CPUs that are online changed");
+                let topology = self.within_root(topology);
+                match self.topology {
+                    Some(_) => info!(%online, "the CPUs that are online changed"),
+                    None => self.take_up_placement(&topology),
                 }
-                self.topology = Some(self.within_root(topology));
+                self.topology = Some(topology);
             }
             Err(error) => findings.push(format!("no CPU is pinned: {error}")),
+        }
+    }
+
+    /// Begins where an earlier agent left the tenants.
+    fn take_up_placement(&mut self, topology: &Topology) {
+        let Some(store) = &self.placements else { return };
+        let mut placed = store.load(topology.usable());
+        for (node, slot) in self.nodes.iter().zip(&mut self.slots).filter(|(node, _)| node.is_leaf)
+        {
+            if let Some(cpus) = placed.remove(&node.path) {
+                slot.breadth = Breadth::placed_on(cpus);
+            }
+        }
+    }
+
+    /// Keeps where the tenants are for the agent that comes after this one.
+    pub(super) fn keep_placement(&mut self, findings: &mut Vec<String>) {
+        let Some(store) = &mut self.placements else { return };
+        let placed = self.nodes.iter().zip(&self.slots).filter_map(|(node, slot)| {
+            let moves = matches!(node.cpus, CpusPolicy::Dop | CpusPolicy::Exclusive);
+            Some((node.path.as_str(), slot.breadth.cpus().filter(|_| moves && node.is_leaf)?))
+        });
+        if let Err(error) = store.keep(placed) {
+            findings.push(format!("cannot keep the placement for the next start: {error}"));
         }
     }
 

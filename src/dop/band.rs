@@ -23,7 +23,8 @@
 //! beyond one the ticks needed double with each further one, as does, up to fourfold, the bound of the sum
 //! (route flap damping does the same, RFC 2439 §2.2). Where somebody waits for the change the ticks grow to
 //! eight at most: threads that wait for a CPU, or tenants that are entitled to what this one has. A tenant
-//! that naps now and then is lent and takes back without end, and each time it wakes it gets its own soon.
+//! that naps now and then is lent and takes back without end, and each time it wakes it gets its own soon:
+//! who borrowed from it is told to hurry ([`Band::hurry`]), and one tick is enough then.
 //!
 //! What the policy bounds (manual width, maximum, limit, slots that went away) is obeyed at once.
 //!
@@ -53,6 +54,8 @@ const TICKS_MAX: f64 = 60.0;
 const SLACK_RATIO: f64 = 0.03;
 /// Relative error times seconds that is worth a change.
 const BOUND_SECONDS: f64 = 8.0;
+/// The ticks for which a tenant that is told to hurry does; longer than [`DWELL`], which it obeys meanwhile.
+const HURRIED_TICKS: u32 = 15;
 const PENALTY_HALF_LIFE_SECONDS: f64 = 600.0;
 const PENALTY_FREE: f64 = 1.0;
 /// The most that the penalty makes of the ticks while threads of this tenant wait.
@@ -96,6 +99,7 @@ pub struct Band {
     above: Run,
     below: Run,
     penalty: f64,
+    hurried_ticks: u32,
 }
 
 /// Consecutive ticks of one kind.
@@ -132,7 +136,14 @@ impl Band {
             above: Run::default(),
             below: Run::default(),
             penalty: 0.0,
+            hurried_ticks: 0,
         }
+    }
+
+    /// Somebody woke up whose CPUs this tenant may have borrowed: one tick in which others go short is now
+    /// enough to give them back.
+    pub fn hurry(&mut self) {
+        self.hurried_ticks = HURRIED_TICKS;
     }
 
     /// The present width.
@@ -152,6 +163,7 @@ impl Band {
     pub fn step(&mut self, seen: &Observation, now: Duration) -> u32 {
         let elapsed = self.stepped.map_or(Duration::ZERO, |last| now.saturating_sub(last));
         self.stepped = Some(now);
+        self.hurried_ticks = self.hurried_ticks.saturating_sub(1);
         self.penalty *= 0.5_f64.powf(elapsed.as_secs_f64() / PENALTY_HALF_LIFE_SECONDS);
         let (low, high) = (*seen.allowed.start(), *seen.allowed.end());
         let before = self.dop;
@@ -189,6 +201,7 @@ impl Band {
         let (ticks, patience_max) = match upwards {
             true if seen.pressed => (TICKS_UP_PRESSED, PATIENCE_PRESSED_MAX),
             true if utilisation > *UTILISATION.end() => (TICKS_UP, f64::INFINITY),
+            false if seen.supply == Supply::Short && self.hurried_ticks > 0 => (1.0, 1.0),
             false if seen.supply == Supply::Short => (TICKS_YIELD, PATIENCE_YIELD_MAX),
             false if utilisation < *UTILISATION.start() => (TICKS_DOWN, f64::INFINITY),
             _ => (f64::INFINITY, 1.0),
@@ -232,6 +245,7 @@ impl Band {
     }
 
     fn forget(&mut self) {
+        self.hurried_ticks = 0;
         self.outside = Run::default();
         self.above = Run::default();
         self.below = Run::default();
