@@ -1,7 +1,12 @@
 //! The whole agent on the simulated kernel: does it share fairly, and does it put everything back?
 
+mod claims;
 mod converge;
+mod crash;
 mod faults;
+mod hosts;
+mod still;
 mod story;
+mod vanish;
 mod width;
 mod world;

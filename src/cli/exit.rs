@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use crate::daemon::agent::StartError;
 use crate::host::kernfs::{ErrorKind, KernError};
 
 /// How a command ended.
@@ -29,6 +30,9 @@ impl Exit {
     /// The code for an error that ended a command: what its causes say, or [`Exit::Failed`].
     pub fn of(error: &anyhow::Error) -> Exit {
         for cause in error.chain() {
+            if cause.downcast_ref::<StartError>().is_some_and(StartError::is_denied) {
+                return Exit::NotPermitted;
+            }
             if let Some(error) = cause.downcast_ref::<KernError>()
                 && error.kind() == ErrorKind::Denied
             {

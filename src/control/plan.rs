@@ -133,6 +133,13 @@ pub struct Action {
     pub reason: String,
 }
 
+impl Action {
+    /// Whether it takes away from what is there.
+    pub fn shrinks(&self) -> bool {
+        self.from.as_ref().is_some_and(|from| from.magnitude() > self.to.magnitude())
+    }
+}
+
 /// What one node's knobs shall hold, and what they hold.
 #[derive(Clone, Debug, Default)]
 pub struct NodeKnobs {

@@ -4,9 +4,11 @@
 //! [`Agent::tick`] is told. What a tick does stands in [`super::tick`]; here is how an agent comes to be,
 //! takes up what an earlier one left, and goes without a trace.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use tracing::{info, warn};
 
 use super::effect;
@@ -62,12 +64,39 @@ pub enum StartError {
     /// Another agent works below the same root.
     #[error("{} is managed by another tenantd: stop it first, or name another root with --root", .0.display())]
     RootTaken(PathBuf),
+    /// Nothing may be written.
+    #[error(
+        "not permitted to manage {}: {} ({errno:?}); run as root, in a delegated cgroup, or with --observe",
+        path.display(), errno.desc()
+    )]
+    NotPermitted {
+        /// Where it was tried.
+        path: PathBuf,
+        /// What the kernel answered.
+        errno: Errno,
+    },
     /// Nothing could be enforced.
     #[error(
         "neither the cpu nor the memory controller is available in {}: enable them for it \
          (on a systemd host: Delegate=yes), or run with --observe", .0.display()
     )]
     NoControllers(PathBuf),
+}
+
+impl StartError {
+    /// Whether it was a matter of permission.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            StartError::NotPermitted { .. } => true,
+            StartError::Kernel(error) | StartError::Read(ReadError::Kernel(error)) => {
+                error.kind() == ErrorKind::Denied
+            }
+            StartError::Journal(JournalError::Io { source, .. }) => {
+                source.kind() == io::ErrorKind::PermissionDenied
+            }
+            _ => false,
+        }
+    }
 }
 
 /// One node of the tree of tenants, as the agent holds it between ticks.
@@ -86,11 +115,13 @@ pub(super) struct Slot {
 }
 
 /// A write that failed, and when it is tried again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Retry {
     pub(super) knob: Knob,
     pub(super) nr_failures: u32,
     pub(super) at_tick: u64,
+    /// What went wrong, said until it succeeds.
+    pub(super) message: Option<String>,
 }
 
 /// The agent of one host.
@@ -336,7 +367,10 @@ fn take_root<K: KernFs>(
 ) -> Result<DirId, StartError> {
     let mut enforcer = Enforcer { kernel: &mut *kernel, journal, layout, pins };
     for tree in &layout.trees {
-        enforcer.make_missing(tree)?;
+        enforcer.make_missing(tree).map_err(not_permitted)?;
+    }
+    for tree in layout.trees.iter().filter(|tree| tree.is_for_all()) {
+        try_writing(kernel, &tree.root).map_err(|error| not_permitted(error.into()))?;
     }
     let cpu = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root;
     let root = kernel.open_dir(cpu)?;
@@ -347,6 +381,24 @@ fn take_root<K: KernFs>(
     match effect::has_controllers(kernel, layout, root) {
         true => Ok(root),
         false => Err(StartError::NoControllers(cpu.clone())),
+    }
+}
+
+/// Whether anything below `root` may be changed: known before the first tick, and not from each of its writes.
+fn try_writing(kernel: &mut impl KernFs, root: &Path) -> Result<(), KernError> {
+    let dir = kernel.open_dir(root)?;
+    // Writing nothing does nothing, but the file has to be opened for it.
+    let outcome = kernel.write(dir, "cgroup.procs", "");
+    kernel.close_dir(dir);
+    outcome
+}
+
+fn not_permitted(error: EnforceError) -> StartError {
+    match error {
+        EnforceError::Kernel(error) if error.kind() == ErrorKind::Denied => {
+            StartError::NotPermitted { path: error.path, errno: error.errno }
+        }
+        other => other.into(),
     }
 }
 

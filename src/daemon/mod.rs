@@ -15,6 +15,7 @@
 //! | [`event_loop`] | epoll, timer and signals around an agent |
 
 pub mod agent;
+mod attach;
 pub mod claims;
 pub mod effect;
 pub mod enforce;

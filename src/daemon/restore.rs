@@ -59,10 +59,10 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
             // A list that cannot be emptied where processes are; it goes with its cgroup.
             Entry::Held { path, inode, value, .. }
                 if value.is_empty() && made.contains(&(path.as_path(), *inode)) => {}
-            Entry::Moved { pid, start_ticks, from, .. } => {
-                if process::start_ticks(kernel, proc, *pid) == Some(*start_ticks) {
-                    move_back(kernel, *pid, from, &mut restored);
-                }
+            Entry::Moved { pid, start_ticks, from, .. }
+                if process::start_ticks(kernel, proc, *pid) == Some(*start_ticks) =>
+            {
+                move_back(kernel, *pid, from, &mut restored);
             }
             Entry::Held { path, inode, file, value } if file != SUBTREE_CONTROL => {
                 let outcome = write_back(kernel, path, *inode, file, value);
@@ -333,12 +333,18 @@ fn remove(
     refuges: &[&Path],
 ) -> Result<(), KernError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    // Announced but never confirmed: removed only if it is empty, for it may be someone else's.
-    if let Some(inode) = inode {
-        let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
-        let outcome = evacuate(kernel, dir, refuges);
-        kernel.close_dir(dir);
-        outcome?;
+    match inode {
+        Some(inode) => {
+            let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
+            let outcome = evacuate(kernel, dir, refuges);
+            kernel.close_dir(dir);
+            outcome?;
+        }
+        // Announced but never confirmed: removed only if it is empty, for it may be someone else's.
+        None => {
+            let dir = kernel.open_dir(path)?;
+            kernel.close_dir(dir);
+        }
     }
     let parent = kernel.open_dir(parent)?;
     let outcome = kernel.remove_dir(parent, &name.to_string_lossy());

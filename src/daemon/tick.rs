@@ -16,10 +16,10 @@ use crate::control::plan::{self, Action, Knob, NodeKnobs, Value};
 use crate::control::sample::HostSample;
 use crate::control::status::{ActionStatus, HostStatus, Status, TenantStatus};
 use crate::control::target;
-use crate::control::tree::{CPU, MEMORY, RESOURCES};
+use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use crate::control::usage;
 use crate::fair::measure;
-use crate::host::cgroup::{self, Cgroup, ReadError};
+use crate::host::cgroup::{self, ReadError};
 use crate::host::kernfs::KernFs;
 use crate::host::process;
 
@@ -52,8 +52,14 @@ impl<K: KernFs> Agent<K> {
             Ok(host) => host,
             Err(error) => {
                 // Without the size of the machine nothing can be divided: all decisions stand.
-                self.status.tick = tick;
-                self.status.findings = vec![error.to_string()];
+                findings.push(error.to_string());
+                self.say(&findings);
+                self.status = Status {
+                    tick,
+                    findings,
+                    actions: Vec::new(),
+                    ..std::mem::take(&mut self.status)
+                };
                 return &self.status;
             }
         };
@@ -88,32 +94,6 @@ impl<K: KernFs> Agent<K> {
             findings,
         };
         &self.status
-    }
-
-    /// Opens the cgroups of all nodes; makes those that are missing, where the agent may.
-    fn attach(&mut self, findings: &mut Vec<String>) {
-        for index in 0..self.nodes.len() {
-            if self.slots[index].cgroup.is_some() {
-                continue;
-            }
-            let path = self.nodes[index].path.clone();
-            if self.enforcing
-                && let Err(error) = self.enforcer().make_node(&path)
-            {
-                findings.push(format!("{path}: {error}"));
-                continue;
-            }
-            match Cgroup::open(&mut self.kernel, &self.layout, &path) {
-                Ok(cgroup) => {
-                    let demand = self.slots[index].demand;
-                    let breadth = std::mem::take(&mut self.slots[index].breadth);
-                    self.slots[index] =
-                        Slot { cgroup: Some(cgroup), demand, breadth, ..Slot::default() };
-                }
-                Err(error) if error.is_gone() && !self.enforcing => {}
-                Err(error) => findings.push(format!("{path}: {error}")),
-            }
-        }
     }
 
     /// What is written and cannot take effect.
@@ -164,16 +144,17 @@ impl<K: KernFs> Agent<K> {
             let mut gaps = Vec::new();
             let sample = cgroup.sample(&mut self.kernel, &mut gaps).and_then(|mut sample| {
                 if sample.populated != Some(false) && self.slots[index].looks_pressed() {
-                    let tids = cgroup.threads(&mut self.kernel, &self.layout, THREADS_MAX)?;
                     let proc = self.machine.proc();
-                    sample.threads =
-                        tids.map(|tids| cgroup::thread_samples(&mut self.kernel, proc, &tids));
+                    let (kernel, layout) = (&mut self.kernel, &self.layout);
+                    let tids = cgroup.threads(kernel, layout, THREADS_MAX, &mut gaps)?;
+                    sample.threads = tids.map(|tids| cgroup::thread_samples(kernel, proc, &tids));
                 }
                 Ok(sample)
             });
             let path = &self.nodes[index].path;
             findings.extend(gaps.iter().map(|gap| format!("{path}: {gap}")));
             let slot = &mut self.slots[index];
+            slot.cgroup = Some(cgroup);
             match sample {
                 Ok(sample) => {
                     let before = slot.sample.replace(sample);
@@ -181,14 +162,8 @@ impl<K: KernFs> Agent<K> {
                         before.as_ref().zip(slot.sample.as_ref()).zip(elapsed).and_then(
                             |((before, now), elapsed)| usage::usage(before, now, elapsed),
                         );
-                    slot.cgroup = Some(cgroup);
                 }
-                Err(error) => {
-                    findings.push(format!("{path}: its cgroup went away: {error}"));
-                    cgroup.close(&mut self.kernel);
-                    let breadth = std::mem::take(&mut slot.breadth);
-                    *slot = Slot { demand: slot.demand, breadth, ..Slot::default() };
-                }
+                Err(error) => self.lose(index, &format!("it went away: {error}"), findings),
             }
         }
     }
@@ -255,7 +230,8 @@ impl<K: KernFs> Agent<K> {
     fn observe(&mut self, tick: u64, findings: &mut Vec<String>) -> u64 {
         let mut nr_drift = 0;
         let verify = tick.is_multiple_of(VERIFY_TICKS);
-        for (node, slot) in self.nodes.iter().zip(&mut self.slots) {
+        let mut gone = Vec::new();
+        for (index, (node, slot)) in self.nodes.iter().zip(&mut self.slots).enumerate() {
             let Some(cgroup) = &slot.cgroup else { continue };
             if !verify && !slot.observed.is_empty() {
                 continue;
@@ -264,8 +240,7 @@ impl<K: KernFs> Agent<K> {
             for knob in Knob::ALL.into_iter().filter(|knob| self.pins || *knob != Knob::Cpus) {
                 match cgroup.observe(&mut self.kernel, &self.layout, knob) {
                     Ok(value) => observed.push((knob, value)),
-                    // A file that is not there was said when the cgroup was opened.
-                    Err(error) if error.is_gone() => {}
+                    Err(error) if error.is_gone() => gone.push((index, knob)),
                     Err(ReadError::Kernel(error)) if is_unsupported(&error) => {}
                     Err(error) => findings.push(format!("{}: {error}", node.path)),
                 }
@@ -279,7 +254,14 @@ impl<K: KernFs> Agent<K> {
                     warn!(tenant = node.path, ?knob, %then, %now, "someone else wrote here");
                 }
             }
-            slot.observed = observed;
+            let before = std::mem::replace(&mut slot.observed, observed);
+            // A file that never was there was said when the cgroup was opened.
+            gone.retain(|(at, gone)| *at != index || before.iter().any(|(knob, _)| knob == gone));
+        }
+        gone.dedup_by_key(|(index, _)| *index);
+        for (index, knob) in gone {
+            let file = self.layout.dialect.file(knob);
+            self.lose(index, &format!("its {file} went away"), findings);
         }
         nr_drift
     }
@@ -303,7 +285,25 @@ impl<K: KernFs> Agent<K> {
             })
             .collect();
         let online = self.topology.as_ref().map(|topology| topology.online().clone());
-        plan::plan(&knobs, &online.unwrap_or_default())
+        let mut actions = plan::plan(&knobs, &online.unwrap_or_default());
+        let known = self.known();
+        // Nobody loses protection before it is known what it needs.
+        actions.retain(|action| {
+            action.knob != Knob::MemoryLow || known[action.node] || !action.shrinks()
+        });
+        actions
+    }
+
+    /// Whether the demands of each node, and of all below it, were ever estimated.
+    fn known(&self) -> Vec<bool> {
+        let is_known = |(node, slot): (&TreeNode, &Slot)| !node.is_leaf || slot.demand.is_some();
+        let mut known: Vec<bool> = self.nodes.iter().zip(&self.slots).map(is_known).collect();
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            if let Some(parent) = node.parent {
+                known[parent] &= known[index];
+            }
+        }
+        known
     }
 
     /// Executes the plan; a failed action is retried with growing pauses, and stops nothing else.
@@ -325,9 +325,14 @@ impl<K: KernFs> Agent<K> {
             let tenant = &self.nodes[action.node].path;
             match outcome {
                 Ok(_) => debug!(tenant, knob = ?action.knob, to = %action.to, action.reason),
-                Err(error) if error.is_gone() => {}
-                Err(error) => findings.push(format!("{tenant}: {error}")),
+                Err(error) if error.is_gone() => self.lose_if_gone(action.node, findings),
+                // Said with the others that wait.
+                Err(_) => {}
             }
+        }
+        for (node, slot) in self.nodes.iter().zip(&self.slots) {
+            let messages = slot.retries.iter().filter_map(|retry| retry.message.as_ref());
+            findings.extend(messages.map(|message| format!("{}: {message}", node.path)));
         }
     }
 
@@ -373,7 +378,7 @@ impl Slot {
         self.observed.retain(|(knob, _)| *knob != action.knob);
         match outcome {
             Ok(found) => self.observed.push((action.knob, found.clone())),
-            Err(_) => {
+            Err(error) => {
                 self.observed.extend(action.from.clone().map(|from| (action.knob, from)));
                 let nr_failures = failures.unwrap_or(0).saturating_add(1);
                 let pause_max = match action.knob {
@@ -382,7 +387,10 @@ impl Slot {
                     _ => RETRY_TICKS_MAX,
                 };
                 let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(pause_max);
-                self.retries.push(Retry { knob: action.knob, nr_failures, at_tick: tick + pause });
+                // A file that is not there was said when the cgroup was opened.
+                let message = (!error.is_gone()).then(|| error.to_string());
+                let at_tick = tick + pause;
+                self.retries.push(Retry { knob: action.knob, nr_failures, at_tick, message });
             }
         }
     }

@@ -158,15 +158,16 @@ impl Band {
 
     /// One tick: the width from now on. `now` is any monotonic clock.
     ///
-    /// A tick without a sample is not stepped at all: nothing is known, nothing changes.
+    /// A tick without a sample is not stepped but only [obeyed](Band::obey): nothing is known, nothing
+    /// changes.
     pub fn step(&mut self, seen: &Observation, now: Duration) -> u32 {
         let elapsed = self.stepped.map_or(Duration::ZERO, |last| now.saturating_sub(last));
         self.stepped = Some(now);
         self.hurried_ticks = self.hurried_ticks.saturating_sub(1);
         self.penalty *= 0.5_f64.powf(elapsed.as_secs_f64() / PENALTY_HALF_LIFE_SECONDS);
         let (low, high) = (*seen.allowed.start(), *seen.allowed.end());
-        if !seen.allowed.contains(&self.dop) {
-            self.change(self.dop.clamp(low, high), now);
+        let before = self.dop;
+        if self.obey(&seen.allowed, now) != before {
             return self.dop;
         }
         let target = seen.target.clamp(low, high);
@@ -178,6 +179,14 @@ impl Band {
                 true => self.forget(),
                 false => self.change(width, now),
             }
+        }
+        self.dop
+    }
+
+    /// Keeps within what the policy allows, at once and whatever else is known.
+    pub fn obey(&mut self, allowed: &RangeInclusive<u32>, now: Duration) -> u32 {
+        if !allowed.contains(&self.dop) {
+            self.change(self.dop.clamp(*allowed.start(), *allowed.end()), now);
         }
         self.dop
     }

@@ -115,7 +115,8 @@ pub struct Journal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     File(PathBuf, u64, String),
-    Process(u32, u64),
+    /// ... and where to: a process may be moved in one tree after the other.
+    Process(u32, u64, Vec<PathBuf>),
 }
 
 impl Entry {
@@ -125,7 +126,9 @@ impl Entry {
             Entry::Held { path, inode, file, .. } => {
                 Some(Key::File(path.clone(), *inode, file.clone()))
             }
-            Entry::Moved { pid, start_ticks, .. } => Some(Key::Process(*pid, *start_ticks)),
+            Entry::Moved { pid, start_ticks, to, .. } => {
+                Some(Key::Process(*pid, *start_ticks, to.clone()))
+            }
             Entry::Making { .. } | Entry::Made { .. } | Entry::NotMade { .. } => None,
         }
     }

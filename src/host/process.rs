@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use nix::errno::Errno;
-use procfs::process::{Stat, StatFlags, Status};
+use procfs::process::{Stat, StatFlags};
 use procfs::{FromBufRead, FromRead, ProcessCGroups};
 
 use super::cgroup::{Facet, Layout};
@@ -31,10 +31,9 @@ impl ClaimRule {
         self.cgroups.iter().any(|pattern| pattern::claims(pattern, path))
     }
 
-    fn wants_owner(&self, status: &Status) -> bool {
-        self.uids.contains(&status.euid)
-            || self.gids.contains(&status.egid)
-            || status.groups.iter().any(|gid| self.gids.contains(gid))
+    fn wants_owner(&self, owner: &Owner) -> bool {
+        owner.euid.is_some_and(|uid| self.uids.contains(&uid))
+            || owner.gids.iter().any(|gid| self.gids.contains(gid))
     }
 }
 
@@ -78,8 +77,8 @@ pub fn claims(
         let node = match rules.iter().find(|rule| rule.wants_cgroup(&place.cpu_path)) {
             Some(rule) => rule.node,
             None if by_owner => {
-                let Some(status) = status(kernel, proc, pid) else { continue };
-                match rules.iter().find(|rule| rule.wants_owner(&status)) {
+                let Some(owner) = owner(kernel, proc, pid) else { continue };
+                match rules.iter().find(|rule| rule.wants_owner(&owner)) {
                     Some(rule) => rule.node,
                     None => continue,
                 }
@@ -152,9 +151,32 @@ pub fn cgroup_dir(
     place(kernel, proc, layout, pid).and_then(|place| place.dirs.into_iter().nth(index))
 }
 
-fn status(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Status> {
+/// Whose a process is.
+#[derive(Debug, Default)]
+struct Owner {
+    euid: Option<u32>,
+    /// The effective group and the supplementary ones.
+    gids: Vec<u32>,
+}
+
+/// The owner of process `pid`; `None` where it is gone.
+///
+/// Three lines of some sixty: this is asked of every process of the host.
+fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Owner> {
     let text = kernel.read_once(proc, &format!("{pid}/status")).ok()?;
-    Status::from_buf_read(text).ok()
+    let mut owner = Owner::default();
+    for line in std::str::from_utf8(text).ok()?.lines() {
+        let Some((key, values)) = line.split_once(':') else { continue };
+        let mut numbers = values.split_ascii_whitespace().map_while(|word| word.parse().ok());
+        match key {
+            // Real, effective, saved and file system numbers.
+            "Uid" => owner.euid = numbers.nth(1),
+            "Gid" => owner.gids.extend(numbers.nth(1)),
+            "Groups" => owner.gids.extend(numbers),
+            _ => {}
+        }
+    }
+    Some(owner)
 }
 
 /// Where a process lives.

@@ -140,7 +140,8 @@ pub(super) fn play(world: &mut World) -> Vec<u32> {
     }
     world.ticks(2);
     if let Some(pid) = born.first() {
-        world.set_load(*pid, Load::idle());
+        // It may have been killed with its cgroup.
+        let _ = world.host.with(|kernel| kernel.set_load(*pid, Load::idle()));
     }
     world.ticks(2);
     born

@@ -148,6 +148,13 @@ fn a_lost_cpu_is_replaced_near_the_others() {
 }
 
 #[test]
+fn the_widest_choose_first() {
+    let topology = shape(1, 1, 2, 4, 1).build();
+    let placement = place(&topology, &[dop(1), dop(2), dop(2), dop(3)]);
+    assert_eq!(sets(&placement), ["3", "4-5", "6-7", "0-2"]);
+}
+
+#[test]
 fn beyond_the_cpus_the_overlap_is_even() {
     let topology = shape(1, 1, 2, 4, 1).build();
     let requests = [dop(6), dop(6), dop(5)];

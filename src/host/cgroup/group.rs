@@ -122,10 +122,17 @@ impl Cgroup {
             generation: 0,
         };
         cgroup.open_files(kernel, layout);
-        if let Some(dir) = cgroup.dir(layout, Facet::Cpu) {
-            cgroup.generation = kernel.inode(dir)?;
+        let generation = cgroup.dir(layout, Facet::Cpu).map(|dir| kernel.inode(dir)).transpose();
+        match generation {
+            Ok(generation) => {
+                cgroup.generation = generation.unwrap_or_default();
+                Ok(cgroup)
+            }
+            Err(error) => {
+                cgroup.close(kernel);
+                Err(error)
+            }
         }
-        Ok(cgroup)
     }
 
     fn open_files(&mut self, kernel: &mut impl KernFs, layout: &Layout) {
@@ -223,7 +230,14 @@ impl Cgroup {
         })
     }
 
-    /// The numbers of the threads in this cgroup, at most `max` of them; `None` where there are more.
+    /// Whether it is still there, in every tree that it was opened in.
+    pub fn is_there(&self, kernel: &mut impl KernFs, layout: &Layout) -> bool {
+        let mut homes = self.homes(layout);
+        homes.all(|(_, dir)| !kernel.read_once(dir, "cgroup.procs").is_err_and(|e| e.is_gone()))
+    }
+
+    /// The numbers of the threads in this cgroup, at most `max` of them; `None` where there are more, or
+    /// where they could not be read, which goes to `gaps`.
     ///
     /// # Errors
     /// The cgroup is gone.
@@ -232,6 +246,7 @@ impl Cgroup {
         kernel: &mut impl KernFs,
         layout: &Layout,
         max: usize,
+        gaps: &mut Vec<ReadError>,
     ) -> Result<Option<Vec<u32>>, KernError> {
         let (facet, name) = match self.dialect {
             Dialect::Unified => (Facet::Cpu, "cgroup.threads"),
@@ -242,7 +257,11 @@ impl Cgroup {
             Ok(text) => String::from_utf8_lossy(text).into_owned(),
             // A group of a threaded subtree answers EOPNOTSUPP here: its demand comes from PSI.
             Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) if error.is_gone() => return Err(error),
+            Err(error) => {
+                gaps.push(error.into());
+                return Ok(None);
+            }
         };
         let mut tids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
         tids.sort_unstable();

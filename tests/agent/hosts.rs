@@ -1,0 +1,102 @@
+//! Hosts that lack something: one clear line each, and nothing written.
+
+use tenantd::daemon::agent::StartError;
+use tenantd::host::cgroup::LayoutError;
+use tenantd::policy::model::HierarchyChoice;
+use tenantd::sim::{Access, Controller, Load, SimHost};
+
+use super::world::{World, assert_same, legacy, snapshot};
+
+const ONE: &str = "tenants: { a: { weight: 300 }, b: {} }";
+
+#[test]
+fn without_the_memory_controller_cpu_is_still_shared() {
+    for layout in [SimHost::default(), legacy()] {
+        let controllers = vec![Controller::Cpu, Controller::Cpuacct, Controller::Cpuset];
+        let mut world = World::on(SimHost { controllers, ..layout }, ONE);
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.tick();
+        let pids = ["/a", "/b"].map(|path| world.spawn(path, Load::busy(4)));
+        let status = world.ticks(4);
+        super::world::assert_near(&world.shares(&["a", "b"], 1), &[0.75, 0.25], 0.02);
+        let said = status.findings.iter().any(|finding| finding.contains("memory controller"));
+        assert!(said, "{:?}", status.findings);
+        assert_eq!(world.stop().failures, [""; 0]);
+        super::story::leave(&world, &pids);
+        assert_same(&before, &snapshot(&world.host), "without memory");
+    }
+}
+
+#[test]
+fn without_any_controller_nothing_is_begun() {
+    let host = SimHost { controllers: vec![Controller::Pids], ..SimHost::default() };
+    let mut world = World::on(host, ONE);
+    world.options.root = Some("/tenants".into());
+    let before = snapshot(&world.host);
+    let error = world.start().unwrap_err();
+    assert!(matches!(error, StartError::NoControllers(_)), "{error}");
+    assert_same(&before, &snapshot(&world.host), "without controllers");
+}
+
+#[test]
+fn a_root_that_others_live_in_is_refused() {
+    let mut kernel = tenantd::sim::SimKernel::new(SimHost::default());
+    kernel.make_cgroup("/session").unwrap();
+    let caller = kernel.caller().to_string();
+    kernel.write_file("/sys/fs/cgroup/session/cgroup.procs", &caller).unwrap();
+    kernel.spawn("/session", Load::idle()).unwrap();
+    let mut world = World::with(kernel, ONE);
+    world.options.root = Some("tenants".into());
+    let before = snapshot(&world.host);
+    let error = world.start().unwrap_err().to_string();
+    assert!(error.contains("/session holds processes of others"), "{error}");
+    assert_same(&before, &snapshot(&world.host), "in a session");
+}
+
+#[test]
+fn who_may_not_write_is_told_so_at_once() {
+    for access in [Access::Unprivileged, Access::ReadOnlyMount] {
+        for host in [SimHost::default(), legacy()] {
+            for root in [None, Some("/tenants".into())] {
+                let mut world = World::on(host.clone(), ONE);
+                world.options.root = root;
+                world.host.with(|kernel| kernel.set_access(access));
+                let before = snapshot(&world.host);
+                let error = world.start().unwrap_err();
+                assert!(error.is_denied(), "{access:?}: {error}");
+                assert_eq!(error.to_string().lines().count(), 1);
+                assert_same(&before, &snapshot(&world.host), "not permitted");
+                assert!(!world.state_dir().join("journal").exists());
+            }
+        }
+    }
+}
+
+#[test]
+fn who_may_not_write_may_still_observe() {
+    let mut world = World::on(SimHost { access: Access::Unprivileged, ..SimHost::default() }, ONE);
+    world.options.observe = true;
+    world.start().unwrap();
+    assert_eq!(world.ticks(3).tick, 3);
+}
+
+#[test]
+fn a_hierarchy_that_is_not_mounted_is_an_error_with_a_remedy() {
+    let mut world = World::new(ONE);
+    world.policy.host.hierarchy = HierarchyChoice::Legacy;
+    let error = world.start().unwrap_err();
+    let not_mounted = matches!(error, StartError::Layout(LayoutError::NotMounted { .. }));
+    assert!(not_mounted && error.to_string().contains("auto"), "{error}");
+}
+
+#[test]
+fn a_controller_that_is_disabled_behind_the_agent_is_enabled_again() {
+    let mut world = World::new(ONE);
+    world.start().unwrap();
+    world.ticks(3);
+    world.write("cgroup.subtree_control", "-memory");
+    let status = world.ticks(12);
+    assert_eq!(world.file("cgroup.subtree_control"), "cpu memory");
+    assert_eq!((world.file("a/memory.low").as_str(), status.findings), ("0", vec![]));
+}
