@@ -134,11 +134,16 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
             }
         })
         .collect();
-    if awake.iter().any(|&i| breadths[i].awake_ticks == 0) {
-        let others = awake.iter().filter(|&&i| breadths[i].awake_ticks > 0);
-        others.for_each(|&i| breadths[i].band.iter_mut().for_each(Band::hurry));
+    let somebody_woke = awake.iter().any(|&i| breadths[i].awake_ticks == 0);
+    let mut bands = Vec::with_capacity(awake.len());
+    for &index in &awake {
+        let breadth = &mut breadths[index];
+        let Some(mut band) = breadth.band.take() else { continue };
+        if somebody_woke && breadth.awake_ticks > 0 {
+            band.hurry();
+        }
+        bands.push(band);
     }
-    let mut bands: Vec<Band> = awake.iter().filter_map(|&i| breadths[i].band.take()).collect();
     tenant::tick(slots, &claimants, &mut bands, now);
     for (index, band) in awake.into_iter().zip(bands) {
         breadths[index].band = Some(band);
