@@ -5,6 +5,7 @@
 mod agent;
 mod dop;
 mod fair;
+mod kernel;
 mod policy;
 mod sim;
 mod util;
