@@ -89,6 +89,15 @@ impl Ground {
         self.dir(Facet::Cpu, below).join(name)
     }
 
+    /// Whether the weight of `below` was written by an agent: it is not the kernel's default.
+    pub(super) fn is_weighed(&self, below: &str) -> bool {
+        let default = match self.layout.dialect {
+            Dialect::Unified => 100.0,
+            Dialect::Legacy => 1024.0,
+        };
+        self.weight(below).is_some_and(|weight| weight != default)
+    }
+
     /// The number in that file.
     pub(super) fn weight(&self, below: &str) -> Option<f64> {
         fs::read_to_string(self.weight_file(below)).ok()?.trim().parse().ok()
@@ -135,8 +144,11 @@ impl Ground {
     /// Starts a load with these orders in the cgroup `below`; more orders can be written to its input.
     pub(super) fn load(&mut self, below: &str, orders: &str) -> u32 {
         let mut load = util::tenantctl();
-        load.args(["load", orders]).stdin(Stdio::piped());
-        self.spawn(below, load)
+        load.arg("load").stdin(Stdio::piped());
+        let pid = self.spawn(below, load);
+        // Only now: what is touched before the move is charged to where it came from.
+        self.say(pid, orders);
+        pid
     }
 
     /// Starts `command` and moves it into the cgroup `below` in every tree.

@@ -36,8 +36,7 @@ fn saturating_load_is_shared_by_weight() {
 fn a_second_daemon_says_who_is_in_its_way() {
     let Some(ground) = Ground::take() else { return };
     let first = Daemon::start(&mut ground.enforce(ONE_TO_FOUR));
-    first.says("started");
-    wait_until("the tenants", || ground.weight("b").is_some());
+    wait_until("weights of ours", || ground.is_weighed("a") && ground.is_weighed("b"));
     let before = ground.snapshot();
     util::run(&mut ground.enforce(ONE_TO_FOUR))
         .exits(1)
@@ -57,7 +56,7 @@ fn a_second_daemon_says_who_is_in_its_way() {
 fn a_tenant_that_is_removed_is_made_again() {
     let Some(mut ground) = Ground::take() else { return };
     let daemon = Daemon::start(&mut ground.enforce(ONE_TO_FOUR));
-    wait_until("the tenants", || ground.weight("b").is_some());
+    wait_until("a weight of ours", || ground.is_weighed("b"));
     let ours = ground.weight("b");
     for round in 0..3 {
         ground.load("b", "threads=1");
@@ -74,7 +73,7 @@ fn a_tenant_that_is_removed_is_made_again() {
 fn what_someone_else_writes_is_repaired() {
     let Some(ground) = Ground::take() else { return };
     let daemon = Daemon::start(&mut ground.enforce(ONE_TO_FOUR));
-    wait_until("a weight of ours", || ground.weight("b").is_some_and(|weight| weight != 1024.0));
+    wait_until("a weight of ours", || ground.is_weighed("b"));
     let ours = ground.weight("b");
     fs::write(ground.weight_file("b"), "9999").unwrap();
     wait_until("the repair", || ground.weight("b") == ours);

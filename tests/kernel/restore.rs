@@ -26,15 +26,13 @@ fn enforced(ground: &mut Ground) -> (Daemon, Snapshot) {
     let before = ground.snapshot();
     let daemon = Daemon::start(&mut ground.enforce(POLICY));
     wait_until("all values", || {
-        let written = |below: &str| ground.weight(below).is_some_and(|weight| weight != 1024.0);
-        let low = ground.snapshot();
-        let soft = ["memory.soft_limit_in_bytes", "memory.low"].iter().any(|name| {
-            let path = ground.dir(Facet::Memory, "a").join(name);
-            low.get(&path.display().to_string()).is_some_and(|text| text.trim() != "1048576")
+        let protected = ["memory.soft_limit_in_bytes", "memory.low"].iter().any(|name| {
+            let text = fs::read_to_string(ground.dir(Facet::Memory, "a").join(name));
+            text.is_ok_and(|text| text.trim() != "1048576")
         });
-        ground.weight("a") != Some(77.0) && written("b") && written("ci/pulls") && soft
+        let weighed = ground.is_weighed("b") && ground.is_weighed("ci/pulls");
+        ground.weight("a") != Some(77.0) && weighed && protected
     });
-    // A process in a cgroup that was made is born there and has nowhere to go back to.
     (daemon, before)
 }
 
@@ -68,7 +66,7 @@ fn the_next_start_follows_a_kill() {
     daemon.signal(Signal::SIGKILL);
     let second = Daemon::start(&mut ground.enforce(POLICY));
     second.says("did not stop cleanly");
-    wait_until("its own values", || ground.weight("ci/pulls").is_some_and(|w| w != 1024.0));
+    wait_until("its own values", || ground.is_weighed("ci/pulls"));
     second.stop();
     assert_same(&before, &ground.snapshot(), "after the second daemon");
 }
