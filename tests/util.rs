@@ -125,7 +125,7 @@ impl Ran {
     /// source file of ours or of a dependency.
     #[track_caller]
     pub(crate) fn exits(self, code: i32) -> Ran {
-        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        assert_eq!(self.code, Some(code), "\nstdout: {}\nstderr: {}", self.out, self.err);
         for text in [&self.out, &self.err] {
             for never in ["panicked", "RUST_BACKTRACE", "backtrace", ".rs:", "/src/", ".cargo"] {
                 assert!(!text.contains(never), "{never:?} in:\n{text}");
