@@ -8,4 +8,5 @@ mod hosts;
 mod still;
 mod story;
 mod vanish;
+mod width;
 mod world;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
 
 mod agent;
+mod architecture;
 mod cli;
 mod dop;
 mod fair;

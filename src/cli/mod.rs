@@ -8,6 +8,7 @@ mod dop;
 pub mod exit;
 mod load;
 mod log;
+mod machine;
 mod plan;
 mod problem;
 mod solve;

@@ -10,7 +10,7 @@ use tracing::level_filters::LevelFilter;
 use super::args::PlanArgs;
 use super::daemon::load;
 use super::exit::Exit;
-use super::log;
+use super::{log, machine};
 use crate::control::status::{ActionStatus, HostStatus, Status, TenantStatus};
 use crate::daemon::agent::{Agent, Options};
 use crate::daemon::claims;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     agent.tick(begin.elapsed());
     thread::sleep(interval);
-    let status = agent.tick(begin.elapsed());
+    let status = agent.tick(begin.elapsed()).clone();
     let findings = rules.findings.iter().chain(&status.findings).map(String::as_str).collect();
     let mut out = io::stdout().lock();
     match args.json {
@@ -54,7 +54,12 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
             };
             writeln!(out, "{}", serde_json::to_string(&plan)?)?;
         }
-        false => print(&mut out, status, &findings)?,
+        false => {
+            print(&mut out, &status, &findings)?;
+            for line in machine::lines(agent.topology(), &status) {
+                writeln!(out, "{line}")?;
+            }
+        }
     }
     Ok(Exit::Ok)
 }
@@ -77,10 +82,11 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
             .map_or("not there yet".to_string(), |cores| format!("uses {cores:.2} CPUs"));
         writeln!(
             out,
-            "  {used}, could use {:.2}, is allocated {:.2} CPUs and {}",
+            "  {used}, could use {:.2}, is allocated {:.2} and {}, {} wide",
             tenant.demand_cores,
             tenant.allocation_cores,
-            Bytes(tenant.allocation_memory_bytes as u64).rounded()
+            Bytes(tenant.allocation_memory_bytes as u64).rounded(),
+            tenant.dop.unwrap_or(1),
         )?;
         print_actions(out, status, &tenant.name)?;
     }
@@ -100,7 +106,7 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
     for finding in findings {
         writeln!(out, "\nnote: {finding}")?;
     }
-    Ok(())
+    writeln!(out)
 }
 
 fn print_actions(out: &mut impl Write, status: &Status, tenant: &str) -> io::Result<()> {

@@ -184,7 +184,7 @@ fn describe(node: &TreeNode, demand: &Demand) -> fair::Node {
 }
 
 /// The weight-fair share of the CPUs of each node, within its limit: what it gets when all are hungry.
-fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
+pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
     fair_shares(nodes, cores, CPU)
 }
 

@@ -11,12 +11,15 @@
 //! its fair share: a program that starts now should start that many threads.
 //!
 //! **Placement.** Only tenants that are awake are placed; each stays where it is as far as that goes, and
-//! none moves twice within the dwell time unless one of its CPUs went away. Tenants with exclusive CPUs are
-//! always placed: theirs are never lent.
+//! none is placed twice within the dwell time, the first time included, unless one of its CPUs went away.
+//! Tenants with exclusive CPUs are always placed: theirs are never lent. A tenant that an earlier agent
+//! placed begins with the width and the CPUs that it had. When all have been still for a while, tenants that
+//! were scattered over several caches or nodes are brought together, if that can be done.
 //!
-//! **Properties** (`tests/agent/dop.rs`): widths within the policy's bounds; a sleeper's CPUs are lent and it
-//! has them back; no set is ever empty.
+//! **Properties** (`tests/agent/width.rs`): widths within the policy's bounds; a sleeper's CPUs are lent and
+//! it has them back; at most one change in the dwell time; no set is ever empty.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::control::demand::Demand;
@@ -24,15 +27,20 @@ use crate::control::target::Target;
 use crate::control::tree::{CPU, TreeNode};
 use crate::control::usage::Usage;
 use crate::dop::band::Band;
-use crate::dop::placement::{self, Reason, Request, Want};
+use crate::dop::placement::{self, Placement, Reason, Request, Want};
 use crate::dop::tenant::{self, Claimant, Sample, Width};
+use crate::dop::topology::Level;
 use crate::dop::{CpuSet, Topology, transition};
+use crate::fair::integer::{self, Claim};
 use crate::policy::model::{CpusPolicy, DopPolicy};
 
-/// Less than this counts as asleep: a shell that waits, a timer that ticks.
-const ASLEEP_CORES: f64 = 0.02;
+/// Less than this counts as asleep: a shell that waits, a timer that ticks, a service that nobody asks.
+const ASLEEP_CORES: f64 = 0.1;
 /// For so many ticks.
 const ASLEEP_TICKS: u32 = 3;
+
+/// How long after the last change of any placement, and for how long, a tidier one is looked for.
+const TIDY: Range<Duration> = Duration::from_secs(20)..Duration::from_secs(25);
 
 /// The width of one tenant between ticks.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +49,7 @@ pub struct Breadth {
     quiet_ticks: u32,
     /// CPUs it is placed on; `None` where it is not pinned.
     placed: Option<CpuSet>,
-    /// When they last changed.
+    /// When it was last placed elsewhere, or first.
     moved: Option<Duration>,
 }
 
@@ -79,22 +87,28 @@ pub struct Leaf<'a> {
     pub usage: Option<&'a Usage>,
     /// Whether its threads wait for a CPU.
     pub pressed: bool,
+    /// The slots that its weight alone gives it.
+    pub fair_slots: f64,
 }
 
 /// Steps the widths of all leaves; `breadths[i]` belongs to `leaves[i]`.
 pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Duration) {
-    for (leaf, breadth) in leaves.iter().zip(breadths.iter_mut()) {
+    let fair = fair_widths(leaves, slots);
+    let mut woke = false;
+    for ((leaf, breadth), fair) in leaves.iter().zip(breadths.iter_mut()).zip(fair) {
         let quiet = match leaf.usage {
             Some(usage) => usage.cpu_cores < ASLEEP_CORES,
             // Not read this time: whatever it was, it still is. Never read: nobody is there yet.
             None => leaf.demand.is_none() || breadth.is_asleep(),
         };
+        woke |= breadth.is_asleep() && !quiet;
         breadth.quiet_ticks = if quiet { breadth.quiet_ticks.saturating_add(1) } else { 0 };
-        let fair = fair_width(leaf, slots);
-        match (&breadth.band, breadth.is_asleep() || leaf.demand.is_none()) {
-            (None, _) => breadth.band = Some(Band::new(fair)),
-            (Some(band), true) if band.dop() != fair => breadth.band = Some(Band::new(fair)),
-            _ => {}
+        match &breadth.band {
+            None => breadth.band = Some(Band::new(first_width(leaf, breadth).unwrap_or(fair))),
+            Some(band) if breadth.is_asleep() && band.dop() != fair => {
+                breadth.band = Some(Band::new(fair));
+            }
+            Some(_) => {}
         }
     }
     let awake: Vec<usize> = (0..leaves.len()).filter(|&i| !breadths[i].is_asleep()).collect();
@@ -102,29 +116,60 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
     let imci = (slots / awake.len().max(1) as u32).max(1);
     let claimants: Vec<Claimant> = awake.iter().map(|&i| claimant(&leaves[i], imci)).collect();
     let mut bands: Vec<Band> = awake.iter().filter_map(|&i| breadths[i].band.take()).collect();
+    if woke {
+        bands.iter_mut().for_each(Band::hurry);
+    }
     tenant::tick(slots, &claimants, &mut bands, now);
     for (index, band) in awake.into_iter().zip(bands) {
         breadths[index].band = Some(band);
     }
 }
 
-/// The width of a tenant's fair share, in whole CPUs and within the policy's bounds.
-fn fair_width(leaf: &Leaf<'_>, slots: u32) -> u32 {
-    let fair = (leaf.target.burst_cores.round() as u32).clamp(1, slots.max(1));
-    match leaf.node.dop {
-        DopPolicy::Auto | DopPolicy::Imci => fair,
-        DopPolicy::AtMost(most) => fair.min(most),
-        DopPolicy::Manual(dop) => dop,
+/// The width that an earlier agent left this tenant, where its set tells; the policy's bounds are obeyed in
+/// the first step.
+fn first_width(leaf: &Leaf<'_>, breadth: &Breadth) -> Option<u32> {
+    match leaf.node.cpus {
+        CpusPolicy::Dop | CpusPolicy::Exclusive => {
+            Some(breadth.placed.as_ref()?.len().max(1) as u32)
+        }
+        CpusPolicy::Shared | CpusPolicy::Fixed(_) => None,
     }
+}
+
+/// What each tenant's width would be if all were awake and hungry, within the policy's bounds.
+fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
+    let claims: Vec<Claim> = leaves
+        .iter()
+        .map(|leaf| {
+            let (floor, most) = match leaf.node.dop {
+                DopPolicy::Auto | DopPolicy::Imci => (1, slots),
+                DopPolicy::AtMost(most) => (1, most.min(slots)),
+                DopPolicy::Manual(dop) => (dop, dop),
+            };
+            let limit = limit_cpus(leaf.node).map_or(slots, |cpus| cpus.ceil() as u32);
+            Claim {
+                // A share of nothing is still a share.
+                weight: leaf.fair_slots.max(1e-6),
+                floor: u64::from(floor),
+                ceiling: u64::from(most.min(limit).max(floor)),
+            }
+        })
+        .collect();
+    let widths = integer::apportion(u64::from(slots), &claims);
+    widths.iter().zip(claims).map(|(width, claim)| (*width).max(claim.floor) as u32).collect()
+}
+
+/// CPUs that the tenant never exceeds, where the policy says so.
+fn limit_cpus(node: &TreeNode) -> Option<f64> {
+    let listed = match &node.cpus {
+        CpusPolicy::Fixed(cpus) => Some(cpus.len() as f64),
+        _ => None,
+    };
+    [node.limit[CPU], listed].into_iter().flatten().reduce(f64::min)
 }
 
 fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
     let demand = leaf.demand.copied().unwrap_or_default();
-    let listed = match &leaf.node.cpus {
-        CpusPolicy::Fixed(cpus) => Some(cpus.len() as f64),
-        _ => None,
-    };
-    let limits = [leaf.node.limit[CPU], listed];
     Claimant {
         allocation_cpus: leaf.target.allocation[CPU],
         sample: leaf.usage.map(|usage| Sample {
@@ -138,7 +183,7 @@ fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
             DopPolicy::Manual(dop) => Width::Manual(dop),
             DopPolicy::Imci => Width::Manual(imci),
         },
-        limit_cpus: limits.into_iter().flatten().reduce(f64::min),
+        limit_cpus: limit_cpus(leaf.node),
         exclusive: leaf.node.cpus == CpusPolicy::Exclusive,
     }
 }
@@ -155,7 +200,8 @@ pub fn place(
     topology: &Topology,
     now: Duration,
 ) -> Vec<String> {
-    let exclusive = leaves.iter().any(|leaf| leaf.node.cpus == CpusPolicy::Exclusive);
+    let is_exclusive = |leaf: &Leaf<'_>| leaf.node.cpus == CpusPolicy::Exclusive;
+    let exclusive = leaves.iter().any(is_exclusive);
     let takes_part = |index: &usize| {
         let (leaf, breadth) = (&leaves[*index], &breadths[*index]);
         match leaf.node.cpus {
@@ -166,17 +212,58 @@ pub fn place(
         }
     };
     let placed: Vec<usize> = (0..leaves.len()).filter(takes_part).collect();
-    let requests: Vec<Request> =
-        placed.iter().map(|&i| request(&leaves[i], &breadths[i], now)).collect();
-    let placement = placement::place(topology, &requests);
+    // A change of exclusive CPUs changes the sets of all who share the rest, so that they move together.
+    let moved_exclusive = placed
+        .iter()
+        .filter(|&&i| is_exclusive(&leaves[i]))
+        .filter_map(|&i| breadths[i].moved)
+        .max();
+    let requests: Vec<Request> = placed
+        .iter()
+        .map(|&i| {
+            let moved = if is_exclusive(&leaves[i]) { moved_exclusive } else { breadths[i].moved };
+            request(&leaves[i], &breadths[i], transition::is_held(moved, now))
+        })
+        .collect();
+    let mut placement = placement::place(topology, &requests);
+    let last_moved = placed.iter().filter_map(|&i| breadths[i].moved).max();
+    if last_moved.is_some_and(|moved| TIDY.contains(&now.saturating_sub(moved)))
+        && let Some(tidy) = tidied(topology, requests, &placement)
+    {
+        placement = tidy;
+    }
     for (&index, cpus) in placed.iter().zip(placement.sets) {
         let breadth = &mut breadths[index];
         if breadth.placed.as_ref() != Some(&cpus) {
-            breadth.moved = breadth.placed.is_some().then_some(now);
+            breadth.moved = Some(now);
             breadth.placed = Some(cpus);
         }
     }
     placement.refusals.iter().map(|r| refusal(leaves[placed[r.request]].node, r.reason)).collect()
+}
+
+/// A placement that keeps tenants closer together than `present` does, if there is one.
+///
+/// Staying comes before lying together, so CPUs that went away and came back leave tenants scattered in each
+/// other's domains, where neither could get together alone. Those that are scattered are placed anew, all at
+/// once; that is worth a change only where the whole then spans fewer domains.
+fn tidied(
+    topology: &Topology,
+    mut requests: Vec<Request>,
+    present: &Placement,
+) -> Option<Placement> {
+    let spans = |set: &CpuSet| (topology.span(set, Level::Node), topology.span(set, Level::Llc));
+    let spread = |sets: &[CpuSet]| {
+        sets.iter().map(spans).fold((0, 0), |sum, span| (sum.0 + span.0, sum.1 + span.1))
+    };
+    for (request, set) in requests.iter_mut().zip(&present.sets) {
+        if spans(set) > (1, 1) {
+            request.previous = None;
+        }
+    }
+    let fresh = placement::place(topology, &requests);
+    let better = fresh.overlap <= present.overlap && spread(&fresh.sets) < spread(&present.sets);
+    better.then_some(fresh)
 }
 
 /// Whether a sleeper has no CPU to wake up on.
@@ -184,7 +271,7 @@ fn lacks_cpus(breadth: &Breadth, topology: &Topology) -> bool {
     breadth.placed.as_ref().is_none_or(|cpus| !cpus.is_subset(topology.usable()))
 }
 
-fn request(leaf: &Leaf<'_>, breadth: &Breadth, now: Duration) -> Request {
+fn request(leaf: &Leaf<'_>, breadth: &Breadth, held: bool) -> Request {
     let dop = breadth.dop().unwrap_or(1);
     let want = match &leaf.node.cpus {
         CpusPolicy::Shared => Want::Shared,
@@ -192,11 +279,7 @@ fn request(leaf: &Leaf<'_>, breadth: &Breadth, now: Duration) -> Request {
         CpusPolicy::Exclusive => Want::Exclusive(dop),
         CpusPolicy::Fixed(cpus) => Want::Fixed(cpus.iter().copied().collect()),
     };
-    Request {
-        want,
-        previous: breadth.placed.clone(),
-        held: transition::is_held(breadth.moved, now),
-    }
+    Request { want, previous: breadth.placed.clone(), held }
 }
 
 fn refusal(node: &TreeNode, reason: Reason) -> String {

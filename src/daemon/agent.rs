@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::effect;
 use super::enforce::{EnforceError, Enforcer};
+use super::placement_store::PlacementStore;
 use super::publish::Publisher;
 use super::restore::{self, Restored};
 use crate::control::demand::Demand;
@@ -139,6 +140,7 @@ pub struct Agent<K> {
     pub(super) topology: Option<Topology>,
     pub(super) pins: bool,
     pub(super) publisher: Option<Publisher>,
+    pub(super) placements: Option<PlacementStore>,
     pub(super) said: Vec<String>,
     root: Option<DirId>,
 }
@@ -172,8 +174,9 @@ impl<K: KernFs> Agent<K> {
             },
             false => None,
         };
-        let publisher = options.state_dir.as_ref().filter(|_| enforcing);
-        let publisher = publisher.map(|dir| Publisher::new(dir.join("tenants")));
+        let state_dir = options.state_dir.as_deref().filter(|_| enforcing);
+        let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
+        let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
         let standing = effect::standing(&mut kernel, &machine, &layout, enforcing);
         info!(
@@ -200,6 +203,7 @@ impl<K: KernFs> Agent<K> {
             topology: None,
             pins,
             publisher,
+            placements,
             said: Vec::new(),
             root,
         })
@@ -223,6 +227,11 @@ impl<K: KernFs> Agent<K> {
     /// The nodes of the policy, in pre-order.
     pub fn nodes(&self) -> &[TreeNode] {
         &self.nodes
+    }
+
+    /// The machine's CPUs; `None` where they could not be read.
+    pub fn topology(&self) -> Option<&Topology> {
+        self.topology.as_ref()
     }
 
     /// The policy in force.

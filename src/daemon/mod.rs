@@ -8,8 +8,10 @@
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | [`effect`] | whether what was written can take effect |
 //! | [`pinning`] | widths and sets of CPUs: topology, hotplug, joining a cpuset |
+//! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
 //! | [`restore`] | putting everything back, from the journal alone |
+//! | `unpin` | emptying a list of CPUs that processes live under |
 //! | [`event_loop`] | epoll, timer and signals around an agent |
 
 pub mod agent;
@@ -19,6 +21,8 @@ pub mod effect;
 pub mod enforce;
 pub mod event_loop;
 mod pinning;
+mod placement_store;
 pub mod publish;
 pub mod restore;
 pub mod tick;
+mod unpin;

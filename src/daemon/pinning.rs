@@ -14,6 +14,7 @@ use super::agent::Agent;
 use super::enforce::EnforceError;
 use crate::control::demand;
 use crate::control::plan::{Knob, Value};
+use crate::control::target;
 use crate::control::tree::CPU;
 use crate::control::width::{self, Breadth, Leaf};
 use crate::dop::{Topology, tenant};
@@ -38,12 +39,38 @@ impl<K: KernFs> Agent<K> {
         }
         match topology::read(&mut self.kernel, Path::new(SYSFS)) {
             Ok(topology) => {
-                if self.topology.is_some() {
-                    info!(%online, "the CPUs that are online changed");
+                let topology = self.within_root(topology);
+                match self.topology {
+                    Some(_) => info!(%online, "the CPUs that are online changed"),
+                    None => self.take_up_placement(&topology),
                 }
-                self.topology = Some(self.within_root(topology));
+                self.topology = Some(topology);
             }
             Err(error) => findings.push(format!("no CPU is pinned: {error}")),
+        }
+    }
+
+    /// Begins where an earlier agent left the tenants.
+    fn take_up_placement(&mut self, topology: &Topology) {
+        let Some(store) = &self.placements else { return };
+        let mut placed = store.load(topology.usable());
+        for (node, slot) in self.nodes.iter().zip(&mut self.slots).filter(|(node, _)| node.is_leaf)
+        {
+            if let Some(cpus) = placed.remove(&node.path) {
+                slot.breadth = Breadth::placed_on(cpus);
+            }
+        }
+    }
+
+    /// Keeps where the tenants are for the agent that comes after this one.
+    pub(super) fn keep_placement(&mut self, findings: &mut Vec<String>) {
+        let Some(store) = &mut self.placements else { return };
+        let placed = self.nodes.iter().zip(&self.slots).filter_map(|(node, slot)| {
+            let moves = matches!(node.cpus, CpusPolicy::Dop | CpusPolicy::Exclusive);
+            Some((node.path.as_str(), slot.breadth.cpus().filter(|_| moves && node.is_leaf)?))
+        });
+        if let Err(error) = store.keep(placed) {
+            findings.push(format!("cannot keep the placement for the next start: {error}"));
         }
     }
 
@@ -77,10 +104,11 @@ impl<K: KernFs> Agent<K> {
     /// Steps the widths of all tenants, and places those that are pinned.
     pub(super) fn widen(&mut self, nr_cpus: u32, now: Duration, findings: &mut Vec<String>) {
         let slots = self.slots(nr_cpus);
+        let fair = target::bursts(&self.nodes, f64::from(slots));
         let mut breadths: Vec<Breadth> = Vec::new();
         let mut leaves: Vec<Leaf<'_>> = Vec::new();
-        for (node, slot) in self.nodes.iter().zip(&mut self.slots).filter(|(node, _)| node.is_leaf)
-        {
+        let nodes = self.nodes.iter().zip(&mut self.slots).zip(fair);
+        for ((node, slot), fair_slots) in nodes.filter(|((node, _), _)| node.is_leaf) {
             breadths.push(std::mem::take(&mut slot.breadth));
             leaves.push(Leaf {
                 node,
@@ -91,6 +119,7 @@ impl<K: KernFs> Agent<K> {
                     .usage
                     .as_ref()
                     .is_some_and(|usage| demand::is_pressed(usage, slot.target.allocation[CPU])),
+                fair_slots,
             });
         }
         width::widen(&leaves, &mut breadths, slots, now);

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+use super::unpin::unpin;
 use crate::host::cgroup::{self, Dialect, ReadError, parse};
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
@@ -52,12 +53,16 @@ pub struct Restored {
 /// Undoes `entries` (oldest first).
 pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Restored {
     let mut restored = Restored::default();
+    let made: BTreeSet<(&Path, u64)> = entries.iter().filter_map(made).collect();
     for entry in entries.iter().rev() {
         match entry {
-            Entry::Moved { pid, start_ticks, from, .. } => {
-                if process::start_ticks(kernel, proc, *pid) == Some(*start_ticks) {
-                    move_back(kernel, *pid, from, &mut restored);
-                }
+            // A list that cannot be emptied where processes are; it goes with its cgroup.
+            Entry::Held { path, inode, value, .. }
+                if value.is_empty() && made.contains(&(path.as_path(), *inode)) => {}
+            Entry::Moved { pid, start_ticks, from, .. }
+                if process::start_ticks(kernel, proc, *pid) == Some(*start_ticks) =>
+            {
+                move_back(kernel, *pid, from, &mut restored);
             }
             Entry::Held { path, inode, file, value } if file != SUBTREE_CONTROL => {
                 let outcome = write_back(kernel, path, *inode, file, value);
@@ -77,6 +82,13 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
     }
     remove_made(kernel, entries, &mut restored);
     restored
+}
+
+fn made(entry: &Entry) -> Option<(&Path, u64)> {
+    match entry {
+        Entry::Made { path, inode } => Some((path, *inode)),
+        _ => None,
+    }
 }
 
 /// Why something was not put back.
@@ -169,7 +181,12 @@ fn write_back_in(
         }
     }
     // An empty text would be no write at all: the kernel takes a newline for "nothing".
-    Ok(kernel.write(dir, file, if value.is_empty() { "\n" } else { value })?)
+    match kernel.write(dir, file, if value.is_empty() { "\n" } else { value }) {
+        Err(error) if value.is_empty() && error.errno == Errno::ENOSPC => {
+            Ok(unpin(kernel, dir, file)?)
+        }
+        outcome => Ok(outcome?),
+    }
 }
 
 fn move_back(kernel: &mut impl KernFs, pid: u32, from: &[PathBuf], restored: &mut Restored) {
@@ -339,13 +356,34 @@ fn remove(
 }
 
 /// Moves every process in `dir` to one of `refuges`.
-fn evacuate(kernel: &mut impl KernFs, dir: DirId, refuges: &[&Path]) -> Result<(), KernError> {
+pub(super) fn evacuate(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    refuges: &[&Path],
+) -> Result<(), KernError> {
     for _ in 0..EVACUATIONS {
         let pids = processes_in(kernel, dir)?;
         if pids.is_empty() {
             return Ok(());
         }
         pids.into_iter().try_for_each(|pid| shelter(kernel, pid, refuges))?;
+    }
+    Ok(())
+}
+
+/// Moves every process in `from` to `to`; one that ended meanwhile needs no moving.
+pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Result<(), KernError> {
+    for _ in 0..EVACUATIONS {
+        let pids = processes_in(kernel, from)?;
+        if pids.is_empty() {
+            return Ok(());
+        }
+        for pid in pids {
+            match kernel.move_process(to, pid) {
+                Err(error) if error.errno != Errno::ESRCH => return Err(error),
+                _ => {}
+            }
+        }
     }
     Ok(())
 }

@@ -72,6 +72,7 @@ impl<K: KernFs> Agent<K> {
         if self.enforcing {
             self.follow(&mut findings);
             self.tell(&mut findings);
+            self.keep_placement(&mut findings);
         }
         let nr_drift = self.status.nr_drift + self.observe(tick, &mut findings);
         let actions = self.plan();

@@ -21,7 +21,10 @@
 //!
 //! Who changes often has to wait longer: every change adds one to a penalty that halves in ten minutes, and
 //! beyond one the ticks needed double with each further one, as does, up to fourfold, the bound of the sum
-//! (route flap damping does the same, RFC 2439 §2.2).
+//! (route flap damping does the same, RFC 2439 §2.2). Where somebody waits for the change the ticks grow to
+//! eight at most: threads that wait for a CPU, or tenants that are entitled to what this one has. A tenant
+//! that naps now and then is lent and takes back without end, and each time it wakes it gets its own soon:
+//! who borrowed from it is told to hurry ([`Band::hurry`]), and one tick is enough then.
 //!
 //! What the policy bounds (manual width, maximum, limit, slots that went away) is obeyed at once.
 //!
@@ -51,8 +54,14 @@ const TICKS_MAX: f64 = 60.0;
 const SLACK_RATIO: f64 = 0.03;
 /// Relative error times seconds that is worth a change.
 const BOUND_SECONDS: f64 = 8.0;
+/// The ticks for which a tenant that is told to hurry does; longer than [`DWELL`], which it obeys meanwhile.
+const HURRIED_TICKS: u32 = 15;
 const PENALTY_HALF_LIFE_SECONDS: f64 = 600.0;
 const PENALTY_FREE: f64 = 1.0;
+/// The most that the penalty makes of the ticks while threads of this tenant wait.
+const PATIENCE_PRESSED_MAX: f64 = 4.0;
+/// The most that the penalty makes of the ticks while others wait for what they are entitled to.
+const PATIENCE_YIELD_MAX: f64 = 2.0;
 /// The most that the penalty makes of the bound of the slow sum.
 const PATIENCE_SLOW_MAX: f64 = 4.0;
 
@@ -90,6 +99,7 @@ pub struct Band {
     above: Run,
     below: Run,
     penalty: f64,
+    hurried_ticks: u32,
 }
 
 /// Consecutive ticks of one kind.
@@ -126,7 +136,14 @@ impl Band {
             above: Run::default(),
             below: Run::default(),
             penalty: 0.0,
+            hurried_ticks: 0,
         }
+    }
+
+    /// Somebody woke up whose CPUs this tenant may have borrowed: one tick in which others go short is now
+    /// enough to give them back.
+    pub fn hurry(&mut self) {
+        self.hurried_ticks = HURRIED_TICKS;
     }
 
     /// The present width.
@@ -141,14 +158,16 @@ impl Band {
 
     /// One tick: the width from now on. `now` is any monotonic clock.
     ///
-    /// A tick without a sample is not stepped at all: nothing is known, nothing changes.
+    /// A tick without a sample is not stepped but only [obeyed](Band::obey): nothing is known, nothing
+    /// changes.
     pub fn step(&mut self, seen: &Observation, now: Duration) -> u32 {
         let elapsed = self.stepped.map_or(Duration::ZERO, |last| now.saturating_sub(last));
         self.stepped = Some(now);
+        self.hurried_ticks = self.hurried_ticks.saturating_sub(1);
         self.penalty *= 0.5_f64.powf(elapsed.as_secs_f64() / PENALTY_HALF_LIFE_SECONDS);
         let (low, high) = (*seen.allowed.start(), *seen.allowed.end());
-        if !seen.allowed.contains(&self.dop) {
-            self.change(self.dop.clamp(low, high), now);
+        let before = self.dop;
+        if self.obey(&seen.allowed, now) != before {
             return self.dop;
         }
         let target = seen.target.clamp(low, high);
@@ -164,6 +183,14 @@ impl Band {
         self.dop
     }
 
+    /// Keeps within what the policy allows, at once and whatever else is known.
+    pub fn obey(&mut self, allowed: &RangeInclusive<u32>, now: Duration) -> u32 {
+        if !allowed.contains(&self.dop) {
+            self.change(self.dop.clamp(*allowed.start(), *allowed.end()), now);
+        }
+        self.dop
+    }
+
     /// The width to jump to, once enough ticks in a row were outside.
     fn outside(&mut self, seen: &Observation, target: u32) -> Option<u32> {
         let present = f64::from(self.dop);
@@ -171,12 +198,13 @@ impl Band {
         let off = f64::from(target) - present;
         let utilisation = seen.used_cpus / present;
         let upwards = off > 0.0;
-        let ticks = match upwards {
-            true if seen.pressed => TICKS_UP_PRESSED,
-            true if utilisation > *UTILISATION.end() => TICKS_UP,
-            false if seen.supply == Supply::Short => TICKS_YIELD,
-            false if utilisation < *UTILISATION.start() => TICKS_DOWN,
-            _ => f64::INFINITY,
+        let (ticks, patience_max) = match upwards {
+            true if seen.pressed => (TICKS_UP_PRESSED, PATIENCE_PRESSED_MAX),
+            true if utilisation > *UTILISATION.end() => (TICKS_UP, f64::INFINITY),
+            false if seen.supply == Supply::Short && self.hurried_ticks > 0 => (1.0, 1.0),
+            false if seen.supply == Supply::Short => (TICKS_YIELD, PATIENCE_YIELD_MAX),
+            false if utilisation < *UTILISATION.start() => (TICKS_DOWN, f64::INFINITY),
+            _ => (f64::INFINITY, 1.0),
         };
         if off.abs() < margin || ticks.is_infinite() {
             self.outside = Run::default();
@@ -186,7 +214,7 @@ impl Band {
             self.outside = Run { upwards, ..Run::default() };
         }
         self.outside.add(1.0, target);
-        let needed = (ticks * self.patience()).min(TICKS_MAX);
+        let needed = (ticks * self.patience().min(patience_max)).min(TICKS_MAX);
         (self.outside.sum >= needed).then(|| self.outside.mean_target())
     }
 
@@ -217,6 +245,7 @@ impl Band {
     }
 
     fn forget(&mut self) {
+        self.hurried_ticks = 0;
         self.outside = Run::default();
         self.above = Run::default();
         self.below = Run::default();

@@ -15,7 +15,8 @@
 //! - The real-valued division is rounded so that whoever has the larger of its two possible whole numbers
 //!   keeps it. Otherwise 8 / 3 would turn between 3,3,2 and 2,3,3 with the last digit of a sample.
 //!
-//! A tenant without a sample keeps its present width: it takes it out of the slots, and its band rests.
+//! A tenant without a sample keeps its present width as far as the policy allows it: it takes that out of
+//! the slots, and its band rests.
 //!
 //! **Properties** (`tests/dop/tenant.rs`): bounds; the widths of those wider than one fit into the slots;
 //! all slots are given while somebody can use more; a width differs from the real-valued ideal by less than
@@ -94,7 +95,9 @@ pub fn tick(slots: u32, claimants: &[Claimant], bands: &mut [Band], now: Duratio
     let tenants = claimants.iter().zip(bands).zip(&targets);
     tenants
         .map(|((claimant, band), target)| {
-            let Some(sample) = claimant.sample else { return band.dop() };
+            let Some(sample) = claimant.sample else {
+                return band.obey(&target.allowed, now);
+            };
             let seen = Observation {
                 target: target.dop,
                 used_cpus: sample.used_cpus,

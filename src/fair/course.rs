@@ -178,7 +178,7 @@ impl Courses {
         let mut here = Point::at(from);
         let mut rest = turns.as_slice();
         loop {
-            let together = rest.partition_point(|turn| turn.at.total_cmp(here).is_le());
+            let together = rest.iter().take_while(|turn| turn.at.total_cmp(here).is_le()).count();
             for turn in &rest[..together] {
                 rates.turn(self, turn);
             }

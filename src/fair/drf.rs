@@ -68,36 +68,34 @@ pub(super) struct Filling {
 
 /// Fills a flat problem. O(n log n + n·m).
 pub(super) fn fill(problem: &Problem, reservations: Reservations) -> Filling {
-    let mut sweep = Sweep::new(problem, reservations);
-    let bends = sweep.start();
-    sweep.run(&bends);
-    let mut filling = Filling { tasks: sweep.tasks, growth: sweep.growth };
+    let growth: Vec<Growth> = (0..problem.nodes()).map(|leaf| growth::of(problem, leaf)).collect();
+    let mut sweep = Sweep::new(problem, reservations, &growth);
+    let starts = sweep.start();
+    sweep.run(&starts);
+    let mut tasks = vec![0.0; problem.nodes()];
+    for (&leaf, &reached) in sweep.leaf.iter().zip(&sweep.tasks) {
+        tasks[leaf as usize] = reached;
+    }
+    let mut filling = Filling { tasks, growth };
     trim(problem, reservations, &mut filling);
     filling
 }
 
-/// Where the use of some resource bends, in the order of the sweep.
+/// Where a leaf has used up what it holds of a resource, and takes more of it from now on.
 #[derive(Clone, Copy, Debug)]
-struct Bend {
+struct Start {
     level: f64,
-    leaf: u32,
-    what: What,
-}
-
-/// What happens at a bend. The order matters at one level: a leaf starts before it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    /// The leaf has used up what it holds of a resource, and takes more of it from now on.
-    Starts(u32),
-    /// The leaf has all it has a use for.
-    Ends,
+    rank: u32,
+    resource: u32,
 }
 
 /// The state of the sweep at a level.
+///
+/// The leaves that can grow are ranked by the level at which they end, and all that the sweep needs of them
+/// is copied into that order: a hundred thousand leaves visited in any other order are as many cache misses.
 struct Sweep<'a> {
     problem: &'a Problem,
     reservations: Reservations,
-    growth: Vec<Growth>,
     /// The use of each resource is `constant + level · slope`.
     constant: Vec<Exact>,
     slope: Vec<Exact>,
@@ -105,16 +103,29 @@ struct Sweep<'a> {
     use_unit: Vec<Unit>,
     slope_unit: Vec<Unit>,
     saturated: Vec<bool>,
-    /// Whether a leaf takes more of a resource as the level rises: `n × m`.
-    takes: Vec<bool>,
-    /// Whether a leaf has ended or is blocked.
-    done: Vec<bool>,
+    /// By rank, as all that follows: which leaf it is.
+    leaf: Vec<u32>,
+    growth: Vec<Growth>,
+    task: Vec<f64>,
     tasks: Vec<f64>,
+    /// Whether it takes more of a resource as the level rises.
+    takes: Vec<bool>,
+    /// Whether it has ended or is blocked.
+    done: Vec<bool>,
 }
 
 impl<'a> Sweep<'a> {
-    fn new(problem: &'a Problem, reservations: Reservations) -> Self {
-        let (n, m) = (problem.nodes(), problem.resources());
+    fn new(problem: &'a Problem, reservations: Reservations, growth: &[Growth]) -> Self {
+        let m = problem.resources();
+        let can_grow = |growth: &Growth| growth.rho > 0.0 && growth.hi > 0.0;
+        let mut ends: Vec<(f64, u32)> = (0..)
+            .zip(growth)
+            .filter(|(_, growth)| can_grow(growth))
+            .map(|(leaf, growth)| (growth.rho * growth.hi, leaf))
+            .collect();
+        ends.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let leaf: Vec<u32> = ends.into_iter().map(|(_, leaf)| leaf).collect();
+        let growth: Vec<Growth> = leaf.iter().map(|&leaf| growth[leaf as usize]).collect();
         let heaviest = problem.weight.iter().copied().fold(0.0, f64::max);
         let use_unit: Vec<Unit> =
             problem.capacity.iter().map(|&capacity| Unit::for_terms_up_to(capacity)).collect();
@@ -124,90 +135,102 @@ impl<'a> Sweep<'a> {
         Sweep {
             problem,
             reservations,
-            growth: (0..n).map(|leaf| growth::of(problem, leaf)).collect(),
             constant: vec![Exact::ZERO; m],
             slope: vec![Exact::ZERO; m],
             whole,
             use_unit,
             slope_unit: problem.capacity.iter().map(slope_unit).collect(),
             saturated: vec![false; m],
-            takes: vec![false; n * m],
-            done: vec![false; n],
-            tasks: vec![0.0; n],
+            task: leaf.iter().flat_map(|&leaf| problem.task(leaf as usize)).copied().collect(),
+            tasks: growth.iter().map(|growth| growth.lo).collect(),
+            takes: vec![false; leaf.len() * m],
+            done: vec![false; leaf.len()],
+            leaf,
+            growth,
         }
     }
 
-    /// Sets everything to level zero, and lists the bends to come, sorted.
-    fn start(&mut self) -> Vec<Bend> {
-        let mut bends = Vec::with_capacity(self.growth.len());
-        for leaf in 0..self.growth.len() {
-            let growth = self.growth[leaf];
-            if growth.rho == 0.0 || growth.hi == 0.0 {
-                self.done[leaf] = true;
-                continue;
-            }
-            self.tasks[leaf] = growth.lo;
-            for r in 0..self.problem.resources() {
-                let task = self.problem.task(leaf)[r];
+    /// Sets everything to level zero, and lists the starts to come, sorted.
+    fn start(&mut self) -> Vec<Start> {
+        let m = self.problem.resources();
+        let mut starts = Vec::new();
+        for rank in 0..self.leaf.len() {
+            let growth = self.growth[rank];
+            for r in 0..m {
+                let task = self.task[rank * m + r];
                 if task == 0.0 {
                     continue;
                 }
-                let held = held(self.problem, self.reservations, leaf, r, growth);
+                let held = self.held(rank, r);
                 if held > 0.0 {
                     self.constant[r].add(self.use_unit[r].of(held * task));
-                    let (level, what) = (growth.rho * held, What::Starts(r as u32));
-                    bends.push(Bend { level, leaf: leaf as u32, what });
+                    let (rank, resource) = (rank as u32, r as u32);
+                    starts.push(Start { level: growth.rho * held, rank, resource });
                 } else {
-                    self.takes[leaf * self.problem.resources() + r] = true;
+                    self.takes[rank * m + r] = true;
                     self.slope[r].add(self.slope_unit[r].of(task / growth.rho));
                 }
             }
-            if growth.hi.is_finite() {
-                let level = growth.rho * growth.hi;
-                bends.push(Bend { level, leaf: leaf as u32, what: What::Ends });
-            }
         }
-        bends.sort_unstable_by(|a, b| a.level.total_cmp(&b.level).then(a.what.cmp(&b.what)));
-        bends
+        starts.sort_unstable_by(|a, b| a.level.total_cmp(&b.level));
+        starts
     }
 
     /// Raises the level from zero until nobody grows.
-    fn run(&mut self, bends: &[Bend]) {
+    fn run(&mut self, starts: &[Start]) {
         let mut level: f64 = 0.0;
-        let mut rest = bends;
-        loop {
-            let bend = rest.first().map_or(f64::INFINITY, |bend| bend.level);
-            let (full, resource) = self.next_saturation();
-            if full <= bend && full.is_finite() {
+        let mut starts = starts;
+        let mut next = 0;
+        // Once everything is given away, whoever is not done stays where he is: on his guarantees.
+        while self.saturated.contains(&false) {
+            let start = starts.first().map_or(f64::INFINITY, |start| start.level);
+            let end = self.growth.get(next).map_or(f64::INFINITY, |it| it.rho * it.hi);
+            let bend = start.min(end);
+            if let Some((full, resource)) = self.saturation_until(bend) {
                 // Rounding may have put it a last bit behind us.
                 level = level.max(full);
                 self.saturate(resource, level);
                 continue;
             }
-            if rest.is_empty() {
+            if bend.is_infinite() {
                 return;
             }
             level = level.max(bend);
-            // Bends at one level are passed together: between them the order would be the input's.
-            let together = rest.partition_point(|other| other.level <= bend);
-            for bend in &rest[..together] {
-                self.pass(*bend, level);
+            // Bends at one level are passed together: between them the order would be the input's. Starts
+            // come first, for a leaf may start and end at once.
+            while let Some((start, rest)) = starts.split_first()
+                && start.level <= bend
+            {
+                self.pass_start(*start, level);
+                starts = rest;
             }
-            rest = &rest[together..];
+            while let Some(growth) = self.growth.get(next)
+                && growth.rho * growth.hi <= bend
+            {
+                if !self.done[next] {
+                    self.finish(next, growth.hi);
+                }
+                next += 1;
+            }
         }
     }
 
-    /// The level at which the next resource saturates if nothing bends before, and which it is.
-    fn next_saturation(&self) -> (f64, usize) {
-        let mut next = (f64::INFINITY, 0);
+    /// The level at which the next resource saturates, and which it is, unless something bends before.
+    fn saturation_until(&self, bend: f64) -> Option<(f64, usize)> {
+        let mut next: Option<(f64, usize)> = None;
         for r in 0..self.slope.len() {
             if self.saturated[r] || !self.slope[r].is_positive() {
                 continue;
             }
-            let left = self.use_unit[r].to_f64(self.constant[r].rest_of(self.whole[r]));
-            let full = left.max(0.0) / self.slope_unit[r].to_f64(self.slope[r]);
-            if full < next.0 {
-                next = (full, r);
+            let left = self.use_unit[r].to_f64(self.constant[r].rest_of(self.whole[r])).max(0.0);
+            let slope = self.slope_unit[r].to_f64(self.slope[r]);
+            // Most bends come first, and a product is cheaper than a quotient.
+            if left > slope * bend {
+                continue;
+            }
+            let full = left / slope;
+            if next.is_none_or(|(earliest, _)| full < earliest) {
+                next = Some((full, r));
             }
         }
         next
@@ -217,46 +240,49 @@ impl<'a> Sweep<'a> {
     fn saturate(&mut self, resource: usize, level: f64) {
         let m = self.problem.resources();
         self.saturated[resource] = true;
-        for leaf in 0..self.growth.len() {
-            if self.takes[leaf * m + resource] {
-                self.finish(leaf, self.growth[leaf].at(level));
+        for rank in 0..self.leaf.len() {
+            if self.takes[rank * m + resource] {
+                self.finish(rank, self.growth[rank].at(level));
             }
         }
     }
 
-    /// Does what a bend says, unless its leaf is done.
-    fn pass(&mut self, bend: Bend, level: f64) {
-        let leaf = bend.leaf as usize;
-        if self.done[leaf] {
+    /// Lets a leaf take of a resource, or blocks it if that is gone.
+    fn pass_start(&mut self, start: Start, level: f64) {
+        let (rank, r) = (start.rank as usize, start.resource as usize);
+        if self.done[rank] {
             return;
         }
-        let growth = self.growth[leaf];
-        match bend.what {
-            What::Ends => self.finish(leaf, growth.hi),
-            What::Starts(r) if self.saturated[r as usize] => self.finish(leaf, growth.at(level)),
-            What::Starts(r) => {
-                let r = r as usize;
-                let task = self.problem.task(leaf)[r];
-                let held = held(self.problem, self.reservations, leaf, r, growth);
-                self.constant[r].take(self.use_unit[r].of(held * task));
-                self.slope[r].add(self.slope_unit[r].of(task / growth.rho));
-                self.takes[leaf * self.problem.resources() + r] = true;
-            }
+        if self.saturated[r] {
+            self.finish(rank, self.growth[rank].at(level));
+            return;
         }
+        let m = self.problem.resources();
+        let task = self.task[rank * m + r];
+        let held = self.held(rank, r);
+        self.constant[r].take(self.use_unit[r].of(held * task));
+        self.slope[r].add(self.slope_unit[r].of(task / self.growth[rank].rho));
+        self.takes[rank * m + r] = true;
     }
 
     /// Lets a leaf end with `tasks`.
-    fn finish(&mut self, leaf: usize, tasks: f64) {
+    fn finish(&mut self, rank: usize, tasks: f64) {
         let m = self.problem.resources();
-        self.tasks[leaf] = tasks;
-        self.done[leaf] = true;
+        self.tasks[rank] = tasks;
+        self.done[rank] = true;
         for r in 0..m {
-            if std::mem::take(&mut self.takes[leaf * m + r]) {
-                let task = self.problem.task(leaf)[r];
-                self.slope[r].take(self.slope_unit[r].of(task / self.growth[leaf].rho));
+            if std::mem::take(&mut self.takes[rank * m + r]) {
+                let task = self.task[rank * m + r];
+                self.slope[r].take(self.slope_unit[r].of(task / self.growth[rank].rho));
                 self.constant[r].add(self.use_unit[r].of(tasks * task));
             }
         }
+    }
+
+    /// The tasks up to which the leaf of a rank holds what it takes of a resource already.
+    fn held(&self, rank: usize, resource: usize) -> f64 {
+        let leaf = self.leaf[rank] as usize;
+        held(self.problem, self.reservations, leaf, resource, self.growth[rank])
     }
 }
 

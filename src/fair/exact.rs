@@ -10,9 +10,9 @@
 /// The unit of a family of sums: how fine they are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit {
-    /// Units per one: a power of two.
-    per_one: f64,
-    /// One in units; kept because a division costs more than a product.
+    /// There are 2 to this many units in one.
+    bits: i32,
+    /// One unit as a number.
     size: f64,
 }
 
@@ -27,12 +27,28 @@ impl Unit {
             false => 0,
         };
         let bits = FRACTION_BITS - exponent;
-        Unit { per_one: 2_f64.powi(bits), size: 2_f64.powi(-bits) }
+        Unit { bits, size: 2_f64.powi(-bits) }
     }
 
-    /// `value` as a whole number of units, cut towards zero.
+    /// `value`, which is not negative, as a whole number of units, cut towards zero.
+    ///
+    /// The same as `(value * 2^bits) as i128`, but for a library call in the innermost loop.
     pub(super) fn of(self, value: f64) -> Exact {
-        Exact((value * self.per_one) as i128)
+        debug_assert!(value >= 0.0, "{value} is negative");
+        const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+        const EXPONENT_OF_LAST_BIT: i32 = 1 - f64::MAX_EXP - MANTISSA_BITS as i32;
+        let exponent = (value.to_bits() >> MANTISSA_BITS) as i32;
+        if exponent == 0 {
+            // Zero, or so near to it that no unit is left.
+            return Exact::ZERO;
+        }
+        let mantissa = value.to_bits() & ((1 << MANTISSA_BITS) - 1) | (1 << MANTISSA_BITS);
+        match exponent + EXPONENT_OF_LAST_BIT + self.bits {
+            shift @ 0..=73 => Exact(i128::from(mantissa) << shift),
+            shift @ -63..0 => Exact(i128::from(mantissa >> -shift)),
+            ..-63 => Exact::ZERO,
+            _ => Exact(i128::MAX),
+        }
     }
 
     /// The nearest `f64` of a sum.
@@ -104,6 +120,19 @@ mod tests {
         }
         sum.take(unit.of(1e15));
         assert!((unit.to_f64(sum) - 0.3).abs() < 1e-12);
+    }
+
+    #[test]
+    fn units_are_cut_as_a_cast_cuts_them() {
+        for largest in [1e-24, 0.3, 1.0, 7.0, 1e33] {
+            let unit = Unit::for_terms_up_to(largest);
+            for part in [0.0, 1e-300, 1e-40, 1e-31, 1e-9, 0.1, 1.0 / 3.0, 0.999, 1.0, 5.0, 1e12] {
+                let value: f64 = largest * part;
+                let cast = (value * 2_f64.powi(unit.bits)) as i128;
+                assert_eq!(unit.of(value), Exact(cast), "{value} of {largest}");
+            }
+        }
+        assert_eq!(Unit::for_terms_up_to(1.0).of(f64::INFINITY), Exact(i128::MAX));
     }
 
     #[test]

@@ -11,13 +11,14 @@
 //!
 //! # Entitlements
 //!
-//! A *scalar* weight (the same for every resource) is used as it is written: this is DRF as published. Once some sibling carries different weights for different resources, the weights
-//! are endowments in the sense of Parkes, Procaccia and Shah: each resource's weights are divided by
-//! their sum over the siblings that demand it. Without the division a tenant may get less than its own
-//! part of the machine would have given it (test `endowments_are_normalised`). Why not always divide?
-//! Because with demands of zero the sums differ from resource to resource, and equal scalar weights
-//! would no longer give the allocation that every paper prints (test
-//! `scalar_weights_are_used_as_written`). Where all demands are positive both rules agree.
+//! A *scalar* weight (the same for every resource) is used as it is written: this is DRF as published.
+//! Once some sibling carries different weights for different resources, the weights are endowments in
+//! the sense of Parkes, Procaccia and Shah: each resource's weights are divided by their sum over the
+//! siblings that demand it. Without the division a tenant may get less than its own part of the machine
+//! would have given it (test `endowments_are_normalised`). Why not always divide? Because with demands
+//! of zero the sums differ from resource to resource, and equal scalar weights would no longer give the
+//! allocation that every paper prints (test `scalar_weights_are_used_as_written`). Where all demands
+//! are positive both rules agree.
 
 use std::fmt;
 

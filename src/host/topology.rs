@@ -14,8 +14,8 @@
 //! | node | `node/node*/cpulist` | | node 0 |
 //!
 //! A cache that is private to a core is not a last-level cache in the sense of [`crate::dop::topology`]: Arm
-//! servers often tell only of those, and there the cluster (`topology/cluster_id`, 5.16) or the die is what
-//! cores share. Instruction caches do not count.
+//! servers often tell only of those, and there the cluster (`topology/cluster_cpus_list`, 5.16) or the die is what
+//! cores share.
 //!
 //! A CPU may go offline between two reads: its files vanish, and it is then described by the fallbacks, as
 //! one whose files never were there. The next look at `online` tells.
@@ -161,9 +161,6 @@ impl Reader<'_> {
         for index in 0..=CACHE_INDEX_MAX {
             let cache = format!("cpu{cpu}/cache/index{index}");
             let Some(level) = self.number::<u32>(&format!("{cache}/level")) else { break };
-            if self.text(&format!("{cache}/type")).as_deref() == Some("Instruction") {
-                continue;
-            }
             let shared = self.list(self.cpu_dir, &format!("{cache}/shared_cpu_list"))?;
             let Some(shared) = shared.filter(|set| set.contains(cpu)) else { continue };
             if last.as_ref().is_none_or(|(highest, _)| *highest < level) {
@@ -175,10 +172,6 @@ impl Reader<'_> {
 
     /// The CPUs of the cluster of `cpu`, if these are more than its core.
     fn cluster(&mut self, cpu: u32, core: &CpuSet) -> Result<Option<CpuSet>, ReadTopologyError> {
-        // The kernel says −1 or 65535 where the firmware names no cluster.
-        if self.id(cpu, "cluster_id").is_none_or(|id| id == u32::from(u16::MAX)) {
-            return Ok(None);
-        }
         let cluster = self.list(self.cpu_dir, &format!("cpu{cpu}/topology/cluster_cpus_list"))?;
         Ok(cluster.filter(|cpus| cpus.contains(cpu) && cpus.len() > core.len()))
     }

@@ -120,6 +120,41 @@ fn few_tenants_get_a_cache_each_and_many_fill_them_up() {
 }
 
 #[test]
+fn few_tenants_get_a_socket_each() {
+    let topology = shape(2, 1, 2, 4, 1).build();
+    assert_eq!(sets(&place(&topology, &[dop(2), dop(2), dop(2)])), ["0-1", "8-9", "4-5"]);
+}
+
+#[test]
+fn shrinking_keeps_a_core_each_or_whole_cores_as_the_others_allow() {
+    let topology = shape(1, 1, 1, 4, 2).build();
+    let wide = || dop(4).after(cpus("0-7"));
+    assert_eq!(sets(&place(&topology, &[wide()])), ["0-3"]);
+    assert_eq!(sets(&place(&topology, &[wide(), dop(4)])), ["0-1,4-5", "2-3,6-7"]);
+}
+
+#[test]
+fn a_lost_cpu_is_replaced_near_the_others() {
+    let whole = shape(1, 2, 2, 4, 1).build();
+    let topology = whole.restricted_to(&cpus("0-2,4-15")).unwrap();
+    // The tightest cache with a free CPU is on the other node.
+    let requests = [
+        dop(4).after(cpus("0-3")),
+        dop(2).after(cpus("4-5")),
+        dop(4).after(cpus("8-11")),
+        dop(3).after(cpus("12-14")),
+    ];
+    assert_eq!(sets(&place(&topology, &requests))[0], "0-2,6");
+}
+
+#[test]
+fn the_widest_choose_first() {
+    let topology = shape(1, 1, 2, 4, 1).build();
+    let placement = place(&topology, &[dop(1), dop(2), dop(2), dop(3)]);
+    assert_eq!(sets(&placement), ["3", "4-5", "6-7", "0-2"]);
+}
+
+#[test]
 fn beyond_the_cpus_the_overlap_is_even() {
     let topology = shape(1, 1, 2, 4, 1).build();
     let requests = [dop(6), dop(6), dop(5)];
@@ -226,6 +261,14 @@ fn a_grown_set_stays_where_there_is_room_and_moves_where_it_would_be_split() {
 }
 
 #[test]
+fn a_grown_set_does_not_move_for_nothing() {
+    let topology = shape(1, 1, 3, 4, 1).build();
+    let requests = [dop(6).after(cpus("4-8")), dop(2).after(cpus("0-1"))];
+    // Placed afresh it would span two caches as well.
+    assert_eq!(sets(&place(&topology, &requests)), ["4-9", "0-1"]);
+}
+
+#[test]
 fn a_held_set_stays_until_one_of_its_cpus_goes() {
     let topology = shape(1, 1, 1, 8, 1).build();
     let held = |request: Request| Request { held: true, ..request };
@@ -236,6 +279,15 @@ fn a_held_set_stays_until_one_of_its_cpus_goes() {
     assert_eq!(placement.refusals.len(), 1);
     let fewer = topology.restricted_to(&cpus("0-4,6-7")).unwrap();
     assert_eq!(place(&fewer, &requests).sets[0].len(), 2);
+}
+
+#[test]
+fn a_held_exclusive_set_gives_way_to_a_fixed_list() {
+    let topology = shape(1, 1, 1, 8, 1).build();
+    let held = Request { held: true, ..exclusive(3).after(cpus("0-2")) };
+    let placement = place(&topology, &[held, fixed("2-3"), dop(2)]);
+    assert_eq!(sets(&placement), ["0-1,4", "2-3", "5-6"]);
+    assert_eq!(placement.refusals, []);
 }
 
 #[test]

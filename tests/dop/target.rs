@@ -234,7 +234,8 @@ fn memory_that_grows_with_the_width_makes_the_hungry_narrower() {
 
 #[test]
 fn a_bundle_that_does_not_fit_leaves_the_slots_to_others() {
-    let hungry = Query { memory_per_thread: 6.0, ..auto() };
+    // It comes first by its weight, and has to be passed over.
+    let hungry = Query { memory_per_thread: 6.0, weight: 10.0, ..auto() };
     let round = problem(8, 8, Some(10.0), vec![hungry, auto(), at_most(3)]);
     assert_eq!(target::admit(&round).dop, [1, 4, 3]);
 }
@@ -245,6 +246,15 @@ fn memory_that_sums_up_on_paper_is_enough() {
     let round = problem(4, 4, Some(0.3), queue);
     assert_eq!(target::admit(&round).dop, [2, 2]);
     assert_eq!(imci::admit(&round).dop, [2, 2]);
+}
+
+#[test]
+fn the_compensation_of_the_published_rule_divides_what_does_not_run() {
+    let running = vec![Running { dop: 10, memory: 0.0 }];
+    let queue = vec![needs(4.0, auto()); 5];
+    let round = Problem::try_new(16, None, Some(10.0), running, queue).unwrap();
+    // min(16 / 3, 6 / 2)
+    assert_eq!(imci::admit(&round).dop, [3, 3, 0, 0, 0]);
 }
 
 #[test]

@@ -103,6 +103,22 @@ fn a_tenant_without_a_sample_keeps_its_width() {
         tick(8, &[dark, busy(4.0)], &mut bands, Duration::from_secs(second));
     }
     assert_eq!((bands[0].dop(), bands[1].dop()), (3, 5));
+    // What the policy says counts all the same.
+    let manual = Claimant { width: Width::Manual(2), ..dark };
+    assert_eq!(tick(8, &[manual, busy(4.0)], &mut bands, Duration::from_secs(31))[0], 2);
+}
+
+#[test]
+fn a_sample_that_is_missing_now_and_then_does_not_reset_the_patience() {
+    let small = useful(1.0, 0.5);
+    let dark = Claimant { sample: None, ..small };
+    let mut bands = [Band::new(8)];
+    for second in 1..=10 {
+        let seen = if second % 2 == 0 { dark } else { small };
+        let dop = tick(8, &[seen], &mut bands, Duration::from_secs(second))[0];
+        // The fifth sample is that of the ninth second.
+        assert_eq!(dop, if second < 9 { 8 } else { 1 }, "{second}");
+    }
 }
 
 #[test]

@@ -61,6 +61,7 @@ trap 'exit 130' INT TERM HUP
 mkdir -p "$work/payload/bin"
 cp "$bin/tenantd" "$bin/tenantctl" "$work/payload/bin/"
 cp -r "$here/guest" "$work/payload/guest"
+cp examples/resize.py "$work/payload/guest/"
 
 passed=0 failed=0 skipped=0
 for guest in "${guests[@]}"; do
@@ -75,7 +76,7 @@ for guest in "${guests[@]}"; do
     chmod +x "$work/payload/start"
     : >"$work/out"
     # In the background, so that a signal to this script reaches the guest at once.
-    "$here/boot.sh" --shape "$shape" --limit 1200 "$image" "$work/payload" \
+    "$here/boot.sh" --shape "$shape" --limit 1500 "$image" "$work/payload" \
         >"$work/out" 2>&1 &
     guest_pid=$!
     tail -n +1 -f -s 0.2 --pid="$guest_pid" "$work/out" &

@@ -47,6 +47,8 @@ impl Window {
                 allocation_memory_bytes: tenant.allocation_memory_bytes,
                 dominant_resource: tenant.dominant_resource,
                 dominant_share: tenant.dominant_share,
+                dop: tenant.dop,
+                cpus: tenant.cpus.clone(),
                 cpu_weight: tenant.cpu_weight,
                 usage_cores: at(&self.used) / ticks,
                 measured_share: at(&used),
@@ -112,6 +114,10 @@ pub(super) struct Figure {
     pub(super) dominant_resource: Option<&'static str>,
     /// At the last tick.
     pub(super) dominant_share: f64,
+    /// Told at the last tick.
+    pub(super) dop: Option<u32>,
+    /// At the last tick; absent where it is not pinned.
+    pub(super) cpus: Option<String>,
     /// In the file at the last tick.
     pub(super) cpu_weight: Option<f64>,
     pub(super) usage_cores: f64,

@@ -21,7 +21,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::args::DemoArgs;
 use super::exit::Exit;
-use super::log;
+use super::{log, machine};
 use crate::daemon::agent::Agent;
 use crate::policy::model::{Bound, Mode, Policy, Tenant, Weights};
 use crate::sim::Load;
@@ -132,6 +132,7 @@ fn play<S: Stage>(
             let window = half(&mut stage, &mut agent, loads, length / 2, interval, screen)?;
             let phase = window.phase(title, agent.status());
             screen.table(&phase)?;
+            screen.map(&machine::lines(agent.topology(), agent.status()))?;
             phases.push(phase);
             if stage.interrupted() {
                 break;

@@ -105,9 +105,10 @@ impl Screen {
             "demand",
             "allocated",
             "dominant",
+            "dop",
             "written",
             "used",
-            "entitled",
+            "fair",
             "error",
         ]);
         for figure in &phase.tenants {
@@ -118,6 +119,16 @@ impl Screen {
             column.set_padding((1, 0));
         }
         writeln!(io::stdout(), "\n{table}")
+    }
+
+    /// Draws the machine with the tenants on it.
+    pub(super) fn map(&self, lines: &[String]) -> io::Result<()> {
+        if self.json {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        writeln!(out)?;
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
     /// Ends the demo.
@@ -180,6 +191,7 @@ fn row(figure: &Figure) -> Vec<String> {
         figure.dominant_resource.map_or("-".to_string(), |resource| {
             format!("{resource} {:.0}%", figure.dominant_share * 100.0)
         }),
+        figure.dop.map_or("-".to_string(), |dop| dop.to_string()),
         figure.cpu_weight.map_or("-".to_string(), |weight| format!("{weight:.0}")),
         format!("{:.1}%", figure.measured_share * 100.0),
         format!("{:.1}%", figure.entitled_share * 100.0),

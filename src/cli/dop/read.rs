@@ -34,6 +34,9 @@ mod code {
     pub(super) const BEYOND_SLOTS: &str = "D008";
 }
 
+/// Values that aliases may add to those of the text.
+const ALIASED: usize = 100_000;
+
 /// What a problem file asks for.
 #[derive(Debug)]
 pub(super) struct Task {
@@ -80,7 +83,9 @@ pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Task, Report> {
     };
     let source = Source::new(name, text);
     let mut reader = Reader::new(Arc::clone(&source));
-    match parse::tree(source.text(), Budget::PROBLEM) {
+    // A text without aliases has no more values than bytes: what is beyond is a bomb.
+    let budget = Budget { nodes: source.text().len() + ALIASED, ..Budget::PROBLEM };
+    match parse::tree(source.text(), budget) {
         Ok(tree) => reader.task(&tree).ok_or_else(|| reader.into_report()),
         Err(unparsed) => {
             let help = unparsed.help.unwrap_or_default();

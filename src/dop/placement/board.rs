@@ -113,10 +113,6 @@ impl<'a> Board<'a> {
         }
     }
 
-    pub(super) fn is_fixed(&self, seat: usize) -> bool {
-        self.fixed[seat] > 0
-    }
-
     /// What fixed lists put on the open CPUs.
     pub(super) fn fixed_load(&self) -> usize {
         let open = self.fixed.iter().zip(&self.closed).filter(|(_, closed)| !**closed);

@@ -179,10 +179,7 @@ impl<'a> Plan<'a> {
             let usable = previous.intersection(self.topology.usable());
             let whole = !previous.is_empty() && usable.len() == previous.len();
             let kept = self.board.seats_of(&usable);
-            let exclusive = matches!(request.want, Want::Exclusive(_));
-            // An exclusive set that a new fixed list runs into has to go, held or not.
-            let contested = exclusive && kept.iter().any(|seat| self.board.is_fixed(seat as usize));
-            self.held[index] = request.held && whole && !contested;
+            self.held[index] = request.held && whole;
             self.board.seat_all(&mut self.seats[index], &kept);
         }
     }

@@ -22,7 +22,7 @@ from cgroups import Cgroup, MOUNT
 from host import Host, Skip, run
 
 PORT = "/dev/virtio-ports/results"
-LIMIT_SECONDS = 180
+LIMIT_SECONDS = 300
 LINES_SHOWN = 40
 
 

@@ -1,13 +1,13 @@
 """The tenants that most scenarios share: a, b and c at weights 1 : 2 : 4."""
 
-from cgroups import shares
-from fairness import entitled_shares
+import time
+
+import fairness
 
 WEIGHTS = {"a": 100, "b": 200, "c": 400}
 POLICY = {name: {"weight": weight} for name, weight in WEIGHTS.items()}
 TICK_SECONDS = 1.0
 SETTLE_TICKS = 5
-SHARE_ERROR_MAX = 0.05
 
 
 def make_lived_in(root):
@@ -33,11 +33,6 @@ def written(tenants):
 
 def expect_shares(host, tenants, demands, what):
     """After the ticks allowed for settling, the measured shares are those entitled to."""
-    # The window of the measurement starts where the allowance ends.
-    shares(tenants, SETTLE_TICKS * TICK_SECONDS)
-    measured = shares(tenants, 5 * TICK_SECONDS)
-    want = entitled_shares(list(WEIGHTS.values()), demands, host.cpus)
-    error = max(abs(m - w) for m, w in zip(measured, want))
-    figures = ", ".join(f"{m:.3f} of {w:.3f}" for m, w in zip(measured, want))
-    host.note(f"{what}: measured {figures}; largest error {error:.3f}")
-    assert error <= SHARE_ERROR_MAX, f"{what}: measured {figures}"
+    time.sleep(SETTLE_TICKS * TICK_SECONDS)
+    want = fairness.entitled_shares(list(WEIGHTS.values()), demands, host.cpus)
+    fairness.expect_shares(host, tenants, want, what)

@@ -1,0 +1,28 @@
+//! The machine as a drawing, with the tenants of a status on it: for `plan` and `demo`.
+
+use crate::control::status::Status;
+use crate::dop::map::{self, Entry};
+use crate::dop::{CpuSet, Topology};
+
+/// The lines of the drawing; none before anything is decided, or where the topology could not be read.
+pub(super) fn lines(topology: Option<&Topology>, status: &Status) -> Vec<String> {
+    let Some(topology) = topology else { return Vec::new() };
+    let placed: Vec<(&str, u32, Option<CpuSet>)> = status
+        .tenants
+        .iter()
+        .filter_map(|tenant| {
+            let cpus = tenant.cpus.as_ref().and_then(|list| list.parse().ok());
+            Some((tenant.name.as_str(), tenant.dop?, cpus))
+        })
+        .collect();
+    let entries: Vec<Entry<'_>> = placed
+        .iter()
+        .map(|(name, dop, cpus)| Entry {
+            name,
+            dop: *dop,
+            cpus: cpus.as_ref().unwrap_or(topology.usable()),
+            shared: cpus.is_none(),
+        })
+        .collect();
+    if entries.is_empty() { Vec::new() } else { map::render(topology, &entries) }
+}

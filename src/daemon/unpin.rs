@@ -1,0 +1,70 @@
+//! Emptying a list of CPUs that processes live under.
+//!
+//! An empty `cpuset.cpus` means "those of the parent". Once it is set the kernel will not empty it while
+//! processes are in the cgroup (ENOSPC, `validate_change` in `kernel/cgroup/cpuset.c`), so a cgroup that
+//! lived before us and was pinned by us could not be given back as it was. What can be done depends on the
+//! hierarchy:
+//!
+//! - *unified*: its processes step aside into a sibling for the moment that the write takes, and come back.
+//!   They keep running, and their memory stays charged where it is. The sibling has a fixed name, so that
+//!   an agent that dies in between leaves nothing that the next try does not find;
+//! - *legacy*: no process can have been there before us, since an empty list takes none. Those that are there
+//!   now were born there, and go to the cgroup above.
+//!
+//! A cgroup with populated children cannot be emptied so: moving a whole tree aside is more than giving back.
+//! It keeps its list, and the error tells.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use super::restore::{evacuate, move_all};
+use crate::host::kernfs::{DirId, KernError, KernFs};
+
+/// The sibling that processes step into.
+const ASIDE: &str = "tenantd.aside";
+
+/// How often processes are moved and the write is tried: they may fork meanwhile.
+const TRIES: usize = 16;
+
+/// Writes the empty list to `file` of the cgroup in `dir`, after a plain write was answered with ENOSPC.
+///
+/// # Errors
+/// The kernel refused; every process is where it was then, if the kernel let it.
+pub(super) fn unpin(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<(), KernError> {
+    let path = kernel.dir_path(dir);
+    let Some(parent) = path.parent() else { return kernel.write(dir, file, "\n") };
+    // Only cgroups of the unified hierarchy have a type.
+    if kernel.read_once(dir, "cgroup.type").is_err() {
+        evacuate(kernel, dir, &[parent])?;
+        return kernel.write(dir, file, "\n");
+    }
+    let above = kernel.open_dir(parent)?;
+    let outcome = match kernel.make_dir(above, ASIDE) {
+        Err(error) if error.errno != Errno::EEXIST => Err(error),
+        _ => {
+            step_aside(kernel, dir, file, &parent.join(ASIDE)).and(kernel.remove_dir(above, ASIDE))
+        }
+    };
+    kernel.close_dir(above);
+    outcome
+}
+
+fn step_aside(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    file: &str,
+    aside: &Path,
+) -> Result<(), KernError> {
+    let aside = kernel.open_dir(aside)?;
+    let mut outcome = Ok(());
+    for _ in 0..TRIES {
+        outcome = move_all(kernel, dir, aside).and_then(|()| kernel.write(dir, file, "\n"));
+        if outcome.as_ref().err().is_none_or(|error| error.errno != Errno::ENOSPC) {
+            break;
+        }
+    }
+    let back = move_all(kernel, aside, dir);
+    kernel.close_dir(aside);
+    outcome.and(back)
+}

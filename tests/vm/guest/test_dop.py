@@ -1,0 +1,283 @@
+"""How wide and where: tenants with `cpus: dop` on eight CPUs of two nodes, awake and asleep, with
+CPUs that come and go."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from cgroups import Cgroup, MOUNT, differences, settings, shares, wait_until
+from host import restore
+
+SYS_CPU = Path("/sys/devices/system/cpu")
+SYS_NODE = Path("/sys/devices/system/node")
+NOBODY = 65534
+DWELL_SECONDS = 10
+# A change is seen up to one poll late, the one after it at once.
+POLL_SECONDS = 0.1
+# Lending waits for three quiet ticks, then for a few of pressure, and for the dwell time.
+LEND_SECONDS = 40
+DOP = {"weight": 100, "cpus": "dop"}
+
+
+def shape_numa(scenario):
+    scenario.shape = "numa"
+    return scenario
+
+
+def cpus_of(text):
+    """The kernel's list format as a set of numbers."""
+    found = set()
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def nodes():
+    return [cpus_of((n / "cpulist").read_text()) for n in sorted(SYS_NODE.glob("node[0-9]*"))]
+
+
+def online():
+    return cpus_of((SYS_CPU / "online").read_text())
+
+
+def plug(host, cpu, is_in):
+    """Takes a CPU offline or back; the end of the scenario brings it back."""
+    file = SYS_CPU / f"cpu{cpu}" / "online"
+    host.cleanup.callback(file.write_text, "1")
+    file.write_text("1" if is_in else "0")
+
+
+class Watch:
+    """Follows the CPUs of tenants while a scenario goes on: every change with its time, and every
+    moment at which one of them had none."""
+
+    def __init__(self, host, tenants):
+        self.tenants = tenants
+        self.changes = {tenant.name: [] for tenant in tenants}
+        self.without = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.follow, daemon=True)
+        self.thread.start()
+        host.cleanup.callback(self.end)
+
+    def follow(self):
+        while not self.over.wait(POLL_SECONDS):
+            for tenant in self.tenants:
+                try:
+                    written, effective = tenant.read("cpuset.cpus"), tenant.read(EFFECTIVE)
+                except FileNotFoundError:
+                    continue
+                now = time.monotonic()
+                seen = self.changes[tenant.name]
+                if written and (not seen or seen[-1][1] != written):
+                    seen.append((now, written))
+                if not effective:
+                    self.without.append((now, tenant.name))
+
+    def end(self):
+        self.over.set()
+        self.thread.join(20)
+
+    def expect_still(self):
+        """Nobody was ever without a CPU, and nobody was placed twice within the dwell time."""
+        self.end()
+        assert not self.without, self.without
+        for name, seen in self.changes.items():
+            assert seen, f"{name} was never placed"
+            for (then, was), (now, became) in zip(seen, seen[1:]):
+                assert now - then >= DWELL_SECONDS - 1, (
+                    f"{name} went from {was} to {became} {now - then:.1f} s after its last change: {seen}"
+                )
+
+
+EFFECTIVE = "cpuset.cpus.effective"
+
+
+class Stage:
+    """Two tenants of equal weight with `cpus: dop`, each with as many threads as there are CPUs."""
+
+    def __init__(self, host):
+        self.host = host
+        self.root = host.delegated()
+        self.state = host.folder()
+        self.state.chmod(0o755)
+        self.daemon = host.daemon(host.policy({"a": DOP, "b": DOP}), self.root, state=self.state)
+        self.a, self.b = (self.root.child(name) for name in "ab")
+        self.daemon.until(lambda: all(self.placed(t) for t in (self.a, self.b)), "placements")
+        self.watch = Watch(host, [self.a, self.b])
+        self.load = {t.name: host.burn(t, host.cpus) for t in (self.a, self.b)}
+
+    @staticmethod
+    def placed(tenant):
+        return tenant.exists() and tenant.read("cpuset.cpus") != ""
+
+    def cpus(self, tenant):
+        return cpus_of(tenant.read(EFFECTIVE))
+
+    def dop(self, tenant):
+        return int((self.state / "tenants" / tenant.path.name / "dop").read_text())
+
+    def signal(self, tenant, number):
+        for process in self.load[tenant.name]:
+            process.send_signal(number)
+
+    def until(self, condition, what, seconds=LEND_SECONDS):
+        started = time.monotonic()
+        try:
+            self.daemon.until(condition, what, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{self.describe()}; {error}") from None
+        return time.monotonic() - started
+
+    def describe(self):
+        return ", ".join(
+            f"{t.path.name}: {t.read('cpuset.cpus')} (dop {self.dop(t)})" for t in (self.a, self.b)
+        )
+
+    def shared_evenly(self):
+        """Each tenant has the whole of one node, and is told so."""
+        a, b = self.cpus(self.a), self.cpus(self.b)
+        return sorted([a, b], key=min) == nodes() and self.dop(self.a) == self.dop(self.b) == 4
+
+
+@shape_numa
+def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
+    stage = Stage(host)
+    stage.until(stage.shared_evenly, "a node for each", 30)
+    part = shares([stage.a, stage.b], 3)
+    host.note(f"both awake: {stage.describe()}; a has {part[0]:.3f} of the CPU time")
+    assert abs(part[0] - 0.5) < 0.05, part
+    own = stage.cpus(stage.a)
+    for _ in range(2):
+        stage.signal(stage.a, signal.SIGSTOP)
+        took = stage.until(lambda: stage.cpus(stage.b) == online(), "b on the CPUs of a")
+        before = stage.b.usage_usec()
+        time.sleep(2)
+        used = (stage.b.usage_usec() - before) / 2e6
+        host.note(f"lent after {took:.1f} s: {stage.describe()}; b uses {used:.2f} CPUs")
+        assert used > 5, f"b uses {used:.2f} CPUs of 8"
+        assert stage.cpus(stage.a) == own, "a sleeper keeps its CPUs to wake up on"
+        stage.signal(stage.a, signal.SIGCONT)
+        part = shares([stage.a, stage.b], 3)
+        took = stage.until(stage.shared_evenly, "its node for a again")
+        host.note(f"given back after {took + 3:.1f} s; until then a had {part[0]:.3f}")
+        assert stage.cpus(stage.a) == own, "it has other CPUs than before"
+    stage.watch.expect_still()
+    assert stage.daemon.terminate() == 0, stage.daemon.log()
+
+
+@shape_numa
+def test_sets_follow_cpus_that_go_and_come(host):
+    stage = Stage(host)
+    stage.until(stage.shared_evenly, "a node for each", 30)
+    second = max(nodes(), key=min)
+    away = sorted(second)
+
+    def follows():
+        written = [cpus_of(t.read("cpuset.cpus")) for t in (stage.a, stage.b)]
+        return all(cpus and cpus <= online() for cpus in written) and set().union(*written) == online()
+
+    plug(host, away[1], False)
+    took = stage.until(follows, "sets without the CPU that went away", 15)
+    host.note(f"without CPU {away[1]} after {took:.1f} s: {stage.describe()}")
+    for cpu in away:
+        plug(host, cpu, False)
+    took = stage.until(follows, "sets on the node that is left", 15)
+    host.note(f"without a whole node after {took:.1f} s: {stage.describe()}")
+    assert all(len(stage.cpus(t)) >= 2 for t in (stage.a, stage.b)), stage.describe()
+    for cpu in away:
+        plug(host, cpu, True)
+    took = stage.until(stage.shared_evenly, "a node for each again", 60)
+    host.note(f"all back after {took:.1f} s: {stage.describe()}")
+    stage.watch.end()
+    assert not stage.watch.without, stage.watch.without
+    assert stage.daemon.terminate() == 0, stage.daemon.log()
+
+
+@shape_numa
+def test_any_user_can_read_and_watch_its_width(host):
+    stage = Stage(host)
+    stage.until(stage.shared_evenly, "a node for each", 30)
+    folder = stage.state / "tenants" / "b"
+    script = Path(__file__).resolve().parent / "resize.py"
+    watcher = subprocess.Popen(
+        ["python3", "-u", str(script), str(folder)], stdout=subprocess.PIPE, text=True,
+        user=NOBODY, group=NOBODY, extra_groups=[],
+    )
+    host.cleanup.callback(watcher.wait, 20)
+    host.cleanup.callback(watcher.kill)
+    assert watcher.stdout.readline() == "4\n"
+    stage.signal(stage.a, signal.SIGSTOP)
+    assert watcher.stdout.readline() == "8\n"
+    stage.signal(stage.a, signal.SIGCONT)
+    assert watcher.stdout.readline() == "4\n"
+    denied = subprocess.run(["sh", "-c", f"echo 9 > {folder}/dop"], user=NOBODY, capture_output=True)
+    assert denied.returncode != 0, "a tenant can write its own width"
+    assert stage.daemon.terminate() == 0, stage.daemon.log()
+    assert not folder.exists(), "what tenants were told is left behind"
+
+
+class Adopted:
+    """Tenants that an administrator pinned before us, one that is not pinned, one that is not there."""
+
+    def __init__(self, host):
+        self.host = host
+        self.root = host.delegated()
+        self.root.write("cgroup.subtree_control", "+cpu +memory +cpuset")
+        self.pinned, self.free = self.root.make("pinned"), self.root.make("free")
+        self.pinned.write("cpuset.cpus", "1,6")
+        self.pinned.write("cpuset.mems", "0")
+        for tenant in (self.pinned, self.free):
+            host.burn(tenant, 4)
+        self.state = host.folder()
+        self.policy = host.policy({"pinned": DOP, "free": DOP, "fixed": {"cpus": "2-3"}})
+        self.before = settings(Cgroup(MOUNT))
+
+    def start(self):
+        daemon = self.host.daemon(self.policy, self.root, state=self.state)
+        fixed = self.root.child("fixed")
+        daemon.until(lambda: fixed.exists() and fixed.read(EFFECTIVE) == "2-3", "the fixed list")
+        daemon.until(lambda: self.pinned.read("cpuset.cpus") != "1,6", "a placement of its own")
+        daemon.until(lambda: self.free.read("cpuset.cpus") != "", "a placement of the other")
+        return daemon
+
+    def expect_as_before(self, log):
+        found = differences(self.before, settings(Cgroup(MOUNT)))
+        assert not found, "\n".join([f"{len(found)} files differ: {found[0]}", *found, log])
+
+
+@shape_numa
+def test_sigterm_puts_sets_back(host):
+    stage = Adopted(host)
+    daemon = stage.start()
+    assert daemon.terminate() == 0, daemon.log()
+    stage.expect_as_before(daemon.log())
+
+
+@shape_numa
+def test_restore_after_kill_puts_sets_back(host):
+    stage = Adopted(host)
+    stage.start().murder()
+    done = restore(stage.root, stage.state)
+    assert done.returncode == 0, done.stderr
+    stage.expect_as_before(done.stderr)
+
+
+@shape_numa
+def test_a_restart_moves_nobody(host):
+    stage = Stage(host)
+    stage.until(stage.shared_evenly, "a node for each", 30)
+    stage.signal(stage.a, signal.SIGSTOP)
+    stage.until(lambda: stage.cpus(stage.b) == online(), "b on the CPUs of a")
+    stage.watch.end()
+    assert stage.daemon.terminate() == 0, stage.daemon.log()
+    policy = stage.daemon.command[stage.daemon.command.index("--policy") + 1]
+    again = host.daemon(policy, stage.root, state=stage.state)
+    again.until(lambda: stage.placed(stage.b), "a placement")
+    assert stage.cpus(stage.b) == online(), stage.describe()
+    assert again.terminate() == 0, again.log()
