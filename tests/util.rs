@@ -79,10 +79,10 @@ pub(crate) fn tenantctl() -> Command {
 /// A program in the plain environment of a person who has set nothing.
 fn program(path: &str) -> Command {
     let mut command = Command::new(path);
-    for variable in ["RUST_BACKTRACE", "TENANTD_LOG", "JOURNAL_STREAM", "COLUMNS"] {
+    for variable in ["RUST_BACKTRACE", "TENANTD_LOG", "JOURNAL_STREAM"] {
         command.env_remove(variable);
     }
-    command.stdin(Stdio::null());
+    command.env("COLUMNS", "80").stdin(Stdio::null());
     command
 }
 
