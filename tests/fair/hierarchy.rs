@@ -211,7 +211,7 @@ fn first_saturation(problem: &Problem, capacity: &[f64], nodes: &[Node]) -> Vec<
             let rho = (0..m).map(|r| share(r) / it.weight[r]).fold(0.0, f64::max);
             for r in 0..m {
                 let ray = [(shares[node][r], 1.0), (level, -share(r) / rho)];
-                program.add_constraint(&ray, ComparisonOp::Eq, 0.0);
+                program.add_constraint(ray, ComparisonOp::Eq, 0.0);
             }
             continue;
         }
@@ -224,10 +224,10 @@ fn first_saturation(problem: &Problem, capacity: &[f64], nodes: &[Node]) -> Vec<
             sum.push((shares[node][r], -1.0));
             program.add_constraint(&sum, ComparisonOp::Eq, 0.0);
             let below = [(shares[node][r], 1.0), (level, -it.weight[r])];
-            program.add_constraint(&below, ComparisonOp::Le, 0.0);
+            program.add_constraint(below, ComparisonOp::Le, 0.0);
             let is_dominant = program.add_binary_var(0.0);
             let reaches = [(shares[node][r], 1.0), (level, -it.weight[r]), (is_dominant, -100.0)];
-            program.add_constraint(&reaches, ComparisonOp::Ge, -100.0);
+            program.add_constraint(reaches, ComparisonOp::Ge, -100.0);
             dominant.push((is_dominant, 1.0));
         }
         program.add_constraint(&dominant, ComparisonOp::Eq, 1.0);
