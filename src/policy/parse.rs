@@ -554,6 +554,16 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_ends_at_its_budget() {
+        let budget = |nodes| Budget { nodes, ..Budget::POLICY };
+        for (text, nodes) in [("a", 1), ("[a, b]", 3), ("a: [b]", 4), ("[&x [a, b], *x]", 10)] {
+            assert!(tree(text, budget(nodes)).is_ok(), "{text}");
+            let unparsed = tree(text, budget(nodes - 1)).unwrap_err();
+            assert_eq!(unparsed.fault, Fault::Budget, "{text}");
+        }
+    }
+
+    #[test]
     fn a_misspelt_key_is_answered_with_the_right_one() {
         let text = render(&refused("capactiy: 1\n"), Style::PLAIN);
         assert!(text.contains("did you mean `capacity`?"), "{text}");

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenantd::policy::model::*;
-use tenantd::policy::{load, load_with_host};
+use tenantd::policy::report::Severity;
+use tenantd::policy::{load, load_text, load_with_host};
 use tenantd::units::{Bytes, MilliCpus, Weight};
 
 use super::{codes, machine};
@@ -21,8 +22,7 @@ fn written(files: &[(&str, &str)]) -> TempDir {
 }
 
 fn policy(text: &str) -> Policy {
-    let directory = written(&[("policy.yaml", text)]);
-    load(&directory.path().join("policy.yaml")).unwrap_or_else(|report| panic!("{report}")).policy
+    load_text("policy.yaml", text).unwrap_or_else(|report| panic!("{report}")).policy
 }
 
 fn weight(value: f64) -> Weight {
@@ -214,6 +214,57 @@ fn bounds_include_their_ends() {
     for interval in ["100ms", "60s", "1m"] {
         policy(&format!("version: 1\ncontrol: {{ interval: {interval} }}\ntenants: {{ a: }}\n"));
     }
+}
+
+/// One step beyond each bound, and what only looks like a value.
+#[test]
+fn what_lies_beyond_a_bound_is_refused() {
+    for (section, code) in [
+        ("control: { interval: 99ms }", "P024"),
+        ("control: { interval: 60001ms }", "P024"),
+        ("control: { interval: 1 month }", "P024"),
+        ("control: { oversubscription: 0.09 }", "P026"),
+        ("control: { oversubscription: 8.1 }", "P026"),
+        ("control: { oversubscription: .nan }", "P026"),
+        ("control: { oversubscription: nan }", "P020"),
+        ("admission: { max_running: 0 }", "P026"),
+        ("admission: { max_running: 100001 }", "P026"),
+        ("admission: { max_running: 1.5 }", "P026"),
+        ("admission: { max_running: many }", "P020"),
+        ("host: { reserve: { cpu: 1000001 } }", "P022"),
+        ("host: { root: /a* }", "P031"),
+    ] {
+        refused(&format!("version: 1\n{section}\ntenants: {{ a: }}\n"), code);
+    }
+    for (tenant, code) in [
+        ("weight: .inf", "P025"),
+        ("weight: -.inf", "P025"),
+        ("weight: inf", "P020"),
+        ("weight: 1000000.5", "P025"),
+        ("weight: 0.0009", "P025"),
+        ("limit: { cpu: 9m }", "P026"),
+        ("limit: { memory: 1048575 }", "P026"),
+        ("guarantee: { cpu: max }", "P022"),
+        ("dop: { manual: 0 }", "P026"),
+        ("dop: { max: 8193 }", "P026"),
+        ("dop: widest", "P021"),
+        ("cpus: 4", "P028"),
+        ("cpus: sharde", "P021"),
+        ("cpus: 8192-8193", "P028"),
+    ] {
+        refused(&format!("version: 1\ntenants: {{ a: {{ {tenant} }} }}\n"), code);
+    }
+}
+
+fn refused(text: &str, code: &str) {
+    let report = load_text("policy.yaml", text).expect_err(text);
+    let errors: Vec<&str> = report
+        .findings()
+        .iter()
+        .filter(|f| f.severity == Severity::Error)
+        .map(|f| f.code)
+        .collect();
+    assert_eq!(errors, [code], "{text}");
 }
 
 #[test]
