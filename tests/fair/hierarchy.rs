@@ -209,25 +209,25 @@ fn first_saturation(problem: &Problem, capacity: &[f64], nodes: &[Node]) -> Vec<
         if let Kind::Leaf(demand) = &it.kind {
             let share = |r: usize| demand.task[r] / capacity[r];
             let rho = (0..m).map(|r| share(r) / it.weight[r]).fold(0.0, f64::max);
-            for r in 0..m {
-                let ray = [(shares[node][r], 1.0), (level, -share(r) / rho)];
-                program.add_constraint(&ray, ComparisonOp::Eq, 0.0);
+            for (r, &own) in shares[node].iter().enumerate() {
+                let ray = [(own, 1.0), (level, -share(r) / rho)];
+                program.add_constraint(ray, ComparisonOp::Eq, 0.0);
             }
             continue;
         }
         let mut dominant = Vec::new();
-        for r in 0..m {
+        for (r, &own) in shares[node].iter().enumerate() {
             let members = (0..nodes.len())
                 .filter(|&member| nodes[member].parent == Some(node) && has_leaf(member));
             let mut sum: Vec<(Variable, f64)> =
                 members.map(|member| (shares[member][r], 1.0)).collect();
-            sum.push((shares[node][r], -1.0));
+            sum.push((own, -1.0));
             program.add_constraint(&sum, ComparisonOp::Eq, 0.0);
-            let below = [(shares[node][r], 1.0), (level, -it.weight[r])];
-            program.add_constraint(&below, ComparisonOp::Le, 0.0);
+            let below = [(own, 1.0), (level, -it.weight[r])];
+            program.add_constraint(below, ComparisonOp::Le, 0.0);
             let is_dominant = program.add_binary_var(0.0);
-            let reaches = [(shares[node][r], 1.0), (level, -it.weight[r]), (is_dominant, -100.0)];
-            program.add_constraint(&reaches, ComparisonOp::Ge, -100.0);
+            let reaches = [(own, 1.0), (level, -it.weight[r]), (is_dominant, -100.0)];
+            program.add_constraint(reaches, ComparisonOp::Ge, -100.0);
             dominant.push((is_dominant, 1.0));
         }
         program.add_constraint(&dominant, ComparisonOp::Eq, 1.0);
