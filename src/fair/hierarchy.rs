@@ -34,6 +34,8 @@
 //! both directions are loops over the nodes in pre-order.
 //!
 //! # Properties, and the test that holds each
+//! - The three rules, in an example each (`members_ahead_are_rescaled`, `blocked_members_count_as_they_are`,
+//!   `saturated_resources_do_not_count`), and the jump (`a_group_catches_up_while_its_level_stands_still`).
 //! - On a flat tree it is the sweep of [`super::drf`] (`a_flat_tree_is_the_sweep`).
 //! - With one resource it is recursive weighted max-min, guarantees and limits included
 //!   (`one_resource_is_recursive_max_min`).

@@ -8,7 +8,7 @@ use tenantd::fair::{
 };
 
 use super::discrete::Filling;
-use super::instances::{Shape, assert_close, instance};
+use super::instances::{Shape, assert_close, assert_within, instance};
 
 fn solve(capacity: &[f64], nodes: &[Node], algorithm: Algorithm) -> (Problem, Solution) {
     let problem = Problem::try_new(capacity.to_vec(), nodes.to_vec()).unwrap();
@@ -33,7 +33,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_tree_is_the_limit_of_small_steps((capacity, nodes) in instance(Shape::TREE)) {
+    fn the_tree_is_the_limit_of_small_steps(
+        (capacity, nodes) in prop_oneof![instance(Shape::TREE), instance(Shape::SPARSE)],
+    ) {
         let (_, exact) = drf_as_given(&capacity, &nodes);
         let slow = Filling::new(&capacity, &nodes).run(1.0 / 2000.0);
         for leaf in &exact.leaves {
@@ -103,8 +105,8 @@ proptest! {
         let problem = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
         let solution = fair::allocate(&problem, Algorithm::Drf, work_conserving);
         for (r, whole) in capacity.iter().enumerate() {
-            let used: f64 = solution.leaves.iter().map(|leaf| solution.allocation(leaf.node)[r]).sum();
-            prop_assert!(used <= whole * (1.0 + 1e-15 * nodes.len() as f64));
+            let leaves = solution.leaves.iter();
+            assert_within(*whole, leaves.map(|leaf| solution.allocation(leaf.node)[r]));
         }
         prop_assert!(measure::pareto_slack(&problem, &solution.allocation) < 1e-9);
         for leaf in &solution.leaves {
@@ -294,6 +296,84 @@ fn a_group_catches_up_while_its_level_stands_still() {
     // Without the jump the group's other member would have stayed behind with 3.
     assert_close(fractions[1], 5.0, "caught up");
     assert_close(fractions[2], 5.0, "the sibling");
+}
+
+/// A leaf that wants one resource only: 0 is CPU, 1 is memory.
+fn single(parent: Option<usize>, weight: f64, resource: usize) -> Node {
+    let mut task = vec![0.0; 2];
+    task[resource] = 1.0;
+    member(parent, weight, Demand::tasks(task, f64::INFINITY))
+}
+
+/// Checks the tasks of the leaves, and that small steps come to the same.
+fn assert_tree(capacity: [f64; 2], nodes: &[Node], expected: &[f64]) {
+    let (_, solution) = solve(&capacity, nodes, Algorithm::Drf);
+    let slow = Filling::new(&capacity, nodes).run(1.0 / 20_000.0);
+    for (leaf, expected) in solution.leaves.iter().zip(expected) {
+        assert_close(leaf.fraction, *expected, &format!("node {}", leaf.node));
+        assert!(
+            (slow[leaf.node] - expected).abs() < 0.02,
+            "node {}: {}",
+            leaf.node,
+            slow[leaf.node]
+        );
+    }
+}
+
+/// Rule 3. When the CPUs are gone both groups have half of them, and one has more memory than the other.
+/// What is left of the memory belongs to the other, for the CPUs do not count any more.
+#[test]
+fn saturated_resources_do_not_count() {
+    let nodes = [
+        group(None, 2),
+        single(Some(0), 1.0, 0),
+        single(Some(0), 0.2, 1),
+        group(None, 2),
+        single(Some(3), 1.0, 0),
+        single(Some(3), 0.6, 1),
+        single(None, 1.0, 1),
+    ];
+    assert_tree([10.0, 10.0], &nodes, &[5.0, 2.0, 5.0, 3.0, 5.0]);
+}
+
+/// Rule 1. When the CPUs are gone, the memory of the first group's two members is 3 and 9. By the smaller,
+/// the group is behind the second, which has 4.5; by the sum it would be ahead.
+#[test]
+fn members_ahead_are_rescaled() {
+    let nodes = [
+        Node { weight: vec![2.0; 2], ..group(None, 2) },
+        group(Some(0), 2),
+        single(Some(1), 1.0, 0),
+        single(Some(1), 0.3, 1),
+        group(Some(0), 2),
+        single(Some(4), 1.0, 0),
+        single(Some(4), 0.9, 1),
+        group(None, 2),
+        single(Some(7), 1.0, 0),
+        single(Some(7), 0.45, 1),
+        single(None, 1.0, 1),
+    ];
+    assert_tree([30.0, 30.0], &nodes, &[10.0, 5.5, 10.0, 9.0, 10.0, 5.5, 10.0]);
+}
+
+/// Rule 2. The first group's blocked member holds 5 of the memory, and that counts, although the other
+/// member has 1: the second group, with 2, is behind.
+#[test]
+fn blocked_members_count_as_they_are() {
+    let nodes = [
+        Node { weight: vec![2.0; 2], ..group(None, 2) },
+        member(Some(0), 1.0, Demand::tasks(vec![1.0, 0.5], f64::INFINITY)),
+        group(Some(0), 2),
+        single(Some(2), 1.0, 0),
+        single(Some(2), 0.1, 1),
+        group(None, 2),
+        single(Some(5), 1.0, 0),
+        single(Some(5), 0.2, 1),
+        single(None, 1.0, 1),
+        single(None, 1.0, 1),
+    ];
+    let (third, ten) = (1.0 / 3.0, 10.0);
+    assert_tree([30.0, 30.0], &nodes, &[ten, ten, 1.0 + 2.0 * third, ten, 3.0 + third, ten, ten]);
 }
 
 #[test]
