@@ -4,8 +4,10 @@
 
 mod agent;
 mod architecture;
+mod cli;
 mod dop;
 mod fair;
+mod kernel;
 mod policy;
 mod sim;
 mod util;

@@ -59,10 +59,10 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
             // A list that cannot be emptied where processes are; it goes with its cgroup.
             Entry::Held { path, inode, value, .. }
                 if value.is_empty() && made.contains(&(path.as_path(), *inode)) => {}
-            Entry::Moved { pid, start_ticks, from, .. } => {
-                if process::start_ticks(kernel, proc, *pid) == Some(*start_ticks) {
-                    move_back(kernel, *pid, from, &mut restored);
-                }
+            Entry::Moved { pid, start_ticks, from, .. }
+                if process::start_ticks(kernel, proc, *pid) == Some(*start_ticks) =>
+            {
+                move_back(kernel, *pid, from, &mut restored);
             }
             Entry::Held { path, inode, file, value } if file != SUBTREE_CONTROL => {
                 let outcome = write_back(kernel, path, *inode, file, value);

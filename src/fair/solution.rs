@@ -9,6 +9,7 @@ use super::measure;
 use super::problem::Problem;
 use super::second_stage;
 use super::tasks;
+use super::tree;
 
 /// The rule by which a problem is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,18 +189,23 @@ fn conclude(problem: &Problem, mut allocation: Vec<f64>, filling: &Filling) -> S
     };
     let unallocated: Vec<f64> = (0..m).map(left).collect();
     let saturated = (0..m).map(|r| unallocated[r] <= problem.capacity[r] * SATURATED).collect();
-    // Some rules fill in the groups as they go: what stands there is replaced, not added to.
-    for group in (0..problem.nodes()).filter(|node| !problem.is_leaf[*node]) {
-        allocation[group * m..(group + 1) * m].fill(0.0);
+    add_up_groups(problem, &mut allocation);
+    Solution { allocation, leaves, unallocated, saturated, order: Vec::new() }
+}
+
+/// Gives every group what its members have together.
+fn add_up_groups(problem: &Problem, allocation: &mut [f64]) {
+    if problem.is_flat() {
+        return;
     }
-    for node in (0..problem.nodes()).rev() {
-        if let Some(parent) = problem.parent[node] {
-            for r in 0..m {
-                allocation[parent * m + r] += allocation[node * m + r];
-            }
+    let m = problem.resources();
+    let members = tree::members(problem);
+    for group in (0..problem.nodes()).rev().filter(|&node| !problem.is_leaf[node]) {
+        for r in 0..m {
+            let amounts = members.of(Some(group)).iter().map(|&node| allocation[node * m + r]);
+            allocation[group * m + r] = exact::sum(amounts);
         }
     }
-    Solution { allocation, leaves, unallocated, saturated, order: Vec::new() }
 }
 
 fn conclude_leaf(problem: &Problem, leaf: usize, row: &[f64], filling: &Filling) -> Leaf {

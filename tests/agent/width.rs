@@ -1,13 +1,9 @@
 //! Widths and sets of CPUs through the whole agent: how many, which, for how long, and given back.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use tenantd::control::status::Status;
 use tenantd::dop::CpuSet;
 use tenantd::sim::{Load, SimHost};
 
-use super::world::{Host, World, legacy, tenant};
+use super::world::{World, legacy, tenant};
 
 /// Eight CPUs on two nodes, as the reference machine of the placement has them.
 fn two_nodes() -> SimHost {

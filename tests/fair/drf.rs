@@ -348,6 +348,16 @@ fn tasks_fill_the_machine() {
 }
 
 #[test]
+fn of_tasks_that_take_nothing_none_is_granted() {
+    let nodes = vec![unlimited(&[0.0]), unlimited(&[1.0])];
+    let problem = Problem::try_new(vec![3.0], nodes).unwrap();
+    assert_eq!(fair::tasks::most_tasks(&problem), 3.0);
+    let solution = fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
+    assert_eq!(solution.order, [1, 1, 1]);
+    assert_eq!(solution.leaves[0].state, State::NoDemand);
+}
+
+#[test]
 fn guaranteed_tasks_come_first() {
     let mut late = Demand::tasks(vec![1.0], f64::INFINITY);
     late.guarantee = vec![4.5];

@@ -79,11 +79,11 @@ fn raise(
         tasks.push(program.add_var(if is_alone { 1.0 } else { 0.0 }, bounds));
         if fixed[i].is_none() {
             let at_least = [(tasks[i], leaf.rho), (level, -1.0)];
-            program.add_constraint(&at_least, ComparisonOp::Ge, 0.0);
+            program.add_constraint(at_least, ComparisonOp::Ge, 0.0);
         }
     }
     if let Some((least, _)) = alone {
-        program.add_constraint(&[(level, 1.0)], ComparisonOp::Ge, least * (1.0 - 1e-9));
+        program.add_constraint([(level, 1.0)], ComparisonOp::Ge, least * (1.0 - 1e-9));
     }
     for (r, capacity) in problem.capacity().iter().enumerate() {
         let users = problem.leaves().zip(&tasks).filter(|(leaf, _)| problem.task(*leaf)[r] > 0.0);
