@@ -6,7 +6,7 @@ use tenantd::fair::{
     WorkConserving, max_min, measure, problem,
 };
 
-use super::instances::{Shape, assert_close, instance};
+use super::instances::{Shape, assert_close, assert_within, instance};
 use super::lexicographic;
 
 fn solve(problem: &Problem, work_conserving: WorkConserving) -> Solution {
@@ -55,7 +55,7 @@ proptest! {
         let solution = solve(&problem, work_conserving);
         for (r, whole) in capacity.iter().enumerate() {
             let used: f64 = (0..nodes.len()).map(|node| solution.allocation(node)[r]).sum();
-            prop_assert!(used <= whole * (1.0 + 1e-15 * nodes.len() as f64));
+            assert_within(*whole, (0..nodes.len()).map(|node| solution.allocation(node)[r]));
             prop_assert!((whole - used - solution.unallocated[r]).abs() <= 1e-9 * whole);
             prop_assert_eq!(solution.saturated[r], solution.unallocated[r] <= 1e-9 * whole);
         }
