@@ -39,6 +39,10 @@ const ASLEEP_CORES: f64 = 0.1;
 /// For so many ticks.
 const ASLEEP_TICKS: u32 = 3;
 
+/// The ticks after which the use of a tenant that woke up tells what it wants.
+const WAKING_TICKS: u32 = 3;
+/// What is decided in a tick is written a moment later; on a slow machine that moment varies.
+const WRITE_SLACK: Duration = Duration::from_secs(2);
 /// How long after the last change of any placement, and for how long, a tidier one is looked for.
 const TIDY: Range<Duration> = Duration::from_secs(20)..Duration::from_secs(25);
 
@@ -47,6 +51,8 @@ const TIDY: Range<Duration> = Duration::from_secs(20)..Duration::from_secs(25);
 pub struct Breadth {
     band: Option<Band>,
     quiet_ticks: u32,
+    /// Ticks since it woke up, or since it was first seen.
+    awake_ticks: u32,
     /// CPUs it is placed on; `None` where it is not pinned.
     placed: Option<CpuSet>,
     /// When it was last placed elsewhere, or first.
@@ -72,6 +78,10 @@ impl Breadth {
     fn is_asleep(&self) -> bool {
         self.quiet_ticks >= ASLEEP_TICKS
     }
+
+    fn is_waking(&self) -> bool {
+        self.quiet_ticks == 0 && self.awake_ticks < WAKING_TICKS
+    }
 }
 
 /// One leaf in one tick, as the width sees it.
@@ -94,14 +104,14 @@ pub struct Leaf<'a> {
 /// Steps the widths of all leaves; `breadths[i]` belongs to `leaves[i]`.
 pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Duration) {
     let fair = fair_widths(leaves, slots);
-    let mut woke = false;
     for ((leaf, breadth), fair) in leaves.iter().zip(breadths.iter_mut()).zip(fair) {
         let quiet = match leaf.usage {
             Some(usage) => usage.cpu_cores < ASLEEP_CORES,
             // Not read this time: whatever it was, it still is. Never read: nobody is there yet.
             None => leaf.demand.is_none() || breadth.is_asleep(),
         };
-        woke |= breadth.is_asleep() && !quiet;
+        let woke = breadth.is_asleep() && !quiet;
+        breadth.awake_ticks = if woke { 0 } else { breadth.awake_ticks.saturating_add(1) };
         breadth.quiet_ticks = if quiet { breadth.quiet_ticks.saturating_add(1) } else { 0 };
         match &breadth.band {
             None => breadth.band = Some(Band::new(first_width(leaf, breadth).unwrap_or(fair))),
@@ -114,10 +124,25 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
     let awake: Vec<usize> = (0..leaves.len()).filter(|&i| !breadths[i].is_asleep()).collect();
     // What the published rule gives each of them: the slots over the number that want some.
     let imci = (slots / awake.len().max(1) as u32).max(1);
-    let claimants: Vec<Claimant> = awake.iter().map(|&i| claimant(&leaves[i], imci)).collect();
-    let mut bands: Vec<Band> = awake.iter().filter_map(|&i| breadths[i].band.take()).collect();
-    if woke {
-        bands.iter_mut().for_each(Band::hurry);
+    let wakes = awake.iter().any(|&i| breadths[i].is_waking());
+    let claimants: Vec<Claimant> = awake
+        .iter()
+        .map(|&i| match (wakes, breadths[i].is_waking()) {
+            (false, _) => claimant(&leaves[i], imci),
+            (true, is_waking) => {
+                expectant(claimant(&leaves[i], imci), leaves[i].fair_slots, is_waking)
+            }
+        })
+        .collect();
+    let somebody_woke = awake.iter().any(|&i| breadths[i].awake_ticks == 0);
+    let mut bands = Vec::with_capacity(awake.len());
+    for &index in &awake {
+        let breadth = &mut breadths[index];
+        let Some(mut band) = breadth.band.take() else { continue };
+        if somebody_woke && breadth.awake_ticks > 0 {
+            band.hurry();
+        }
+        bands.push(band);
     }
     tenant::tick(slots, &claimants, &mut bands, now);
     for (index, band) in awake.into_iter().zip(bands) {
@@ -188,6 +213,16 @@ fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
     }
 }
 
+/// A claimant while somebody is waking up: what was used in a part of a tick tells little, and those who
+/// borrowed from the sleeper are better moved once than twice. So the weights divide, and whoever wakes is
+/// taken to want its share.
+fn expectant(claimant: Claimant, fair_slots: f64, is_waking: bool) -> Claimant {
+    let useful_floor = if is_waking { fair_slots } else { 0.0 };
+    let expect =
+        |sample: Sample| Sample { useful_cpus: sample.useful_cpus.max(useful_floor), ..sample };
+    Claimant { allocation_cpus: fair_slots, sample: claimant.sample.map(expect), ..claimant }
+}
+
 /// Whether any tenant of the policy needs a set of CPUs of its own.
 pub fn pins(nodes: &[TreeNode]) -> bool {
     nodes.iter().any(|node| node.is_leaf && node.cpus != CpusPolicy::Shared)
@@ -222,6 +257,7 @@ pub fn place(
         .iter()
         .map(|&i| {
             let moved = if is_exclusive(&leaves[i]) { moved_exclusive } else { breadths[i].moved };
+            let moved = moved.map(|moved| moved + WRITE_SLACK);
             request(&leaves[i], &breadths[i], transition::is_held(moved, now))
         })
         .collect();

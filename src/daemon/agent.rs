@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::effect;
 use super::enforce::{EnforceError, Enforcer};
+use super::pinning::Ground;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
 use super::restore::{self, Restored};
@@ -109,6 +110,8 @@ pub(super) struct Slot {
     pub(super) observed: Vec<(Knob, Value)>,
     pub(super) retries: Vec<Retry>,
     pub(super) breadth: Breadth,
+    /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
+    pub(super) has_cpus: bool,
 }
 
 /// A write that failed, and when it is tried again.
@@ -138,6 +141,7 @@ pub struct Agent<K> {
     pub(super) standing: Vec<String>,
     pub(super) void_protection: Option<String>,
     pub(super) topology: Option<Topology>,
+    pub(super) ground: Option<Ground>,
     pub(super) pins: bool,
     pub(super) publisher: Option<Publisher>,
     pub(super) placements: Option<PlacementStore>,
@@ -201,6 +205,7 @@ impl<K: KernFs> Agent<K> {
             standing,
             void_protection: None,
             topology: None,
+            ground: None,
             pins,
             publisher,
             placements,

@@ -166,7 +166,12 @@ impl<K: KernFs> Enforcer<'_, K> {
                 let above = Path::new(below).parent().unwrap_or(Path::new(""));
                 self.enable(&tree.root.join(above))?;
             }
-            self.make_usable(tree, &tree.root.join(below))?;
+            let path = tree.root.join(below);
+            let made = self.make(&path)?;
+            // Whoever is claimed joins this tree at once; a cpuset tree of its own is joined later.
+            if made && tree.is_for_all() && tree.facets.contains(&Facet::Cpuset) {
+                self.fill_legacy(tree, &path)?;
+            }
         }
         Ok(())
     }
@@ -190,7 +195,7 @@ impl<K: KernFs> Enforcer<'_, K> {
                 Err(error) => return Err(error.into()),
             }
         }
-        missing.iter().rev().try_for_each(|path| self.make_usable(tree, path))?;
+        missing.iter().rev().try_for_each(|path| self.make(path).map(|_| ()))?;
         if self.layout.dialect == Dialect::Legacy {
             return Ok(());
         }
@@ -205,26 +210,58 @@ impl<K: KernFs> Enforcer<'_, K> {
         self.pins || tree.is_for_all()
     }
 
-    /// Makes a cgroup; one of the legacy cpuset tree is given its parent's CPUs and memory nodes, without
-    /// which no process may join it.
-    fn make_usable(&mut self, tree: &Tree, path: &Path) -> Result<(), EnforceError> {
-        let made = self.make(path)?;
-        let needs_cpus =
-            self.layout.dialect == Dialect::Legacy && tree.facets.contains(&Facet::Cpuset);
-        let Some(parent) = path.parent().filter(|_| made && needs_cpus) else { return Ok(()) };
-        let parent = self.kernel.open_dir(parent)?;
-        let child = self.kernel.open_dir(path)?;
-        let given = ["cpuset.cpus", "cpuset.mems"].into_iter().try_for_each(|file| {
-            let list = self.kernel.read_once(parent, file)?.trim_ascii_end().to_vec();
-            // Not recorded: the cgroup is ours, and goes as a whole.
-            self.kernel.write(child, file, &String::from_utf8_lossy(&list))
-        });
-        self.kernel.close_dir(parent);
-        self.kernel.close_dir(child);
-        Ok(given?)
+    /// Gives the cgroup at `path` of the legacy cpuset tree its parent's CPUs and memory nodes where it has
+    /// none, for no process may join it then; likewise what is above it below the root. What the agent made
+    /// above it has all that its parent has, also after CPUs came back, which the kernel gives to nobody.
+    ///
+    /// # Errors
+    /// The journal or the kernel refused.
+    pub fn fill_legacy(&mut self, tree: &Tree, path: &Path) -> Result<(), EnforceError> {
+        if self.layout.dialect != Dialect::Legacy {
+            return Ok(());
+        }
+        let made = |up: &Path| {
+            self.journal
+                .entries()
+                .iter()
+                .any(|e| matches!(e, Entry::Made { path, .. } if path == up))
+        };
+        let ours: Vec<(&Path, bool)> = path
+            .ancestors()
+            .take_while(|up| *up != tree.mount && up.starts_with(&tree.mount))
+            .map(|up| (up, up != path && made(up)))
+            .take_while(|(up, made)| *made || up.starts_with(&tree.root))
+            .collect();
+        for (child, follows) in ours.into_iter().rev() {
+            let Some(parent) = child.parent() else { continue };
+            let parent = self.kernel.open_dir(parent)?;
+            let child = self.kernel.open_dir(child);
+            let outcome = child.as_ref().map_or(Ok(()), |child| self.give(parent, *child, follows));
+            self.kernel.close_dir(parent);
+            self.kernel.close_dir(child?);
+            outcome?;
+        }
+        Ok(())
     }
 
-    /// Enables the cpu and memory controllers, and cpuset where it is needed, for the children of `path`, as far as they are available.
+    /// Gives `child` the lists of `parent`: where it has none, or also where it has others and `follows`.
+    fn give(&mut self, parent: DirId, child: DirId, follows: bool) -> Result<(), EnforceError> {
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let list = |kernel: &mut K, dir| -> Result<String, KernError> {
+                let text = kernel.read_once(dir, file)?.trim_ascii_end();
+                Ok(String::from_utf8_lossy(text).into_owned())
+            };
+            let (has, above) = (list(self.kernel, child)?, list(self.kernel, parent)?);
+            if has != above && !above.is_empty() && (has.is_empty() || follows) {
+                self.record_held(child, file, &has)?;
+                self.kernel.write(child, file, &above)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enables the cpu and memory controllers, and cpuset where it is needed, for the children of `path`, as
+    /// far as they are available.
     ///
     /// # Errors
     /// The journal or the kernel refused; [`EnforceError::RootInUse`] where processes stand in the way.

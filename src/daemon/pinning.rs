@@ -1,7 +1,7 @@
 //! Widths and sets of CPUs on a living host: its topology, hotplug, and what it takes to join a cpuset.
 //!
 //! The rules stand in [`crate::control::width`]; here is what they need of the machine. The topology is read
-//! once and again when the CPUs that are online change. On a legacy host a cpuset is a tree of its own: a new
+//! once and again when the CPUs that are online or allowed change. On a legacy host a cpuset is a tree of its own: a new
 //! cgroup there holds no CPU and no memory node until it is told, and a process that was put into its
 //! tenant's other cgroups has to be taken along.
 
@@ -17,37 +17,63 @@ use crate::control::plan::{Knob, Value};
 use crate::control::target;
 use crate::control::tree::CPU;
 use crate::control::width::{self, Breadth, Leaf};
-use crate::dop::{Topology, tenant};
+use crate::dop::{CpuSet, Topology, tenant};
 use crate::host::cgroup::{Dialect, Facet};
 use crate::host::kernfs::KernFs;
 use crate::host::process;
 use crate::host::topology;
 use crate::policy::model::CpusPolicy;
 
+/// The CPUs that were there when the topology was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ground {
+    online: CpuSet,
+    /// Those that the root of the tenants may use, where it is restricted.
+    allowed: Option<CpuSet>,
+}
+
 /// Where the machine's topology is read.
 const SYSFS: &str = "/sys";
 
 impl<K: KernFs> Agent<K> {
-    /// Reads the topology, where the CPUs that are online are not those that are known.
+    /// Reads the topology, where the CPUs that are online or allowed are not those that are known.
     pub(super) fn watch_topology(&mut self, findings: &mut Vec<String>) {
         let online = match topology::online(&mut self.kernel, Path::new(SYSFS)) {
             Ok(online) => online,
             Err(error) => return findings.push(format!("no CPU is pinned: {error}")),
         };
-        if self.topology.as_ref().is_some_and(|topology| *topology.online() == online) {
+        let ground = Ground { online, allowed: self.allowed_in_root() };
+        if self.ground.as_ref() == Some(&ground) {
             return;
         }
-        match topology::read(&mut self.kernel, Path::new(SYSFS)) {
-            Ok(topology) => {
-                let topology = self.within_root(topology);
-                match self.topology {
-                    Some(_) => info!(%online, "the CPUs that are online changed"),
-                    None => self.take_up_placement(&topology),
-                }
-                self.topology = Some(topology);
-            }
-            Err(error) => findings.push(format!("no CPU is pinned: {error}")),
+        let topology = match topology::read(&mut self.kernel, Path::new(SYSFS)) {
+            Ok(topology) => topology,
+            Err(error) => return findings.push(format!("no CPU is pinned: {error}")),
+        };
+        let restricted = ground.allowed.as_ref().map(|allowed| topology.restricted_to(allowed));
+        let topology = restricted.and_then(Result::ok).unwrap_or(topology);
+        match self.topology {
+            Some(_) => info!(cpus = %topology.usable(), "the CPUs of the tenants changed"),
+            None => self.take_up_placement(&topology),
         }
+        self.topology = Some(topology);
+        self.ground = Some(ground);
+        // What CPUs came back to above a tenant is seen to anew.
+        self.slots.iter_mut().for_each(|slot| slot.has_cpus = false);
+    }
+
+    /// The CPUs that the root of the tenants may use; `None` where it has nothing to restrict.
+    fn allowed_in_root(&mut self) -> Option<CpuSet> {
+        let root = &self.layout.trees[self.layout.tree(Facet::Cpuset)?].root;
+        let dir = self.kernel.open_dir(root).ok()?;
+        let file = self.layout.dialect.effective_cpus();
+        let allowed = self
+            .kernel
+            .read_once(dir, file)
+            .ok()
+            .and_then(|text| std::str::from_utf8(text).ok()?.trim_end().parse::<CpuSet>().ok());
+        self.kernel.close_dir(dir);
+        allowed.filter(|allowed| !allowed.is_empty())
     }
 
     /// Begins where an earlier agent left the tenants.
@@ -71,23 +97,6 @@ impl<K: KernFs> Agent<K> {
         });
         if let Err(error) = store.keep(placed) {
             findings.push(format!("cannot keep the placement for the next start: {error}"));
-        }
-    }
-
-    /// The topology without CPUs that the root of the tenants may not use itself.
-    fn within_root(&mut self, topology: Topology) -> Topology {
-        let Some(tree) = self.layout.tree(Facet::Cpuset) else { return topology };
-        let root = self.layout.trees[tree].root.clone();
-        let Ok(dir) = self.kernel.open_dir(&root) else { return topology };
-        let file = self.layout.dialect.effective_cpus();
-        let allowed = self.kernel.read_once(dir, file).ok().and_then(|text| {
-            std::str::from_utf8(text).ok()?.trim_end().parse::<crate::dop::CpuSet>().ok()
-        });
-        self.kernel.close_dir(dir);
-        // A root without the file or with an empty list has nothing to restrict.
-        match allowed.filter(|allowed| !allowed.is_empty()) {
-            Some(allowed) => topology.restricted_to(&allowed).unwrap_or(topology),
-            None => topology,
         }
     }
 
@@ -148,13 +157,13 @@ impl<K: KernFs> Agent<K> {
         self.slots.iter().map(desired).collect()
     }
 
-    /// Takes what lives in a pinned tenant's other cgroups along into its cpuset, on a legacy host.
+    /// Takes what lives in the other cgroups of a tenant that has CPUs along into its cpuset, on a legacy host.
     pub(super) fn follow(&mut self, findings: &mut Vec<String>) {
         if self.layout.dialect != Dialect::Legacy || !self.pins {
             return;
         }
         for index in 0..self.nodes.len() {
-            if !self.nodes[index].is_leaf || self.nodes[index].cpus == CpusPolicy::Shared {
+            if self.slots[index].breadth.cpus().is_none() {
                 continue;
             }
             if let Err(error) = self.take_along(index)
@@ -168,6 +177,15 @@ impl<K: KernFs> Agent<K> {
     fn take_along(&mut self, index: usize) -> Result<(), EnforceError> {
         let Some(cgroup) = &self.slots[index].cgroup else { return Ok(()) };
         let Some(dir) = cgroup.dir(&self.layout, Facet::Cpuset) else { return Ok(()) };
+        if !self.slots[index].has_cpus
+            && let Some(tree) = self.layout.tree(Facet::Cpuset)
+        {
+            let path = self.layout.trees[tree].root.join(&self.nodes[index].path);
+            let tree = self.layout.trees[tree].clone();
+            self.enforcer().fill_legacy(&tree, &path)?;
+            self.slots[index].has_cpus = true;
+        }
+        let Some(cgroup) = &self.slots[index].cgroup else { return Ok(()) };
         let there =
             String::from_utf8_lossy(self.kernel.read_once(dir, "cgroup.procs")?).into_owned();
         let there: Vec<&str> = there.lines().collect();

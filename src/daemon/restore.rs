@@ -405,6 +405,15 @@ pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Resu
     Ok(())
 }
 
+/// Whether the children of `path` have controllers.
+fn has_controllers(kernel: &mut impl KernFs, path: &Path) -> bool {
+    let Ok(dir) = kernel.open_dir(path) else { return false };
+    let enabled =
+        kernel.read_once(dir, SUBTREE_CONTROL).is_ok_and(|text| !text.trim_ascii().is_empty());
+    kernel.close_dir(dir);
+    enabled
+}
+
 /// Moves a process to the first of `refuges` that takes it.
 fn shelter(kernel: &mut impl KernFs, pid: u32, refuges: &[&Path]) -> Result<(), KernError> {
     let mut outcome = Ok(());
@@ -413,8 +422,10 @@ fn shelter(kernel: &mut impl KernFs, pid: u32, refuges: &[&Path]) -> Result<(), 
         match &outcome {
             // A process that ended needs no refuge.
             Err(error) if error.errno == Errno::ESRCH => return Ok(()),
-            // Gone, or a cgroup that must not hold processes because its children have controllers.
-            Err(error) if error.is_gone() || error.errno == Errno::EBUSY => {}
+            Err(error) if error.is_gone() => {}
+            // A cgroup must not hold processes while its children have controllers. Where they have none,
+            // it was busy for a moment: the next try will do, and further up would be the wrong place.
+            Err(error) if error.errno == Errno::EBUSY && has_controllers(kernel, refuge) => {}
             _ => return outcome,
         }
     }

@@ -31,6 +31,8 @@ const CLAIM_TICKS: u64 = 5;
 const THREADS_MAX: usize = 256;
 /// A failed write is tried again after 1, 2, 4 … at most this many ticks.
 const RETRY_TICKS_MAX: u64 = 64;
+/// ... and for sets of CPUs.
+const RETRY_CPUS_TICKS_MAX: u64 = 4;
 /// When this many processes have been moved, records of those that ended are dropped.
 const MOVED_MAX: usize = 1024;
 
@@ -379,7 +381,12 @@ impl Slot {
             Err(error) => {
                 self.observed.extend(action.from.clone().map(|from| (action.knob, from)));
                 let nr_failures = failures.unwrap_or(0).saturating_add(1);
-                let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(RETRY_TICKS_MAX);
+                let pause_max = match action.knob {
+                    // Not a value but a place to run: it is wrong again whenever a CPU goes away.
+                    Knob::Cpus => RETRY_CPUS_TICKS_MAX,
+                    _ => RETRY_TICKS_MAX,
+                };
+                let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(pause_max);
                 // A file that is not there was said when the cgroup was opened.
                 let message = (!error.is_gone()).then(|| error.to_string());
                 let at_tick = tick + pause;
