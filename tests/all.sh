@@ -64,7 +64,7 @@ lint() {
     done
     check rustfmt cargo fmt --check
     check clippy cargo clippy --locked --quiet --all-targets -- -D warnings
-    check rustdoc env RUSTDOCFLAGS="-D warnings" \
+    check rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
         cargo doc --locked --quiet --no-deps --document-private-items
     if need shellcheck shellcheck:shellcheck; then
         check shellcheck shellcheck .ci/run tests/*.sh tests/vm/*.sh

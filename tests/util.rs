@@ -1,11 +1,50 @@
 //! What several tests need: policies from text, the built programs, and waiting for an event.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tenantd::policy::{self, Policy};
+
+/// The files of a cgroup that anyone can write, in both hierarchies, and who is in it.
+pub(crate) const CGROUP_FILES: [&str; 20] = [
+    "cgroup.procs",
+    "cgroup.subtree_control",
+    "cgroup.max.depth",
+    "cgroup.max.descendants",
+    "cgroup.freeze",
+    "cpu.weight",
+    "cpu.max",
+    "cpu.shares",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "cpuset.cpus",
+    "cpuset.mems",
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.oom.group",
+    "memory.limit_in_bytes",
+    "memory.soft_limit_in_bytes",
+    "pids.max",
+];
+
+/// What every cgroup of a host holds: for each its inode number and its [`CGROUP_FILES`], by path.
+pub(crate) type Snapshot = BTreeMap<String, String>;
+
+/// Fails with what differs, and not with two whole hosts.
+#[track_caller]
+pub(crate) fn assert_same(before: &Snapshot, after: &Snapshot, context: &str) {
+    let keys = before.keys().chain(after.keys());
+    let differing: BTreeMap<&String, (Option<&String>, Option<&String>)> = keys
+        .filter(|key| before.get(*key) != after.get(*key))
+        .map(|key| (key, (before.get(key), after.get(key))))
+        .collect();
+    assert!(differing.is_empty(), "{context}: left behind (before, after): {differing:#?}");
+}
 
 /// The policy that `yaml` says, in the words of a policy file.
 pub(crate) fn policy(yaml: &str) -> Policy {
@@ -40,10 +79,10 @@ pub(crate) fn tenantctl() -> Command {
 /// A program in the plain environment of a person who has set nothing.
 fn program(path: &str) -> Command {
     let mut command = Command::new(path);
-    for variable in ["RUST_BACKTRACE", "TENANTD_LOG", "JOURNAL_STREAM", "COLUMNS"] {
+    for variable in ["RUST_BACKTRACE", "TENANTD_LOG", "JOURNAL_STREAM"] {
         command.env_remove(variable);
     }
-    command.stdin(Stdio::null());
+    command.env("COLUMNS", "80").stdin(Stdio::null());
     command
 }
 
@@ -86,7 +125,7 @@ impl Ran {
     /// source file of ours or of a dependency.
     #[track_caller]
     pub(crate) fn exits(self, code: i32) -> Ran {
-        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        assert_eq!(self.code, Some(code), "\nstdout: {}\nstderr: {}", self.out, self.err);
         for text in [&self.out, &self.err] {
             for never in ["panicked", "RUST_BACKTRACE", "backtrace", ".rs:", "/src/", ".cargo"] {
                 assert!(!text.contains(never), "{never:?} in:\n{text}");

@@ -30,10 +30,11 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     };
     let Some(mut policy) = load(path) else { return Ok(Exit::BadConfiguration) };
     if policy.host.hierarchy == HierarchyChoice::Simulated {
-        anyhow::bail!(
-            "`host.hierarchy: simulated` is for `tenantctl demo --simulated`: \
+        eprintln!(
+            "tenantd: `host.hierarchy: simulated` is for `tenantctl demo --simulated`: \
              tenantd manages a real host, set it to `auto`"
         );
+        return Ok(Exit::BadConfiguration);
     }
     if args.once {
         policy.control.on_exit = OnExit::Keep;

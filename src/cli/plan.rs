@@ -68,7 +68,7 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
     let host = &status.host;
     writeln!(
         out,
-        "{}; {:.2} of {} CPUs and {} of {} to divide\n",
+        "{}\n{:.2} of {} CPUs and {} of {} to divide\n",
         host.hierarchy,
         host.capacity_cores,
         host.cpus,

@@ -6,8 +6,10 @@
 //! as records; the exit code is then 78.
 
 mod findings;
+mod judge;
 mod read;
 mod show;
+mod values;
 
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;

@@ -261,7 +261,7 @@ impl<K: KernFs> Agent<K> {
         if let Some(Err(error)) = self.publisher.as_mut().map(Publisher::remove) {
             warn!("cannot remove what the tenants were told: {error}");
         }
-        if self.policy.control.on_exit == OnExit::Keep {
+        if self.enforcing && self.policy.control.on_exit == OnExit::Keep {
             info!("stopped; the written values stay in force, as the policy says");
             return Ok((Restored::default(), self.kernel));
         }

@@ -453,8 +453,11 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// The journal could not be rewritten; it is then as it was.
     pub fn forget_ended(&mut self, proc: DirId) -> Result<(), EnforceError> {
         let kernel = &mut *self.kernel;
-        let mut alive =
-            |pid: u32, start: u64| process::start_ticks(kernel, proc, pid) == Some(start);
+        let mut alive = |pid: u32, start: u64| match process::birth(kernel, proc, pid) {
+            Ok(birth) => birth.is_some_and(|birth| birth.start_ticks == start),
+            // Forgetting one that lives would leave it where it is.
+            Err(_) => true,
+        };
         let ended: Vec<(u32, u64)> = self
             .journal
             .entries()

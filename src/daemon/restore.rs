@@ -59,10 +59,15 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
             // A list that cannot be emptied where processes are; it goes with its cgroup.
             Entry::Held { path, inode, value, .. }
                 if value.is_empty() && made.contains(&(path.as_path(), *inode)) => {}
-            Entry::Moved { pid, start_ticks, from, .. }
-                if process::start_ticks(kernel, proc, *pid) == Some(*start_ticks) =>
-            {
-                move_back(kernel, *pid, from, &mut restored);
+            Entry::Moved { pid, start_ticks, from, .. } => {
+                match process::birth(kernel, proc, *pid) {
+                    Ok(Some(birth)) if birth.start_ticks == *start_ticks => {
+                        move_back(kernel, *pid, from, &mut restored);
+                    }
+                    // It ended, and its number may be another's by now.
+                    Ok(_) => {}
+                    Err(error) => restored.failures.push(error.to_string()),
+                }
             }
             Entry::Held { path, inode, file, value } if file != SUBTREE_CONTROL => {
                 let outcome = write_back(kernel, path, *inode, file, value);
@@ -209,31 +214,48 @@ fn follow_parents(
     entries: &[Entry],
     restored: &mut Restored,
 ) {
-    let mut moves = BTreeMap::new();
-    let mut nests = BTreeSet::new();
+    let mut moves: BTreeMap<(u32, u64), Vec<(&Path, &Path)>> = BTreeMap::new();
+    let mut nests: BTreeSet<&Path> = BTreeSet::new();
     for entry in entries {
         let Entry::Moved { pid, start_ticks, from, to } = entry else { continue };
-        moves.insert((*pid, *start_ticks), (from, to));
-        nests.extend(to);
+        let pairs = to.iter().zip(from).map(|(to, from)| (to.as_path(), from.as_path()));
+        moves.entry((*pid, *start_ticks)).or_default().extend(pairs);
+        nests.extend(to.iter().map(PathBuf::as_path));
     }
-    let home = |kernel: &mut _, pid: u32, nest: &Path| -> Option<&Path> {
-        let (from, to) = ancestor(kernel, proc, pid, |key| moves.get(&key).copied())?;
-        to.iter().position(|to| to == nest).and_then(|index| from.get(index)).map(PathBuf::as_path)
-    };
     for nest in nests {
+        let homes = |key: (u32, u64)| {
+            let pairs = moves.get(&key)?;
+            pairs.iter().find(|(to, _)| *to == nest).map(|(_, from)| *from)
+        };
         for _ in 0..EVACUATIONS {
-            let mut followed = false;
-            for pid in processes(kernel, nest) {
-                let Some(home) = home(kernel, pid, nest) else { continue };
-                let outcome = move_to(kernel, home, pid);
-                followed |= outcome.is_ok();
-                restored.note(outcome, |restored| restored.nr_processes += 1);
-            }
-            if !followed {
+            let before = restored.nr_processes;
+            let outcome = empty_nest(kernel, proc, nest, &homes, restored);
+            restored.note(outcome, |_| ());
+            if restored.nr_processes == before {
                 break;
             }
         }
     }
+}
+
+/// Moves those in the cgroup `nest` who have a home to it.
+fn empty_nest<'a>(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    nest: &Path,
+    homes: &impl Fn((u32, u64)) -> Option<&'a Path>,
+    restored: &mut Restored,
+) -> Result<(), KernError> {
+    let dir = kernel.open_dir(nest)?;
+    let pids = processes_in(kernel, dir);
+    kernel.close_dir(dir);
+    for pid in pids? {
+        if let Some(home) = ancestor(kernel, proc, pid, homes)? {
+            let outcome = move_to(kernel, home, pid);
+            restored.note(outcome, |restored| restored.nr_processes += 1);
+        }
+    }
+    Ok(())
 }
 
 /// What `known` knows of `pid`, or else of the nearest of its ancestors that it knows.
@@ -242,23 +264,18 @@ fn ancestor<T>(
     proc: DirId,
     mut pid: u32,
     known: impl Fn((u32, u64)) -> Option<T>,
-) -> Option<T> {
+) -> Result<Option<T>, KernError> {
     for _ in 0..GENERATIONS {
-        let birth = process::birth(kernel, proc, pid)?;
+        let Some(birth) = process::birth(kernel, proc, pid)? else { return Ok(None) };
         if let Some(found) = known((pid, birth.start_ticks)) {
-            return Some(found);
+            return Ok(Some(found));
         }
-        pid = birth.parent.filter(|parent| *parent > 1)?;
+        match birth.parent.filter(|parent| *parent > 1) {
+            Some(parent) => pid = parent,
+            None => return Ok(None),
+        }
     }
-    None
-}
-
-/// The processes in the cgroup at `path`; none where it is gone.
-fn processes(kernel: &mut impl KernFs, path: &Path) -> Vec<u32> {
-    let Ok(dir) = kernel.open_dir(path) else { return Vec::new() };
-    let pids = processes_in(kernel, dir).unwrap_or_default();
-    kernel.close_dir(dir);
-    pids
+    Ok(None)
 }
 
 fn processes_in(kernel: &mut impl KernFs, dir: DirId) -> Result<Vec<u32>, KernError> {
@@ -392,6 +409,15 @@ pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Resu
     Ok(())
 }
 
+/// Whether the children of `path` have controllers.
+fn has_controllers(kernel: &mut impl KernFs, path: &Path) -> bool {
+    let Ok(dir) = kernel.open_dir(path) else { return false };
+    let enabled =
+        kernel.read_once(dir, SUBTREE_CONTROL).is_ok_and(|text| !text.trim_ascii().is_empty());
+    kernel.close_dir(dir);
+    enabled
+}
+
 /// Moves a process to the first of `refuges` that takes it.
 fn shelter(kernel: &mut impl KernFs, pid: u32, refuges: &[&Path]) -> Result<(), KernError> {
     let mut outcome = Ok(());
@@ -400,8 +426,10 @@ fn shelter(kernel: &mut impl KernFs, pid: u32, refuges: &[&Path]) -> Result<(), 
         match &outcome {
             // A process that ended needs no refuge.
             Err(error) if error.errno == Errno::ESRCH => return Ok(()),
-            // Gone, or a cgroup that must not hold processes because its children have controllers.
-            Err(error) if error.is_gone() || error.errno == Errno::EBUSY => {}
+            Err(error) if error.is_gone() => {}
+            // A cgroup must not hold processes while its children have controllers. Where they have none,
+            // it was busy for a moment: the next try will do, and further up would be the wrong place.
+            Err(error) if error.errno == Errno::EBUSY && has_controllers(kernel, refuge) => {}
             _ => return outcome,
         }
     }

@@ -267,8 +267,8 @@ struct Rates {
     units: Vec<Unit>,
     /// Rising claimed and used, jumping claimed and used: `m` of each.
     sums: Vec<Exact>,
-    /// How many stretches rise.
-    rising: usize,
+    /// How many stretches rise. Below zero for a moment, where one of no length ends before it begins.
+    rising: i64,
     current: Vec<f64>,
 }
 

@@ -34,14 +34,19 @@
 //! both directions are loops over the nodes in pre-order.
 //!
 //! # Properties, and the test that holds each
+//! - The three rules, in an example each (`members_ahead_are_rescaled`, `blocked_members_count_as_they_are`,
+//!   `saturated_resources_do_not_count`), and the jump (`a_group_catches_up_while_its_level_stands_still`).
 //! - On a flat tree it is the sweep of [`super::drf`] (`a_flat_tree_is_the_sweep`).
 //! - With one resource it is recursive weighted max-min, guarantees and limits included
 //!   (`one_resource_is_recursive_max_min`).
 //! - Capacity, bounds and Pareto efficiency (`the_tree_keeps_capacity_and_bounds`).
-//! - It is the limit of the discrete algorithm (`the_tree_is_the_limit_of_small_tasks`), and every phase is
-//!   the optimum of a linear program (`each_level_of_the_tree_is_optimal`).
-//! - The share guarantee of SoCC'13 (`every_group_gets_its_part`).
-//! - Order of siblings does not matter, bit for bit (`the_tree_ignores_the_order`).
+//! - It is the limit of the published algorithm, added up anew for every small step
+//!   (`the_tree_is_the_limit_of_small_steps`), and of whole tasks (`the_tree_is_the_limit_of_small_tasks`).
+//! - The first phase ends at the optimum of an integer program that may choose every group's dominant
+//!   resource (`the_first_saturation_of_the_tree_is_optimal`).
+//! - The share guarantee of SoCC'13, for scalar weights (`every_group_gets_its_part`).
+//! - The order of siblings does not matter, bit for bit (`the_tree_ignores_the_order`).
+//! - No depth is too deep (`three_thousand_groups_deep`).
 
 use super::course::{Courses, Fold, Point, Span, Walk};
 use super::drf::{self, Filling, Reservations};

@@ -9,6 +9,7 @@ use super::measure;
 use super::problem::Problem;
 use super::second_stage;
 use super::tasks;
+use super::tree;
 
 /// The rule by which a problem is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +104,12 @@ pub fn allocate(
     work_conserving: WorkConserving,
 ) -> Solution {
     let mut order = Vec::new();
+    let mut division = Division::InProportion;
     let (allocation, filling) = match (algorithm, work_conserving) {
-        (Algorithm::MaxMin | Algorithm::Yarn, _) => each_alone(problem),
+        (Algorithm::MaxMin | Algorithm::Yarn, _) => {
+            division = Division::EachAlone;
+            each_alone(problem)
+        }
         (Algorithm::Drf, WorkConserving::No) => {
             let filling = fill(problem, Reservations::None);
             (in_proportion(problem, &filling), filling)
@@ -122,7 +127,16 @@ pub fn allocate(
             (in_proportion(problem, &trimmed), whole)
         }
     };
-    Solution { order, ..conclude(problem, allocation, &filling) }
+    Solution { order, ..conclude(problem, division, allocation, &filling) }
+}
+
+/// How resources hang together in a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Division {
+    /// By tasks, in the proportions of the demand.
+    InProportion,
+    /// Each resource by itself.
+    EachAlone,
 }
 
 /// So many times the task of each leaf.
@@ -159,25 +173,24 @@ fn each_alone(problem: &Problem) -> (Vec<f64>, Filling) {
             allocation[node * m + r] = share;
         }
     }
-    let tasks = |leaf: usize| {
-        let task = problem.task(leaf);
-        let runs = (0..m).filter(|&r| task[r] > 0.0).map(|r| allocation[leaf * m + r] / task[r]);
-        let runs = runs.fold(f64::INFINITY, f64::min);
-        if runs.is_finite() { runs } else { 0.0 }
-    };
     let filling = Filling {
-        tasks: (0..n).map(tasks).collect(),
+        tasks: vec![0.0; n],
         growth: (0..n).map(|leaf| growth::of(problem, leaf)).collect(),
     };
     (allocation, filling)
 }
 
 /// Adds up groups and leftovers, and says of every leaf where it stands.
-fn conclude(problem: &Problem, mut allocation: Vec<f64>, filling: &Filling) -> Solution {
+fn conclude(
+    problem: &Problem,
+    division: Division,
+    mut allocation: Vec<f64>,
+    filling: &Filling,
+) -> Solution {
     let m = problem.resources();
     let leaves = problem.leaves().map(|leaf| {
         let row = &allocation[problem.row(leaf)];
-        conclude_leaf(problem, leaf, row, filling)
+        conclude_leaf(problem, division, leaf, row, filling)
     });
     let leaves: Vec<Leaf> = leaves.collect();
     let left = |r: usize| {
@@ -188,41 +201,62 @@ fn conclude(problem: &Problem, mut allocation: Vec<f64>, filling: &Filling) -> S
     };
     let unallocated: Vec<f64> = (0..m).map(left).collect();
     let saturated = (0..m).map(|r| unallocated[r] <= problem.capacity[r] * SATURATED).collect();
-    // Some rules fill in the groups as they go: what stands there is replaced, not added to.
-    for group in (0..problem.nodes()).filter(|node| !problem.is_leaf[*node]) {
-        allocation[group * m..(group + 1) * m].fill(0.0);
-    }
-    for node in (0..problem.nodes()).rev() {
-        if let Some(parent) = problem.parent[node] {
-            for r in 0..m {
-                allocation[parent * m + r] += allocation[node * m + r];
-            }
-        }
-    }
+    add_up_groups(problem, &mut allocation);
     Solution { allocation, leaves, unallocated, saturated, order: Vec::new() }
 }
 
-fn conclude_leaf(problem: &Problem, leaf: usize, row: &[f64], filling: &Filling) -> Leaf {
-    let (tasks, growth) = (filling.tasks[leaf], filling.growth[leaf]);
+/// Gives every group what its members have together.
+fn add_up_groups(problem: &Problem, allocation: &mut [f64]) {
+    if problem.is_flat() {
+        return;
+    }
+    let m = problem.resources();
+    let members = tree::members(problem);
+    for group in (0..problem.nodes()).rev().filter(|&node| !problem.is_leaf[node]) {
+        for r in 0..m {
+            let amounts = members.of(Some(group)).iter().map(|&node| allocation[node * m + r]);
+            allocation[group * m + r] = exact::sum(amounts);
+        }
+    }
+}
+
+/// Where a leaf stands.
+fn conclude_leaf(
+    problem: &Problem,
+    division: Division,
+    leaf: usize,
+    row: &[f64],
+    filling: &Filling,
+) -> Leaf {
+    let growth = filling.growth[leaf];
     let wants = problem.task(leaf).iter().any(|&task| task > 0.0);
-    let state = if !wants {
-        State::NoDemand
-    } else if tasks < growth.hi * (1.0 - EQUAL) {
-        State::Blocked
-    } else if growth.hi < problem.tasks(leaf) {
-        State::Limited
-    } else {
-        State::Satisfied
+    let runs = if wants { measure::tasks_of(problem, leaf, row) } else { 0.0 };
+    let filled = filling.tasks[leaf];
+    // What was given out of proportion may let it run more tasks, but rounding does not.
+    let tasks = if runs > filled * (1.0 + EQUAL) { runs } else { filled };
+    let (level, is_full) = match division {
+        Division::InProportion => (growth.rho * filled, tasks >= growth.hi * (1.0 - EQUAL)),
+        Division::EachAlone => {
+            let is_full = |r: usize| row[r] >= problem.ceiling(leaf, r) * (1.0 - EQUAL);
+            let level = measure::weighted_dominant_share(problem, leaf, row);
+            (level, (0..row.len()).all(is_full))
+        }
+    };
+    let state = match (wants, is_full) {
+        (false, _) => State::NoDemand,
+        (true, false) => State::Blocked,
+        (true, true) if is_limited(problem, leaf) => State::Limited,
+        (true, true) => State::Satisfied,
     };
     let (dominant_resource, dominant_share) = measure::dominant_share(problem, leaf, row);
-    Leaf {
-        node: leaf,
-        fraction: tasks,
-        dominant_resource,
-        dominant_share,
-        level: growth.rho * tasks,
-        state,
-    }
+    Leaf { node: leaf, fraction: tasks, dominant_resource, dominant_share, level, state }
+}
+
+/// Whether a limit keeps a leaf from what it demands.
+fn is_limited(problem: &Problem, leaf: usize) -> bool {
+    let limit = problem.limit(leaf).iter();
+    let mut bounds = problem.task(leaf).iter().zip(limit).filter(|(task, _)| **task > 0.0);
+    bounds.any(|(task, &limit)| limit < task * problem.tasks(leaf) * (1.0 - EQUAL))
 }
 
 /// The resource of which `row` is the largest weighted share; the first among equals.

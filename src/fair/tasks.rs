@@ -7,7 +7,7 @@
 //! Ghodsi et al., NSDI'11 §4.1, Algorithm 1: the leaf with the smallest weighted dominant share gets its
 //! next task, if that fits; a leaf whose next task does not fit is out. Among equals the earlier leaf comes
 //! first. In a tree the choice is made at every group on the way down, by the three rules of H-DRF
-//! ([`super::hierarchy`]): members are rescaled to the smallest share among those that can grow, members
+//! (module `hierarchy`): members are rescaled to the smallest share among those that can grow, members
 //! that cannot are counted as they are, and a resource that turned a task away does not count for a group's
 //! share any more. Tasks that guarantees pay for are granted first, in the order of the leaves.
 //!
@@ -19,6 +19,8 @@
 //! - Nothing is granted beyond the capacity, and whoever wants more does not fit
 //!   (`tasks_fill_the_machine`).
 //! - Many small tasks come to the divisible allocation (`the_tree_is_the_limit_of_small_tasks`).
+//! - Guaranteed tasks come first, and tasks that take nothing never
+//!   (`guaranteed_tasks_come_first`, `of_tasks_that_take_nothing_none_is_granted`).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -41,7 +43,9 @@ pub fn most_tasks(problem: &Problem) -> f64 {
     let fits = |leaf: usize| {
         let task =
             problem.task(leaf).iter().zip(&problem.capacity).filter(|(task, _)| **task > 0.0);
-        task.map(|(task, capacity)| capacity / task).fold(growth::of(problem, leaf).hi, f64::min)
+        let fits = task.map(|(task, capacity)| capacity / task).fold(f64::INFINITY, f64::min);
+        // A task that takes nothing is never granted.
+        if fits.is_finite() { fits.min(growth::of(problem, leaf).hi) } else { 0.0 }
     };
     let each_alone: f64 = problem.leaves().map(fits).sum();
     let smallest = |r: usize| {
@@ -128,8 +132,11 @@ impl<'a> Grants<'a> {
     fn new(problem: &'a Problem) -> Self {
         let (n, m) = (problem.nodes(), problem.resources());
         let mut growth: Vec<Growth> = (0..n).map(|leaf| growth::of(problem, leaf)).collect();
-        for growth in &mut growth {
-            growth.hi = (growth.hi * (1.0 + STICKS_OUT)).floor();
+        for (leaf, growth) in growth.iter_mut().enumerate() {
+            // Of tasks that take nothing there would be no end.
+            let takes_something = problem.task(leaf).iter().any(|&task| task > 0.0);
+            let most = if takes_something { growth.hi } else { 0.0 };
+            growth.hi = (most * (1.0 + STICKS_OUT)).floor();
         }
         let heaviest = problem.weight.iter().copied().fold(1.0, f64::max);
         Grants {

@@ -85,7 +85,7 @@ pub fn claims(
             }
             None => continue,
         };
-        let Some(stat) = stat(kernel, proc, pid) else { continue };
+        let Ok(Some(stat)) = stat(kernel, proc, pid) else { continue };
         if is_kernel_thread(&stat) || stat.state == ZOMBIE {
             continue;
         }
@@ -94,9 +94,9 @@ pub fn claims(
     Ok(claims)
 }
 
-/// When process `pid` started, in clock ticks since boot; `None` where it is gone.
+/// When process `pid` started, in clock ticks since boot; `None` where it is gone or cannot be read.
 pub fn start_ticks(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u64> {
-    birth(kernel, proc, pid).map(|birth| birth.start_ticks)
+    birth(kernel, proc, pid).ok().flatten().map(|birth| birth.start_ticks)
 }
 
 /// Where a process comes from.
@@ -109,10 +109,13 @@ pub struct Birth {
 }
 
 /// Where process `pid` comes from; `None` where it is gone.
-pub fn birth(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Birth> {
-    let stat = stat(kernel, proc, pid)?;
+///
+/// # Errors
+/// `/proc` cannot be read or understood: whoever takes that for an end leaves a process behind.
+pub fn birth(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Birth>, KernError> {
+    let Some(stat) = stat(kernel, proc, pid)? else { return Ok(None) };
     let parent = u32::try_from(stat.ppid).ok().filter(|parent| *parent > 0);
-    Some(Birth { start_ticks: stat.starttime, parent })
+    Ok(Some(Birth { start_ticks: stat.starttime, parent }))
 }
 
 /// The number of the calling process, as `/proc` counts them.
@@ -126,9 +129,15 @@ pub fn own_pid(kernel: &mut impl KernFs, proc: DirId) -> Result<u32, KernError> 
     number.ok_or_else(|| KernError::new(Operation::Read, "/proc/self/stat", Errno::EINVAL))
 }
 
-fn stat(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Stat> {
-    let text = kernel.read_once(proc, &format!("{pid}/stat")).ok()?;
-    Stat::from_read(text).ok()
+fn stat(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Stat>, KernError> {
+    let name = format!("{pid}/stat");
+    match kernel.read_once(proc, &name) {
+        Ok(text) => Stat::from_read(text)
+            .map(Some)
+            .map_err(|_| KernError::new(Operation::Read, format!("/proc/{name}"), Errno::EINVAL)),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The state of a process that has ended and whose parent has not asked for it yet.

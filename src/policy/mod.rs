@@ -4,7 +4,7 @@
 //! everything that is wrong with it at once and where, and whoever runs it must never get half of one: a
 //! policy is accepted whole or not at all.
 //!
-//! **Path of a text.** [`load`] opens what a path means, bounded and without waiting. [`parse`] makes a
+//! **Path of a text.** [`load()`] opens what a path means, bounded and without waiting. [`mod@parse`] makes a
 //! plain [`tree`] of it that still knows every place and every repeated key. `read` and `fields` walk the
 //! tree key by key into a draft, going on after each finding; `values` says what single values may look like. [`check`]
 //! tries the rules that look at several values, or at the machine ([`HostFacts`]). Only then does the draft
@@ -15,7 +15,7 @@
 //! (`tests/policy/hostile.rs`). No unknown or repeated key passes; what is accepted means what it says
 //! (`tests/policy/model.rs`). The examples and the schema are what the parser takes (`tests/policy/examples.rs`).
 //!
-//! The YAML crate is named in [`parse`] alone and the one that draws underlines in [`report`] alone.
+//! The YAML crate is named in [`mod@parse`] alone and the one that draws underlines in [`report`] alone.
 
 pub mod check;
 mod draft;

@@ -1,6 +1,6 @@
 //! The policy as the agent knows it: checked, typed, in the order of the file.
 //!
-//! A [`Policy`] that exists is a valid one: [`super::load`] is the only way to get one from text, and it
+//! A [`Policy`] that exists is a valid one: [`super::load()`] is the only way to get one from text, and it
 //! hands out nothing while any rule is broken. Everything below the parser reads this model; nothing else
 //! of the program knows that policies are YAML.
 

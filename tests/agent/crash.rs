@@ -1,6 +1,8 @@
 //! SIGKILL at every point of a life: the journal alone puts everything back.
 
-use super::story::{ADOPTED, DEEP, LEGACY, MADE, SERVICE, Story, leave, play};
+use super::story::{
+    ADOPTED, DEEP, LEGACY, MADE, PINNED, PINNED_LEGACY, SERVICE, Story, leave, play,
+};
 use super::world::{World, assert_same, snapshot};
 use tenantd::sim::Load;
 
@@ -65,6 +67,12 @@ fn a_restore_follows_a_kill_at_any_call_where_tenants_are_adopted() {
 #[test]
 fn a_restore_follows_a_kill_at_any_call_on_a_legacy_host() {
     die_at_any_call(&LEGACY, 1, restore);
+}
+
+#[test]
+fn a_restore_follows_a_kill_at_any_call_where_tenants_are_pinned() {
+    die_at_any_call(&PINNED, 1, restore);
+    die_at_any_call(&PINNED_LEGACY, 2, restore);
 }
 
 #[test]

@@ -4,7 +4,9 @@ use nix::errno::Errno;
 use tenantd::host::kernfs::Operation;
 use tenantd::sim::{Access, Fault, SimKernel};
 
-use super::story::{ADOPTED, DEEP, LEGACY, MADE, SERVICE, Story, leave, play};
+use super::story::{
+    ADOPTED, DEEP, LEGACY, MADE, PINNED, PINNED_LEGACY, SERVICE, Story, leave, play,
+};
 use super::world::{assert_same, snapshot};
 
 /// What the kernel may answer to a write, an open or a read of a cgroup that is there.
@@ -93,6 +95,16 @@ fn any_call_may_fail_where_tenants_are_adopted() {
 #[test]
 fn any_call_may_fail_on_a_legacy_host() {
     any_call_may_fail(&LEGACY);
+}
+
+#[test]
+fn any_call_may_fail_where_tenants_are_pinned() {
+    any_call_may_fail(&PINNED);
+}
+
+#[test]
+fn any_call_may_fail_where_tenants_are_pinned_on_a_legacy_host() {
+    any_call_may_fail(&PINNED_LEGACY);
 }
 
 /// While its agent lives a cgroup may go in many ways; at the stop, one that is gone needs nothing.

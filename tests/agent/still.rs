@@ -150,7 +150,7 @@ fn a_limit_below_what_is_in_use_waits_and_kills_nobody() {
     let load =
         |bytes| Load { touch_bytes_per_sec: 64 * GIB, ..Load::busy(1) }.with_working_set(bytes);
     let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
-    ["/a", "/g/b"].map(|path| kernel.make_cgroup(path).unwrap());
+    ["/a", "/g/b"].iter().for_each(|path| kernel.make_cgroup(path).unwrap());
     let pids = ["/a", "/g/b"].map(|path| kernel.spawn(path, load(2 * GIB)).unwrap());
     kernel.advance(std::time::Duration::from_secs(1));
     let mut world = World::with(kernel, yaml);

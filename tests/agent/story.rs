@@ -27,6 +27,18 @@ pub(super) const ADOPTED: Story = Story { name: "adopted", begin: adopted };
 /// The same on a legacy host.
 pub(super) const LEGACY: Story = Story { name: "legacy", begin: adopted_legacy };
 
+/// Tenants are pinned to CPUs, one of them in a cgroup that has a set of its own already.
+pub(super) const PINNED: Story = Story { name: "pinned", begin: pinned };
+/// The same on a legacy host.
+pub(super) const PINNED_LEGACY: Story = Story { name: "pinned, legacy", begin: pinned_legacy };
+
+const SETS: &str = "\
+tenants:
+  web: { cpus: exclusive, match: { cgroup: /build } }
+  db: { cpus: dop, match: { users: [ 1000 ] } }
+  ci: { tenants: { nightly: {} } }
+";
+
 const GROUPS: &str = "\
 tenants:
   web: { weight: 300, limit: { cpu: 1, memory: 1GiB } }
@@ -96,6 +108,31 @@ fn adopted_legacy() -> World {
     }
     populate(&mut kernel);
     let mut world = World::with(kernel, CLAIMS);
+    world.options.root = Some("/machine".into());
+    world
+}
+
+fn pinned() -> World {
+    pinned_on(Layout::Unified, "")
+}
+
+fn pinned_legacy() -> World {
+    pinned_on(Layout::Legacy, "cpuset/")
+}
+
+fn pinned_on(layout: Layout, tree: &str) -> World {
+    let mut kernel = SimKernel::new(SimHost { cpus: 2, layout, ..SimHost::default() });
+    kernel.make_cgroup("/machine/web").unwrap();
+    for (file, value) in [
+        ("machine/cpuset.cpus", "0-1"),
+        ("machine/cpuset.mems", "0"),
+        ("machine/web/cpuset.cpus", "0-1"),
+        ("machine/web/cpuset.mems", "0"),
+    ] {
+        kernel.write_file(&format!("/sys/fs/cgroup/{tree}{file}"), value).unwrap();
+    }
+    populate(&mut kernel);
+    let mut world = World::with(kernel, SETS);
     world.options.root = Some("/machine".into());
     world
 }

@@ -1,7 +1,6 @@
 //! A simulated host that outlives its agents, and an agent on it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +14,9 @@ use tenantd::host::kernfs::{DirId, FileId, KernError, KernFs};
 use tenantd::policy::Policy;
 use tenantd::sim::{Call, Fault, Faulty, Layout, Load, SimHost, SimKernel};
 
-use crate::util;
+use crate::util::{self, CGROUP_FILES, Snapshot};
+
+pub(super) use crate::util::assert_same;
 
 pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 pub(super) const GIB: u64 = 1 << 30;
@@ -30,11 +31,14 @@ pub(super) struct Host {
     text: Vec<u8>,
 }
 
+/// Something done to the kernel.
+type Deed = Box<dyn FnOnce(&mut SimKernel)>;
+
 /// What happens to the host beside what the agent does.
 #[derive(Default)]
 struct Events {
     /// Done to the kernel right before the call with this number.
-    before_call: Option<(u64, Box<dyn FnOnce(&mut SimKernel)>)>,
+    before_call: Option<(u64, Deed)>,
     /// The agent dies right before the call with this number.
     death: Option<u64>,
     boot: u32,
@@ -74,14 +78,6 @@ impl Host {
 
     pub(super) fn nr_calls(&self) -> u64 {
         self.kernel.borrow().nr_calls()
-    }
-
-    /// The log of calls since it was last asked for.
-    pub(super) fn take_calls(&self) -> Vec<Call> {
-        let mut kernel = self.kernel.borrow_mut();
-        let calls = kernel.calls().to_vec();
-        kernel.clear_calls();
-        calls
     }
 
     /// The calls since the log was last emptied that would have changed the host.
@@ -195,33 +191,6 @@ impl KernFs for Host {
     }
 }
 
-/// What every cgroup of the host holds: for each its inode number, its processes, and each file that anyone
-/// can write, by path.
-pub(super) type Snapshot = BTreeMap<String, String>;
-
-const FILES: [&str; 20] = [
-    "cgroup.procs",
-    "cgroup.subtree_control",
-    "cgroup.max.depth",
-    "cgroup.max.descendants",
-    "cgroup.freeze",
-    "cpu.weight",
-    "cpu.max",
-    "cpu.shares",
-    "cpu.cfs_quota_us",
-    "cpu.cfs_period_us",
-    "cpuset.cpus",
-    "cpuset.mems",
-    "memory.min",
-    "memory.low",
-    "memory.high",
-    "memory.max",
-    "memory.oom.group",
-    "memory.limit_in_bytes",
-    "memory.soft_limit_in_bytes",
-    "pids.max",
-];
-
 /// The snapshot of all hierarchies of `host`.
 pub(super) fn snapshot(host: &Host) -> Snapshot {
     fn walk(kernel: &mut SimKernel, path: &str, into: &mut Snapshot) {
@@ -230,7 +199,7 @@ pub(super) fn snapshot(host: &Host) -> Snapshot {
         let inode = kernel.inode(dir).unwrap();
         into.insert(path.to_string(), inode.to_string());
         kernel.close_dir(dir);
-        for file in FILES.map(|name| format!("{path}/{name}")) {
+        for file in CGROUP_FILES.map(|name| format!("{path}/{name}")) {
             if let Ok(text) = kernel.file(&file) {
                 into.insert(file, text);
             }
@@ -240,17 +209,6 @@ pub(super) fn snapshot(host: &Host) -> Snapshot {
     let mut found = Snapshot::new();
     host.with(|kernel| walk(kernel, MOUNT, &mut found));
     found
-}
-
-/// Fails with what differs, and not with two whole hosts.
-#[track_caller]
-pub(super) fn assert_same(before: &Snapshot, after: &Snapshot, context: &str) {
-    let keys = before.keys().chain(after.keys());
-    let differing: BTreeMap<&String, (Option<&String>, Option<&String>)> = keys
-        .filter(|key| before.get(*key) != after.get(*key))
-        .map(|key| (key, (before.get(key), after.get(key))))
-        .collect();
-    assert!(differing.is_empty(), "{context}: left behind (before, after): {differing:#?}");
 }
 
 /// A host, a policy, and perhaps an agent.

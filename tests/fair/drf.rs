@@ -6,7 +6,7 @@ use tenantd::fair::{
     WorkConserving, max_min, measure, problem,
 };
 
-use super::instances::{Shape, assert_close, instance};
+use super::instances::{Shape, assert_close, assert_within, instance};
 use super::lexicographic;
 
 fn solve(problem: &Problem, work_conserving: WorkConserving) -> Solution {
@@ -55,7 +55,7 @@ proptest! {
         let solution = solve(&problem, work_conserving);
         for (r, whole) in capacity.iter().enumerate() {
             let used: f64 = (0..nodes.len()).map(|node| solution.allocation(node)[r]).sum();
-            prop_assert!(used <= whole * (1.0 + 1e-15 * nodes.len() as f64));
+            assert_within(*whole, (0..nodes.len()).map(|node| solution.allocation(node)[r]));
             prop_assert!((whole - used - solution.unallocated[r]).abs() <= 1e-9 * whole);
             prop_assert_eq!(solution.saturated[r], solution.unallocated[r] <= 1e-9 * whole);
         }
@@ -345,6 +345,16 @@ fn tasks_fill_the_machine() {
     let solution = fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
     assert_eq!(fractions(&solution), [9.0]);
     assert!(solution.allocation[0] <= 0.9);
+}
+
+#[test]
+fn of_tasks_that_take_nothing_none_is_granted() {
+    let nodes = vec![unlimited(&[0.0]), unlimited(&[1.0])];
+    let problem = Problem::try_new(vec![3.0], nodes).unwrap();
+    assert_eq!(fair::tasks::most_tasks(&problem), 3.0);
+    let solution = fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
+    assert_eq!(solution.order, [1, 1, 1]);
+    assert_eq!(solution.leaves[0].state, State::NoDemand);
 }
 
 #[test]

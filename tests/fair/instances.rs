@@ -13,6 +13,14 @@ pub(crate) fn assert_close(got: f64, expected: f64, what: &str) {
     );
 }
 
+/// Panics unless `amounts` add up to no more than `whole`, exactly: without a last bit of tolerance.
+pub(crate) fn assert_within(whole: f64, amounts: impl Iterator<Item = f64>) {
+    // Exact for what tests divide, amounts below a million: an `f64` has 53 bits.
+    let units = |amount: f64| (amount * 2_f64.powi(80)) as i128;
+    let sum: i128 = amounts.map(units).sum();
+    assert!(sum <= units(whole), "{} units too many of {whole}", sum - units(whole));
+}
+
 /// What random problems look like.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
@@ -40,6 +48,9 @@ impl Shape {
     };
     pub(crate) const TREE: Shape =
         Shape { nodes: 2..=12, resources: 1..=3, groups: 4, ..Shape::FLAT };
+    /// Leaves that want one resource or two: groups are stuck on one while they could use another.
+    pub(crate) const SPARSE: Shape =
+        Shape { nodes: 6..=14, zeros: 5, guarantees: false, limits: false, ..Shape::TREE };
     /// Equal weights and no bounds: the world of the DRF paper.
     pub(crate) const PURE: Shape =
         Shape { zeros: 0, weights: false, guarantees: false, limits: false, ..Shape::FLAT };

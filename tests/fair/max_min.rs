@@ -5,6 +5,8 @@ use tenantd::fair::integer::{self, apportion};
 use tenantd::fair::max_min::{Claim, Division, divide};
 use tenantd::fair::yarn::{self, Queue};
 
+use super::instances::assert_within;
+
 /// Claims with floors that add up to no more than 40.
 fn claims() -> impl Strategy<Value = Vec<Claim>> {
     let claim = (1_u32..=20, 0_u32..=5, prop::option::of(0_u32..=40));
@@ -29,8 +31,7 @@ proptest! {
         let division = divide(capacity, &claims);
         let wanted = sum(claims.iter().map(|claim| claim.ceiling));
         let given = sum(division.allocation.iter().copied());
-        // The exact sum is no more than the capacity; this one is rounded, once for each claim.
-        prop_assert!(given <= capacity * (1.0 + f64::EPSILON * claims.len() as f64));
+        assert_within(capacity, division.allocation.iter().copied());
         prop_assert!((given - capacity.min(wanted)).abs() <= 1e-9 * capacity);
         for (share, claim) in division.allocation.iter().zip(&claims) {
             prop_assert!(claim.floor <= *share && *share <= claim.ceiling);

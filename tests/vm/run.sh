@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
-# Usage: run.sh [--only PART] [--suite bookworm|trixie] [--shape flat|numa] [--bin FOLDER]
-#   --only PART   only scenarios whose name contains PART
+# Usage: run.sh [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa] [--bin FOLDER]
+#   --only PATTERN  only scenarios in whose name this regular expression is found
 #   --suite, --shape   only this guest; by default both releases flat and the newer one as numa, and
 #                 with --only the newer one flat
 #   --bin FOLDER  the programs in this folder instead of freshly built ones

@@ -122,8 +122,8 @@ fn play<S: Stage>(
     let mut agent = stage.agent(policy)?;
     let mut phases = Vec::new();
     let halves = loads(size.cpus);
-    screen.begin(note, &agent, &size);
     let played = (|| -> anyhow::Result<()> {
+        screen.begin(note, &agent, &size)?;
         // The first tick makes the tenants' cgroups, so that there is a place to put the load.
         agent.tick(stage.now());
         for (title, loads) in &halves {

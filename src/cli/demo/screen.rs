@@ -36,16 +36,23 @@ impl Screen {
     }
 
     /// Says what is about to happen, and where.
-    pub(super) fn begin<K: KernFs>(&self, note: &str, agent: &Agent<K>, size: &Size) {
+    pub(super) fn begin<K: KernFs>(
+        &self,
+        note: &str,
+        agent: &Agent<K>,
+        size: &Size,
+    ) -> io::Result<()> {
         if self.json {
-            return;
+            return Ok(());
         }
-        println!("tenantd demo on {note}: {}", agent.layout().describe());
-        println!(
+        let mut out = io::stdout().lock();
+        writeln!(out, "tenantd demo on {note}:\n{}", agent.layout().describe())?;
+        writeln!(
+            out,
             "{} CPUs; three tenants share them and {} of memory, weights 1:2:4",
             size.cpus,
             super::MEMORY
-        );
+        )
     }
 
     /// Begins a half.
@@ -145,8 +152,8 @@ impl Screen {
         };
         writeln!(
             out,
-            "\n{verdict}: the largest error of a share is {:.3} (at most {error_max} is fair), \
-             Jain's index {:.3}",
+            "\n{verdict}: the largest error of a share is {:.3} (at most {error_max} is fair),\n\
+             Jain's index is {:.3}",
             outcome.max_share_error, outcome.jain_index
         )?;
         match outcome.clean {

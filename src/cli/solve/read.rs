@@ -4,18 +4,13 @@
 //! [`Problem`], whose constructor judges the numbers; what it finds is carried back to its place in the text.
 //! Neither step recurses, so that no depth can overflow the stack.
 
-use std::collections::HashMap;
-
 use super::findings::{self, Findings};
-use crate::fair::problem::{Guarantees, Place, Reason, Terms, WEIGHT_RANGE};
-use crate::fair::{
-    Algorithm, Demand, Field, Kind, Node, Problem, ProblemError, WorkConserving, tasks,
-};
+use crate::fair::problem::{Guarantees, Terms};
+use crate::fair::{Algorithm, Demand, Kind, Node, Problem, WorkConserving, tasks};
 use crate::policy::Report;
 use crate::policy::parse::{self, Budget, listed, nearest};
 use crate::policy::report::Source;
 use crate::policy::tree::{self, Entry, shortened};
-use crate::units::{Bytes, MilliCpus};
 
 /// Collections within collections: two for each group, and so some two thousand groups.
 const DEEPEST: usize = 4096;
@@ -83,9 +78,9 @@ pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Task, Report> {
     }
 }
 
-struct Reader {
-    findings: Findings,
-    resources: Vec<Resource>,
+pub(super) struct Reader {
+    pub(super) findings: Findings,
+    pub(super) resources: Vec<Resource>,
 }
 
 /// The keys of a file, a tenant and a group.
@@ -388,198 +383,7 @@ impl Reader {
     }
 }
 
-/// Single values and keys.
-impl Reader {
-    fn map<'t>(&mut self, node: &'t tree::Node, expected: &str) -> Option<&'t [Entry]> {
-        match &node.kind {
-            tree::Kind::Map(entries) => Some(entries),
-            _ => {
-                self.wrong_type(node, expected);
-                None
-            }
-        }
-    }
-
-    fn wrong_type(&mut self, node: &tree::Node, expected: &str) {
-        let message = format!("expected {expected}, found {}", node.describe());
-        self.findings.add(findings::WRONG_TYPE, node.span(), message, "");
-    }
-
-    fn resource(&mut self, entry: &Entry) -> Option<usize> {
-        let found = self.resources.iter().position(|resource| *resource.name == *entry.key);
-        if found.is_none() {
-            let names = || self.resources.iter().map(|resource| resource.name.as_str());
-            let help = match nearest(&entry.key, names()) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None => format!("the capacity has {}", listed(names())),
-            };
-            let message = format!("there is no resource `{}`", shortened(&entry.key));
-            self.findings.add(findings::UNKNOWN_RESOURCE, entry.span(), message, help);
-        }
-        found
-    }
-
-    /// A finite number.
-    fn number(&mut self, node: &tree::Node, help: &str) -> Option<f64> {
-        let tree::Kind::Scalar { text, .. } = &node.kind else {
-            self.wrong_type(node, "a number");
-            return None;
-        };
-        match text.parse::<f64>() {
-            Ok(number) if number.is_finite() => Some(number),
-            _ => {
-                let message = format!("`{}` is no finite number", shortened(text));
-                self.findings.add(findings::BAD_NUMBER, node.span(), message, help);
-                None
-            }
-        }
-    }
-
-    /// A finite number, or a quantity: CPUs as `500m`, memory as `8GiB`.
-    fn quantity(&mut self, node: &tree::Node) -> Option<f64> {
-        let tree::Kind::Scalar { text, .. } = &node.kind else {
-            self.wrong_type(node, "a number, or a quantity such as `500m` or `8GiB`");
-            return None;
-        };
-        let has_unit = text.starts_with(|c: char| c.is_ascii_digit())
-            && text.ends_with(|c: char| c.is_ascii_alphabetic());
-        if !has_unit {
-            return self.number(node, "write a number, or a quantity such as `500m` or `8GiB`");
-        }
-        let quantity = match text.ends_with('m') {
-            true => text.parse::<MilliCpus>().map(MilliCpus::cores),
-            false => text.parse::<Bytes>().map(|bytes| bytes.0 as f64),
-        };
-        match quantity {
-            Ok(quantity) => Some(quantity),
-            Err(error) => {
-                let message = format!("`{}` is not a quantity", shortened(text));
-                self.findings.add(findings::BAD_NUMBER, node.span(), message, error.help);
-                None
-            }
-        }
-    }
-
-    /// Reports keys that are not known here, and keys given twice.
-    fn check_keys(&mut self, entries: &[Entry], known: &[&str]) {
-        for entry in entries.iter().filter(|entry| !known.contains(&&*entry.key)) {
-            let help = match nearest(&entry.key, known.iter().copied()) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None => format!("known here: {}", listed(known.iter().copied())),
-            };
-            let message = format!("unknown key `{}`", shortened(&entry.key));
-            self.findings.add(findings::UNKNOWN_KEY, entry.span(), message, help);
-        }
-        self.check_duplicates(entries);
-    }
-
-    fn check_duplicates(&mut self, entries: &[Entry]) {
-        // Most maps are small, and a hash map for each of a million tenants would be felt.
-        const FEW: usize = 8;
-        let mut again: Vec<(&Entry, &Entry)> = Vec::new();
-        if entries.len() <= FEW {
-            for (index, entry) in entries.iter().enumerate() {
-                let first = entries[..index].iter().find(|first| first.key == entry.key);
-                again.extend(first.map(|first| (first, entry)));
-            }
-        } else {
-            let mut seen: HashMap<&str, &Entry> = HashMap::with_capacity(entries.len());
-            for entry in entries {
-                let first = *seen.entry(&entry.key).or_insert(entry);
-                if !std::ptr::eq(first, entry) {
-                    again.push((first, entry));
-                }
-            }
-        }
-        for (first, entry) in again {
-            self.findings.add_pair(
-                findings::DUPLICATE_KEY,
-                (entry.span(), "given again here"),
-                (first.span(), "first given here"),
-                format!("`{}` is given twice", shortened(&entry.key)),
-            );
-        }
-    }
-
-    fn check_name(&mut self, entry: &Entry) {
-        if entry.key.is_empty() || entry.key.contains('/') {
-            let message = "a name has at least one character, and no `/`";
-            let help = "the answer names what is in a group `group/name`";
-            self.findings.add(findings::NAME, entry.span(), message, help);
-        }
-    }
-
-    /// Carries what is wrong with a problem back to its place in the text.
-    fn judge(&mut self, file: &[Entry], entries: &[&Entry], error: &ProblemError) {
-        let (span, what) = match error.place {
-            Place::Capacity(resource) => {
-                let capacity = get(file, "capacity");
-                let amount = capacity.and_then(|entry| amount(entry, resource, &self.resources));
-                (amount.or(capacity).map_or(0..0, |entry| entry.value.span()), "a capacity")
-            }
-            Place::Node { node, field, resource } => {
-                let (keys, what): (&[&str], &str) = match field {
-                    Field::Weight => (&["weight"], "a weight"),
-                    Field::Task => (&["task", "demand"], "a demand"),
-                    Field::Tasks => (&["tasks"], "a number of tasks"),
-                    Field::Guarantee => (&["guarantee"], "a guarantee"),
-                    Field::Limit => (&["limit"], "a limit"),
-                    Field::Parent => (&[], "a group"),
-                };
-                let fields = match &entries[node].value.kind {
-                    tree::Kind::Map(fields) => fields.as_slice(),
-                    _ => &[],
-                };
-                let entry = keys.iter().find_map(|key| get(fields, key));
-                let amount = entry.and_then(|entry| amount(entry, resource, &self.resources));
-                let span = amount.or(entry).map(|entry| entry.value.span());
-                (span.unwrap_or_else(|| entries[node].span()), what)
-            }
-        };
-        let is_weight = matches!(error.place, Place::Node { field: Field::Weight, .. });
-        let (code, message, help) = match error.reason {
-            Reason::OutOfRange(0.0) => (
-                findings::BAD_NUMBER,
-                "a weight of 0 would starve its tenant".to_string(),
-                "leave the tenant out, or give it a `limit`".to_string(),
-            ),
-            Reason::NotANumber(value) | Reason::OutOfRange(value) => {
-                let (low, high) = match is_weight {
-                    true => (*WEIGHT_RANGE.start(), *WEIGHT_RANGE.end()),
-                    false => (1e-24, 1e24),
-                };
-                let or_zero = if is_weight { "" } else { "0, or " };
-                let help = format!("{what} is {or_zero}a number from {low:e} to {high:e}");
-                let wrong = if value < 0.0 { "negative" } else { "out of range" };
-                (findings::BAD_NUMBER, format!("{value} is {wrong}"), help)
-            }
-            Reason::LimitBelowGuarantee(guarantee) => (
-                findings::LIMIT_BELOW_GUARANTEE,
-                format!("the limit is below the guarantee of {guarantee}"),
-                "raise the limit or lower the guarantee".to_string(),
-            ),
-            Reason::Overbooked { .. } => (
-                findings::OVERBOOKED,
-                error.reason.to_string(),
-                "guarantees are kept, so they cannot exceed the capacity".to_string(),
-            ),
-            Reason::NoResource | Reason::Misshapen => {
-                (findings::WRONG_TYPE, error.reason.to_string(), String::new())
-            }
-        };
-        self.findings.add(code, span, message, help);
-    }
-}
-
 /// The entry of a map under a key; the first, where it is given twice.
-fn get<'t>(entries: &'t [Entry], key: &str) -> Option<&'t Entry> {
+pub(super) fn get<'t>(entries: &'t [Entry], key: &str) -> Option<&'t Entry> {
     entries.iter().find(|entry| &*entry.key == key)
-}
-
-/// The entry for a resource in the map under `entry`.
-fn amount<'t>(entry: &'t Entry, resource: Option<usize>, all: &[Resource]) -> Option<&'t Entry> {
-    match &entry.value.kind {
-        tree::Kind::Map(amounts) => get(amounts, &all[resource?].name),
-        _ => None,
-    }
 }

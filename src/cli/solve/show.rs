@@ -41,16 +41,13 @@ pub(super) fn table(out: &mut impl Write, task: &Task, solution: &Solution) -> a
         let leaf = leaves.next_if(|leaf| leaf.node == node);
         table.add_row(row(task, solution, path, node, leaf));
     }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        // Amounts and parts are numbers; names, bars and the state are not.
-        let in_resource = (1..=3 * task.resources.len()).contains(&index);
-        let is_bar = in_resource && index % 3 == 0;
-        let is_number = in_resource && !is_bar;
-        let is_leaf_number =
-            !in_resource && (1..=2).contains(&(index.saturating_sub(3 * task.resources.len())));
-        if is_number || (index > 0 && is_leaf_number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+    // Numbers to the right; names, bars and states to the left.
+    let of_resource = [CellAlignment::Right, CellAlignment::Right, CellAlignment::Left];
+    let alignments = std::iter::once(CellAlignment::Left)
+        .chain(task.resources.iter().flat_map(|_| of_resource))
+        .chain([CellAlignment::Right, CellAlignment::Right, CellAlignment::Left]);
+    for (column, alignment) in table.column_iter_mut().zip(alignments) {
+        column.set_cell_alignment(alignment);
     }
     for line in table.lines() {
         writeln!(out, "{}", line.trim_end())?;

@@ -14,8 +14,8 @@
 //! stands above, the parsers included, is the same code in production, in the demo without root and in
 //! the tests. Paths given to `open_dir` are absolute; every other name is relative to a handle.
 //!
-//! **Properties.** A read that failed is an error with its path, never an empty text (`tests/kernfs.rs`).
-//! A handle outlives its cgroup but never comes to mean another one (`tests/kernfs.rs`).
+//! **Properties.** A read that failed is an error with its path, never an empty text (`tests/kernel/kernfs.rs`).
+//! A handle outlives its cgroup but never comes to mean another one (`tests/kernel/kernfs.rs`).
 
 mod real;
 

@@ -137,6 +137,12 @@ def differences(before, after):
     return lines
 
 
+def expect_same(before, after):
+    """Every setting is what it was, and the same cgroups are there."""
+    lines = differences(before, after)
+    assert not lines, "\n".join([f"{len(lines)} settings differ: {lines[0]}", *lines[1:]])
+
+
 def show(value):
     return "absent" if value is None else repr(value.strip())
 

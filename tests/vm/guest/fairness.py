@@ -50,9 +50,9 @@ def expect_shares(host, groups, want, what):
     otherwise the next one is looked at, a few times.
     """
     for _ in range(NR_WINDOWS_MAX):
-        ticks, since = nr_ticks(), time.monotonic()
+        ticks = Ticks()
         measured = shares(groups, WINDOW_SECONDS)
-        arriving = (nr_ticks() - ticks) / (tick_rate() * (time.monotonic() - since))
+        arriving = ticks.arriving()
         error = max(abs(m - w) for m, w in zip(measured, want))
         figures = ", ".join(f"{m:.3f} of {w:.3f}" for m, w in zip(measured, want))
         said = f"measured {figures}; largest error {error:.3f}; {arriving:.0%} of ticks arrived"
@@ -63,11 +63,18 @@ def expect_shares(host, groups, want, what):
     raise AssertionError(f"{what}: {said}: the host is too busy to measure on")
 
 
-def nr_ticks():
-    """Timer ticks that the kernel has accounted to anything at all, over all CPUs."""
-    return sum(int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+class Ticks:
+    """How many of its timer ticks the kernel has seen since this was made."""
 
+    def __init__(self):
+        self.seen, self.since = self.count(), time.monotonic()
 
-def tick_rate():
-    """How many there would be in a second."""
-    return os.sysconf("SC_CLK_TCK") * os.cpu_count()
+    def arriving(self):
+        """As a part of those that there should have been on all CPUs."""
+        per_second = os.sysconf("SC_CLK_TCK") * os.cpu_count()
+        return (self.count() - self.seen) / (per_second * (time.monotonic() - self.since))
+
+    @staticmethod
+    def count():
+        """Ticks accounted to anything at all, idling included."""
+        return sum(int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])

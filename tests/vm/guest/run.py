@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the scenarios of this guest and says on the results port how each went.
 
-Usage: run.py SHAPE [PART OF A NAME]
+Usage: run.py SHAPE [PATTERN]
 
 A scenario is a function `test_*` in a file `test_*.py`; it takes a `host.Host`. It passes when it
 returns, and is named FILE.FUNCTION without the prefixes. One with the attribute `shape` runs only
@@ -12,6 +12,7 @@ in a guest of that shape, all others in the guest called `flat`. The last line i
 import importlib
 import os
 import platform
+import re
 import signal
 import sys
 import time
@@ -32,27 +33,27 @@ class TooLong(Exception):
 
 def main():
     shape = sys.argv[1]
-    part = sys.argv[2] if len(sys.argv) > 2 else ""
+    pattern = sys.argv[2] if len(sys.argv) > 2 else ""
     with open(PORT, "w", buffering=1) as port:
         tell = lambda line: print(line, file=port)
         tell(f"# {describe()}")
         counts = {"ok": 0, "FAIL": 0, "skip": 0}
-        for name, scenario in scenarios(shape, part):
+        for name, scenario in scenarios(shape, pattern):
             verdict, why = judge(name, scenario, tell)
             counts[verdict] += 1
             tell(f"{verdict} {name}" + (f": {why}" if why else ""))
         tell("{ok} passed, {FAIL} failed, {skip} skipped".format(**counts))
 
 
-def scenarios(shape, part):
-    """The scenarios for this shape whose name contains `part`, file by file."""
+def scenarios(shape, pattern):
+    """The scenarios for this shape in whose name `pattern` is found, file by file."""
     found = []
     for file in sorted(Path(__file__).resolve().parent.glob("test_*.py")):
         module = importlib.import_module(file.stem)
         for key, function in vars(module).items():
             if key.startswith("test_") and callable(function):
                 name = f"{file.stem[5:]}.{key[5:]}"
-                if getattr(function, "shape", "flat") == shape and part in name:
+                if getattr(function, "shape", "flat") == shape and re.search(pattern, name):
                     found.append((name, function))
     return found
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 
-from cgroups import differences, settings
+from cgroups import expect_same, settings
 from host import run
 from tenants import POLICY, make_lived_in, written
 
@@ -34,7 +34,7 @@ def test_second_daemon_on_the_same_root_is_refused(host):
     expect_refusal(host.daemon(policy, root), {1, 75}, root.name)
     assert first.running()
     assert first.terminate() == 0, first.log()
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))
 
 
 def test_no_policy_is_refused(host):
@@ -56,7 +56,7 @@ def test_read_only_mount_is_refused(host):
     prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", remount, "sh"]
     daemon = host.daemon(host.policy(POLICY), root, prefix=prefix)
     expect_refusal(daemon, {1, 77}, "read-only")
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))
 
 
 def test_missing_permission_is_refused(host):
@@ -70,7 +70,7 @@ def test_missing_permission_is_refused(host):
     os.chmod(policy.parent, 0o755)
     daemon = host.daemon(policy, root, state=state, prefix=prefix)
     expect_refusal(daemon, {1, 77})
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))
 
 
 def test_missing_controller_leaves_the_other_one_working(host):
@@ -83,7 +83,7 @@ def test_missing_controller_leaves_the_other_one_working(host):
     daemon.until(lambda: limit.exists() and limit.read_text() == f"{256 << 20}\n", "memory.max")
     assert "cpu" in daemon.log(), daemon.log()
     assert daemon.terminate() == 0, daemon.log()
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))
 
 
 def test_cgroup_that_vanishes_stops_nobody(host):
@@ -135,7 +135,7 @@ def test_refused_write_does_not_stop_the_others(host):
     time.sleep(2.5)
     assert "cpu.weight" in daemon.log(), f"the refusal was not reported: {daemon.log()}"
     assert daemon.terminate() == 0, daemon.log()
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))
 
 
 def test_without_pressure_information_it_still_shares(host):
@@ -152,7 +152,7 @@ def test_without_pressure_information_it_still_shares(host):
     daemon.until(lambda: written(tenants), "the weights of the policy")
     time.sleep(2)
     assert daemon.terminate() == 0, daemon.log()
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))
 
 
 def test_memory_limit_below_usage_kills_nobody(host):
@@ -171,7 +171,7 @@ def test_memory_limit_below_usage_kills_nobody(host):
     assert holder.poll() is None, "the tenant's process was killed"
     assert a.stat("memory.events", "oom_kill") == 0
     assert daemon.terminate() == 0, daemon.log()
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))
 
 
 def test_full_disk_under_the_journal_changes_nothing(host):
@@ -190,12 +190,12 @@ def test_full_disk_under_the_journal_changes_nothing(host):
             pass
     daemon = host.daemon(host.policy(POLICY), root, state=state)
     time.sleep(3)
-    assert differences(before, settings(root)) == [], daemon.log()
+    expect_same(before, settings(root))
     if daemon.running():
         daemon.terminate()
     assert "panicked" not in daemon.log(), daemon.log()
     assert daemon.log().strip(), "not a word about the full disk"
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))
 
 
 def test_truncated_journal_is_no_panic(host):

@@ -2,7 +2,8 @@
 
 import json
 
-from cgroups import MOUNT, Cgroup, differences, settings
+from cgroups import MOUNT, Cgroup, expect_same, settings
+from fairness import TICKS_ARRIVING_MIN, Ticks
 from host import run
 
 
@@ -10,20 +11,33 @@ def test_converges_and_leaves_a_clean_host(host):
     # The first delegated unit makes systemd enable controllers for good; have that behind us.
     host.delegated()
     before, tree = settings(Cgroup(MOUNT)), run("systemd-cgls", "--no-pager")
-    done = host.ctl("demo", "--json", seconds=150)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    host.note(f"max_share_error {result['max_share_error']:.4f}, jain_index {result['jain_index']:.4f}")
-    assert result["max_share_error"] <= 0.05, done.stdout
-    assert result["jain_index"] >= 0.95, done.stdout
-    found = differences(before, settings(Cgroup(MOUNT)))
-    assert not found, "\n".join(found)
+    # Where the guest itself does not get its processors, the demo may be played again.
+    for _ in range(3):
+        ticks = Ticks()
+        done = host.ctl("demo", "--json", seconds=100)
+        arriving = ticks.arriving()
+        result = json.loads(done.stdout)
+        error, jain = result["max_share_error"], result["jain_index"]
+        host.note(f"max_share_error {error:.4f}, jain_index {jain:.4f}, {arriving:.0%} of ticks arrived")
+        for phase in result["phases"]:
+            figures = (
+                f"{t['tenant']} {t['measured_share']:.3f} of {t['entitled_share']:.3f}"
+                f" ({t['usage_cores']:.2f} cores, weight {t['cpu_weight']:.0f})"
+                for t in phase["tenants"]
+            )
+            host.note(f"{phase['title']}: {', '.join(figures)}")
+        if done.returncode == 0 or arriving >= TICKS_ARRIVING_MIN:
+            break
+        expect_same(before, settings(Cgroup(MOUNT)))
+    assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr}"
+    assert error <= 0.05 and jain >= 0.95, done.stdout
+    expect_same(before, settings(Cgroup(MOUNT)))
     assert run("systemd-cgls", "--no-pager") == tree
 
 
 def test_simulated_needs_no_kernel(host):
     before = settings(Cgroup(MOUNT))
     done = host.ctl("demo", "--simulated", "--json", seconds=150)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"exit status {done.returncode}: {done.stdout}{done.stderr}"
     assert json.loads(done.stdout)["max_share_error"] <= 0.05, done.stdout
-    assert not differences(before, settings(Cgroup(MOUNT)))
+    expect_same(before, settings(Cgroup(MOUNT)))

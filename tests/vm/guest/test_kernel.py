@@ -3,7 +3,7 @@ and the harness can see it. No program of ours takes part."""
 
 import time
 
-from cgroups import differences, settings
+from cgroups import differences, expect_same, settings
 from fairness import entitled_shares, expect_shares
 from tenants import WEIGHTS
 
@@ -36,4 +36,4 @@ def test_shows_every_change_of_a_setting(host):
     made.remove()
     tenant.write("memory.low", 0)
     tenant.write("cpu.weight", 100)
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))

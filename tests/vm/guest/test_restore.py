@@ -4,7 +4,7 @@ outside its root was ever touched."""
 import signal
 import time
 
-from cgroups import MOUNT, Cgroup, differences, settings
+from cgroups import MOUNT, Cgroup, differences, expect_same, settings
 from host import restore
 from tenants import POLICY, make_lived_in, written
 
@@ -35,9 +35,11 @@ class Stage:
         assert len(changed) >= 3, f"only {changed} changed"
 
     def expect_as_before(self, log=""):
-        found = differences(self.inside, settings(self.root))
-        found += differences(self.outside, settings(Cgroup(MOUNT), leave_out=[self.root]))
-        assert not found, "\n".join([f"{len(found)} files differ: {found[0]}", *found, log])
+        try:
+            expect_same(self.inside, settings(self.root))
+            expect_same(self.outside, settings(Cgroup(MOUNT), leave_out=[self.root]))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{log}") from None
 
 
 def test_sigterm_puts_everything_back(host):

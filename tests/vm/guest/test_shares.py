@@ -1,6 +1,6 @@
 """The main job: shares of the CPU follow the policy's weights, and the load."""
 
-from cgroups import differences, settings
+from cgroups import expect_same, settings
 from tenants import POLICY, expect_shares, make_lived_in, written
 
 
@@ -43,4 +43,4 @@ def test_observing_changes_nothing(host):
     daemon = host.daemon(host.policy(POLICY), root, "--observe", "--once")
     assert daemon.process.wait(30) == 0, daemon.log()
     host.stop(load)
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))

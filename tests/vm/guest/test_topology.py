@@ -7,7 +7,7 @@ the guests with two CPUs are the ones that measure.
 
 from pathlib import Path
 
-from cgroups import differences, settings, shares
+from cgroups import expect_same, settings, shares
 from tenants import POLICY, WEIGHTS, make_lived_in, written
 
 NODES = Path("/sys/devices/system/node")
@@ -36,7 +36,7 @@ def test_weights_on_two_nodes(host):
         assert abs(part - want) <= 0.02, f"{tenant.name} has {part:.3f} of the weights, not {want:.3f}"
     assert measured[0] < measured[2], "a quarter of the weight got more"
     assert daemon.terminate() == 0, daemon.log()
-    assert differences(before, settings(root)) == []
+    expect_same(before, settings(root))
 
 
 for scenario in (test_is_the_machine_that_was_asked_for, test_weights_on_two_nodes):

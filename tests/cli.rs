@@ -1,0 +1,308 @@
+//! What a person meets who types something wrong: a clear word, the right exit code, nothing left behind.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::util::{self, Ran, fits_a_terminal};
+
+/// A policy that is right.
+const GOOD: &str = "version: 1\nmode: enforce\ntenants: { web: { weight: 300 }, db: {} }\n";
+
+/// A directory that others may look into, as `nobody` must.
+fn open_scratch() -> tempfile::TempDir {
+    let dir = util::scratch();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+/// `tenantd` with this policy, and a state directory that nobody has made.
+fn tenantd(dir: &Path, policy: &Path) -> Command {
+    let mut command = util::tenantd();
+    command.arg("--policy").arg(policy).arg("--state-dir").arg(dir.join("state"));
+    command
+}
+
+/// What `tenantd` says to a policy of this text.
+fn told(text: impl AsRef<[u8]>) -> Ran {
+    let dir = util::scratch();
+    let policy = util::file(dir.path(), "policy.yaml", text);
+    let ran = util::run(&mut tenantd(dir.path(), &policy));
+    assert!(!dir.path().join("state").exists(), "nothing is begun with a bad policy");
+    ran
+}
+
+/// The same command as a user without any right; `None`, said in one line, where that cannot be.
+fn as_nobody(command: &Command) -> Option<Command> {
+    if !nix::unistd::Uid::effective().is_root() {
+        let mut same = Command::new(command.get_program());
+        same.args(command.get_args());
+        return Some(same);
+    }
+    let mut nobody = Command::new("setpriv");
+    nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    let mut probe = Command::new("setpriv");
+    probe.args(nobody.get_args()).arg(command.get_program()).arg("--version");
+    if !probe.output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: setpriv is not there, or nobody may not run the built programs");
+        return None;
+    }
+    nobody.arg(command.get_program()).args(command.get_args());
+    Some(nobody)
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_usage() {
+    for arguments in [
+        &[][..],
+        &["--nonsense"],
+        &["--policy"],
+        &["--policy", "x", "extra"],
+        &["--restore", "--once"],
+        &["--restore", "--observe"],
+    ] {
+        let ran = util::run(util::tenantd().args(arguments)).exits(2).says("error: ");
+        assert_eq!(ran.out, "");
+        fits_a_terminal(&ran.err);
+    }
+    for arguments in [
+        &[][..],
+        &["nonsense"],
+        &["demo", "--seconds", "5"],
+        &["demo", "--seconds", "61"],
+        &["demo", "--seconds", "-1"],
+        &["demo", "--seconds", "ten"],
+        &["plan", "--nonsense"],
+        &["check"],
+    ] {
+        let ran = util::run(util::tenantctl().args(arguments)).exits(2);
+        assert_eq!(ran.out, "");
+        fits_a_terminal(&ran.err);
+    }
+    util::run(util::tenantctl().args(["demo", "--seconds", "5"])).exits(2).says("10..=60");
+}
+
+#[test]
+fn help_fits_a_terminal() {
+    util::run(util::tenantd().arg("--help")).exits(0);
+    for command in ["", "demo", "plan", "check", "solve", "dop"] {
+        let mut help = util::tenantctl();
+        help.args(Some(command).filter(|command| !command.is_empty())).arg("--help");
+        let ran = util::run(&mut help).exits(0);
+        fits_a_terminal(&ran.out);
+        assert!(!ran.out.contains("\n  load"), "hidden: {}", ran.out);
+    }
+}
+
+#[test]
+fn a_policy_that_is_not_there_is_bad_configuration() {
+    let dir = util::scratch();
+    let nowhere = dir.path().join("nowhere.yaml");
+    let ran = util::run(&mut tenantd(dir.path(), &nowhere)).exits(78);
+    assert!(ran.err.starts_with("error[P001]: cannot be read"), "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 3, "{}", ran.err);
+    util::run(util::tenantctl().arg("plan").arg("--policy").arg(&nowhere)).exits(78).says("P001");
+    util::run(util::tenantctl().arg("check").arg(&nowhere)).exits(78);
+    // Without an argument a plan is made of the installed policy.
+    let plan = util::run(util::tenantctl().arg("plan"));
+    if !Path::new("/etc/tenantd").exists() {
+        plan.exits(78).says("/etc/tenantd");
+    }
+}
+
+#[test]
+fn a_policy_that_may_not_be_read_is_bad_configuration() {
+    let dir = open_scratch();
+    let policy = util::file(dir.path(), "policy.yaml", GOOD);
+    std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o000)).unwrap();
+    let Some(mut command) = as_nobody(&tenantd(dir.path(), &policy)) else { return };
+    util::run(&mut command).exits(78).says("cannot be read: permission denied");
+}
+
+#[test]
+fn a_directory_without_a_policy_is_bad_configuration() {
+    let dir = util::scratch();
+    util::file(dir.path(), "policy.yml", GOOD);
+    let ran = util::run(&mut tenantd(dir.path(), dir.path())).exits(78);
+    ran.says("there is no policy in this directory").says("only files named `*.yaml`");
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once_with_places() {
+    let ran = told(
+        "version: 1\nmode: enforced\ntenants:\n  web: { weight: 0, limit: { memory: 16G } }\n  web: {}\n",
+    )
+    .exits(78);
+    let errors = ran.err.lines().filter(|line| line.starts_with("error[P")).count();
+    assert!(errors >= 3, "{}", ran.err);
+    for words in ["policy.yaml:2:", "policy.yaml:4:", "16GiB", "help"] {
+        assert!(ran.err.contains(words), "{words} is not in:\n{}", ran.err);
+    }
+}
+
+#[test]
+fn hostile_policies_are_refused_quickly_and_shortly() {
+    let mut bomb = String::from("version: 1\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let alias = format!("*a{}", level - 1);
+        let ten = vec![alias; 10].join(", ");
+        bomb += &format!("a{level}: &a{level} [{ten}]\n");
+    }
+    let line = format!("{}: {}\n", "k".repeat(1000), "v".repeat(1000));
+    for text in [
+        bomb,
+        "a: ".to_string() + &"[".repeat(100_000),
+        line.repeat(6_000),
+        "\0".repeat(1000),
+        String::new(),
+        "{".into(),
+        "--- 1\n--- 2\n".into(),
+    ] {
+        let ran = told(&text).exits(78);
+        assert!(ran.err.len() < 64 << 10, "{} bytes", ran.err.len());
+        assert!(ran.err.starts_with("error[P"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn who_is_not_permitted_is_told_so() {
+    let dir = open_scratch();
+    let policy = util::file(dir.path(), "policy.yaml", GOOD);
+    // Where the journal cannot be kept.
+    let Some(mut command) = as_nobody(&tenantd(dir.path(), &policy)) else { return };
+    util::run(&mut command).exits(77).says_in_one_line("cannot make directory");
+    // Where it can, but the cgroups are not ours to change.
+    let state = dir.path().join("open");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = util::tenantd();
+    command.arg("--policy").arg(&policy).arg("--state-dir").arg(state.join("state"));
+    let mut command = as_nobody(&command).unwrap();
+    util::run(&mut command).exits(77).says_in_one_line("not permitted to manage");
+    assert!(!state.join("state/journal").exists());
+}
+
+#[test]
+fn looking_needs_no_permission() {
+    let dir = open_scratch();
+    let policy = util::file(dir.path(), "policy.yaml", GOOD);
+    let mut plan = util::tenantctl();
+    plan.args(["plan", "--json", "--policy"]).arg(&policy);
+    let Some(mut plan) = as_nobody(&plan) else { return };
+    let ran = util::run(&mut plan).exits(0);
+    let plan: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(plan["tenants"][0]["name"], "web");
+    let mut observe = tenantd(dir.path(), &policy);
+    observe.args(["--observe", "--once"]);
+    let ran = util::run(&mut as_nobody(&observe).unwrap()).exits(0);
+    assert!(!ran.err.contains("written"), "an observer wrote nothing: {}", ran.err);
+}
+
+#[test]
+fn a_plan_for_a_person_fits_a_terminal() {
+    let dir = util::scratch();
+    let policy = util::file(dir.path(), "policy.yaml", GOOD);
+    let ran = util::run(util::tenantctl().args(["plan", "--policy"]).arg(&policy)).exits(0);
+    // What stands in the way on this machine is said in whole sentences below.
+    fits_a_terminal(ran.out.split("\nnote: ").next().unwrap());
+    assert!(ran.out.contains("web") && ran.out.contains("db"), "{}", ran.out);
+}
+
+#[test]
+fn a_state_directory_that_is_none_is_said() {
+    let dir = util::scratch();
+    let policy = util::file(dir.path(), "policy.yaml", GOOD);
+    let file = util::file(dir.path(), "file", "not a directory");
+    let with = |state: PathBuf| {
+        let mut command = util::tenantd();
+        command.arg("--policy").arg(&policy).arg("--state-dir").arg(state);
+        util::run(&mut command)
+    };
+    with(file.clone()).exits(1).says_in_one_line("cannot make directory");
+    with(file.join("below")).exits(1).says_in_one_line("cannot make directory");
+    with("/proc/nothing".into()).exits(1).says_in_one_line("cannot make directory");
+}
+
+#[test]
+fn a_journal_of_something_else_is_left_alone() {
+    let dir = util::scratch();
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let policy = util::file(dir.path(), "policy.yaml", GOOD);
+    for text in ["not a journal\n", "{\"tenantd_journal\":99,\"boot_id\":\"x\"}\n", "\u{0}\n"] {
+        let journal = util::file(&state, "journal", text);
+        for command in [
+            &mut tenantd(dir.path(), &policy),
+            util::tenantd().arg("--restore").arg("--state-dir").arg(&state),
+        ] {
+            util::run(command).exits(1).says_in_one_line("is not a journal of this version");
+        }
+        assert_eq!(std::fs::read_to_string(journal).unwrap(), text);
+    }
+}
+
+#[test]
+fn nothing_to_restore_is_no_failure() {
+    let dir = util::scratch();
+    let state = dir.path().join("state");
+    let mut command = util::tenantd();
+    util::run(command.arg("--restore").arg("--state-dir").arg(&state))
+        .exits(0)
+        .says_in_one_line("nothing to put back");
+    assert!(!state.exists());
+}
+
+#[test]
+fn the_simulated_kernel_is_not_for_the_daemon() {
+    let text = format!("{GOOD}host: {{ hierarchy: simulated }}\n");
+    told(text).exits(78).says_in_one_line("tenantctl demo --simulated");
+}
+
+#[test]
+fn a_root_that_leads_out_of_the_hierarchy_is_refused() {
+    let dir = util::scratch();
+    let policy = util::file(dir.path(), "policy.yaml", GOOD);
+    let mut command = tenantd(dir.path(), &policy);
+    util::run(command.args(["--root", "../../etc"]))
+        .exits(1)
+        .says_in_one_line("leads outside the cgroup hierarchy");
+}
+
+#[test]
+fn the_simulated_demo_is_fair() {
+    let ran = util::run(util::tenantctl().args(["demo", "--simulated", "--json"])).exits(0);
+    assert_eq!(ran.err, "");
+    let demo: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(demo["max_share_error"].as_f64().unwrap() <= 0.05, "{demo:#}");
+    assert!(demo["jain_index"].as_f64().unwrap() >= 0.99, "{demo:#}");
+    assert_eq!((&demo["clean"], &demo["simulated"]), (&true.into(), &true.into()));
+}
+
+#[test]
+fn the_demo_shows_a_person_what_happens() {
+    let mut demo = util::tenantctl();
+    demo.args(["demo", "--simulated", "--seconds", "10"]);
+    let ran = util::run(&mut demo).exits(0);
+    assert!(ran.out.lines().next().unwrap().contains("simulated"), "{}", ran.out);
+    fits_a_terminal(&ran.out);
+    // Whoever may change nothing gets the simulated kernel unasked.
+    let mut unasked = util::tenantctl();
+    unasked.args(["demo", "--seconds", "10"]);
+    let Some(mut unasked) = as_nobody(&unasked) else { return };
+    let ran = util::run(&mut unasked).exits(0);
+    assert!(ran.out.lines().next().unwrap().contains("not root"), "{}", ran.out);
+}
+
+#[test]
+fn who_stops_reading_is_no_failure() {
+    let mut demo = util::tenantctl();
+    demo.args(["demo", "--simulated", "--seconds", "60"]);
+    let mut child = demo
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ran = util::finish(child).exits(0);
+    assert_eq!(ran.err, "");
+}

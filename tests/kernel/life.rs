@@ -1,0 +1,155 @@
+//! `tenantd` as a user runs it: shares of real load, a second one, tenants that come and go.
+
+use std::fs;
+
+use tenantd::host::cgroup::{Dialect, Facet};
+
+use super::ground::{Daemon, Ground};
+use crate::util::{self, assert_same, wait_until};
+
+const ONE_TO_FOUR: &str = "tenants: { a: { weight: 100 }, b: { weight: 400 } }";
+
+#[test]
+fn saturating_load_is_shared_by_weight() {
+    let Some(mut ground) = Ground::take() else { return };
+    let daemon = Daemon::start(&mut ground.enforce(ONE_TO_FOUR));
+    wait_until("the tenants", || ground.weight("a").is_some() && ground.weight("b").is_some());
+    // One CPU for both: they have to share, however many there are.
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    for tenant in ["a", "b"] {
+        ground.load(tenant, &format!("threads={}", 2 * cpus));
+    }
+    let used = |ground: &Ground| ["a", "b"].map(|tenant| ground.used_sec(tenant));
+    let settled = used(&ground).iter().sum::<f64>() + 0.5 * cpus as f64;
+    wait_until("the load to run", || used(&ground).iter().sum::<f64>() > settled);
+    let begin = used(&ground);
+    wait_until("three seconds of CPU time", || {
+        used(&ground).iter().sum::<f64>() > begin.iter().sum::<f64>() + 3.0
+    });
+    let end = used(&ground);
+    let ratio = (end[1] - begin[1]) / (end[0] - begin[0]);
+    assert!((2.5..6.0).contains(&ratio), "1 : {ratio}");
+    daemon.stop();
+}
+
+#[test]
+fn a_second_daemon_says_who_is_in_its_way() {
+    let Some(ground) = Ground::take() else { return };
+    let first = Daemon::start(&mut ground.enforce(ONE_TO_FOUR));
+    wait_until("weights of ours", || ground.is_weighed("a") && ground.is_weighed("b"));
+    let before = ground.snapshot();
+    util::run(&mut ground.enforce(ONE_TO_FOUR))
+        .exits(1)
+        .says_in_one_line("is in use by another tenantd: stop it first");
+    let mut elsewhere = util::tenantd();
+    elsewhere.arg("--state-dir").arg(ground.scratch.path().join("other"));
+    elsewhere.arg("--policy").arg(ground.policy(ONE_TO_FOUR)).arg("--root").arg(&ground.name);
+    util::run(&mut elsewhere).exits(1).says_in_one_line("is managed by another tenantd");
+    util::run(ground.tenantd().arg("--restore"))
+        .exits(1)
+        .says_in_one_line("is in use by another tenantd");
+    assert_same(&before, &ground.snapshot(), "under the first daemon");
+    first.stop();
+}
+
+#[test]
+fn a_tenant_that_is_removed_is_made_again() {
+    let Some(mut ground) = Ground::take() else { return };
+    let daemon = Daemon::start(&mut ground.enforce(ONE_TO_FOUR));
+    wait_until("a weight of ours", || ground.is_weighed("b"));
+    let ours = ground.weight("b");
+    for round in 0..3 {
+        ground.load("b", "threads=1");
+        ground.remove("b");
+        wait_until(&format!("b again, round {round}"), || {
+            let trees = ground.layout.trees.iter().filter(|tree| tree.is_for_all());
+            trees.into_iter().all(|tree| tree.root.join("b").exists()) && ground.weight("b") == ours
+        });
+    }
+    daemon.stop();
+}
+
+#[test]
+fn what_someone_else_writes_is_repaired() {
+    let Some(ground) = Ground::take() else { return };
+    let daemon = Daemon::start(&mut ground.enforce(ONE_TO_FOUR));
+    wait_until("a weight of ours", || ground.is_weighed("b"));
+    let ours = ground.weight("b");
+    fs::write(ground.weight_file("b"), "9999").unwrap();
+    wait_until("the repair", || ground.weight("b") == ours);
+    assert_eq!(daemon.said().matches("someone else wrote here").count(), 1, "{}", daemon.said());
+    daemon.stop();
+}
+
+#[test]
+fn observing_writes_nothing() {
+    let Some(mut ground) = Ground::take() else { return };
+    ground.make("a");
+    ground.give_values("a");
+    ground.load("a", "threads=1 memory=1048576");
+    let before = ground.snapshot();
+    let daemon = Daemon::start(ground.enforce(ONE_TO_FOUR).arg("--observe"));
+    daemon.says("started");
+    let ticks = ground.used_sec("a") + 0.5;
+    wait_until("some ticks", || ground.used_sec("a") > ticks);
+    assert_same(&before, &ground.snapshot(), "while observed");
+    daemon.stop();
+    assert_same(&before, &ground.snapshot(), "after observing");
+    assert!(!ground.state_dir().exists(), "an observer keeps no journal");
+}
+
+#[test]
+fn once_decides_writes_and_leaves_the_values_until_they_are_restored() {
+    let Some(mut ground) = Ground::take() else { return };
+    ground.make("a");
+    ground.give_values("a");
+    ground.load("a", "threads=1");
+    let before = ground.snapshot();
+    util::run(ground.enforce(ONE_TO_FOUR).arg("--once")).exits(0);
+    assert_ne!(ground.weight("a"), Some(77.0));
+    assert!(ground.weight("b").is_some());
+    util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
+    assert_same(&before, &ground.snapshot(), "after --once and --restore");
+}
+
+#[test]
+fn a_memory_limit_below_what_is_in_use_kills_nobody() {
+    let Some(mut ground) = Ground::take() else { return };
+    ground.make("a");
+    let pid = ground.load("a", "memory=134217728");
+    let file = ground.dir(Facet::Memory, "a").join(match ground.layout.dialect {
+        Dialect::Unified => "memory.current",
+        Dialect::Legacy => "memory.usage_in_bytes",
+    });
+    let current = || fs::read_to_string(&file).unwrap().trim().parse::<u64>().unwrap();
+    wait_until("128 MiB in use", || current() > 128 << 20);
+    let daemon = Daemon::start(&mut ground.enforce("tenants: { a: { limit: { memory: 64MiB } } }"));
+    daemon.says("memory limit 64MiB not set yet");
+    assert!(ground.pids("a").contains(&pid));
+    ground.say(pid, "memory=0");
+    let limit = ground.dir(Facet::Memory, "a").join(match ground.layout.dialect {
+        Dialect::Unified => "memory.max",
+        Dialect::Legacy => "memory.limit_in_bytes",
+    });
+    wait_until("the limit", || fs::read_to_string(&limit).unwrap().trim() == "67108864");
+    assert!(ground.pids("a").contains(&pid));
+    daemon.stop();
+}
+
+#[test]
+fn the_legacy_host_of_a_hybrid_has_no_controllers_for_a_unified_policy() {
+    let Some(ground) = Ground::take() else { return };
+    if ground.layout.dialect == Dialect::Unified {
+        eprintln!("skipped: this machine is unified");
+        return;
+    }
+    let before = ground.snapshot();
+    let ran =
+        util::run(&mut ground.enforce(&format!("host: {{ hierarchy: unified }}\n{ONE_TO_FOUR}")));
+    let words = match ground.layout.tree(Facet::Pressure) {
+        Some(_) => "neither the cpu nor the memory controller is available",
+        None => "is not mounted here",
+    };
+    ran.exits(1).says_in_one_line(words);
+    assert_same(&before, &ground.snapshot(), "after a start that failed");
+}

@@ -1,0 +1,164 @@
+//! However `tenantd` ends, every file holds what it held before, and what it made is gone.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+use tenantd::host::cgroup::Facet;
+
+use super::ground::{Daemon, Ground};
+use crate::util::{self, Snapshot, assert_same, wait_until};
+
+/// An adopted tenant, one that is made, and a group of them.
+const POLICY: &str = "\
+tenants:
+  a: { weight: 100, limit: { cpu: 1, memory: 1GiB } }
+  b: { weight: 400 }
+  ci: { limit: { memory: 2GiB }, tenants: { nightly: {}, pulls: { weight: 3 } } }
+";
+
+/// A daemon that has begun to enforce [`POLICY`], and what was there before.
+fn enforced(ground: &mut Ground) -> (Daemon, Snapshot) {
+    ground.make("a");
+    ground.give_values("a");
+    ground.load("a", "threads=2 memory=16777216");
+    let before = ground.snapshot();
+    let daemon = Daemon::start(&mut ground.enforce(POLICY));
+    wait_until("all values", || {
+        let protected = ["memory.soft_limit_in_bytes", "memory.low"].iter().any(|name| {
+            let text = fs::read_to_string(ground.dir(Facet::Memory, "a").join(name));
+            text.is_ok_and(|text| text.trim() != "1048576")
+        });
+        let weighed = ground.is_weighed("b") && ground.is_weighed("ci/pulls");
+        ground.weight("a") != Some(77.0) && weighed && protected
+    });
+    (daemon, before)
+}
+
+#[test]
+fn sigterm_and_sigint_put_everything_back() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let Some(mut ground) = Ground::take() else { return };
+        let (daemon, before) = enforced(&mut ground);
+        let (status, said) = daemon.signal(signal);
+        assert!(status.success(), "{status}: {said}");
+        assert_same(&before, &ground.snapshot(), signal.as_str());
+        assert!(!ground.state_dir().join("journal").exists(), "a journal is left");
+    }
+}
+
+#[test]
+fn a_restore_follows_a_kill() {
+    let Some(mut ground) = Ground::take() else { return };
+    let (daemon, before) = enforced(&mut ground);
+    daemon.signal(Signal::SIGKILL);
+    assert_ne!(ground.weight("a"), Some(77.0), "a killed daemon puts nothing back");
+    util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
+    assert_same(&before, &ground.snapshot(), "after --restore");
+    util::run(ground.tenantd().arg("--restore")).exits(0).says_in_one_line("nothing to put back");
+}
+
+#[test]
+fn the_next_start_follows_a_kill() {
+    let Some(mut ground) = Ground::take() else { return };
+    let (daemon, before) = enforced(&mut ground);
+    daemon.signal(Signal::SIGKILL);
+    let second = Daemon::start(&mut ground.enforce(POLICY));
+    second.says("did not stop cleanly");
+    wait_until("its own values", || ground.is_weighed("ci/pulls"));
+    second.stop();
+    assert_same(&before, &ground.snapshot(), "after the second daemon");
+}
+
+#[test]
+fn processes_in_a_made_tenant_outlive_it() {
+    let Some(mut ground) = Ground::take() else { return };
+    let daemon = Daemon::start(&mut ground.enforce(POLICY));
+    wait_until("the tenants", || ground.weight("ci/pulls").is_some());
+    let pid = ground.load("ci/pulls", "threads=1");
+    daemon.stop();
+    assert_eq!(ground.pids(""), [pid]);
+    assert!(!ground.dir(Facet::Cpu, "ci").exists());
+}
+
+#[test]
+fn claimed_processes_move_with_their_children_and_back() {
+    let Some(mut ground) = Ground::take() else { return };
+    ground.make("build");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "while read line; do sleep 1000 & done; kill $!"]).stdin(Stdio::piped());
+    let parent = ground.spawn("build", shell);
+    let tree = &ground.layout.trees[ground.layout.tree(Facet::Cpu).unwrap()];
+    let pattern = tree.root.strip_prefix(&tree.mount).unwrap().join("build");
+    let yaml = format!(
+        "tenants: {{ ci: {{ match: {{ cgroup: {} }} }} }}",
+        std::path::Path::new("/").join(pattern).display()
+    );
+    // The tenants' root is another one than where the build runs, or it would be in its place already.
+    let mut command = ground.tenantd();
+    command.arg("--policy").arg(ground.policy(&yaml));
+    command.arg("--root").arg(format!("{}/tenants", ground.name));
+    let before = ground.snapshot();
+    let daemon = Daemon::start(&mut command);
+    wait_until("the claim", || ground.pids("tenants/ci") == [parent]);
+    assert!(ground.pids("build").is_empty());
+    ground.say(parent, "fork");
+    wait_until("a child", || ground.pids("tenants/ci").len() == 2);
+    daemon.stop();
+    let mut home = ground.pids("build");
+    assert_eq!(home.len(), 2, "{home:?}");
+    home.retain(|pid| *pid != parent);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(home[0] as i32), Signal::SIGKILL).unwrap();
+    wait_until("the child's end", || ground.pids("build") == [parent]);
+    assert_same(&before, &ground.snapshot(), "after the claims went back");
+}
+
+#[test]
+fn nothing_is_written_that_the_disk_cannot_record() {
+    let Some(mut ground) = Ground::take() else { return };
+    ground.make("a");
+    ground.give_values("a");
+    ground.load("a", "threads=1");
+    let before = ground.snapshot();
+    let daemon = ground.enforce(POLICY);
+    // A file that may not grow is as full as a disk; the shell keeps the signal for it from killing.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh"]);
+    command.arg(daemon.get_program()).args(daemon.get_args());
+    let daemon = Daemon::start(&mut command);
+    daemon.says("nothing was written, because it could not be recorded first");
+    daemon.stop();
+    assert_same(&before, &ground.snapshot(), "after a full disk");
+}
+
+#[test]
+fn a_disk_that_filled_up_after_a_kill_keeps_nothing_from_being_put_back() {
+    let Some(mut ground) = Ground::take() else { return };
+    let (daemon, before) = enforced(&mut ground);
+    daemon.signal(Signal::SIGKILL);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]);
+    let restore = ground.tenantd();
+    command.arg(restore.get_program()).args(restore.get_args()).arg("--restore");
+    util::run(&mut command).exits(0).says("put back");
+    assert_same(&before, &ground.snapshot(), "with a full disk");
+}
+
+#[test]
+fn a_torn_or_damaged_journal_still_puts_back_the_rest() {
+    let Some(mut ground) = Ground::take() else { return };
+    let (daemon, _) = enforced(&mut ground);
+    daemon.signal(Signal::SIGKILL);
+    let path = ground.state_dir().join("journal");
+    let text = fs::read_to_string(&path).unwrap();
+    let line =
+        text.lines().position(|line| line.contains("cpu.shares") || line.contains("cpu.weight"));
+    let at: usize = text.lines().take(line.unwrap()).map(|line| line.len() + 1).sum();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"\xff\xff", at as u64 + 5).unwrap();
+    file.set_len(text.len() as u64 - 3).unwrap();
+    let ran = util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
+    assert_eq!(ran.err.matches("cut off or damaged and was skipped").count(), 2, "{}", ran.err);
+    assert!(ground.weight("b").is_none(), "what was made is gone");
+}
