@@ -106,7 +106,7 @@ fn nobody_is_pinned_where_no_policy_asks_for_it() {
     for host in HOSTS {
         let mut watch = Watch::begin(host(), &[], "tenants: { a: {}, b: { dop: { max: 2 } } }");
         watch.world.spawn("/a", Load::busy(8));
-        watch.world.host.take_calls();
+        watch.world.host.take_changes();
         let status = watch.ticks(20);
         let changes = watch.world.host.take_changes();
         assert!(!changes.iter().any(|call| call.path.to_string_lossy().contains("cpuset")));
