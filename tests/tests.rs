@@ -5,8 +5,10 @@
 mod agent;
 mod architecture;
 mod cli;
+mod control;
 mod dop;
 mod fair;
+mod journal;
 mod kernel;
 mod policy;
 mod sim;

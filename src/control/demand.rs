@@ -100,7 +100,7 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let last = context.last.unwrap_or_default();
     let (fresh, basis) = cpu(usage, context);
     let fresh = fresh.min(context.max_cores);
-    let cpu_cores = smooth(fresh, last.cpu_cores.min(context.max_cores), elapsed, CPU_HALF_LIFE);
+    let cpu_cores = smooth(fresh, last.cpu_cores, elapsed, CPU_HALF_LIFE).min(context.max_cores);
     // Within a thousandth of a CPU nobody cares whether it is falling.
     let decaying = cpu_cores > fresh + 1e-3;
     let memory_bytes = match memory(usage) {

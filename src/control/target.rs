@@ -11,9 +11,10 @@
 //! proportional to its allocation. The weight of one that is satisfied or idle is proportional to the larger
 //! of its allocation and its *burst*, its weight-fair share of the CPUs within its limit: an idle tenant's
 //! weight costs nobody anything, and when it wakes between two ticks it gets its fair share at once, not a
-//! tick later. What the unmet ones were lent of it would stand in its way, so their weights are scaled down
-//! together until they sum to no more than their own bursts: the ratios among them, which are what divides
-//! the CPUs now, stay. A group is weighed in the same way, by the sum of what is below it.
+//! tick later. What others were lent of it would stand in its way, so all that are weighed by allocation are
+//! scaled down together until they weigh no more than their own bursts: the ratios among them, which are
+//! what divides the CPUs now, stay. Where all are satisfied, all are weighed by their bursts, and demands
+//! that move write nothing. A group is weighed in the same way, by the sum of what is below it.
 //!
 //! **Scale.** Only ratios among siblings matter, but a weight is an integer from 1 to 10,000, and siblings
 //! that are not ours sit at 100. Weights are scaled so that a sibling's mean is 100, or so that the smallest
@@ -24,9 +25,9 @@
 //! children's, because protection below an unprotected parent is void. Protecting more than is used takes
 //! nothing from anyone.
 //!
-//! **Properties.** Allocations never exceed the capacity; an idle tenant keeps the weight of its fair share
-//! (`an_idle_tenant_keeps_its_fair_weight`); unmet tenants are weighed by their allocations
-//! (`unmet_tenants_are_weighed_by_allocation`).
+//! **Properties** (`tests/control.rs`): allocations never exceed the capacity; weights divide contended CPUs
+//! as allocated (`weights_bring_about_the_allocation`); whoever wakes has its fair share at once
+//! (`a_tenant_that_wakes_gets_its_burst`).
 
 use crate::control::demand::Demand;
 use crate::control::plan::{Knob, Value};
@@ -223,18 +224,22 @@ fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target])
         let set = &mut sets[set_of(node)];
         set.count += 1.0;
         set.smallest = set.smallest.min(burst / whole_of(node));
-        if !target.satisfied {
-            set.unmet_allocation += target.allocation[CPU];
-            set.unmet_burst += burst;
+        let share = [target.allocation[CPU], *burst];
+        match target.satisfied {
+            false => set.unmet.push(share),
+            true if share[0] > share[1] => set.borrowers.push(share),
+            true => {}
         }
     }
+    let ratios: Vec<f64> = sets.iter_mut().map(Siblings::own_ratio).collect();
     for (node, target) in nodes.iter().zip(targets) {
-        let set = &sets[set_of(node)];
+        let set = set_of(node);
+        let by_allocation = target.allocation[CPU] * ratios[set];
         let entitled = match target.satisfied {
-            true => target.allocation[CPU].max(target.burst_cores),
-            false => target.allocation[CPU] * set.own_ratio(),
+            true => by_allocation.max(target.burst_cores),
+            false => by_allocation,
         };
-        target.cpu_weight = (set.scale() * entitled / whole_of(node)).clamp(1.0, WEIGHT_MAX);
+        target.cpu_weight = (sets[set].scale() * entitled / whole_of(node)).clamp(1.0, WEIGHT_MAX);
     }
 }
 
@@ -244,14 +249,16 @@ struct Siblings {
     count: f64,
     /// The smallest burst, as a part of what the siblings have together.
     smallest: f64,
-    /// What those with unmet demand are allocated, and their bursts, in cores.
-    unmet_allocation: f64,
-    unmet_burst: f64,
+    /// Allocation and burst of those whose demand is not met.
+    unmet: Vec<[f64; 2]>,
+    /// ... and of those that are satisfied with more than their burst.
+    borrowers: Vec<[f64; 2]>,
 }
 
 impl Default for Siblings {
     fn default() -> Self {
-        Siblings { count: 0.0, smallest: f64::INFINITY, unmet_allocation: 0.0, unmet_burst: 0.0 }
+        let (unmet, borrowers) = (Vec::new(), Vec::new());
+        Siblings { count: 0.0, smallest: f64::INFINITY, unmet, borrowers }
     }
 }
 
@@ -261,12 +268,29 @@ impl Siblings {
         (WEIGHT_MEAN * self.count).max((WEIGHT_SMALLEST / smallest).min(WEIGHT_MAX))
     }
 
-    /// The part of the unmet ones' allocations that is not lent by idle siblings.
-    fn own_ratio(&self) -> f64 {
-        match self.unmet_allocation > self.unmet_burst {
-            true => self.unmet_burst / self.unmet_allocation,
-            false => 1.0,
+    /// What an allocation is worth as a weight, where a burst is worth 1: so much that those who are weighed
+    /// by their allocations weigh no more together than by their bursts.
+    ///
+    /// Where somebody's demand is not met, a borrower needs weight for what it has beyond its burst, unless
+    /// that scaled down is no more than its burst. Leaving such a one out lowers the ratio, so they leave in
+    /// the order of what they borrow, the smallest part first, until nobody has to.
+    fn own_ratio(&mut self) -> f64 {
+        if self.unmet.is_empty() {
+            return 0.0;
         }
+        let mut sum = [0.0, 0.0];
+        for [allocation, burst] in self.unmet.iter().chain(&self.borrowers) {
+            sum = [sum[0] + allocation, sum[1] + burst];
+        }
+        let ratio = |[allocation, burst]: [f64; 2]| burst / allocation.max(f64::MIN_POSITIVE);
+        self.borrowers.sort_unstable_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));
+        while let Some(&[allocation, burst]) = self.borrowers.last()
+            && ratio([allocation, burst]) >= ratio(sum)
+        {
+            self.borrowers.pop();
+            sum = [sum[0] - allocation, sum[1] - burst];
+        }
+        ratio(sum).min(1.0)
     }
 }
 
@@ -310,7 +334,9 @@ fn protections(nodes: &[TreeNode], targets: &[Target]) -> Vec<f64> {
 fn weight_reason(target: &Target) -> String {
     let (allocation, burst) = (target.allocation[CPU], target.burst_cores);
     match target.satisfied {
-        true if allocation >= burst => format!("satisfied with {allocation:.2} CPUs"),
+        true if allocation > burst => {
+            format!("satisfied with {allocation:.2} CPUs, {:.2} of them lent", allocation - burst)
+        }
         true => format!("satisfied: keeps the weight of its fair share, {burst:.2} CPUs"),
         false => format!("wants more than its {allocation:.2} CPUs: weighed by them"),
     }

@@ -255,11 +255,9 @@ impl Journal {
     /// Forgets everything: all of it was put back.
     ///
     /// # Errors
-    /// The disk refused.
+    /// The disk refused; nothing is forgotten then.
     pub fn clear(&mut self) -> Result<(), JournalError> {
-        self.recorded.clear();
-        self.entries.clear();
-        self.rewrite()
+        self.retain(|_| false)
     }
 
     /// Clears the journal and removes its file: nothing is left behind.

@@ -1,0 +1,211 @@
+//! The journal in trouble: torn, damaged, of another boot, on a disk that is full.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use nix::sched::{CloneFlags, unshare};
+use tenantd::host::journal::{Entry, Journal, JournalError};
+
+use crate::util;
+
+const BOOT: &str = "b";
+
+fn held(number: usize) -> Entry {
+    Entry::Held {
+        path: format!("/sys/fs/cgroup/tenants/t{number}").into(),
+        inode: number as u64,
+        file: "cpu.weight".into(),
+        value: number.to_string(),
+    }
+}
+
+/// One entry of each kind.
+fn every_kind() -> Vec<Entry> {
+    vec![
+        Entry::Making { path: "/c/a".into() },
+        Entry::Made { path: "/c/a".into(), inode: 7 },
+        Entry::Held {
+            path: "/c/a".into(),
+            inode: 7,
+            file: "cpu.max".into(),
+            value: "max 100000".into(),
+        },
+        Entry::Moved {
+            pid: 12,
+            start_ticks: 99,
+            from: vec!["/c/x y".into()],
+            to: vec!["/c/a".into()],
+        },
+        Entry::Making { path: "/c/\"quoted\"\n".into() },
+        Entry::NotMade { path: "/c/\"quoted\"\n".into() },
+    ]
+}
+
+/// A journal with `entries` that its agent left behind.
+fn left(dir: &Path, entries: &[Entry]) {
+    let (mut journal, _) = Journal::open(dir, BOOT).unwrap();
+    entries.iter().for_each(|entry| journal.record(entry.clone()).unwrap());
+}
+
+fn entries(dir: &Path) -> (Vec<Entry>, Vec<String>) {
+    let (_, leftover) = Journal::open(dir, BOOT).unwrap();
+    (leftover.entries, leftover.warnings)
+}
+
+#[test]
+fn every_kind_of_entry_reads_back() {
+    let dir = util::scratch();
+    left(dir.path(), &every_kind());
+    assert_eq!(entries(dir.path()), (every_kind(), vec![]));
+}
+
+#[test]
+fn a_journal_that_was_cut_anywhere_goes_on_after_its_last_whole_line() {
+    let dir = util::scratch();
+    left(dir.path(), &every_kind());
+    let path = dir.path().join("journal");
+    let whole = fs::read(&path).unwrap();
+    for cut in 0..=whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let lines = whole[..cut].iter().filter(|byte| **byte == b'\n').count();
+        let kept = &every_kind()[..lines.saturating_sub(1)];
+        let (mut journal, leftover) = Journal::open(dir.path(), BOOT).unwrap();
+        assert_eq!(leftover.entries, kept, "cut at {cut}");
+        let torn = lines > 0 && !whole[..cut].ends_with(b"\n");
+        assert_eq!(leftover.warnings.len(), usize::from(torn), "cut at {cut}");
+        journal.record(held(1)).unwrap();
+        drop(journal);
+        let expected: Vec<Entry> = kept.iter().cloned().chain([held(1)]).collect();
+        assert_eq!(entries(dir.path()), (expected, vec![]), "cut at {cut}, then appended");
+    }
+}
+
+#[test]
+fn a_damaged_line_costs_that_line_alone() {
+    let dir = util::scratch();
+    left(dir.path(), &[held(0), held(1), held(2)]);
+    let path = dir.path().join("journal");
+    let whole = fs::read(&path).unwrap();
+    let line = whole.windows(2).position(|pair| pair == b"t1").unwrap();
+    for damage in [&b"\xff\xfe"[..], b"\0\0", b"\"\""] {
+        let mut text = whole.clone();
+        text[line..line + 2].copy_from_slice(damage);
+        fs::write(&path, &text).unwrap();
+        let (found, warnings) = entries(dir.path());
+        assert_eq!(found, [held(0), held(2)], "{damage:?}");
+        assert!(warnings[0].contains("journal:3: this line is cut off or damaged"), "{warnings:?}");
+    }
+}
+
+#[test]
+fn any_byte_may_be_damaged_without_a_panic() {
+    let dir = util::scratch();
+    left(dir.path(), &every_kind());
+    let path = dir.path().join("journal");
+    let whole = fs::read(&path).unwrap();
+    for at in 0..whole.len() {
+        let mut text = whole.clone();
+        text[at] ^= 0x15;
+        fs::write(&path, &text).unwrap();
+        // Either it is understood, or its first line is not and it is left alone.
+        if let Err(error) = Journal::open(dir.path(), BOOT) {
+            assert!(matches!(error, JournalError::Foreign(_)), "byte {at}: {error}");
+            assert_eq!(fs::read(&path).unwrap(), text);
+        }
+    }
+}
+
+#[test]
+fn the_journal_of_another_boot_is_begun_anew() {
+    let dir = util::scratch();
+    left(dir.path(), &[held(0)]);
+    let (mut journal, leftover) = Journal::open(dir.path(), "another boot").unwrap();
+    assert_eq!((leftover.entries.len(), leftover.warnings.len()), (0, 1));
+    journal.record(held(1)).unwrap();
+    drop(journal);
+    let (_, leftover) = Journal::open(dir.path(), "another boot").unwrap();
+    assert_eq!((leftover.entries, leftover.warnings), (vec![held(1)], vec![]));
+}
+
+#[test]
+fn forgetting_is_all_or_nothing() {
+    let dir = util::scratch();
+    let (mut journal, _) = Journal::open(dir.path(), BOOT).unwrap();
+    (0..4).for_each(|number| journal.record(held(number)).unwrap());
+    // The successor is written beside the journal; here it goes where every write says that it is full.
+    symlink("/dev/full", dir.path().join("journal.new")).unwrap();
+    let error = journal.retain(|entry| *entry == held(3)).unwrap_err();
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("No space left"));
+    assert_eq!(journal.entries().len(), 4);
+    symlink("/dev/full", dir.path().join("journal.new")).unwrap();
+    journal.clear().unwrap_err();
+    assert_eq!(journal.entries().len(), 4, "what could not be forgotten is not forgotten");
+    journal.record(held(4)).unwrap();
+    journal.retain(|entry| *entry != held(0)).unwrap();
+    journal.record(held(0)).unwrap();
+    drop(journal);
+    assert_eq!(entries(dir.path()).0, [held(1), held(2), held(3), held(4), held(0)]);
+}
+
+#[test]
+fn a_journal_that_cannot_be_begun_is_an_error_and_no_file() {
+    let dir = util::scratch();
+    symlink("/dev/full", dir.path().join("journal.new")).unwrap();
+    let error = Journal::open(dir.path(), BOOT).unwrap_err();
+    assert!(matches!(error, JournalError::Io { .. }), "{error}");
+    assert!(!dir.path().join("journal").exists());
+}
+
+/// A file system of two pages, which only this thread sees; `None`, with the reason said, where it cannot be
+/// mounted.
+fn tiny_disk(at: &Path) -> Option<()> {
+    if !nix::unistd::Uid::effective().is_root() {
+        eprintln!("skipped: mounting a tiny disk needs root");
+        return None;
+    }
+    let run = |arguments: &[&str]| {
+        let output = Command::new("mount").args(arguments).arg(at).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    // The namespace is this thread's alone, and goes with it.
+    if unshare(CloneFlags::CLONE_NEWNS).is_err()
+        || !Command::new("mount").args(["--make-rprivate", "/"]).status().is_ok_and(|s| s.success())
+        || !run(&["-t", "tmpfs", "-o", "size=8k", "tmpfs"])
+    {
+        eprintln!("skipped: no mount namespace to be had");
+        return None;
+    }
+    Some(())
+}
+
+#[test]
+fn a_full_disk_refuses_a_record_and_keeps_the_others() {
+    let dir = util::scratch();
+    if tiny_disk(dir.path()).is_none() {
+        return;
+    }
+    let (mut journal, _) = Journal::open(dir.path(), BOOT).unwrap();
+    let mut number = 0;
+    let error = loop {
+        match journal.record(held(number)) {
+            Ok(()) => number += 1,
+            Err(error) => break error,
+        }
+        assert!(number < 1000, "two pages hold no thousand entries");
+    };
+    assert!(
+        std::error::Error::source(&error).unwrap().to_string().contains("No space left"),
+        "{error:?}"
+    );
+    let recorded: Vec<Entry> = (0..number).map(held).collect();
+    assert_eq!(journal.entries(), recorded);
+    assert!(!journal.knows("/sys/fs/cgroup/tenants/t0".as_ref(), number as u64, "cpu.weight"));
+    // Again and again: what was torn never stays in the way.
+    (0..3).for_each(|_| drop(journal.record(held(number)).unwrap_err()));
+    drop(journal);
+    let (journal, leftover) = Journal::open(dir.path(), BOOT).unwrap();
+    assert_eq!((leftover.entries, leftover.warnings), (recorded, vec![]), "read on the full disk");
+    journal.remove().unwrap();
+}
