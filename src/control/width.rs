@@ -33,7 +33,8 @@ use crate::policy::model::{CpusPolicy, DopPolicy};
 const ASLEEP_CORES: f64 = 0.1;
 /// For so many ticks.
 const ASLEEP_TICKS: u32 = 3;
-
+/// Who uses next to nothing while some task of it waits for so much of the time is starved.
+const STARVED_RATIO: f64 = 0.5;
 /// The ticks after which the use of a tenant that woke up tells what it wants.
 const WAKING_TICKS: u32 = 3;
 /// The width of one tenant between ticks.
@@ -157,8 +158,11 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
 
 /// Whether it uses next to nothing, and of its own will: one that is starved waits, and does not sleep.
 fn is_quiet(usage: &Usage) -> bool {
-    let wanted = usage.wanted_cores.unwrap_or(0.0);
-    usage.cpu_cores.max(wanted) < ASLEEP_CORES
+    let starved = match usage.wanted_cores {
+        Some(wanted) => wanted >= ASLEEP_CORES,
+        None => usage.cpu_some_ratio.is_some_and(|ratio| ratio >= STARVED_RATIO),
+    };
+    usage.cpu_cores < ASLEEP_CORES && !starved
 }
 
 /// The width that an earlier agent left this tenant, where its set tells; the policy's bounds are obeyed in
