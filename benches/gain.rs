@@ -38,11 +38,11 @@ const SETTLE_MAX: Duration = Duration::from_secs(60);
 /// How long they have to have been so.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// Items of work that take about half a second on a CPU of its own.
+/// Items of work that take a second or two on a CPU of its own.
 fn amount(kind: &str) -> u64 {
     match kind {
-        "ticket" | "mutex" => 250_000,
-        _ => 6_250,
+        "ticket" | "mutex" => 1_000_000,
+        _ => 25_000,
     }
 }
 
