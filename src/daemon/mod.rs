@@ -10,6 +10,7 @@
 //! | [`pinning`] | widths and sets of CPUs: topology, hotplug, joining a cpuset |
 //! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
+//! | [`residents`] | who lives in the cgroups that were made, over a restart |
 //! | [`restore`] | putting everything back, from the journal alone |
 //! | `unpin` | emptying a list of CPUs that processes live under |
 //! | [`event_loop`] | epoll, timer and signals around an agent |
@@ -23,6 +24,7 @@ pub mod event_loop;
 mod pinning;
 mod placement_store;
 pub mod publish;
+pub mod residents;
 pub mod restore;
 pub mod tick;
 mod unpin;

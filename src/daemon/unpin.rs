@@ -36,7 +36,7 @@ pub(super) fn unpin(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<
     let Some(parent) = path.parent() else { return kernel.write(dir, file, "\n") };
     // Only cgroups of the unified hierarchy have a type.
     if kernel.read_once(dir, "cgroup.type").is_err() {
-        evacuate(kernel, dir, &[parent])?;
+        evacuate(kernel, dir, &[parent], &mut |_, _, _| ())?;
         return kernel.write(dir, file, "\n");
     }
     let above = kernel.open_dir(parent)?;
