@@ -19,12 +19,13 @@ use super::publish::Publisher;
 use super::residents::{self, Resident, ResidentStore};
 use super::restore::{self, Restored};
 use crate::control::demand::Demand;
+use crate::control::place;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{HostSample, TenantSample};
 use crate::control::status::Status;
 use crate::control::target::Target;
 use crate::control::tree::{self, TreeNode};
-use crate::control::width::{self, Breadth};
+use crate::control::width::Breadth;
 use crate::dop::Topology;
 use crate::host::cgroup::{Cgroup, Facet, Layout, LayoutError, ReadError};
 use crate::host::journal::{Journal, JournalError};
@@ -166,7 +167,7 @@ impl<K: KernFs> Agent<K> {
     ) -> Result<Agent<K>, StartError> {
         let enforcing = policy.mode == Mode::Enforce && !options.observe;
         let nodes = tree::flatten(&policy);
-        let pins = width::pins(&nodes);
+        let pins = place::pins(&nodes);
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
         let (mut journal, residents) = take_up(&mut kernel, &machine, options, enforcing)?;

@@ -167,10 +167,13 @@ impl<K: KernFs> Enforcer<'_, K> {
                 self.enable(&tree.root.join(above))?;
             }
             let path = tree.root.join(below);
-            let made = self.make(&path)?;
-            // Whoever is claimed joins this tree at once; a cpuset tree of its own is joined later.
-            if made && tree.is_for_all() && tree.facets.contains(&Facet::Cpuset) {
-                self.fill_legacy(tree, &path)?;
+            if self.make(&path)? && tree.facets.contains(&Facet::Cpuset) {
+                // Whoever is claimed joins this tree at once; a cpuset tree of its own is joined later, and
+                // what was refused now is tried again then.
+                let filled = self.fill_legacy(tree, &path);
+                if tree.is_for_all() {
+                    filled?;
+                }
             }
         }
         Ok(())

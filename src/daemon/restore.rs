@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::residents::Resident;
-use super::unpin::unpin;
+use super::unpin::{bring_back, unpin};
 use crate::host::cgroup::{self, Dialect, ReadError, parse};
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
@@ -174,6 +174,9 @@ fn write_back_in(
     value: &str,
 ) -> Result<(), NotBack> {
     if kernel.read_once(dir, file)?.trim_ascii_end() == value.as_bytes() {
+        if value.is_empty() {
+            bring_back(kernel, dir)?;
+        }
         return Ok(());
     }
     if file == MEMORY_MAX
@@ -193,6 +196,7 @@ fn write_back_in(
         Err(error) if value.is_empty() && error.errno == Errno::ENOSPC => {
             Ok(unpin(kernel, dir, file)?)
         }
+        Ok(()) if value.is_empty() => Ok(bring_back(kernel, dir)?),
         outcome => Ok(outcome?),
     }
 }
