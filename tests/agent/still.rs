@@ -58,6 +58,23 @@ fn drift_is_found_counted_and_repaired() {
 }
 
 #[test]
+fn protection_is_not_taken_away_before_anything_is_known() {
+    let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
+    kernel.make_cgroup("/a").unwrap();
+    kernel.write_file("/sys/fs/cgroup/a/memory.low", &(2 * GIB).to_string()).unwrap();
+    let load = Load { touch_bytes_per_sec: 64 * GIB, ..Load::busy(1) };
+    kernel.spawn("/a", load.with_working_set(GIB)).unwrap();
+    let mut world = World::with(kernel, AB);
+    world.start().unwrap();
+    let status = world.tick();
+    assert_eq!(world.file("a/memory.low"), (2 * GIB).to_string());
+    assert!(status.actions.iter().all(|action| !action.path.ends_with("a/memory.low")));
+    world.ticks(3);
+    let low: u64 = world.file("a/memory.low").parse().unwrap();
+    assert!((GIB..2 * GIB).contains(&low), "{low}");
+}
+
+#[test]
 fn observing_touches_nothing() {
     for story in [&ADOPTED, &LEGACY] {
         let mut world = (story.begin)();
