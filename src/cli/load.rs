@@ -20,6 +20,7 @@ use crate::sim::Load;
 
 const PERIOD: Duration = Duration::from_millis(20);
 const PAGE_BYTES: usize = 4096;
+const SLICE_BYTES: usize = 256 * PAGE_BYTES;
 
 /// What the threads are told: a duty in thousandths for each, in one word they all read.
 #[derive(Debug, Default)]
@@ -101,14 +102,22 @@ pub(super) fn orders(load: &Load) -> String {
 fn work(orders: &Orders, index: u64) {
     let mut next = Instant::now();
     let mut sum = index;
+    // CPU time beyond what earlier periods allowed: on a slow or stolen CPU one round may cost many periods.
+    let mut overdrawn = Duration::ZERO;
     loop {
-        let work = orders.work(index);
+        let allowed = orders.work(index);
+        let work = allowed.saturating_sub(overdrawn);
         let begin = cpu_time();
         while cpu_time().saturating_sub(begin) < work {
             for _ in 0..2000 {
                 sum = std::hint::black_box(sum.wrapping_mul(6364136223846793005).wrapping_add(1));
             }
         }
+        let used = cpu_time().saturating_sub(begin);
+        overdrawn = match allowed < PERIOD {
+            true => (overdrawn + used).saturating_sub(allowed),
+            false => Duration::ZERO,
+        };
         // What could not be done in its period is not made up for: the next one begins now.
         next = (next + PERIOD).max(Instant::now());
         if work < PERIOD {
@@ -122,25 +131,28 @@ fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
-/// Holds as much memory as ordered, and touches all of it every second.
+/// Holds as much memory as ordered: touches all of it at once when the order changes, and from then on again
+/// and again, slowly enough to ask for next to no CPU time even where touching a page is dear.
 fn hold_memory(orders: &Orders) {
     let mut held: Vec<u8> = Vec::new();
     loop {
         let wanted = orders.memory_bytes.load(Ordering::Relaxed) as usize;
-        if held.len() > wanted {
-            held = Vec::new();
+        let is_new = held.len() != wanted;
+        if is_new {
+            drop(held);
+            // Zeroed memory costs nothing until it is touched.
+            held = vec![0; wanted];
         }
-        // Grown by pieces, so that the agent sees it coming as it would with a real program.
-        let step = (wanted - held.len()).min(64 << 20);
-        held.resize(held.len() + step, 1);
-        if step > 0 {
-            thread::sleep(Duration::from_millis(50));
-            continue;
+        for slice in held.chunks_mut(SLICE_BYTES) {
+            let begin = cpu_time();
+            for page in slice.chunks_mut(PAGE_BYTES) {
+                page[0] = page[0].wrapping_add(1);
+            }
+            if !is_new {
+                thread::sleep(cpu_time().saturating_sub(begin) * 99);
+            }
         }
-        for page in held.chunks_mut(PAGE_BYTES) {
-            page[0] = page[0].wrapping_add(1);
-        }
-        thread::sleep(Duration::from_secs(1));
+        thread::sleep(Duration::from_millis(if is_new { 50 } else { 1000 }));
     }
 }
 

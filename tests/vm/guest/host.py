@@ -92,7 +92,7 @@ class Host:
             with open(target, "w") as procs:
                 procs.write("0")
 
-        process = subprocess.Popen(command, preexec_fn=enter, stdin=subprocess.DEVNULL, **options)
+        process = subprocess.Popen(command, preexec_fn=enter, stdin=options.pop("stdin", subprocess.DEVNULL), **options)
         self.cleanup.callback(end, process)
         return process
 

@@ -4,7 +4,7 @@ import json
 
 from cgroups import MOUNT, Cgroup, expect_same, settings
 from fairness import TICKS_ARRIVING_MIN, Ticks
-from host import run
+from host import Skip, run
 
 
 def test_converges_and_leaves_a_clean_host(host):
@@ -19,9 +19,18 @@ def test_converges_and_leaves_a_clean_host(host):
         result = json.loads(done.stdout)
         error, jain = result["max_share_error"], result["jain_index"]
         host.note(f"max_share_error {error:.4f}, jain_index {jain:.4f}, {arriving:.0%} of ticks arrived")
+        for phase in result["phases"]:
+            figures = (
+                f"{t['tenant']} {t['measured_share']:.3f} of {t['entitled_share']:.3f}"
+                f" ({t['usage_cores']:.2f} cores, weight {t['cpu_weight']:.0f})"
+                for t in phase["tenants"]
+            )
+            host.note(f"{phase['title']}: {', '.join(figures)}")
         if done.returncode == 0 or arriving >= TICKS_ARRIVING_MIN:
             break
         expect_same(before, settings(Cgroup(MOUNT)))
+    if done.returncode != 0 and arriving < TICKS_ARRIVING_MIN and result["clean"]:
+        raise Skip(f"largest error {error:.3f} with {arriving:.0%} of ticks: the host is too busy to measure on")
     assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr}"
     assert error <= 0.05 and jain >= 0.95, done.stdout
     expect_same(before, settings(Cgroup(MOUNT)))

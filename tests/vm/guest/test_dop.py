@@ -266,18 +266,3 @@ def test_restore_after_kill_puts_sets_back(host):
     done = restore(stage.root, stage.state)
     assert done.returncode == 0, done.stderr
     stage.expect_as_before(done.stderr)
-
-
-@shape_numa
-def test_a_restart_moves_nobody(host):
-    stage = Stage(host)
-    stage.until(stage.shared_evenly, "a node for each", 30)
-    stage.signal(stage.a, signal.SIGSTOP)
-    stage.until(lambda: stage.cpus(stage.b) == online(), "b on the CPUs of a")
-    stage.watch.end()
-    assert stage.daemon.terminate() == 0, stage.daemon.log()
-    policy = stage.daemon.command[stage.daemon.command.index("--policy") + 1]
-    again = host.daemon(policy, stage.root, state=stage.state)
-    again.until(lambda: stage.placed(stage.b), "a placement")
-    assert stage.cpus(stage.b) == online(), stage.describe()
-    assert again.terminate() == 0, again.log()
