@@ -4,10 +4,11 @@
 //! |---|---|
 //! | [`agent`] | an agent on one host: start, tick, stop |
 //! | [`tick`] | one tick: sample, decide, act, publish |
+//! | `attach` | opening the tenants' cgroups, and noticing that one went |
 //! | [`enforce`] | everything that changes the host: making, enabling, moving, writing, journal first |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | [`effect`] | whether what was written can take effect |
-//! | [`pinning`] | widths and sets of CPUs: topology, hotplug, joining a cpuset |
+//! | `pinning` | widths and sets of CPUs: topology, hotplug, joining a cpuset |
 //! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
 //! | [`residents`] | who lives in the cgroups that were made, over a restart |
