@@ -15,11 +15,15 @@
 //! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
 //! | width | [`width`] | allocations → degrees of parallelism and sets of CPUs |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
+//! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
+//! | explain | [`explain`] | one tenant's way through all of these → numbers and reasons |
 //! | status | [`status`] | all of it as one immutable value, for whoever asks |
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
 
 pub mod demand;
+pub mod explain;
+pub mod fairness;
 pub mod plan;
 pub mod sample;
 pub mod status;

@@ -18,6 +18,7 @@ use super::placement_store::PlacementStore;
 use super::publish::Publisher;
 use super::restore::{self, Restored};
 use crate::control::demand::Demand;
+use crate::control::fairness::Spell;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{HostSample, TenantSample};
 use crate::control::status::Status;
@@ -112,6 +113,10 @@ pub(super) struct Slot {
     pub(super) breadth: Breadth,
     /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
     pub(super) has_cpus: bool,
+    /// What of the machine's CPUs it was entitled to, wanted and did not get; `None` without rates.
+    pub(super) share_error: Option<f64>,
+    /// For how long it was starved, since the agent started.
+    pub(super) starved: Duration,
 }
 
 /// A write that failed, and when it is tried again.
@@ -146,6 +151,8 @@ pub struct Agent<K> {
     pub(super) publisher: Option<Publisher>,
     pub(super) placements: Option<PlacementStore>,
     pub(super) said: Vec<String>,
+    pub(super) spell: Spell,
+    pub(super) nr_reloads: u64,
     root: Option<DirId>,
 }
 
@@ -210,6 +217,8 @@ impl<K: KernFs> Agent<K> {
             publisher,
             placements,
             said: Vec::new(),
+            spell: Spell::default(),
+            nr_reloads: 0,
             root,
         })
     }

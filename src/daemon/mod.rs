@@ -10,6 +10,7 @@
 //! | [`pinning`] | widths and sets of CPUs: topology, hotplug, joining a cpuset |
 //! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
+//! | `show` | what a tick leaves for whoever asks |
 //! | [`restore`] | putting everything back, from the journal alone |
 //! | `unpin` | emptying a list of CPUs that processes live under |
 //! | [`event_loop`] | epoll, timer and signals around an agent |
@@ -24,5 +25,6 @@ mod pinning;
 mod placement_store;
 pub mod publish;
 pub mod restore;
+mod show;
 pub mod tick;
 mod unpin;

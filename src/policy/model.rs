@@ -7,6 +7,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::{Bytes, MilliCpus, Weight};
 
 /// A whole policy. The defaults are what an empty file means.
@@ -46,13 +48,24 @@ impl Policy {
 }
 
 /// Whether the agent acts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Read, compute, report; write nothing.
     #[default]
     Observe,
     /// Write what was computed.
     Enforce,
+}
+
+impl Mode {
+    /// The word of the policy.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Observe => "observe",
+            Mode::Enforce => "enforce",
+        }
+    }
 }
 
 /// `host:` what is said of the machine.
