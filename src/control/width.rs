@@ -75,7 +75,18 @@ impl Breadth {
         self.placed.as_ref()
     }
 
-    fn is_asleep(&self) -> bool {
+    /// The width and what it takes to change it; `None` before the first tick.
+    pub fn band(&self) -> Option<&Band> {
+        self.band.as_ref()
+    }
+
+    /// When it was last placed elsewhere, or first.
+    pub fn moved(&self) -> Option<Duration> {
+        self.moved
+    }
+
+    /// Whether it has used next to nothing for a while.
+    pub fn is_asleep(&self) -> bool {
         self.quiet_ticks >= ASLEEP_TICKS
     }
 

@@ -22,6 +22,8 @@ pub struct Policy {
     pub control: ControlPolicy,
     /// How jobs are admitted.
     pub admission: AdmissionPolicy,
+    /// Who, beside root, may change the running agent.
+    pub administrators: Accounts,
     /// The top level of the tree of tenants, in the order of the file.
     pub tenants: Vec<Tenant>,
 }
@@ -123,6 +125,8 @@ pub struct ControlPolicy {
     pub oversubscription: f64,
     /// What happens to the written values when the agent stops.
     pub on_exit: OnExit,
+    /// Whether the policy is taken up again whenever its files change.
+    pub watch_policy: bool,
 }
 
 impl Default for ControlPolicy {
@@ -132,6 +136,7 @@ impl Default for ControlPolicy {
             allocation: Allocation::Drf,
             oversubscription: 1.0,
             on_exit: OnExit::Restore,
+            watch_policy: false,
         }
     }
 }
@@ -213,7 +218,7 @@ pub struct Tenant {
     /// Which CPUs it runs on. Leaves only.
     pub cpus: CpusPolicy,
     /// Who may submit jobs to it.
-    pub allow: Allow,
+    pub allow: Accounts,
     /// The nodes below it, in the order of the file; empty for a leaf.
     pub tenants: Vec<Tenant>,
 }
@@ -293,9 +298,9 @@ pub enum CpusPolicy {
     Fixed(Vec<u32>),
 }
 
-/// `allow:` who may submit jobs.
+/// `allow:` and `administrators:` users, and groups of users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allow {
+pub struct Accounts {
     /// Names or numbers of users.
     pub users: Vec<String>,
     /// Names or numbers of groups.

@@ -7,5 +7,19 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`interface`] | the two interfaces, and the types of what goes over the wire |
+//! | [`wire`] | bytes into messages, every size bounded |
+//! | [`bridge`] | between the thread that ticks and the thread that talks |
+//! | [`peers`] | who is at the other end, and what they may |
+//! | [`listen`] | the listening socket |
+//! | [`server`] | the thread that talks: all connections behind one epoll |
+//! | `connection` | one of them: what came in, what goes out, whose turn it is |
+//! | `answer` | what a call is answered, from the last tick |
 
+mod answer;
+pub mod bridge;
+mod connection;
 pub mod interface;
+pub mod listen;
+pub mod peers;
+pub mod server;
+pub mod wire;
