@@ -13,7 +13,8 @@
 //! | usage | [`usage`] | two samples and the time between them → rates |
 //! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
 //! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
-//! | width | [`width`] | allocations → degrees of parallelism and sets of CPUs |
+//! | width | [`width`] | allocations → degrees of parallelism |
+//! | place | [`place`] | degrees of parallelism → sets of CPUs |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
 //! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
 //! | explain | [`explain`] | one tenant's way through all of these → numbers and reasons |
@@ -25,6 +26,7 @@
 pub mod demand;
 pub mod explain;
 pub mod fairness;
+pub mod place;
 pub mod plan;
 pub mod sample;
 pub mod status;
