@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+/// Where tenantd can be asked.
+pub const SOCKET: &str = "/run/tenantd/socket";
+
 /// Asks and administers tenantd, the agent that makes one machine fair for all its tenants.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tenantctl", version, max_term_width = 100)]
@@ -51,6 +54,10 @@ pub struct Tenantd {
     /// agent's own.
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
+    /// The socket on which it can be asked, `socket` in the state directory by default; one that systemd
+    /// gives is used instead.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// Where the journal of what was changed is kept.
     #[arg(long, value_name = "PATH", default_value = "/run/tenantd")]
     pub state_dir: PathBuf,

@@ -35,6 +35,16 @@ pub enum ListenError {
     },
 }
 
+impl ListenError {
+    /// Whether it was a matter of permission.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            ListenError::Io { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+}
+
 /// A socket that listens, and what to remove when it does not any more.
 #[derive(Debug)]
 pub struct Listener {
