@@ -47,9 +47,6 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     let interval = policy.control.interval;
     let rules = claims::rules(&policy);
     rules.findings.iter().for_each(|finding| warn!("{finding}"));
-    // Before anything is changed it is known whether somebody else serves there.
-    let observes = args.observe || policy.mode == Mode::Observe;
-    let listener = if args.once { None } else { listener(args, observes)? };
     let options = Options {
         observe: args.observe,
         root: args.root.clone(),
@@ -58,6 +55,13 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     // Signals are caught before anything is changed, so that none of them finds us unprepared.
     let mut events = EventLoop::new(interval).context("cannot make the event loop")?;
     let agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
+    let listener = match listener(args, agent.mode() == Mode::Observe) {
+        Ok(listener) => listener,
+        Err(error) => {
+            agent.stop()?;
+            return Err(error);
+        }
+    };
     let source = PolicySource { path: path.to_path_buf(), facts: None };
     let mut service = Service::new(agent, source, Notifier::from_env());
     let ran = service.run(&mut events, listener, args.once).context("cannot wait for events");
@@ -69,6 +73,9 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
 /// The socket that systemd gave, or else one that is made. Whoever only observes may do so without one, where
 /// none was asked for and none may be made.
 fn listener(args: &Tenantd, observes: bool) -> anyhow::Result<Option<Listener>> {
+    if args.once {
+        return Ok(None);
+    }
     if let Some(given) = ListenFd::from_env().take_unix_listener(0)? {
         let listener = Listener::given(given).context("cannot use the socket that systemd gave")?;
         return Ok(Some(listener));

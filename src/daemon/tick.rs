@@ -288,7 +288,9 @@ impl<K: KernFs> Agent<K> {
                     let file = self.layout.dialect.file(*knob);
                     warn!(
                         tenant = node.path,
-                        resource, action, "someone else wrote {file}: {now} instead of {then}"
+                        resource,
+                        action,
+                        "someone else wrote here: {file} holds {now} instead of {then}"
                     );
                 }
             }
