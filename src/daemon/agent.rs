@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -13,16 +14,21 @@ use tracing::{info, warn};
 
 use super::effect;
 use super::enforce::{EnforceError, Enforcer};
+use super::findings::FindingLog;
 use super::pinning::Ground;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
+use super::record;
+use super::residents::{self, Resident, ResidentStore};
 use super::restore::{self, Restored};
-use crate::control::demand::Demand;
+use crate::control::demand::{Context, Demand};
+use crate::control::fairness::Spell;
 use crate::control::place;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{HostSample, TenantSample};
 use crate::control::status::Status;
 use crate::control::target::Target;
+use crate::control::trace::{Spelling, Trace};
 use crate::control::tree::{self, TreeNode};
 use crate::control::width::Breadth;
 use crate::dop::Topology;
@@ -104,15 +110,23 @@ impl StartError {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) cgroup: Option<Cgroup>,
+    /// The sample before the newest, without threads.
+    pub(super) before: Option<TenantSample>,
     pub(super) sample: Option<TenantSample>,
     pub(super) usage: Option<crate::control::usage::Usage>,
     pub(super) demand: Option<Demand>,
+    /// What the demand was estimated from, where it was in this tick.
+    pub(super) context: Option<Context>,
     pub(super) target: Target,
     pub(super) observed: Vec<(Knob, Value)>,
     pub(super) retries: Vec<Retry>,
     pub(super) breadth: Breadth,
     /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
     pub(super) has_cpus: bool,
+    /// What of the machine's CPUs it was entitled to, wanted and did not get; `None` without rates.
+    pub(super) share_error: Option<f64>,
+    /// For how long it was starved, since the agent started.
+    pub(super) starved: Duration,
 }
 
 /// A write that failed, and when it is tried again.
@@ -121,6 +135,8 @@ pub(super) struct Retry {
     pub(super) knob: Knob,
     pub(super) nr_failures: u32,
     pub(super) at_tick: u64,
+    /// Whether it was not tried, because it would have done harm.
+    pub(super) deferred: bool,
     /// What went wrong, said until it succeeds.
     pub(super) message: Option<String>,
 }
@@ -133,7 +149,7 @@ pub struct Agent<K> {
     pub(super) enforcing: bool,
     pub(super) layout: Layout,
     pub(super) machine: Machine,
-    pub(super) nodes: Vec<TreeNode>,
+    pub(super) nodes: Arc<[TreeNode]>,
     pub(super) slots: Vec<Slot>,
     pub(super) claim_rules: Vec<ClaimRule>,
     pub(super) journal: Journal,
@@ -141,13 +157,23 @@ pub struct Agent<K> {
     pub(super) status: Status,
     pub(super) standing: Vec<String>,
     pub(super) void_protection: Option<String>,
+    /// Why CPU weights may be ignored.
+    pub(super) foreign_scheduler: Option<String>,
     pub(super) topology: Option<Topology>,
     pub(super) ground: Option<Ground>,
     pub(super) pins: bool,
     pub(super) publisher: Option<Publisher>,
     pub(super) placements: Option<PlacementStore>,
-    pub(super) said: Vec<String>,
-    root: Option<DirId>,
+    pub(super) residents: Option<ResidentStore>,
+    pub(super) said: FindingLog,
+    /// Something to be told with the findings of each tick.
+    pub(super) notice: Option<String>,
+    pub(super) spell: Spell,
+    pub(super) trace: Trace,
+    pub(super) spelling: Spelling,
+    pub(super) nr_reloads: u64,
+    pub(super) options: Options,
+    pub(super) root: Option<DirId>,
 }
 
 impl<K: KernFs> Agent<K> {
@@ -164,26 +190,36 @@ impl<K: KernFs> Agent<K> {
         options: &Options,
     ) -> Result<Agent<K>, StartError> {
         let enforcing = policy.mode == Mode::Enforce && !options.observe;
-        let nodes = tree::flatten(&policy);
+        let nodes: Arc<[TreeNode]> = tree::flatten(&policy).into();
         let pins = place::pins(&nodes);
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
-        let mut journal = take_up(&mut kernel, &machine, options, enforcing)?;
+        let (mut journal, residents) = take_up(&mut kernel, &machine, options, enforcing)?;
         let root = match enforcing {
-            true => match take_root(&mut kernel, &mut journal, &layout, pins) {
-                Ok(root) => Some(root),
-                Err(error) => {
-                    give_back(&mut kernel, &machine, journal);
-                    return Err(error);
+            true => {
+                let mut enforcer =
+                    Enforcer { kernel: &mut kernel, journal: &mut journal, layout: &layout, pins };
+                let homeless = residents.as_ref().map(ResidentStore::load).unwrap_or_default();
+                match take_root(&mut enforcer, machine.proc(), &nodes, &homeless) {
+                    Ok(root) => Some(root),
+                    Err(error) => {
+                        give_back(&mut kernel, &machine, journal, residents.as_ref());
+                        return Err(error);
+                    }
                 }
-            },
+            }
             false => None,
         };
+        if let Some(residents) = residents.as_ref().filter(|_| enforcing) {
+            residents.forget();
+        }
         let state_dir = options.state_dir.as_deref().filter(|_| enforcing);
         let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
         let standing = effect::standing(&mut kernel, &machine, &layout, enforcing);
+        let foreign_scheduler = effect::foreign_scheduler(&mut kernel).filter(|_| enforcing);
+        let spelling = record::spelling(&layout);
         info!(
             hierarchy = layout.describe(),
             tenants = nodes.iter().filter(|node| node.is_leaf).count(),
@@ -205,12 +241,20 @@ impl<K: KernFs> Agent<K> {
             status: Status::default(),
             standing,
             void_protection: None,
+            foreign_scheduler,
             topology: None,
             ground: None,
             pins,
             publisher,
             placements,
-            said: Vec::new(),
+            residents,
+            said: FindingLog::default(),
+            notice: None,
+            spell: Spell::default(),
+            trace: Trace::default(),
+            spelling,
+            nr_reloads: 0,
+            options: options.clone(),
             root,
         })
     }
@@ -267,7 +311,7 @@ impl<K: KernFs> Agent<K> {
         }
         let proc = self.machine.proc();
         let restored = restore::put_back(&mut self.kernel, proc, self.journal.entries());
-        report(&restored);
+        report(&restored, self.residents.as_ref());
         if let Some(root) = self.root {
             self.kernel.close_dir(root);
         }
@@ -301,14 +345,18 @@ pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restor
     let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     let restored = restore::put_back(kernel, machine.proc(), &leftover.entries);
-    report(&restored);
+    report(&restored, Some(&ResidentStore::new(state_dir, &boot_id)));
     if restored.failures.is_empty() {
         journal.remove()?;
     }
     Ok(restored)
 }
 
-fn report(restored: &Restored) {
+/// Says what was put back, and keeps for the next start who lost its cgroup.
+pub(super) fn report(restored: &Restored, residents: Option<&ResidentStore>) {
+    if let Some(residents) = residents {
+        residents.keep(&restored.homeless);
+    }
     info!(
         files = restored.nr_files,
         processes = restored.nr_processes,
@@ -334,42 +382,50 @@ fn layout(
 }
 
 /// Opens the journal and puts back what an earlier agent left.
-fn take_up(
+pub(super) fn take_up(
     kernel: &mut impl KernFs,
     machine: &Machine,
     options: &Options,
     enforcing: bool,
-) -> Result<Journal, StartError> {
-    let Some(state_dir) = &options.state_dir else { return Ok(Journal::in_memory()) };
+) -> Result<(Journal, Option<ResidentStore>), StartError> {
+    let Some(state_dir) = &options.state_dir else { return Ok((Journal::in_memory(), None)) };
     // An observer that never wrote anything has nothing to keep, and may not be allowed to.
     if !enforcing && !state_dir.join("journal").exists() {
-        return Ok(Journal::in_memory());
+        return Ok((Journal::in_memory(), None));
     }
     let boot_id = machine.boot_id(kernel)?;
+    let residents = ResidentStore::new(state_dir, &boot_id);
     let (mut journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     if !leftover.entries.is_empty() {
         warn!("the last tenantd did not stop cleanly: putting back what it left");
         let restored = restore::put_back(kernel, machine.proc(), &leftover.entries);
-        report(&restored);
+        report(&restored, Some(&residents));
         if restored.failures.is_empty() {
             journal.clear()?;
         }
     }
-    Ok(journal)
+    Ok((journal, Some(residents)))
 }
 
-/// Makes the root where it is missing, takes it for this agent, and checks that it can enforce anything.
-fn take_root<K: KernFs>(
-    kernel: &mut K,
-    journal: &mut Journal,
-    layout: &Layout,
-    pins: bool,
+/// Makes the root where it is missing, brings `homeless` back into it, takes it for this agent, and checks
+/// that it can enforce anything.
+pub(super) fn take_root<K: KernFs>(
+    enforcer: &mut Enforcer<'_, K>,
+    proc: DirId,
+    nodes: &[TreeNode],
+    homeless: &[Resident],
 ) -> Result<DirId, StartError> {
-    let mut enforcer = Enforcer { kernel: &mut *kernel, journal, layout, pins };
+    let layout = enforcer.layout;
+    let mut missing = Vec::new();
     for tree in &layout.trees {
-        enforcer.make_missing(tree).map_err(not_permitted)?;
+        missing.extend(enforcer.make_missing(tree).map_err(not_permitted)?);
     }
+    residents::bring_home(enforcer, proc, nodes, homeless)?;
+    for tree in &layout.trees {
+        enforcer.enable_above(tree, &missing).map_err(not_permitted)?;
+    }
+    let kernel = &mut *enforcer.kernel;
     for tree in layout.trees.iter().filter(|tree| tree.is_for_all()) {
         try_writing(kernel, &tree.root).map_err(|error| not_permitted(error.into()))?;
     }
@@ -404,8 +460,16 @@ fn not_permitted(error: EnforceError) -> StartError {
 }
 
 /// Undoes a start that failed half way.
-fn give_back(kernel: &mut impl KernFs, machine: &Machine, journal: Journal) {
+fn give_back(
+    kernel: &mut impl KernFs,
+    machine: &Machine,
+    journal: Journal,
+    residents: Option<&ResidentStore>,
+) {
     let restored = restore::put_back(kernel, machine.proc(), journal.entries());
+    if let Some(residents) = residents {
+        residents.keep(&restored.homeless);
+    }
     if restored.failures.is_empty()
         && let Err(error) = journal.remove()
     {

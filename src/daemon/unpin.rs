@@ -30,7 +30,7 @@ pub(super) fn unpin(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<
     let Some(Aside { above, name }) = Aside::of(kernel, dir)? else {
         // The legacy hierarchy.
         let path = kernel.dir_path(dir);
-        evacuate(kernel, dir, path.parent().as_slice())?;
+        evacuate(kernel, dir, path.parent().as_slice(), &mut |_, _, _| ())?;
         return kernel.write(dir, file, "\n");
     };
     let outcome = match kernel.make_dir(above, &name) {
