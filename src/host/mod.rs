@@ -7,6 +7,7 @@
 //! | [`machine`] | CPUs and memory of the host |
 //! | [`process`] | processes and who claims them |
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
+//! | [`systemd`] | cgroups that systemd owns |
 //! | [`journal`] | what the files held before us |
 
 pub mod cgroup;
@@ -14,4 +15,5 @@ pub mod journal;
 pub mod kernfs;
 pub mod machine;
 pub mod process;
+pub mod systemd;
 pub mod topology;

@@ -110,6 +110,8 @@ pub struct ControlPolicy {
     pub oversubscription: f64,
     /// What happens to the written values when the agent stops.
     pub on_exit: OnExit,
+    /// Who wins where someone else writes a value of ours.
+    pub on_drift: OnDrift,
 }
 
 impl Default for ControlPolicy {
@@ -119,6 +121,7 @@ impl Default for ControlPolicy {
             allocation: Allocation::Drf,
             oversubscription: 1.0,
             on_exit: OnExit::Restore,
+            on_drift: OnDrift::Repair,
         }
     }
 }
@@ -143,6 +146,16 @@ pub enum OnExit {
     Restore,
     /// Leave the written values in force.
     Keep,
+}
+
+/// `control.on_drift`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDrift {
+    /// The agent writes its value again.
+    #[default]
+    Repair,
+    /// The other one's value stands until the agent starts anew, and is not put back at the end.
+    Accept,
 }
 
 /// `admission:` how jobs are admitted.
@@ -195,6 +208,8 @@ pub struct Tenant {
     pub limit: Bound,
     /// Which existing processes belong to it. Leaves only.
     pub matches: Matches,
+    /// Who owns its cgroup.
+    pub owner: OwnerChoice,
     /// Bounds of its degree of parallelism. Leaves only.
     pub dop: DopPolicy,
     /// Which CPUs it runs on. Leaves only.
@@ -210,6 +225,18 @@ impl Tenant {
     pub fn is_group(&self) -> bool {
         !self.tenants.is_empty()
     }
+}
+
+/// `owner:` who owns the cgroup of a tenant, and is the only one to write its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnerChoice {
+    /// Systemd where the tenant names a unit; whoever owns the group above it otherwise, and at the top us.
+    #[default]
+    Auto,
+    /// Us: the cgroup is made below the agent's root.
+    Direct,
+    /// Systemd: the tenant is the unit it names, the slice of its user, or a slice made for it.
+    Systemd,
 }
 
 /// A weight for each resource; `weight: 300` sets both.
@@ -233,7 +260,7 @@ pub struct Bound {
 /// `match:` which existing processes belong to a tenant. A process that fits any of them is claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matches {
-    /// Systemd units.
+    /// The systemd unit that the tenant is; one at most.
     pub units: Vec<String>,
     /// Cgroup paths from the mount point, each beginning with `/`; `*` and `?` stand for characters
     /// within one name. A path stands for that cgroup and everything below it: see

@@ -39,13 +39,15 @@ const POLICY: Section = Section {
 };
 const HOST: Section = Section { name: "host", keys: &["reserve", "hierarchy", "root"] };
 const RESERVE: Section = Section { name: "reserve", keys: &["cpu", "memory"] };
-const CONTROL: Section =
-    Section { name: "control", keys: &["interval", "allocation", "oversubscription", "on_exit"] };
+const CONTROL: Section = Section {
+    name: "control",
+    keys: &["interval", "allocation", "oversubscription", "on_exit", "on_drift"],
+};
 const ADMISSION: Section =
     Section { name: "admission", keys: &["discipline", "max_running", "running"] };
 const TENANT: Section = Section {
     name: "tenant",
-    keys: &["weight", "guarantee", "limit", "match", "dop", "cpus", "allow", "tenants"],
+    keys: &["weight", "guarantee", "limit", "match", "owner", "dop", "cpus", "allow", "tenants"],
 };
 const WEIGHT: Section = Section { name: "weight", keys: &["cpu", "memory"] };
 const GUARANTEE: Section = Section { name: "guarantee", keys: &["cpu", "memory"] };
@@ -212,6 +214,10 @@ impl<'r> Reader<'r> {
             let choices = [("restore", OnExit::Restore), ("keep", OnExit::Keep)];
             control.on_exit = self.choice(node, &choices).unwrap_or_default();
         }
+        if let Some(node) = fields.value("on_drift") {
+            let choices = [("repair", OnDrift::Repair), ("accept", OnDrift::Accept)];
+            control.on_drift = self.choice(node, &choices).unwrap_or_default();
+        }
         self.draft.control = control;
     }
 
@@ -323,6 +329,7 @@ impl<'r> Reader<'r> {
             fields.value("guarantee").map(|node| self.bound(&GUARANTEE, node)).unwrap_or_default();
         let limit = fields.value("limit").map(|node| self.limit(node)).unwrap_or_default();
         let matches = fields.get("match").map(|entry| self.matches(entry)).unwrap_or_default();
+        let owner = fields.value("owner").and_then(|node| self.owner(node));
         let dop = fields.value("dop").and_then(|node| self.dop(node));
         let cpus = fields.value("cpus").and_then(|node| self.cpus(node));
         let allow = fields.value("allow").map(|node| self.allow(node)).unwrap_or_default();
@@ -338,6 +345,7 @@ impl<'r> Reader<'r> {
             guarantee,
             limit,
             matches,
+            owner,
             dop,
             cpus,
             allow,
@@ -457,6 +465,16 @@ impl<'r> Reader<'r> {
             Kind::Map(entries) => entries.is_empty(),
             _ => true,
         }
+    }
+
+    fn owner(&mut self, node: &Node) -> Option<At<OwnerChoice>> {
+        let choices = [
+            ("auto", OwnerChoice::Auto),
+            ("direct", OwnerChoice::Direct),
+            ("systemd", OwnerChoice::Systemd),
+        ];
+        let value = self.choice(node, &choices)?;
+        Some(At { value, place: self.place(node) })
     }
 
     fn dop(&mut self, node: &Node) -> Option<At<DopPolicy>> {
