@@ -17,6 +17,9 @@ use super::pinning::Ground;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
 use super::restore::{self, Restored};
+use super::seats::{self, Seat};
+use super::unit_restore;
+use super::units::Units;
 use crate::control::demand::Demand;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{HostSample, TenantSample};
@@ -25,11 +28,12 @@ use crate::control::target::Target;
 use crate::control::tree::{self, TreeNode};
 use crate::control::width::{self, Breadth};
 use crate::dop::Topology;
-use crate::host::cgroup::{Cgroup, Facet, Layout, LayoutError, ReadError};
-use crate::host::journal::{Journal, JournalError};
+use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, LayoutError, ReadError};
+use crate::host::journal::{Entry, Journal, JournalError};
 use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 use crate::host::machine::Machine;
 use crate::host::process::ClaimRule;
+use crate::host::systemd::UnitManager;
 use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
 
 /// What a person or a unit file says beside the policy.
@@ -112,6 +116,8 @@ pub(super) struct Slot {
     pub(super) breadth: Breadth,
     /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
     pub(super) has_cpus: bool,
+    /// Knobs that someone else has set, and the policy leaves to them.
+    pub(super) theirs: Vec<Knob>,
 }
 
 /// A write that failed, and when it is tried again.
@@ -146,6 +152,8 @@ pub struct Agent<K> {
     pub(super) publisher: Option<Publisher>,
     pub(super) placements: Option<PlacementStore>,
     pub(super) said: Vec<String>,
+    pub(super) seats: Vec<Seat>,
+    pub(super) units: Units,
     root: Option<DirId>,
 }
 
@@ -167,8 +175,11 @@ impl<K: KernFs> Agent<K> {
         let pins = width::pins(&nodes);
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
+        let seats = seats_on(&layout, &policy);
         let mut journal = take_up(&mut kernel, &machine, options, enforcing)?;
-        let root = match enforcing {
+        // Where nothing is made by us there is no root to be taken, and none is needed.
+        let needs_root = seats.contains(&Seat::Direct);
+        let root = match enforcing && needs_root {
             true => match take_root(&mut kernel, &mut journal, &layout, pins) {
                 Ok(root) => Some(root),
                 Err(error) => {
@@ -182,7 +193,8 @@ impl<K: KernFs> Agent<K> {
         let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
-        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing);
+        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing && needs_root);
+        let units = Units::new(&kernel, &seats);
         info!(
             hierarchy = layout.describe(),
             tenants = nodes.iter().filter(|node| node.is_leaf).count(),
@@ -210,6 +222,8 @@ impl<K: KernFs> Agent<K> {
             publisher,
             placements,
             said: Vec::new(),
+            seats,
+            units,
             root,
         })
     }
@@ -264,8 +278,8 @@ impl<K: KernFs> Agent<K> {
             info!("stopped; the written values stay in force, as the policy says");
             return Ok((Restored::default(), self.kernel));
         }
-        let proc = self.machine.proc();
-        let restored = restore::put_back(&mut self.kernel, proc, self.journal.entries());
+        let units = self.units.take_manager();
+        let restored = put_back(&mut self.kernel, &self.machine, units, self.journal.entries());
         report(&restored);
         if let Some(root) = self.root {
             self.kernel.close_dir(root);
@@ -299,12 +313,37 @@ pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restor
     let boot_id = machine.boot_id(kernel)?;
     let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
-    let restored = restore::put_back(kernel, machine.proc(), &leftover.entries);
+    let restored = put_back(kernel, &machine, None, &leftover.entries);
     report(&restored);
     if restored.failures.is_empty() {
         journal.remove()?;
     }
     Ok(restored)
+}
+
+/// Puts everything back that `entries` tell of: units through `units`, all else by itself.
+fn put_back(
+    kernel: &mut impl KernFs,
+    machine: &Machine,
+    units: Option<Box<dyn UnitManager>>,
+    entries: &[Entry],
+) -> Restored {
+    let mut restored = restore::put_back(kernel, machine.proc(), entries);
+    unit_restore::put_back(kernel, machine.proc(), units, entries, &mut restored);
+    restored
+}
+
+/// Where everybody is. Systemd sets the files of one tree only, where it has one.
+fn seats_on(layout: &Layout, policy: &Policy) -> Vec<Seat> {
+    let mut seats = seats::seats(policy);
+    if layout.dialect == Dialect::Legacy {
+        for seat in seats.iter_mut().filter(|seat| seat.unit().is_some()) {
+            let why = "tenants that are units need the unified hierarchy: boot with \
+                       systemd.unified_cgroup_hierarchy=1, or say `owner: direct`";
+            *seat = Seat::Unknown(why.into());
+        }
+    }
+    seats
 }
 
 fn report(restored: &Restored) {
@@ -349,7 +388,7 @@ fn take_up(
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     if !leftover.entries.is_empty() {
         warn!("the last tenantd did not stop cleanly: putting back what it left");
-        let restored = restore::put_back(kernel, machine.proc(), &leftover.entries);
+        let restored = put_back(kernel, machine, None, &leftover.entries);
         report(&restored);
         if restored.failures.is_empty() {
             journal.clear()?;
@@ -404,7 +443,7 @@ fn not_permitted(error: EnforceError) -> StartError {
 
 /// Undoes a start that failed half way.
 fn give_back(kernel: &mut impl KernFs, machine: &Machine, journal: Journal) {
-    let restored = restore::put_back(kernel, machine.proc(), journal.entries());
+    let restored = put_back(kernel, machine, None, journal.entries());
     if restored.failures.is_empty()
         && let Err(error) = journal.remove()
     {

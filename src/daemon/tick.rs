@@ -4,6 +4,7 @@
 //! the host to them and their actions back. One bad tenant never stops the tick: what went wrong with it
 //! becomes a finding, and its last decision stands.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing::{debug, warn};
@@ -11,6 +12,7 @@ use tracing::{debug, warn};
 use super::agent::{Agent, Retry, Slot};
 use super::effect;
 use super::enforce::EnforceError;
+use super::seats::Seat;
 use crate::control::demand::{self, Context, Demand};
 use crate::control::plan::{self, Action, Knob, NodeKnobs, Value};
 use crate::control::sample::HostSample;
@@ -18,13 +20,15 @@ use crate::control::status::{ActionStatus, HostStatus, Status, TenantStatus};
 use crate::control::target;
 use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use crate::control::usage;
+use crate::dop::CpuSet;
 use crate::fair::measure;
-use crate::host::cgroup::{self, ReadError};
+use crate::host::cgroup;
 use crate::host::kernfs::KernFs;
 use crate::host::process;
+use crate::units::{Bytes, Limit};
 
 /// Every so many ticks the files are read again, to see whether someone else wrote there.
-const VERIFY_TICKS: u64 = 10;
+pub(super) const VERIFY_TICKS: u64 = 10;
 /// Every so many ticks new processes are looked for.
 const CLAIM_TICKS: u64 = 5;
 /// Tenants with more threads than this are judged by their pressure alone.
@@ -41,7 +45,8 @@ impl<K: KernFs> Agent<K> {
     pub fn tick(&mut self, now: Duration) -> &Status {
         let mut findings = self.standing.clone();
         let tick = self.status.tick + 1;
-        self.attach(&mut findings);
+        self.hear(tick, &mut findings);
+        self.attach(tick, &mut findings);
         if self.enforcing {
             self.check_effect(tick, &mut findings);
             if tick % CLAIM_TICKS == 1 {
@@ -77,10 +82,10 @@ impl<K: KernFs> Agent<K> {
             self.keep_placement(&mut findings);
         }
         let nr_drift = self.status.nr_drift + self.observe(tick, &mut findings);
-        let actions = self.plan();
+        let (actions, top) = self.plan();
         let shown = self.show(&actions);
         if self.enforcing {
-            self.apply(tick, &actions, &mut findings);
+            self.apply(tick, &actions, top, &mut findings);
         }
         self.say(&findings);
         self.status = Status {
@@ -226,53 +231,20 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Reads what the files hold where that is not known; counts what someone else wrote.
-    fn observe(&mut self, tick: u64, findings: &mut Vec<String>) -> u64 {
-        let mut nr_drift = 0;
-        let verify = tick.is_multiple_of(VERIFY_TICKS);
-        let mut gone = Vec::new();
-        for (index, (node, slot)) in self.nodes.iter().zip(&mut self.slots).enumerate() {
-            let Some(cgroup) = &slot.cgroup else { continue };
-            if !verify && !slot.observed.is_empty() {
-                continue;
-            }
-            let mut observed = Vec::with_capacity(Knob::ALL.len());
-            for knob in Knob::ALL.into_iter().filter(|knob| self.pins || *knob != Knob::Cpus) {
-                match cgroup.observe(&mut self.kernel, &self.layout, knob) {
-                    Ok(value) => observed.push((knob, value)),
-                    Err(error) if error.is_gone() => gone.push((index, knob)),
-                    Err(ReadError::Kernel(error)) if is_unsupported(&error) => {}
-                    Err(error) => findings.push(format!("{}: {error}", node.path)),
-                }
-            }
-            for (knob, now) in &observed {
-                let known = slot.observed.iter().find(|(known, _)| known == knob);
-                if let Some((_, then)) = known
-                    && then != now
-                {
-                    nr_drift += 1;
-                    warn!(tenant = node.path, ?knob, %then, %now, "someone else wrote here");
-                }
-            }
-            let before = std::mem::replace(&mut slot.observed, observed);
-            // A file that never was there was said when the cgroup was opened.
-            gone.retain(|(at, gone)| *at != index || before.iter().any(|(knob, _)| knob == gone));
-        }
-        gone.dedup_by_key(|(index, _)| *index);
-        for (index, knob) in gone {
-            let file = self.layout.dialect.file(knob);
-            self.lose(index, &format!("its {file} went away"), findings);
-        }
-        nr_drift
-    }
-
-    fn plan(&self) -> Vec<Action> {
+    /// What is to be written, and what of it concerns the slice above the tenants.
+    fn plan(&self) -> (Vec<Action>, Option<Action>) {
         let targets: Vec<target::Target> =
             self.slots.iter().map(|slot| slot.target.clone()).collect();
         let mut desired = target::knobs(&self.nodes, &targets);
         for (knobs, cpus) in desired.iter_mut().zip(self.desired_cpus()) {
             knobs.extend(cpus);
         }
+        for ((knobs, seat), slot) in desired.iter_mut().zip(&self.seats).zip(&self.slots) {
+            let is_somewhere = !matches!(seat, Seat::Nowhere | Seat::Unknown(_));
+            knobs.retain(|(knob, ..)| is_somewhere && !slot.theirs.contains(knob));
+        }
+        let known = self.known();
+        let top = self.plan_top(&desired).filter(|a| known.iter().all(|k| *k) || !a.shrinks());
         let knobs: Vec<NodeKnobs> = self
             .nodes
             .iter()
@@ -286,12 +258,29 @@ impl<K: KernFs> Agent<K> {
             .collect();
         let online = self.topology.as_ref().map(|topology| topology.online().clone());
         let mut actions = plan::plan(&knobs, &online.unwrap_or_default());
-        let known = self.known();
         // Nobody loses protection before it is known what it needs.
         actions.retain(|action| {
             action.knob != Knob::MemoryLow || known[action.node] || !action.shrinks()
         });
-        actions
+        (actions, top)
+    }
+
+    /// The slice above the tenants is protected by what is protected in it; the action is that of the node
+    /// behind the last.
+    fn plan_top(&self, desired: &[Vec<(Knob, Value, String)>]) -> Option<Action> {
+        let observed = self.units.top()?.observed.clone();
+        let in_it = self.nodes.iter().zip(&self.seats).zip(desired);
+        let in_it = in_it.filter(|((n, seat), _)| n.depth == 0 && matches!(seat, Seat::Slice(_)));
+        let low = |(knob, value, _): &(Knob, Value, String)| match (knob, value) {
+            (Knob::MemoryLow, Value::Memory(Limit::Finite(bytes))) => Some(bytes.0),
+            _ => None,
+        };
+        let sum = Bytes(in_it.flat_map(|(_, desired)| desired.iter().filter_map(low)).sum());
+        let reason = format!("what is protected below it, {}", sum.rounded());
+        let desired = vec![(Knob::MemoryLow, Value::Memory(Limit::Finite(sum)), reason)];
+        let knobs = [NodeKnobs { depth: 0, desired, observed }];
+        let action = plan::plan(&knobs, &CpuSet::new()).pop()?;
+        Some(Action { node: self.nodes.len(), ..action })
     }
 
     /// Whether the demands of each node, and of all below it, were ever estimated.
@@ -307,8 +296,21 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Executes the plan; a failed action is retried with growing pauses, and stops nothing else.
-    fn apply(&mut self, tick: u64, actions: &[Action], findings: &mut Vec<String>) {
+    fn apply(
+        &mut self,
+        tick: u64,
+        actions: &[Action],
+        top: Option<Action>,
+        findings: &mut Vec<String>,
+    ) {
+        // Protection grows from above and shrinks from below.
+        let (first, last): (Vec<Action>, Vec<Action>) =
+            top.into_iter().partition(|top| !top.shrinks());
+        self.order(tick, &[&first[..], actions, &last[..]].concat());
         for action in actions {
+            if self.units.owns(action.node) {
+                continue;
+            }
             let slot = &mut self.slots[action.node];
             if slot.retries.iter().any(|r| r.knob == action.knob && r.at_tick > tick) {
                 continue;
@@ -331,8 +333,11 @@ impl<K: KernFs> Agent<K> {
             }
         }
         for (node, slot) in self.nodes.iter().zip(&self.slots) {
-            let messages = slot.retries.iter().filter_map(|retry| retry.message.as_ref());
-            findings.extend(messages.map(|message| format!("{}: {message}", node.path)));
+            let mut messages: Vec<&String> =
+                slot.retries.iter().filter_map(|retry| retry.message.as_ref()).collect();
+            // What systemd says of a unit it says of each of its values.
+            messages.dedup();
+            findings.extend(messages.iter().map(|message| format!("{}: {message}", node.path)));
         }
     }
 
@@ -359,10 +364,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-fn is_unsupported(error: &crate::host::kernfs::KernError) -> bool {
-    error.kind() == crate::host::kernfs::ErrorKind::Unsupported
-}
-
 impl Slot {
     /// Whether the threads are worth a look: some task waited in the last interval, or nobody can tell.
     fn looks_pressed(&self) -> bool {
@@ -372,7 +373,12 @@ impl Slot {
     }
 
     /// Remembers what an action came to.
-    fn settle(&mut self, action: &Action, tick: u64, outcome: &Result<Value, EnforceError>) {
+    pub(super) fn settle(
+        &mut self,
+        action: &Action,
+        tick: u64,
+        outcome: &Result<Value, EnforceError>,
+    ) {
         let failures = self.retries.iter().find(|r| r.knob == action.knob).map(|r| r.nr_failures);
         self.retries.retain(|retry| retry.knob != action.knob);
         self.observed.retain(|(knob, _)| *knob != action.knob);
@@ -461,17 +467,29 @@ impl<K: KernFs> Agent<K> {
         let show = |action: &Action| {
             let node = &self.nodes[action.node];
             let dialect = self.layout.dialect;
-            let tree = self.layout.tree(dialect.facet(action.knob));
-            let root = tree.map(|index| self.layout.trees[index].root.clone()).unwrap_or_default();
             let text = |value: &Value| dialect.spell(action.knob, value).pop().map(|s| s.text);
             ActionStatus {
                 tenant: node.path.clone(),
-                path: root.join(&node.path).join(dialect.file(action.knob)).display().to_string(),
+                path: self.file(action).display().to_string(),
                 from: action.from.as_ref().and_then(text),
                 to: text(&action.to).unwrap_or_default(),
                 reason: action.reason.clone(),
             }
         };
         actions.iter().map(show).collect()
+    }
+
+    /// The file that an action is about; of a unit that is not found yet, only its name.
+    fn file(&self, action: &Action) -> PathBuf {
+        let dialect = self.layout.dialect;
+        let tree = self.layout.tree(dialect.facet(action.knob));
+        let tree = tree.map(|index| &self.layout.trees[index]);
+        let (root, mount) = tree.map(|t| (t.root.clone(), t.mount.clone())).unwrap_or_default();
+        let dir = match (self.units.unit(action.node), self.units.cgroup(action.node)) {
+            (_, Some(cgroup)) => mount.join(cgroup.trim_start_matches('/')),
+            (Some(unit), None) => PathBuf::from(unit),
+            (None, None) => root.join(&self.nodes[action.node].path),
+        };
+        dir.join(dialect.file(action.knob))
     }
 }
