@@ -7,6 +7,7 @@ mod faults;
 mod hosts;
 mod still;
 mod story;
+mod units;
 mod vanish;
 mod width;
 mod world;

@@ -171,6 +171,11 @@ impl Units {
         Some(&self.posts.get(index)?.as_ref()?.unit)
     }
 
+    /// Whether there are units, and nobody who manages any.
+    fn is_unmanaged(&self) -> bool {
+        self.manager.is_none() && !self.by_unit.is_empty()
+    }
+
     /// Hands the manager over to whoever puts everything back.
     pub(super) fn take_manager(&mut self) -> Option<Box<dyn UnitManager>> {
         self.manager.take()
@@ -216,6 +221,10 @@ impl Units {
 impl<K: KernFs> Agent<K> {
     /// Takes in what systemd has answered since the last tick.
     pub(super) fn hear(&mut self, tick: u64, findings: &mut Vec<String>) {
+        if self.units.is_unmanaged() {
+            let what = "this host is not run by systemd: tenants that are units are left out";
+            findings.push(what.to_string());
+        }
         while let Some(answer) = self.next_answer() {
             self.units.note(tick, &answer.outcome);
             let Some(&index) = self.units.by_unit.get(answer.order.unit()) else { continue };
@@ -346,6 +355,20 @@ impl<K: KernFs> Agent<K> {
                 continue;
             }
             self.attend_one(index, tick, findings);
+        }
+        self.probe(tick);
+    }
+
+    /// Sees whether a bus that was away is back, also where there is nothing to ask for.
+    fn probe(&mut self, tick: u64) {
+        if self.units.trouble.is_none() || !self.units.may_ask(tick) {
+            return;
+        }
+        let mut idle = self.units.posts.iter_mut().flatten().filter(|post| !post.is_looking);
+        if let Some(post) = idle.find(|post| post.phase == Phase::There) {
+            post.is_looking = true;
+            let unit = post.unit.clone();
+            self.units.submit(Order::Look { unit });
         }
     }
 

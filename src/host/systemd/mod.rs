@@ -7,8 +7,8 @@
 //! seconds, the bus can be away, a call can succeed and the file not follow.
 //!
 //! **Terms.** A *property* is what systemd calls a knob, a *setting* a property with its value. Properties
-//! that are set at run time (`runtime = true`) are kept as *drop-ins*, small files below `/run`. An *order* is one thing asked of systemd, an
-//! *answer* what came of it.
+//! that are set at run time (`runtime = true`) are kept as *drop-ins*, small files below `/run`. An *order*
+//! is one thing asked of systemd, an *answer* what came of it.
 //!
 //! **Shape.** [`UnitManager`] is the seam: orders go in, answers come out, in the same order, and neither
 //! ever waits unless told to. It has two implementations: [`Messenger`], whose thread carries the orders to
