@@ -5,6 +5,7 @@ mod converge;
 mod crash;
 mod faults;
 mod hosts;
+mod residents;
 mod still;
 mod story;
 mod units;

@@ -6,8 +6,7 @@
 //! it is made to wait; memory is touched again every second, so that it stays a working set.
 
 use std::io::{self, BufRead};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,27 +21,29 @@ const PERIOD: Duration = Duration::from_millis(20);
 const PAGE_BYTES: usize = 4096;
 const SLICE_BYTES: usize = 256 * PAGE_BYTES;
 
-/// What the threads are told: a duty in thousandths for each, in one word they all read.
+/// What the threads are told.
 #[derive(Debug, Default)]
 struct Orders {
-    duty_permille: AtomicU64,
-    threads: AtomicU64,
-    memory_bytes: AtomicU64,
+    load: Mutex<Load>,
+    changed: Condvar,
 }
 
 impl Orders {
-    fn set(&self, load: &Load) {
-        self.duty_permille.store((load.duty * 1000.0).round() as u64, Ordering::Relaxed);
-        self.threads.store(u64::from(load.threads), Ordering::Relaxed);
-        self.memory_bytes.store(load.working_set_bytes, Ordering::Relaxed);
+    fn get(&self) -> MutexGuard<'_, Load> {
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The CPU time that worker `index` wants of each period.
-    fn work(&self, index: u64) -> Duration {
-        match index < self.threads.load(Ordering::Relaxed) {
-            true => PERIOD * self.duty_permille.load(Ordering::Relaxed) as u32 / 1000,
-            false => Duration::ZERO,
-        }
+    fn set(&self, load: Load) {
+        *self.get() = load;
+        self.changed.notify_all();
+    }
+
+    /// The CPU time that worker `index` wants of each period; waits until it wants any, without a wake-up that
+    /// would itself be load.
+    fn work(&self, index: u32) -> Duration {
+        let idle = |load: &mut Load| index >= load.threads || load.duty == 0.0;
+        let load = self.changed.wait_while(self.get(), idle);
+        PERIOD.mul_f64(load.unwrap_or_else(PoisonError::into_inner).duty)
     }
 }
 
@@ -63,10 +64,11 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
 }
 
 /// Takes a line of orders, and starts the threads that it needs beyond those that run.
-fn start(line: &str, orders: &Arc<Orders>, workers: &mut u64) -> anyhow::Result<()> {
+fn start(line: &str, orders: &Arc<Orders>, workers: &mut u32) -> anyhow::Result<()> {
     let load = parse(line)?;
-    orders.set(&load);
-    while *workers < u64::from(load.threads) {
+    let threads = load.threads;
+    orders.set(load);
+    while *workers < threads {
         let (orders, index) = (Arc::clone(orders), *workers);
         thread::Builder::new().spawn(move || work(&orders, index))?;
         *workers += 1;
@@ -99,21 +101,24 @@ pub(super) fn orders(load: &Load) -> String {
 }
 
 /// Works for its part of every period.
-fn work(orders: &Orders, index: u64) {
+fn work(orders: &Orders, index: u32) {
     let mut next = Instant::now();
-    let mut sum = index;
+    let mut sum = u64::from(index);
     // CPU time beyond what earlier periods allowed: on a slow or stolen CPU one round may cost many periods.
     let mut overdrawn = Duration::ZERO;
+    let mut begin = cpu_time();
     loop {
         let allowed = orders.work(index);
         let work = allowed.saturating_sub(overdrawn);
-        let begin = cpu_time();
         while cpu_time().saturating_sub(begin) < work {
             for _ in 0..2000 {
                 sum = std::hint::black_box(sum.wrapping_mul(6364136223846793005).wrapping_add(1));
             }
         }
-        let used = cpu_time().saturating_sub(begin);
+        // Periods are counted from end to end, so that falling asleep and waking up are part of the work.
+        let end = cpu_time();
+        let used = end.saturating_sub(begin);
+        begin = end;
         overdrawn = match allowed < PERIOD {
             true => (overdrawn + used).saturating_sub(allowed),
             false => Duration::ZERO,
@@ -136,7 +141,7 @@ fn cpu_time() -> Duration {
 fn hold_memory(orders: &Orders) {
     let mut held: Vec<u8> = Vec::new();
     loop {
-        let wanted = orders.memory_bytes.load(Ordering::Relaxed) as usize;
+        let wanted = orders.get().working_set_bytes as usize;
         let is_new = held.len() != wanted;
         if is_new {
             drop(held);

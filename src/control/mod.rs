@@ -13,13 +13,15 @@
 //! | usage | [`usage`] | two samples and the time between them → rates |
 //! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
 //! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
-//! | width | [`width`] | allocations → degrees of parallelism and sets of CPUs |
+//! | width | [`width`] | allocations → degrees of parallelism |
+//! | place | [`place`] | degrees of parallelism → sets of CPUs |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
 //! | status | [`status`] | all of it as one immutable value, for whoever asks |
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
 
 pub mod demand;
+pub mod place;
 pub mod plan;
 pub mod sample;
 pub mod status;

@@ -10,27 +10,21 @@
 //! CPUs kept it shares them by weight until the others have moved off them. The width it is told is that of
 //! its fair share: a program that starts now should start that many threads.
 //!
-//! **Placement.** Only tenants that are awake are placed; each stays where it is as far as that goes, and
-//! none is placed twice within the dwell time, the first time included, unless one of its CPUs went away.
-//! Tenants with exclusive CPUs are always placed: theirs are never lent. A tenant that an earlier agent
-//! placed begins with the width and the CPUs that it had. When all have been still for a while, tenants that
-//! were scattered over several caches or nodes are brought together, if that can be done.
+//! [`super::place`] makes sets of CPUs of the widths.
 //!
-//! **Properties** (`tests/agent/width.rs`): widths within the policy's bounds; a sleeper's CPUs are lent and
-//! it has them back; at most one change in the dwell time; no set is ever empty.
+//! **Properties** (`tests/agent/width`): widths within the policy's bounds, and within the slots where all are
+//! hungry; over two noisy hours at most twelve changes an hour with a mean error below 10 %.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use crate::control::demand::Demand;
 use crate::control::target::Target;
 use crate::control::tree::{CPU, TreeNode};
 use crate::control::usage::Usage;
+use crate::dop::CpuSet;
 use crate::dop::band::Band;
-use crate::dop::placement::{self, Placement, Reason, Request, Want};
+use crate::dop::placement::Reason;
 use crate::dop::tenant::{self, Claimant, Sample, Width};
-use crate::dop::topology::Level;
-use crate::dop::{CpuSet, Topology, transition};
 use crate::fair::integer::{self, Claim};
 use crate::policy::model::{CpusPolicy, DopPolicy};
 
@@ -41,11 +35,6 @@ const ASLEEP_TICKS: u32 = 3;
 
 /// The ticks after which the use of a tenant that woke up tells what it wants.
 const WAKING_TICKS: u32 = 3;
-/// What is decided in a tick is written a moment later; on a slow machine that moment varies.
-const WRITE_SLACK: Duration = Duration::from_secs(2);
-/// How long after the last change of any placement, and for how long, a tidier one is looked for.
-const TIDY: Range<Duration> = Duration::from_secs(20)..Duration::from_secs(25);
-
 /// The width of one tenant between ticks.
 #[derive(Clone, Debug, Default)]
 pub struct Breadth {
@@ -54,9 +43,11 @@ pub struct Breadth {
     /// Ticks since it woke up, or since it was first seen.
     awake_ticks: u32,
     /// CPUs it is placed on; `None` where it is not pinned.
-    placed: Option<CpuSet>,
+    pub(super) placed: Option<CpuSet>,
     /// When it was last placed elsewhere, or first.
-    moved: Option<Duration>,
+    pub(super) moved: Option<Duration>,
+    /// Why it did not get the CPUs that it should have when it was last placed.
+    pub(super) refused: Option<Reason>,
 }
 
 impl Breadth {
@@ -75,7 +66,20 @@ impl Breadth {
         self.placed.as_ref()
     }
 
-    fn is_asleep(&self) -> bool {
+    /// Places it on `cpus`.
+    pub(super) fn move_to(&mut self, cpus: CpuSet, now: Duration) {
+        if self.placed.as_ref() != Some(&cpus) {
+            self.placed = Some(cpus);
+            self.moved = Some(now);
+        }
+    }
+
+    /// Whether it is on shared CPUs because none could be its own.
+    pub(super) fn is_homeless(&self) -> bool {
+        matches!(self.refused, Some(Reason::Narrowed { granted: 0, .. }))
+    }
+
+    pub(super) fn is_asleep(&self) -> bool {
         self.quiet_ticks >= ASLEEP_TICKS
     }
 
@@ -221,116 +225,4 @@ fn expectant(claimant: Claimant, fair_slots: f64, is_waking: bool) -> Claimant {
     let expect =
         |sample: Sample| Sample { useful_cpus: sample.useful_cpus.max(useful_floor), ..sample };
     Claimant { allocation_cpus: fair_slots, sample: claimant.sample.map(expect), ..claimant }
-}
-
-/// Whether any tenant of the policy needs a set of CPUs of its own.
-pub fn pins(nodes: &[TreeNode]) -> bool {
-    nodes.iter().any(|node| node.is_leaf && node.cpus != CpusPolicy::Shared)
-}
-
-/// Places all leaves that are pinned; returns what a person should know of it.
-pub fn place(
-    leaves: &[Leaf<'_>],
-    breadths: &mut [Breadth],
-    topology: &Topology,
-    now: Duration,
-) -> Vec<String> {
-    let is_exclusive = |leaf: &Leaf<'_>| leaf.node.cpus == CpusPolicy::Exclusive;
-    let exclusive = leaves.iter().any(is_exclusive);
-    let takes_part = |index: &usize| {
-        let (leaf, breadth) = (&leaves[*index], &breadths[*index]);
-        match leaf.node.cpus {
-            // Shared tenants are told to keep off exclusive CPUs; otherwise they are left alone.
-            CpusPolicy::Shared => exclusive,
-            CpusPolicy::Exclusive | CpusPolicy::Fixed(_) => true,
-            CpusPolicy::Dop => !breadth.is_asleep() || lacks_cpus(breadth, topology),
-        }
-    };
-    let placed: Vec<usize> = (0..leaves.len()).filter(takes_part).collect();
-    // A change of exclusive CPUs changes the sets of all who share the rest, so that they move together.
-    let moved_exclusive = placed
-        .iter()
-        .filter(|&&i| is_exclusive(&leaves[i]))
-        .filter_map(|&i| breadths[i].moved)
-        .max();
-    let requests: Vec<Request> = placed
-        .iter()
-        .map(|&i| {
-            let moved = if is_exclusive(&leaves[i]) { moved_exclusive } else { breadths[i].moved };
-            let moved = moved.map(|moved| moved + WRITE_SLACK);
-            request(&leaves[i], &breadths[i], transition::is_held(moved, now))
-        })
-        .collect();
-    let mut placement = placement::place(topology, &requests);
-    let last_moved = placed.iter().filter_map(|&i| breadths[i].moved).max();
-    if last_moved.is_some_and(|moved| TIDY.contains(&now.saturating_sub(moved)))
-        && let Some(tidy) = tidied(topology, requests, &placement)
-    {
-        placement = tidy;
-    }
-    for (&index, cpus) in placed.iter().zip(placement.sets) {
-        let breadth = &mut breadths[index];
-        if breadth.placed.as_ref() != Some(&cpus) {
-            breadth.moved = Some(now);
-            breadth.placed = Some(cpus);
-        }
-    }
-    placement.refusals.iter().map(|r| refusal(leaves[placed[r.request]].node, r.reason)).collect()
-}
-
-/// A placement that keeps tenants closer together than `present` does, if there is one.
-///
-/// Staying comes before lying together, so CPUs that went away and came back leave tenants scattered in each
-/// other's domains, where neither could get together alone. Those that are scattered are placed anew, all at
-/// once; that is worth a change only where the whole then spans fewer domains.
-fn tidied(
-    topology: &Topology,
-    mut requests: Vec<Request>,
-    present: &Placement,
-) -> Option<Placement> {
-    let spans = |set: &CpuSet| (topology.span(set, Level::Node), topology.span(set, Level::Llc));
-    let spread = |sets: &[CpuSet]| {
-        sets.iter().map(spans).fold((0, 0), |sum, span| (sum.0 + span.0, sum.1 + span.1))
-    };
-    for (request, set) in requests.iter_mut().zip(&present.sets) {
-        if spans(set) > (1, 1) {
-            request.previous = None;
-        }
-    }
-    let fresh = placement::place(topology, &requests);
-    let better = fresh.overlap <= present.overlap && spread(&fresh.sets) < spread(&present.sets);
-    better.then_some(fresh)
-}
-
-/// Whether a sleeper has no CPU to wake up on.
-fn lacks_cpus(breadth: &Breadth, topology: &Topology) -> bool {
-    breadth.placed.as_ref().is_none_or(|cpus| !cpus.is_subset(topology.usable()))
-}
-
-fn request(leaf: &Leaf<'_>, breadth: &Breadth, held: bool) -> Request {
-    let dop = breadth.dop().unwrap_or(1);
-    let want = match &leaf.node.cpus {
-        CpusPolicy::Shared => Want::Shared,
-        CpusPolicy::Dop => Want::Dop(dop),
-        CpusPolicy::Exclusive => Want::Exclusive(dop),
-        CpusPolicy::Fixed(cpus) => Want::Fixed(cpus.iter().copied().collect()),
-    };
-    Request { want, previous: breadth.placed.clone(), held }
-}
-
-fn refusal(node: &TreeNode, reason: Reason) -> String {
-    match reason {
-        Reason::Narrowed { wanted, granted: 0 } => format!(
-            "{}: no CPU is left to be exclusive of the {wanted} it wants: it runs on the shared ones",
-            node.path
-        ),
-        Reason::Narrowed { wanted, granted } => format!(
-            "{}: only {granted} of {wanted} CPUs could be exclusive; lower `dop` or other exclusive tenants",
-            node.path
-        ),
-        Reason::Offline => format!(
-            "{}: none of the CPUs in `cpus` is online: it runs on the shared ones",
-            node.path
-        ),
-    }
 }

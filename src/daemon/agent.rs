@@ -16,17 +16,19 @@ use super::enforce::{EnforceError, Enforcer};
 use super::pinning::Ground;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
+use super::residents::{self, Resident, ResidentStore};
 use super::restore::{self, Restored};
 use super::seats::{self, Seat};
 use super::unit_restore;
 use super::units::Units;
 use crate::control::demand::Demand;
+use crate::control::place;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{HostSample, TenantSample};
 use crate::control::status::Status;
 use crate::control::target::Target;
 use crate::control::tree::{self, TreeNode};
-use crate::control::width::{self, Breadth};
+use crate::control::width::Breadth;
 use crate::dop::Topology;
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, LayoutError, ReadError};
 use crate::host::journal::{Entry, Journal, JournalError};
@@ -151,6 +153,7 @@ pub struct Agent<K> {
     pub(super) pins: bool,
     pub(super) publisher: Option<Publisher>,
     pub(super) placements: Option<PlacementStore>,
+    residents: Option<ResidentStore>,
     pub(super) said: Vec<String>,
     pub(super) seats: Vec<Seat>,
     pub(super) units: Units,
@@ -172,23 +175,31 @@ impl<K: KernFs> Agent<K> {
     ) -> Result<Agent<K>, StartError> {
         let enforcing = policy.mode == Mode::Enforce && !options.observe;
         let nodes = tree::flatten(&policy);
-        let pins = width::pins(&nodes);
+        let pins = place::pins(&nodes);
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
         let seats = seats_on(&layout, &policy);
-        let mut journal = take_up(&mut kernel, &machine, options, enforcing)?;
         // Where nothing is made by us there is no root to be taken, and none is needed.
         let needs_root = seats.contains(&Seat::Direct);
+        let (mut journal, residents) = take_up(&mut kernel, &machine, options, enforcing)?;
         let root = match enforcing && needs_root {
-            true => match take_root(&mut kernel, &mut journal, &layout, pins) {
-                Ok(root) => Some(root),
-                Err(error) => {
-                    give_back(&mut kernel, &machine, journal);
-                    return Err(error);
+            true => {
+                let mut enforcer =
+                    Enforcer { kernel: &mut kernel, journal: &mut journal, layout: &layout, pins };
+                let homeless = residents.as_ref().map(ResidentStore::load).unwrap_or_default();
+                match take_root(&mut enforcer, machine.proc(), &nodes, &homeless) {
+                    Ok(root) => Some(root),
+                    Err(error) => {
+                        give_back(&mut kernel, &machine, journal, residents.as_ref());
+                        return Err(error);
+                    }
                 }
-            },
+            }
             false => None,
         };
+        if let Some(residents) = residents.as_ref().filter(|_| enforcing) {
+            residents.forget();
+        }
         let state_dir = options.state_dir.as_deref().filter(|_| enforcing);
         let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
@@ -221,6 +232,7 @@ impl<K: KernFs> Agent<K> {
             pins,
             publisher,
             placements,
+            residents,
             said: Vec::new(),
             seats,
             units,
@@ -280,7 +292,7 @@ impl<K: KernFs> Agent<K> {
         }
         let units = self.units.take_manager();
         let restored = put_back(&mut self.kernel, &self.machine, units, self.journal.entries());
-        report(&restored);
+        report(&restored, self.residents.as_ref());
         if let Some(root) = self.root {
             self.kernel.close_dir(root);
         }
@@ -314,7 +326,7 @@ pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restor
     let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     let restored = put_back(kernel, &machine, None, &leftover.entries);
-    report(&restored);
+    report(&restored, Some(&ResidentStore::new(state_dir, &boot_id)));
     if restored.failures.is_empty() {
         journal.remove()?;
     }
@@ -346,7 +358,11 @@ fn seats_on(layout: &Layout, policy: &Policy) -> Vec<Seat> {
     seats
 }
 
-fn report(restored: &Restored) {
+/// Says what was put back, and keeps for the next start who lost its cgroup.
+fn report(restored: &Restored, residents: Option<&ResidentStore>) {
+    if let Some(residents) = residents {
+        residents.keep(&restored.homeless);
+    }
     info!(
         files = restored.nr_files,
         processes = restored.nr_processes,
@@ -377,37 +393,45 @@ fn take_up(
     machine: &Machine,
     options: &Options,
     enforcing: bool,
-) -> Result<Journal, StartError> {
-    let Some(state_dir) = &options.state_dir else { return Ok(Journal::in_memory()) };
+) -> Result<(Journal, Option<ResidentStore>), StartError> {
+    let Some(state_dir) = &options.state_dir else { return Ok((Journal::in_memory(), None)) };
     // An observer that never wrote anything has nothing to keep, and may not be allowed to.
     if !enforcing && !state_dir.join("journal").exists() {
-        return Ok(Journal::in_memory());
+        return Ok((Journal::in_memory(), None));
     }
     let boot_id = machine.boot_id(kernel)?;
+    let residents = ResidentStore::new(state_dir, &boot_id);
     let (mut journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     if !leftover.entries.is_empty() {
         warn!("the last tenantd did not stop cleanly: putting back what it left");
         let restored = put_back(kernel, machine, None, &leftover.entries);
-        report(&restored);
+        report(&restored, Some(&residents));
         if restored.failures.is_empty() {
             journal.clear()?;
         }
     }
-    Ok(journal)
+    Ok((journal, Some(residents)))
 }
 
-/// Makes the root where it is missing, takes it for this agent, and checks that it can enforce anything.
+/// Makes the root where it is missing, brings `homeless` back into it, takes it for this agent, and checks
+/// that it can enforce anything.
 fn take_root<K: KernFs>(
-    kernel: &mut K,
-    journal: &mut Journal,
-    layout: &Layout,
-    pins: bool,
+    enforcer: &mut Enforcer<'_, K>,
+    proc: DirId,
+    nodes: &[TreeNode],
+    homeless: &[Resident],
 ) -> Result<DirId, StartError> {
-    let mut enforcer = Enforcer { kernel: &mut *kernel, journal, layout, pins };
+    let layout = enforcer.layout;
+    let mut missing = Vec::new();
     for tree in &layout.trees {
-        enforcer.make_missing(tree).map_err(not_permitted)?;
+        missing.extend(enforcer.make_missing(tree).map_err(not_permitted)?);
     }
+    residents::bring_home(enforcer, proc, nodes, homeless)?;
+    for tree in &layout.trees {
+        enforcer.enable_above(tree, &missing).map_err(not_permitted)?;
+    }
+    let kernel = &mut *enforcer.kernel;
     for tree in layout.trees.iter().filter(|tree| tree.is_for_all()) {
         try_writing(kernel, &tree.root).map_err(|error| not_permitted(error.into()))?;
     }
@@ -442,8 +466,16 @@ fn not_permitted(error: EnforceError) -> StartError {
 }
 
 /// Undoes a start that failed half way.
-fn give_back(kernel: &mut impl KernFs, machine: &Machine, journal: Journal) {
+fn give_back(
+    kernel: &mut impl KernFs,
+    machine: &Machine,
+    journal: Journal,
+    residents: Option<&ResidentStore>,
+) {
     let restored = put_back(kernel, machine, None, journal.entries());
+    if let Some(residents) = residents {
+        residents.keep(&restored.homeless);
+    }
     if restored.failures.is_empty()
         && let Err(error) = journal.remove()
     {

@@ -188,46 +188,67 @@ impl<K: KernFs> Enforcer<'_, K> {
                 self.enable(&tree.root.join(above))?;
             }
             let path = tree.root.join(below);
-            let made = self.make(&path)?;
-            // Whoever is claimed joins this tree at once; a cpuset tree of its own is joined later.
-            if made && tree.is_for_all() && tree.facets.contains(&Facet::Cpuset) {
-                self.fill_legacy(tree, &path)?;
+            if self.make(&path)? && tree.facets.contains(&Facet::Cpuset) {
+                // Whoever is claimed joins this tree at once; a cpuset tree of its own is joined later, and
+                // what was refused now is tried again then.
+                let filled = self.fill_legacy(tree, &path);
+                if tree.is_for_all() {
+                    filled?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Makes the root of `tree` and what is missing above it, with controllers where they are ours to enable.
+    /// Makes the root of `tree` and what is missing above it; returns what was, the deepest first.
     ///
     /// # Errors
     /// As [`Enforcer::make`].
-    pub fn make_missing(&mut self, tree: &Tree) -> Result<(), EnforceError> {
-        if !self.uses(tree) {
-            return Ok(());
+    pub fn make_missing(&mut self, tree: &Tree) -> Result<Vec<PathBuf>, EnforceError> {
+        match self.uses(tree) {
+            true => self.make_all(&tree.mount, &tree.root),
+            false => Ok(Vec::new()),
         }
-        let mut missing: Vec<&Path> = Vec::new();
-        for up in tree.root.ancestors().take_while(|up| up.starts_with(&tree.mount)) {
+    }
+
+    /// Makes the cgroup at `path` and what is missing above it below `mount`; returns what was missing, the
+    /// deepest first.
+    ///
+    /// # Errors
+    /// As [`Enforcer::make`].
+    pub fn make_all(&mut self, mount: &Path, path: &Path) -> Result<Vec<PathBuf>, EnforceError> {
+        let mut missing: Vec<PathBuf> = Vec::new();
+        for up in path.ancestors().take_while(|up| up.starts_with(mount)) {
             match self.kernel.open_dir(up) {
                 Ok(dir) => {
                     self.kernel.close_dir(dir);
                     break;
                 }
-                Err(error) if error.is_gone() => missing.push(up),
+                Err(error) if error.is_gone() => missing.push(up.to_path_buf()),
                 Err(error) => return Err(error.into()),
             }
         }
         missing.iter().rev().try_for_each(|path| self.make(path).map(|_| ()))?;
+        Ok(missing)
+    }
+
+    /// Gives the root of `tree` controllers, where those above it are ours to ask for them: below the agent's
+    /// own cgroup all is delegated to it; elsewhere only what it made (`missing`) is.
+    ///
+    /// # Errors
+    /// As [`Enforcer::enable`].
+    pub fn enable_above(&mut self, tree: &Tree, missing: &[PathBuf]) -> Result<(), EnforceError> {
         if self.layout.dialect == Dialect::Legacy {
             return Ok(());
         }
-        // Below the agent's own cgroup all is delegated to it; elsewhere only what it made is.
         let above = tree.root.ancestors().skip(1);
-        let ours = above.take_while(|up| up.starts_with(&tree.own) || missing.contains(up));
+        let ours =
+            above.take_while(|up| up.starts_with(&tree.own) || missing.iter().any(|m| m == up));
         ours.collect::<Vec<_>>().into_iter().rev().try_for_each(|up| self.enable(up))
     }
 
     /// Whether tenants live in `tree`: a cpuset tree of its own is joined only where somebody is pinned.
-    fn uses(&self, tree: &Tree) -> bool {
+    pub(super) fn uses(&self, tree: &Tree) -> bool {
         self.pins || tree.is_for_all()
     }
 
@@ -381,7 +402,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// A process that ended meanwhile needs no moving.
-    fn move_into(&mut self, dir: DirId, pid: u32) -> Result<(), EnforceError> {
+    pub(super) fn move_into(&mut self, dir: DirId, pid: u32) -> Result<(), EnforceError> {
         match self.kernel.move_process(dir, pid) {
             Err(error) if error.errno == Errno::ESRCH => Ok(()),
             outcome => Ok(outcome?),

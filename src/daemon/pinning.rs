@@ -13,6 +13,7 @@ use tracing::info;
 use super::agent::Agent;
 use super::enforce::EnforceError;
 use crate::control::demand;
+use crate::control::place;
 use crate::control::plan::{Knob, Value};
 use crate::control::target;
 use crate::control::tree::CPU;
@@ -135,7 +136,7 @@ impl<K: KernFs> Agent<K> {
         if self.pins
             && let Some(topology) = &self.topology
         {
-            findings.extend(width::place(&leaves, &mut breadths, topology, now));
+            findings.extend(place::place(&leaves, &mut breadths, topology, now));
         }
         let nodes = self.nodes.iter().zip(&mut self.slots).filter(|(node, _)| node.is_leaf);
         for ((_, slot), breadth) in nodes.zip(breadths) {

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The file's name.
-const FILE: &str = "dop";
+pub const FILE: &str = "dop";
 
 /// Writes the tenants' files, each only when its number changed.
 #[derive(Debug)]

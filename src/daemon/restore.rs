@@ -7,7 +7,7 @@
 //! 2. children that those processes had meanwhile follow them;
 //! 3. controllers that were enabled for children are disabled again;
 //! 4. cgroups that were made lose the processes that are still in them, to where others were claimed from,
-//!    or else to the nearest cgroup above that takes them;
+//!    or else to the nearest cgroup above that takes them, where the next agent finds them (`residents`);
 //! 5. and are removed.
 //!
 //! What is gone needs no putting back. What cannot be put back is said, with its file, and stays in the
@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::unpin::unpin;
+use super::residents::Resident;
+use super::unpin::{bring_back, unpin};
 use crate::host::cgroup::{self, Dialect, ReadError, parse};
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
@@ -46,6 +47,8 @@ pub struct Restored {
     pub nr_processes: usize,
     /// Cgroups that were removed.
     pub nr_cgroups: usize,
+    /// Processes that lost the cgroup they lived in, and were put above it.
+    pub homeless: Vec<Resident>,
     /// What could not be put back, each with its file and reason.
     pub failures: Vec<String>,
 }
@@ -95,7 +98,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
             restored.note(outcome, |restored| restored.nr_files += 1);
         }
     }
-    remove_made(kernel, entries, &mut restored);
+    remove_made(kernel, proc, entries, &mut restored);
     restored
 }
 
@@ -181,6 +184,9 @@ fn write_back_in(
     value: &str,
 ) -> Result<(), NotBack> {
     if kernel.read_once(dir, file)?.trim_ascii_end() == value.as_bytes() {
+        if value.is_empty() {
+            bring_back(kernel, dir)?;
+        }
         return Ok(());
     }
     if file == MEMORY_MAX
@@ -200,6 +206,7 @@ fn write_back_in(
         Err(error) if value.is_empty() && error.errno == Errno::ENOSPC => {
             Ok(unpin(kernel, dir, file)?)
         }
+        Ok(()) if value.is_empty() => Ok(bring_back(kernel, dir)?),
         outcome => Ok(outcome?),
     }
 }
@@ -265,7 +272,7 @@ fn empty_nest<'a>(
 }
 
 /// What `known` knows of `pid`, or else of the nearest of its ancestors that it knows.
-fn ancestor<T>(
+pub(super) fn ancestor<T>(
     kernel: &mut impl KernFs,
     proc: DirId,
     mut pid: u32,
@@ -284,7 +291,7 @@ fn ancestor<T>(
     Ok(None)
 }
 
-fn processes_in(kernel: &mut impl KernFs, dir: DirId) -> Result<Vec<u32>, KernError> {
+pub(super) fn processes_in(kernel: &mut impl KernFs, dir: DirId) -> Result<Vec<u32>, KernError> {
     let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?).into_owned();
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
@@ -322,7 +329,7 @@ fn disable_in(kernel: &mut impl KernFs, dir: DirId, before: &str) -> Result<(), 
 }
 
 /// Empties and removes the cgroups that were made, children before parents.
-fn remove_made(kernel: &mut impl KernFs, entries: &[Entry], restored: &mut Restored) {
+fn remove_made(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry], restored: &mut Restored) {
     let mut made: Vec<(&Path, Option<u64>)> = Vec::new();
     for entry in entries {
         let (path, inode) = match entry {
@@ -348,22 +355,30 @@ fn remove_made(kernel: &mut impl KernFs, entries: &[Entry], restored: &mut Resto
         let nr_above = if restored.failures.is_empty() { usize::MAX } else { 1 };
         let claimed_from = claimed_from.map(PathBuf::as_path).into_iter();
         let refuges: Vec<&Path> = claimed_from.chain(above.take(nr_above)).collect();
-        let outcome = remove(kernel, path, *inode, &refuges);
+        let outcome = remove(kernel, proc, path, *inode, &refuges, &mut restored.homeless);
         restored.note(outcome, |restored| restored.nr_cgroups += 1);
     }
 }
 
 fn remove(
     kernel: &mut impl KernFs,
+    proc: DirId,
     path: &Path,
     inode: Option<u64>,
     refuges: &[&Path],
+    homeless: &mut Vec<Resident>,
 ) -> Result<(), KernError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     match inode {
         Some(inode) => {
             let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
-            let outcome = evacuate(kernel, dir, refuges);
+            let mut evicted = |kernel: &mut _, pid, refuge: &Path| {
+                // Whoever went to where others were claimed from is claimed again from there.
+                if path.starts_with(refuge) {
+                    homeless.extend(Resident::of(kernel, proc, pid, path, refuge));
+                }
+            };
+            let outcome = evacuate(kernel, dir, refuges, &mut evicted);
             kernel.close_dir(dir);
             outcome?;
         }
@@ -382,18 +397,23 @@ fn remove(
     }
 }
 
-/// Moves every process in `dir` to one of `refuges`.
-pub(super) fn evacuate(
-    kernel: &mut impl KernFs,
+/// Moves every process in `dir` to one of `refuges`, and tells `evicted` of each.
+pub(super) fn evacuate<K: KernFs>(
+    kernel: &mut K,
     dir: DirId,
     refuges: &[&Path],
+    evicted: &mut impl FnMut(&mut K, u32, &Path),
 ) -> Result<(), KernError> {
     for _ in 0..EVACUATIONS {
         let pids = processes_in(kernel, dir)?;
         if pids.is_empty() {
             return Ok(());
         }
-        pids.into_iter().try_for_each(|pid| shelter(kernel, pid, refuges))?;
+        for pid in pids {
+            if let Some(refuge) = shelter(kernel, pid, refuges)? {
+                evicted(kernel, pid, refuge);
+            }
+        }
     }
     Ok(())
 }
@@ -424,20 +444,26 @@ fn has_controllers(kernel: &mut impl KernFs, path: &Path) -> bool {
     enabled
 }
 
-/// Moves a process to the first of `refuges` that takes it.
-fn shelter(kernel: &mut impl KernFs, pid: u32, refuges: &[&Path]) -> Result<(), KernError> {
-    let mut outcome = Ok(());
+/// Moves a process to the first of `refuges` that takes it, and says to which; `None` where it has ended.
+fn shelter<'a>(
+    kernel: &mut impl KernFs,
+    pid: u32,
+    refuges: &[&'a Path],
+) -> Result<Option<&'a Path>, KernError> {
+    let mut refused = None;
     for refuge in refuges {
-        outcome = move_to(kernel, refuge, pid);
-        match &outcome {
+        match move_to(kernel, refuge, pid) {
+            Ok(()) => return Ok(Some(refuge)),
             // A process that ended needs no refuge.
-            Err(error) if error.errno == Errno::ESRCH => return Ok(()),
-            Err(error) if error.is_gone() => {}
+            Err(error) if error.errno == Errno::ESRCH => return Ok(None),
+            Err(error) if error.is_gone() => refused = Some(error),
             // A cgroup must not hold processes while its children have controllers. Where they have none,
             // it was busy for a moment: the next try will do, and further up would be the wrong place.
-            Err(error) if error.errno == Errno::EBUSY && has_controllers(kernel, refuge) => {}
-            _ => return outcome,
+            Err(error) if error.errno == Errno::EBUSY && has_controllers(kernel, refuge) => {
+                refused = Some(error);
+            }
+            Err(error) => return Err(error),
         }
     }
-    outcome
+    refused.map_or(Ok(None), Err)
 }

@@ -6,23 +6,18 @@
 //! hierarchy:
 //!
 //! - *unified*: its processes step aside into a sibling for the moment that the write takes, and come back.
-//!   They keep running, and their memory stays charged where it is. The sibling has a fixed name, so that
-//!   an agent that dies in between leaves nothing that the next try does not find;
+//!   They keep running, and their memory stays charged where it is. The sibling is named after the cgroup's
+//!   inode number, so that the next try finds those whom an agent that died in between left there;
 //! - *legacy*: no process can have been there before us, since an empty list takes none. Those that are there
 //!   now were born there, and go to the cgroup above.
 //!
 //! A cgroup with populated children cannot be emptied so: moving a whole tree aside is more than giving back.
 //! It keeps its list, and the error tells.
 
-use std::path::Path;
-
 use nix::errno::Errno;
 
 use super::restore::{evacuate, move_all};
 use crate::host::kernfs::{DirId, KernError, KernFs};
-
-/// The sibling that processes step into.
-const ASIDE: &str = "tenantd.aside";
 
 /// How often processes are moved and the write is tried: they may fork meanwhile.
 const TRIES: usize = 16;
@@ -32,31 +27,68 @@ const TRIES: usize = 16;
 /// # Errors
 /// The kernel refused; every process is where it was then, if the kernel let it.
 pub(super) fn unpin(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<(), KernError> {
-    let path = kernel.dir_path(dir);
-    let Some(parent) = path.parent() else { return kernel.write(dir, file, "\n") };
-    // Only cgroups of the unified hierarchy have a type.
-    if kernel.read_once(dir, "cgroup.type").is_err() {
-        evacuate(kernel, dir, &[parent])?;
+    let Some(Aside { above, name }) = Aside::of(kernel, dir)? else {
+        // The legacy hierarchy.
+        let path = kernel.dir_path(dir);
+        evacuate(kernel, dir, path.parent().as_slice(), &mut |_, _, _| ())?;
         return kernel.write(dir, file, "\n");
-    }
-    let above = kernel.open_dir(parent)?;
-    let outcome = match kernel.make_dir(above, ASIDE) {
+    };
+    let outcome = match kernel.make_dir(above, &name) {
         Err(error) if error.errno != Errno::EEXIST => Err(error),
-        _ => {
-            step_aside(kernel, dir, file, &parent.join(ASIDE)).and(kernel.remove_dir(above, ASIDE))
-        }
+        _ => step_aside(kernel, dir, file, above, &name),
     };
     kernel.close_dir(above);
     outcome
+}
+
+/// Brings back those who stood aside for the cgroup in `dir` when an agent died.
+///
+/// # Errors
+/// As [`unpin`].
+pub(super) fn bring_back(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
+    let Some(Aside { above, name }) = Aside::of(kernel, dir)? else { return Ok(()) };
+    let path = kernel.dir_path(above).join(&name);
+    let outcome = match kernel.open_dir(&path) {
+        Ok(aside) => {
+            let back = move_all(kernel, aside, dir);
+            kernel.close_dir(aside);
+            back.and_then(|()| kernel.remove_dir(above, &name))
+        }
+        Err(error) if error.is_gone() => Ok(()),
+        Err(error) => Err(error),
+    };
+    kernel.close_dir(above);
+    outcome
+}
+
+/// Where the processes of a cgroup of the unified hierarchy step: a sibling of it.
+struct Aside {
+    above: DirId,
+    name: String,
+}
+
+impl Aside {
+    fn of(kernel: &mut impl KernFs, dir: DirId) -> Result<Option<Aside>, KernError> {
+        // Only cgroups of the unified hierarchy have a type.
+        if kernel.read_once(dir, "cgroup.type").is_err() {
+            return Ok(None);
+        }
+        let path = kernel.dir_path(dir);
+        let Some(parent) = path.parent() else { return Ok(None) };
+        let name = format!("tenantd.aside.{}", kernel.inode(dir)?);
+        Ok(Some(Aside { above: kernel.open_dir(parent)?, name }))
+    }
 }
 
 fn step_aside(
     kernel: &mut impl KernFs,
     dir: DirId,
     file: &str,
-    aside: &Path,
+    above: DirId,
+    name: &str,
 ) -> Result<(), KernError> {
-    let aside = kernel.open_dir(aside)?;
+    let path = kernel.dir_path(above).join(name);
+    let aside = kernel.open_dir(&path)?;
     let mut outcome = Ok(());
     for _ in 0..TRIES {
         outcome = move_all(kernel, dir, aside).and_then(|()| kernel.write(dir, file, "\n"));
@@ -66,5 +98,5 @@ fn step_aside(
     }
     let back = move_all(kernel, aside, dir);
     kernel.close_dir(aside);
-    outcome.and(back)
+    outcome.and(back).and_then(|()| kernel.remove_dir(above, name))
 }

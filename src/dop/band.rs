@@ -215,7 +215,10 @@ impl Band {
         }
         self.outside.add(1.0, target);
         let needed = (ticks * self.patience().min(patience_max)).min(TICKS_MAX);
-        (self.outside.sum >= needed).then(|| self.outside.mean_target())
+        // One that may have the whole machine, and could use it, is not to stop short of it.
+        let whole = upwards && seen.pressed && target == *seen.allowed.end();
+        let width = if whole { target } else { self.outside.mean_target() };
+        (self.outside.sum >= needed).then_some(width)
     }
 
     /// The width to go to, once a small error has lasted.

@@ -119,7 +119,7 @@ impl SimKernel {
                 let user = ticks(account.usage_nsec - account.system_nsec);
                 format!("user {user}\nsystem {}\n", ticks(account.system_nsec))
             }
-            File::CpusetCpus if is_root => parse::format_list(&self.all_cpus()) + "\n",
+            File::CpusetCpus if is_root => parse::format_list(&self.online) + "\n",
             File::CpusetMems if is_root => parse::format_list(&self.all_mems()) + "\n",
             File::CpusetCpus => parse::format_list(&cgroup.cpuset.cpus) + "\n",
             File::CpusetMems => parse::format_list(&cgroup.cpuset.mems) + "\n",
@@ -176,7 +176,10 @@ impl SimKernel {
             }
             File::CpusetCpus => {
                 let cpus = parse::cpu_list(text, self.host.cpus.max(1))?;
-                let above = self.legacy_set(id, |c| &c.cpuset.cpus, self.all_cpus());
+                if !cpus.is_subset(&self.online) {
+                    return Err(Errno::EINVAL);
+                }
+                let above = self.legacy_set(id, |c| &c.cpuset.cpus, self.online.clone());
                 self.vet_legacy_set(id, &cpus, &above, |cgroup| &cgroup.cpuset.cpus)?;
                 self.tree[id].cpuset.cpus = cpus;
                 Ok(())
@@ -223,10 +226,6 @@ impl SimKernel {
         Ok(())
     }
 
-    fn all_cpus(&self) -> parse::CpuSet {
-        (0..self.host.cpus.max(1)).collect()
-    }
-
     fn all_mems(&self) -> parse::CpuSet {
         (0..self.host.numa_nodes.max(1)).collect()
     }
@@ -235,8 +234,34 @@ impl SimKernel {
     pub(super) fn inherit_legacy_cpuset(&mut self, id: CgroupId) {
         let is_legacy = self.tree.version(id) == Version::V1;
         if is_legacy && self.tree[id].cpuset.cpus.is_empty() {
-            self.tree[id].cpuset.cpus = self.legacy_set(id, |c| &c.cpuset.cpus, self.all_cpus());
+            self.tree[id].cpuset.cpus =
+                self.legacy_set(id, |c| &c.cpuset.cpus, self.online.clone());
             self.tree[id].cpuset.mems = self.legacy_set(id, |c| &c.cpuset.mems, self.all_mems());
+        }
+    }
+
+    /// CPUs went away: legacy lists lose them for good, and the processes of a cgroup that has none left go
+    /// to the nearest one above that has some (`cpuset1_hotplug_update_tasks`, kernel/cgroup/cpuset-v1.c).
+    pub(super) fn shrink_legacy_cpusets(&mut self) {
+        let Some(home) = self.tree.home(Controller::Cpuset) else { return };
+        let root = self.tree.hierarchies[home].root;
+        if self.tree.version(root) != Version::V1 {
+            return;
+        }
+        for id in self.tree.subtree(root).into_iter().filter(|id| *id != root) {
+            let left = &self.tree[id].cpuset.cpus & &self.online;
+            self.tree[id].cpuset.cpus = left;
+            if !self.tree[id].cpuset.cpus.is_empty() {
+                continue;
+            }
+            let has_cpus = |up: &CgroupId| *up == root || !self.tree[*up].cpuset.cpus.is_empty();
+            let refuge = self.tree.lineage(id).find(has_cpus).unwrap_or(root);
+            for pid in std::mem::take(&mut self.tree[id].processes) {
+                self.tree[refuge].processes.insert(pid);
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.cgroups[home] = refuge;
+                }
+            }
         }
     }
 

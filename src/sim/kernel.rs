@@ -292,6 +292,7 @@ impl SimKernel {
         } else if !online && self.online != BTreeSet::from([cpu]) {
             self.online.remove(&cpu);
         }
+        self.shrink_legacy_cpusets();
         self.sys = self.sys_files();
         self.rates = None;
     }

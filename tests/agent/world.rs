@@ -95,6 +95,13 @@ impl Host {
         self.kernel.borrow().nr_calls()
     }
 
+    /// The calls since the log was last emptied.
+    pub(super) fn take_calls(&self) -> Vec<Call> {
+        let calls = self.kernel.borrow().calls().to_vec();
+        self.kernel.borrow_mut().clear_calls();
+        calls
+    }
+
     /// The calls since the log was last emptied that would have changed the host.
     pub(super) fn take_changes(&self) -> Vec<Call> {
         let changes = self.kernel.borrow().changes().cloned().collect();

@@ -84,7 +84,19 @@ fn processes_in_a_made_tenant_outlive_it() {
 
 #[test]
 fn claimed_processes_move_with_their_children_and_back() {
-    let Some(mut ground) = Ground::take() else { return };
+    let Some(ground) = Ground::take() else { return };
+    claim_and_give_back(ground);
+}
+
+#[test]
+fn claimed_processes_leave_a_tenant_that_was_there_before() {
+    let Some(ground) = Ground::take() else { return };
+    ground.make("tenants");
+    ground.make("tenants/ci");
+    claim_and_give_back(ground);
+}
+
+fn claim_and_give_back(mut ground: Ground) {
     ground.make("build");
     let mut shell = Command::new("sh");
     shell.args(["-c", "while read line; do sleep 1000 & done; kill $!"]).stdin(Stdio::piped());
@@ -161,4 +173,39 @@ fn a_torn_or_damaged_journal_still_puts_back_the_rest() {
     let ran = util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
     assert_eq!(ran.err.matches("cut off or damaged and was skipped").count(), 2, "{}", ran.err);
     assert!(ground.weight("b").is_none(), "what was made is gone");
+}
+
+#[test]
+fn who_lives_in_a_tenant_is_there_again_after_a_restart() {
+    let Some(mut ground) = Ground::take() else { return };
+    let start = |ground: &mut Ground| {
+        let daemon = Daemon::start(&mut ground.enforce(POLICY));
+        wait_until("a tenant's cgroup", || ground.is_weighed("b"));
+        daemon
+    };
+    let daemon = start(&mut ground);
+    // A shell and its child: the child is of nobody's record, and follows its parent.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read go; sleep 600 & wait"]).stdin(Stdio::piped());
+    let shell = ground.spawn("b", shell);
+    wait_until("the shell in its place", || ground.pids("b") == [shell]);
+    let said = daemon.stop();
+    assert!(ground.pids("b").is_empty(), "{said}");
+    ground.say(shell, "go");
+    let mut child = None;
+    wait_until("a child", || {
+        let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+        child = children.ok().and_then(|text| text.trim().parse::<u32>().ok());
+        child.is_some()
+    });
+    let child = child.unwrap();
+
+    let daemon = start(&mut ground);
+    let mut lives = ground.pids("b");
+    lives.sort_unstable();
+    assert_eq!(lives, [shell, child]);
+    daemon.says("took up again");
+    daemon.stop();
+    ground.end(shell);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child as i32), Signal::SIGKILL).unwrap();
 }

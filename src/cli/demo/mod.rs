@@ -31,7 +31,7 @@ use screen::Screen;
 use stage::{RealStage, SimulatedStage, Stage};
 
 /// The memory that the demo's tenants share; the rest of the machine stays out of its reach.
-const MEMORY: Bytes = Bytes::gib(1);
+const MEMORY: Bytes = Bytes::mib(512);
 
 /// The largest error of a share that counts as fair.
 const ERROR_MAX: f64 = 0.05;
@@ -74,12 +74,12 @@ fn show<S: Stage>(stage: S, args: &DemoArgs, note: &str) -> anyhow::Result<Exit>
 
 /// What each tenant wants in each half, on a machine with `cpus` CPUs.
 fn loads(cpus: u32) -> [(&'static str, [Load; 3]); 2] {
-    let hungry = |memory: u64| Load::busy(cpus).with_working_set(memory);
+    let hungry = |memory: u64| Load::busy(hungry_threads(cpus)).with_working_set(memory);
     let light = |memory: u64| Load {
         duty: (0.1 * f64::from(cpus)).min(0.5),
         ..Load::default().with_working_set(memory)
     };
-    let (small, some, most) = (16 << 20, MEMORY.0 / 8, MEMORY.0 / 4);
+    let (small, some, most) = (8 << 20, MEMORY.0 / 16, MEMORY.0 / 4);
     [
         (
             "batch and web want all CPUs, cache holds memory",
@@ -90,6 +90,15 @@ fn loads(cpus: u32) -> [(&'static str, [Load; 3]); 2] {
             [hungry(small), hungry(most), light(some)],
         ),
     ]
+}
+
+/// The threads of a tenant that wants every CPU, on a machine with `cpus` of them.
+///
+/// The kernel balances threads over CPUs by weight, to within a quarter or so, and two threads of one tenant
+/// that share a CPU leave the other CPU to its neighbours. Many threads are few only where CPUs are few:
+/// there, several for each CPU keep what cannot be divided small.
+fn hungry_threads(cpus: u32) -> u32 {
+    cpus.max((4 * cpus).min(32))
 }
 
 /// The policy of the demo on a machine with `memory` bytes.

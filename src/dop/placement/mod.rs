@@ -197,7 +197,7 @@ impl<'a> Plan<'a> {
         }
         let taken = self.taken_from_exclusive();
         self.board.close(&taken);
-        let mut grants = self.grant_exclusive(&wanted);
+        let mut grants = self.grant_exclusive(&wanted, &taken);
         // All keep what they can before any of them looks for more.
         let mut claimed = taken.clone();
         for &(index, granted) in &grants {
@@ -240,11 +240,13 @@ impl<'a> Plan<'a> {
 
     /// How many CPUs each exclusive request gets: what it wants while CPUs last, one for each that comes
     /// after it, and one for all who are not exclusive. Requests that get none are left out and refused.
-    fn grant_exclusive(&mut self, wanted: &[(usize, u32)]) -> Vec<(usize, u32)> {
+    fn grant_exclusive(&mut self, wanted: &[(usize, u32)], taken: &CpuSet) -> Vec<(usize, u32)> {
         let offline = self.refusals.len();
         let others = self.requests.iter().filter(|r| matches!(r.want, Want::Shared | Want::Dop(_)));
         let available = self.board.open_count();
-        let must_share = others.count() + offline > 0 || wanted.len() > available;
+        // Those who have no CPUs of their own can run where fixed lists and held sets are.
+        let homeless = taken.is_empty() && others.count() + offline > 0;
+        let must_share = homeless || (taken.is_empty() && wanted.len() > available);
         let mut room = available.saturating_sub(usize::from(must_share)) as u32;
         let mut grants = Vec::with_capacity(wanted.len());
         for (rank, &(index, wants)) in wanted.iter().enumerate() {

@@ -12,7 +12,7 @@ def test_converges_and_leaves_a_clean_host(host):
     # The first delegated unit makes systemd enable controllers for good; have that behind us.
     host.delegated()
     before, units = settings(Cgroup(MOUNT)), control_groups()
-    # Where the guest itself does not get its processors, the demo may be played again.
+    # A guest whose processors are taken away for seconds shows an unfair half: the demo may be played again.
     for _ in range(3):
         ticks = Ticks()
         done = host.ctl("demo", "--json", seconds=100)
@@ -27,7 +27,7 @@ def test_converges_and_leaves_a_clean_host(host):
                 for t in phase["tenants"]
             )
             host.note(f"{phase['title']}: {', '.join(figures)}")
-        if done.returncode == 0 or arriving >= TICKS_ARRIVING_MIN:
+        if done.returncode == 0:
             break
         expect_same(before, settings(Cgroup(MOUNT)))
     if done.returncode != 0 and arriving < TICKS_ARRIVING_MIN and result["clean"]:

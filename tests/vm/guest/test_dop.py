@@ -101,9 +101,12 @@ EFFECTIVE = "cpuset.cpus.effective"
 class Stage:
     """Two tenants of equal weight with `cpus: dop`, each with as many threads as there are CPUs."""
 
-    def __init__(self, host):
+    def __init__(self, host, adopted=False):
         self.host = host
         self.root = host.delegated()
+        if adopted:
+            self.root.write("cgroup.subtree_control", "+cpu +memory +cpuset")
+            self.root.make("a"), self.root.make("b")
         self.state = host.folder()
         self.state.chmod(0o755)
         self.daemon = host.daemon(host.policy({"a": DOP, "b": DOP}), self.root, state=self.state)
@@ -266,3 +269,20 @@ def test_restore_after_kill_puts_sets_back(host):
     done = restore(stage.root, stage.state)
     assert done.returncode == 0, done.stderr
     stage.expect_as_before(done.stderr)
+
+
+@shape_numa
+def test_a_restart_moves_nobody(host):
+    stage = Stage(host, adopted=True)
+    stage.until(stage.shared_evenly, "a node for each", 30)
+    stage.signal(stage.a, signal.SIGSTOP)
+    stage.until(lambda: stage.cpus(stage.b) == online(), "b on the CPUs of a")
+    stage.watch.end()
+    assert stage.daemon.terminate() == 0, stage.daemon.log()
+    assert not stage.placed(stage.b), "its list was empty before"
+    policy = stage.daemon.command[stage.daemon.command.index("--policy") + 1]
+    again = host.daemon(policy, stage.root, state=stage.state)
+    again.until(lambda: stage.placed(stage.b), "a placement")
+    time.sleep(5)
+    assert stage.cpus(stage.b) == online(), stage.describe()
+    assert again.terminate() == 0, again.log()

@@ -1,0 +1,255 @@
+//! Which CPUs each tenant runs on, tick by tick.
+//!
+//! **Problem.** [`crate::dop::placement`] makes sets of widths as they are now. Here that meets the life of a
+//! host: tenants sleep and wake, CPUs come and go, and nobody is to be moved more often than it can bear.
+//!
+//! **Rule.** Only tenants that are awake are placed. One that sleeps keeps its CPUs, and the others may have
+//! them too: a narrow set would confine it at the very moment it wakes up; so it wakes up on its own CPUs and
+//! shares them by weight until the others have moved off them. Tenants with exclusive CPUs are always placed:
+//! theirs are never lent, and nobody sleeps on them.
+//!
+//! Each stays where it is as far as that goes, and none is placed twice within the dwell time, the first
+//! time included, unless one of its CPUs went away. A tenant that an earlier agent placed begins with the
+//! CPUs that it had. When all have been still for a while, tenants that were scattered over several caches
+//! or nodes are brought together, if that can be done.
+//!
+//! **Properties** (`tests/agent/width`): a sleeper's CPUs are lent and it has them back; at most one change
+//! in the dwell time; no set is ever empty; exclusive sets meet no other; fixed lists stand.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::tree::TreeNode;
+use super::width::{Breadth, Leaf};
+use crate::dop::placement::{self, Placement, Reason, Request, Want};
+use crate::dop::topology::Level;
+use crate::dop::{CpuSet, Topology, transition};
+use crate::policy::model::CpusPolicy;
+
+/// What is decided in a tick is written a moment later; on a slow machine that moment varies.
+const WRITE_SLACK: Duration = Duration::from_secs(2);
+/// How long after the last change of any placement, and for how long, a tidier one is looked for.
+const TIDY: Range<Duration> = Duration::from_secs(20)..Duration::from_secs(25);
+
+/// Whether any tenant of the policy needs a set of CPUs of its own.
+pub fn pins(nodes: &[TreeNode]) -> bool {
+    nodes.iter().any(|node| node.is_leaf && node.cpus != CpusPolicy::Shared)
+}
+
+/// Places all leaves that are pinned (`breadths[i]` belongs to `leaves[i]`); returns what a person should
+/// know of it.
+pub fn place(
+    leaves: &[Leaf<'_>],
+    breadths: &mut [Breadth],
+    topology: &Topology,
+    now: Duration,
+) -> Vec<String> {
+    let exclusive = leaves.iter().any(is_exclusive);
+    let takes_part = |index: &usize| {
+        let (leaf, breadth) = (&leaves[*index], &breadths[*index]);
+        match leaf.node.cpus {
+            // Shared tenants are told to keep off exclusive CPUs; otherwise they are left alone.
+            CpusPolicy::Shared => exclusive,
+            CpusPolicy::Exclusive | CpusPolicy::Fixed(_) => true,
+            CpusPolicy::Dop => {
+                // A sleeper that was moved a moment ago must not be in the way of exclusive CPUs again.
+                let rests = exclusive && breadth.moved.is_some_and(|moved| is_held(moved, now));
+                !breadth.is_asleep() || rests || lacks_cpus(breadth, topology)
+            }
+        }
+    };
+    let placed: Vec<usize> = (0..leaves.len()).filter(takes_part).collect();
+    let held = held(leaves, breadths, &placed, now);
+    let requests: Vec<Request> = placed
+        .iter()
+        .zip(&held)
+        .map(|(&index, &held)| request(&leaves[index], &breadths[index], held))
+        .collect();
+    let mut placement = placement::place(topology, &requests);
+    let last_moved = placed.iter().filter_map(|&i| breadths[i].moved).max();
+    if last_moved.is_some_and(|moved| TIDY.contains(&now.saturating_sub(moved)))
+        && let Some(tidy) = tidied(topology, requests, &placement)
+    {
+        placement = tidy;
+    }
+    let reasons = reasons(&placement, placed.len());
+    let mut seats = seats(leaves, breadths, &placed, &held, placement);
+    keep_still(&mut seats, topology.online());
+    for ((&index, seat), reason) in placed.iter().zip(&seats).zip(reasons) {
+        let breadth = &mut breadths[index];
+        // Of one that rests nothing new is known, unless it found a place all the same.
+        if reason.is_some() || !seat.held || (breadth.is_homeless() && seat.is_own) {
+            breadth.refused = reason;
+        }
+        breadth.move_to(seat.cpus.clone(), now);
+    }
+    clear_off(leaves, breadths, topology, &seats, now);
+    let refused = leaves.iter().zip(breadths).filter_map(|(leaf, b)| Some((leaf, b.refused?)));
+    refused.map(|(leaf, reason)| refusal(leaf.node, reason)).collect()
+}
+
+/// Why each of `count` requests was refused, where it was.
+fn reasons(placement: &Placement, count: usize) -> Vec<Option<Reason>> {
+    let mut reasons = vec![None; count];
+    for refusal in &placement.refusals {
+        reasons[refusal.request] = Some(refusal.reason);
+    }
+    reasons
+}
+
+fn is_exclusive(leaf: &Leaf<'_>) -> bool {
+    leaf.node.cpus == CpusPolicy::Exclusive
+}
+
+/// Whether a sleeper has no CPU to wake up on.
+fn lacks_cpus(breadth: &Breadth, topology: &Topology) -> bool {
+    breadth.placed.as_ref().is_none_or(|cpus| !cpus.is_subset(topology.usable()))
+}
+
+/// Which of the `placed` leaves were moved so recently that they must stay for now.
+fn held(leaves: &[Leaf<'_>], breadths: &[Breadth], placed: &[usize], now: Duration) -> Vec<bool> {
+    // A change of exclusive CPUs changes the sets of all who share the rest: so these all rest together.
+    let shares = |index: usize| {
+        matches!(leaves[index].node.cpus, CpusPolicy::Exclusive | CpusPolicy::Shared)
+    };
+    let together = placed.iter().filter(|&&i| shares(i)).filter_map(|&i| breadths[i].moved).max();
+    let moved = |index: usize| if shares(index) { together } else { breadths[index].moved };
+    placed.iter().map(|&i| moved(i).is_some_and(|moved| is_held(moved, now))).collect()
+}
+
+fn is_held(moved: Duration, now: Duration) -> bool {
+    transition::is_held(Some(moved + WRITE_SLACK), now)
+}
+
+fn request(leaf: &Leaf<'_>, breadth: &Breadth, held: bool) -> Request {
+    let dop = breadth.dop().unwrap_or(1);
+    let want = match &leaf.node.cpus {
+        CpusPolicy::Shared => Want::Shared,
+        CpusPolicy::Dop => Want::Dop(dop),
+        CpusPolicy::Exclusive => Want::Exclusive(dop),
+        CpusPolicy::Fixed(cpus) => Want::Fixed(cpus.iter().copied().collect()),
+    };
+    match breadth.is_homeless() {
+        true => Request::new(want),
+        false => Request { want, previous: breadth.placed.clone(), held },
+    }
+}
+
+/// Where one leaf is and where it would go.
+struct Seat {
+    present: Option<CpuSet>,
+    held: bool,
+    was_own: bool,
+    is_own: bool,
+    cpus: CpuSet,
+}
+
+fn seats(
+    leaves: &[Leaf<'_>],
+    breadths: &[Breadth],
+    placed: &[usize],
+    held: &[bool],
+    placement: Placement,
+) -> Vec<Seat> {
+    let seat = |((&index, &held), cpus): ((&usize, &bool), CpuSet)| Seat {
+        present: breadths[index].placed.clone(),
+        held,
+        was_own: is_exclusive(&leaves[index]) && !breadths[index].is_homeless(),
+        is_own: is_exclusive(&leaves[index]),
+        cpus,
+    };
+    let mut seats: Vec<Seat> = placed.iter().zip(held).zip(placement.sets).map(seat).collect();
+    for refusal in &placement.refusals {
+        if let Reason::Narrowed { granted: 0, .. } = refusal.reason {
+            seats[refusal.request].is_own = false;
+        }
+    }
+    seats
+}
+
+/// Lets those who were placed a moment ago wait with what can wait.
+///
+/// The placement itself holds the sets of those who have a width. A list whose CPUs came back, the rest that
+/// shared tenants have of the machine, an exclusive tenant that found no CPU of its own and now could: these
+/// it would change at once. Nobody has to go without a CPU or onto somebody's own for the waiting.
+fn keep_still(seats: &mut [Seat], online: &CpuSet) {
+    for own_first in [true, false] {
+        for index in 0..seats.len() {
+            let Seat { present: Some(present), held: true, was_own: false, .. } = &seats[index]
+            else {
+                continue;
+            };
+            let moves = *present != seats[index].cpus && seats[index].is_own == own_first;
+            let allows = |other: usize| {
+                other == index || !seats[other].is_own || seats[other].cpus.is_disjoint(present)
+            };
+            if moves && present.is_subset(online) && (0..seats.len()).all(allows) {
+                seats[index].cpus = present.clone();
+                seats[index].is_own = false;
+            }
+        }
+    }
+}
+
+/// Moves sleepers, who are not placed, off what became somebody's own meanwhile: they are not to wake up there.
+fn clear_off(
+    leaves: &[Leaf<'_>],
+    breadths: &mut [Breadth],
+    topology: &Topology,
+    seats: &[Seat],
+    now: Duration,
+) {
+    let own = seats.iter().filter(|seat| seat.is_own);
+    let own = own.fold(CpuSet::new(), |all, seat| all.union(&seat.cpus));
+    for (leaf, breadth) in leaves.iter().zip(breadths) {
+        let Some(cpus) = &breadth.placed else { continue };
+        if leaf.node.cpus == CpusPolicy::Dop && breadth.is_asleep() && !cpus.is_disjoint(&own) {
+            let left = cpus.difference(&own);
+            let left = if left.is_empty() { topology.usable().difference(&own) } else { left };
+            if !left.is_empty() {
+                breadth.move_to(left, now);
+            }
+        }
+    }
+}
+
+/// A placement that keeps tenants closer together than `present` does, if there is one.
+///
+/// Staying comes before lying together, so CPUs that went away and came back leave tenants scattered in each
+/// other's domains, where neither could get together alone. Those that are scattered are placed anew, all at
+/// once; that is worth a change only where the whole then spans fewer domains.
+fn tidied(
+    topology: &Topology,
+    mut requests: Vec<Request>,
+    present: &Placement,
+) -> Option<Placement> {
+    let spans = |set: &CpuSet| (topology.span(set, Level::Node), topology.span(set, Level::Llc));
+    let spread = |sets: &[CpuSet]| {
+        sets.iter().map(spans).fold((0, 0), |sum, span| (sum.0 + span.0, sum.1 + span.1))
+    };
+    for (request, set) in requests.iter_mut().zip(&present.sets) {
+        if spans(set) > (1, 1) {
+            request.previous = None;
+        }
+    }
+    let fresh = placement::place(topology, &requests);
+    let better = fresh.overlap <= present.overlap && spread(&fresh.sets) < spread(&present.sets);
+    better.then_some(fresh)
+}
+
+fn refusal(node: &TreeNode, reason: Reason) -> String {
+    match reason {
+        Reason::Narrowed { wanted, granted: 0 } => format!(
+            "{}: no CPU is left to be exclusive of the {wanted} it wants: it runs on the shared ones",
+            node.path
+        ),
+        Reason::Narrowed { wanted, granted } => format!(
+            "{}: only {granted} of {wanted} CPUs could be exclusive; lower `dop` or other exclusive tenants",
+            node.path
+        ),
+        Reason::Offline => format!(
+            "{}: none of the CPUs in `cpus` is online: it runs on the shared ones",
+            node.path
+        ),
+    }
+}

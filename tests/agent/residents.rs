@@ -1,0 +1,124 @@
+//! Who lives in the cgroups that the agent made is still there after a restart.
+
+use super::world::{World, assert_same, snapshot};
+use crate::util;
+use tenantd::sim::{Layout, Load, SimHost, SimKernel};
+
+const SERVICE: &str = "/system/tenantd";
+const POLICY: &str = "\
+tenants:
+  web: { weight: 300 }
+  ci: { tenants: { nightly: {} } }
+";
+
+/// A host on which the agent starts in a delegated cgroup of its own.
+fn world(layout: Layout) -> World {
+    let mut kernel = SimKernel::new(SimHost { layout, ..SimHost::default() });
+    kernel.make_cgroup(SERVICE).unwrap();
+    let caller = kernel.caller().to_string();
+    let trees: &[&str] = match layout {
+        Layout::Unified => &[""],
+        _ => &["cpu/", "cpuacct/", "memory/"],
+    };
+    for tree in trees {
+        let procs = format!("/sys/fs/cgroup/{tree}{}/cgroup.procs", &SERVICE[1..]);
+        let _ = kernel.write_file(&procs, &caller);
+    }
+    World::with(kernel, POLICY)
+}
+
+fn begin(world: &mut World) {
+    world.start().unwrap();
+    world.ticks(2);
+}
+
+/// The processes in the cgroup `path`, of the tree that CPU weights are written in.
+fn processes(world: &World, tree: &str, path: &str) -> Vec<u32> {
+    let text = world.file(&format!("{tree}{}/cgroup.procs", path.trim_start_matches('/')));
+    text.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+fn live_on(layout: Layout, tree: &str) {
+    let mut world = world(layout);
+    let before = snapshot(&world.host);
+    begin(&mut world);
+    let web = world.spawn(&format!("{SERVICE}/web"), Load::busy(2));
+    let nightly = world.spawn(&format!("{SERVICE}/ci/nightly"), Load::busy(1));
+    world.ticks(2);
+    assert_eq!(world.stop().failures, [""; 0]);
+    let root = processes(&world, tree, SERVICE);
+    assert!(root.contains(&web) && root.contains(&nightly), "{root:?}");
+
+    for _ in 0..2 {
+        begin(&mut world);
+        assert_eq!(processes(&world, tree, &format!("{SERVICE}/web")), [web]);
+        assert_eq!(processes(&world, tree, &format!("{SERVICE}/ci/nightly")), [nightly]);
+        assert!(!world.state_dir().join("residents.json").exists());
+        // Killed this time: the restore keeps them as a clean stop does.
+        world.kill();
+        assert_eq!(world.restore().failures, [""; 0]);
+    }
+    for pid in [web, nightly] {
+        world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    }
+    assert_same(&before, &snapshot(&world.host), "after the last restore");
+}
+
+#[test]
+fn a_restart_brings_residents_back() {
+    live_on(Layout::Unified, "");
+}
+
+#[test]
+fn a_restart_brings_residents_back_on_a_legacy_host() {
+    live_on(Layout::Legacy, "cpu/");
+}
+
+#[test]
+fn a_tenant_that_left_the_policy_keeps_nobody_from_starting() {
+    let mut world = world(Layout::Unified);
+    begin(&mut world);
+    let web = world.spawn(&format!("{SERVICE}/web"), Load::busy(2));
+    world.stop();
+    world.policy = util::policy("version: 1\nmode: enforce\ntenants: { db: {} }\n");
+    begin(&mut world);
+    assert_eq!(processes(&world, "", &format!("{SERVICE}/tenantd.rest")), [web]);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert!(processes(&world, "", SERVICE).contains(&web));
+}
+
+#[test]
+fn somebody_elses_process_stays_where_it_is() {
+    let mut world = world(Layout::Unified);
+    begin(&mut world);
+    let web = world.spawn(&format!("{SERVICE}/web"), Load::busy(2));
+    world.stop();
+    let other = world.spawn(SERVICE, Load::idle());
+    // An agent in observe mode moves nobody at all.
+    world.options.observe = true;
+    world.start().unwrap();
+    world.ticks(2);
+    world.stop();
+    assert!(processes(&world, "", SERVICE).contains(&web));
+    world.options.observe = false;
+    world.start().unwrap();
+    let status = world.ticks(2);
+    assert!(processes(&world, "", SERVICE).contains(&other));
+    let refused = status.findings.iter().any(|f| f.contains("holds processes of others"));
+    assert!(refused, "{:?}", status.findings);
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+#[test]
+fn one_that_was_moved_meanwhile_is_left_there() {
+    let mut world = world(Layout::Unified);
+    begin(&mut world);
+    let web = world.spawn(&format!("{SERVICE}/web"), Load::busy(2));
+    world.stop();
+    world.host.with(|kernel| kernel.make_cgroup("/elsewhere")).unwrap();
+    world.write("elsewhere/cgroup.procs", &web.to_string());
+    begin(&mut world);
+    assert_eq!(processes(&world, "", "/elsewhere"), [web]);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(processes(&world, "", "/elsewhere"), [web]);
+}

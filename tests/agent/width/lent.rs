@@ -1,0 +1,80 @@
+//! Two tenants, one of which sleeps now and then: whose CPUs are whose, and when.
+
+use tenantd::sim::{Load, SimHost};
+
+use super::{HOSTS, TWO, Watch, dops, tenant, told};
+use crate::agent::world::assert_near;
+
+/// Both hungry for more than their share.
+fn both_awake(host: SimHost) -> (Watch, [u32; 2]) {
+    let mut watch = Watch::begin(host, &["a", "b"], TWO);
+    let pids = ["/a", "/b"].map(|path| watch.world.spawn(path, Load::busy(8)));
+    watch.ticks(3);
+    (watch, pids)
+}
+
+#[test]
+fn two_equal_tenants_have_a_node_each() {
+    for host in HOSTS {
+        let (mut watch, _) = both_awake(host());
+        let status = watch.ticks(20);
+        assert!(watch.have(&["0-3", "4-7"]), "{:?}", watch.sets);
+        assert_eq!((dops(&status), watch.nr_changes), (vec![4, 4], 0));
+        assert_eq!(tenant(&status, "b").cpus.as_deref(), Some("4-7"));
+        assert_eq!(
+            (told(&watch.world, "a"), told(&watch.world, "b")),
+            ("4\n".into(), "4\n".into())
+        );
+    }
+}
+
+#[test]
+fn a_sleeper_s_cpus_are_lent_and_it_has_them_back() {
+    for host in HOSTS {
+        let (mut watch, [a, _]) = both_awake(host());
+        for _ in 0..3 {
+            watch.world.set_load(a, Load::idle());
+            watch.until("lent", 25, |watch| watch.have(&["0-3", "0-7"]));
+            let status = watch.ticks(2);
+            assert_near(&[tenant(&status, "b").usage_cores.unwrap()], &[8.0], 0.01);
+            // What it would start now should be as wide as its share.
+            assert_eq!(told(&watch.world, "a"), "4\n");
+            watch.ticks(10);
+            watch.world.set_load(a, Load::busy(8));
+            watch.until("given back", 3, |watch| watch.have(&["0-3", "4-7"]));
+            watch.ticks(10);
+            assert!(watch.have(&["0-3", "4-7"]), "{:?}", watch.sets);
+        }
+    }
+}
+
+#[test]
+fn who_wakes_up_is_not_confined_and_has_its_share_at_once() {
+    let (mut watch, [a, _]) = both_awake(HOSTS[0]());
+    watch.world.set_load(a, Load::idle());
+    watch.ticks(30);
+    watch.world.set_load(a, Load::busy(8));
+    // Before the agent has seen anything of it.
+    let used = watch.world.cores(&["a"], 1);
+    assert!(used[0] > 8.0 / 3.0 - 0.1, "{used:?}");
+}
+
+#[test]
+fn scattered_tenants_come_together_again() {
+    for host in HOSTS {
+        let (mut watch, _) = both_awake(host());
+        // Half of each node goes away and comes back the wrong way round.
+        watch.plug("4-7", false);
+        watch.ticks(12);
+        for cpu in ["4", "5", "6", "7"] {
+            watch.plug(cpu, true);
+            watch.tick();
+        }
+        watch.until("a node each", 60, |watch| {
+            watch.have(&["0-3", "4-7"]) || watch.have(&["4-7", "0-3"])
+        });
+        let settled = watch.nr_changes;
+        watch.ticks(60);
+        assert_eq!(watch.nr_changes, settled, "it is done once");
+    }
+}
