@@ -8,6 +8,7 @@ mod hosts;
 mod residents;
 mod still;
 mod story;
+mod units;
 mod vanish;
 mod width;
 mod world;
