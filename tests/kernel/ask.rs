@@ -63,6 +63,7 @@ fn enforced(yaml: &str) -> String {
 #[test]
 fn a_person_asks() {
     let Some(mut asked) = Asked::begin(TWO) else { return };
+    wait_until("the tenant", || asked.ground.weight("a").is_some());
     asked.ground.load("a", "threads=1");
     wait_until("rates", || asked.status()["tenants"][0]["usage_cores"].is_number());
     let status = asked.status();
