@@ -8,6 +8,7 @@ mod cli;
 mod control;
 mod dop;
 mod fair;
+mod fuzz;
 mod journal;
 mod kernel;
 mod policy;
