@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from the top; each may name only rooms before it, and itself.
-const ROOMS: [&str; 9] =
-    ["units", "fair", "dop", "policy", "control", "host", "sim", "daemon", "cli"];
+const ROOMS: [&str; 10] =
+    ["units", "fair", "dop", "policy", "control", "host", "sim", "varlink", "daemon", "cli"];
 
 /// What pure rooms never name: the machine, the clock, and whoever talks to them.
 const IMPURE: [&str; 11] = [

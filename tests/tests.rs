@@ -13,3 +13,4 @@ mod kernel;
 mod policy;
 mod sim;
 mod util;
+mod varlink;

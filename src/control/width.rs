@@ -66,6 +66,16 @@ impl Breadth {
         self.placed.as_ref()
     }
 
+    /// The width and what it takes to change it; `None` before the first tick.
+    pub fn band(&self) -> Option<&Band> {
+        self.band.as_ref()
+    }
+
+    /// When it was last placed elsewhere, or first.
+    pub fn moved(&self) -> Option<Duration> {
+        self.moved
+    }
+
     /// Places it on `cpus`.
     pub(super) fn move_to(&mut self, cpus: CpuSet, now: Duration) {
         if self.placed.as_ref() != Some(&cpus) {
@@ -79,7 +89,8 @@ impl Breadth {
         matches!(self.refused, Some(Reason::Narrowed { granted: 0, .. }))
     }
 
-    pub(super) fn is_asleep(&self) -> bool {
+    /// Whether it has used next to nothing for a while.
+    pub fn is_asleep(&self) -> bool {
         self.quiet_ticks >= ASLEEP_TICKS
     }
 

@@ -19,6 +19,7 @@ use super::publish::Publisher;
 use super::residents::{self, Resident, ResidentStore};
 use super::restore::{self, Restored};
 use crate::control::demand::Demand;
+use crate::control::fairness::Spell;
 use crate::control::place;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{HostSample, TenantSample};
@@ -114,6 +115,10 @@ pub(super) struct Slot {
     pub(super) breadth: Breadth,
     /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
     pub(super) has_cpus: bool,
+    /// What of the machine's CPUs it was entitled to, wanted and did not get; `None` without rates.
+    pub(super) share_error: Option<f64>,
+    /// For how long it was starved, since the agent started.
+    pub(super) starved: Duration,
 }
 
 /// A write that failed, and when it is tried again.
@@ -149,6 +154,8 @@ pub struct Agent<K> {
     pub(super) placements: Option<PlacementStore>,
     residents: Option<ResidentStore>,
     pub(super) said: Vec<String>,
+    pub(super) spell: Spell,
+    pub(super) nr_reloads: u64,
     root: Option<DirId>,
 }
 
@@ -222,6 +229,8 @@ impl<K: KernFs> Agent<K> {
             placements,
             residents,
             said: Vec::new(),
+            spell: Spell::default(),
+            nr_reloads: 0,
             root,
         })
     }

@@ -60,6 +60,7 @@ impl<K: KernFs> Agent<K> {
             cgroup.close(&mut self.kernel);
         }
         let (demand, breadth, target) = (slot.demand, slot.breadth, slot.target);
-        self.slots[index] = Slot { demand, breadth, target, ..Slot::default() };
+        let starved = slot.starved;
+        self.slots[index] = Slot { demand, breadth, target, starved, ..Slot::default() };
     }
 }

@@ -11,6 +11,7 @@
 //! | `pinning` | widths and sets of CPUs: topology, hotplug, joining a cpuset |
 //! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
+//! | `show` | what a tick leaves for whoever asks |
 //! | [`residents`] | who lives in the cgroups that were made, over a restart |
 //! | [`restore`] | putting everything back, from the journal alone |
 //! | `unpin` | emptying a list of CPUs that processes live under |
@@ -27,5 +28,6 @@ mod placement_store;
 pub mod publish;
 pub mod residents;
 pub mod restore;
+mod show;
 pub mod tick;
 mod unpin;

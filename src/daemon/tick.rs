@@ -12,13 +12,13 @@ use super::agent::{Agent, Retry, Slot};
 use super::effect;
 use super::enforce::EnforceError;
 use crate::control::demand::{self, Context, Demand};
+use crate::control::fairness::Measured;
 use crate::control::plan::{self, Action, Knob, NodeKnobs, Value};
 use crate::control::sample::HostSample;
-use crate::control::status::{ActionStatus, HostStatus, Status, TenantStatus};
+use crate::control::status::Status;
 use crate::control::target;
-use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
+use crate::control::tree::{CPU, MEMORY, TreeNode};
 use crate::control::usage;
-use crate::fair::measure;
 use crate::host::cgroup::{self, ReadError};
 use crate::host::kernfs::KernFs;
 use crate::host::process;
@@ -69,6 +69,7 @@ impl<K: KernFs> Agent<K> {
         let (capacity, outside) = self.capacity(host, before.map(|(_, host)| host), elapsed);
         self.estimate(host, elapsed);
         self.decide(capacity);
+        self.judge(capacity, elapsed);
         self.watch_topology(&mut findings);
         self.widen(host.nr_cpus, now, &mut findings);
         if self.enforcing {
@@ -85,12 +86,18 @@ impl<K: KernFs> Agent<K> {
         self.say(&findings);
         self.status = Status {
             tick,
-            mode: if self.enforcing { "enforce" } else { "observe" },
+            mode: self.mode(),
+            interval_seconds: self.policy.control.interval.as_secs_f64(),
             host: self.host_status(host, capacity, outside),
             tenants: self.tenant_statuses(),
             actions: shown,
             jain_index: self.jain_index(),
+            max_share_error: self.max_share_error(),
+            convergence_seconds: self.spell.length().map(|length| length.as_secs_f64()),
             nr_drift,
+            nr_ineffective: self.nr_ineffective(),
+            nr_reloads: self.nr_reloads,
+            agent: self.status.agent,
             findings,
         };
         &self.status
@@ -224,6 +231,25 @@ impl<K: KernFs> Agent<K> {
         for (slot, target) in self.slots.iter_mut().zip(targets) {
             slot.target = target;
         }
+    }
+
+    /// Measures how far what the tenants got is from what they were entitled to.
+    fn judge(&mut self, capacity: [f64; 2], elapsed: Option<Duration>) {
+        let Some(elapsed) = elapsed else { return };
+        let mut worst: f64 = 0.0;
+        for slot in &mut self.slots {
+            let Some(measured) = slot.measured() else {
+                slot.share_error = None;
+                continue;
+            };
+            let error = measured.share_error(capacity[CPU]);
+            slot.share_error = Some(error);
+            worst = worst.max(error);
+            if measured.is_starved() {
+                slot.starved += elapsed;
+            }
+        }
+        self.spell.step(worst, elapsed);
     }
 
     /// Reads what the files hold where that is not known; counts what someone else wrote.
@@ -365,10 +391,21 @@ fn is_unsupported(error: &crate::host::kernfs::KernError) -> bool {
 
 impl Slot {
     /// Whether the threads are worth a look: some task waited in the last interval, or nobody can tell.
-    fn looks_pressed(&self) -> bool {
+    pub(super) fn looks_pressed(&self) -> bool {
         self.usage
             .as_ref()
             .is_some_and(|usage| demand::is_pressed(usage, self.target.allocation[CPU]))
+    }
+
+    fn measured(&self) -> Option<Measured> {
+        let (usage, demand) = (self.usage.as_ref()?, self.demand?);
+        Some(Measured {
+            used_cores: usage.cpu_cores,
+            pressed: self.looks_pressed(),
+            demand_cores: demand.cpu_cores,
+            allocation_cores: self.target.allocation[CPU],
+            fair_share_cores: self.target.burst_cores,
+        })
     }
 
     /// Remembers what an action came to.
@@ -393,85 +430,5 @@ impl Slot {
                 self.retries.push(Retry { knob: action.knob, nr_failures, at_tick, message });
             }
         }
-    }
-}
-
-// === what is published ===
-
-impl<K: KernFs> Agent<K> {
-    fn host_status(
-        &self,
-        host: HostSample,
-        capacity: [f64; 2],
-        outside: Option<f64>,
-    ) -> HostStatus {
-        HostStatus {
-            hierarchy: self.layout.describe(),
-            cpus: host.nr_cpus,
-            memory_bytes: host.memory_total_bytes,
-            capacity_cores: capacity[CPU],
-            capacity_memory_bytes: capacity[MEMORY],
-            outside_cores: outside,
-        }
-    }
-
-    fn tenant_statuses(&self) -> Vec<TenantStatus> {
-        let leaves = self.nodes.iter().zip(&self.slots).filter(|(node, _)| node.is_leaf);
-        leaves
-            .map(|(node, slot)| {
-                let demand = slot.demand.unwrap_or_default();
-                let weight = slot.observed.iter().find(|(knob, _)| *knob == Knob::CpuWeight);
-                TenantStatus {
-                    name: node.path.clone(),
-                    weight: node.weight[CPU],
-                    usage_cores: slot.usage.map(|usage| usage.cpu_cores),
-                    usage_memory_bytes: slot.usage.and_then(|usage| usage.working_set_bytes),
-                    demand_cores: demand.cpu_cores,
-                    demand_memory_bytes: demand.memory_bytes,
-                    demand_basis: demand.cpu_basis,
-                    allocation_cores: slot.target.allocation[CPU],
-                    allocation_memory_bytes: slot.target.allocation[MEMORY],
-                    dominant_resource: slot.target.dominant.map(|r| RESOURCES[r]),
-                    dominant_share: slot.target.dominant_share,
-                    satisfied: slot.target.satisfied,
-                    dop: slot.breadth.dop(),
-                    cpus: slot.breadth.cpus().map(ToString::to_string),
-                    cpu_weight: weight.and_then(|(_, value)| match value {
-                        Value::Weight(weight) => Some(*weight),
-                        _ => None,
-                    }),
-                }
-            })
-            .collect()
-    }
-
-    /// Jain's index over the weighted dominant shares of the tenants that want something.
-    fn jain_index(&self) -> Option<f64> {
-        let shares: Vec<f64> = self
-            .nodes
-            .iter()
-            .zip(&self.slots)
-            .filter(|(node, slot)| node.is_leaf && !slot.target.satisfied)
-            .map(|(_, slot)| slot.target.level)
-            .collect();
-        (!shares.is_empty()).then(|| measure::jain_index(shares))
-    }
-
-    fn show(&self, actions: &[Action]) -> Vec<ActionStatus> {
-        let show = |action: &Action| {
-            let node = &self.nodes[action.node];
-            let dialect = self.layout.dialect;
-            let tree = self.layout.tree(dialect.facet(action.knob));
-            let root = tree.map(|index| self.layout.trees[index].root.clone()).unwrap_or_default();
-            let text = |value: &Value| dialect.spell(action.knob, value).pop().map(|s| s.text);
-            ActionStatus {
-                tenant: node.path.clone(),
-                path: root.join(&node.path).join(dialect.file(action.knob)).display().to_string(),
-                from: action.from.as_ref().and_then(text),
-                to: text(&action.to).unwrap_or_default(),
-                reason: action.reason.clone(),
-            }
-        };
-        actions.iter().map(show).collect()
     }
 }

@@ -43,7 +43,7 @@ pub const UTILISATION: RangeInclusive<f64> = 0.6..=0.9;
 pub const DWELL: Duration = Duration::from_secs(10);
 
 /// The part of the present width that a target must differ by to count as outside.
-const MARGIN_RATIO: f64 = 0.2;
+pub const MARGIN_RATIO: f64 = 0.2;
 const TICKS_UP_PRESSED: f64 = 2.0;
 const TICKS_UP: f64 = 3.0;
 const TICKS_YIELD: f64 = 4.0;
@@ -89,6 +89,17 @@ pub struct Observation {
     pub allowed: RangeInclusive<u32>,
 }
 
+/// What the last tick asked for, kept to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aim {
+    /// The best width then.
+    pub target: u32,
+    /// The least that the policy allows.
+    pub floor: u32,
+    /// The most that the policy allows.
+    pub ceiling: u32,
+}
+
 /// The width of one tenant and what it takes to change it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Band {
@@ -100,6 +111,7 @@ pub struct Band {
     below: Run,
     penalty: f64,
     hurried_ticks: u32,
+    aim: Option<Aim>,
 }
 
 /// Consecutive ticks of one kind.
@@ -137,6 +149,7 @@ impl Band {
             below: Run::default(),
             penalty: 0.0,
             hurried_ticks: 0,
+            aim: None,
         }
     }
 
@@ -156,6 +169,16 @@ impl Band {
         self.changed
     }
 
+    /// What the last tick with a sample asked for.
+    pub fn aim(&self) -> Option<Aim> {
+        self.aim
+    }
+
+    /// For how many ticks in a row the target has lain outside.
+    pub fn outside_ticks(&self) -> u32 {
+        self.outside.ticks as u32
+    }
+
     /// One tick: the width from now on. `now` is any monotonic clock.
     ///
     /// A tick without a sample is not stepped but only [obeyed](Band::obey): nothing is known, nothing
@@ -166,6 +189,7 @@ impl Band {
         self.hurried_ticks = self.hurried_ticks.saturating_sub(1);
         self.penalty *= 0.5_f64.powf(elapsed.as_secs_f64() / PENALTY_HALF_LIFE_SECONDS);
         let (low, high) = (*seen.allowed.start(), *seen.allowed.end());
+        self.aim = Some(Aim { target: seen.target.clamp(low, high), floor: low, ceiling: high });
         let before = self.dop;
         if self.obey(&seen.allowed, now) != before {
             return self.dop;
