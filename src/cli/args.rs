@@ -2,12 +2,23 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::policy::model::Mode;
+
+/// Where tenantd can be asked.
+pub const SOCKET: &str = "/run/tenantd/socket";
 
 /// Asks and administers tenantd, the agent that makes one machine fair for all its tenants.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tenantctl", version, max_term_width = 100)]
 pub struct Tenantctl {
+    /// Where tenantd can be asked.
+    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET)]
+    pub socket: PathBuf,
+    /// When to use colours.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: Colour,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -18,10 +29,24 @@ pub struct Tenantctl {
 pub enum Command {
     /// Watch the main job on this machine: tenants are made, loaded, shared fairly and cleaned up.
     Demo(DemoArgs),
+    /// Show the tenants now.
+    Status(StatusArgs),
+    /// Show the tenants each tick, until interrupted.
+    Watch(WatchArgs),
+    /// Show why each value of a tenant is what it is.
+    Explain(ExplainArgs),
     /// Show what would be written now, and why; writes nothing.
     Plan(PlanArgs),
     /// Show every finding of a policy, file or directory.
     Check(CheckArgs),
+    /// Show how a policy differs from the running one.
+    Diff(DiffArgs),
+    /// Take up the policy again; one that is not valid leaves the running one as it is.
+    Reload,
+    /// Begin or end to enforce.
+    Mode(ModeArgs),
+    /// Put everything back, and go on observing.
+    Restore(RestoreArgs),
     /// Compute the allocation of a problem file.
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
@@ -51,6 +76,10 @@ pub struct Tenantd {
     /// agent's own.
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
+    /// The socket on which it can be asked, `socket` in the state directory by default; one that systemd
+    /// gives is used instead.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// Where the journal of what was changed is kept.
     #[arg(long, value_name = "PATH", default_value = "/run/tenantd")]
     pub state_dir: PathBuf,
@@ -106,15 +135,103 @@ pub struct DemoArgs {
 /// Arguments of `plan`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PlanArgs {
-    /// The policy: a YAML file, or a directory of `*.yaml` files.
-    #[arg(long, value_name = "P", default_value = "/etc/tenantd")]
-    pub policy: PathBuf,
+    /// A policy to plan for, a YAML file or a directory of them; without it, what the running tenantd does,
+    /// or else for /etc/tenantd.
+    #[arg(long, value_name = "P")]
+    pub policy: Option<PathBuf>,
     /// The cgroup under which tenants live, instead of the policy's.
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Colour {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Arguments of `status`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `watch`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WatchArgs {
+    /// Print one JSON object a line instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// End after so many.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+}
+
+/// Arguments of `explain`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExplainArgs {
+    /// The path of a tenant or group, such as `ci/nightly`.
+    #[arg(value_name = "TENANT")]
+    pub tenant: String,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `diff`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DiffArgs {
+    /// A policy file, or a directory of `*.yaml` files.
+    #[arg(value_name = "POLICY")]
+    pub policy: PathBuf,
+    /// Print one JSON object instead of lines.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `mode`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ModeArgs {
+    /// From now on.
+    #[arg(value_name = "MODE")]
+    pub mode: ModeWord,
+}
+
+/// What `mode` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeWord {
+    /// Write nothing; what was written is put back first.
+    Observe,
+    /// Write what is computed.
+    Enforce,
+}
+
+impl From<ModeWord> for Mode {
+    fn from(word: ModeWord) -> Mode {
+        match word {
+            ModeWord::Observe => Mode::Observe,
+            ModeWord::Enforce => Mode::Enforce,
+        }
+    }
+}
+
+/// Arguments of `restore`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RestoreArgs {
+    /// Where the journal is, for when no tenantd runs.
+    #[arg(long, value_name = "PATH", default_value = "/run/tenantd")]
+    pub state_dir: PathBuf,
 }
 
 /// Arguments of the load that the demo starts below itself.

@@ -281,11 +281,8 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
 
 /// The names most like `path`, the nearest first, at most `max`.
 pub fn names_near(trace: &Trace, path: &str, max: usize) -> Vec<String> {
-    let mut names: Vec<(usize, &str)> = trace
-        .nodes
-        .iter()
-        .map(|node| (distance(&node.path, path), node.path.as_str()))
-        .collect();
+    let mut names: Vec<(usize, &str)> =
+        trace.nodes.iter().map(|node| (distance(&node.path, path), node.path.as_str())).collect();
     names.sort_by_key(|(distance, _)| *distance);
     names.into_iter().take(max).map(|(_, name)| name.to_string()).collect()
 }
@@ -470,7 +467,8 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
     }
     let demand = record.demand.unwrap_or_default();
     let demand = [demand.cpu_cores, demand.memory_bytes];
-    let reaches = |resource: usize, amount: f64| target.allocation[resource] >= amount * (1.0 - 1e-6);
+    let reaches =
+        |resource: usize, amount: f64| target.allocation[resource] >= amount * (1.0 - 1e-6);
     let unmet = |resource: &usize| !reaches(*resource, demand[*resource]);
     let is_limited =
         |resource: usize| node.limit[resource].is_some_and(|limit| reaches(resource, limit));
@@ -493,7 +491,8 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
 
 fn weight_step(trace: &Trace, index: usize) -> WeightStep {
     let node = &trace.nodes[index];
-    let siblings = trace.nodes.iter().zip(&trace.records).filter(|(other, _)| other.parent == node.parent);
+    let siblings =
+        trace.nodes.iter().zip(&trace.records).filter(|(other, _)| other.parent == node.parent);
     let sum: f64 = siblings.map(|(_, record)| record.target.cpu_weight).sum();
     let record = &trace.records[index];
     let is_weight = |value: &&ValueRecord| value.knob == Knob::CpuWeight;
@@ -524,11 +523,7 @@ fn width_step(trace: &Trace, node: &TreeNode, record: &Record) -> WidthStep {
     }
 }
 
-fn width_reason(
-    node: &TreeNode,
-    record: &Record,
-    changed: Option<std::time::Duration>,
-) -> String {
+fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Duration>) -> String {
     let Some(band) = record.breadth.band() else { return "not decided yet".to_string() };
     if let DopPolicy::Manual(dop) = node.dop {
         return format!("the policy says {dop}");
@@ -551,7 +546,9 @@ fn width_reason(
         true => format!("within the band: {} is less than a fifth away", aim.target),
         false => match band.outside_ticks() {
             0 => format!("{} would be right, but its use does not ask for a change", aim.target),
-            ticks => format!("{} would be right for {ticks} ticks: waits whether it lasts", aim.target),
+            ticks => {
+                format!("{} would be right for {ticks} ticks: waits whether it lasts", aim.target)
+            }
         },
     }
 }

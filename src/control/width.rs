@@ -76,6 +76,11 @@ impl Breadth {
         self.moved
     }
 
+    /// It runs anywhere from now on.
+    pub fn unpin(&mut self) {
+        (self.placed, self.moved, self.refused) = (None, None, None);
+    }
+
     /// Places it on `cpus`.
     pub(super) fn move_to(&mut self, cpus: CpuSet, now: Duration) {
         if self.placed.as_ref() != Some(&cpus) {

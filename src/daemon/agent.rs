@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -13,18 +14,21 @@ use tracing::{info, warn};
 
 use super::effect;
 use super::enforce::{EnforceError, Enforcer};
+use super::findings::FindingLog;
 use super::pinning::Ground;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
+use super::record;
 use super::residents::{self, Resident, ResidentStore};
 use super::restore::{self, Restored};
-use crate::control::demand::Demand;
+use crate::control::demand::{Context, Demand};
 use crate::control::fairness::Spell;
 use crate::control::place;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{HostSample, TenantSample};
 use crate::control::status::Status;
 use crate::control::target::Target;
+use crate::control::trace::{Spelling, Trace};
 use crate::control::tree::{self, TreeNode};
 use crate::control::width::Breadth;
 use crate::dop::Topology;
@@ -106,9 +110,13 @@ impl StartError {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) cgroup: Option<Cgroup>,
+    /// The sample before the newest, without threads.
+    pub(super) before: Option<TenantSample>,
     pub(super) sample: Option<TenantSample>,
     pub(super) usage: Option<crate::control::usage::Usage>,
     pub(super) demand: Option<Demand>,
+    /// What the demand was estimated from, where it was in this tick.
+    pub(super) context: Option<Context>,
     pub(super) target: Target,
     pub(super) observed: Vec<(Knob, Value)>,
     pub(super) retries: Vec<Retry>,
@@ -127,6 +135,8 @@ pub(super) struct Retry {
     pub(super) knob: Knob,
     pub(super) nr_failures: u32,
     pub(super) at_tick: u64,
+    /// Whether it was not tried, because it would have done harm.
+    pub(super) deferred: bool,
     /// What went wrong, said until it succeeds.
     pub(super) message: Option<String>,
 }
@@ -139,7 +149,7 @@ pub struct Agent<K> {
     pub(super) enforcing: bool,
     pub(super) layout: Layout,
     pub(super) machine: Machine,
-    pub(super) nodes: Vec<TreeNode>,
+    pub(super) nodes: Arc<[TreeNode]>,
     pub(super) slots: Vec<Slot>,
     pub(super) claim_rules: Vec<ClaimRule>,
     pub(super) journal: Journal,
@@ -147,16 +157,23 @@ pub struct Agent<K> {
     pub(super) status: Status,
     pub(super) standing: Vec<String>,
     pub(super) void_protection: Option<String>,
+    /// Why CPU weights may be ignored.
+    pub(super) foreign_scheduler: Option<String>,
     pub(super) topology: Option<Topology>,
     pub(super) ground: Option<Ground>,
     pub(super) pins: bool,
     pub(super) publisher: Option<Publisher>,
     pub(super) placements: Option<PlacementStore>,
-    residents: Option<ResidentStore>,
-    pub(super) said: Vec<String>,
+    pub(super) residents: Option<ResidentStore>,
+    pub(super) said: FindingLog,
+    /// Something to be told with the findings of each tick.
+    pub(super) notice: Option<String>,
     pub(super) spell: Spell,
+    pub(super) trace: Trace,
+    pub(super) spelling: Spelling,
     pub(super) nr_reloads: u64,
-    root: Option<DirId>,
+    pub(super) options: Options,
+    pub(super) root: Option<DirId>,
 }
 
 impl<K: KernFs> Agent<K> {
@@ -173,7 +190,7 @@ impl<K: KernFs> Agent<K> {
         options: &Options,
     ) -> Result<Agent<K>, StartError> {
         let enforcing = policy.mode == Mode::Enforce && !options.observe;
-        let nodes = tree::flatten(&policy);
+        let nodes: Arc<[TreeNode]> = tree::flatten(&policy).into();
         let pins = place::pins(&nodes);
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
@@ -201,6 +218,8 @@ impl<K: KernFs> Agent<K> {
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
         let standing = effect::standing(&mut kernel, &machine, &layout, enforcing);
+        let foreign_scheduler = effect::foreign_scheduler(&mut kernel).filter(|_| enforcing);
+        let spelling = record::spelling(&layout);
         info!(
             hierarchy = layout.describe(),
             tenants = nodes.iter().filter(|node| node.is_leaf).count(),
@@ -222,15 +241,20 @@ impl<K: KernFs> Agent<K> {
             status: Status::default(),
             standing,
             void_protection: None,
+            foreign_scheduler,
             topology: None,
             ground: None,
             pins,
             publisher,
             placements,
             residents,
-            said: Vec::new(),
+            said: FindingLog::default(),
+            notice: None,
             spell: Spell::default(),
+            trace: Trace::default(),
+            spelling,
             nr_reloads: 0,
+            options: options.clone(),
             root,
         })
     }
@@ -329,7 +353,7 @@ pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restor
 }
 
 /// Says what was put back, and keeps for the next start who lost its cgroup.
-fn report(restored: &Restored, residents: Option<&ResidentStore>) {
+pub(super) fn report(restored: &Restored, residents: Option<&ResidentStore>) {
     if let Some(residents) = residents {
         residents.keep(&restored.homeless);
     }
@@ -358,7 +382,7 @@ fn layout(
 }
 
 /// Opens the journal and puts back what an earlier agent left.
-fn take_up(
+pub(super) fn take_up(
     kernel: &mut impl KernFs,
     machine: &Machine,
     options: &Options,
@@ -386,7 +410,7 @@ fn take_up(
 
 /// Makes the root where it is missing, brings `homeless` back into it, takes it for this agent, and checks
 /// that it can enforce anything.
-fn take_root<K: KernFs>(
+pub(super) fn take_root<K: KernFs>(
     enforcer: &mut Enforcer<'_, K>,
     proc: DirId,
     nodes: &[TreeNode],

@@ -50,7 +50,7 @@ pub(super) fn standing(
 }
 
 /// A sched_ext scheduler decides itself what a weight means, and most ignore it.
-fn foreign_scheduler(kernel: &mut impl KernFs) -> Option<String> {
+pub(super) fn foreign_scheduler(kernel: &mut impl KernFs) -> Option<String> {
     let dir = kernel.open_dir(Path::new("/sys/kernel/sched_ext")).ok()?;
     let enabled = kernel.read_once(dir, "state").is_ok_and(|text| text.starts_with(b"enabled"));
     kernel.close_dir(dir);

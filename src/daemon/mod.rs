@@ -7,11 +7,17 @@
 //! | `attach` | opening the tenants' cgroups, and noticing that one went |
 //! | [`enforce`] | everything that changes the host: making, enabling, moving, writing, journal first |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
+//! | [`service`] | the agent with its policy on disk, its socket, and whoever started it |
+//! | `findings` | what is wrong, in the log, and not every second |
 //! | [`effect`] | whether what was written can take effect |
 //! | `pinning` | widths and sets of CPUs: topology, hotplug, joining a cpuset |
 //! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
+//! | `record` | what a tick leaves so that it can be explained |
 //! | `show` | what a tick leaves for whoever asks |
+//! | [`reload`] | taking up another policy while the agent runs |
+//! | [`switch`] | beginning and ending to enforce, while the agent runs |
+//! | `policy_watch` | noticing that the policy on disk changed |
 //! | [`residents`] | who lives in the cgroups that were made, over a restart |
 //! | [`restore`] | putting everything back, from the journal alone |
 //! | `unpin` | emptying a list of CPUs that processes live under |
@@ -23,11 +29,17 @@ pub mod claims;
 pub mod effect;
 pub mod enforce;
 pub mod event_loop;
+mod findings;
 mod pinning;
 mod placement_store;
+mod policy_watch;
 pub mod publish;
+mod record;
+pub mod reload;
 pub mod residents;
 pub mod restore;
+pub mod service;
 mod show;
+pub mod switch;
 pub mod tick;
 mod unpin;

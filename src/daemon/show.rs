@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use super::agent::{Agent, Slot};
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::sample::HostSample;
-use crate::control::status::{ActionStatus, HostStatus, TenantStatus};
+use crate::control::status::{ActionStatus, AgentStatus, HostStatus, TenantStatus};
+use crate::control::trace::Trace;
 use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use crate::fair::measure;
 use crate::host::kernfs::KernFs;
@@ -16,6 +17,26 @@ impl<K: KernFs> Agent<K> {
     /// Whether values are written.
     pub fn mode(&self) -> Mode {
         if self.enforcing { Mode::Enforce } else { Mode::Observe }
+    }
+
+    /// The last tick, as far as it is needed to explain any value of it.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What the agent itself cost, told with the status of the last tick.
+    pub fn note_cost(&mut self, cost: AgentStatus) {
+        self.status.agent = cost;
+    }
+
+    /// The mode is another since the last tick, and whoever asks shall see it before the next one.
+    pub(super) fn note_mode(&mut self) {
+        self.status.mode = self.mode();
+    }
+
+    /// Something that a person should know, told with the findings of each tick until it is taken back.
+    pub(super) fn set_notice(&mut self, notice: Option<String>) {
+        self.notice = notice;
     }
 
     pub(super) fn host_status(
@@ -71,25 +92,12 @@ impl<K: KernFs> Agent<K> {
     pub(super) fn show(&self, actions: &[Action]) -> Vec<ActionStatus> {
         let show = |action: &Action| ActionStatus {
             tenant: self.nodes[action.node].path.clone(),
-            path: self.knob_path(action.node, action.knob),
-            from: action.from.as_ref().and_then(|value| self.spelled(action.knob, value)),
-            to: self.spelled(action.knob, &action.to).unwrap_or_default(),
+            path: (self.spelling.path)(action.knob, &self.nodes[action.node].path),
+            from: action.from.as_ref().map(|value| (self.spelling.text)(action.knob, value)),
+            to: (self.spelling.text)(action.knob, &action.to),
             reason: action.reason.clone(),
         };
         actions.iter().map(show).collect()
-    }
-
-    /// The file that holds `knob` of a node.
-    pub(super) fn knob_path(&self, node: usize, knob: Knob) -> String {
-        let dialect = self.layout.dialect;
-        let tree = self.layout.tree(dialect.facet(knob));
-        let root = tree.map(|index| self.layout.trees[index].root.clone()).unwrap_or_default();
-        root.join(&self.nodes[node].path).join(dialect.file(knob)).display().to_string()
-    }
-
-    /// A value as its file spells it.
-    pub(super) fn spelled(&self, knob: Knob, value: &Value) -> Option<String> {
-        self.layout.dialect.spell(knob, value).pop().map(|spelling| spelling.text)
     }
 }
 

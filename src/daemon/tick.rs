@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use super::agent::{Agent, Retry, Slot};
 use super::effect;
 use super::enforce::EnforceError;
+use super::record::Moment;
 use crate::control::demand::{self, Context, Demand};
 use crate::control::fairness::Measured;
 use crate::control::plan::{self, Action, Knob, NodeKnobs, Value};
@@ -40,6 +41,7 @@ impl<K: KernFs> Agent<K> {
     /// One tick at time `now` (since any fixed instant); returns what was decided and done.
     pub fn tick(&mut self, now: Duration) -> &Status {
         let mut findings = self.standing.clone();
+        findings.extend(self.notice.clone());
         let tick = self.status.tick + 1;
         self.attach(&mut findings);
         if self.enforcing {
@@ -53,7 +55,7 @@ impl<K: KernFs> Agent<K> {
             Err(error) => {
                 // Without the size of the machine nothing can be divided: all decisions stand.
                 findings.push(error.to_string());
-                self.say(&findings);
+                self.say(&findings, now);
                 self.status = Status {
                     tick,
                     findings,
@@ -78,12 +80,14 @@ impl<K: KernFs> Agent<K> {
             self.keep_placement(&mut findings);
         }
         let nr_drift = self.status.nr_drift + self.observe(tick, &mut findings);
-        let actions = self.plan();
+        let (knobs, actions) = self.plan();
         let shown = self.show(&actions);
         if self.enforcing {
             self.apply(tick, &actions, &mut findings);
         }
-        self.say(&findings);
+        let moment = Moment { tick, now, elapsed, capacity, nr_cpus: host.nr_cpus };
+        self.record(&moment, knobs, &actions);
+        self.say(&findings, now);
         self.status = Status {
             tick,
             mode: self.mode(),
@@ -164,6 +168,7 @@ impl<K: KernFs> Agent<K> {
             slot.cgroup = Some(cgroup);
             match sample {
                 Ok(sample) => {
+                    slot.retire_sample();
                     let before = slot.sample.replace(sample);
                     slot.usage =
                         before.as_ref().zip(slot.sample.as_ref()).zip(elapsed).and_then(
@@ -205,6 +210,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Estimates every leaf's demand; one without rates keeps its last.
     fn estimate(&mut self, host: HostSample, elapsed: Option<Duration>) {
+        self.slots.iter_mut().for_each(|slot| slot.context = None);
         let Some(elapsed) = elapsed else { return };
         for (node, slot) in self.nodes.iter().zip(&mut self.slots) {
             let (true, Some(usage)) = (node.is_leaf, &slot.usage) else { continue };
@@ -219,6 +225,7 @@ impl<K: KernFs> Agent<K> {
                 last: slot.demand,
             };
             slot.demand = Some(demand::estimate(usage, &context, elapsed));
+            slot.context = Some(context);
         }
     }
 
@@ -277,7 +284,14 @@ impl<K: KernFs> Agent<K> {
                     && then != now
                 {
                     nr_drift += 1;
-                    warn!(tenant = node.path, ?knob, %then, %now, "someone else wrote here");
+                    let (resource, action) = (knob.resource(), "drift");
+                    let file = self.layout.dialect.file(*knob);
+                    warn!(
+                        tenant = node.path,
+                        resource,
+                        action,
+                        "someone else wrote here: {file} holds {now} instead of {then}"
+                    );
                 }
             }
             let before = std::mem::replace(&mut slot.observed, observed);
@@ -292,7 +306,8 @@ impl<K: KernFs> Agent<K> {
         nr_drift
     }
 
-    fn plan(&self) -> Vec<Action> {
+    /// What every node's files shall hold and do hold, and the actions that bring the one to the other.
+    fn plan(&self) -> (Vec<NodeKnobs>, Vec<Action>) {
         let targets: Vec<target::Target> =
             self.slots.iter().map(|slot| slot.target.clone()).collect();
         let mut desired = target::knobs(&self.nodes, &targets);
@@ -317,7 +332,7 @@ impl<K: KernFs> Agent<K> {
         actions.retain(|action| {
             action.knob != Knob::MemoryLow || known[action.node] || !action.shrinks()
         });
-        actions
+        (knobs, actions)
     }
 
     /// Whether the demands of each node, and of all below it, were ever estimated.
@@ -350,7 +365,11 @@ impl<K: KernFs> Agent<K> {
             slot.settle(action, tick, &outcome);
             let tenant = &self.nodes[action.node].path;
             match outcome {
-                Ok(_) => debug!(tenant, knob = ?action.knob, to = %action.to, action.reason),
+                Ok(_) => {
+                    let (resource, reason) = (action.knob.resource(), &action.reason);
+                    let file = self.layout.dialect.file(action.knob);
+                    debug!(tenant, resource, action = "write", "{file}: {}: {reason}", action.to);
+                }
                 Err(error) if error.is_gone() => self.lose_if_gone(action.node, findings),
                 // Said with the others that wait.
                 Err(_) => {}
@@ -374,14 +393,9 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Logs findings that are new since the last tick, once each.
-    fn say(&mut self, findings: &[String]) {
-        for finding in findings {
-            if !self.said.contains(finding) {
-                warn!("{finding}");
-            }
-        }
-        self.said = findings.to_vec();
+    /// Logs findings that are new, and those that are gone.
+    fn say(&mut self, findings: &[String], now: Duration) {
+        self.said.tell(findings, now, self.nodes.iter().map(|node| node.path.as_str()));
     }
 }
 
@@ -426,8 +440,15 @@ impl Slot {
                 let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(pause_max);
                 // A file that is not there was said when the cgroup was opened.
                 let message = (!error.is_gone()).then(|| error.to_string());
-                let at_tick = tick + pause;
-                self.retries.push(Retry { knob: action.knob, nr_failures, at_tick, message });
+                let deferred = matches!(error, EnforceError::Deferred(_));
+                let retry = Retry {
+                    knob: action.knob,
+                    nr_failures,
+                    at_tick: tick + pause,
+                    deferred,
+                    message,
+                };
+                self.retries.push(retry);
             }
         }
     }

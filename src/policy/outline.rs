@@ -171,7 +171,13 @@ fn compare(tenant: Option<&str>, old: &[Setting], new: &[Setting], changes: &mut
 struct Settings(Vec<Setting>);
 
 impl Settings {
-    fn add<T: PartialEq>(&mut self, key: &str, value: &T, default: &T, show: impl Fn(&T) -> String) {
+    fn add<T: PartialEq>(
+        &mut self,
+        key: &str,
+        value: &T,
+        default: &T,
+        show: impl Fn(&T) -> String,
+    ) {
         if value != default {
             self.0.push(Setting { key: key.to_string(), value: show(value) });
         }

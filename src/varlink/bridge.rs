@@ -70,7 +70,7 @@ impl Published {
 }
 
 /// `value` as JSON: ours have string keys and finite depth, so there is nothing that could not be written.
-pub(super) fn json(value: &impl Serialize) -> Arc<str> {
+pub fn json(value: &impl Serialize) -> Arc<str> {
     serde_json::to_string(value).unwrap_or_default().into()
 }
 

@@ -35,6 +35,16 @@ pub enum ListenError {
     },
 }
 
+impl ListenError {
+    /// Whether it was a matter of permission.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            ListenError::Io { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+}
+
 /// A socket that listens, and what to remove when it does not any more.
 #[derive(Debug)]
 pub struct Listener {
@@ -42,6 +52,8 @@ pub struct Listener {
     pub socket: UnixListener,
     /// Its file, where it was made here.
     made: Option<PathBuf>,
+    /// The directory of the file, where that was made here as well.
+    made_dir: Option<PathBuf>,
 }
 
 impl Listener {
@@ -51,7 +63,7 @@ impl Listener {
     /// It is of no use.
     pub fn given(socket: UnixListener) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket, made: None })
+        Ok(Listener { socket, made: None, made_dir: None })
     }
 
     /// Makes the socket `path`, and the directory it is in.
@@ -60,9 +72,14 @@ impl Listener {
     /// See [`ListenError`].
     pub fn make(path: &Path) -> Result<Listener, ListenError> {
         clear(path)?;
-        bind(path)
-            .map(|socket| Listener { socket, made: Some(path.to_path_buf()) })
-            .map_err(|source| ListenError::Io { path: path.to_path_buf(), source })
+        let error = |source| ListenError::Io { path: path.to_path_buf(), source };
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+        if let Some(dir) = dir {
+            fs::create_dir_all(dir).map_err(error)?;
+        }
+        let socket = bind(path).map_err(error)?;
+        let made_dir = dir.map(Path::to_path_buf);
+        Ok(Listener { socket, made: Some(path.to_path_buf()), made_dir })
     }
 }
 
@@ -71,6 +88,10 @@ impl Drop for Listener {
         if let Some(path) = &self.made {
             // Gone already is as good.
             let _ = fs::remove_file(path);
+        }
+        if let Some(dir) = &self.made_dir {
+            // Where others put something into it, it stays.
+            let _ = fs::remove_dir(dir);
         }
     }
 }
@@ -97,9 +118,6 @@ fn clear(path: &Path) -> Result<(), ListenError> {
 }
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
     // Nobody but the owner may connect before the group is set.
     let before = umask(Mode::from_bits_truncate(0o177));
     let socket = UnixListener::bind(path);

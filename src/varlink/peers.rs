@@ -48,7 +48,8 @@ impl Peer {
         if users.filter_map(|name| user(name)).any(|uid| uid == self.uid) {
             return true;
         }
-        let groups: Vec<u32> = administrators.groups.iter().filter_map(|name| group(name)).collect();
+        let groups: Vec<u32> =
+            administrators.groups.iter().filter_map(|name| group(name)).collect();
         !groups.is_empty() && (groups.contains(&self.gid) || self.is_member_of_any(&groups))
     }
 

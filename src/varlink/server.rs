@@ -168,8 +168,12 @@ impl Server {
     fn close_late(&mut self) {
         let now = Instant::now();
         let is_late = |c: &Connection| self.deadline(c).is_some_and(|deadline| deadline <= now);
-        let late: Vec<u64> =
-            self.connections.iter().filter(|(_, c)| is_late(c)).map(|(number, _)| *number).collect();
+        let late: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, c)| is_late(c))
+            .map(|(number, _)| *number)
+            .collect();
         for number in late {
             self.close(number, "it was too slow");
         }
