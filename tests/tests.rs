@@ -7,6 +7,7 @@ mod architecture;
 mod cli;
 mod control;
 mod dop;
+mod face;
 mod fair;
 mod fuzz;
 mod journal;
