@@ -25,8 +25,13 @@ const IMPURE: [&str; 11] = [
 ];
 
 /// Crates that may be named only below these paths.
-const ONE_PLACE: [(&str, &[&str]); 4] = [
+const ONE_PLACE: [(&str, &[&str]); 9] = [
     ("clap", &["src/cli/args.rs", "src/bin"]),
+    ("clap_complete", &["src/cli/args.rs", "src/cli/generate.rs"]),
+    ("clap_mangen", &["src/cli/generate.rs"]),
+    ("httparse", &["src/cli/serve/http.rs"]),
+    ("prometheus_client", &["src/cli/metrics/exposition.rs"]),
+    ("ratatui", &["src/cli/top.rs", "src/cli/top"]),
     ("serde_yaml", &["src/policy/parse.rs"]),
     ("annotate_snippets", &["src/policy/report.rs"]),
     ("anyhow", &["src/cli", "src/bin"]),

@@ -1,8 +1,10 @@
 //! The command line of `tenantctl`, as types. The only file that names the argument parser.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 use crate::policy::model::Mode;
 
@@ -51,6 +53,14 @@ pub enum Command {
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
     Dop(DopArgs),
+    /// Show the tenants on the full screen, until `q`.
+    Top(TopArgs),
+    /// Print the last tick as OpenMetrics text.
+    Metrics(MetricsArgs),
+    /// Serve the metrics and a status page over HTTP.
+    Serve(ServeArgs),
+    /// Write man pages, shell completions or the schema of policies, for packages.
+    Generate(GenerateArgs),
     /// Use CPU and memory as told on standard input, until it ends.
     #[command(hide = true)]
     Load(LoadArgs),
@@ -232,6 +242,92 @@ pub struct RestoreArgs {
     /// Where the journal is, for when no tenantd runs.
     #[arg(long, value_name = "PATH", default_value = "/run/tenantd")]
     pub state_dir: PathBuf,
+}
+
+/// Arguments of `top`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TopArgs {
+    /// What the tenants are sorted by at first.
+    #[arg(long, value_name = "KEY", default_value = "policy")]
+    pub sort: SortKey,
+}
+
+/// What the tenants of `top` are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// Their order in the policy.
+    #[default]
+    Policy,
+    /// Their names.
+    Name,
+    /// CPUs used, the most first.
+    Cpu,
+    /// Memory used, the most first.
+    Memory,
+    /// How far they are below what they are entitled to, the farthest first.
+    Error,
+    /// How much of the time they wait for a CPU, the most first.
+    Pressure,
+}
+
+/// Arguments of `metrics`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MetricsArgs {
+    /// Replace this file, in one step, instead of printing; for node_exporter's textfile collector.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Arguments of `serve`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServeArgs {
+    /// Where to listen. There is no password: beyond this machine, put a proxy before it.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9595")]
+    pub listen: SocketAddr,
+}
+
+/// Arguments of `generate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct GenerateArgs {
+    /// What to write.
+    #[command(subcommand)]
+    pub what: Generated,
+}
+
+/// What `generate` writes.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Generated {
+    /// The man pages: tenantd(8), tenantctl(1), one for each command, tenantd.policy(5).
+    Man {
+        /// The directory that they are written to.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Completions of tenantctl for a shell, on standard output.
+    Completions {
+        /// The shell.
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// The JSON schema of policies, on standard output.
+    Schema,
+}
+
+/// A program's command line as the generators of man pages and completions want it.
+pub fn command_of(program: Program) -> clap::Command {
+    match program {
+        Program::Tenantd => Tenantd::command(),
+        Program::Tenantctl => Tenantctl::command(),
+    }
+}
+
+/// One of the two programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The daemon.
+    Tenantd,
+    /// What a person types.
+    Tenantctl,
 }
 
 /// Arguments of the load that the demo starts below itself.

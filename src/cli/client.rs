@@ -90,6 +90,14 @@ pub(super) struct Client {
 impl Client {
     /// Begins a conversation on the socket `path`.
     pub(super) fn connect(path: &Path) -> Result<Client, ClientError> {
+        Client::connect_with_patience(path, ANSWER_TIME)
+    }
+
+    /// The same, with a time of its own for each answer.
+    pub(super) fn connect_with_patience(
+        path: &Path,
+        patience: Duration,
+    ) -> Result<Client, ClientError> {
         let path = path.to_path_buf();
         let stream = match UnixStream::connect(&path) {
             Ok(stream) => stream,
@@ -98,8 +106,8 @@ impl Client {
             }
             Err(_) => return Err(ClientError::NotRunning(path)),
         };
-        let timed = stream.set_read_timeout(Some(ANSWER_TIME));
-        if timed.and_then(|()| stream.set_write_timeout(Some(ANSWER_TIME))).is_err() {
+        let timed = stream.set_read_timeout(Some(patience));
+        if timed.and_then(|()| stream.set_write_timeout(Some(patience))).is_err() {
             return Err(ClientError::NotRunning(path));
         }
         Ok(Client { stream, framer: Framer::new(ANSWER_MAX_BYTES), path })

@@ -9,14 +9,18 @@ mod demo;
 mod dop;
 pub mod exit;
 mod explain;
+mod generate;
 mod load;
 mod log;
 mod machine;
+pub mod metrics;
 mod plan;
 mod problem;
+pub mod serve;
 mod solve;
 mod status;
 mod text;
+pub mod top;
 
 use args::{Command, Tenantctl};
 use exit::Exit;
@@ -38,6 +42,10 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Reload => administer::reload(socket, colour),
         Command::Mode(args) => administer::mode(socket, args),
         Command::Restore(args) => administer::restore(socket, args),
+        Command::Top(args) => top::run(socket, args, colour),
+        Command::Metrics(args) => metrics::run(socket, args),
+        Command::Serve(args) => serve::run(socket, args),
+        Command::Generate(args) => generate::run(args),
         Command::Load(args) => load::run(args),
         Command::Check(args) => check::run(args, colour),
         Command::Solve(args) => solve::run(args),

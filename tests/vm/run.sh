@@ -64,6 +64,7 @@ cp "$bin/tenantd" "$bin/tenantctl" "$work/payload/bin/"
 rustc --edition 2024 -O -C target-feature=+crt-static -o "$work/payload/bin/one_per_cpu" \
     examples/one_per_cpu.rs
 cp -r "$here/guest" "$work/payload/guest"
+cp -r systemd "$work/payload/systemd"
 cp examples/resize.py "$work/payload/guest/"
 
 passed=0 failed=0 skipped=0

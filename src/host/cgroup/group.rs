@@ -5,7 +5,9 @@
 //! and gives typed samples and values. Kept descriptors tell a removed cgroup from a new one of the same
 //! name (ENODEV), so a [`Cgroup`] never comes to mean another one.
 
-use super::mount::{Dialect, Facet, Layout};
+use std::path::PathBuf;
+
+use super::mount::{Dialect, Facet, Layout, Tree};
 use super::parse::{self, Malformed};
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{MemorySample, TenantSample, ThreadSample};
@@ -100,9 +102,29 @@ impl Cgroup {
         layout: &Layout,
         below: &str,
     ) -> Result<Cgroup, KernError> {
+        Self::open_each(kernel, layout, |tree| tree.root.join(below))
+    }
+
+    /// Opens the cgroup at `path`, from the mount, of a host that has one tree.
+    ///
+    /// # Errors
+    /// As [`Cgroup::open`].
+    pub fn open_unit(
+        kernel: &mut impl KernFs,
+        layout: &Layout,
+        path: &str,
+    ) -> Result<Cgroup, KernError> {
+        Self::open_each(kernel, layout, |tree| tree.mount.join(path.trim_start_matches('/')))
+    }
+
+    fn open_each(
+        kernel: &mut impl KernFs,
+        layout: &Layout,
+        path_in: impl Fn(&Tree) -> PathBuf,
+    ) -> Result<Cgroup, KernError> {
         let mut dirs = Vec::with_capacity(layout.trees.len());
         for tree in &layout.trees {
-            match kernel.open_dir(&tree.root.join(below)) {
+            match kernel.open_dir(&path_in(tree)) {
                 Ok(dir) => dirs.push(Some(dir)),
                 // A legacy tree that nobody made the cgroup in is a tree that is not used.
                 Err(error) if error.is_gone() && !tree.facets.contains(&Facet::Cpu) => {
