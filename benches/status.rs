@@ -2,7 +2,7 @@
 //! tick costs beside them.
 //!
 //! Bars: a round trip of at most 200 µs in the median; the watchers under 2 % of a CPU. The resident set of the
-//! daemon at 1,000 tenants and the time until it is ready are told by `tests/cost.sh`.
+//! daemon at 1,000 tenants and the time until it is ready are told by `tests/cost.py`.
 
 #![allow(
     clippy::expect_used,

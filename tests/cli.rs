@@ -229,6 +229,19 @@ fn a_state_directory_that_is_none_is_said() {
 }
 
 #[test]
+fn a_full_disk_under_the_state_directory_is_said_before_anything_is_done() {
+    let dir = util::scratch();
+    let policy = util::file(dir.path(), "policy.yaml", GOOD);
+    std::fs::create_dir(dir.path().join("state")).unwrap();
+    // The journal is begun beside its place; every write there is told that the disk is full.
+    let fresh = dir.path().join("state/journal.new");
+    std::os::unix::fs::symlink("/dev/full", fresh).unwrap();
+    let ran = util::run(&mut tenantd(dir.path(), &policy));
+    ran.exits(1).says_in_one_line("No space left on device");
+    assert!(!dir.path().join("state/journal").exists());
+}
+
+#[test]
 fn a_journal_of_something_else_is_left_alone() {
     let dir = util::scratch();
     let state = dir.path().join("state");

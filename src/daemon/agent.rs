@@ -220,13 +220,8 @@ impl<K: KernFs> Agent<K> {
         let standing = effect::standing(&mut kernel, &machine, &layout, enforcing);
         let foreign_scheduler = effect::foreign_scheduler(&mut kernel).filter(|_| enforcing);
         let spelling = record::spelling(&layout);
-        info!(
-            hierarchy = layout.describe(),
-            tenants = nodes.iter().filter(|node| node.is_leaf).count(),
-            mode = if enforcing { "enforce" } else { "observe" },
-            root = %layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root.display(),
-            "started"
-        );
+        let mode = if enforcing { Mode::Enforce } else { Mode::Observe };
+        info!(action = "start", "{}", first_words(&layout, &nodes, mode));
         Ok(Agent {
             kernel,
             policy,
@@ -350,6 +345,19 @@ pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restor
         journal.remove()?;
     }
     Ok(restored)
+}
+
+/// Who begins where, and to do what.
+fn first_words(layout: &Layout, nodes: &[TreeNode], mode: Mode) -> String {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    format!(
+        "started on {}: {}, {} tenants below {}, owner direct, mode {}",
+        host.to_string_lossy(),
+        layout.describe(),
+        nodes.iter().filter(|node| node.is_leaf).count(),
+        layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root.display(),
+        mode.word(),
+    )
 }
 
 /// Says what was put back, and keeps for the next start who lost its cgroup.

@@ -4,12 +4,13 @@
 //! |---|---|
 //! | [`agent`] | an agent on one host: start, tick, stop |
 //! | [`tick`] | one tick: sample, decide, act, publish |
+//! | `attach` | opening the tenants' cgroups, and noticing that one went |
 //! | [`enforce`] | everything that changes the host: making, enabling, moving, writing, journal first |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | [`service`] | the agent with its policy on disk, its socket, and whoever started it |
 //! | `findings` | what is wrong, in the log, and not every second |
 //! | [`effect`] | whether what was written can take effect |
-//! | [`pinning`] | widths and sets of CPUs: topology, hotplug, joining a cpuset |
+//! | `pinning` | widths and sets of CPUs: topology, hotplug, joining a cpuset |
 //! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
 //! | `record` | what a tick leaves so that it can be explained |

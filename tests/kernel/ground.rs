@@ -66,9 +66,15 @@ impl Ground {
         for tree in self.layout.trees.iter().filter(|tree| tree.is_for_all()) {
             let path = join(&tree.root, below);
             if self.layout.dialect == Dialect::Unified {
-                let above = path.parent().unwrap();
-                fs::write(above.join("cgroup.subtree_control"), "+cpu +memory")
-                    .map_err(|error| format!("{} has no controllers: {error}", above.display()))?;
+                let control = path.parent().unwrap().join("cgroup.subtree_control");
+                if !below.is_empty() {
+                    fs::write(&control, "+cpu +memory").map_err(|error| error.to_string())?;
+                }
+                // Our own cgroup is not ours to change.
+                let enabled = fs::read_to_string(&control).unwrap_or_default();
+                if !["cpu", "memory"].iter().all(|name| enabled.contains(name)) {
+                    return Err(format!("{} lacks cpu or memory", control.display()));
+                }
             }
             fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         }

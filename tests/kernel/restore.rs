@@ -84,7 +84,19 @@ fn processes_in_a_made_tenant_outlive_it() {
 
 #[test]
 fn claimed_processes_move_with_their_children_and_back() {
-    let Some(mut ground) = Ground::take() else { return };
+    let Some(ground) = Ground::take() else { return };
+    claim_and_give_back(ground);
+}
+
+#[test]
+fn claimed_processes_leave_a_tenant_that_was_there_before() {
+    let Some(ground) = Ground::take() else { return };
+    ground.make("tenants");
+    ground.make("tenants/ci");
+    claim_and_give_back(ground);
+}
+
+fn claim_and_give_back(mut ground: Ground) {
     ground.make("build");
     let mut shell = Command::new("sh");
     shell.args(["-c", "while read line; do sleep 1000 & done; kill $!"]).stdin(Stdio::piped());
