@@ -169,7 +169,7 @@ pub struct Agent<K> {
     /// Something to be told with the findings of each tick.
     pub(super) notice: Option<String>,
     pub(super) spell: Spell,
-    pub(super) trace: Trace,
+    pub(super) trace: Arc<Trace>,
     pub(super) spelling: Spelling,
     pub(super) nr_reloads: u64,
     pub(super) options: Options,
@@ -246,7 +246,7 @@ impl<K: KernFs> Agent<K> {
             said: FindingLog::default(),
             notice: None,
             spell: Spell::default(),
-            trace: Trace::default(),
+            trace: Arc::default(),
             spelling,
             nr_reloads: 0,
             options: options.clone(),

@@ -52,7 +52,7 @@ impl<K: KernFs> Agent<K> {
             }
         });
         let records = records.collect();
-        self.trace = Trace {
+        self.trace = Arc::new(Trace {
             now: moment.now,
             elapsed: moment.elapsed,
             capacity: moment.capacity,
@@ -61,7 +61,7 @@ impl<K: KernFs> Agent<K> {
             nodes: Arc::clone(&self.nodes),
             records,
             spelling: self.spelling.clone(),
-        };
+        });
     }
 
     /// What came of a value, and what there is to say about it.
