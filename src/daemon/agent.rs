@@ -176,7 +176,7 @@ pub struct Agent<K> {
     /// Something to be told with the findings of each tick.
     pub(super) notice: Option<String>,
     pub(super) spell: Spell,
-    pub(super) trace: Trace,
+    pub(super) trace: Arc<Trace>,
     pub(super) spelling: Spelling,
     pub(super) nr_reloads: u64,
     pub(super) options: Options,
@@ -233,13 +233,8 @@ impl<K: KernFs> Agent<K> {
         let foreign_scheduler = effect::foreign_scheduler(&mut kernel).filter(|_| enforcing);
         let spelling = record::spelling(&layout, HashMap::new());
         let units = Units::new(&kernel, &seats);
-        info!(
-            hierarchy = layout.describe(),
-            tenants = nodes.iter().filter(|node| node.is_leaf).count(),
-            mode = if enforcing { "enforce" } else { "observe" },
-            root = %layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root.display(),
-            "started"
-        );
+        let mode = if enforcing { Mode::Enforce } else { Mode::Observe };
+        info!(action = "start", "{}", first_words(&layout, &nodes, &seats, mode));
         Ok(Agent {
             kernel,
             policy,
@@ -264,7 +259,7 @@ impl<K: KernFs> Agent<K> {
             said: FindingLog::default(),
             notice: None,
             spell: Spell::default(),
-            trace: Trace::default(),
+            trace: Arc::default(),
             spelling,
             nr_reloads: 0,
             options: options.clone(),
@@ -390,6 +385,25 @@ pub(super) fn seats_on(layout: &Layout, policy: &Policy) -> Vec<Seat> {
         }
     }
     seats
+}
+
+/// Who begins where, and to do what.
+fn first_words(layout: &Layout, nodes: &[TreeNode], seats: &[Seat], mode: Mode) -> String {
+    let has_units = seats.iter().any(|seat| seat.unit().is_some());
+    let owner = match (seats.contains(&Seat::Direct), has_units) {
+        (true, true) => "direct and systemd",
+        (false, true) => "systemd",
+        (_, false) => "direct",
+    };
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    format!(
+        "started on {}: {}, {} tenants below {}, owner {owner}, mode {}",
+        host.to_string_lossy(),
+        layout.describe(),
+        nodes.iter().filter(|node| node.is_leaf).count(),
+        layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root.display(),
+        mode.word(),
+    )
 }
 
 /// Says what was put back, and keeps for the next start who lost its cgroup.

@@ -54,7 +54,7 @@ impl<K: KernFs> Agent<K> {
             }
         });
         let records = records.collect();
-        self.trace = Trace {
+        self.trace = Arc::new(Trace {
             now: moment.now,
             elapsed: moment.elapsed,
             capacity: moment.capacity,
@@ -63,7 +63,7 @@ impl<K: KernFs> Agent<K> {
             nodes: Arc::clone(&self.nodes),
             records,
             spelling: self.spelling.clone(),
-        };
+        });
     }
 
     /// Notes where the units are by now; one that is not found yet has only its name.

@@ -1,6 +1,7 @@
 //! What a tick leaves for whoever asks: the [`Status`](crate::control::status::Status), from the slots.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::agent::{Agent, Slot};
 use crate::control::plan::{Action, Knob, Value};
@@ -20,7 +21,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// The last tick, as far as it is needed to explain any value of it.
-    pub fn trace(&self) -> &Trace {
+    pub fn trace(&self) -> &Arc<Trace> {
         &self.trace
     }
 
