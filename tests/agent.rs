@@ -3,11 +3,15 @@
 mod claims;
 mod converge;
 mod crash;
+mod explain;
 mod faults;
 mod hosts;
+mod reload;
 mod residents;
+mod service;
 mod still;
 mod story;
+mod units;
 mod vanish;
 mod width;
 mod world;

@@ -9,6 +9,7 @@ mod control;
 mod dop;
 mod face;
 mod fair;
+mod fuzz;
 mod journal;
 mod kernel;
 mod policy;

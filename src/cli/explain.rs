@@ -156,6 +156,8 @@ fn shown_width(width: &WidthStep) -> String {
 /// A line for what the file holds, and one for why, unless the step that decided it has said so.
 fn value_lines(value: &ValueStep) -> Vec<String> {
     let file = value.path.rsplit('/').next().unwrap_or(&value.path);
+    // The longest names of the legacy hierarchy do not fit before the text.
+    let lead = format!("{:<INDENT$}", format!("{file} "));
     let held = value.held.as_deref().unwrap_or("unknown");
     let change = match value.outcome {
         Outcome::Settled => held.to_string(),
@@ -165,8 +167,7 @@ fn value_lines(value: &ValueStep) -> Vec<String> {
         Outcome::Settled if held != value.wanted => format!(" (wanted {})", value.wanted),
         _ => String::new(),
     };
-    let mut lines =
-        vec![wrapped(&format!("{file:<INDENT$}"), &format!("{change}{wanted}: {}", value.detail))];
+    let mut lines = vec![wrapped(&lead, &format!("{change}{wanted}: {}", value.detail))];
     if file != "cpu.weight" && file != "cpu.shares" {
         lines.push(wrapped(&format!("{:INDENT$}", ""), &value.reason));
     }

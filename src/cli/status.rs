@@ -14,7 +14,7 @@ use crate::control::status::{Status, TenantStatus};
 use crate::varlink::interface::{Method, Nothing, StatusReply, WatchReply};
 
 /// Columns of a tenant's name.
-const NAME_WIDTH: usize = 20;
+const NAME_WIDTH: usize = 18;
 
 /// Runs `status`.
 ///

@@ -4,6 +4,7 @@
 //! [`Agent::tick`] is told. What a tick does stands in [`super::tick`]; here is how an agent comes to be,
 //! takes up what an earlier one left, and goes without a trace.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,9 @@ use super::publish::Publisher;
 use super::record;
 use super::residents::{self, Resident, ResidentStore};
 use super::restore::{self, Restored};
+use super::seats::{self, Seat};
+use super::unit_restore;
+use super::units::Units;
 use crate::control::demand::{Context, Demand};
 use crate::control::fairness::Spell;
 use crate::control::place;
@@ -32,11 +36,12 @@ use crate::control::trace::{Spelling, Trace};
 use crate::control::tree::{self, TreeNode};
 use crate::control::width::Breadth;
 use crate::dop::Topology;
-use crate::host::cgroup::{Cgroup, Facet, Layout, LayoutError, ReadError};
-use crate::host::journal::{Journal, JournalError};
+use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, LayoutError, ReadError};
+use crate::host::journal::{Entry, Journal, JournalError};
 use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 use crate::host::machine::Machine;
 use crate::host::process::ClaimRule;
+use crate::host::systemd::UnitManager;
 use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
 
 /// What a person or a unit file says beside the policy.
@@ -127,6 +132,8 @@ pub(super) struct Slot {
     pub(super) share_error: Option<f64>,
     /// For how long it was starved, since the agent started.
     pub(super) starved: Duration,
+    /// Knobs that someone else has set, and the policy leaves to them.
+    pub(super) theirs: Vec<Knob>,
 }
 
 /// A write that failed, and when it is tried again.
@@ -173,6 +180,8 @@ pub struct Agent<K> {
     pub(super) spelling: Spelling,
     pub(super) nr_reloads: u64,
     pub(super) options: Options,
+    pub(super) seats: Vec<Seat>,
+    pub(super) units: Units,
     pub(super) root: Option<DirId>,
 }
 
@@ -194,8 +203,11 @@ impl<K: KernFs> Agent<K> {
         let pins = place::pins(&nodes);
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
+        let seats = seats_on(&layout, &policy);
+        // Where nothing is made by us there is no root to be taken, and none is needed.
+        let needs_root = seats.contains(&Seat::Direct);
         let (mut journal, residents) = take_up(&mut kernel, &machine, options, enforcing)?;
-        let root = match enforcing {
+        let root = match enforcing && needs_root {
             true => {
                 let mut enforcer =
                     Enforcer { kernel: &mut kernel, journal: &mut journal, layout: &layout, pins };
@@ -217,9 +229,10 @@ impl<K: KernFs> Agent<K> {
         let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
-        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing);
+        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing && needs_root);
         let foreign_scheduler = effect::foreign_scheduler(&mut kernel).filter(|_| enforcing);
-        let spelling = record::spelling(&layout);
+        let spelling = record::spelling(&layout, HashMap::new());
+        let units = Units::new(&kernel, &seats);
         info!(
             hierarchy = layout.describe(),
             tenants = nodes.iter().filter(|node| node.is_leaf).count(),
@@ -255,6 +268,8 @@ impl<K: KernFs> Agent<K> {
             spelling,
             nr_reloads: 0,
             options: options.clone(),
+            seats,
+            units,
             root,
         })
     }
@@ -309,8 +324,8 @@ impl<K: KernFs> Agent<K> {
             info!("stopped; the written values stay in force, as the policy says");
             return Ok((Restored::default(), self.kernel));
         }
-        let proc = self.machine.proc();
-        let restored = restore::put_back(&mut self.kernel, proc, self.journal.entries());
+        let units = self.units.take_manager();
+        let restored = put_back(&mut self.kernel, &self.machine, units, self.journal.entries());
         report(&restored, self.residents.as_ref());
         if let Some(root) = self.root {
             self.kernel.close_dir(root);
@@ -344,12 +359,37 @@ pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restor
     let boot_id = machine.boot_id(kernel)?;
     let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
-    let restored = restore::put_back(kernel, machine.proc(), &leftover.entries);
+    let restored = put_back(kernel, &machine, None, &leftover.entries);
     report(&restored, Some(&ResidentStore::new(state_dir, &boot_id)));
     if restored.failures.is_empty() {
         journal.remove()?;
     }
     Ok(restored)
+}
+
+/// Puts everything back that `entries` tell of: units through `units`, all else by itself.
+pub(super) fn put_back(
+    kernel: &mut impl KernFs,
+    machine: &Machine,
+    units: Option<Box<dyn UnitManager>>,
+    entries: &[Entry],
+) -> Restored {
+    let mut restored = restore::put_back(kernel, machine.proc(), entries);
+    unit_restore::put_back(kernel, machine.proc(), units, entries, &mut restored);
+    restored
+}
+
+/// Where everybody is. Systemd sets the files of one tree only, where it has one.
+pub(super) fn seats_on(layout: &Layout, policy: &Policy) -> Vec<Seat> {
+    let mut seats = seats::seats(policy);
+    if layout.dialect == Dialect::Legacy {
+        for seat in seats.iter_mut().filter(|seat| seat.unit().is_some()) {
+            let why = "tenants that are units need the unified hierarchy: boot with \
+                       systemd.unified_cgroup_hierarchy=1, or say `owner: direct`";
+            *seat = Seat::Unknown(why.into());
+        }
+    }
+    seats
 }
 
 /// Says what was put back, and keeps for the next start who lost its cgroup.
@@ -399,7 +439,7 @@ pub(super) fn take_up(
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     if !leftover.entries.is_empty() {
         warn!("the last tenantd did not stop cleanly: putting back what it left");
-        let restored = restore::put_back(kernel, machine.proc(), &leftover.entries);
+        let restored = put_back(kernel, machine, None, &leftover.entries);
         report(&restored, Some(&residents));
         if restored.failures.is_empty() {
             journal.clear()?;
@@ -466,7 +506,7 @@ fn give_back(
     journal: Journal,
     residents: Option<&ResidentStore>,
 ) {
-    let restored = restore::put_back(kernel, machine.proc(), journal.entries());
+    let restored = put_back(kernel, machine, None, journal.entries());
     if let Some(residents) = residents {
         residents.keep(&restored.homeless);
     }

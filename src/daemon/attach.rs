@@ -7,18 +7,28 @@
 //! most likely the same one.
 
 use super::agent::{Agent, Slot};
+use super::seats::Seat;
 use crate::host::cgroup::Cgroup;
 use crate::host::kernfs::KernFs;
 
 impl<K: KernFs> Agent<K> {
     /// Opens the cgroups of all nodes; makes those that are missing, where the agent may.
-    pub(super) fn attach(&mut self, findings: &mut Vec<String>) {
+    pub(super) fn attach(&mut self, tick: u64, findings: &mut Vec<String>) {
         self.lose_groups_of_missing(findings);
+        self.attend(tick, findings);
         for index in 0..self.nodes.len() {
             if self.slots[index].cgroup.is_some() {
                 continue;
             }
             let path = self.nodes[index].path.clone();
+            match &self.seats[index] {
+                Seat::Direct => {}
+                Seat::Unknown(why) => {
+                    findings.push(format!("{path}: {why}"));
+                    continue;
+                }
+                Seat::Slice(_) | Seat::Unit(_) | Seat::Nowhere => continue,
+            }
             if self.enforcing
                 && let Err(error) = self.enforcer().make_node(&path)
             {
@@ -59,8 +69,12 @@ impl<K: KernFs> Agent<K> {
         if let Some(cgroup) = slot.cgroup {
             cgroup.close(&mut self.kernel);
         }
+        // What an administrator set of a unit outlives its cgroup.
+        let theirs = if self.units.owns(index) { slot.theirs } else { Vec::new() };
         let (demand, breadth, target) = (slot.demand, slot.breadth, slot.target);
         let starved = slot.starved;
-        self.slots[index] = Slot { demand, breadth, target, starved, ..Slot::default() };
+        let kept = Slot { demand, breadth, target, theirs, starved, ..Slot::default() };
+        self.slots[index] = kept;
+        self.units.lose(index);
     }
 }

@@ -2,6 +2,7 @@
 
 use nix::unistd::{Group, User};
 
+use super::seats::{self, Seat};
 use crate::control::tree;
 use crate::host::process::ClaimRule;
 use crate::policy::model::{Policy, Tenant};
@@ -18,10 +19,13 @@ pub struct Rules {
 /// Resolves every `match` of `policy` on this host.
 pub fn rules(policy: &Policy) -> Rules {
     let nodes = tree::flatten(policy);
+    let seats = seats::seats(policy);
     let mut resolved = Rules::default();
     for (path, tenant) in policy.leaves() {
         let node = nodes.iter().position(|node| node.path == path);
-        if let Some(node) = node.filter(|_| claims(tenant)) {
+        // Nothing is moved into cgroups that systemd owns.
+        let is_ours = |node: &usize| seats[*node] == Seat::Direct;
+        if let Some(node) = node.filter(|node| is_ours(node) && claims(tenant)) {
             let rule = resolve(&path, tenant, node, &mut resolved.findings);
             resolved.rules.push(rule);
         }

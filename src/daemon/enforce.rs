@@ -13,6 +13,7 @@ use crate::host::cgroup::{self, Cgroup, Dialect, Facet, Layout, ReadError, Tree}
 use crate::host::journal::{Entry, Journal, JournalError};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::{self, Claim};
+use crate::host::systemd::UnitError;
 use crate::units::{Bytes, Limit};
 
 /// The child that the agent moves itself into where its own cgroup is the root: a unified cgroup with
@@ -49,6 +50,26 @@ pub enum EnforceError {
         path: String,
         /// What was written.
         written: String,
+        /// What it holds.
+        found: String,
+    },
+    /// Systemd did not do it.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    /// Systemd says that it did it, and the file holds another value.
+    #[error(
+        "systemd took {property}={written} for {unit}, and its {file} holds {found}: look with \
+         `systemctl cat {unit}` for a drop-in that says otherwise, and whether the controller is enabled there"
+    )]
+    NotArrived {
+        /// The unit.
+        unit: String,
+        /// The property.
+        property: &'static str,
+        /// What was asked for.
+        written: String,
+        /// The file.
+        file: &'static str,
         /// What it holds.
         found: String,
     },
@@ -424,7 +445,11 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// A set of CPUs that the kernel took may still be cut down to what the cgroups above allow.
-    fn check_effective(&mut self, action: &Action, cgroup: &Cgroup) -> Result<(), EnforceError> {
+    pub(super) fn check_effective(
+        &mut self,
+        action: &Action,
+        cgroup: &Cgroup,
+    ) -> Result<(), EnforceError> {
         let Value::CpuList(wanted) = &action.to else { return Ok(()) };
         let dir = cgroup.knob_dir(self.layout, Knob::Cpus)?;
         let file = self.layout.dialect.effective_cpus();
@@ -443,7 +468,11 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// A limit below what cannot be reclaimed does not shrink a tenant, it kills it (on v1 it is refused).
     ///
     /// Looked at anew for each write: a sample may be an interval old, and groups are not sampled at all.
-    fn check_limit_is_safe(&mut self, dir: DirId, limit: Bytes) -> Result<(), EnforceError> {
+    pub(super) fn check_limit_is_safe(
+        &mut self,
+        dir: DirId,
+        limit: Bytes,
+    ) -> Result<(), EnforceError> {
         let memory = cgroup::memory_sample(self.kernel, dir, self.layout.dialect)?;
         match memory.fits(limit.0) {
             true => Ok(()),
@@ -494,7 +523,7 @@ impl<K: KernFs> Enforcer<'_, K> {
 }
 
 /// Whether a file that was told `written` and holds `found` took it: weights and pages are rounded.
-fn taken(found: &Value, written: &Value) -> bool {
+pub(super) fn taken(found: &Value, written: &Value) -> bool {
     match (found, written) {
         (Value::Weight(found), Value::Weight(written)) => {
             // A whole unit of cpu.weight, or of cpu.shares, whichever is coarser at this size.

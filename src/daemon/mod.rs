@@ -6,9 +6,12 @@
 //! | [`tick`] | one tick: sample, decide, act, publish |
 //! | `attach` | opening the tenants' cgroups, and noticing that one went |
 //! | [`enforce`] | everything that changes the host: making, enabling, moving, writing, journal first |
+//! | `seats` | where each tenant's cgroup is, and who owns it |
+//! | `units` | tenants that are units of systemd |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | [`service`] | the agent with its policy on disk, its socket, and whoever started it |
 //! | `findings` | what is wrong, in the log, and not every second |
+//! | `drift` | what the files hold, and who wins where someone else wrote there |
 //! | [`effect`] | whether what was written can take effect |
 //! | `pinning` | widths and sets of CPUs: topology, hotplug, joining a cpuset |
 //! | `placement_store` | where the tenants were placed, kept over a restart |
@@ -20,12 +23,14 @@
 //! | `policy_watch` | noticing that the policy on disk changed |
 //! | [`residents`] | who lives in the cgroups that were made, over a restart |
 //! | [`restore`] | putting everything back, from the journal alone |
+//! | `unit_restore` | giving units back to systemd as they were |
 //! | `unpin` | emptying a list of CPUs that processes live under |
 //! | [`event_loop`] | epoll, timer and signals around an agent |
 
 pub mod agent;
 mod attach;
 pub mod claims;
+mod drift;
 pub mod effect;
 pub mod enforce;
 pub mod event_loop;
@@ -38,8 +43,11 @@ mod record;
 pub mod reload;
 pub mod residents;
 pub mod restore;
+mod seats;
 pub mod service;
 mod show;
 pub mod switch;
 pub mod tick;
+mod unit_restore;
+mod units;
 mod unpin;

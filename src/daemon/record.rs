@@ -1,5 +1,6 @@
 //! From the slots of a tick to the [`Trace`] that explains it.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use crate::control::explain::Outcome;
 use crate::control::plan::{Action, Knob, NodeKnobs, Value};
 use crate::control::sample::TenantSample;
 use crate::control::trace::{Record, Spelling, Trace, ValueRecord};
+use crate::control::tree::TreeNode;
 use crate::host::cgroup::{Dialect, Layout};
 use crate::host::kernfs::KernFs;
 use crate::units::{Bytes, Limit};
@@ -62,6 +64,20 @@ impl<K: KernFs> Agent<K> {
             records,
             spelling: self.spelling.clone(),
         };
+    }
+
+    /// Notes where the units are by now; one that is not found yet has only its name.
+    pub(super) fn name_units(&mut self) {
+        let mount = &self.layout.trees[0].mount;
+        let home = |(index, node): (usize, &TreeNode)| {
+            let unit = self.units.unit(index)?;
+            let cgroup = self.units.cgroup(index).map(|c| mount.join(c.trim_start_matches('/')));
+            Some((node.path.clone(), cgroup.unwrap_or_else(|| PathBuf::from(unit))))
+        };
+        let homes: HashMap<_, _> = self.nodes.iter().enumerate().filter_map(home).collect();
+        if !homes.is_empty() {
+            self.spelling = spelling(&self.layout, homes);
+        }
     }
 
     /// What came of a value, and what there is to say about it.
@@ -121,8 +137,9 @@ pub(super) fn without_threads(sample: &TenantSample) -> TenantSample {
     TenantSample { threads: None, ..*sample }
 }
 
-/// How files are named and values spelled on a host with `layout`.
-pub(super) fn spelling(layout: &Layout) -> Spelling {
+/// How files are named and values spelled on a host with `layout`, where `homes` are the cgroups of the nodes
+/// that live elsewhere than below the root.
+pub(super) fn spelling(layout: &Layout, homes: HashMap<String, PathBuf>) -> Spelling {
     let dialect = layout.dialect;
     let roots: Vec<PathBuf> = Knob::ALL
         .iter()
@@ -132,7 +149,8 @@ pub(super) fn spelling(layout: &Layout) -> Spelling {
         })
         .collect();
     let path = move |knob: Knob, node: &str| {
-        roots[knob as usize].join(node).join(dialect.file(knob)).display().to_string()
+        let dir = homes.get(node).cloned().unwrap_or_else(|| roots[knob as usize].join(node));
+        dir.join(dialect.file(knob)).display().to_string()
     };
     Spelling {
         path: Arc::new(path),

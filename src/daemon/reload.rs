@@ -28,7 +28,10 @@ use super::enforce::EnforceError;
 use super::placement_store::PlacementStore;
 use super::residents::REST_CGROUP;
 use super::restore::{self, Restored, processes_in};
+use super::seats::Seat;
 use super::switch::ChangeError;
+use super::unit_restore;
+use super::units::Units;
 use crate::control::place;
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::tree::{self, CPU, MEMORY, TreeNode};
@@ -37,6 +40,7 @@ use crate::host::cgroup::Dialect;
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::ClaimRule;
+use crate::host::systemd::{Property, Setting, slice_name};
 use crate::policy::model::{CpusPolicy, Mode, Policy};
 use crate::units::Limit;
 
@@ -58,22 +62,31 @@ impl<K: KernFs> Agent<K> {
         }
         let nodes: Arc<[TreeNode]> = tree::flatten(&policy).into();
         let pins = place::pins(&nodes);
-        let kept = kept(&self.nodes, &nodes);
+        let seats = agent::seats_on(&self.layout, &policy);
+        let kept = kept(&self.nodes, &self.seats, &nodes, &seats);
         let mut failures = Vec::new();
         match (self.mode(), self.mode_of(&policy)) {
-            (Mode::Observe, Mode::Enforce) => self.begin_enforcing(&nodes, pins)?,
+            (Mode::Observe, Mode::Enforce) => self.begin_enforcing(&nodes, &seats, pins)?,
             (Mode::Enforce, Mode::Observe) => failures = self.put_all_back()?.failures,
             (Mode::Enforce, Mode::Enforce) => {
+                self.take_root_for(&nodes, &seats, pins)?;
                 if pins && !self.pins {
                     self.begin_pinning()?;
                 }
                 let changed = changed_claims(&self.nodes, &self.claim_rules, &nodes, &claim_rules);
                 self.let_go(&kept, &changed, &mut failures);
                 self.put_back_unnamed(&kept, &nodes, &mut failures);
+                self.let_go_of_units(&kept, &nodes, &seats, &mut failures);
             }
             (Mode::Observe, Mode::Observe) => self.pins = pins,
         }
         self.install(policy, nodes, &kept);
+        if self.seats != seats || self.units.is_unmanaged() {
+            // Those that stay are found again in the next tick.
+            self.seats = seats;
+            self.units = Units::new(&self.kernel, &self.seats);
+            self.look_for_obstacles();
+        }
         self.claim_rules = claim_rules;
         self.nr_reloads += 1;
         Ok(failures)
@@ -91,7 +104,11 @@ impl<K: KernFs> Agent<K> {
     /// Sees to it that tenants can be given CPU sets, which none of them had until now.
     fn begin_pinning(&mut self) -> Result<(), ChangeError> {
         self.pins = true;
-        let trees = self.layout.trees.clone();
+        // Units need no root, and their cpusets are systemd's to enable.
+        let trees = match self.root {
+            Some(_) => self.layout.trees.clone(),
+            None => Vec::new(),
+        };
         let mut enforcer = self.enforcer();
         let ready = trees.iter().try_for_each(|tree| {
             let missing = enforcer.make_missing(tree)?;
@@ -143,7 +160,8 @@ impl<K: KernFs> Agent<K> {
         changed_claims: &[usize],
         failures: &mut Vec<String>,
     ) {
-        let gone = (0..kept.len()).filter(|index| kept[*index].is_none());
+        let is_ours = |index: &usize| self.seats[*index] == Seat::Direct;
+        let gone = (0..kept.len()).filter(|index| kept[*index].is_none()).filter(is_ours);
         let dirs: Vec<PathBuf> = gone.flat_map(|index| self.dirs_of(index)).collect();
         let unclaimed: Vec<PathBuf> =
             changed_claims.iter().flat_map(|index| self.dirs_of(*index)).collect();
@@ -160,10 +178,12 @@ impl<K: KernFs> Agent<K> {
             Entry::Making { path }
             | Entry::Made { path, .. }
             | Entry::NotMade { path }
-            | Entry::Held { path, .. } => is_below(path),
+            | Entry::Held { path, .. }
+            | Entry::Theirs { path, .. } => is_below(path),
             Entry::Moved { to, .. } => {
                 to.iter().any(|to| is_below(to) || unclaimed.iter().any(|dir| dir == to))
             }
+            Entry::UnitHeld { .. } | Entry::UnitTheirs { .. } | Entry::Starting { .. } => false,
         };
         let (cgroups, contents): (Vec<Entry>, Vec<Entry>) = self
             .journal
@@ -240,21 +260,70 @@ impl<K: KernFs> Agent<K> {
             let Some(new) = new else { continue };
             let (old, new) = (&self.nodes[index], &nodes[*new]);
             let is_free = new.cpus == CpusPolicy::Shared && !has_exclusive;
-            let unnamed = [
-                (Knob::CpuMax, old.limit[CPU].is_some() && new.limit[CPU].is_none()),
-                (Knob::MemoryMax, old.limit[MEMORY].is_some() && new.limit[MEMORY].is_none()),
-                (Knob::Cpus, is_free && self.slots[index].breadth.cpus().is_some()),
-            ];
-            for (knob, _) in unnamed.into_iter().filter(|(_, unnamed)| *unnamed) {
-                self.put_back_value(index, knob, failures);
+            let is_unpinned = is_free && self.slots[index].breadth.cpus().is_some();
+            for knob in unnamed(old, new, is_unpinned) {
+                let slot = &mut self.slots[index];
+                slot.observed.retain(|(known, _)| *known != knob);
+                slot.retries.retain(|retry| retry.knob != knob);
+                if self.seats[index] == Seat::Direct {
+                    self.put_back_value(index, knob, failures);
+                }
             }
         }
     }
 
+    /// Gives back units that went, and of those that stay what the policy no longer names.
+    fn let_go_of_units(
+        &mut self,
+        kept: &[Option<usize>],
+        nodes: &[TreeNode],
+        seats: &[Seat],
+        failures: &mut Vec<String>,
+    ) {
+        let has_exclusive = has_exclusive(nodes);
+        let mut properties: Vec<(&str, Property)> = Vec::new();
+        let mut gone: Vec<&str> = Vec::new();
+        for (index, new) in kept.iter().enumerate() {
+            let Some(unit) = self.seats[index].unit() else { continue };
+            let Some(new) = new else {
+                gone.push(unit);
+                continue;
+            };
+            let new = &nodes[*new];
+            let is_free = new.cpus == CpusPolicy::Shared && !has_exclusive;
+            let is_unpinned = is_free && self.slots[index].breadth.cpus().is_some();
+            let unnamed = unnamed(&self.nodes[index], new, is_unpinned);
+            properties.extend(unnamed.map(|knob| (unit, Property::of(knob))));
+        }
+        if !seats.iter().any(|seat| matches!(seat, Seat::Slice(_))) {
+            gone.push(slice_name::TOP);
+        }
+        let concerns = |entry: &Entry| match entry {
+            Entry::Starting { unit } => gone.contains(&&**unit),
+            Entry::UnitHeld { unit, held: Setting { property, .. }, .. }
+            | Entry::UnitTheirs { unit, property } => {
+                gone.contains(&&**unit) || properties.contains(&(unit, *property))
+            }
+            _ => false,
+        };
+        let entries: Vec<Entry> =
+            self.journal.entries().iter().filter(|entry| concerns(entry)).cloned().collect();
+        if entries.is_empty() {
+            return;
+        }
+        let manager = self.units.take_manager();
+        let mut restored = Restored::default();
+        let proc = self.machine.proc();
+        unit_restore::put_back(&mut self.kernel, proc, manager, &entries, &mut restored);
+        if restored.failures.is_empty()
+            && let Err(error) = self.journal.retain(|entry| !concerns(entry))
+        {
+            restored.failures.push(error.to_string());
+        }
+        failures.append(&mut restored.failures);
+    }
+
     fn put_back_value(&mut self, index: usize, knob: Knob, failures: &mut Vec<String>) {
-        let slot = &mut self.slots[index];
-        slot.observed.retain(|(known, _)| *known != knob);
-        slot.retries.retain(|retry| retry.knob != knob);
         let dialect = self.layout.dialect;
         let Some(tree) = self.layout.tree(dialect.facet(knob)) else { return };
         let dir = self.layout.trees[tree].root.join(&self.nodes[index].path);
@@ -311,15 +380,42 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
+/// The knobs of which the policy said something for `old` and says nothing for `new`.
+fn unnamed(
+    old: &TreeNode,
+    new: &TreeNode,
+    is_unpinned: bool,
+) -> impl Iterator<Item = Knob> + use<> {
+    let is_unlimited =
+        |resource: usize| old.limit[resource].is_some() && new.limit[resource].is_none();
+    [
+        (Knob::CpuMax, is_unlimited(CPU)),
+        (Knob::MemoryMax, is_unlimited(MEMORY)),
+        (Knob::Cpus, is_unpinned),
+    ]
+    .into_iter()
+    .filter_map(|(knob, is_unnamed)| is_unnamed.then_some(knob))
+}
+
 /// For each old node the index of the new one that it is, where it stays.
-fn kept(old: &[TreeNode], new: &[TreeNode]) -> Vec<Option<usize>> {
+fn kept(
+    old: &[TreeNode],
+    old_seats: &[Seat],
+    new: &[TreeNode],
+    new_seats: &[Seat],
+) -> Vec<Option<usize>> {
     let by_path: HashMap<&str, usize> =
         new.iter().enumerate().map(|(index, node)| (node.path.as_str(), index)).collect();
     let mut kept: Vec<Option<usize>> = Vec::with_capacity(old.len());
-    for node in old {
+    for (node, seat) in old.iter().zip(old_seats) {
         let is_below_kept = node.parent.is_none_or(|parent| kept[parent].is_some());
         let same = by_path.get(node.path.as_str()).copied();
-        kept.push(same.filter(|same| is_below_kept && new[*same].is_leaf == node.is_leaf));
+        let is_same = |new_index: &usize| {
+            is_below_kept
+                && new[*new_index].is_leaf == node.is_leaf
+                && new_seats[*new_index] == *seat
+        };
+        kept.push(same.filter(is_same));
     }
     kept
 }

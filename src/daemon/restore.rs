@@ -57,6 +57,13 @@ pub struct Restored {
 pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Restored {
     let mut restored = Restored::default();
     let made: BTreeSet<(&Path, u64)> = entries.iter().filter_map(made).collect();
+    let theirs: BTreeSet<(&Path, u64, &str)> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Theirs { path, inode, file } => Some((path.as_path(), *inode, file.as_str())),
+            _ => None,
+        })
+        .collect();
     for entry in entries.iter().rev() {
         match entry {
             // A list that cannot be emptied where processes are; it goes with its cgroup.
@@ -72,6 +79,9 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
                     Err(error) => restored.failures.push(error.to_string()),
                 }
             }
+            // Someone else has set it since, and it was left to him.
+            Entry::Held { path, inode, file, .. }
+                if theirs.contains(&(path.as_path(), *inode, file.as_str())) => {}
             Entry::Held { path, inode, file, value } if file != SUBTREE_CONTROL => {
                 let outcome = write_back(kernel, path, *inode, file, value);
                 restored.note(outcome, |restored| restored.nr_files += 1);
@@ -326,7 +336,7 @@ fn remove_made(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry], restore
             Entry::Making { path } => (path, Some(None)),
             Entry::Made { path, inode } => (path, Some(Some(*inode))),
             Entry::NotMade { path } => (path, None),
-            Entry::Held { .. } | Entry::Moved { .. } => continue,
+            _ => continue,
         };
         // The last record of a cgroup is what is true of it.
         made.retain(|(known, _)| known != path);

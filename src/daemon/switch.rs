@@ -12,7 +12,9 @@ use super::enforce::Enforcer;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
 use super::residents::ResidentStore;
-use super::restore::{self, Restored};
+use super::restore::Restored;
+use super::seats::Seat;
+use super::units::Units;
 use crate::control::tree::TreeNode;
 use crate::host::journal::JournalError;
 use crate::host::kernfs::KernFs;
@@ -43,8 +45,8 @@ impl<K: KernFs> Agent<K> {
     pub fn set_mode(&mut self, mode: Mode) -> Result<Vec<String>, ChangeError> {
         match (self.mode(), mode) {
             (Mode::Observe, Mode::Enforce) => {
-                let nodes = self.nodes.clone();
-                self.begin_enforcing(&nodes, self.pins)?;
+                let (nodes, seats) = (self.nodes.clone(), self.seats.clone());
+                self.begin_enforcing(&nodes, &seats, self.pins)?;
                 Ok(Vec::new())
             }
             (Mode::Enforce, Mode::Observe) => Ok(self.put_all_back()?.failures),
@@ -81,8 +83,10 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn put_journal_back(&mut self) -> Result<Restored, JournalError> {
-        let proc = self.machine.proc();
-        let restored = restore::put_back(&mut self.kernel, proc, self.journal.entries());
+        let units = self.units.take_manager();
+        let restored =
+            agent::put_back(&mut self.kernel, &self.machine, units, self.journal.entries());
+        self.units = Units::new(&self.kernel, &self.seats);
         agent::report(&restored, self.residents.as_ref());
         if restored.failures.is_empty() {
             self.journal.clear()?;
@@ -90,13 +94,14 @@ impl<K: KernFs> Agent<K> {
         Ok(restored)
     }
 
-    /// Takes the root for the tenants `nodes`, as at a start.
+    /// Takes the root for the tenants `nodes` at their `seats`, as at a start.
     ///
     /// # Errors
     /// The host refused; the agent goes on observing.
     pub(super) fn begin_enforcing(
         &mut self,
         nodes: &[TreeNode],
+        seats: &[Seat],
         pins: bool,
     ) -> Result<(), ChangeError> {
         if self.options.observe {
@@ -106,20 +111,9 @@ impl<K: KernFs> Agent<K> {
             let taken = agent::take_up(&mut self.kernel, &self.machine, &self.options, true)?;
             (self.journal, self.residents) = taken;
         }
-        let homeless = self.residents.as_ref().map(ResidentStore::load).unwrap_or_default();
-        let proc = self.machine.proc();
-        let mut enforcer = Enforcer {
-            kernel: &mut self.kernel,
-            journal: &mut self.journal,
-            layout: &self.layout,
-            pins,
-        };
-        match agent::take_root(&mut enforcer, proc, nodes, &homeless) {
-            Ok(root) => self.root = Some(root),
-            Err(error) => {
-                self.put_journal_back()?;
-                return Err(error.into());
-            }
+        if let Err(error) = self.take_root_for(nodes, seats, pins) {
+            self.put_journal_back()?;
+            return Err(error.into());
         }
         if let Some(residents) = &self.residents {
             residents.forget();
@@ -135,10 +129,36 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
+    /// Takes the root, unless it is taken, or nobody has a cgroup of ours.
+    ///
+    /// # Errors
+    /// The host refused; what was done is in the journal.
+    pub(super) fn take_root_for(
+        &mut self,
+        nodes: &[TreeNode],
+        seats: &[Seat],
+        pins: bool,
+    ) -> Result<(), StartError> {
+        if self.root.is_some() || !seats.contains(&Seat::Direct) {
+            return Ok(());
+        }
+        let homeless = self.residents.as_ref().map(ResidentStore::load).unwrap_or_default();
+        let proc = self.machine.proc();
+        let mut enforcer = Enforcer {
+            kernel: &mut self.kernel,
+            journal: &mut self.journal,
+            layout: &self.layout,
+            pins,
+        };
+        self.root = Some(agent::take_root(&mut enforcer, proc, nodes, &homeless)?);
+        Ok(())
+    }
+
     /// What stands in the way of every tenant alike depends on whether anything is written.
-    fn look_for_obstacles(&mut self) {
+    pub(super) fn look_for_obstacles(&mut self) {
         let (kernel, layout) = (&mut self.kernel, &self.layout);
-        self.standing = effect::standing(kernel, &self.machine, layout, self.enforcing);
+        let needs_root = self.enforcing && self.seats.contains(&Seat::Direct);
+        self.standing = effect::standing(kernel, &self.machine, layout, needs_root);
         self.foreign_scheduler = effect::foreign_scheduler(kernel).filter(|_| self.enforcing);
         self.void_protection = None;
     }

@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::agent::{Agent, Retry, Slot};
 use super::effect;
 use super::enforce::EnforceError;
 use super::record::Moment;
+use super::seats::Seat;
 use crate::control::demand::{self, Context, Demand};
 use crate::control::fairness::Measured;
 use crate::control::plan::{self, Action, Knob, NodeKnobs, Value};
@@ -20,12 +21,14 @@ use crate::control::status::Status;
 use crate::control::target;
 use crate::control::tree::{CPU, MEMORY, TreeNode};
 use crate::control::usage;
-use crate::host::cgroup::{self, ReadError};
+use crate::dop::CpuSet;
+use crate::host::cgroup;
 use crate::host::kernfs::KernFs;
 use crate::host::process;
+use crate::units::{Bytes, Limit};
 
 /// Every so many ticks the files are read again, to see whether someone else wrote there.
-const VERIFY_TICKS: u64 = 10;
+pub(super) const VERIFY_TICKS: u64 = 10;
 /// Every so many ticks new processes are looked for.
 const CLAIM_TICKS: u64 = 5;
 /// Tenants with more threads than this are judged by their pressure alone.
@@ -43,7 +46,8 @@ impl<K: KernFs> Agent<K> {
         let mut findings = self.standing.clone();
         findings.extend(self.notice.clone());
         let tick = self.status.tick + 1;
-        self.attach(&mut findings);
+        self.hear(tick, &mut findings);
+        self.attach(tick, &mut findings);
         if self.enforcing {
             self.check_effect(tick, &mut findings);
             if tick % CLAIM_TICKS == 1 {
@@ -80,10 +84,11 @@ impl<K: KernFs> Agent<K> {
             self.keep_placement(&mut findings);
         }
         let nr_drift = self.status.nr_drift + self.observe(tick, &mut findings);
-        let (knobs, actions) = self.plan();
+        let (knobs, actions, top) = self.plan();
+        self.name_units();
         let shown = self.show(&actions);
         if self.enforcing {
-            self.apply(tick, &actions, &mut findings);
+            self.apply(tick, &actions, top, &mut findings);
         }
         let moment = Moment { tick, now, elapsed, capacity, nr_cpus: host.nr_cpus };
         self.record(&moment, knobs, &actions);
@@ -259,61 +264,21 @@ impl<K: KernFs> Agent<K> {
         self.spell.step(worst, elapsed);
     }
 
-    /// Reads what the files hold where that is not known; counts what someone else wrote.
-    fn observe(&mut self, tick: u64, findings: &mut Vec<String>) -> u64 {
-        let mut nr_drift = 0;
-        let verify = tick.is_multiple_of(VERIFY_TICKS);
-        let mut gone = Vec::new();
-        for (index, (node, slot)) in self.nodes.iter().zip(&mut self.slots).enumerate() {
-            let Some(cgroup) = &slot.cgroup else { continue };
-            if !verify && !slot.observed.is_empty() {
-                continue;
-            }
-            let mut observed = Vec::with_capacity(Knob::ALL.len());
-            for knob in Knob::ALL.into_iter().filter(|knob| self.pins || *knob != Knob::Cpus) {
-                match cgroup.observe(&mut self.kernel, &self.layout, knob) {
-                    Ok(value) => observed.push((knob, value)),
-                    Err(error) if error.is_gone() => gone.push((index, knob)),
-                    Err(ReadError::Kernel(error)) if is_unsupported(&error) => {}
-                    Err(error) => findings.push(format!("{}: {error}", node.path)),
-                }
-            }
-            for (knob, now) in &observed {
-                let known = slot.observed.iter().find(|(known, _)| known == knob);
-                if let Some((_, then)) = known
-                    && then != now
-                {
-                    nr_drift += 1;
-                    let (resource, action) = (knob.resource(), "drift");
-                    let file = self.layout.dialect.file(*knob);
-                    warn!(
-                        tenant = node.path,
-                        resource,
-                        action,
-                        "someone else wrote here: {file} holds {now} instead of {then}"
-                    );
-                }
-            }
-            let before = std::mem::replace(&mut slot.observed, observed);
-            // A file that never was there was said when the cgroup was opened.
-            gone.retain(|(at, gone)| *at != index || before.iter().any(|(knob, _)| knob == gone));
-        }
-        gone.dedup_by_key(|(index, _)| *index);
-        for (index, knob) in gone {
-            let file = self.layout.dialect.file(knob);
-            self.lose(index, &format!("its {file} went away"), findings);
-        }
-        nr_drift
-    }
-
-    /// What every node's files shall hold and do hold, and the actions that bring the one to the other.
-    fn plan(&self) -> (Vec<NodeKnobs>, Vec<Action>) {
+    /// What every node's files shall hold and do hold, the actions that bring the one to the other, and what
+    /// of it concerns the slice above the tenants.
+    fn plan(&self) -> (Vec<NodeKnobs>, Vec<Action>, Option<Action>) {
         let targets: Vec<target::Target> =
             self.slots.iter().map(|slot| slot.target.clone()).collect();
         let mut desired = target::knobs(&self.nodes, &targets);
         for (knobs, cpus) in desired.iter_mut().zip(self.desired_cpus()) {
             knobs.extend(cpus);
         }
+        for ((knobs, seat), slot) in desired.iter_mut().zip(&self.seats).zip(&self.slots) {
+            let is_somewhere = !matches!(seat, Seat::Nowhere | Seat::Unknown(_));
+            knobs.retain(|(knob, ..)| is_somewhere && !slot.theirs.contains(knob));
+        }
+        let known = self.known();
+        let top = self.plan_top(&desired).filter(|a| known.iter().all(|k| *k) || !a.shrinks());
         let knobs: Vec<NodeKnobs> = self
             .nodes
             .iter()
@@ -327,12 +292,29 @@ impl<K: KernFs> Agent<K> {
             .collect();
         let online = self.topology.as_ref().map(|topology| topology.online().clone());
         let mut actions = plan::plan(&knobs, &online.unwrap_or_default());
-        let known = self.known();
         // Nobody loses protection before it is known what it needs.
         actions.retain(|action| {
             action.knob != Knob::MemoryLow || known[action.node] || !action.shrinks()
         });
-        (knobs, actions)
+        (knobs, actions, top)
+    }
+
+    /// The slice above the tenants is protected by what is protected in it; the action is that of the node
+    /// behind the last.
+    fn plan_top(&self, desired: &[Vec<(Knob, Value, String)>]) -> Option<Action> {
+        let observed = self.units.top()?.observed.clone();
+        let in_it = self.nodes.iter().zip(&self.seats).zip(desired);
+        let in_it = in_it.filter(|((n, seat), _)| n.depth == 0 && matches!(seat, Seat::Slice(_)));
+        let low = |(knob, value, _): &(Knob, Value, String)| match (knob, value) {
+            (Knob::MemoryLow, Value::Memory(Limit::Finite(bytes))) => Some(bytes.0),
+            _ => None,
+        };
+        let sum = Bytes(in_it.flat_map(|(_, desired)| desired.iter().filter_map(low)).sum());
+        let reason = format!("what is protected below it, {}", sum.rounded());
+        let desired = vec![(Knob::MemoryLow, Value::Memory(Limit::Finite(sum)), reason)];
+        let knobs = [NodeKnobs { depth: 0, desired, observed }];
+        let action = plan::plan(&knobs, &CpuSet::new()).pop()?;
+        Some(Action { node: self.nodes.len(), ..action })
     }
 
     /// Whether the demands of each node, and of all below it, were ever estimated.
@@ -348,8 +330,21 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Executes the plan; a failed action is retried with growing pauses, and stops nothing else.
-    fn apply(&mut self, tick: u64, actions: &[Action], findings: &mut Vec<String>) {
+    fn apply(
+        &mut self,
+        tick: u64,
+        actions: &[Action],
+        top: Option<Action>,
+        findings: &mut Vec<String>,
+    ) {
+        // Protection grows from above and shrinks from below.
+        let (first, last): (Vec<Action>, Vec<Action>) =
+            top.into_iter().partition(|top| !top.shrinks());
+        self.order(tick, &[&first[..], actions, &last[..]].concat());
         for action in actions {
+            if self.units.owns(action.node) {
+                continue;
+            }
             let slot = &mut self.slots[action.node];
             if slot.retries.iter().any(|r| r.knob == action.knob && r.at_tick > tick) {
                 continue;
@@ -376,8 +371,11 @@ impl<K: KernFs> Agent<K> {
             }
         }
         for (node, slot) in self.nodes.iter().zip(&self.slots) {
-            let messages = slot.retries.iter().filter_map(|retry| retry.message.as_ref());
-            findings.extend(messages.map(|message| format!("{}: {message}", node.path)));
+            let mut messages: Vec<&String> =
+                slot.retries.iter().filter_map(|retry| retry.message.as_ref()).collect();
+            // What systemd says of a unit it says of each of its values.
+            messages.dedup();
+            findings.extend(messages.iter().map(|message| format!("{}: {message}", node.path)));
         }
     }
 
@@ -397,10 +395,6 @@ impl<K: KernFs> Agent<K> {
     fn say(&mut self, findings: &[String], now: Duration) {
         self.said.tell(findings, now, self.nodes.iter().map(|node| node.path.as_str()));
     }
-}
-
-fn is_unsupported(error: &crate::host::kernfs::KernError) -> bool {
-    error.kind() == crate::host::kernfs::ErrorKind::Unsupported
 }
 
 impl Slot {
@@ -423,7 +417,12 @@ impl Slot {
     }
 
     /// Remembers what an action came to.
-    fn settle(&mut self, action: &Action, tick: u64, outcome: &Result<Value, EnforceError>) {
+    pub(super) fn settle(
+        &mut self,
+        action: &Action,
+        tick: u64,
+        outcome: &Result<Value, EnforceError>,
+    ) {
         let failures = self.retries.iter().find(|r| r.knob == action.knob).map(|r| r.nr_failures);
         self.retries.retain(|retry| retry.knob != action.knob);
         self.observed.retain(|(knob, _)| *knob != action.knob);

@@ -24,6 +24,8 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
+use super::systemd::{Property, Setting};
+
 /// One thing that was done to the host, with what it takes to undo it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -67,6 +69,39 @@ pub enum Entry {
         /// The tenant's cgroup directories, in the same order: who is born there belongs there no more than
         /// its parent does.
         to: Vec<PathBuf>,
+    },
+    /// A slice of systemd's is about to be started.
+    Starting {
+        /// The slice.
+        unit: String,
+    },
+    /// A property of a unit is about to be set for the first time.
+    UnitHeld {
+        /// The unit.
+        unit: String,
+        /// Which run of the unit, where it goes when it is stopped, and its run-time settings with it: a later
+        /// one of the same name never had this value. Empty for a unit that has a file.
+        invocation: String,
+        /// What it held.
+        held: Setting,
+        /// Whether somebody had set it at run time.
+        is_dropped_in: bool,
+    },
+    /// Someone else wrote a file since, and the policy says that it is theirs: what it held before us is past.
+    Theirs {
+        /// The cgroup's directory.
+        path: PathBuf,
+        /// The cgroup's inode number.
+        inode: u64,
+        /// The file's name.
+        file: String,
+    },
+    /// The same of a property of a unit.
+    UnitTheirs {
+        /// The unit.
+        unit: String,
+        /// The property.
+        property: Property,
     },
 }
 
@@ -117,6 +152,9 @@ enum Key {
     File(PathBuf, u64, String),
     /// ... and where to: a process may be moved in one tree after the other.
     Process(u32, u64, Vec<PathBuf>),
+    Slice(String),
+    /// ... of this run of the unit.
+    Property(String, String, Property),
 }
 
 impl Entry {
@@ -129,7 +167,15 @@ impl Entry {
             Entry::Moved { pid, start_ticks, to, .. } => {
                 Some(Key::Process(*pid, *start_ticks, to.clone()))
             }
-            Entry::Making { .. } | Entry::Made { .. } | Entry::NotMade { .. } => None,
+            Entry::Starting { unit } => Some(Key::Slice(unit.clone())),
+            Entry::UnitHeld { unit, invocation, held, .. } => {
+                Some(Key::Property(unit.clone(), invocation.clone(), held.property))
+            }
+            Entry::Making { .. }
+            | Entry::Made { .. }
+            | Entry::NotMade { .. }
+            | Entry::Theirs { .. }
+            | Entry::UnitTheirs { .. } => None,
         }
     }
 }
@@ -214,6 +260,11 @@ impl Journal {
     /// Whether the value of this file was recorded before.
     pub fn knows(&self, path: &Path, inode: u64, file: &str) -> bool {
         self.recorded.contains(&Key::File(path.to_path_buf(), inode, file.to_string()))
+    }
+
+    /// Whether the value of this property was recorded before, for this run of the unit.
+    pub fn knows_property(&self, unit: &str, invocation: &str, property: Property) -> bool {
+        self.recorded.contains(&Key::Property(unit.to_string(), invocation.to_string(), property))
     }
 
     /// Whether the last that is recorded of the cgroup at `path` is that it is about to be made.

@@ -7,6 +7,7 @@
 //! | [`machine`] | CPUs and memory of the host |
 //! | [`process`] | processes and who claims them |
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
+//! | [`systemd`] | cgroups that systemd owns |
 //! | [`journal`] | what the files held before us |
 //! | [`notify`] | telling the service manager how it goes |
 //! | [`cost`] | what the agent itself uses |
@@ -18,4 +19,5 @@ pub mod kernfs;
 pub mod machine;
 pub mod notify;
 pub mod process;
+pub mod systemd;
 pub mod topology;

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::draft::{BoundDraft, Draft, TenantDraft, all, leaves};
 use super::facts::HostFacts;
-use super::model::{CpusPolicy, DopPolicy};
+use super::model::{CpusPolicy, DopPolicy, OwnerChoice};
 use super::pattern;
 use super::report::{Diagnostic, Label, Report};
 use super::rules::{self, NOT_YET_EFFECTIVE_KEYS};
@@ -37,6 +37,7 @@ pub(super) fn check(draft: &Draft, report: &mut Report) {
     let leaves = leaves(&draft.tenants);
     cpus_overlap(&leaves, report);
     overlapping_matches(&leaves, report);
+    draft.tenants.iter().for_each(|tenant| owners(tenant, None, report));
     not_yet_effective(draft, report);
 }
 
@@ -210,6 +211,75 @@ fn cpus_overlap(leaves: &[&TenantDraft], report: &mut Report) {
         if report.is_full() {
             return;
         }
+    }
+}
+
+/// Whether each tenant can have the owner it says, and the cgroup it is given.
+fn owners<'a>(tenant: &'a TenantDraft, above: Option<&'a At<OwnerChoice>>, report: &mut Report) {
+    let said = tenant.owner.as_ref().filter(|owner| owner.value != OwnerChoice::Auto);
+    if let [first, second, ..] = &tenant.matches.units[..] {
+        let message = format!("`{}` is more than one unit", tenant.path);
+        let finding = rules::SEVERAL_UNITS.at(&second.place, message, "one too many");
+        report.push(
+            finding.also(first.place.label("the first")).help(
+                "a unit is one cgroup: put the units into a slice of their own and name that",
+            ),
+        );
+    }
+    if let Some(owner) = said {
+        owner_and_match(tenant, owner, report);
+        if let Some(above) = above.filter(|above| above.value != owner.value)
+            && tenant.matches.units.is_empty()
+        {
+            let message = format!("`{}` has another owner than its group", tenant.path);
+            let finding = rules::OWNER_CONTRADICTS.at(&owner.place, message, "");
+            report.push(
+                finding
+                    .also(above.place.label("the group's"))
+                    .help("a group is one cgroup, and so is all below it: say `owner` there"),
+            );
+        }
+    }
+    claims_beside_unit(tenant, report);
+    tenant.tenants.iter().for_each(|below| owners(below, said.or(above), report));
+}
+
+/// Systemd's cgroups take no processes from us, and ours are no units.
+fn owner_and_match(tenant: &TenantDraft, owner: &At<OwnerChoice>, report: &mut Report) {
+    let matches = &tenant.matches;
+    let (claim, help) = match owner.value {
+        OwnerChoice::Direct => (
+            matches.units.first(),
+            "what a unit's cgroup holds is changed through systemd: drop `owner: direct`",
+        ),
+        _ => {
+            let further_users = matches.users.get(1);
+            let moved = matches.cgroups.first().or(matches.groups.first()).or(further_users);
+            (
+                moved,
+                "nothing is moved into systemd's cgroups: name a `unit`, or one of `users` for his slice",
+            )
+        }
+    };
+    let Some(claim) = claim else { return };
+    let message = format!("`{}` cannot be matched by this and have this owner", tenant.path);
+    let finding = rules::OWNER_CONTRADICTS.at(&owner.place, message, "");
+    report.push(finding.also(claim.place.label("matched by this")).help(help));
+}
+
+fn claims_beside_unit(tenant: &TenantDraft, report: &mut Report) {
+    let matches = &tenant.matches;
+    let Some(unit) = matches.units.first() else { return };
+    let claims = matches.cgroups.iter().chain(&matches.users).chain(&matches.groups);
+    for claim in claims.take(1) {
+        let message = format!("`{}` is a unit, and claims no other processes", tenant.path);
+        let finding =
+            rules::CLAIMS_BESIDE_UNIT.at(&claim.place, message, "these stay where they are");
+        report.push(
+            finding
+                .also(unit.place.label("the unit"))
+                .help("nothing is moved into systemd's cgroups: give them a tenant of their own"),
+        );
     }
 }
 

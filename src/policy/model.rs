@@ -127,6 +127,8 @@ pub struct ControlPolicy {
     pub on_exit: OnExit,
     /// Whether the policy is taken up again whenever its files change.
     pub watch_policy: bool,
+    /// Who wins where someone else writes a value of ours.
+    pub on_drift: OnDrift,
 }
 
 impl Default for ControlPolicy {
@@ -137,6 +139,7 @@ impl Default for ControlPolicy {
             oversubscription: 1.0,
             on_exit: OnExit::Restore,
             watch_policy: false,
+            on_drift: OnDrift::Repair,
         }
     }
 }
@@ -161,6 +164,16 @@ pub enum OnExit {
     Restore,
     /// Leave the written values in force.
     Keep,
+}
+
+/// `control.on_drift`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDrift {
+    /// The agent writes its value again.
+    #[default]
+    Repair,
+    /// The other one's value stands until the agent starts anew, and is not put back at the end.
+    Accept,
 }
 
 /// `admission:` how jobs are admitted.
@@ -213,6 +226,8 @@ pub struct Tenant {
     pub limit: Bound,
     /// Which existing processes belong to it. Leaves only.
     pub matches: Matches,
+    /// Who owns its cgroup.
+    pub owner: OwnerChoice,
     /// Bounds of its degree of parallelism. Leaves only.
     pub dop: DopPolicy,
     /// Which CPUs it runs on. Leaves only.
@@ -228,6 +243,18 @@ impl Tenant {
     pub fn is_group(&self) -> bool {
         !self.tenants.is_empty()
     }
+}
+
+/// `owner:` who owns the cgroup of a tenant, and is the only one to write its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnerChoice {
+    /// Systemd where the tenant names a unit; whoever owns the group above it otherwise, and at the top us.
+    #[default]
+    Auto,
+    /// Us: the cgroup is made below the agent's root.
+    Direct,
+    /// Systemd: the tenant is the unit it names, the slice of its user, or a slice made for it.
+    Systemd,
 }
 
 /// A weight for each resource; `weight: 300` sets both.
@@ -251,7 +278,7 @@ pub struct Bound {
 /// `match:` which existing processes belong to a tenant. A process that fits any of them is claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matches {
-    /// Systemd units.
+    /// The systemd unit that the tenant is; one at most.
     pub units: Vec<String>,
     /// Cgroup paths from the mount point, each beginning with `/`; `*` and `?` stand for characters
     /// within one name. A path stands for that cgroup and everything below it: see

@@ -41,13 +41,13 @@ const HOST: Section = Section { name: "host", keys: &["reserve", "hierarchy", "r
 const RESERVE: Section = Section { name: "reserve", keys: &["cpu", "memory"] };
 const CONTROL: Section = Section {
     name: "control",
-    keys: &["interval", "allocation", "oversubscription", "on_exit", "watch_policy"],
+    keys: &["interval", "allocation", "oversubscription", "on_exit", "on_drift", "watch_policy"],
 };
 const ADMISSION: Section =
     Section { name: "admission", keys: &["discipline", "max_running", "running"] };
 const TENANT: Section = Section {
     name: "tenant",
-    keys: &["weight", "guarantee", "limit", "match", "dop", "cpus", "allow", "tenants"],
+    keys: &["weight", "guarantee", "limit", "match", "owner", "dop", "cpus", "allow", "tenants"],
 };
 const WEIGHT: Section = Section { name: "weight", keys: &["cpu", "memory"] };
 const GUARANTEE: Section = Section { name: "guarantee", keys: &["cpu", "memory"] };
@@ -234,6 +234,10 @@ impl<'r> Reader<'r> {
             let choices = [("false", false), ("true", true)];
             control.watch_policy = self.choice(node, &choices).unwrap_or_default();
         }
+        if let Some(node) = fields.value("on_drift") {
+            let choices = [("repair", OnDrift::Repair), ("accept", OnDrift::Accept)];
+            control.on_drift = self.choice(node, &choices).unwrap_or_default();
+        }
         self.draft.control = control;
     }
 
@@ -345,6 +349,7 @@ impl<'r> Reader<'r> {
             fields.value("guarantee").map(|node| self.bound(&GUARANTEE, node)).unwrap_or_default();
         let limit = fields.value("limit").map(|node| self.limit(node)).unwrap_or_default();
         let matches = fields.get("match").map(|entry| self.matches(entry)).unwrap_or_default();
+        let owner = fields.value("owner").and_then(|node| self.owner(node));
         let dop = fields.value("dop").and_then(|node| self.dop(node));
         let cpus = fields.value("cpus").and_then(|node| self.cpus(node));
         let allow =
@@ -361,6 +366,7 @@ impl<'r> Reader<'r> {
             guarantee,
             limit,
             matches,
+            owner,
             dop,
             cpus,
             allow,
@@ -480,6 +486,16 @@ impl<'r> Reader<'r> {
             Kind::Map(entries) => entries.is_empty(),
             _ => true,
         }
+    }
+
+    fn owner(&mut self, node: &Node) -> Option<At<OwnerChoice>> {
+        let choices = [
+            ("auto", OwnerChoice::Auto),
+            ("direct", OwnerChoice::Direct),
+            ("systemd", OwnerChoice::Systemd),
+        ];
+        let value = self.choice(node, &choices)?;
+        Some(At { value, place: self.place(node) })
     }
 
     fn dop(&mut self, node: &Node) -> Option<At<DopPolicy>> {

@@ -81,6 +81,9 @@ rules! {
     PATH_ESCAPE = "P032", Error, "a path that leaves the cgroup hierarchy";
     OVERLAPPING_MATCH = "P033", Error, "two tenants that claim the same processes";
     TOO_MANY_PATTERNS = "P034", Error, "more cgroup patterns than can be compared";
+    SEVERAL_UNITS = "P035", Error, "a tenant of more than one unit";
+    CLAIMS_BESIDE_UNIT = "P036", Warning, "processes to be moved into a unit, which stay where they are";
+    OWNER_CONTRADICTS = "P037", Error, "an owner that contradicts the match or the group";
     // The tree.
     NO_TENANTS = "P040", Error, "no tenants";
     GROUP_KEY = "P041", Error, "a key that only a tenant without tenants below it can have";
@@ -114,6 +117,5 @@ pub struct NotYet {
 /// The keys whose features this version does not have. To make one effective is to drop its line.
 pub const NOT_YET_EFFECTIVE_KEYS: &[NotYet] = &[
     NotYet { key: "policy.admission", unless: None },
-    NotYet { key: "match.unit", unless: None },
     NotYet { key: "tenant.allow", unless: None },
 ];

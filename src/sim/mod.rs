@@ -20,6 +20,7 @@
 //! | `memory`, `reclaim`, `oom` | who has memory: charges, protection, throttling, who dies |
 //! | `pressure` | what stalls, as PSI shows it |
 //! | `workload`, `process` | what processes want and have |
+//! | `systemd` | [`SimSystemd`]: units on top of all this |
 //! | `fault` | [`Faulty`]: errors on demand, and a log of calls, around any `KernFs` |
 //!
 //! **Manners.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, where they were tried:
@@ -50,6 +51,7 @@ mod rules;
 mod show;
 mod store;
 mod sys_files;
+mod systemd;
 mod tree;
 mod vfs;
 mod workload;
@@ -57,4 +59,5 @@ mod workload;
 pub use controller::Controller;
 pub use fault::{Call, Fault, Faulty, When};
 pub use kernel::{Access, Layout, SimHost, SimKernel};
+pub use systemd::{SimSystemd, SimUnit, SimUnits, UnitFault};
 pub use workload::{Load, Trace, Workload};

@@ -51,11 +51,6 @@ impl Framer {
 
     /// Takes the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
-        if self.begin > 0 {
-            self.buffer.drain(..self.begin);
-            self.looked -= self.begin;
-            self.begin = 0;
-        }
         self.buffer.extend_from_slice(bytes);
     }
 
@@ -78,11 +73,12 @@ impl Framer {
                 Ok(Some(&self.buffer[message]))
             }
             None => {
-                self.looked = self.buffer.len();
-                if self.begin == self.buffer.len() {
+                match self.begin == self.buffer.len() {
                     // Between messages nothing is kept, whatever the last one was.
-                    *self = Framer::new(self.max_bytes);
+                    true => self.buffer = Vec::new(),
+                    false => drop(self.buffer.drain(..self.begin)),
                 }
+                (self.begin, self.looked) = (0, self.buffer.len());
                 Ok(None)
             }
         }

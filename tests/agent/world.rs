@@ -11,12 +11,13 @@ use tenantd::daemon::agent::{self, Agent, Options, StartError};
 use tenantd::daemon::claims;
 use tenantd::daemon::restore::Restored;
 use tenantd::host::kernfs::{DirId, FileId, KernError, KernFs};
+use tenantd::host::systemd::UnitManager;
 use tenantd::policy::Policy;
-use tenantd::sim::{Call, Fault, Faulty, Layout, Load, SimHost, SimKernel};
+use tenantd::sim::{Call, Fault, Faulty, Layout, Load, SimHost, SimKernel, SimSystemd, SimUnits};
 
-use crate::util::{self, CGROUP_FILES, Snapshot};
+use crate::util::{self, CGROUP_FILES};
 
-pub(super) use crate::util::assert_same;
+pub(super) use crate::util::{Snapshot, assert_same};
 
 pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 pub(super) const GIB: u64 = 1 << 30;
@@ -27,6 +28,8 @@ pub(super) const MIB: u64 = 1 << 20;
 pub(super) struct Host {
     kernel: Rc<RefCell<Faulty<SimKernel>>>,
     events: Rc<RefCell<Events>>,
+    /// Whoever runs the host's units, if anybody does.
+    systemd: Option<Rc<RefCell<SimSystemd>>>,
     /// What the last read found: the kernel itself is borrowed only while it is asked.
     text: Vec<u8>,
 }
@@ -58,6 +61,7 @@ impl Host {
         Host {
             kernel: Rc::new(RefCell::new(Faulty::new(kernel))),
             events: Rc::default(),
+            systemd: Some(Rc::default()),
             text: Vec::new(),
         }
     }
@@ -65,6 +69,17 @@ impl Host {
     /// Looks at, or changes, the kernel behind the agent's back.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut SimKernel) -> T) -> T {
         act(self.kernel.borrow_mut().inner_mut())
+    }
+
+    /// Looks at, or changes, the units and their kernel behind the agent's back.
+    pub(super) fn systemd<T>(&self, act: impl FnOnce(&mut SimSystemd, &mut SimKernel) -> T) -> T {
+        let systemd = self.systemd.as_ref().unwrap();
+        self.with(|kernel| act(&mut systemd.borrow_mut(), kernel))
+    }
+
+    /// Nobody runs units here.
+    pub(super) fn without_systemd(&mut self) {
+        self.systemd = None;
     }
 
     pub(super) fn inject(&self, fault: Fault) {
@@ -195,6 +210,13 @@ impl KernFs for Host {
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {
         self.before();
         self.kernel.borrow_mut().list_dirs(dir)
+    }
+
+    fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
+        let (systemd, host) = (Rc::clone(self.systemd.as_ref()?), self.clone());
+        Some(Box::new(SimUnits::new(move |order| {
+            host.with(|kernel| systemd.borrow_mut().carry_out(kernel, order))
+        })))
     }
 }
 

@@ -97,6 +97,7 @@ fn the_words_of_the_schema_are_the_words_of_the_parser() {
         ("host", "hierarchy"),
         ("control", "allocation"),
         ("control", "on_exit"),
+        ("control", "on_drift"),
         ("admission", "discipline"),
         ("admission", "running"),
     ] {

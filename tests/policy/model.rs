@@ -48,6 +48,7 @@ control:
   oversubscription: 1.5
   on_exit: keep
   watch_policy: true
+  on_drift: accept
 admission:
   discipline: wf2q
   max_running: 12
@@ -65,7 +66,7 @@ tenants:
     dop: { max: 16 }
     cpus: dop
     allow: { users: [ana], groups: [analysts] }
-  batch: { dop: { manual: 4 }, cpus: "8,0-3,2" }
+  batch: { dop: { manual: 4 }, cpus: "8,0-3,2", owner: systemd }
   idle:
   ci:
     weight: 100
@@ -94,6 +95,7 @@ fn every_section_is_read() {
             oversubscription: 1.5,
             on_exit: OnExit::Keep,
             watch_policy: true,
+            on_drift: OnDrift::Accept,
         }
     );
     assert_eq!(policy.administrators.users, ["root", "1000"]);
@@ -133,6 +135,7 @@ fn every_key_of_a_tenant_is_read() {
     let batch = Tenant {
         dop: DopPolicy::Manual(4),
         cpus: CpusPolicy::Fixed(vec![0, 1, 2, 3, 8]),
+        owner: OwnerChoice::Systemd,
         ..leaf("batch", 100.0)
     };
     let nightly = Tenant { dop: DopPolicy::Imci, ..leaf("nightly", 1.0) };

@@ -61,6 +61,7 @@ trap 'exit 130' INT TERM HUP
 mkdir -p "$work/payload/bin"
 cp "$bin/tenantd" "$bin/tenantctl" "$work/payload/bin/"
 cp -r "$here/guest" "$work/payload/guest"
+cp -r systemd "$work/payload/systemd"
 cp examples/resize.py "$work/payload/guest/"
 
 passed=0 failed=0 skipped=0

@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+use super::systemd::UnitManager;
+
 /// A kept directory. Dead after [`KernFs::close_dir`]; using a dead one answers EBADF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DirId(pub u32);
@@ -105,6 +107,12 @@ pub trait KernFs {
     /// EAGAIN where another agent has it. A kernel that nobody else can reach has nothing to refuse.
     fn lock_dir(&mut self, _dir: DirId) -> Result<(), KernError> {
         Ok(())
+    }
+
+    /// Whoever manages the units of this kernel's host; `None` where nobody does. Nothing is connected or
+    /// started before the first order.
+    fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
+        None
     }
 
     /// Moves a process, with all its threads, into the cgroup `dir`.

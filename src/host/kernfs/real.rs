@@ -15,6 +15,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
 use super::{DirId, FileId, KernError, KernFs, Operation};
+use crate::host::systemd::{self, UnitManager};
 
 /// The first size of the read buffer; `memory.stat` of a 6.18 kernel needs about 2 KiB.
 const BUFFER_BYTES: usize = 16 * 1024;
@@ -178,6 +179,10 @@ impl KernFs for RealKernFs {
             };
             KernError::new(Operation::Lock, &kept.path, errno)
         })
+    }
+
+    fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
+        systemd::of_this_host()
     }
 
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {

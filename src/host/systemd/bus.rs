@@ -1,0 +1,298 @@
+//! Systemd on the system bus: the only file that names cgroups-rs and zbus.
+//!
+//! Properties are set, and units stopped, through `cgroups_rs::systemd::SystemdClient`. Four of its manners
+//! are dealt with here and by whoever calls: it says Ok for a unit that is not loaded (so a unit is looked at
+//! first, and the file afterwards), it waits without end ([`super::Messenger`]), it starts nothing that has
+//! no process (so slices are started here), and its masks of CPUs have the bytes the wrong way round
+//! beyond CPU 7 (so they are spelled in [`super::property`]). It connects anew for each call; what is
+//! asked here has one connection, made when it is needed and again after the bus went away.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cgroups_rs::systemd::SystemdClient;
+use cgroups_rs::systemd::dbus::error::Error as ClientError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use zbus::Error as BusError;
+use zbus::blocking::Connection;
+use zbus::blocking::connection::Builder;
+use zbus::zvariant::{OwnedObjectPath, OwnedValue, Type, Value};
+
+use super::{Held, Order, Property, PropertyValue, Reply, Setting, UnitError, UnitState};
+
+const SYSTEMD: &str = "org.freedesktop.systemd1";
+const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+const UNIT: &str = "org.freedesktop.systemd1.Unit";
+const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+
+/// Fail rather than replace a job that somebody else is waiting for.
+const MODE: &str = "fail";
+
+/// Where systemd keeps what was set at run time: for units with a file, and for transient ones.
+const DROP_INS: [&str; 2] = ["system.control", "transient"];
+
+/// Systemd, over the system bus.
+#[derive(Debug)]
+pub struct Bus {
+    connection: Option<Connection>,
+    /// `/run/systemd`.
+    run: PathBuf,
+    /// How long one call may take.
+    timeout: Duration,
+}
+
+impl Bus {
+    /// Connects with the first order. `run` is where systemd keeps its run-time files.
+    pub fn new(run: impl Into<PathBuf>, timeout: Duration) -> Bus {
+        Bus { connection: None, run: run.into(), timeout }
+    }
+
+    /// Carries out one order; waits until systemd has answered.
+    ///
+    /// # Errors
+    /// What systemd said.
+    pub fn carry_out(&mut self, order: &Order) -> Result<Reply, UnitError> {
+        let outcome = match order {
+            Order::Look { unit } => self.look(unit).map(Reply::Unit),
+            Order::StartSlice { unit, description } => self.start_slice(unit, description),
+            Order::Set { unit, settings } => set(unit, settings),
+            Order::Forget { unit, properties } => self.forget(unit, properties),
+            Order::Reload => self.call::<_, ()>(MANAGER_PATH, MANAGER, "Reload", &()).map(done),
+            Order::Stop { unit } => {
+                client(unit).and_then(|client| client.stop().map_err(of_client)).map(done)
+            }
+        };
+        let outcome = outcome.map_err(|fault| fault.about(order.unit()));
+        if outcome.as_ref().is_err_and(UnitError::is_about_the_bus) {
+            self.connection = None;
+        }
+        outcome
+    }
+
+    fn look(&mut self, unit: &str) -> Result<UnitState, Fault> {
+        let path: OwnedObjectPath = self.call(MANAGER_PATH, MANAGER, "LoadUnit", &(unit,))?;
+        let text = |bus: &mut Bus, name| bus.get::<String>(&path, UNIT, name);
+        let active = text(self, "ActiveState")?;
+        let mut state = UnitState {
+            is_loaded: text(self, "LoadState")? == "loaded",
+            is_active: ["active", "activating", "reloading", "deactivating"].contains(&&*active),
+            is_transient: self.get(&path, UNIT, "Transient")?,
+            ..UnitState::default()
+        };
+        let Some(kind) = interface(unit).filter(|_| state.is_loaded) else { return Ok(state) };
+        let invocation: Vec<u8> = self.get(&path, UNIT, "InvocationID")?;
+        state.invocation = invocation.iter().map(|byte| format!("{byte:02x}")).collect();
+        state.cgroup = self.get(&path, kind, "ControlGroup")?;
+        for property in Property::ALL {
+            let value = match property.unset() {
+                PropertyValue::Number(_) => {
+                    PropertyValue::Number(self.get(&path, kind, property.name())?)
+                }
+                PropertyValue::Mask(_) => {
+                    PropertyValue::Mask(self.get(&path, kind, property.name())?)
+                }
+            };
+            let is_dropped_in = self.drop_ins(unit, property).any(|file| file.exists());
+            state.held.push(Held { setting: Setting { property, value }, is_dropped_in });
+        }
+        Ok(state)
+    }
+
+    fn start_slice(&mut self, unit: &str, description: &str) -> Result<Reply, Fault> {
+        let properties = [("Description", Value::from(description))];
+        let nothing: [(&str, Vec<(&str, Value<'_>)>); 0] = [];
+        let arguments = (unit, MODE, &properties[..], &nothing[..]);
+        let started: Result<OwnedObjectPath, Fault> =
+            self.call(MANAGER_PATH, MANAGER, "StartTransientUnit", &arguments);
+        match started {
+            // Somebody has a file for it, or it is loaded already.
+            Err(fault) if fault.name == "org.freedesktop.systemd1.UnitExists" => self
+                .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StartUnit", &(unit, MODE))
+                .map(done),
+            started => started.map(done),
+        }
+    }
+
+    /// Systemd has no call for this: the files are removed, and forgotten with the next reload.
+    fn forget(&self, unit: &str, properties: &[Property]) -> Result<Reply, Fault> {
+        for file in properties.iter().flat_map(|property| self.drop_ins(unit, *property)) {
+            remove(fs::remove_file(&file), &file)?;
+        }
+        for dir in DROP_INS.map(|dir| self.run.join(dir).join(format!("{unit}.d"))) {
+            match fs::remove_dir(&dir) {
+                // What others set there stays.
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
+                outcome => remove(outcome, &dir)?,
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    fn drop_ins(&self, unit: &str, property: Property) -> impl Iterator<Item = PathBuf> + use<> {
+        let file = Path::new(&format!("{unit}.d")).join(property.drop_in());
+        let run = self.run.clone();
+        DROP_INS.into_iter().map(move |dir| run.join(dir).join(&file))
+    }
+
+    fn get<T>(&mut self, path: &OwnedObjectPath, interface: &str, name: &str) -> Result<T, Fault>
+    where
+        T: TryFrom<OwnedValue>,
+        T::Error: std::fmt::Display,
+    {
+        let value: OwnedValue = self.call(path.as_str(), PROPERTIES, "Get", &(interface, name))?;
+        T::try_from(value).map_err(|error| Fault::new(format!("{name}: {error}")))
+    }
+
+    fn call<B, R>(
+        &mut self,
+        path: &str,
+        interface: &str,
+        method: &str,
+        body: &B,
+    ) -> Result<R, Fault>
+    where
+        B: Serialize + Type,
+        R: DeserializeOwned + Type,
+    {
+        let connection = match &self.connection {
+            Some(connection) => connection,
+            None => {
+                let builder = Builder::system().map_err(of_bus)?.method_timeout(self.timeout);
+                self.connection.insert(builder.build().map_err(of_bus)?)
+            }
+        };
+        let reply = connection
+            .call_method(Some(SYSTEMD), path, Some(interface), method, body)
+            .map_err(of_bus)?;
+        reply.body().deserialize().map_err(of_bus)
+    }
+}
+
+fn done<T>(_: T) -> Reply {
+    Reply::Done
+}
+
+fn remove(outcome: io::Result<()>, path: &Path) -> Result<(), Fault> {
+    match outcome {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Fault::new(format!("cannot remove {}: {error}", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The interface that has the resource properties of `unit`.
+fn interface(unit: &str) -> Option<&'static str> {
+    match unit.rsplit_once('.')?.1 {
+        "service" => Some("org.freedesktop.systemd1.Service"),
+        "slice" => Some("org.freedesktop.systemd1.Slice"),
+        "scope" => Some("org.freedesktop.systemd1.Scope"),
+        _ => None,
+    }
+}
+
+fn set(unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
+    let properties: Vec<cgroups_rs::systemd::Property<'static>> = settings
+        .iter()
+        .map(|setting| match &setting.value {
+            PropertyValue::Number(number) => (setting.property.name(), Value::from(*number)),
+            PropertyValue::Mask(mask) => (setting.property.name(), Value::from(mask.clone())),
+        })
+        .collect();
+    client(unit)?.set_properties(&properties).map_err(of_client).map(done)
+}
+
+fn client(unit: &str) -> Result<SystemdClient<'static>, Fault> {
+    SystemdClient::new(unit, Vec::new()).map_err(of_client)
+}
+
+// === what went wrong ===
+
+/// An error of the bus: its name on it, empty where it has none, and its text.
+#[derive(Debug)]
+struct Fault {
+    name: String,
+    text: String,
+    is_away: bool,
+}
+
+impl Fault {
+    fn new(text: String) -> Fault {
+        Fault { name: String::new(), text, is_away: false }
+    }
+
+    fn about(self, unit: &str) -> UnitError {
+        let (unit, message) = (unit.to_string(), self.text);
+        match self.name.as_str() {
+            _ if self.is_away => UnitError::Away(message),
+            "org.freedesktop.systemd1.NoSuchUnit" => UnitError::NoSuchUnit(unit),
+            "org.freedesktop.DBus.Error.AccessDenied"
+            | "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired" => {
+                UnitError::Denied { unit, message }
+            }
+            _ => UnitError::Refused { unit, message },
+        }
+    }
+}
+
+/// Errors of the bus itself: nobody answers for systemd just now.
+const AWAY: [&str; 6] = [
+    "org.freedesktop.DBus.Error.Disconnected",
+    "org.freedesktop.DBus.Error.NameHasNoOwner",
+    "org.freedesktop.DBus.Error.NoReply",
+    "org.freedesktop.DBus.Error.ServiceUnknown",
+    "org.freedesktop.DBus.Error.Timeout",
+    "org.freedesktop.DBus.Error.TimedOut",
+];
+
+fn of_bus(error: BusError) -> Fault {
+    match &error {
+        BusError::MethodError(name, message, _) => {
+            let name = name.to_string();
+            let text = message.clone().unwrap_or_else(|| name.clone());
+            Fault { is_away: AWAY.contains(&&*name), name, text }
+        }
+        BusError::InputOutput(_) | BusError::Handshake(_) | BusError::Address(_) => {
+            Fault { is_away: true, ..Fault::new(error.to_string()) }
+        }
+        _ => Fault::new(error.to_string()),
+    }
+}
+
+fn of_client(error: ClientError) -> Fault {
+    match error {
+        ClientError::Dbus(error) => of_bus(error),
+        ClientError::InvalidProperties => Fault::new(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drop_ins_are_removed_and_those_of_others_stay() {
+        let run = tempfile::tempdir().unwrap();
+        let dir = run.path().join("system.control/web.service.d");
+        let transient = run.path().join("transient/web.service.d");
+        for dir in [&dir, &transient] {
+            fs::create_dir_all(dir).unwrap();
+            fs::write(dir.join("50-CPUQuota.conf"), "").unwrap();
+        }
+        fs::write(dir.join("50-MemoryHigh.conf"), "").unwrap();
+        let mut bus = Bus::new(run.path(), Duration::ZERO);
+        let properties = vec![Property::CpuQuotaPerSecUsec, Property::MemoryLow];
+        let order = Order::Forget { unit: "web.service".into(), properties };
+        // What is gone already is as good as removed.
+        for _ in 0..2 {
+            assert_eq!(bus.carry_out(&order), Ok(Reply::Done));
+        }
+        assert!(!transient.exists());
+        let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["50-MemoryHigh.conf"]);
+    }
+}

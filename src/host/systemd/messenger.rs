@@ -1,0 +1,198 @@
+//! A thread that waits for systemd, so that the tick need not.
+//!
+//! A call over D-Bus has no deadline of its own: systemd may be reading its configuration, or hang. So the
+//! orders go to one thread, which carries them out one after the other, and answers are picked up whenever
+//! they are there. An order that is not answered in time is given up, with those behind it, and its thread is
+//! left to wait alone; nobody is sent again until it has come back, so that a systemd that hangs for a day
+//! costs one thread and not a thousand.
+//!
+//! The thread starts with the first order: where no tenant is a unit, there is none.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{Answer, Order, Reply, UnitError, UnitManager};
+
+/// How long an order may take: a daemon-reload on a large and busy host takes seconds.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Makes whoever carries out orders, in the thread that does; for each thread a new one.
+type Recruit = dyn Fn() -> Box<dyn FnMut(&Order) -> Result<Reply, UnitError>> + Send + Sync;
+
+/// A [`UnitManager`] with a thread.
+pub struct Messenger {
+    recruit: std::sync::Arc<Recruit>,
+    deadline: Duration,
+    thread: Option<Thread>,
+    /// Orders that are not answered yet, oldest first.
+    waiting: VecDeque<Order>,
+    /// When the oldest of them became the oldest.
+    since: Instant,
+    /// A thread that was given up.
+    lost: Option<JoinHandle<()>>,
+}
+
+struct Thread {
+    orders: Sender<Order>,
+    outcomes: Receiver<Result<Reply, UnitError>>,
+    handle: JoinHandle<()>,
+}
+
+impl fmt::Debug for Messenger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Messenger").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl Messenger {
+    /// Orders are carried out by what `recruit` makes, each within `deadline`.
+    pub fn new<C>(recruit: impl Fn() -> C + Send + Sync + 'static, deadline: Duration) -> Messenger
+    where
+        C: FnMut(&Order) -> Result<Reply, UnitError> + 'static,
+    {
+        Messenger {
+            recruit: std::sync::Arc::new(move || Box::new(recruit())),
+            deadline,
+            thread: None,
+            waiting: VecDeque::new(),
+            since: Instant::now(),
+            lost: None,
+        }
+    }
+
+    /// Whether the thread is there to take an order; started where it is not.
+    fn is_manned(&mut self) -> bool {
+        if self.lost.as_ref().is_some_and(|lost| !lost.is_finished()) {
+            return false;
+        }
+        self.lost = None;
+        if self.thread.is_none() {
+            self.thread = start(std::sync::Arc::clone(&self.recruit));
+        }
+        self.thread.is_some()
+    }
+
+    /// Gives up the thread: it ends by itself when it comes back.
+    fn give_up(&mut self) {
+        self.lost = self.thread.take().map(|thread| thread.handle);
+    }
+
+    /// The answer to the oldest order.
+    fn answered(&mut self, outcome: Result<Reply, UnitError>) -> Option<Answer> {
+        self.since = Instant::now();
+        self.waiting.pop_front().map(|order| Answer { order, outcome })
+    }
+}
+
+fn start(recruit: std::sync::Arc<Recruit>) -> Option<Thread> {
+    let (orders, inbox) = mpsc::channel::<Order>();
+    let (outbox, outcomes) = mpsc::channel();
+    let work = move || {
+        let mut carry_out = recruit();
+        for order in inbox {
+            if outbox.send(carry_out(&order)).is_err() {
+                return;
+            }
+        }
+    };
+    let handle = thread::Builder::new().name("systemd".into()).spawn(work).ok()?;
+    Some(Thread { orders, outcomes, handle })
+}
+
+impl UnitManager for Messenger {
+    fn submit(&mut self, order: Order) {
+        // Behind orders that nobody took, this one waits to be refused as they are.
+        let is_manned = match self.waiting.is_empty() {
+            true => {
+                self.since = Instant::now();
+                self.is_manned()
+            }
+            false => self.thread.is_some(),
+        };
+        self.waiting.push_back(order.clone());
+        if is_manned
+            && let Some(thread) = &self.thread
+            && thread.orders.send(order).is_err()
+        {
+            self.give_up();
+        }
+    }
+
+    fn answer(&mut self, patience: Duration) -> Option<Answer> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let Some(thread) = &self.thread else {
+            // Nobody was there to take it.
+            return self.answered(Err(UnitError::Late(self.deadline)));
+        };
+        let overdue_in = self.deadline.saturating_sub(self.since.elapsed());
+        match thread.outcomes.recv_timeout(patience.min(overdue_in)) {
+            Ok(outcome) => self.answered(outcome),
+            Err(RecvTimeoutError::Timeout) if patience < overdue_in => None,
+            Err(_) => {
+                self.give_up();
+                self.answered(Err(UnitError::Late(self.deadline)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Barrier};
+
+    fn look(unit: &str) -> Order {
+        Order::Look { unit: unit.into() }
+    }
+
+    #[test]
+    fn answers_come_in_the_order_of_the_orders() {
+        let done = || |_: &Order| Ok(Reply::Done);
+        let mut messenger = Messenger::new(done, DEADLINE);
+        assert_eq!(messenger.answer(Duration::ZERO), None);
+        for unit in ["a", "b", "c"] {
+            messenger.submit(look(unit));
+        }
+        for unit in ["a", "b", "c"] {
+            let answer = messenger.answer(DEADLINE).unwrap();
+            assert_eq!((answer.order, answer.outcome), (look(unit), Ok(Reply::Done)));
+        }
+        assert_eq!(messenger.answer(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn a_call_that_hangs_holds_nobody_and_is_not_repeated_until_it_came_back() {
+        let gate = Arc::new(Barrier::new(2));
+        let hung = Arc::clone(&gate);
+        let hang = move || {
+            let gate = Arc::clone(&hung);
+            move |order: &Order| {
+                if order.unit() == "hangs" {
+                    gate.wait();
+                }
+                Ok(Reply::Done)
+            }
+        };
+        let deadline = Duration::from_millis(20);
+        let mut messenger = Messenger::new(hang, deadline);
+        messenger.submit(look("hangs"));
+        messenger.submit(look("behind"));
+        assert_eq!(messenger.answer(Duration::ZERO), None, "waited");
+        let late = Err(UnitError::Late(deadline));
+        for _ in 0..2 {
+            assert_eq!(messenger.answer(DEADLINE).unwrap().outcome, late);
+        }
+        messenger.submit(look("later"));
+        assert_eq!(messenger.answer(Duration::ZERO).unwrap().outcome, late);
+        gate.wait();
+        let lost = messenger.lost.take().unwrap();
+        lost.join().unwrap();
+        messenger.submit(look("again"));
+        assert_eq!(messenger.answer(DEADLINE).unwrap().outcome, Ok(Reply::Done));
+    }
+}

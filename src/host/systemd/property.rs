@@ -1,0 +1,231 @@
+//! Which property each knob is, and how its value is spelled on the bus.
+//!
+//! | knob | property | type, unit |
+//! |---|---|---|
+//! | CPU weight | `CPUWeight` | `t`, 1 ..= 10,000 |
+//! | CPU limit | `CPUQuotaPerSecUSec` | `t`, µs of CPU time a second |
+//! | memory protection | `MemoryLow` | `t`, bytes |
+//! | memory limit | `MemoryMax` | `t`, bytes |
+//! | CPUs | `AllowedCPUs` | `ay`, bit *i* of byte *j* is CPU 8·*j* + *i* |
+//!
+//! The largest number stands for "not set" or "infinity"; an empty set of CPUs for all of the parent's. The
+//! byte order is that of systemd's `cpu_set_from_dbus` (`src/shared/cpu-set-util.c`). A quota is
+//! `CPUQuota=` in files and `CPUQuotaPerSecUSec` on the bus (systemd issue 5939).
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::plan::{Knob, Value};
+use crate::dop::CpuSet;
+use crate::units::{Bytes, Limit, MilliCpus};
+
+/// A property of a unit, under its name on the bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are systemd's own: systemd.resource-control(5)")]
+pub enum Property {
+    #[serde(rename = "CPUWeight")]
+    CpuWeight,
+    #[serde(rename = "CPUQuotaPerSecUSec")]
+    CpuQuotaPerSecUsec,
+    #[serde(rename = "MemoryLow")]
+    MemoryLow,
+    #[serde(rename = "MemoryMax")]
+    MemoryMax,
+    #[serde(rename = "AllowedCPUs")]
+    AllowedCpus,
+}
+
+/// What a property holds, as the bus gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PropertyValue {
+    /// A number; the largest one stands for none.
+    Number(u64),
+    /// A set of CPUs; empty for none.
+    Mask(Vec<u8>),
+}
+
+/// A property and a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// The property.
+    pub property: Property,
+    /// The value.
+    pub value: PropertyValue,
+}
+
+/// What systemd gives for "not set" and "infinity".
+const NONE: u64 = u64::MAX;
+
+impl Property {
+    /// All of them, in the order of [`Knob::ALL`].
+    pub const ALL: [Property; 5] = [
+        Property::CpuWeight,
+        Property::CpuQuotaPerSecUsec,
+        Property::MemoryLow,
+        Property::MemoryMax,
+        Property::AllowedCpus,
+    ];
+
+    /// The property that sets `knob`.
+    pub fn of(knob: Knob) -> Property {
+        match knob {
+            Knob::CpuWeight => Property::CpuWeight,
+            Knob::CpuMax => Property::CpuQuotaPerSecUsec,
+            Knob::MemoryLow => Property::MemoryLow,
+            Knob::MemoryMax => Property::MemoryMax,
+            Knob::Cpus => Property::AllowedCpus,
+        }
+    }
+
+    /// The knob that this property sets.
+    pub fn knob(self) -> Knob {
+        match self {
+            Property::CpuWeight => Knob::CpuWeight,
+            Property::CpuQuotaPerSecUsec => Knob::CpuMax,
+            Property::MemoryLow => Knob::MemoryLow,
+            Property::MemoryMax => Knob::MemoryMax,
+            Property::AllowedCpus => Knob::Cpus,
+        }
+    }
+
+    /// Its name on the bus.
+    pub fn name(self) -> &'static str {
+        match self {
+            Property::CpuWeight => "CPUWeight",
+            Property::CpuQuotaPerSecUsec => "CPUQuotaPerSecUSec",
+            Property::MemoryLow => "MemoryLow",
+            Property::MemoryMax => "MemoryMax",
+            Property::AllowedCpus => "AllowedCPUs",
+        }
+    }
+
+    /// The drop-in that systemd makes for it, in the directory of the unit's.
+    pub fn drop_in(self) -> &'static str {
+        match self {
+            Property::CpuWeight => "50-CPUWeight.conf",
+            Property::CpuQuotaPerSecUsec => "50-CPUQuota.conf",
+            Property::MemoryLow => "50-MemoryLow.conf",
+            Property::MemoryMax => "50-MemoryMax.conf",
+            Property::AllowedCpus => "50-AllowedCPUs.conf",
+        }
+    }
+
+    /// What it holds where nobody set it.
+    pub fn unset(self) -> PropertyValue {
+        match self {
+            Property::AllowedCpus => PropertyValue::Mask(Vec::new()),
+            Property::MemoryLow => PropertyValue::Number(0),
+            _ => PropertyValue::Number(NONE),
+        }
+    }
+}
+
+impl Setting {
+    /// How `value` of `knob` is spelled. A weight is brought into systemd's range, never refused.
+    pub fn of(knob: Knob, value: &Value) -> Setting {
+        let value = match value {
+            Value::Weight(weight) => {
+                PropertyValue::Number((weight.round() as u64).clamp(1, 10_000))
+            }
+            Value::Cpus(Limit::Finite(cpus)) => PropertyValue::Number(cpus.0.saturating_mul(1000)),
+            Value::Memory(Limit::Finite(bytes)) => PropertyValue::Number(bytes.0),
+            Value::Cpus(Limit::Max) | Value::Memory(Limit::Max) => PropertyValue::Number(NONE),
+            Value::CpuList(cpus) => PropertyValue::Mask(mask(cpus)),
+        };
+        Setting { property: Property::of(knob), value }
+    }
+
+    /// What the file of its knob holds once this setting has arrived there; `None` for a value of the wrong
+    /// kind.
+    pub fn expected(&self) -> Option<Value> {
+        /// The kernel's weight where nobody set one.
+        const WEIGHT_DEFAULT: f64 = 100.0;
+        Some(match (self.property, &self.value) {
+            (Property::CpuWeight, PropertyValue::Number(NONE)) => Value::Weight(WEIGHT_DEFAULT),
+            (Property::CpuWeight, PropertyValue::Number(weight)) => Value::Weight(*weight as f64),
+            (Property::CpuQuotaPerSecUsec, PropertyValue::Number(quota)) => {
+                Value::Cpus(limit(*quota, |quota| MilliCpus(quota / 1000)))
+            }
+            (Property::MemoryLow | Property::MemoryMax, PropertyValue::Number(bytes)) => {
+                Value::Memory(limit(*bytes, Bytes))
+            }
+            (Property::AllowedCpus, PropertyValue::Mask(mask)) => Value::CpuList(cpus(mask)),
+            _ => return None,
+        })
+    }
+}
+
+fn limit<T>(number: u64, of: impl FnOnce(u64) -> T) -> Limit<T> {
+    if number == NONE { Limit::Max } else { Limit::Finite(of(number)) }
+}
+
+/// CPU 0 is the lowest bit of the first byte.
+fn mask(cpus: &CpuSet) -> Vec<u8> {
+    let mut mask = Vec::new();
+    for cpu in cpus.iter() {
+        let byte = (cpu / 8) as usize;
+        if mask.len() <= byte {
+            mask.resize(byte + 1, 0);
+        }
+        mask[byte] |= 1 << (cpu % 8);
+    }
+    mask
+}
+
+fn cpus(mask: &[u8]) -> CpuSet {
+    let bits = mask.iter().enumerate().flat_map(|(index, byte)| {
+        (0..8).filter(move |bit| byte & (1 << bit) != 0).map(move |bit| index as u32 * 8 + bit)
+    });
+    bits.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_what_the_file_will_hold() {
+        for (knob, value, spelled) in [
+            (Knob::CpuWeight, Value::Weight(171.0), PropertyValue::Number(171)),
+            (
+                Knob::CpuMax,
+                Value::Cpus(Limit::Finite(MilliCpus(1500))),
+                PropertyValue::Number(1_500_000),
+            ),
+            (Knob::CpuMax, Value::Cpus(Limit::Max), PropertyValue::Number(u64::MAX)),
+            (
+                Knob::MemoryLow,
+                Value::Memory(Limit::Finite(Bytes::mib(8))),
+                PropertyValue::Number(8 << 20),
+            ),
+            (Knob::MemoryMax, Value::Memory(Limit::Max), PropertyValue::Number(u64::MAX)),
+            (
+                Knob::Cpus,
+                Value::CpuList([0, 2, 9].into_iter().collect()),
+                PropertyValue::Mask(vec![0b101, 0b10]),
+            ),
+            (Knob::Cpus, Value::CpuList(CpuSet::new()), PropertyValue::Mask(Vec::new())),
+        ] {
+            let setting = Setting::of(knob, &value);
+            assert_eq!(setting.value, spelled);
+            assert_eq!(setting.property.knob(), knob);
+            assert_eq!(setting.expected(), Some(value));
+        }
+    }
+
+    #[test]
+    fn weights_are_brought_into_range() {
+        let spelled = |weight| Setting::of(Knob::CpuWeight, &Value::Weight(weight)).value;
+        assert_eq!(spelled(0.2), PropertyValue::Number(1));
+        assert_eq!(spelled(1e9), PropertyValue::Number(10_000));
+    }
+
+    /// What is not set holds the kernel's default.
+    #[test]
+    fn what_is_unset_has_a_default() {
+        let of = |property: Property| Setting { property, value: property.unset() }.expected();
+        assert_eq!(of(Property::CpuWeight), Some(Value::Weight(100.0)));
+        assert_eq!(of(Property::MemoryLow), Some(Value::Memory(Limit::Finite(Bytes(0)))));
+        assert_eq!(of(Property::MemoryMax), Some(Value::Memory(Limit::Max)));
+    }
+}

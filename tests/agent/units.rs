@@ -1,0 +1,438 @@
+//! Tenants that are units of systemd.
+
+use std::collections::BTreeMap;
+
+use tenantd::control::status::Status;
+use tenantd::host::systemd::{Order, Property, PropertyValue, Setting};
+use tenantd::sim::{Load, SimUnit, UnitFault};
+
+use super::world::{MIB, Snapshot, World, assert_near, assert_same, snapshot, tenant};
+
+const SLICES: &str = "\
+tenants:
+  a: { owner: systemd, weight: 100 }
+  ci:
+    owner: systemd
+    weight: 300
+    tenants: { nightly: { weight: 1 }, pull-requests: { weight: 2, guarantee: { memory: 64MiB } } }
+";
+
+const A: &str = "tenants.slice/tenants-a.slice";
+const CI: &str = "tenants.slice/tenants-ci.slice";
+const NIGHTLY: &str = "tenants.slice/tenants-ci.slice/tenants-ci-nightly.slice";
+const PULLS: &str = "tenants.slice/tenants-ci.slice/tenants-ci-pull\\x2drequests.slice";
+
+const UNITS: &str = "\
+tenants:
+  web: { weight: 300, match: { unit: web.service }, limit: { cpu: 1, memory: 1GiB } }
+  db: { match: { unit: db.service }, guarantee: { memory: 64MiB } }
+";
+const WEB: &str = "system.slice/web.service";
+const DB: &str = "system.slice/db.service";
+
+fn number(property: Property, number: u64) -> Setting {
+    Setting { property, value: PropertyValue::Number(number) }
+}
+
+/// Two services, one of which its administrator has set up: in its file, and at run time.
+fn services(more: &str) -> World {
+    let mut world = World::new(&format!("{more}{UNITS}"));
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+        systemd.add(kernel, "db.service", "/system.slice/db.service");
+        let db = systemd.units.get_mut("db.service").unwrap();
+        db.file.insert(Property::CpuWeight, PropertyValue::Number(70));
+        systemd.reload();
+        systemd.set_property(kernel, "db.service", &number(Property::CpuWeight, 70));
+        systemd.units.get_mut("db.service").unwrap().drop_ins.clear();
+        systemd.set_property(kernel, "db.service", &number(Property::MemoryLow, 9 * MIB));
+    });
+    world.spawn(&format!("/{WEB}"), Load::busy(4).with_working_set(64 * MIB));
+    world.spawn(&format!("/{DB}"), Load::busy(4).with_working_set(256 * MIB));
+    world.start().unwrap();
+    world
+}
+
+/// All that there is to be found of a host: its cgroups, and what systemd thinks of them.
+fn whole(world: &World) -> (Snapshot, BTreeMap<String, SimUnit>) {
+    (snapshot(&world.host), world.host.systemd(|systemd, _| systemd.units.clone()))
+}
+
+#[track_caller]
+fn assert_whole(before: &(Snapshot, BTreeMap<String, SimUnit>), world: &World, context: &str) {
+    let after = whole(world);
+    assert_same(&before.0, &after.0, context);
+    // What is not set is as good as set to what it is then.
+    let set = |units: &BTreeMap<String, SimUnit>| -> BTreeMap<String, SimUnit> {
+        let mut units = units.clone();
+        for unit in units.values_mut() {
+            unit.properties.retain(|property, value| *value != property.unset());
+        }
+        units
+    };
+    assert_eq!(set(&before.1), set(&after.1), "{context}");
+}
+
+fn said<'a>(status: &'a Status, what: &str) -> Vec<&'a String> {
+    status.findings.iter().filter(|finding| finding.contains(what)).collect()
+}
+
+#[test]
+fn slices_are_started_shared_by_weight_and_gone() {
+    let mut world = World::new(SLICES);
+    // Controllers that systemd enabled for one unit stay for the next.
+    world.host.with(|kernel| kernel.make_cgroup("/system.slice").unwrap());
+    let before = whole(&world);
+    world.start().unwrap();
+    world.ticks(8);
+    for slice in [A, NIGHTLY, PULLS] {
+        world.spawn(&format!("/{slice}"), Load::busy(8).with_working_set(128 * MIB));
+    }
+    world.ticks(20);
+    assert_near(&world.shares(&[A, NIGHTLY, PULLS], 20), &[0.25, 0.25, 0.5], 0.01);
+    let low = |slice: &str| world.file(&format!("{slice}/memory.low")).parse::<f64>().unwrap();
+    assert!(low(PULLS) >= (64 * MIB) as f64);
+    // Protection reaches down only from above.
+    assert!(low("tenants.slice") >= 0.9 * (low(A) + low(NIGHTLY) + low(PULLS)));
+    assert!(low(CI) >= 0.9 * (low(NIGHTLY) + low(PULLS)));
+    for slice in [A, NIGHTLY, PULLS] {
+        let procs = world.file(&format!("{slice}/cgroup.procs"));
+        procs.lines().for_each(|pid| world.host.with(|k| k.kill(pid.parse().unwrap()).unwrap()));
+    }
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
+
+/// One writer for each cgroup, and for those of units it is systemd.
+#[test]
+fn the_agent_itself_writes_no_file_of_a_unit() {
+    let mut world = services("");
+    world.host.take_changes();
+    world.ticks(20);
+    world.stop();
+    assert_eq!(world.host.take_changes(), []);
+}
+
+#[test]
+fn a_unit_is_set_in_one_call_and_given_back() {
+    let mut world = services("");
+    let before = whole(&world);
+    world.ticks(20);
+    let weight = world.file(&format!("{WEB}/cpu.weight"));
+    let held = world.host.systemd(|s, _| s.units["web.service"].properties.clone());
+    let told = PropertyValue::Number(weight.parse().unwrap());
+    assert_eq!(held[&Property::CpuWeight], told);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "100000 100000");
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (1_u64 << 30).to_string());
+    let orders = world.host.systemd(|systemd, _| systemd.orders.clone());
+    let first = orders.iter().find_map(|order| match order {
+        Order::Set { unit, settings } if unit == "web.service" => Some(settings.len()),
+        _ => None,
+    });
+    // Its weight and both limits; protection follows once it is known what it needs.
+    assert_eq!(first, Some(3), "{orders:#?}");
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
+
+#[test]
+fn a_steady_load_asks_for_nothing() {
+    let mut world = services("");
+    world.ticks(30);
+    world.host.systemd(|systemd, _| systemd.orders.clear());
+    let status = world.ticks(30);
+    let orders = world.host.systemd(|systemd, _| systemd.orders.clone());
+    assert_eq!((orders, status.actions, status.nr_drift), (vec![], vec![], 0));
+    assert_eq!(status.findings, [""; 0]);
+}
+
+#[test]
+fn what_a_killed_agent_set_is_put_back_whenever_it_died() {
+    let life = |world: &mut World| {
+        world.ticks(6);
+    };
+    let nr_calls = {
+        let mut world = services("");
+        let from = world.host.nr_calls();
+        life(&mut world);
+        from..world.host.nr_calls()
+    };
+    for call in nr_calls.step_by(7) {
+        let mut world = services("");
+        let before = whole(&world);
+        let host = world.host.clone();
+        let lived = host.until_death(call, || life(&mut world));
+        assert!(lived.is_none(), "it outlived call {call}");
+        world.kill();
+        assert_eq!(world.restore().failures, [""; 0], "call {call}");
+        assert_whole(&before, &world, &format!("killed at call {call}"));
+    }
+}
+
+#[test]
+fn a_slice_that_somebody_lives_in_stays_as_if_nobody_had_set_it() {
+    let mut world = World::new(SLICES);
+    world.start().unwrap();
+    world.ticks(8);
+    world.spawn(&format!("/{A}"), Load::busy(1));
+    world.ticks(8);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(world.file(&format!("{A}/cpu.weight")), "100");
+    assert_eq!(world.file(&format!("{A}/memory.low")), "0");
+    let units = world.host.systemd(|systemd, _| systemd.units.clone());
+    assert_eq!(units.keys().collect::<Vec<_>>(), ["tenants-a.slice", "tenants.slice"]);
+    assert!(units.values().all(|unit| unit.drop_ins.is_empty()), "{units:#?}");
+}
+
+#[test]
+fn a_unit_that_does_not_run_is_waited_for() {
+    let mut world = services("");
+    world.host.systemd(|systemd, kernel| systemd.stop(kernel, "web.service"));
+    let status = world.ticks(3);
+    assert_eq!(said(&status, "web.service does not run").len(), 1, "{:?}", status.findings);
+    assert!(!world.host.systemd(|s, _| {
+        s.orders.iter().any(|o| matches!(o, Order::Set { unit, .. } if unit == "web.service"))
+    }));
+    world.host.systemd(|systemd, kernel| systemd.start(kernel, "web.service"));
+    world.spawn(&format!("/{WEB}"), Load::busy(4));
+    let status = world.ticks(16);
+    assert!(said(&status, "web.service").is_empty(), "{:?}", status.findings);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "100000 100000");
+}
+
+#[test]
+fn a_unit_that_restarts_is_found_again() {
+    let mut world = services("");
+    let before = whole(&world);
+    world.ticks(10);
+    world.host.systemd(|systemd, kernel| {
+        systemd.stop(kernel, "web.service");
+        systemd.start(kernel, "web.service");
+    });
+    world.spawn(&format!("/{WEB}"), Load::busy(4).with_working_set(64 * MIB));
+    let status = world.ticks(6);
+    assert!(tenant(&status, "web").usage_cores.is_some_and(|cores| cores > 0.5));
+    assert_eq!(status.nr_drift, 0);
+    assert_eq!(world.stop().failures, [""; 0]);
+    let after = whole(&world).1;
+    assert_eq!(before.1["web.service"].drop_ins, after["web.service"].drop_ins);
+}
+
+#[test]
+fn no_such_unit_is_said_with_a_remedy() {
+    let mut world = World::new("tenants: { web: { match: { unit: no-such.service } } }");
+    world.start().unwrap();
+    let status = world.ticks(4);
+    let findings = said(&status, "knows no unit no-such.service");
+    assert!(findings[0].contains("systemctl list-units"), "{:?}", status.findings);
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+#[test]
+fn a_bus_that_is_away_is_said_once_and_asked_again() {
+    let mut world = services("");
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Away));
+    let status = world.ticks(10);
+    assert_eq!(status.findings.len(), 1, "{:?}", status.findings);
+    assert!(status.findings[0].contains("D-Bus"), "{:?}", status.findings);
+    world.host.systemd(|systemd, _| systemd.fault = None);
+    let status = world.ticks(40);
+    assert_eq!(status.findings, [""; 0]);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "100000 100000");
+    // Away again: what is in force stays so, and measuring goes on.
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Away));
+    world.write(&format!("{WEB}/cpu.weight"), "7");
+    let status = world.ticks(10);
+    assert_eq!(said(&status, "D-Bus").len(), 1, "{:?}", status.findings);
+    assert!(tenant(&status, "web").usage_cores.is_some_and(|cores| cores > 0.1));
+}
+
+#[test]
+fn a_bus_that_is_away_at_the_end_leaves_the_journal() {
+    let mut world = services("");
+    let before = whole(&world);
+    world.ticks(10);
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Away));
+    assert_eq!(world.stop().failures.len(), 1);
+    assert!(world.state_dir().join("journal").exists());
+    world.host.systemd(|systemd, _| systemd.fault = None);
+    assert_eq!(world.restore().failures, [""; 0]);
+    assert_whole(&before, &world, "restored");
+}
+
+/// What systemd did too late is found in the file and taken for what it is.
+#[test]
+fn an_answer_that_never_comes_is_no_drift() {
+    let mut world = services("");
+    let before = whole(&world);
+    world.ticks(2);
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Late));
+    let status = world.ticks(10);
+    assert_eq!(said(&status, "has not answered").len(), 1, "{:?}", status.findings);
+    world.host.systemd(|systemd, _| systemd.fault = None);
+    let status = world.ticks(40);
+    assert_eq!((status.nr_drift, status.findings), (0, vec![]));
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
+
+#[test]
+fn a_value_that_does_not_arrive_is_said_and_tried_again() {
+    let mut world = services("");
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Ignores(Property::CpuWeight)));
+    let status = world.ticks(8);
+    let findings = said(&status, "systemd took CPUWeight=");
+    assert!(
+        findings.iter().any(|f| f.contains("systemctl cat web.service")),
+        "{:?}",
+        status.findings
+    );
+    let asked = |world: &World| {
+        let is_set =
+            |order: &&Order| matches!(order, Order::Set { unit, .. } if unit == "web.service");
+        world.host.systemd(|systemd, _| systemd.orders.iter().filter(is_set).count())
+    };
+    let before = asked(&world);
+    world.ticks(60);
+    assert!(asked(&world) - before <= 12, "{} orders", asked(&world) - before);
+    world.host.systemd(|systemd, _| systemd.fault = None);
+    let status = world.ticks(140);
+    assert!(said(&status, "systemd took").is_empty(), "{:?}", status.findings);
+}
+
+#[test]
+fn who_may_not_learns_what_to_do() {
+    let mut world = services("");
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Denied));
+    let status = world.ticks(4);
+    assert!(said(&status, "run as root").len() == 2, "{:?}", status.findings);
+}
+
+#[test]
+fn drift_is_found_in_the_next_tick_and_repaired() {
+    let mut world = services("");
+    world.ticks(20);
+    let ours = world.file(&format!("{WEB}/cpu.weight"));
+    for round in 1..=5 {
+        let setting = number(Property::CpuWeight, 500 + round);
+        world.host.systemd(|systemd, kernel| {
+            systemd.set_property(kernel, "web.service", &setting);
+            systemd.reload();
+        });
+        assert_eq!(world.tick().nr_drift, round);
+        let status = world.ticks(3);
+        assert_eq!(
+            (world.file(&format!("{WEB}/cpu.weight")), status.nr_drift),
+            (ours.clone(), round)
+        );
+    }
+}
+
+#[test]
+fn drift_that_is_accepted_stays_also_at_the_end() {
+    let mut world = services("control: { on_drift: accept }\n");
+    let before = whole(&world);
+    world.ticks(20);
+    let theirs = number(Property::CpuWeight, 555);
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    let status = world.ticks(20);
+    assert_eq!(status.nr_drift, 1);
+    assert_eq!(said(&status, "set by someone else").len(), 1, "{:?}", status.findings);
+    assert_eq!(world.file(&format!("{WEB}/cpu.weight")), "555");
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(world.file(&format!("{WEB}/cpu.weight")), "555");
+    let after = whole(&world).1;
+    assert_eq!(after["web.service"].drop_ins, BTreeMap::from([(theirs.property, theirs.value)]));
+    assert_eq!(after["db.service"].drop_ins, before.1["db.service"].drop_ins);
+}
+
+#[test]
+fn drift_is_accepted_of_our_own_cgroups_as_well() {
+    let mut world =
+        World::begin("control: { on_drift: accept }\ntenants: { a: {}, b: { weight: 300 } }");
+    world.ticks(20);
+    world.write("a/cpu.weight", "999");
+    let status = world.ticks(20);
+    assert_eq!((status.nr_drift, world.file("a/cpu.weight")), (1, "999".to_string()));
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+#[test]
+fn an_observer_looks_and_changes_nothing() {
+    let mut world = services("mode: observe\n");
+    let before = whole(&world);
+    let status = world.ticks(10);
+    assert!(status.actions.iter().any(|action| action.path.contains("web.service/cpu.max")));
+    assert!(tenant(&status, "web").usage_cores.is_some());
+    assert_whole(&before, &world, "observed");
+    let orders = world.host.systemd(|systemd, _| systemd.orders.clone());
+    assert!(orders.iter().all(|order| matches!(order, Order::Look { .. })), "{orders:?}");
+}
+
+#[test]
+fn a_host_without_systemd_says_so() {
+    let mut world = World::new(UNITS);
+    world.host.without_systemd();
+    world.start().unwrap();
+    let status = world.ticks(2);
+    assert_eq!(said(&status, "not run by systemd").len(), 1, "{:?}", status.findings);
+}
+
+fn reload(world: &mut World, yaml: &str) {
+    let policy = crate::util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
+    let failures = world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
+    assert_eq!(failures, [""; 0]);
+}
+
+#[test]
+fn a_reload_gives_back_the_units_that_went_and_limits_that_are_no_longer_named() {
+    let mut world = services("");
+    let before = whole(&world);
+    world.ticks(8);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (1 << 30).to_string());
+    reload(&mut world, "tenants: { web: { weight: 300, match: { unit: web.service } } }");
+    world.ticks(4);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), "max");
+    assert_eq!(world.file(&format!("{DB}/cpu.weight")), "70");
+    assert_eq!(world.file(&format!("{DB}/memory.low")), (9 * MIB).to_string());
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
+
+#[test]
+fn a_reload_brings_units_and_cgroups_of_ours_side_by_side() {
+    let mut world = services("");
+    world.ticks(8);
+    reload(
+        &mut world,
+        "tenants: { own: {}, made: { owner: systemd }, db: { match: { unit: db.service } } }",
+    );
+    world.ticks(6);
+    assert!(world.host.systemd(|systemd, _| systemd.units.contains_key("tenants-made.slice")));
+    world.spawn("/own", Load::busy(4));
+    let status = world.ticks(4);
+    assert_eq!(said(&status, "own"), [""; 0]);
+    assert!(tenant(&status, "own").usage_cores.is_some_and(|cores| cores > 0.1));
+    assert!(tenant(&status, "db").cpu_weight.is_some());
+    reload(&mut world, "tenants: { own: {} }");
+    world.ticks(4);
+    assert!(!world.host.systemd(|systemd, _| systemd.units.contains_key("tenants-made.slice")));
+    assert_eq!(world.file(&format!("{DB}/cpu.weight")), "70");
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+#[test]
+fn the_mode_may_change_with_units_too() {
+    use tenantd::policy::model::Mode;
+    let mut world = services("");
+    let before = whole(&world);
+    world.ticks(8);
+    assert_eq!(world.agent.as_mut().unwrap().set_mode(Mode::Observe).unwrap(), [""; 0]);
+    world.ticks(3);
+    assert_whole(&before, &world, "observing");
+    assert_eq!(world.agent.as_mut().unwrap().set_mode(Mode::Enforce).unwrap(), [""; 0]);
+    world.ticks(8);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (1 << 30).to_string());
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}

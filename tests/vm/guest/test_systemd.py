@@ -1,0 +1,330 @@
+"""Tenants that are units of systemd: they are changed through systemd, and given back as they were."""
+
+import os
+import time
+from pathlib import Path
+
+from cgroups import MOUNT, Cgroup, expect_same, settings, wait_until
+from host import TENANTD, finish, run
+import fairness
+
+WEIGHTS = {"a": 100, "b": 200, "c": 400}
+PROPERTIES = ["CPUWeight", "CPUQuotaPerSecUSec", "AllowedCPUs", "AllowedMemoryNodes", "MemoryLow",
+              "MemoryHigh", "MemoryMax"]
+DROP_INS = [Path(f"/run/systemd/{name}") for name in ("system.control", "transient")]
+SLICES = {name: f"tenants-{name}.slice" for name in WEIGHTS}
+
+
+def show(unit, property):
+    return run("systemctl", "show", "-p", property, "--value", unit).strip()
+
+
+def properties(*units):
+    """What systemd thinks of units: {unit and property: value}."""
+    return {f"{unit} {name}": show(unit, name) + "\n" for unit in units for name in PROPERTIES}
+
+
+def drop_ins():
+    """Every file that was made by setting something at run time, with its text."""
+    found = {}
+    for top in DROP_INS:
+        for folder, _, files in os.walk(top):
+            # What systemd itself runs meanwhile (a session, a mount) comes and goes.
+            found.update({f"{folder}/{f}": Path(folder, f).read_text() for f in files if f.startswith("50-")})
+    return found
+
+
+# What the files of a controller hold that systemd has just enabled. It disables one that no unit wants any more,
+# some time: a file with its default is as good as none.
+DEFAULTS = {
+    "cpu.idle": "0",
+    "cpu.max": "max 100000",
+    "cpu.max.burst": "0",
+    "cpu.uclamp.max": "max",
+    "cpu.uclamp.min": "0.00",
+    "cpu.weight": "100",
+    "cpu.weight.nice": "0",
+    "cpuset.cpus": "",
+    "cpuset.cpus.exclusive": "",
+    "cpuset.cpus.partition": "member",
+    "cpuset.mems": "",
+}
+
+
+def wanted(settings):
+    """The settings without those that only say that a controller is enabled."""
+    kept = {}
+    for path, text in settings.items():
+        file = path.rsplit("/", 1)[1]
+        if file == "cgroup.subtree_control":
+            text = " ".join(sorted(set(text.split()) - {"cpu", "cpuset"}))
+        if DEFAULTS.get(file) != text.strip():
+            kept[path] = text
+    return kept
+
+
+class Host:
+    """What is true of the whole host, so that a trace anywhere in it is found."""
+
+    def __init__(self, *units):
+        self.units = units
+        self.before = self.now()
+
+    def now(self):
+        return {**wanted(settings(Cgroup(MOUNT))), **properties(*self.units), **drop_ins()}
+
+    def expect_same(self):
+        expect_same(self.before, self.now())
+
+    def expect_as_before(self, daemon):
+        try:
+            self.expect_same()
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{daemon.log()}") from None
+
+
+def start(host, unit, *command, slice=None, **more):
+    """A unit of systemd-run's that runs `command`; stopped when the scenario is over."""
+    options = [f"--slice={slice}"] if slice else []
+    for key, value in more.items():
+        options += ["-p", f"{key}={value}"]
+    run("systemd-run", "--quiet", "--collect", f"--unit={unit}", *options, *command)
+    host.cleanup.callback(finish, ["systemctl", "stop", unit], 60)
+    return unit
+
+
+def burn(host, slice, number=0):
+    """Keeps every CPU busy from a service in `slice`."""
+    unit = f"burn-{slice.split('.')[0]}-{number}.service".replace("\\", "")
+    script = "while :; do :; done &\n" * host.cpus + "wait"
+    return start(host, unit, "/bin/sh", "-c", script, slice=slice)
+
+
+def in_slices(names=WEIGHTS):
+    return [Cgroup(MOUNT / "tenants.slice" / SLICES[name]) for name in names]
+
+
+def policy(host, tenants=None, **rest):
+    slices = {name: {"weight": weight, "owner": "systemd"} for name, weight in WEIGHTS.items()}
+    return host.policy(tenants or slices, **rest)
+
+
+def weights(groups):
+    return [int(group.read("cpu.weight")) for group in groups]
+
+
+def settled(groups):
+    """Whether the weights are there, and about as unequal as those of the policy."""
+    try:
+        a, b, c = weights(groups)
+    except FileNotFoundError:
+        return False
+    return 1.8 * a < b < 2.2 * a and 1.8 * b < c < 2.2 * b
+
+
+def test_slices_are_made_shared_by_weight_and_gone(host):
+    world = Host()
+    daemon = host.daemon(policy(host), None)
+    groups = in_slices()
+    daemon.until(lambda: all(g.exists() for g in groups), "the tenants' slices")
+    load = [burn(host, slice) for slice in SLICES.values()]
+    daemon.until(lambda: settled(groups), "weights as the policy says")
+    host.note(f"weights {weights(groups)}, tenantd {resident(daemon)}")
+    for name, slice in SLICES.items():
+        assert show(slice, "CPUWeight") == Cgroup(MOUNT / "tenants.slice" / slice).read("cpu.weight"), name
+    time.sleep(3)
+    want = fairness.entitled_shares(list(WEIGHTS.values()), [float(host.cpus)] * 3, host.cpus)
+    try:
+        fairness.expect_shares(host, groups, want, "all want every CPU")
+    finally:
+        for unit in load:
+            run("systemctl", "stop", unit)
+    assert daemon.terminate(seconds=60) == 0, daemon.log()
+    world.expect_as_before(daemon)
+
+
+def resident(daemon):
+    for line in Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return line
+    return ""
+
+
+def test_an_existing_unit_is_set_and_given_back(host):
+    start(host, "plain.service", "sleep", "infinity")
+    start(host, "lived-in.service", "sleep", "infinity", CPUWeight=70, MemoryMax="700M")
+    run("systemctl", "set-property", "--runtime", "lived-in.service", "MemoryLow=9M")
+    units = ["plain.service", "lived-in.service"]
+    world = Host(*units)
+    tenants = {
+        "plain": {"weight": 100, "match": {"unit": "plain.service"}, "limit": {"cpu": 1}},
+        "lived-in": {
+            "weight": 300,
+            "match": {"unit": "lived-in.service"},
+            "limit": {"memory": "600MiB"},
+            "guarantee": {"memory": "50MiB"},
+            "cpus": "0",
+        },
+    }
+    daemon = host.daemon(policy(host, tenants), None)
+    plain, lived_in = (Cgroup(MOUNT / "system.slice" / unit) for unit in units)
+    daemon.until(lambda: lived_in.read("memory.max") == str(600 << 20), "the memory limit")
+    daemon.until(lambda: lived_in.read("cpuset.cpus") == "0", "the set of CPUs")
+    daemon.until(lambda: plain.read("cpu.max") == "100000 100000", "the CPU limit")
+    assert int(lived_in.read("memory.low")) == 50 << 20, lived_in.read("memory.low")
+    assert show("lived-in.service", "MemoryMax") == str(600 << 20)
+    assert daemon.terminate(seconds=60) == 0, daemon.log()
+    world.expect_as_before(daemon)
+
+
+def test_users_share_by_the_slices_of_their_sessions(host):
+    users = {"ana": 1000, "bob": 1001}
+    for user, uid in users.items():
+        run("useradd", "--create-home", f"--uid={uid}", user)
+        host.cleanup.callback(run, "userdel", "--force", "--remove", user)
+        log_in(host, user)
+    slices = [f"user-{uid}.slice" for uid in users.values()]
+    groups = [Cgroup(MOUNT / "user.slice" / slice) for slice in slices]
+    for group in groups:
+        wait_until(lambda: group.exists() and group.stat("cgroup.events", "populated"), f"a session in {group.name}", 60)
+    world = Host(*slices)
+    tenants = {
+        "ana": {"weight": 100, "owner": "systemd", "match": {"users": "ana"}},
+        "bob": {"weight": 300, "match": {"unit": "user-1001.slice"}},
+    }
+    daemon = host.daemon(policy(host, tenants), None)
+    daemon.until(lambda: heavier(groups, 3.0), "weights as the policy says")
+    time.sleep(3)
+    fairness.expect_shares(host, groups, [0.25, 0.75], "both want every CPU")
+    assert daemon.terminate(seconds=60) == 0, daemon.log()
+    world.expect_as_before(daemon)
+
+
+def log_in(host, user):
+    """A session as a login makes it, by way of PAM and logind, that wants every CPU."""
+    unit = f"login-{user}.service"
+    script = "while :; do :; done &\n" * host.cpus + "wait"
+    options = ["-p", "PAMName=login", "-p", f"User={user}", "-p", "KillMode=control-group"]
+    run("systemd-run", "--quiet", "--collect", f"--unit={unit}", *options, "/bin/sh", "-c", script)
+    host.cleanup.callback(finish, ["loginctl", "terminate-user", user], 60)
+    host.cleanup.callback(finish, ["systemctl", "stop", unit], 60)
+
+
+def heavier(groups, ratio):
+    """Whether the second weighs about so many times as much as the first."""
+    try:
+        first, second = weights(groups)
+    except FileNotFoundError:
+        return False
+    return 0.95 * ratio * first < second < 1.05 * ratio * first
+
+
+class Limited:
+    """A service whose CPU limit, protection and weight tenantd sets, and a daemon that does."""
+
+    def __init__(self, host, **rest):
+        self.host = host
+        self.unit = start(host, "plain.service", "sleep", "infinity")
+        self.group = Cgroup(MOUNT / "system.slice" / self.unit)
+        self.world = Host(self.unit)
+        tenants = {"plain": {"match": {"unit": self.unit}, "limit": {"cpu": 1, "memory": "600MiB"}}}
+        self.state = host.folder()
+        self.daemon = host.daemon(policy(host, tenants, **rest), None, state=self.state)
+        self.await_limits()
+
+    def holds(self):
+        try:
+            return self.group.read("cpu.max") == "100000 100000" and self.group.read("memory.max") == str(600 << 20)
+        except FileNotFoundError:
+            return False
+
+    def await_limits(self, seconds=60):
+        self.daemon.until(self.holds, "the limits", seconds)
+
+    def stop(self):
+        assert self.daemon.terminate(seconds=90) == 0, self.daemon.log()
+        self.world.expect_as_before(self.daemon)
+
+
+def test_survives_reload_and_set_property_in_a_loop(host):
+    plain = Limited(host)
+    for round in range(6):
+        run("systemctl", "daemon-reload")
+        run("systemctl", "set-property", "--runtime", plain.unit, f"MemoryMax={700 + round}M", "CPUQuota=35%")
+        plain.await_limits()
+    drift = plain.daemon.log().count("someone else wrote here")
+    assert drift >= 6, f"{drift} drifts\n{plain.daemon.log()}"
+    plain.stop()
+
+
+def test_accepts_what_an_administrator_sets_where_the_policy_says_so(host):
+    plain = Limited(host, control={"interval": "1s", "on_drift": "accept"})
+    run("systemctl", "set-property", "--runtime", plain.unit, "MemoryMax=700M")
+    plain.daemon.until(lambda: "is left so" in plain.daemon.log(), "the drift to be accepted")
+    time.sleep(3)
+    assert plain.group.read("memory.max") == str(700 << 20)
+    assert plain.daemon.terminate(seconds=90) == 0, plain.daemon.log()
+    # What is theirs stays; all else is as it was.
+    assert show(plain.unit, "MemoryMax") == str(700 << 20)
+    assert plain.group.read("memory.max") == str(700 << 20)
+    run("systemctl", "set-property", "--runtime", plain.unit, "MemoryMax=infinity")
+    left = {path for path in drop_ins() if path not in plain.world.before}
+    assert [Path(path).name for path in left] == ["50-MemoryMax.conf"], left
+
+
+def test_survives_reexec_and_a_bus_that_restarts(host):
+    plain = Limited(host)
+    run("systemctl", "daemon-reexec")
+    run("systemctl", "set-property", "--runtime", plain.unit, "CPUQuota=35%")
+    plain.await_limits()
+    run("systemctl", "stop", "dbus.socket", "dbus.service")
+    # systemctl needs no bus; what the administrator sets meanwhile is put right once there is one again.
+    run("systemctl", "set-property", "--runtime", plain.unit, "CPUQuota=45%")
+    plain.daemon.until(lambda: "over D-Bus" in plain.daemon.log(), "the bus to be missed", 60)
+    assert plain.daemon.running() and not plain.holds()
+    run("systemctl", "start", "dbus.socket", "dbus.service")
+    plain.await_limits(120)
+    plain.stop()
+
+
+def test_a_service_that_restarts_keeps_its_values(host):
+    """Systemd sets what it was told at run time for the next run as well."""
+    unit = Path("/run/systemd/system/again.service")
+    unit.write_text("[Service]\nExecStart=sleep infinity\nCPUWeight=70\n")
+    host.cleanup.callback(lambda: (unit.unlink(), run("systemctl", "daemon-reload")))
+    host.cleanup.callback(finish, ["systemctl", "stop", unit.name], 60)
+    run("systemctl", "daemon-reload")
+    run("systemctl", "start", unit.name)
+    world = Host(unit.name)
+    group = Cgroup(MOUNT / "system.slice" / unit.name)
+    tenants = {"again": {"match": {"unit": unit.name}, "limit": {"cpu": 1}}}
+    daemon = host.daemon(policy(host, tenants), None)
+    limited = lambda: group.exists() and group.read("cpu.max") == "100000 100000"
+    daemon.until(limited, "the limit")
+    run("systemctl", "restart", unit.name)
+    daemon.until(limited, "the limit of the next run")
+    assert daemon.terminate(seconds=90) == 0, daemon.log()
+    world.expect_as_before(daemon)
+
+
+def test_restore_after_kill_gives_units_back(host):
+    plain = Limited(host)
+    slices = policy(host)
+    plain.daemon.murder()
+    assert plain.holds()
+    done = finish([str(TENANTD), "--restore", "--state-dir", str(plain.state)], 120)
+    assert done.returncode == 0, done.stderr
+    plain.world.expect_as_before(plain.daemon)
+    daemon = host.daemon(slices, None, state=plain.state)
+    daemon.until(lambda: all(group.exists() for group in in_slices()), "the tenants' slices")
+    inside = start(host, "inside.service", "sleep", "infinity", slice=SLICES["c"])
+    time.sleep(2)
+    daemon.murder()
+    done = finish([str(TENANTD), "--restore", "--state-dir", str(plain.state)], 120)
+    assert done.returncode == 0, done.stderr
+    there = [group.exists() for group in in_slices()]
+    assert there == [False, False, True], f"{there}: {done.stderr}"
+    assert show(inside, "ActiveState") == "active"
+    assert in_slices()[2].read("cpu.weight") == "100"
+    run("systemctl", "stop", inside, SLICES["c"], "tenants.slice")
+    plain.world.expect_as_before(daemon)

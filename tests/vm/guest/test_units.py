@@ -1,0 +1,134 @@
+"""tenantd as it is installed: its units, its sandbox, and that it can do all its work in there."""
+
+import re
+import shutil
+from pathlib import Path
+
+from cgroups import MOUNT, Cgroup, wait_until
+from host import TENANTCTL, TENANTD, finish, run
+from test_systemd import Host, show, start
+
+SYSTEMD = Path(__file__).resolve().parent.parent / "systemd"
+UNITS = Path("/etc/systemd/system")
+SERVICE = "tenantd.service"
+# Of 10, where 10 is a service that may do everything.
+EXPOSURE_MAX = 2.5
+
+
+def install(host, tenants):
+    """Puts everything where a package would, and takes it away again."""
+
+    def put(source, to, mode):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, to)
+        to.chmod(mode)
+        host.cleanup.callback(to.unlink)
+
+    host.cleanup.callback(finish, ["systemctl", "daemon-reload"], 60)
+    put(TENANTD, Path("/usr/bin/tenantd"), 0o755)
+    put(TENANTCTL, Path("/usr/bin/tenantctl"), 0o755)
+    for unit in ("tenantd.service", "tenantd.socket", "tenants.slice"):
+        put(SYSTEMD / unit, UNITS / unit, 0o644)
+    put(SYSTEMD / "sysusers.d/tenantd.conf", Path("/usr/lib/sysusers.d/tenantd.conf"), 0o644)
+    put(SYSTEMD / "tmpfiles.d/tenantd.conf", Path("/usr/lib/tmpfiles.d/tenantd.conf"), 0o644)
+    Path("/etc/tenantd").mkdir(exist_ok=True)
+    host.cleanup.callback(shutil.rmtree, "/etc/tenantd")
+    put(host.policy(tenants), Path("/etc/tenantd/tenants.yaml"), 0o644)
+    run("systemd-sysusers")
+    run("systemd-tmpfiles", "--create", "tenantd.conf")
+    run("systemctl", "daemon-reload")
+    host.cleanup.callback(finish, ["systemctl", "stop", "tenantd.socket", SERVICE, "tenants.slice"], 60)
+
+
+def log():
+    return run("journalctl", "--no-pager", "-o", "cat", "-u", SERVICE)
+
+
+def expect_as_before(world):
+    try:
+        world.expect_same()
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{log()}") from None
+
+
+def test_units_are_verified(host):
+    install(host, {"a": {}})
+    units = [str(UNITS / unit) for unit in ("tenantd.service", "tenantd.socket", "tenants.slice")]
+    done = finish(["systemd-analyze", "verify", *units], 120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stdout + done.stderr
+
+
+def test_exposure_is_small(host):
+    install(host, {"a": {}})
+    done = finish(["systemd-analyze", "security", "--no-pager", SERVICE], 120)
+    overall = re.search(r"Overall exposure level for .*: ([0-9.]+)", done.stdout)
+    assert overall, done.stdout + done.stderr
+    for line in done.stdout.splitlines():
+        exposed = re.match(r"^✗ (\S+)\s+(.*?)\s+([0-9.]+)$", line.strip())
+        if exposed:
+            host.note(f"left: {exposed[1]} ({exposed[2].strip()}), {exposed[3]}")
+    host.note(f"systemd-analyze security says {overall[1]}")
+    assert float(overall[1]) <= EXPOSURE_MAX, done.stdout
+
+
+def test_does_all_its_work_in_its_sandbox(host):
+    """Tenants of all owners, pinned and limited, processes that are claimed, and everything put back."""
+    start(host, "plain.service", "sleep", "infinity")
+    claimed = start(host, "claimed.service", "sleep", "infinity")
+    tenants = {
+        "direct": {"match": {"cgroup": f"/system.slice/{claimed}"}, "cpus": "0", "limit": {"memory": "1GiB"}},
+        "slice": {"owner": "systemd", "weight": 200},
+        "unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}, "weight": 300},
+    }
+    install(host, tenants)
+    world = Host("plain.service")
+    run("systemctl", "start", SERVICE)
+    own = Cgroup(MOUNT / "tenants.slice" / SERVICE)
+    direct, slice_ = own.child("direct"), Cgroup(MOUNT / "tenants.slice/tenants-slice.slice")
+    unit = Cgroup(MOUNT / "system.slice/plain.service")
+    pid = int(show(claimed, "MainPID"))
+    settle = [
+        (lambda: direct.exists() and pid in direct.pids(), "the claimed process"),
+        (lambda: direct.read("cpuset.cpus") == "0", "the set of CPUs"),
+        (lambda: direct.read("memory.max") == str(1 << 30), "the memory limit"),
+        (lambda: slice_.exists(), "the slice"),
+        (lambda: unit.read("cpu.max") == "100000 100000", "the unit's CPU limit"),
+        (lambda: int(unit.read("cpu.weight")) > 100, "the unit's weight"),
+        (lambda: Path("/run/tenantd/tenants/direct/dop").exists(), "the width"),
+    ]
+    for condition, what in settle:
+        try:
+            wait_until(lambda: holds(condition), what, 30)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{log()}") from None
+    status = Path(f"/proc/{show(SERVICE, 'MainPID')}/status").read_text()
+    capabilities = re.search(r"CapEff:\s+(\w+)", status)[1]
+    assert int(capabilities, 16) == 0, capabilities
+    host.note(f"VmRSS {re.search(r'VmRSS:[ \t]+(.*)', status)[1]}")
+    run("systemctl", "stop", SERVICE)
+    assert show(SERVICE, "Result") == "success", log()
+    expect_as_before(world)
+
+
+def holds(condition):
+    """A file that is not there yet holds nothing."""
+    try:
+        return condition()
+    except FileNotFoundError:
+        return False
+
+
+def test_a_killed_service_leaves_nothing_and_comes_back(host):
+    start(host, "plain.service", "sleep", "infinity")
+    install(host, {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}}})
+    world = Host("plain.service")
+    unit = Cgroup(MOUNT / "system.slice/plain.service")
+    limited = lambda: holds(lambda: unit.read("cpu.max") == "100000 100000")
+    run("systemctl", "start", SERVICE)
+    wait_until(limited, "the limit", 30)
+    first = show(SERVICE, "MainPID")
+    run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", SERVICE)
+    wait_until(lambda: show(SERVICE, "MainPID") not in (first, "0"), "the service to come back", 60)
+    wait_until(limited, "the limit again", 30)
+    run("systemctl", "stop", SERVICE)
+    expect_as_before(world)
