@@ -25,6 +25,8 @@ const TENANTCTL_SECTIONS: &str = include_str!("../../packaging/man/tenantctl.1.r
 /// tenantd.policy(5), with a place for the keys and one for the rules.
 const POLICY_PAGE: &str = include_str!("../../packaging/man/tenantd.policy.5.roff");
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Runs the command.
 ///
 /// # Errors
@@ -57,10 +59,15 @@ fn man(dir: &Path) -> anyhow::Result<()> {
 /// The pages: file name and roff.
 fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let manual = |command, section: &str| {
-        let page = Man::new(command).section(section).manual("tenantd").source("tenantd");
+        let name = command.get_display_name().unwrap_or(command.get_name()).to_string();
         let mut roff = Vec::new();
-        page.render(&mut roff)?;
-        anyhow::Ok(String::from_utf8(roff)?)
+        Man::new(command).section(section).render(&mut roff)?;
+        let roff = String::from_utf8(roff)?;
+        // Without a date the generated title shifts what comes after it.
+        let title = format!(".TH {name} {section} \"\" \"tenantd {VERSION}\" tenantd\n");
+        let lines = roff.split_inclusive('\n');
+        let titled = lines.map(|line| if line.starts_with(".TH ") { title.as_str() } else { line });
+        anyhow::Ok(titled.collect::<String>())
     };
     let tenantd = args::command_of(Program::Tenantd).disable_help_subcommand(true);
     let mut tenantctl = args::command_of(Program::Tenantctl).disable_help_subcommand(true);

@@ -142,11 +142,10 @@ fn promtool_takes_the_text() {
     )
     .unwrap();
     let ran = util::finish(child);
-    // It reads the older text format, in which the name of a counter's family has `_total` at its end.
-    let serious: Vec<&str> = ran
-        .err
-        .lines()
-        .filter(|line| !line.contains("no help text") && !line.contains("should have \"_total\""))
-        .collect();
-    assert!(serious.is_empty() && ran.out.contains("tenantd_up"), "{}{}", ran.out, ran.err);
+    // It reads the older text format, in which the family of a counter has its `_total` in its name as well.
+    let serious: Vec<&str> =
+        ran.err.lines().filter(|line| !line.ends_with("_total no help text")).collect();
+    assert!(serious.is_empty(), "{serious:#?}");
+    // 3: something could be better; 1 would be a text that it cannot read.
+    assert!(matches!(ran.code, Some(0 | 3)), "{:?}: {}", ran.code, ran.out);
 }

@@ -79,13 +79,13 @@ fn head_line(view: &View) -> Line<'static> {
     };
     let host = &status.host;
     let rest = format!(
-        "  tick {}  {} of {} CPUs and {} of {} divided  others use {}",
-        status.tick,
+        "  divides {} of {} CPUs, {} of {}; others use {}; tick {}",
         cores(Some(host.capacity_cores)),
         host.cpus,
         memory(host.capacity_memory_bytes),
         memory(host.memory_bytes as f64),
         cores(host.outside_cores),
+        status.tick,
     );
     let bold = Style::new().add_modifier(Modifier::BOLD);
     Line::from(vec![Span::styled("tenantd ", bold), Span::styled(mode, bold), Span::raw(rest)])
@@ -140,7 +140,7 @@ impl Columns {
     /// What fits into `width`: what is left over goes to the bars.
     fn for_width(width: usize, tenants: &[TenantStatus]) -> Columns {
         let longest = tenants.iter().map(|tenant| tenant.name.chars().count()).max().unwrap_or(0);
-        let name_max = (width / 5).max(8);
+        let name_max = (width / 5).max(10);
         // The name, and before it the letter and the mark.
         let mut columns = Columns {
             name: 3 + longest.clamp(6, name_max),
@@ -185,12 +185,12 @@ impl Columns {
         let mut text = format!("{:<width$}", mark(SortKey::Name, "   tenant"), width = self.name);
         for (width, title) in [
             (self.cpu_figures, mark(SortKey::Cpu, "CPUs")),
-            (self.cpu_bar, mark(SortKey::Error, "used ┃entitled")),
+            (self.cpu_bar, mark(SortKey::Error, "used┃due")),
             (self.memory_figures, mark(SortKey::Memory, "memory")),
-            (self.memory_bar, "used ┃entitled".to_string()),
+            (self.memory_bar, "used┃due".to_string()),
             (self.dop, "dop".to_string()),
             (self.waits, mark(SortKey::Pressure, "wait")),
-            (self.sparkline, "CPUs until now".to_string()),
+            (self.sparkline, "history".to_string()),
         ] {
             if width > 0 {
                 let cut: String = title.chars().take(width).collect();
@@ -338,9 +338,9 @@ const HELP: [&str; 19] = [
     "            w waiting       n name  p policy",
     "",
     "█ used  ░ could be used  · free",
-    "┃ entitled to, whenever it wants it",
+    "┃ due: entitled to, whenever it wants it",
     "!     lacks a twentieth of the machine",
-    "CPUs  used/entitled, in CPUs",
+    "CPUs  used/due: of the machine, in CPUs",
     "dop   how many CPUs wide it should run",
     "wait  part of the time a task waits for a CPU",
     "map   one character a CPU: whose it is,",
