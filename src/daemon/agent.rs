@@ -147,7 +147,8 @@ pub struct Agent<K> {
     pub(super) last: Option<(Duration, HostSample)>,
     pub(super) status: Status,
     pub(super) standing: Vec<String>,
-    pub(super) void_protection: Option<String>,
+    /// What was found of the cgroups above the tenants when they were looked at last.
+    pub(super) above: Vec<String>,
     pub(super) topology: Option<Topology>,
     pub(super) ground: Option<Ground>,
     pub(super) pins: bool,
@@ -204,7 +205,7 @@ impl<K: KernFs> Agent<K> {
         let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
-        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing && needs_root);
+        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing, needs_root);
         let units = Units::new(&kernel, &seats);
         info!(
             hierarchy = layout.describe(),
@@ -226,7 +227,7 @@ impl<K: KernFs> Agent<K> {
             last: None,
             status: Status::default(),
             standing,
-            void_protection: None,
+            above: Vec::new(),
             topology: None,
             ground: None,
             pins,

@@ -4,6 +4,7 @@
 //! the host to them and their actions back. One bad tenant never stops the tick: what went wrong with it
 //! becomes a finding, and its last decision stands.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use crate::control::usage;
 use crate::dop::CpuSet;
 use crate::fair::measure;
-use crate::host::cgroup;
+use crate::host::cgroup::{self, Facet};
 use crate::host::kernfs::KernFs;
 use crate::host::process;
 use crate::units::{Bytes, Limit};
@@ -104,13 +105,45 @@ impl<K: KernFs> Agent<K> {
     /// What is written and cannot take effect.
     fn check_effect(&mut self, tick: u64, findings: &mut Vec<String>) {
         if tick % VERIFY_TICKS == 1 {
-            self.void_protection = effect::void_protection(&mut self.kernel, &self.layout);
+            self.above = self.look_above();
         }
-        findings.extend(self.void_protection.clone());
+        findings.extend(self.above.clone());
         for (node, slot) in self.nodes.iter().zip(&self.slots) {
             let missing = slot.cgroup.as_ref().and_then(effect::missing_files);
             findings.extend(missing.map(|missing| format!("{}: {missing}", node.path)));
         }
+    }
+
+    /// What the cgroups above the tenants take away from what is written.
+    fn look_above(&mut self) -> Vec<String> {
+        let mut places: BTreeMap<Option<usize>, Vec<(String, PathBuf)>> = BTreeMap::new();
+        let mut dirs = BTreeSet::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let Some(parent) = self.dir_above(index) else { continue };
+            // What is protected in tenants.slice protects that, too.
+            if !matches!(self.seats[index], Seat::Slice(_)) {
+                dirs.insert(parent.clone());
+            }
+            places.entry(node.parent).or_default().push((node.path.clone(), parent));
+        }
+        let mut findings = effect::void_protection(&mut self.kernel, &self.layout, &dirs);
+        findings.extend(places.values().filter_map(|places| effect::apart(places)));
+        findings
+    }
+
+    /// The directory that the cgroup of the node at `index` is in; `None` where it has none, or is not found.
+    fn dir_above(&self, index: usize) -> Option<PathBuf> {
+        let tree = &self.layout.trees[self.layout.tree(Facet::Memory)?];
+        let dir = match &self.seats[index] {
+            Seat::Direct => tree.root.join(&self.nodes[index].path),
+            Seat::Slice(_) | Seat::Unit(_) => {
+                tree.mount.join(self.units.cgroup(index)?.trim_start_matches('/'))
+            }
+            Seat::Nowhere | Seat::Unknown(_) => return None,
+        };
+        // Groups of ours are protected by what is below them.
+        let of_group = self.nodes[index].parent.is_some() && self.seats[index] == Seat::Direct;
+        dir.parent().filter(|_| !of_group).map(PathBuf::from)
     }
 
     /// Moves the processes that the policy gives to a tenant into its cgroup.
