@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tracing::{info, warn};
 
-use super::effect;
+use super::effect::{self, Above};
 use super::enforce::{EnforceError, Enforcer};
 use super::findings::FindingLog;
 use super::pinning::Ground;
@@ -163,7 +163,8 @@ pub struct Agent<K> {
     pub(super) last: Option<(Duration, HostSample)>,
     pub(super) status: Status,
     pub(super) standing: Vec<String>,
-    pub(super) void_protection: Option<String>,
+    /// What was found of the cgroups above the tenants when they were looked at last.
+    pub(super) above: Above,
     /// Why CPU weights may be ignored.
     pub(super) foreign_scheduler: Option<String>,
     pub(super) topology: Option<Topology>,
@@ -229,7 +230,7 @@ impl<K: KernFs> Agent<K> {
         let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
-        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing && needs_root);
+        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing, needs_root);
         let foreign_scheduler = effect::foreign_scheduler(&mut kernel).filter(|_| enforcing);
         let spelling = record::spelling(&layout, HashMap::new());
         let units = Units::new(&kernel, &seats);
@@ -248,7 +249,7 @@ impl<K: KernFs> Agent<K> {
             last: None,
             status: Status::default(),
             standing,
-            void_protection: None,
+            above: Above::default(),
             foreign_scheduler,
             topology: None,
             ground: None,
