@@ -62,7 +62,9 @@ fn the_pages_are_well_formed() {
         .out
         .lines()
         // Dates are left out, so that the same sources make the same pages; blank lines are clap_mangen's.
-        .filter(|line| !line.contains("missing date") && !line.contains("skipping paragraph macro: br"))
+        .filter(|line| {
+            !line.contains("missing date") && !line.contains("skipping paragraph macro: br")
+        })
         .collect();
     assert!(serious.is_empty(), "{serious:#?}");
 }

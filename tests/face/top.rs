@@ -111,7 +111,10 @@ fn keys_sort_scroll_and_hold() {
     assert_eq!(order(&view), ["web", "analytics", "ci/nightly", "ci/pull-requests"]);
     view.press(Key::Pause);
     view.told(Status { tick: 99, ..status() });
-    assert!(lines(&view, 120, 24)[0].contains("tenantd paused") && lines(&view, 120, 24)[0].ends_with("tick 42"));
+    assert!(
+        lines(&view, 120, 24)[0].contains("tenantd paused")
+            && lines(&view, 120, 24)[0].ends_with("tick 42")
+    );
     view.press(Key::Pause);
     view.told(Status { tick: 100, ..status() });
     assert!(lines(&view, 120, 24)[0].contains("tick 100"));
