@@ -4,7 +4,7 @@
 CARGO := cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check vm bench
+.PHONY: help demo test check vm bench deb rpm
 
 help:
 	@echo 'make demo    the main job on this machine, in a minute; as root it is real'
@@ -12,6 +12,8 @@ help:
 	@echo 'make check   lints and the pure tests only'
 	@echo 'make vm      the Debian guests only'
 	@echo 'make bench   the benchmarks'
+	@echo 'make deb     a Debian package, target/debian/*.deb'
+	@echo 'make rpm     an RPM package, target/generate-rpm/*.rpm'
 
 demo:
 	@tests/need.sh cc:gcc
@@ -30,3 +32,6 @@ vm:
 bench:
 	@tests/need.sh cc:gcc
 	$(CARGO) bench --locked
+
+deb rpm:
+	@packaging/build.sh $@

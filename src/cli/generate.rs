@@ -58,8 +58,7 @@ fn man(dir: &Path) -> anyhow::Result<()> {
 
 /// The pages: file name and roff.
 fn pages() -> anyhow::Result<Vec<(String, String)>> {
-    let manual = |command, section: &str| {
-        let name = command.get_display_name().unwrap_or(command.get_name()).to_string();
+    let manual = |name: &str, section: &str, command| {
         let mut roff = Vec::new();
         Man::new(command).section(section).render(&mut roff)?;
         let roff = String::from_utf8(roff)?;
@@ -74,13 +73,13 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     // Hands the global options down to the commands and gives them their full names.
     tenantctl.build();
     let mut pages = vec![
-        ("tenantd.8".into(), manual(tenantd, "8")? + TENANTD_SECTIONS),
-        ("tenantctl.1".into(), manual(tenantctl.clone(), "1")? + TENANTCTL_SECTIONS),
+        ("tenantd.8".into(), manual("tenantd", "8", tenantd)? + TENANTD_SECTIONS),
+        ("tenantctl.1".into(), manual("tenantctl", "1", tenantctl.clone())? + TENANTCTL_SECTIONS),
         ("tenantd.policy.5".into(), policy_page::page(POLICY_PAGE, SCHEMA)?),
     ];
     for command in tenantctl.get_subcommands().filter(|command| !command.is_hide_set()) {
         let name = format!("tenantctl-{}", command.get_name());
-        let page = manual(command.clone().display_name(name.clone()), "1")?;
+        let page = manual(&name, "1", command.clone().display_name(name.clone()))?;
         pages.push((format!("{name}.1"), page + SEE_ALSO));
     }
     Ok(pages)

@@ -1,1 +1,133 @@
-//! What the packages hold.
+//! What the packages hold is there, is right, and is the same in both kinds.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tenantd::policy::model::Mode;
+
+use crate::util;
+
+/// Folders that differ between Debian and the others.
+const SAME: [(&str, &str); 1] =
+    [("usr/share/zsh/site-functions/", "usr/share/zsh/vendor-completions/")];
+
+fn metadata() -> Value {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    let told: Value = serde_json::from_str(&util::run(&mut cargo).out).unwrap();
+    told["packages"][0]["metadata"].clone()
+}
+
+/// Source and destination of each asset of the Debian package, and of the RPM.
+fn assets() -> (Vec<(String, String)>, Vec<(String, String)>) {
+    let metadata = metadata();
+    let text = |value: &Value| value.as_str().unwrap().to_string();
+    let deb = metadata["deb"]["assets"].as_array().unwrap();
+    let deb = deb.iter().map(|asset| (text(&asset[0]), text(&asset[1])));
+    let rpm = metadata["generate-rpm"]["assets"].as_array().unwrap();
+    let rpm = rpm.iter().map(|asset| (text(&asset["source"]), text(&asset["dest"])));
+    (deb.collect(), rpm.collect())
+}
+
+/// The files of the repository that a source names: itself, or what its `*` stands for.
+fn matching(source: &str) -> Vec<String> {
+    let Some((folder, pattern)) = source.rsplit_once('/') else {
+        return fs::read_dir(".")
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.starts_with(source.trim_end_matches('*')))
+            .collect();
+    };
+    let Some((before, after)) = pattern.split_once('*') else {
+        return Path::new(source).exists().then(|| source.to_string()).into_iter().collect();
+    };
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    names.filter(|name| name.starts_with(before) && name.ends_with(after)).collect()
+}
+
+#[test]
+fn every_file_that_is_packed_is_there() {
+    let (deb, rpm) = assets();
+    for (source, _) in deb.iter().chain(&rpm).filter(|(source, _)| !source.starts_with("target/")) {
+        assert!(!matching(source).is_empty(), "{source}");
+    }
+}
+
+#[test]
+fn both_packages_hold_the_same() {
+    let (deb, rpm) = assets();
+    let plain = |assets: Vec<(String, String)>| -> BTreeSet<(String, String)> {
+        let assets = assets.into_iter().map(|(source, to)| {
+            let mut to = to.trim_start_matches('/').to_string();
+            for (there, debian) in SAME {
+                to = to.replace(there, debian);
+            }
+            // A folder stands for the file of the same name in it.
+            let name = source.rsplit('/').next().unwrap().to_string();
+            let whole = if to.ends_with('/') { format!("{to}{name}") } else { to };
+            (source, whole)
+        });
+        // Each has its own place and form for the licence.
+        let is_licence = |source: &str| source.starts_with("LICENSE") || source.ends_with("copyright");
+        assets.filter(|(source, _)| !is_licence(source)).collect()
+    };
+    let (deb, rpm) = (plain(deb), plain(rpm));
+    let differing: Vec<_> = deb.symmetric_difference(&rpm).collect();
+    assert!(differing.is_empty(), "{differing:#?}");
+}
+
+#[test]
+fn all_units_are_packed() {
+    let (deb, _) = assets();
+    let packed: BTreeSet<String> = deb.iter().flat_map(|(source, _)| matching_or_none(source)).collect();
+    for entry in fs::read_dir("systemd").unwrap() {
+        let entry = entry.unwrap();
+        if entry.path().is_file() {
+            let name = entry.file_name().into_string().unwrap();
+            assert!(packed.contains(&name), "{name}");
+        }
+    }
+}
+
+fn matching_or_none(source: &str) -> Vec<String> {
+    if source.starts_with("systemd/") { matching(source) } else { Vec::new() }
+}
+
+#[test]
+fn the_installed_policy_is_valid_and_only_observes() {
+    let text = fs::read_to_string("packaging/policy.yaml").unwrap();
+    let policy = util::policy(&text);
+    assert_eq!(policy.mode, Mode::Observe);
+    util::run(util::tenantctl().args(["check", "packaging/policy.yaml"])).exits(0);
+}
+
+#[test]
+fn the_scripts_are_of_their_shell() {
+    for script in ["deb/postinst", "deb/prerm", "deb/postrm", "rpm/post_install.sh", "rpm/pre_uninstall.sh"]
+        .into_iter()
+        .chain(["rpm/post_uninstall.sh"])
+    {
+        let path = Path::new("packaging").join(script);
+        util::run(Command::new("sh").arg("-n").arg(&path)).exits(0);
+        let Some(mut shellcheck) = util::optional("shellcheck", "shellcheck") else { continue };
+        util::run(shellcheck.args(["--shell=sh", "--severity=warning"]).arg(&path)).exits(0);
+    }
+}
+
+/// The package that was built last, if there is one, has no errors by Debian's own checker.
+#[test]
+fn lintian_has_no_errors() {
+    let Some(mut lintian) = util::optional("lintian", "lintian") else { return };
+    let built = fs::read_dir("target/debian").into_iter().flatten().flatten();
+    let built = built.map(|entry| entry.path());
+    let Some(deb) = built.filter(|path| path.extension().is_some_and(|it| it == "deb")).max() else {
+        eprintln!("skipped: no package is built (make deb)");
+        return;
+    };
+    lintian.args(["--fail-on", "error", "--allow-root", "--no-cfg"]).arg(deb);
+    util::run(&mut lintian).exits(0);
+}

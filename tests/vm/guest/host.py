@@ -122,6 +122,10 @@ class Host:
         """Runs tenantctl to its end; returns the finished process, output as text."""
         return finish([str(TENANTCTL), *map(str, arguments)], seconds)
 
+    def installed(self, *arguments, seconds=60):
+        """Runs the tenantctl of the installed package to its end."""
+        return finish(["/usr/bin/tenantctl", *map(str, arguments)], seconds)
+
 
 class Daemon:
     """A tenantd that runs. What it logs is kept, and told when a scenario fails."""

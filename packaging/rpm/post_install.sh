@@ -1,0 +1,9 @@
+# $1 is 1 at the first installation, 2 at an upgrade. Whether the units are enabled is the preset's to say.
+systemd-sysusers tenantd.conf || :
+systemd-tmpfiles --create tenantd.conf || :
+if [ -d /run/systemd/system ]; then
+    systemctl daemon-reload || :
+fi
+if [ "$1" -eq 1 ]; then
+    systemctl --no-reload preset tenantd.socket tenantd.service || :
+fi

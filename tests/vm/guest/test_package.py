@@ -1,0 +1,129 @@
+"""The Debian package, from its installation to its purge, as an administrator goes through it."""
+
+import grp
+import json
+from pathlib import Path
+
+from cgroups import MOUNT, Cgroup, wait_until
+from host import Skip, finish, run
+
+PACKAGES = Path("/payload/package")
+POLICY = Path("/etc/tenantd/policy.yaml")
+ENFORCE = """
+version: 1
+mode: enforce
+host: { reserve: { cpu: 0, memory: 0 } }
+tenants:
+  small: { weight: 100 }
+  large: { weight: 300 }
+"""
+# What a package manager keeps of itself, and the caches of others.
+NOT_OURS = ("/var/lib/dpkg", "/var/log", "/var/cache", "/var/lib/systemd/catalog", "/etc/group-", "/etc/gshadow-")
+
+
+def package():
+    found = sorted(PACKAGES.glob("*.deb")) if PACKAGES.is_dir() else []
+    if not found:
+        raise Skip("no package was built: cargo-deb is not there")
+    return found[-1]
+
+
+def install(host):
+    deb = package()
+    # A guest of the tests is small: the dependencies are what it is made of.
+    run("dpkg", "-i", str(deb))
+    host.cleanup.callback(finish, ["dpkg", "--purge", "tenantd"], 60)
+
+
+def traces():
+    """Paths of this host that speak of tenantd."""
+    folders = ["/etc", "/usr/lib/systemd", "/usr/lib/sysusers.d", "/usr/lib/tmpfiles.d", "/usr/share", "/run", "/var"]
+    listed = finish(["find", *folders, "-xdev", "-name", "*tenant*"], 60).stdout.splitlines()
+    return sorted(path for path in listed if not path.startswith(NOT_OURS) and "/credentials/" not in path)
+
+
+def status(host):
+    done = host.installed("status", "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def active(unit):
+    return finish(["systemctl", "is-active", unit], 30).stdout.strip()
+
+
+def test_observes_as_installed(host):
+    install(host)
+    assert active("tenantd.service") == "active", run("journalctl", "--no-pager", "-u", "tenantd")
+    assert active("tenantd.socket") == "active"
+    assert active("tenantd-serve.service") == "inactive", "nobody asked for a page"
+    for unit in ["tenantd.service", "tenantd.socket"]:
+        assert finish(["systemctl", "is-enabled", unit], 30).stdout.strip() == "enabled", unit
+    wait_until(lambda: host.installed("status").returncode == 0, "the first tick")
+    now = status(host)
+    assert now["mode"] == "observe", now
+    assert [tenant["name"] for tenant in now["tenants"]] == ["users", "services"], now
+    assert run("/usr/bin/tenantctl", "check", "/etc/tenantd") is not None
+    assert grp.getgrnam("tenantd")
+    # What is installed can be read about.
+    for page in ["man8/tenantd.8.gz", "man1/tenantctl.1.gz", "man1/tenantctl-top.1.gz", "man5/tenantd.policy.5.gz"]:
+        assert (Path("/usr/share/man") / page).exists(), page
+
+
+def test_enforces_when_told_and_leaves_no_trace(host):
+    before = traces()
+    install(host)
+    POLICY.write_text(ENFORCE)
+    run("systemctl", "reload", "tenantd")
+    wait_until(lambda: status(host)["mode"] == "enforce", "the new policy")
+    own = Cgroup(MOUNT / "tenants.slice" / "tenantd.service")
+    small, large = own.child("small"), own.child("large")
+    wait_until(lambda: small.exists() and large.exists(), "the tenants' cgroups")
+    load = host.burn(small, host.cpus) + host.burn(large, host.cpus)
+
+    def divided():
+        tenants = {tenant["name"]: tenant for tenant in status(host)["tenants"]}
+        used = [tenants[name]["usage_cores"] or 0 for name in ("small", "large")]
+        return sum(used) > 0.5 * host.cpus and 2 < used[1] / max(used[0], 0.01) < 4
+
+    wait_until(divided, "shares of 1 to 3", 90)
+    host.note(run("/usr/bin/tenantctl", "status"))
+    # A bad policy is refused and the good one stays.
+    POLICY.write_text("version: 1\ntenants: { a: { weight: 0 } }\n")
+    refused = host.installed("reload")
+    assert refused.returncode == 78 and "P025" in refused.stderr + refused.stdout, refused
+    assert status(host)["mode"] == "enforce"
+    host.stop(load)
+    run("systemctl", "stop", "tenantd.service", "tenantd.socket")
+    assert not small.exists() and not large.exists()
+    run("dpkg", "--purge", "tenantd")
+    assert not Path("/etc/tenantd").exists() and not Path("/run/tenantd").exists()
+    assert not (MOUNT / "tenants.slice").exists()
+    left = [path for path in traces() if path not in before]
+    assert left == [], left
+    try:
+        grp.getgrnam("tenantd")
+    except KeyError:
+        pass
+    else:
+        raise AssertionError("the group is left")
+    assert active("tenantd.service") == "inactive"
+
+
+def test_serves_the_page_as_nobody(host):
+    install(host)
+    run("systemctl", "start", "tenantd-serve")
+    ask = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9595/{}').read().decode())"
+    wait_until(lambda: finish(["python3", "-c", ask.format("healthz")], 30).returncode == 0, "the page")
+    metrics = run("python3", "-c", ask.format("metrics"))
+    assert "tenantd_up 1" in metrics and 'tenantd_tenant_weight{tenant="users"}' in metrics, metrics
+    assert "<title>tenantd" in run("python3", "-c", ask.format(""))
+    pid = run("systemctl", "show", "-p", "MainPID", "--value", "tenantd-serve").strip()
+    told = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    assert told["Uid"].split()[0] != "0" and int(told["CapEff"], 16) == 0, told
+    verified = finish(["systemd-analyze", "verify", "tenantd-serve.service"], 60)
+    assert verified.returncode == 0 and "tenantd" not in verified.stderr, verified.stderr
+    exposure = finish(["systemd-analyze", "security", "--no-pager", "tenantd-serve"], 60).stdout
+    host.note(exposure.strip().splitlines()[-1])
+    run("systemctl", "stop", "tenantd")
+    wait_until(lambda: "tenantd_up 0" in run("python3", "-c", ask.format("metrics")), "the news that it is away")
