@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
-# Usage: run.sh [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa] [--bin FOLDER]
+# Usage: run.sh [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa] [--bin FOLDER] [--deb FILE]
 #   --only PATTERN  only scenarios in whose name this regular expression is found
 #   --suite, --shape   only this guest; by default both releases flat and the newer one as numa, and
 #                 with --only the newer one flat
 #   --bin FOLDER  the programs in this folder instead of freshly built ones
+#   --deb FILE    this package instead of one that is built of the `dev` profile; without cargo-deb there is
+#                 none, and its scenarios are skipped
 #
 # Prints a line for each scenario (`ok NAME`, `FAIL NAME: why`, `skip NAME: why`; lines with # hold
 # figures) and at last `N passed, N failed, N skipped` over all guests. Exit status 0: nothing failed
@@ -15,13 +17,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
 guests=("bookworm flat" "trixie flat" "trixie numa")
-only='' suite='' shape='' bin=''
+only='' suite='' shape='' bin='' deb=''
 while [[ $# -gt 0 ]]; do
     case $1 in
         --only) only=$2 ;;
         --suite) suite=$2 ;;
         --shape) shape=$2 ;;
         --bin) bin=$2 ;;
+        --deb) deb=$2 ;;
         *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
     esac
     shift 2
@@ -46,6 +49,10 @@ build() {
     "${command[@]}" </dev/null
 }
 if [[ -z $bin ]]; then build; fi
+# Only where a scenario of the package may run; it wants libraries no newer than the oldest guest's.
+if [[ -z $deb && -z ${RUSTFLAGS:-} && (-z $only || $only == *package*) ]] && command -v cargo-deb >/dev/null; then
+    deb=$(packaging/build.sh deb --profile dev)
+fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-scenarios.XXXXXX")
 guest_pid=
@@ -66,6 +73,10 @@ rustc --edition 2024 -O -C target-feature=+crt-static -o "$work/payload/bin/one_
 cp -r "$here/guest" "$work/payload/guest"
 cp -r systemd "$work/payload/systemd"
 cp examples/resize.py "$work/payload/guest/"
+if [[ -n $deb ]]; then
+    mkdir "$work/payload/package"
+    cp "$deb" "$work/payload/package/"
+fi
 
 passed=0 failed=0 skipped=0
 for guest in "${guests[@]}"; do
