@@ -37,3 +37,4 @@ pub mod host;
 pub mod policy;
 pub mod sim;
 pub mod units;
+pub mod varlink;

@@ -3,9 +3,12 @@
 mod claims;
 mod converge;
 mod crash;
+mod explain;
 mod faults;
 mod hosts;
+mod reload;
 mod residents;
+mod service;
 mod still;
 mod story;
 mod units;

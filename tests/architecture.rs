@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from the top; each may name only rooms before it, and itself.
-const ROOMS: [&str; 9] =
-    ["units", "fair", "dop", "policy", "control", "host", "sim", "daemon", "cli"];
+const ROOMS: [&str; 10] =
+    ["units", "fair", "dop", "policy", "control", "host", "sim", "varlink", "daemon", "cli"];
 
 /// What pure rooms never name: the machine, the clock, and whoever talks to them.
 const IMPURE: [&str; 11] = [
@@ -25,8 +25,13 @@ const IMPURE: [&str; 11] = [
 ];
 
 /// Crates that may be named only below these paths.
-const ONE_PLACE: [(&str, &[&str]); 4] = [
+const ONE_PLACE: [(&str, &[&str]); 9] = [
     ("clap", &["src/cli/args.rs", "src/bin"]),
+    ("clap_complete", &["src/cli/args.rs", "src/cli/generate.rs"]),
+    ("clap_mangen", &["src/cli/generate.rs"]),
+    ("httparse", &["src/cli/serve/http.rs"]),
+    ("prometheus_client", &["src/cli/metrics/exposition.rs"]),
+    ("ratatui", &["src/cli/top.rs", "src/cli/top"]),
     ("serde_yaml", &["src/policy/parse.rs"]),
     ("annotate_snippets", &["src/policy/report.rs"]),
     ("anyhow", &["src/cli", "src/bin"]),

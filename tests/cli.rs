@@ -1,5 +1,7 @@
 //! What a person meets who types something wrong: a clear word, the right exit code, nothing left behind.
 
+mod asking;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -85,7 +87,10 @@ fn arguments_that_make_no_sense_are_usage() {
 #[test]
 fn help_fits_a_terminal() {
     util::run(util::tenantd().arg("--help")).exits(0);
-    for command in ["", "demo", "plan", "check", "solve", "dop"] {
+    for command in [
+        "", "demo", "plan", "check", "solve", "dop", "status", "watch", "explain", "diff",
+        "reload", "mode", "restore",
+    ] {
         let mut help = util::tenantctl();
         help.args(Some(command).filter(|command| !command.is_empty())).arg("--help");
         let ran = util::run(&mut help).exits(0);

@@ -6,6 +6,7 @@
 //! fails instead. Nothing waits by the clock: events are awaited, and shares are measured over CPU time
 //! that was really used, because the machine may be busy with other things.
 
+mod ask;
 mod cpuset;
 mod ground;
 mod kernfs;

@@ -9,6 +9,7 @@
 mod examples;
 mod hostile;
 mod model;
+mod outline;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -86,6 +86,19 @@ fn program(path: &str) -> Command {
     command
 }
 
+/// A program that not every machine has; `None`, said in one line, where it is missing.
+pub(crate) fn optional(name: &str, package: &str) -> Option<Command> {
+    let there = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
+    if !there {
+        eprintln!("skipped: {name} is not there (Debian: {package})");
+        return None;
+    }
+    let mut command = Command::new(name);
+    command.stdin(Stdio::null());
+    Some(command)
+}
+
 /// How a program ended and what it said.
 #[derive(Debug)]
 pub(crate) struct Ran {

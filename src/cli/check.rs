@@ -1,6 +1,6 @@
 //! `tenantctl check`: every finding of a policy, and what the policy comes to on this machine.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use comfy_table::presets::NOTHING;
@@ -21,7 +21,7 @@ const MOST_ROWS: usize = 200;
 ///
 /// # Errors
 /// What could not be printed. A bad policy is no error but an exit code.
-pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &CheckArgs, colour: bool) -> anyhow::Result<Exit> {
     let host = HostFacts::of_this_machine();
     let results: Vec<(&Path, Result<Loaded, Report>)> = args
         .policies
@@ -34,7 +34,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     match args.json {
         true => print_json(&mut out, &results, host.as_ref().ok())?,
-        false => print_text(&mut out, &results, &host)?,
+        false => print_text(&mut out, &results, &host, Style { colour, ..Style::PLAIN })?,
     }
     match results.iter().all(|(_, result)| result.is_ok()) {
         true => Ok(Exit::Ok),
@@ -91,8 +91,8 @@ fn print_text(
     out: &mut impl Write,
     results: &[(&Path, Result<Loaded, Report>)],
     host: &io::Result<HostFacts>,
+    style: Style,
 ) -> io::Result<()> {
-    let style = style();
     for (index, (path, result)) in results.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
@@ -117,12 +117,6 @@ fn print_text(
         writeln!(out, "whether the policy fits it was not checked.")?;
     }
     Ok(())
-}
-
-/// Colours for a terminal, unless `NO_COLOR` asks for none (no-color.org).
-fn style() -> Style {
-    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    Style { colour: io::stdout().is_terminal() && wanted, ..Style::PLAIN }
 }
 
 /// `, 2 errors, 1 note`; nothing where there was no finding.

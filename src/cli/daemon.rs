@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::Context;
+use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
@@ -13,11 +14,14 @@ use super::exit::Exit;
 use super::log;
 use crate::daemon::agent::{self, Agent, Options};
 use crate::daemon::claims;
-use crate::daemon::event_loop::{self, EventLoop};
+use crate::daemon::event_loop::EventLoop;
+use crate::daemon::service::{PolicySource, Service};
 use crate::host::kernfs::RealKernFs;
-use crate::policy::model::{HierarchyChoice, OnExit, Policy};
+use crate::host::notify::Notifier;
+use crate::policy::model::{HierarchyChoice, Mode, OnExit, Policy};
 use crate::policy::report::{Report, Style};
 use crate::policy::{self, HostFacts};
+use crate::varlink::listen::Listener;
 
 /// Runs the daemon until it is told to stop.
 ///
@@ -50,11 +54,40 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     };
     // Signals are caught before anything is changed, so that none of them finds us unprepared.
     let mut events = EventLoop::new(interval).context("cannot make the event loop")?;
-    let mut agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
-    let ran = event_loop::run(&mut agent, &mut events, args.once).context("cannot wait for events");
-    let (restored, _) = agent.stop()?;
+    let agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
+    let listener = match listener(args, agent.mode() == Mode::Observe) {
+        Ok(listener) => listener,
+        Err(error) => {
+            agent.stop()?;
+            return Err(error);
+        }
+    };
+    let source = PolicySource { path: path.to_path_buf(), facts: None };
+    let mut service = Service::new(agent, source, Notifier::from_env());
+    let ran = service.run(&mut events, listener, args.once).context("cannot wait for events");
+    let (restored, _) = service.into_agent().stop()?;
     ran?;
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
+}
+
+/// The socket that systemd gave, or else one that is made. Whoever only observes may do so without one, where
+/// none was asked for and none may be made.
+fn listener(args: &Tenantd, observes: bool) -> anyhow::Result<Option<Listener>> {
+    if args.once {
+        return Ok(None);
+    }
+    if let Some(given) = ListenFd::from_env().take_unix_listener(0)? {
+        let listener = Listener::given(given).context("cannot use the socket that systemd gave")?;
+        return Ok(Some(listener));
+    }
+    let path = args.socket.clone().unwrap_or_else(|| args.state_dir.join("socket"));
+    match Listener::make(&path) {
+        Err(error) if observes && args.socket.is_none() && error.is_denied() => {
+            warn!("nobody can ask this tenantd: not permitted to make {}", path.display());
+            Ok(None)
+        }
+        made => Ok(Some(made?)),
+    }
 }
 
 fn restore(state_dir: &Path) -> anyhow::Result<Exit> {

@@ -3,8 +3,10 @@
 use std::io;
 use std::process::ExitCode;
 
+use super::client::ClientError;
 use crate::daemon::agent::StartError;
 use crate::host::kernfs::{ErrorKind, KernError};
+use crate::varlink::listen::ListenError;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,12 @@ impl Exit {
     /// The code for an error that ended a command: what its causes say, or [`Exit::Failed`].
     pub fn of(error: &anyhow::Error) -> Exit {
         for cause in error.chain() {
+            if let Some(error) = cause.downcast_ref::<ClientError>() {
+                return error.exit();
+            }
+            if cause.downcast_ref::<ListenError>().is_some_and(ListenError::is_denied) {
+                return Exit::NotPermitted;
+            }
             if cause.downcast_ref::<StartError>().is_some_and(StartError::is_denied) {
                 return Exit::NotPermitted;
             }

@@ -1,13 +1,18 @@
 //! `tenantctl plan`: what tenantd would write now, and why. Writes nothing.
+//!
+//! Where one runs, and no policy is named, that is what its last tick wrote, or in mode observe would have
+//! written. Otherwise an agent that only observes looks at the host for an interval.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
 use serde::Serialize;
 use tracing::level_filters::LevelFilter;
 
-use super::args::PlanArgs;
+use super::args::{PlanArgs, SOCKET};
+use super::client::{Client, ClientError};
 use super::daemon::load;
 use super::exit::Exit;
 use super::{log, machine};
@@ -16,6 +21,10 @@ use crate::daemon::agent::{Agent, Options};
 use crate::daemon::claims;
 use crate::host::kernfs::RealKernFs;
 use crate::units::Bytes;
+use crate::varlink::interface::{Method, Nothing, StatusReply};
+
+/// Where the policy of an installed tenantd is.
+const INSTALLED: &str = "/etc/tenantd";
 
 /// The JSON of a plan.
 #[derive(Debug, Serialize)]
@@ -30,9 +39,17 @@ struct Plan<'a> {
 ///
 /// # Errors
 /// The host could not be read, or the output not written.
-pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(socket: &Path, args: &PlanArgs) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
-    let Some(policy) = load(&args.policy) else { return Ok(Exit::BadConfiguration) };
+    let path = match &args.policy {
+        Some(path) => path,
+        None => match Client::connect(socket) {
+            Ok(client) => return of_daemon(client, args),
+            Err(ClientError::NotRunning(_)) if socket == Path::new(SOCKET) => Path::new(INSTALLED),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    let Some(policy) = load(path) else { return Ok(Exit::BadConfiguration) };
     let interval = policy.control.interval;
     let rules = claims::rules(&policy);
     let options = Options { observe: true, root: args.root.clone(), state_dir: None };
@@ -43,23 +60,33 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     thread::sleep(interval);
     let status = agent.tick(begin.elapsed()).clone();
     let findings = rules.findings.iter().chain(&status.findings).map(String::as_str).collect();
+    let map = machine::lines(agent.topology(), &status);
+    show(args, &status, findings, &map)
+}
+
+/// The plan of the daemon's last tick.
+fn of_daemon(mut client: Client, args: &PlanArgs) -> anyhow::Result<Exit> {
+    let StatusReply { status } = client.call(Method::GetStatus, &Nothing {})?;
+    let findings = status.findings.iter().map(String::as_str).collect();
+    show(args, &status, findings, &[])
+}
+
+fn show(
+    args: &PlanArgs,
+    status: &Status,
+    findings: Vec<&str>,
+    map: &[String],
+) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
-    match args.json {
-        true => {
-            let plan = Plan {
-                host: &status.host,
-                tenants: &status.tenants,
-                actions: &status.actions,
-                findings,
-            };
-            writeln!(out, "{}", serde_json::to_string(&plan)?)?;
-        }
-        false => {
-            print(&mut out, &status, &findings)?;
-            for line in machine::lines(agent.topology(), &status) {
-                writeln!(out, "{line}")?;
-            }
-        }
+    if args.json {
+        let (host, tenants, actions) = (&status.host, &status.tenants, &status.actions);
+        let plan = Plan { host, tenants, actions, findings };
+        writeln!(out, "{}", serde_json::to_string(&plan)?)?;
+        return Ok(Exit::Ok);
+    }
+    print(&mut out, status, &findings)?;
+    for line in map {
+        writeln!(out, "{line}")?;
     }
     Ok(Exit::Ok)
 }

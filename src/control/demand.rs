@@ -31,7 +31,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::usage::Usage;
 
@@ -62,7 +62,7 @@ pub struct Demand {
 }
 
 /// How a CPU demand came about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuBasis {
     /// Nothing is known of it yet, or nobody lives there.

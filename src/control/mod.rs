@@ -16,16 +16,22 @@
 //! | width | [`width`] | allocations → degrees of parallelism |
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
+//! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
+//! | explain | [`explain`] | one tenant's way through all of these → numbers and reasons |
+//! | trace | [`trace`] | what a tick leaves behind so that it can be explained |
 //! | status | [`status`] | all of it as one immutable value, for whoever asks |
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
 
 pub mod demand;
+pub mod explain;
+pub mod fairness;
 pub mod place;
 pub mod plan;
 pub mod sample;
 pub mod status;
 pub mod target;
+pub mod trace;
 pub mod tree;
 pub mod usage;
 pub mod width;

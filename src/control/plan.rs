@@ -55,6 +55,14 @@ impl Knob {
     /// All knobs.
     pub const ALL: [Knob; 5] =
         [Knob::CpuWeight, Knob::CpuMax, Knob::MemoryLow, Knob::MemoryMax, Knob::Cpus];
+
+    /// The resource that it divides: `cpu` or `memory`.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Knob::CpuWeight | Knob::CpuMax | Knob::Cpus => "cpu",
+            Knob::MemoryLow | Knob::MemoryMax => "memory",
+        }
+    }
 }
 
 /// What a knob is told.
@@ -83,7 +91,7 @@ impl Value {
     }
 
     /// Whether `self`, observed, is close enough to `desired` to be left alone.
-    fn settles(&self, desired: &Value, knob: Knob) -> bool {
+    pub(crate) fn settles(&self, desired: &Value, knob: Knob) -> bool {
         if let (Value::CpuList(now), Value::CpuList(then)) = (self, desired) {
             return now == then;
         }

@@ -2,19 +2,28 @@
 //!
 //! The socket, the metrics, the demo and the log all show this and nothing else, so that two of them can
 //! never disagree. Field names are those of the JSON: snake_case, CPU in cores, memory in bytes, fractions
-//! as numbers from 0 to 1.
+//! as numbers from 0 to 1. They are those of `io.tenantd.Manager.varlink` as well, and a test compares the two.
+//!
+//! A reader may be older or newer than the agent: fields it does not know are passed over, and fields that it
+//! misses hold their defaults.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use super::demand::CpuBasis;
+use crate::policy::model::Mode;
 
 /// What the agent decided and did in one tick.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Status {
     /// Ticks since the agent started, from 1.
     pub tick: u64,
-    /// `observe` or `enforce`.
-    pub mode: &'static str,
+    /// Whether values are written or only computed.
+    pub mode: Mode,
+    /// Time from tick to tick, in seconds.
+    pub interval_seconds: f64,
     /// The machine and what is divided of it.
     pub host: HostStatus,
     /// The tenants, in the order of the policy.
@@ -25,16 +34,28 @@ pub struct Status {
     pub findings: Vec<String>,
     /// How often someone else's write was found in a file of ours, since the agent started.
     pub nr_drift: u64,
-    /// Jain's index over the tenants' weighted dominant shares; 1 is perfectly even. Absent where nobody
-    /// demands anything.
+    /// Values that were written, or would be, and cannot take effect.
+    pub nr_ineffective: u64,
+    /// Policies that were taken up since the agent started, the first not counted.
+    pub nr_reloads: u64,
+    /// Jain's index over the weighted dominant shares of the tenants that want more; 1 is perfectly even.
+    /// Absent where nobody wants more.
     pub jain_index: Option<f64>,
+    /// The largest [`TenantStatus::share_error`]; absent before there are rates.
+    pub max_share_error: Option<f64>,
+    /// How long the last spell took, or the present one has taken, in which a share was wrong; absent where
+    /// none ever was.
+    pub convergence_seconds: Option<f64>,
+    /// What the agent itself costs.
+    pub agent: AgentStatus,
 }
 
 /// The machine in one tick.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostStatus {
     /// Which hierarchy enforces.
-    pub hierarchy: &'static str,
+    pub hierarchy: Cow<'static, str>,
     /// CPUs online.
     pub cpus: u32,
     /// Memory in bytes.
@@ -48,16 +69,29 @@ pub struct HostStatus {
 }
 
 /// One tenant in one tick.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TenantStatus {
     /// Its path of names.
     pub name: String,
     /// Its CPU weight in the policy.
     pub weight: f64,
+    /// CPUs that it gets whenever it wants them.
+    pub guarantee_cores: Option<f64>,
+    /// Memory that it gets whenever it wants it.
+    pub guarantee_memory_bytes: Option<f64>,
+    /// CPUs that it never exceeds.
+    pub limit_cores: Option<f64>,
+    /// Memory that it never exceeds.
+    pub limit_memory_bytes: Option<f64>,
     /// CPUs used since the last tick; absent where it could not be read.
     pub usage_cores: Option<f64>,
     /// Memory in use; absent where it could not be read.
     pub usage_memory_bytes: Option<f64>,
+    /// Share of the time in which some task of it waited for a CPU; absent without PSI.
+    pub cpu_pressure_ratio: Option<f64>,
+    /// Share of the time in which some task of it waited for memory; absent without PSI.
+    pub memory_pressure_ratio: Option<f64>,
     /// CPUs it could use.
     pub demand_cores: f64,
     /// Memory it could use.
@@ -68,12 +102,22 @@ pub struct TenantStatus {
     pub allocation_cores: f64,
     /// Memory it is entitled to.
     pub allocation_memory_bytes: f64,
+    /// CPUs that its weight alone gives it, within its limit.
+    pub fair_share_cores: f64,
     /// `cpu` or `memory`, whichever it has the larger weighted share of.
-    pub dominant_resource: Option<&'static str>,
+    pub dominant_resource: Option<Cow<'static, str>>,
     /// That share, of the machine's allocatable part.
     pub dominant_share: f64,
+    /// Its weighted dominant share when filling stopped: equal for all that one resource holds back.
+    pub level: f64,
     /// Whether it is allocated all that it could use.
     pub satisfied: bool,
+    /// The part of the machine's CPUs that it is entitled to, wants, and does not get; absent without rates.
+    pub share_error: Option<f64>,
+    /// Time for which it had less than half of its fair share while it wanted more, since the agent started.
+    pub starved_seconds: f64,
+    /// Processes of it that were killed for want of memory since its cgroup was made.
+    pub nr_oom_kills: Option<u64>,
     /// How many CPUs wide it should run; absent before the first decision.
     pub dop: Option<u32>,
     /// The CPUs that it is placed on, in the kernel's list format; absent where it is not pinned.
@@ -83,7 +127,8 @@ pub struct TenantStatus {
 }
 
 /// One action, as text.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ActionStatus {
     /// The tenant or group.
     pub tenant: String,
@@ -95,4 +140,18 @@ pub struct ActionStatus {
     pub to: String,
     /// Why.
     pub reason: String,
+}
+
+/// What the agent itself costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentStatus {
+    /// CPU time since it started.
+    pub cpu_seconds: f64,
+    /// Memory that it holds; absent where it could not be read.
+    pub resident_bytes: Option<u64>,
+    /// How long the last tick took.
+    pub tick_seconds: f64,
+    /// How long after its time the last tick began.
+    pub tick_late_seconds: f64,
 }

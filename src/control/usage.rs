@@ -11,6 +11,11 @@ use super::sample::{HostSample, TenantSample, ThreadSample};
 /// The part of a tenant's CPU time that its long-lived threads must have used for them to speak for it.
 const SEEN_RATIO: f64 = 0.9;
 
+/// The part of the time in which some task waited that its threads' waits must account for. A wait is added to
+/// a thread's account only when it ends (`sched_info_arrive` in `kernel/sched/stats.h`), so one that lasts
+/// longer than the interval is on none.
+const WAITED_RATIO: f64 = 0.1;
+
 /// What one tenant used between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
@@ -55,17 +60,17 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         Some(now?.checked_sub(before?)? as f64 / elapsed_usec)
     };
     let cpu_cores = rate(before.usage_usec, now.usage_usec)?;
+    let cpu_some_ratio = rate(before.cpu_some_usec, now.cpu_some_usec).map(|r| r.min(1.0));
+    let threads = before.threads.as_ref().zip(now.threads.as_ref());
     let memory = now.memory;
     let refaults = |sample: &TenantSample| sample.memory.and_then(|memory| memory.refaults);
     Some(Usage {
         cpu_cores,
-        cpu_some_ratio: rate(before.cpu_some_usec, now.cpu_some_usec).map(|r| r.min(1.0)),
+        cpu_some_ratio,
         throttled: rate(before.nr_throttled, now.nr_throttled).is_some_and(|r| r > 0.0),
-        wanted_cores: before
-            .threads
-            .as_ref()
-            .zip(now.threads.as_ref())
-            .and_then(|(before, now)| wanted_cores(before, now, elapsed, cpu_cores)),
+        wanted_cores: threads.and_then(|(before, now)| {
+            wanted_cores(before, now, elapsed, cpu_cores, cpu_some_ratio.unwrap_or(0.0))
+        }),
         working_set_bytes: memory.map(|m| m.working_set_bytes() as f64),
         unreclaimable_bytes: memory.map(|m| m.unreclaimable_bytes() as f64),
         memory_some_ratio: rate(before.memory_some_usec, now.memory_some_usec).map(|r| r.min(1.0)),
@@ -81,15 +86,17 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
 /// that never sleeps, however little it got, and `r` for one that never waits. That lies between what was
 /// used and the number of runnable threads `r + w`, which counts a thread that ran late as one that wants
 /// more. Threads seen only once tell nothing: `None` where those seen twice did not do nearly all of the
-/// `used_cores`, as in a build that starts a process a file.
+/// `used_cores`, as in a build that starts a process a file; and `None` where they know nothing of the waiting
+/// that made up `some_ratio` of the time, as where nobody has come to run at all.
 fn wanted_cores(
     before: &[ThreadSample],
     now: &[ThreadSample],
     elapsed: Duration,
     used_cores: f64,
+    some_ratio: f64,
 ) -> Option<f64> {
     let elapsed_nsec = elapsed.as_nanos() as f64;
-    let (mut wanted, mut seen_cores) = (0.0, 0.0);
+    let (mut wanted, mut seen_cores, mut waited) = (0.0, 0.0, 0.0);
     for thread in now {
         let Ok(index) = before.binary_search_by_key(&thread.tid, |t| t.tid) else { continue };
         let run = thread.run_nsec.checked_sub(before[index].run_nsec);
@@ -102,8 +109,10 @@ fn wanted_cores(
         let thread_wants = if run > 0.0 { run / awake } else { wait };
         wanted += thread_wants.min(1.0);
         seen_cores += run;
+        waited += wait;
     }
-    (seen_cores >= SEEN_RATIO * used_cores).then_some(wanted)
+    let tells = seen_cores >= SEEN_RATIO * used_cores && waited >= WAITED_RATIO * some_ratio;
+    tells.then_some(wanted)
 }
 
 /// CPUs that processes outside every tenant used: what the whole host was busy with, less `tenants_cores`.
@@ -163,7 +172,7 @@ mod tests {
     fn a_spinning_thread_wants_a_whole_cpu_whatever_it_got() {
         let wants = |run, wait| {
             let used_cores = run as f64 / 1000.0;
-            wanted_cores(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND, used_cores)
+            wanted_cores(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND, used_cores, 0.0)
         };
         assert_eq!(wants(1000, 0), Some(1.0));
         assert!((wants(10, 990).unwrap() - 1.0).abs() < 1e-9);
@@ -177,9 +186,17 @@ mod tests {
     fn threads_that_come_and_go_do_not_speak_for_a_tenant() {
         let before = [thread(1, 0, 0), thread(2, 500, 0)];
         let now = [thread(2, 700, 0), thread(9, 900, 0)];
-        assert!((wanted_cores(&before, &now, SECOND, 0.2).unwrap() - 0.2).abs() < 1e-9);
-        assert_eq!(wanted_cores(&before, &now, SECOND, 1.1), None);
-        assert_eq!(wanted_cores(&[], &now, SECOND, 0.9), None);
+        assert!((wanted_cores(&before, &now, SECOND, 0.2, 0.0).unwrap() - 0.2).abs() < 1e-9);
+        assert_eq!(wanted_cores(&before, &now, SECOND, 1.1, 0.0), None);
+        assert_eq!(wanted_cores(&[], &now, SECOND, 0.9, 0.0), None);
+    }
+
+    #[test]
+    fn threads_that_have_not_come_to_run_know_nothing_of_their_waiting() {
+        let asked =
+            |wait, some| wanted_cores(&[thread(1, 5, 0)], &[thread(1, 5, wait)], SECOND, 0.0, some);
+        assert_eq!((asked(0, 1.0), asked(0, 0.0)), (None, Some(0.0)));
+        assert_eq!(asked(1000, 1.0), Some(1.0));
     }
 
     #[test]

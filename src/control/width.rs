@@ -4,11 +4,12 @@
 //! become sets of CPUs. Here they meet the life of a host, in which most tenants sleep most of the time and
 //! may wake at any moment.
 //!
-//! **Awake and asleep.** A tenant is asleep once it has used next to nothing for three ticks. One that is
-//! asleep takes no part in the division, so its CPUs are lent to whoever works; but it keeps its width and,
-//! where it is pinned, its CPUs. A narrow set would confine it at the very moment it wakes up; with its own
-//! CPUs kept it shares them by weight until the others have moved off them. The width it is told is that of
-//! its fair share: a program that starts now should start that many threads.
+//! **Awake and asleep.** A tenant is asleep once it has used next to nothing for three ticks, and not because
+//! others kept it from running. One that is asleep takes no part in the division, so its CPUs are lent to
+//! whoever works; but it keeps its width and, where it is pinned, its CPUs. A narrow set would confine it at
+//! the very moment it wakes up; with its own CPUs kept it shares them by weight until the others have moved
+//! off them. The width it is told is that of its fair share: a program that starts now should start that many
+//! threads.
 //!
 //! [`super::place`] makes sets of CPUs of the widths.
 //!
@@ -32,7 +33,8 @@ use crate::policy::model::{CpusPolicy, DopPolicy};
 const ASLEEP_CORES: f64 = 0.1;
 /// For so many ticks.
 const ASLEEP_TICKS: u32 = 3;
-
+/// Who uses next to nothing while some task of it waits for so much of the time is starved.
+const STARVED_RATIO: f64 = 0.5;
 /// The ticks after which the use of a tenant that woke up tells what it wants.
 const WAKING_TICKS: u32 = 3;
 /// The width of one tenant between ticks.
@@ -66,6 +68,21 @@ impl Breadth {
         self.placed.as_ref()
     }
 
+    /// The width and what it takes to change it; `None` before the first tick.
+    pub fn band(&self) -> Option<&Band> {
+        self.band.as_ref()
+    }
+
+    /// When it was last placed elsewhere, or first.
+    pub fn moved(&self) -> Option<Duration> {
+        self.moved
+    }
+
+    /// It runs anywhere from now on.
+    pub fn unpin(&mut self) {
+        (self.placed, self.moved, self.refused) = (None, None, None);
+    }
+
     /// Places it on `cpus`.
     pub(super) fn move_to(&mut self, cpus: CpuSet, now: Duration) {
         if self.placed.as_ref() != Some(&cpus) {
@@ -79,7 +96,8 @@ impl Breadth {
         matches!(self.refused, Some(Reason::Narrowed { granted: 0, .. }))
     }
 
-    pub(super) fn is_asleep(&self) -> bool {
+    /// Whether it has used next to nothing for a while.
+    pub fn is_asleep(&self) -> bool {
         self.quiet_ticks >= ASLEEP_TICKS
     }
 
@@ -110,7 +128,7 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
     let fair = fair_widths(leaves, slots);
     for ((leaf, breadth), fair) in leaves.iter().zip(breadths.iter_mut()).zip(fair) {
         let quiet = match leaf.usage {
-            Some(usage) => usage.cpu_cores < ASLEEP_CORES,
+            Some(usage) => is_quiet(usage),
             // Not read this time: whatever it was, it still is. Never read: nobody is there yet.
             None => leaf.demand.is_none() || breadth.is_asleep(),
         };
@@ -144,7 +162,7 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
         let breadth = &mut breadths[index];
         let Some(mut band) = breadth.band.take() else { continue };
         if somebody_woke && breadth.awake_ticks > 0 {
-            band.hurry();
+            band.hurry(now);
         }
         bands.push(band);
     }
@@ -152,6 +170,15 @@ pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Dur
     for (index, band) in awake.into_iter().zip(bands) {
         breadths[index].band = Some(band);
     }
+}
+
+/// Whether it uses next to nothing, and of its own will: one that is starved waits, and does not sleep.
+fn is_quiet(usage: &Usage) -> bool {
+    let starved = match usage.wanted_cores {
+        Some(wanted) => wanted >= ASLEEP_CORES,
+        None => usage.cpu_some_ratio.is_some_and(|ratio| ratio >= STARVED_RATIO),
+    };
+    usage.cpu_cores < ASLEEP_CORES && !starved
 }
 
 /// The width that an earlier agent left this tenant, where its set tells; the policy's bounds are obeyed in

@@ -4,29 +4,36 @@
 //! [`Agent::tick`] is told. What a tick does stands in [`super::tick`]; here is how an agent comes to be,
 //! takes up what an earlier one left, and goes without a trace.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use tracing::{info, warn};
 
+use super::above::Above;
 use super::effect;
 use super::enforce::{EnforceError, Enforcer};
+use super::findings::FindingLog;
 use super::pinning::Ground;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
+use super::record;
 use super::residents::{self, Resident, ResidentStore};
 use super::restore::{self, Restored};
 use super::seats::{self, Seat};
 use super::unit_restore;
 use super::units::Units;
-use crate::control::demand::Demand;
+use crate::control::demand::{Context, Demand};
+use crate::control::fairness::Spell;
 use crate::control::place;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{HostSample, TenantSample};
 use crate::control::status::Status;
 use crate::control::target::Target;
+use crate::control::trace::{Spelling, Trace};
 use crate::control::tree::{self, TreeNode};
 use crate::control::width::Breadth;
 use crate::dop::Topology;
@@ -109,15 +116,23 @@ impl StartError {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) cgroup: Option<Cgroup>,
+    /// The sample before the newest, without threads.
+    pub(super) before: Option<TenantSample>,
     pub(super) sample: Option<TenantSample>,
     pub(super) usage: Option<crate::control::usage::Usage>,
     pub(super) demand: Option<Demand>,
+    /// What the demand was estimated from, where it was in this tick.
+    pub(super) context: Option<Context>,
     pub(super) target: Target,
     pub(super) observed: Vec<(Knob, Value)>,
     pub(super) retries: Vec<Retry>,
     pub(super) breadth: Breadth,
     /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
     pub(super) has_cpus: bool,
+    /// What of the machine's CPUs it was entitled to, wanted and did not get; `None` without rates.
+    pub(super) share_error: Option<f64>,
+    /// For how long it was starved, since the agent started.
+    pub(super) starved: Duration,
     /// Knobs that someone else has set, and the policy leaves to them.
     pub(super) theirs: Vec<Knob>,
 }
@@ -128,6 +143,8 @@ pub(super) struct Retry {
     pub(super) knob: Knob,
     pub(super) nr_failures: u32,
     pub(super) at_tick: u64,
+    /// Whether it was not tried, because it would have done harm.
+    pub(super) deferred: bool,
     /// What went wrong, said until it succeeds.
     pub(super) message: Option<String>,
 }
@@ -140,25 +157,33 @@ pub struct Agent<K> {
     pub(super) enforcing: bool,
     pub(super) layout: Layout,
     pub(super) machine: Machine,
-    pub(super) nodes: Vec<TreeNode>,
+    pub(super) nodes: Arc<[TreeNode]>,
     pub(super) slots: Vec<Slot>,
     pub(super) claim_rules: Vec<ClaimRule>,
     pub(super) journal: Journal,
     pub(super) last: Option<(Duration, HostSample)>,
     pub(super) status: Status,
     pub(super) standing: Vec<String>,
-    /// What was found of the cgroups above the tenants when they were looked at last.
-    pub(super) above: Vec<String>,
+    pub(super) above: Above,
+    /// Why CPU weights may be ignored.
+    pub(super) foreign_scheduler: Option<String>,
     pub(super) topology: Option<Topology>,
     pub(super) ground: Option<Ground>,
     pub(super) pins: bool,
     pub(super) publisher: Option<Publisher>,
     pub(super) placements: Option<PlacementStore>,
-    residents: Option<ResidentStore>,
-    pub(super) said: Vec<String>,
+    pub(super) residents: Option<ResidentStore>,
+    pub(super) said: FindingLog,
+    /// Something to be told with the findings of each tick.
+    pub(super) notice: Option<String>,
+    pub(super) spell: Spell,
+    pub(super) trace: Trace,
+    pub(super) spelling: Spelling,
+    pub(super) nr_reloads: u64,
+    pub(super) options: Options,
     pub(super) seats: Vec<Seat>,
     pub(super) units: Units,
-    root: Option<DirId>,
+    pub(super) root: Option<DirId>,
 }
 
 impl<K: KernFs> Agent<K> {
@@ -175,7 +200,7 @@ impl<K: KernFs> Agent<K> {
         options: &Options,
     ) -> Result<Agent<K>, StartError> {
         let enforcing = policy.mode == Mode::Enforce && !options.observe;
-        let nodes = tree::flatten(&policy);
+        let nodes: Arc<[TreeNode]> = tree::flatten(&policy).into();
         let pins = place::pins(&nodes);
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
@@ -205,7 +230,9 @@ impl<K: KernFs> Agent<K> {
         let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
-        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing, needs_root);
+        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing && needs_root);
+        let foreign_scheduler = effect::foreign_scheduler(&mut kernel).filter(|_| enforcing);
+        let spelling = record::spelling(&layout, HashMap::new());
         let units = Units::new(&kernel, &seats);
         info!(
             hierarchy = layout.describe(),
@@ -227,14 +254,21 @@ impl<K: KernFs> Agent<K> {
             last: None,
             status: Status::default(),
             standing,
-            above: Vec::new(),
+            above: Above::default(),
+            foreign_scheduler,
             topology: None,
             ground: None,
             pins,
             publisher,
             placements,
             residents,
-            said: Vec::new(),
+            said: FindingLog::default(),
+            notice: None,
+            spell: Spell::default(),
+            trace: Trace::default(),
+            spelling,
+            nr_reloads: 0,
+            options: options.clone(),
             seats,
             units,
             root,
@@ -335,7 +369,7 @@ pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restor
 }
 
 /// Puts everything back that `entries` tell of: units through `units`, all else by itself.
-fn put_back(
+pub(super) fn put_back(
     kernel: &mut impl KernFs,
     machine: &Machine,
     units: Option<Box<dyn UnitManager>>,
@@ -347,7 +381,7 @@ fn put_back(
 }
 
 /// Where everybody is. Systemd sets the files of one tree only, where it has one.
-fn seats_on(layout: &Layout, policy: &Policy) -> Vec<Seat> {
+pub(super) fn seats_on(layout: &Layout, policy: &Policy) -> Vec<Seat> {
     let mut seats = seats::seats(policy);
     if layout.dialect == Dialect::Legacy {
         for seat in seats.iter_mut().filter(|seat| seat.unit().is_some()) {
@@ -360,7 +394,7 @@ fn seats_on(layout: &Layout, policy: &Policy) -> Vec<Seat> {
 }
 
 /// Says what was put back, and keeps for the next start who lost its cgroup.
-fn report(restored: &Restored, residents: Option<&ResidentStore>) {
+pub(super) fn report(restored: &Restored, residents: Option<&ResidentStore>) {
     if let Some(residents) = residents {
         residents.keep(&restored.homeless);
     }
@@ -389,7 +423,7 @@ fn layout(
 }
 
 /// Opens the journal and puts back what an earlier agent left.
-fn take_up(
+pub(super) fn take_up(
     kernel: &mut impl KernFs,
     machine: &Machine,
     options: &Options,
@@ -417,7 +451,7 @@ fn take_up(
 
 /// Makes the root where it is missing, brings `homeless` back into it, takes it for this agent, and checks
 /// that it can enforce anything.
-fn take_root<K: KernFs>(
+pub(super) fn take_root<K: KernFs>(
     enforcer: &mut Enforcer<'_, K>,
     proc: DirId,
     nodes: &[TreeNode],

@@ -72,7 +72,9 @@ impl<K: KernFs> Agent<K> {
         // What an administrator set of a unit outlives its cgroup.
         let theirs = if self.units.owns(index) { slot.theirs } else { Vec::new() };
         let (demand, breadth, target) = (slot.demand, slot.breadth, slot.target);
-        self.slots[index] = Slot { demand, breadth, target, theirs, ..Slot::default() };
+        let starved = slot.starved;
+        let kept = Slot { demand, breadth, target, theirs, starved, ..Slot::default() };
+        self.slots[index] = kept;
         self.units.lose(index);
     }
 }

@@ -63,7 +63,14 @@ impl<K: KernFs> Agent<K> {
                 && !self.units.ordered(index, *knob, now)
             {
                 drifted.push((index, *knob));
-                warn!(tenant = node.path, ?knob, %then, %now, "someone else wrote here");
+                let (resource, action) = (knob.resource(), "drift");
+                let file = self.layout.dialect.file(*knob);
+                warn!(
+                    tenant = node.path,
+                    resource,
+                    action,
+                    "someone else wrote here: {file} holds {now} instead of {then}"
+                );
             }
         }
         let before: Vec<(Knob, Value)> = std::mem::replace(&mut slot.observed, observed);

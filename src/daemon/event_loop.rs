@@ -1,41 +1,82 @@
-//! One thread that sleeps until it is time, or until it is told to stop.
+//! One thread that sleeps until it is time, or until there is something to do.
 //!
 //! Reads and writes of kernel files are synchronous whatever runtime calls them, so there is nothing to gain
-//! from more than epoll: a timer for the tick, and a socket pair that signal handlers write to. The timer is
-//! monotonic and absolute, so ticks do not drift; ticks that were missed (a suspended machine) are not made
-//! up for.
+//! from more than epoll: a timer for the tick, socket pairs that signal handlers write to, the descriptor of
+//! the socket's thread, and the policy's directory. The tick's timer is monotonic and absolute, so ticks do
+//! not drift; ticks that were missed (a suspended machine) are not made up for.
+//!
+//! What is urgent comes first: to stop, then to tick, then to make changes, so that no queue of changes holds
+//! a tick back by more than the one that is being made.
 
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tracing::info;
-
-use super::agent::Agent;
-use crate::host::kernfs::KernFs;
-
-const TIMER: u64 = 0;
-const SIGNAL: u64 = 1;
 
 /// What woke the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// It is time for a tick.
-    Tick,
-    /// SIGTERM, SIGINT or SIGHUP came.
+    /// SIGTERM or SIGINT came.
     Stop,
+    /// It is time for a tick, and has been for this long.
+    Tick {
+        /// How long after its time it comes.
+        late: Duration,
+    },
+    /// SIGHUP came.
+    Reload,
+    /// Somebody asked for a change on the socket.
+    Command,
+    /// Something happened in the policy's directory.
+    Files,
+    /// The policy's files have been still for a while after something happened.
+    Settled,
+    /// The service manager wants to hear that all is well.
+    Watchdog,
 }
 
-/// The timer and the signals, behind one epoll.
+/// Something that can wake the loop; the more urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u64)]
+enum Token {
+    Stop,
+    Tick,
+    Watchdog,
+    Reload,
+    Command,
+    Files,
+    Settled,
+}
+
+impl Token {
+    const ALL: [Token; 7] = [
+        Token::Stop,
+        Token::Tick,
+        Token::Watchdog,
+        Token::Reload,
+        Token::Command,
+        Token::Files,
+        Token::Settled,
+    ];
+}
+
+/// Timers and signals, behind one epoll.
 #[derive(Debug)]
 pub struct EventLoop {
     epoll: Epoll,
-    timer: TimerFd,
-    signals: UnixStream,
+    tick: TimerFd,
+    watchdog: TimerFd,
+    settled: TimerFd,
+    stop: UnixStream,
+    reload: UnixStream,
+    interval: Duration,
+    due: Instant,
 }
 
 impl EventLoop {
@@ -44,72 +85,150 @@ impl EventLoop {
     /// # Errors
     /// The system has no descriptors or memory left.
     pub fn new(interval: Duration) -> io::Result<EventLoop> {
+        let stop = on_signals(&[SIGTERM, SIGINT])?;
+        let reload = on_signals(&[SIGHUP])?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
-        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
-        let first = TimeSpec::from_duration(Duration::from_nanos(1));
-        let every = TimeSpec::from_duration(interval);
-        timer.set(Expiration::IntervalDelayed(first, every), TimerSetTimeFlags::empty())?;
-        let (signals, writer) = UnixStream::pair()?;
-        signals.set_nonblocking(true)?;
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
-            signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
-        }
-        epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
-        epoll.add(&signals, EpollEvent::new(EpollFlags::EPOLLIN, SIGNAL))?;
-        Ok(EventLoop { epoll, timer, signals })
+        let (tick, watchdog, settled) = (timer()?, timer()?, timer()?);
+        add(&epoll, &stop, Token::Stop)?;
+        add(&epoll, &tick, Token::Tick)?;
+        add(&epoll, &watchdog, Token::Watchdog)?;
+        add(&epoll, &reload, Token::Reload)?;
+        add(&epoll, &settled, Token::Settled)?;
+        let due = Instant::now();
+        let mut events = EventLoop { epoll, tick, watchdog, settled, stop, reload, interval, due };
+        events.tick_every(interval)?;
+        Ok(events)
     }
 
-    /// Sleeps until something happens. A signal is seen before a tick that is due at the same time.
+    /// Ticks at once, and then every `interval`.
+    ///
+    /// # Errors
+    /// The system refused the timer.
+    pub fn tick_every(&mut self, interval: Duration) -> io::Result<()> {
+        set_interval(&self.tick, Duration::from_nanos(1), interval)?;
+        self.interval = interval;
+        self.due = Instant::now();
+        Ok(())
+    }
+
+    /// Wakes with [`Wake::Watchdog`] every `interval`.
+    ///
+    /// # Errors
+    /// The system refused the timer.
+    pub fn watch_every(&mut self, interval: Duration) -> io::Result<()> {
+        set_interval(&self.watchdog, interval, interval)
+    }
+
+    /// Wakes with [`Wake::Settled`] once, `after` from now; an earlier appointment is void.
+    ///
+    /// # Errors
+    /// The system refused the timer.
+    pub fn settle(&mut self, after: Duration) -> io::Result<()> {
+        let once = Expiration::OneShot(TimeSpec::from_duration(after));
+        Ok(self.settled.set(once, TimerSetTimeFlags::empty())?)
+    }
+
+    /// Wakes with [`Wake::Command`] while `descriptor` is readable.
+    ///
+    /// # Errors
+    /// The system refused to watch it.
+    pub fn add_commands(&self, descriptor: &impl AsFd) -> io::Result<()> {
+        add(&self.epoll, descriptor, Token::Command)
+    }
+
+    /// Wakes with [`Wake::Files`] while `descriptor` is readable. It is forgotten when it is closed.
+    ///
+    /// # Errors
+    /// The system refused to watch it.
+    pub fn add_files(&self, descriptor: &impl AsFd) -> io::Result<()> {
+        add(&self.epoll, descriptor, Token::Files)
+    }
+
+    /// Sleeps until something happens, and says what is most urgent of it.
     ///
     /// # Errors
     /// The system refused to wait.
     pub fn wait(&mut self) -> io::Result<Wake> {
         loop {
-            let mut events = [EpollEvent::empty(); 2];
+            let mut events = [EpollEvent::empty(); Token::ALL.len()];
             let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
                 Ok(count) => count,
-                Err(nix::errno::Errno::EINTR) => continue,
+                Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(errno.into()),
             };
-            let woken = |token| events[..count].iter().any(|event| event.data() == token);
-            if woken(SIGNAL) {
-                let mut bytes = [0; 16];
-                // Only that a signal came matters; more of them say nothing new.
-                let _ = self.signals.read(&mut bytes);
-                return Ok(Wake::Stop);
-            }
-            if woken(TIMER) {
-                match self.timer.wait() {
-                    Ok(()) => return Ok(Wake::Tick),
-                    // The clock was read by an earlier wake: sleep on.
-                    Err(nix::errno::Errno::EAGAIN) => {}
-                    Err(errno) => return Err(errno.into()),
-                }
+            let first = events[..count].iter().map(EpollEvent::data).min();
+            let Some(token) = Token::ALL.into_iter().find(|token| Some(*token as u64) == first)
+            else {
+                continue;
+            };
+            if let Some(wake) = self.woken_by(token)? {
+                return Ok(wake);
             }
         }
     }
+
+    fn woken_by(&mut self, token: Token) -> io::Result<Option<Wake>> {
+        Ok(match token {
+            Token::Stop => {
+                drain(&mut self.stop);
+                Some(Wake::Stop)
+            }
+            Token::Reload => {
+                drain(&mut self.reload);
+                Some(Wake::Reload)
+            }
+            Token::Tick => expired(&self.tick)?.then(|| Wake::Tick { late: self.be_due() }),
+            Token::Watchdog => expired(&self.watchdog)?.then_some(Wake::Watchdog),
+            Token::Settled => expired(&self.settled)?.then_some(Wake::Settled),
+            Token::Command => Some(Wake::Command),
+            Token::Files => Some(Wake::Files),
+        })
+    }
+
+    /// How late the tick is that begins now; makes the next appointment.
+    fn be_due(&mut self) -> Duration {
+        let late = self.due.elapsed();
+        let missed = late.as_nanos() / self.interval.as_nanos().max(1);
+        self.due += self.interval * (u32::try_from(missed).unwrap_or(u32::MAX - 1) + 1);
+        late
+    }
 }
 
-/// Ticks until a signal says stop, or once.
-///
-/// # Errors
-/// The system refused to wait.
-pub fn run<K: KernFs>(agent: &mut Agent<K>, events: &mut EventLoop, once: bool) -> io::Result<()> {
-    let start = Instant::now();
-    loop {
-        match events.wait()? {
-            Wake::Stop => {
-                info!("told to stop");
-                return Ok(());
-            }
-            Wake::Tick => {
-                agent.tick(start.elapsed());
-                // The first tick has only one sample: it takes a second one to decide anything.
-                if once && agent.status().tick >= 2 {
-                    return Ok(());
-                }
-            }
-        }
+/// A stream that becomes readable when one of `signals` comes.
+fn on_signals(signals: &[i32]) -> io::Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    for signal in signals {
+        signal_hook::low_level::pipe::register(*signal, writer.try_clone()?)?;
+    }
+    Ok(reader)
+}
+
+fn timer() -> io::Result<TimerFd> {
+    let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+    Ok(TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?)
+}
+
+fn set_interval(timer: &TimerFd, first: Duration, every: Duration) -> io::Result<()> {
+    let (first, every) = (TimeSpec::from_duration(first), TimeSpec::from_duration(every));
+    Ok(timer.set(Expiration::IntervalDelayed(first, every), TimerSetTimeFlags::empty())?)
+}
+
+fn add(epoll: &Epoll, descriptor: &impl AsFd, token: Token) -> io::Result<()> {
+    Ok(epoll.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, token as u64))?)
+}
+
+/// Only that a signal came matters; more of them say nothing new.
+fn drain(stream: &mut UnixStream) {
+    let mut bytes = [0; 64];
+    while matches!(stream.read(&mut bytes), Ok(count) if count > 0) {}
+}
+
+/// Whether the timer went off; what was read by an earlier wake did not.
+fn expired(timer: &TimerFd) -> io::Result<bool> {
+    match timer.wait() {
+        Ok(()) => Ok(true),
+        Err(Errno::EAGAIN) => Ok(false),
+        Err(errno) => Err(errno.into()),
     }
 }

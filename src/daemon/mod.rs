@@ -9,17 +9,26 @@
 //! | `seats` | where each tenant's cgroup is, and who owns it |
 //! | `units` | tenants that are units of systemd |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
+//! | [`service`] | the agent with its policy on disk, its socket, and whoever started it |
+//! | `findings` | what is wrong, in the log, and not every second |
 //! | `drift` | what the files hold, and who wins where someone else wrote there |
+//! | `above` | what the cgroups above the tenants take away |
 //! | [`effect`] | whether what was written can take effect |
 //! | `pinning` | widths and sets of CPUs: topology, hotplug, joining a cpuset |
 //! | `placement_store` | where the tenants were placed, kept over a restart |
 //! | [`publish`] | telling each tenant its width |
+//! | `record` | what a tick leaves so that it can be explained |
+//! | `show` | what a tick leaves for whoever asks |
+//! | [`reload`] | taking up another policy while the agent runs |
+//! | [`switch`] | beginning and ending to enforce, while the agent runs |
+//! | `policy_watch` | noticing that the policy on disk changed |
 //! | [`residents`] | who lives in the cgroups that were made, over a restart |
 //! | [`restore`] | putting everything back, from the journal alone |
 //! | `unit_restore` | giving units back to systemd as they were |
 //! | `unpin` | emptying a list of CPUs that processes live under |
 //! | [`event_loop`] | epoll, timer and signals around an agent |
 
+mod above;
 pub mod agent;
 mod attach;
 pub mod claims;
@@ -27,12 +36,19 @@ mod drift;
 pub mod effect;
 pub mod enforce;
 pub mod event_loop;
+mod findings;
 mod pinning;
 mod placement_store;
+mod policy_watch;
 pub mod publish;
+mod record;
+pub mod reload;
 pub mod residents;
 pub mod restore;
 mod seats;
+pub mod service;
+mod show;
+pub mod switch;
 pub mod tick;
 mod unit_restore;
 mod units;

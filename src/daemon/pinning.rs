@@ -105,7 +105,7 @@ impl<K: KernFs> Agent<K> {
     ///
     /// What processes outside every tenant use is not taken off: it changes from second to second, and a
     /// width that followed it would too. Weights divide the time that is there.
-    fn slots(&self, nr_cpus: u32) -> u32 {
+    pub(super) fn nr_slots(&self, nr_cpus: u32) -> u32 {
         let usable = self.topology.as_ref().map_or(f64::from(nr_cpus), |t| t.usable().len() as f64);
         let allocatable = usable - self.policy.host.reserve.cpu.cores();
         tenant::slots(allocatable, self.policy.control.oversubscription)
@@ -113,7 +113,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Steps the widths of all tenants, and places those that are pinned.
     pub(super) fn widen(&mut self, nr_cpus: u32, now: Duration, findings: &mut Vec<String>) {
-        let slots = self.slots(nr_cpus);
+        let slots = self.nr_slots(nr_cpus);
         let fair = target::bursts(&self.nodes, f64::from(slots));
         let mut breadths: Vec<Breadth> = Vec::new();
         let mut leaves: Vec<Leaf<'_>> = Vec::new();

@@ -55,6 +55,28 @@ impl Publisher {
         Ok(())
     }
 
+    /// Removes what `tenant` was told.
+    ///
+    /// # Errors
+    /// The file could not be removed.
+    pub fn forget(&mut self, tenant: &str) -> io::Result<()> {
+        if self.told.remove(tenant).is_none() {
+            return Ok(());
+        }
+        let dir = self.dir.join(tenant);
+        match fs::remove_file(dir.join(FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // The directories above it may be those of others.
+        for up in dir.ancestors().take_while(|up| *up != self.dir) {
+            if fs::remove_dir(up).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes everything that was written.
     ///
     /// # Errors

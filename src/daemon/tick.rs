@@ -4,26 +4,25 @@
 //! the host to them and their actions back. One bad tenant never stops the tick: what went wrong with it
 //! becomes a finding, and its last decision stands.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::agent::{Agent, Retry, Slot};
 use super::effect;
 use super::enforce::EnforceError;
+use super::record::Moment;
 use super::seats::Seat;
 use crate::control::demand::{self, Context, Demand};
+use crate::control::fairness::Measured;
 use crate::control::plan::{self, Action, Knob, NodeKnobs, Value};
 use crate::control::sample::HostSample;
-use crate::control::status::{ActionStatus, HostStatus, Status, TenantStatus};
+use crate::control::status::Status;
 use crate::control::target;
-use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
+use crate::control::tree::{CPU, MEMORY, TreeNode};
 use crate::control::usage;
 use crate::dop::CpuSet;
-use crate::fair::measure;
-use crate::host::cgroup::{self, Facet};
+use crate::host::cgroup;
 use crate::host::kernfs::KernFs;
 use crate::host::process;
 use crate::units::{Bytes, Limit};
@@ -45,6 +44,7 @@ impl<K: KernFs> Agent<K> {
     /// One tick at time `now` (since any fixed instant); returns what was decided and done.
     pub fn tick(&mut self, now: Duration) -> &Status {
         let mut findings = self.standing.clone();
+        findings.extend(self.notice.clone());
         let tick = self.status.tick + 1;
         self.hear(tick, &mut findings);
         self.attach(tick, &mut findings);
@@ -59,7 +59,7 @@ impl<K: KernFs> Agent<K> {
             Err(error) => {
                 // Without the size of the machine nothing can be divided: all decisions stand.
                 findings.push(error.to_string());
-                self.say(&findings);
+                self.say(&findings, now);
                 self.status = Status {
                     tick,
                     findings,
@@ -75,6 +75,7 @@ impl<K: KernFs> Agent<K> {
         let (capacity, outside) = self.capacity(host, before.map(|(_, host)| host), elapsed);
         self.estimate(host, elapsed);
         self.decide(capacity);
+        self.judge(capacity, elapsed);
         self.watch_topology(&mut findings);
         self.widen(host.nr_cpus, now, &mut findings);
         if self.enforcing {
@@ -83,20 +84,29 @@ impl<K: KernFs> Agent<K> {
             self.keep_placement(&mut findings);
         }
         let nr_drift = self.status.nr_drift + self.observe(tick, &mut findings);
-        let (actions, top) = self.plan();
+        let (knobs, actions, top) = self.plan();
+        self.name_units();
         let shown = self.show(&actions);
         if self.enforcing {
             self.apply(tick, &actions, top, &mut findings);
         }
-        self.say(&findings);
+        let moment = Moment { tick, now, elapsed, capacity, nr_cpus: host.nr_cpus };
+        self.record(&moment, knobs, &actions);
+        self.say(&findings, now);
         self.status = Status {
             tick,
-            mode: if self.enforcing { "enforce" } else { "observe" },
+            mode: self.mode(),
+            interval_seconds: self.policy.control.interval.as_secs_f64(),
             host: self.host_status(host, capacity, outside),
             tenants: self.tenant_statuses(),
             actions: shown,
             jain_index: self.jain_index(),
+            max_share_error: self.max_share_error(),
+            convergence_seconds: self.spell.length().map(|length| length.as_secs_f64()),
             nr_drift,
+            nr_ineffective: self.nr_ineffective(),
+            nr_reloads: self.nr_reloads,
+            agent: self.status.agent,
             findings,
         };
         &self.status
@@ -105,45 +115,14 @@ impl<K: KernFs> Agent<K> {
     /// What is written and cannot take effect.
     fn check_effect(&mut self, tick: u64, findings: &mut Vec<String>) {
         if tick % VERIFY_TICKS == 1 {
-            self.above = self.look_above();
+            self.look_above();
         }
-        findings.extend(self.above.clone());
+        findings.extend(self.above.findings());
+        findings.extend(self.foreign_scheduler.clone());
         for (node, slot) in self.nodes.iter().zip(&self.slots) {
             let missing = slot.cgroup.as_ref().and_then(effect::missing_files);
             findings.extend(missing.map(|missing| format!("{}: {missing}", node.path)));
         }
-    }
-
-    /// What the cgroups above the tenants take away from what is written.
-    fn look_above(&mut self) -> Vec<String> {
-        let mut places: BTreeMap<Option<usize>, Vec<(String, PathBuf)>> = BTreeMap::new();
-        let mut dirs = BTreeSet::new();
-        for (index, node) in self.nodes.iter().enumerate() {
-            let Some(parent) = self.dir_above(index) else { continue };
-            // What is protected in tenants.slice protects that, too.
-            if !matches!(self.seats[index], Seat::Slice(_)) {
-                dirs.insert(parent.clone());
-            }
-            places.entry(node.parent).or_default().push((node.path.clone(), parent));
-        }
-        let mut findings = effect::void_protection(&mut self.kernel, &self.layout, &dirs);
-        findings.extend(places.values().filter_map(|places| effect::apart(places)));
-        findings
-    }
-
-    /// The directory that the cgroup of the node at `index` is in; `None` where it has none, or is not found.
-    fn dir_above(&self, index: usize) -> Option<PathBuf> {
-        let tree = &self.layout.trees[self.layout.tree(Facet::Memory)?];
-        let dir = match &self.seats[index] {
-            Seat::Direct => tree.root.join(&self.nodes[index].path),
-            Seat::Slice(_) | Seat::Unit(_) => {
-                tree.mount.join(self.units.cgroup(index)?.trim_start_matches('/'))
-            }
-            Seat::Nowhere | Seat::Unknown(_) => return None,
-        };
-        // Groups of ours are protected by what is below them.
-        let of_group = self.nodes[index].parent.is_some() && self.seats[index] == Seat::Direct;
-        dir.parent().filter(|_| !of_group).map(PathBuf::from)
     }
 
     /// Moves the processes that the policy gives to a tenant into its cgroup.
@@ -195,6 +174,7 @@ impl<K: KernFs> Agent<K> {
             slot.cgroup = Some(cgroup);
             match sample {
                 Ok(sample) => {
+                    slot.retire_sample();
                     let before = slot.sample.replace(sample);
                     slot.usage =
                         before.as_ref().zip(slot.sample.as_ref()).zip(elapsed).and_then(
@@ -236,6 +216,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Estimates every leaf's demand; one without rates keeps its last.
     fn estimate(&mut self, host: HostSample, elapsed: Option<Duration>) {
+        self.slots.iter_mut().for_each(|slot| slot.context = None);
         let Some(elapsed) = elapsed else { return };
         for (node, slot) in self.nodes.iter().zip(&mut self.slots) {
             let (true, Some(usage)) = (node.is_leaf, &slot.usage) else { continue };
@@ -250,6 +231,7 @@ impl<K: KernFs> Agent<K> {
                 last: slot.demand,
             };
             slot.demand = Some(demand::estimate(usage, &context, elapsed));
+            slot.context = Some(context);
         }
     }
 
@@ -264,8 +246,28 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// What is to be written, and what of it concerns the slice above the tenants.
-    fn plan(&self) -> (Vec<Action>, Option<Action>) {
+    /// Measures how far what the tenants got is from what they were entitled to.
+    fn judge(&mut self, capacity: [f64; 2], elapsed: Option<Duration>) {
+        let Some(elapsed) = elapsed else { return };
+        let mut worst: f64 = 0.0;
+        for slot in &mut self.slots {
+            let Some(measured) = slot.measured() else {
+                slot.share_error = None;
+                continue;
+            };
+            let error = measured.share_error(capacity[CPU]);
+            slot.share_error = Some(error);
+            worst = worst.max(error);
+            if measured.is_starved() {
+                slot.starved += elapsed;
+            }
+        }
+        self.spell.step(worst, elapsed);
+    }
+
+    /// What every node's files shall hold and do hold, the actions that bring the one to the other, and what
+    /// of it concerns the slice above the tenants.
+    fn plan(&self) -> (Vec<NodeKnobs>, Vec<Action>, Option<Action>) {
         let targets: Vec<target::Target> =
             self.slots.iter().map(|slot| slot.target.clone()).collect();
         let mut desired = target::knobs(&self.nodes, &targets);
@@ -295,7 +297,7 @@ impl<K: KernFs> Agent<K> {
         actions.retain(|action| {
             action.knob != Knob::MemoryLow || known[action.node] || !action.shrinks()
         });
-        (actions, top)
+        (knobs, actions, top)
     }
 
     /// The slice above the tenants is protected by what is protected in it; the action is that of the node
@@ -359,7 +361,11 @@ impl<K: KernFs> Agent<K> {
             slot.settle(action, tick, &outcome);
             let tenant = &self.nodes[action.node].path;
             match outcome {
-                Ok(_) => debug!(tenant, knob = ?action.knob, to = %action.to, action.reason),
+                Ok(_) => {
+                    let (resource, reason) = (action.knob.resource(), &action.reason);
+                    let file = self.layout.dialect.file(action.knob);
+                    debug!(tenant, resource, action = "write", "{file}: {}: {reason}", action.to);
+                }
                 Err(error) if error.is_gone() => self.lose_if_gone(action.node, findings),
                 // Said with the others that wait.
                 Err(_) => {}
@@ -386,23 +392,29 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Logs findings that are new since the last tick, once each.
-    fn say(&mut self, findings: &[String]) {
-        for finding in findings {
-            if !self.said.contains(finding) {
-                warn!("{finding}");
-            }
-        }
-        self.said = findings.to_vec();
+    /// Logs findings that are new, and those that are gone.
+    fn say(&mut self, findings: &[String], now: Duration) {
+        self.said.tell(findings, now, self.nodes.iter().map(|node| node.path.as_str()));
     }
 }
 
 impl Slot {
     /// Whether the threads are worth a look: some task waited in the last interval, or nobody can tell.
-    fn looks_pressed(&self) -> bool {
+    pub(super) fn looks_pressed(&self) -> bool {
         self.usage
             .as_ref()
             .is_some_and(|usage| demand::is_pressed(usage, self.target.allocation[CPU]))
+    }
+
+    fn measured(&self) -> Option<Measured> {
+        let (usage, demand) = (self.usage.as_ref()?, self.demand?);
+        Some(Measured {
+            used_cores: usage.cpu_cores,
+            pressed: self.looks_pressed(),
+            demand_cores: demand.cpu_cores,
+            allocation_cores: self.target.allocation[CPU],
+            fair_share_cores: self.target.burst_cores,
+        })
     }
 
     /// Remembers what an action came to.
@@ -428,101 +440,16 @@ impl Slot {
                 let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(pause_max);
                 // A file that is not there was said when the cgroup was opened.
                 let message = (!error.is_gone()).then(|| error.to_string());
-                let at_tick = tick + pause;
-                self.retries.push(Retry { knob: action.knob, nr_failures, at_tick, message });
+                let deferred = matches!(error, EnforceError::Deferred(_));
+                let retry = Retry {
+                    knob: action.knob,
+                    nr_failures,
+                    at_tick: tick + pause,
+                    deferred,
+                    message,
+                };
+                self.retries.push(retry);
             }
         }
-    }
-}
-
-// === what is published ===
-
-impl<K: KernFs> Agent<K> {
-    fn host_status(
-        &self,
-        host: HostSample,
-        capacity: [f64; 2],
-        outside: Option<f64>,
-    ) -> HostStatus {
-        HostStatus {
-            hierarchy: self.layout.describe(),
-            cpus: host.nr_cpus,
-            memory_bytes: host.memory_total_bytes,
-            capacity_cores: capacity[CPU],
-            capacity_memory_bytes: capacity[MEMORY],
-            outside_cores: outside,
-        }
-    }
-
-    fn tenant_statuses(&self) -> Vec<TenantStatus> {
-        let leaves = self.nodes.iter().zip(&self.slots).filter(|(node, _)| node.is_leaf);
-        leaves
-            .map(|(node, slot)| {
-                let demand = slot.demand.unwrap_or_default();
-                let weight = slot.observed.iter().find(|(knob, _)| *knob == Knob::CpuWeight);
-                TenantStatus {
-                    name: node.path.clone(),
-                    weight: node.weight[CPU],
-                    usage_cores: slot.usage.map(|usage| usage.cpu_cores),
-                    usage_memory_bytes: slot.usage.and_then(|usage| usage.working_set_bytes),
-                    demand_cores: demand.cpu_cores,
-                    demand_memory_bytes: demand.memory_bytes,
-                    demand_basis: demand.cpu_basis,
-                    allocation_cores: slot.target.allocation[CPU],
-                    allocation_memory_bytes: slot.target.allocation[MEMORY],
-                    dominant_resource: slot.target.dominant.map(|r| RESOURCES[r]),
-                    dominant_share: slot.target.dominant_share,
-                    satisfied: slot.target.satisfied,
-                    dop: slot.breadth.dop(),
-                    cpus: slot.breadth.cpus().map(ToString::to_string),
-                    cpu_weight: weight.and_then(|(_, value)| match value {
-                        Value::Weight(weight) => Some(*weight),
-                        _ => None,
-                    }),
-                }
-            })
-            .collect()
-    }
-
-    /// Jain's index over the weighted dominant shares of the tenants that want something.
-    fn jain_index(&self) -> Option<f64> {
-        let shares: Vec<f64> = self
-            .nodes
-            .iter()
-            .zip(&self.slots)
-            .filter(|(node, slot)| node.is_leaf && !slot.target.satisfied)
-            .map(|(_, slot)| slot.target.level)
-            .collect();
-        (!shares.is_empty()).then(|| measure::jain_index(shares))
-    }
-
-    fn show(&self, actions: &[Action]) -> Vec<ActionStatus> {
-        let show = |action: &Action| {
-            let node = &self.nodes[action.node];
-            let dialect = self.layout.dialect;
-            let text = |value: &Value| dialect.spell(action.knob, value).pop().map(|s| s.text);
-            ActionStatus {
-                tenant: node.path.clone(),
-                path: self.file(action).display().to_string(),
-                from: action.from.as_ref().and_then(text),
-                to: text(&action.to).unwrap_or_default(),
-                reason: action.reason.clone(),
-            }
-        };
-        actions.iter().map(show).collect()
-    }
-
-    /// The file that an action is about; of a unit that is not found yet, only its name.
-    fn file(&self, action: &Action) -> PathBuf {
-        let dialect = self.layout.dialect;
-        let tree = self.layout.tree(dialect.facet(action.knob));
-        let tree = tree.map(|index| &self.layout.trees[index]);
-        let (root, mount) = tree.map(|t| (t.root.clone(), t.mount.clone())).unwrap_or_default();
-        let dir = match (self.units.unit(action.node), self.units.cgroup(action.node)) {
-            (_, Some(cgroup)) => mount.join(cgroup.trim_start_matches('/')),
-            (Some(unit), None) => PathBuf::from(unit),
-            (None, None) => root.join(&self.nodes[action.node].path),
-        };
-        dir.join(dialect.file(action.knob))
     }
 }

@@ -172,7 +172,7 @@ impl Units {
     }
 
     /// Whether there are units, and nobody who manages any.
-    fn is_unmanaged(&self) -> bool {
+    pub(super) fn is_unmanaged(&self) -> bool {
         self.manager.is_none() && !self.by_unit.is_empty()
     }
 

@@ -43,7 +43,7 @@ pub const UTILISATION: RangeInclusive<f64> = 0.6..=0.9;
 pub const DWELL: Duration = Duration::from_secs(10);
 
 /// The part of the present width that a target must differ by to count as outside.
-const MARGIN_RATIO: f64 = 0.2;
+pub const MARGIN_RATIO: f64 = 0.2;
 const TICKS_UP_PRESSED: f64 = 2.0;
 const TICKS_UP: f64 = 3.0;
 const TICKS_YIELD: f64 = 4.0;
@@ -54,8 +54,8 @@ const TICKS_MAX: f64 = 60.0;
 const SLACK_RATIO: f64 = 0.03;
 /// Relative error times seconds that is worth a change.
 const BOUND_SECONDS: f64 = 8.0;
-/// The ticks for which a tenant that is told to hurry does; longer than [`DWELL`], which it obeys meanwhile.
-const HURRIED_TICKS: u32 = 15;
+/// How long a tenant that is told to hurry does; longer than [`DWELL`], which it obeys meanwhile.
+const HURRY: Duration = Duration::from_secs(15);
 const PENALTY_HALF_LIFE_SECONDS: f64 = 600.0;
 const PENALTY_FREE: f64 = 1.0;
 /// The most that the penalty makes of the ticks while threads of this tenant wait.
@@ -89,6 +89,17 @@ pub struct Observation {
     pub allowed: RangeInclusive<u32>,
 }
 
+/// What the last tick asked for, kept to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aim {
+    /// The best width then.
+    pub target: u32,
+    /// The least that the policy allows.
+    pub floor: u32,
+    /// The most that the policy allows.
+    pub ceiling: u32,
+}
+
 /// The width of one tenant and what it takes to change it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Band {
@@ -99,7 +110,9 @@ pub struct Band {
     above: Run,
     below: Run,
     penalty: f64,
-    hurried_ticks: u32,
+    /// Until when it is to hurry.
+    hurried: Option<Duration>,
+    aim: Option<Aim>,
 }
 
 /// Consecutive ticks of one kind.
@@ -136,14 +149,15 @@ impl Band {
             above: Run::default(),
             below: Run::default(),
             penalty: 0.0,
-            hurried_ticks: 0,
+            hurried: None,
+            aim: None,
         }
     }
 
     /// Somebody woke up whose CPUs this tenant may have borrowed: one tick in which others go short is now
-    /// enough to give them back.
-    pub fn hurry(&mut self) {
-        self.hurried_ticks = HURRIED_TICKS;
+    /// enough to give them back. `now` is the clock of [`Band::step`].
+    pub fn hurry(&mut self, now: Duration) {
+        self.hurried = Some(now + HURRY);
     }
 
     /// The present width.
@@ -156,6 +170,16 @@ impl Band {
         self.changed
     }
 
+    /// What the last tick with a sample asked for.
+    pub fn aim(&self) -> Option<Aim> {
+        self.aim
+    }
+
+    /// For how many ticks in a row the target has lain outside.
+    pub fn outside_ticks(&self) -> u32 {
+        self.outside.ticks as u32
+    }
+
     /// One tick: the width from now on. `now` is any monotonic clock.
     ///
     /// A tick without a sample is not stepped but only [obeyed](Band::obey): nothing is known, nothing
@@ -163,9 +187,10 @@ impl Band {
     pub fn step(&mut self, seen: &Observation, now: Duration) -> u32 {
         let elapsed = self.stepped.map_or(Duration::ZERO, |last| now.saturating_sub(last));
         self.stepped = Some(now);
-        self.hurried_ticks = self.hurried_ticks.saturating_sub(1);
+        self.hurried = self.hurried.filter(|until| now < *until);
         self.penalty *= 0.5_f64.powf(elapsed.as_secs_f64() / PENALTY_HALF_LIFE_SECONDS);
         let (low, high) = (*seen.allowed.start(), *seen.allowed.end());
+        self.aim = Some(Aim { target: seen.target.clamp(low, high), floor: low, ceiling: high });
         let before = self.dop;
         if self.obey(&seen.allowed, now) != before {
             return self.dop;
@@ -201,7 +226,7 @@ impl Band {
         let (ticks, patience_max) = match upwards {
             true if seen.pressed => (TICKS_UP_PRESSED, PATIENCE_PRESSED_MAX),
             true if utilisation > *UTILISATION.end() => (TICKS_UP, f64::INFINITY),
-            false if seen.supply == Supply::Short && self.hurried_ticks > 0 => (1.0, 1.0),
+            false if seen.supply == Supply::Short && self.hurried.is_some() => (1.0, 1.0),
             false if seen.supply == Supply::Short => (TICKS_YIELD, PATIENCE_YIELD_MAX),
             false if utilisation < *UTILISATION.start() => (TICKS_DOWN, f64::INFINITY),
             _ => (f64::INFINITY, 1.0),
@@ -248,7 +273,7 @@ impl Band {
     }
 
     fn forget(&mut self) {
-        self.hurried_ticks = 0;
+        self.hurried = None;
         self.outside = Run::default();
         self.above = Run::default();
         self.below = Run::default();

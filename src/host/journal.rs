@@ -242,6 +242,11 @@ impl Journal {
         Ok((journal, Leftover { entries: found.entries, warnings: found.warnings }))
     }
 
+    /// Whether it outlives this process.
+    pub fn is_on_disk(&self) -> bool {
+        self.store.is_some()
+    }
+
     /// Everything recorded so far, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries

@@ -9,11 +9,15 @@
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
 //! | [`systemd`] | cgroups that systemd owns |
 //! | [`journal`] | what the files held before us |
+//! | [`notify`] | telling the service manager how it goes |
+//! | [`cost`] | what the agent itself uses |
 
 pub mod cgroup;
+pub mod cost;
 pub mod journal;
 pub mod kernfs;
 pub mod machine;
+pub mod notify;
 pub mod process;
 pub mod systemd;
 pub mod topology;

@@ -451,7 +451,7 @@ fn no_such_cpu(leaf: &TenantDraft, host: &HostFacts, report: &mut Report) {
 }
 
 /// CPU numbers as the kernel prints them: `0-3,8`.
-fn shown_cpus(cpus: &[u32]) -> String {
+pub(super) fn shown_cpus(cpus: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &cpu in cpus {
         match ranges.last_mut() {
@@ -468,20 +468,21 @@ fn shown_cpus(cpus: &[u32]) -> String {
 
 /// Warns of each unknown name once: a lookup may ask a directory service on the network.
 fn unknown_accounts(draft: &Draft, host: &HostFacts, report: &mut Report) {
-    let mut asked: HashSet<(&str, &str)> = HashSet::new();
+    let mut users = vec![&draft.administrators.users];
+    let mut groups = vec![&draft.administrators.groups];
     for tenant in all(&draft.tenants) {
-        for (names, what, is_known) in [
-            (&tenant.matches.users, "user", host.has_user),
-            (&tenant.allow.users, "user", host.has_user),
-            (&tenant.matches.groups, "group", host.has_group),
-            (&tenant.allow.groups, "group", host.has_group),
-        ] {
-            for name in names {
-                if asked.insert((what, &name.value)) && !is_known(&name.value) {
-                    let message = format!("this machine knows no {what} `{}`", name.value);
-                    let finding = rules::UNKNOWN_ACCOUNT.at(&name.place, message, "");
-                    report.push(finding.help("it has no effect until there is one"));
-                }
+        users.extend([&tenant.matches.users, &tenant.allow.users]);
+        groups.extend([&tenant.matches.groups, &tenant.allow.groups]);
+    }
+    for (lists, what, is_known) in
+        [(users, "user", host.has_user), (groups, "group", host.has_group)]
+    {
+        let mut asked: HashSet<&str> = HashSet::new();
+        for name in lists.into_iter().flatten() {
+            if asked.insert(&name.value) && !is_known(&name.value) {
+                let message = format!("this machine knows no {what} `{}`", name.value);
+                let finding = rules::UNKNOWN_ACCOUNT.at(&name.place, message, "");
+                report.push(finding.help("it has no effect until there is one"));
             }
         }
     }

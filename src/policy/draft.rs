@@ -14,6 +14,7 @@ pub(super) struct Draft {
     pub(super) root: RootChoice,
     pub(super) control: ControlPolicy,
     pub(super) admission: AdmissionPolicy,
+    pub(super) administrators: AccountsDraft,
     /// Where `tenants` was given.
     pub(super) tenants_at: Option<Place>,
     pub(super) tenants: Vec<TenantDraft>,
@@ -34,7 +35,7 @@ pub(super) struct TenantDraft {
     pub(super) owner: Option<At<OwnerChoice>>,
     pub(super) dop: Option<At<DopPolicy>>,
     pub(super) cpus: Option<At<CpusPolicy>>,
-    pub(super) allow: AllowDraft,
+    pub(super) allow: AccountsDraft,
     pub(super) tenants: Vec<TenantDraft>,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct MatchDraft {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct AllowDraft {
+pub(super) struct AccountsDraft {
     pub(super) users: Vec<At<String>>,
     pub(super) groups: Vec<At<String>>,
 }
@@ -87,6 +88,7 @@ impl Draft {
             host: HostPolicy { reserve, hierarchy: self.hierarchy, root: self.root },
             control: self.control,
             admission: self.admission,
+            administrators: self.administrators.into_accounts(),
             tenants: self.tenants.into_iter().map(TenantDraft::into_tenant).collect(),
         }
     }
@@ -108,9 +110,15 @@ impl TenantDraft {
             owner: self.owner.map(|at| at.value).unwrap_or_default(),
             dop: self.dop.map(|at| at.value).unwrap_or_default(),
             cpus: self.cpus.map(|at| at.value).unwrap_or_default(),
-            allow: Allow { users: values(self.allow.users), groups: values(self.allow.groups) },
+            allow: self.allow.into_accounts(),
             tenants: self.tenants.into_iter().map(TenantDraft::into_tenant).collect(),
         }
+    }
+}
+
+impl AccountsDraft {
+    fn into_accounts(self) -> Accounts {
+        Accounts { users: values(self.users), groups: values(self.groups) }
     }
 }
 

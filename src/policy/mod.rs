@@ -23,6 +23,7 @@ mod facts;
 mod fields;
 mod load;
 pub mod model;
+pub mod outline;
 pub mod parse;
 pub mod pattern;
 mod read;

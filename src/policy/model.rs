@@ -7,6 +7,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::{Bytes, MilliCpus, Weight};
 
 /// A whole policy. The defaults are what an empty file means.
@@ -20,6 +22,8 @@ pub struct Policy {
     pub control: ControlPolicy,
     /// How jobs are admitted.
     pub admission: AdmissionPolicy,
+    /// Who, beside root, may change the running agent.
+    pub administrators: Accounts,
     /// The top level of the tree of tenants, in the order of the file.
     pub tenants: Vec<Tenant>,
 }
@@ -46,13 +50,24 @@ impl Policy {
 }
 
 /// Whether the agent acts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Read, compute, report; write nothing.
     #[default]
     Observe,
     /// Write what was computed.
     Enforce,
+}
+
+impl Mode {
+    /// The word of the policy.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Observe => "observe",
+            Mode::Enforce => "enforce",
+        }
+    }
 }
 
 /// `host:` what is said of the machine.
@@ -110,6 +125,8 @@ pub struct ControlPolicy {
     pub oversubscription: f64,
     /// What happens to the written values when the agent stops.
     pub on_exit: OnExit,
+    /// Whether the policy is taken up again whenever its files change.
+    pub watch_policy: bool,
     /// Who wins where someone else writes a value of ours.
     pub on_drift: OnDrift,
 }
@@ -121,6 +138,7 @@ impl Default for ControlPolicy {
             allocation: Allocation::Drf,
             oversubscription: 1.0,
             on_exit: OnExit::Restore,
+            watch_policy: false,
             on_drift: OnDrift::Repair,
         }
     }
@@ -215,7 +233,7 @@ pub struct Tenant {
     /// Which CPUs it runs on. Leaves only.
     pub cpus: CpusPolicy,
     /// Who may submit jobs to it.
-    pub allow: Allow,
+    pub allow: Accounts,
     /// The nodes below it, in the order of the file; empty for a leaf.
     pub tenants: Vec<Tenant>,
 }
@@ -307,9 +325,9 @@ pub enum CpusPolicy {
     Fixed(Vec<u32>),
 }
 
-/// `allow:` who may submit jobs.
+/// `allow:` and `administrators:` users, and groups of users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allow {
+pub struct Accounts {
     /// Names or numbers of users.
     pub users: Vec<String>,
     /// Names or numbers of groups.

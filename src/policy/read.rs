@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::draft::{AllowDraft, BoundDraft, Draft, MatchDraft, TenantDraft};
+use super::draft::{AccountsDraft, BoundDraft, Draft, MatchDraft, TenantDraft};
 use super::fields::{Fields, is_word};
 use super::model::*;
 use super::report::{Report, Source};
@@ -35,13 +35,13 @@ pub struct Section {
 
 const POLICY: Section = Section {
     name: "policy",
-    keys: &["version", "mode", "host", "control", "admission", "tenants"],
+    keys: &["version", "mode", "host", "control", "admission", "administrators", "tenants"],
 };
 const HOST: Section = Section { name: "host", keys: &["reserve", "hierarchy", "root"] };
 const RESERVE: Section = Section { name: "reserve", keys: &["cpu", "memory"] };
 const CONTROL: Section = Section {
     name: "control",
-    keys: &["interval", "allocation", "oversubscription", "on_exit", "on_drift"],
+    keys: &["interval", "allocation", "oversubscription", "on_exit", "on_drift", "watch_policy"],
 };
 const ADMISSION: Section =
     Section { name: "admission", keys: &["discipline", "max_running", "running"] };
@@ -55,10 +55,23 @@ const LIMIT: Section = Section { name: "limit", keys: &["cpu", "memory"] };
 const MATCH: Section = Section { name: "match", keys: &["unit", "cgroup", "users", "groups"] };
 const DOP: Section = Section { name: "dop", keys: &["manual", "max"] };
 const ALLOW: Section = Section { name: "allow", keys: &["users", "groups"] };
+const ADMINISTRATORS: Section = Section { name: "administrators", keys: &["users", "groups"] };
 
 /// Every section, for the schema and its test.
 pub const SECTIONS: &[Section] = &[
-    POLICY, HOST, RESERVE, CONTROL, ADMISSION, TENANT, WEIGHT, GUARANTEE, LIMIT, MATCH, DOP, ALLOW,
+    POLICY,
+    HOST,
+    RESERVE,
+    CONTROL,
+    ADMISSION,
+    ADMINISTRATORS,
+    TENANT,
+    WEIGHT,
+    GUARANTEE,
+    LIMIT,
+    MATCH,
+    DOP,
+    ALLOW,
 ];
 
 /// Keys that make no sense where tenants stand below: a group uses nothing itself.
@@ -138,6 +151,9 @@ impl<'r> Reader<'r> {
         {
             self.admission(&fields);
         }
+        if let Some(node) = fields.value("administrators") {
+            self.draft.administrators = self.accounts(&ADMINISTRATORS, node);
+        }
         if let Some(entry) = fields.get("tenants") {
             self.draft.tenants_at = Some(self.key_place(entry));
             let mut names = std::mem::take(&mut self.names);
@@ -213,6 +229,10 @@ impl<'r> Reader<'r> {
         if let Some(node) = fields.value("on_exit") {
             let choices = [("restore", OnExit::Restore), ("keep", OnExit::Keep)];
             control.on_exit = self.choice(node, &choices).unwrap_or_default();
+        }
+        if let Some(node) = fields.value("watch_policy") {
+            let choices = [("false", false), ("true", true)];
+            control.watch_policy = self.choice(node, &choices).unwrap_or_default();
         }
         if let Some(node) = fields.value("on_drift") {
             let choices = [("repair", OnDrift::Repair), ("accept", OnDrift::Accept)];
@@ -332,7 +352,8 @@ impl<'r> Reader<'r> {
         let owner = fields.value("owner").and_then(|node| self.owner(node));
         let dop = fields.value("dop").and_then(|node| self.dop(node));
         let cpus = fields.value("cpus").and_then(|node| self.cpus(node));
-        let allow = fields.value("allow").map(|node| self.allow(node)).unwrap_or_default();
+        let allow =
+            fields.value("allow").map(|node| self.accounts(&ALLOW, node)).unwrap_or_default();
         let mut tenants = Vec::new();
         if let Some(below) = fields.get("tenants") {
             self.refuse_leaf_keys(&fields, below);
@@ -537,14 +558,18 @@ impl<'r> Reader<'r> {
         Some(At { value, place: text.place })
     }
 
-    fn allow(&mut self, node: &Node) -> AllowDraft {
-        let Some(fields) = self.fields(&ALLOW, node) else { return AllowDraft::default() };
+    /// Users and groups of users.
+    fn accounts(&mut self, section: &'static Section, node: &Node) -> AccountsDraft {
+        let Some(fields) = self.section(section, node) else { return AccountsDraft::default() };
         let mut names = |key: &str, what: &str| {
             fields
                 .value(key)
                 .map(|node| self.names_of(node, what, account_name))
                 .unwrap_or_default()
         };
-        AllowDraft { users: names("users", "a user"), groups: names("groups", "a group of users") }
+        AccountsDraft {
+            users: names("users", "a user"),
+            groups: names("groups", "a group of users"),
+        }
     }
 }

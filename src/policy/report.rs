@@ -9,6 +9,7 @@
 //! findings. Only the lines a finding speaks of are handed to the renderer, lines longer than
 //! [`LONGEST_QUOTED_LINE_BYTES`] are named and not quoted, and control characters are made visible.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use annotate_snippets::renderer::DEFAULT_TERM_WIDTH;
 use annotate_snippets::{
     Annotation, AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A line longer than this is named by line and column and not quoted.
 pub const LONGEST_QUOTED_LINE_BYTES: usize = 1000;
@@ -79,7 +80,7 @@ impl Source {
 }
 
 /// How grave a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The text is not acceptable.
@@ -162,7 +163,7 @@ impl Diagnostic {
         let place = self.labels.first();
         let (line, column) = self.position().unzip();
         Finding {
-            code: self.code,
+            code: Cow::Borrowed(self.code),
             severity: self.severity,
             message: self.message.clone(),
             file: place.map_or(&self.source, |label| &label.source).name.clone(),
@@ -189,10 +190,10 @@ impl std::fmt::Display for Diagnostic {
 impl std::error::Error for Diagnostic {}
 
 /// One finding as a record, for `--json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The rule, such as `P011`.
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// `error`, `warning` or `note`.
     pub severity: Severity,
     /// What is wrong, in one line.

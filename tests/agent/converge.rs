@@ -171,7 +171,7 @@ fn drf_evens_dominant_shares_where_max_min_evens_each_resource() {
     assert_near(&drf.cores(&["a", "b"], 2), &[cores * level, 2.0 * level / memory], 0.025 * 4.0);
     let shares = ["a", "b"].map(|name| tenant(&status, name).dominant_share);
     assert_near(&[shares[0]], &[shares[1]], 0.02);
-    assert_eq!(tenant(&status, "b").dominant_resource, Some("memory"));
+    assert_eq!(tenant(&status, "b").dominant_resource.as_deref(), Some("memory"));
 
     let mut max_min = cpu_and_memory("max-min");
     assert_near(&max_min.cores(&["a", "b"], 2), &[2.0, 2.0], 0.02 * 4.0);

@@ -101,7 +101,7 @@ fn the_command_line_makes_any_policy_an_observer() {
     world.options.observe = true;
     world.start().unwrap();
     let status = world.ticks(3);
-    assert_eq!(status.mode, "observe");
+    assert_eq!(status.mode, Mode::Observe);
     assert!(!status.actions.is_empty(), "what would be written is shown");
     assert_eq!(world.host.take_changes(), []);
 }

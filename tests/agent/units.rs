@@ -395,3 +395,62 @@ fn tenants_with_different_parents_are_said_not_to_compete() {
     assert_eq!(said(&status, "ineffective between web and ana").len(), 1, "{:?}", status.findings);
     assert_eq!(said(&status, "system.slice is not protected itself").len(), 1);
 }
+
+fn reload(world: &mut World, yaml: &str) {
+    let policy = crate::util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
+    let failures = world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
+    assert_eq!(failures, [""; 0]);
+}
+
+#[test]
+fn a_reload_gives_back_the_units_that_went_and_limits_that_are_no_longer_named() {
+    let mut world = services("");
+    let before = whole(&world);
+    world.ticks(8);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (1 << 30).to_string());
+    reload(&mut world, "tenants: { web: { weight: 300, match: { unit: web.service } } }");
+    world.ticks(4);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), "max");
+    assert_eq!(world.file(&format!("{DB}/cpu.weight")), "70");
+    assert_eq!(world.file(&format!("{DB}/memory.low")), (9 * MIB).to_string());
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
+
+#[test]
+fn a_reload_brings_units_and_cgroups_of_ours_side_by_side() {
+    let mut world = services("");
+    world.ticks(8);
+    reload(
+        &mut world,
+        "tenants: { own: {}, made: { owner: systemd }, db: { match: { unit: db.service } } }",
+    );
+    world.ticks(6);
+    assert!(world.host.systemd(|systemd, _| systemd.units.contains_key("tenants-made.slice")));
+    world.spawn("/own", Load::busy(4));
+    let status = world.ticks(4);
+    assert_eq!(said(&status, "own:"), [""; 0]);
+    assert!(tenant(&status, "own").usage_cores.is_some_and(|cores| cores > 0.1));
+    assert!(tenant(&status, "db").cpu_weight.is_some());
+    reload(&mut world, "tenants: { own: {} }");
+    world.ticks(4);
+    assert!(!world.host.systemd(|systemd, _| systemd.units.contains_key("tenants-made.slice")));
+    assert_eq!(world.file(&format!("{DB}/cpu.weight")), "70");
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+#[test]
+fn the_mode_may_change_with_units_too() {
+    use tenantd::policy::model::Mode;
+    let mut world = services("");
+    let before = whole(&world);
+    world.ticks(8);
+    assert_eq!(world.agent.as_mut().unwrap().set_mode(Mode::Observe).unwrap(), [""; 0]);
+    world.ticks(3);
+    assert_whole(&before, &world, "observing");
+    assert_eq!(world.agent.as_mut().unwrap().set_mode(Mode::Enforce).unwrap(), [""; 0]);
+    world.ticks(8);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (1 << 30).to_string());
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}

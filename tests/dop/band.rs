@@ -68,6 +68,18 @@ fn what_others_are_entitled_to_is_yielded_whatever_the_utilisation() {
 }
 
 #[test]
+fn who_hurries_yields_as_soon_as_it_has_rested_however_short_the_ticks() {
+    for tick in [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(5)] {
+        let mut band = Band::new(4);
+        let short = Observation { supply: Supply::Short, ..busy(4) };
+        let grown = (1..).find(|&n| band.step(&busy(8), tick * n) == 8).unwrap();
+        band.hurry(tick * grown);
+        let yielded = (grown + 1..).find(|&n| band.step(&short, tick * n) == 4).unwrap();
+        assert_eq!(tick * (yielded - grown), DWELL, "ticks of {tick:?}");
+    }
+}
+
+#[test]
 fn after_a_change_there_is_rest() {
     let mut band = Band::new(4);
     assert_eq!(first_change(&mut band, &busy(16), 60), Some((2, 16)));

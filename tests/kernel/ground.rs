@@ -306,6 +306,11 @@ impl Daemon {
         Daemon { child, said, listener: Some(listener) }
     }
 
+    /// Its process number.
+    pub(super) fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
     /// All that it said so far.
     pub(super) fn said(&self) -> String {
         self.said.lock().unwrap().clone()

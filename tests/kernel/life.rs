@@ -37,6 +37,11 @@ fn a_second_daemon_says_who_is_in_its_way() {
     let Some(ground) = Ground::take() else { return };
     let first = Daemon::start(&mut ground.enforce(ONE_TO_FOUR));
     wait_until("weights of ours", || ground.is_weighed("a") && ground.is_weighed("b"));
+    // The last value of the first tick; the unified hierarchy has another file, which holds this from the start.
+    let protection = ground.dir(Facet::Memory, "b").join("memory.soft_limit_in_bytes");
+    wait_until("protection of ours", || {
+        fs::read_to_string(&protection).map_or(true, |text| text.trim() == "0")
+    });
     let before = ground.snapshot();
     util::run(&mut ground.enforce(ONE_TO_FOUR))
         .exits(1)

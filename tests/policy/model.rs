@@ -47,11 +47,13 @@ control:
   allocation: max-min
   oversubscription: 1.5
   on_exit: keep
+  watch_policy: true
   on_drift: accept
 admission:
   discipline: wf2q
   max_running: 12
   running: equal
+administrators: { users: [root, 1000], groups: wheel }
 tenants:
   web:
     weight: 300
@@ -92,9 +94,12 @@ fn every_section_is_read() {
             allocation: Allocation::MaxMin,
             oversubscription: 1.5,
             on_exit: OnExit::Keep,
+            watch_policy: true,
             on_drift: OnDrift::Accept,
         }
     );
+    assert_eq!(policy.administrators.users, ["root", "1000"]);
+    assert_eq!(policy.administrators.groups, ["wheel"]);
     assert_eq!(
         policy.admission,
         AdmissionPolicy {
@@ -124,7 +129,7 @@ fn every_key_of_a_tenant_is_read() {
         limit: Bound { cpu: None, memory: Some(Bytes::gib(8)) },
         dop: DopPolicy::AtMost(16),
         cpus: CpusPolicy::Dop,
-        allow: Allow { users: texts(&["ana"]), groups: texts(&["analysts"]) },
+        allow: Accounts { users: texts(&["ana"]), groups: texts(&["analysts"]) },
         ..leaf("analytics", 100.0)
     };
     let batch = Tenant {

@@ -1,5 +1,7 @@
 //! What the demo measures, and the figures it ends with.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::control::demand::Demand;
@@ -45,7 +47,7 @@ impl Window {
                 demand_memory_bytes: tenant.demand_memory_bytes,
                 allocation_cores: tenant.allocation_cores,
                 allocation_memory_bytes: tenant.allocation_memory_bytes,
-                dominant_resource: tenant.dominant_resource,
+                dominant_resource: tenant.dominant_resource.clone(),
                 dominant_share: tenant.dominant_share,
                 dop: tenant.dop,
                 cpus: tenant.cpus.clone(),
@@ -111,7 +113,7 @@ pub(super) struct Figure {
     /// At the last tick.
     pub(super) allocation_memory_bytes: f64,
     /// At the last tick.
-    pub(super) dominant_resource: Option<&'static str>,
+    pub(super) dominant_resource: Option<Cow<'static, str>>,
     /// At the last tick.
     pub(super) dominant_share: f64,
     /// Told at the last tick.

@@ -195,7 +195,7 @@ fn row(figure: &Figure) -> Vec<String> {
         format!("{}", figure.weight),
         format!("{:.2} {}", figure.demand_cores, memory(figure.demand_memory_bytes)),
         format!("{:.2} {}", figure.allocation_cores, memory(figure.allocation_memory_bytes)),
-        figure.dominant_resource.map_or("-".to_string(), |resource| {
+        figure.dominant_resource.as_ref().map_or("-".to_string(), |resource| {
             format!("{resource} {:.0}%", figure.dominant_share * 100.0)
         }),
         figure.dop.map_or("-".to_string(), |dop| dop.to_string()),

@@ -207,7 +207,7 @@ impl Cgroup {
         let mut sample = TenantSample { generation: self.generation, ..Default::default() };
         let mut reader = Reader { cgroup: self, kernel, gaps };
         sample.populated = reader.take(Source::Populated, |text| {
-            keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
+            parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
         })?;
         if sample.populated == Some(false) {
             // Nobody is there: its counters stand still, and a thousand idle tenants cost one read each.
@@ -340,7 +340,7 @@ pub fn memory_sample(
     let text = kernel.read_once(dir, current)?;
     let current_bytes = parse::single::<u64>(text, "bytes");
     let current_bytes = current_bytes.map_err(|source| malformed(kernel, dir, current, source))?;
-    let found = keyed(kernel.read_once(dir, stat)?, cache_keys(dialect));
+    let found = parse::keyed(kernel.read_once(dir, stat)?, cache_keys(dialect));
     let found = found.map_err(|source| malformed(kernel, dir, stat, source))?;
     let [inactive_file_bytes, active_file_bytes] = found.map(Option::unwrap_or_default);
     Ok(MemorySample { current_bytes, inactive_file_bytes, active_file_bytes, ..Default::default() })
@@ -388,7 +388,7 @@ impl<K: KernFs> Reader<'_, K> {
         match self.cgroup.dialect {
             Dialect::Unified => {
                 let stat = self.take(Source::CpuUsage, |text| {
-                    keyed(text, ["usage_usec", "nr_throttled"]).map(Some)
+                    parse::keyed(text, ["usage_usec", "nr_throttled"]).map(Some)
                 })?;
                 if let Some([usage, throttled]) = stat {
                     (sample.usage_usec, sample.nr_throttled) = (usage, throttled);
@@ -399,7 +399,7 @@ impl<K: KernFs> Reader<'_, K> {
                     parse::single::<u64>(text, "nanoseconds").map(|nsec| Some(nsec / 1000))
                 })?;
                 sample.nr_throttled = self.take(Source::CpuThrottled, |text| {
-                    keyed(text, ["nr_throttled"]).map(|[throttled]| throttled)
+                    parse::keyed(text, ["nr_throttled"]).map(|[throttled]| throttled)
                 })?;
             }
         }
@@ -413,10 +413,10 @@ impl<K: KernFs> Reader<'_, K> {
             self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
         let stat = self.take(Source::MemoryStat, |text| {
             let keys = [inactive, active, "workingset_refault_anon", "workingset_refault_file"];
-            keyed(text, keys).map(Some)
+            parse::keyed(text, keys).map(Some)
         })?;
-        let events =
-            self.take(Source::MemoryEvents, |text| keyed(text, ["max", "oom_kill"]).map(Some))?;
+        let events = self
+            .take(Source::MemoryEvents, |text| parse::keyed(text, ["max", "oom_kill"]).map(Some))?;
         let (Some(current_bytes), Some([Some(inactive), Some(active), anon, file])) =
             (current, stat)
         else {
@@ -436,17 +436,6 @@ impl<K: KernFs> Reader<'_, K> {
 
 fn some_usec(text: &[u8]) -> Result<Option<u64>, Malformed> {
     parse::pressure(text).map(|pressure| Some(pressure.some_usec))
-}
-
-/// The numbers of `keys` in a flat keyed file; absent where the file has no such line.
-fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64>; N], Malformed> {
-    let mut found = [None; N];
-    parse::flat_keyed(text, |key, value| {
-        if let Some(index) = keys.iter().position(|wanted| *wanted == key) {
-            found[index] = Some(value);
-        }
-    })?;
-    Ok(found)
 }
 
 fn malformed(kernel: &impl KernFs, dir: DirId, name: &str, source: Malformed) -> ReadError {

@@ -47,19 +47,30 @@ pub fn limit(text: &[u8]) -> Result<Limit<u64>, Malformed> {
     text.parse().map_err(|_| Malformed::new(1, text, "a number or `max`"))
 }
 
-/// A flat keyed file (`cpu.stat`, `memory.stat`, `memory.events`): calls `take` with each key and number.
+/// The numbers of `keys` in a flat keyed file (`cpu.stat`, `memory.stat`, `memory.events`); absent where it
+/// has no such line. Lines of other keys are passed over unread: there are dozens of them in every sample.
 ///
 /// # Errors
-/// A line that is not a key, a space and a number.
-pub fn flat_keyed<'a>(text: &'a [u8], mut take: impl FnMut(&'a str, u64)) -> Result<(), Malformed> {
-    for (index, line) in utf8(text)?.lines().enumerate() {
-        let pair = line.split_once(' ').and_then(|(key, value)| Some((key, value.parse().ok()?)));
-        let Some((key, value)) = pair else {
-            return Err(Malformed::new(index + 1, line, "a key and a number"));
-        };
-        take(key, value);
+/// A wanted key without a number.
+pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64>; N], Malformed> {
+    let mut found = [None; N];
+    let mut missing = N;
+    for (index, line) in utf8(text)?.split_terminator('\n').enumerate() {
+        let wanted = keys
+            .iter()
+            .zip(&mut found)
+            .find_map(|(key, found)| Some((line.strip_prefix(key)?.strip_prefix(' ')?, found)));
+        let Some((value, found)) = wanted else { continue };
+        let value = value.parse();
+        let value = value.map_err(|_| Malformed::new(index + 1, line, "a key and a number"))?;
+        if found.replace(value).is_none() {
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The `total` counters of a pressure file, in µs (kernel document `accounting/psi.rst`).
@@ -79,7 +90,8 @@ pub fn pressure(text: &[u8]) -> Result<Pressure, Malformed> {
     let expected = "`some` or `full` with `total=`";
     let (mut some_usec, mut full_usec) = (None, None);
     for (index, line) in utf8(text)?.lines().enumerate() {
-        let total = line.rsplit_once("total=").and_then(|(_, total)| total.parse::<u64>().ok());
+        let total = line.rsplit_once('=').filter(|(before, _)| before.ends_with(" total"));
+        let total = total.and_then(|(_, total)| total.parse::<u64>().ok());
         let malformed = || Malformed::new(index + 1, line, expected);
         let total = total.ok_or_else(malformed)?;
         match line.split(' ').next() {
@@ -110,12 +122,16 @@ mod tests {
 
     #[test]
     fn flat_keyed_files() {
-        let mut seen = Vec::new();
-        flat_keyed(b"usage_usec 12\nnr_periods 0\n", |key, value| seen.push((key, value))).unwrap();
-        assert_eq!(seen, [("usage_usec", 12), ("nr_periods", 0)]);
-        let error = flat_keyed(b"usage_usec 12\nnr_periods -1\n", |_, _| ()).unwrap_err();
-        assert_eq!((error.line, error.text.as_str()), (2, "nr_periods -1"));
-        assert_eq!(flat_keyed(b"", |_, _| ()), Ok(()));
+        let text = b"usage_usec 12\nuser_usec 7\nnr_periods 0\n";
+        assert_eq!(keyed(text, ["nr_periods", "usage_usec"]), Ok([Some(0), Some(12)]));
+        // A key that begins another, or ends it, is not it.
+        assert_eq!(keyed(text, ["usage", "usec"]), Ok([None, None]));
+        assert_eq!(keyed(b"a 1\na 2\nb 3\n", ["a", "b"]), Ok([Some(2), Some(3)]));
+        assert_eq!(keyed(b"", ["a"]), Ok([None]));
+        for bad in [&b"a 1\nb -1\n"[..], b"a 1\nb \n", b"a 1\nb x"] {
+            let error = keyed(bad, ["a", "b"]).unwrap_err();
+            assert_eq!((error.line, error.expected), (2, "a key and a number"));
+        }
     }
 
     #[test]

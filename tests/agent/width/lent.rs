@@ -60,6 +60,24 @@ fn who_wakes_up_is_not_confined_and_has_its_share_at_once() {
 }
 
 #[test]
+fn who_is_starved_is_not_asleep() {
+    let (mut watch, [a, _]) = both_awake(HOSTS[0]());
+    watch.world.set_load(a, Load::idle());
+    watch.until("lent", 25, |watch| watch.have(&["0-3", "0-7"]));
+    // Somebody who is no tenant leaves next to nothing of these CPUs to anybody.
+    watch.world.host.with(|kernel| kernel.make_cgroup("/outside")).unwrap();
+    watch.world.write("outside/cpu.weight", "10000");
+    watch.world.write("outside/cpuset.cpus", "0-3");
+    watch.world.spawn("/outside", Load::busy(64));
+    watch.ticks(10);
+    watch.world.set_load(a, Load::busy(8));
+    watch.until("given back", 5, |watch| watch.have(&["0-3", "4-7"]));
+    let status = watch.ticks(20);
+    assert!(tenant(&status, "a").usage_cores.unwrap() < 0.1, "it is not starved");
+    assert!(watch.have(&["0-3", "4-7"]), "{:?}", watch.sets);
+}
+
+#[test]
 fn scattered_tenants_come_together_again() {
     for host in HOSTS {
         let (mut watch, _) = both_awake(host());

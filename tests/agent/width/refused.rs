@@ -66,10 +66,10 @@ fn every_write_of_a_set_may_be_refused_once() {
         live(&mut clean, pids);
         let writes = written(&clean);
         assert!(writes.len() >= 5, "{writes:?}");
-        for (index, call) in writes.into_iter().enumerate() {
+        let each = writes.iter().flat_map(|call| ERRNOS.map(|errno| (*call, errno)));
+        for (call, errno) in each {
             let (mut world, pids) = at_work(host());
             let before = snapshot(&world.host);
-            let errno = ERRNOS[index % ERRNOS.len()];
             world.host.inject(Fault::at_call(call, errno));
             live(&mut world, pids);
             let context = format!("call {call} answers {errno}");

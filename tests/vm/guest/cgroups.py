@@ -1,5 +1,7 @@
 """Cgroups of the unified hierarchy, as a scenario sees them: plain files, read and written."""
 
+import contextlib
+import errno
 import os
 import signal
 import stat
@@ -25,8 +27,21 @@ NOT_SETTINGS = {
 }
 
 
+@contextlib.contextmanager
+def gone_is_not_found():
+    """A cgroup that is removed between open and read or write answers ENODEV: it is not there, like one
+    that was removed before."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+        raise FileNotFoundError(errno.ENOENT, "removed meanwhile", error.filename) from error
+
+
 class Cgroup:
-    """One cgroup, by its path under the mount."""
+    """One cgroup, by its path under the mount. Where it is not there, or not any more, reading and
+    writing raise FileNotFoundError."""
 
     def __init__(self, path):
         self.path = Path(path)
@@ -45,15 +60,17 @@ class Cgroup:
         return self.path.is_dir()
 
     def read(self, file):
-        return (self.path / file).read_text().strip()
+        with gone_is_not_found():
+            return (self.path / file).read_text().strip()
 
     def write(self, file, value):
         """One write, without truncation: the kernel takes each write as a command."""
-        fd = os.open(self.path / file, os.O_WRONLY)
-        try:
-            os.write(fd, str(value).encode())
-        finally:
-            os.close(fd)
+        with gone_is_not_found():
+            fd = os.open(self.path / file, os.O_WRONLY)
+            try:
+                os.write(fd, str(value).encode())
+            finally:
+                os.close(fd)
 
     def stat(self, file, key):
         for line in self.read(file).splitlines():
@@ -87,16 +104,19 @@ class Cgroup:
         self.write("cgroup.procs", pid)
 
     def kill(self):
-        """Ends every process in and under it, and waits until the kernel calls it empty."""
-        if not self.exists():
-            return
-        if (self.path / "cgroup.kill").exists():
-            self.write("cgroup.kill", "1")
-        else:
-            for group in self.below():
-                for pid in group.pids():
-                    os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: self.stat("cgroup.events", "populated") == 0, f"{self.name} to be empty")
+        """Ends every process in and under it, and waits until the kernel calls it empty, or somebody has
+        removed it."""
+        with contextlib.suppress(FileNotFoundError):
+            if (self.path / "cgroup.kill").exists():
+                self.write("cgroup.kill", "1")
+            else:
+                for group in self.below():
+                    for pid in group.pids():
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+            wait_until(
+                lambda: self.stat("cgroup.events", "populated") == 0, f"{self.name} to be empty"
+            )
 
     def remove(self):
         """Removes it with all under it; everything in it must be dead."""
@@ -116,10 +136,10 @@ def settings(top, leave_out=()):
         folders[:] = [f for f in folders if os.path.join(path, f) not in skipped]
         for file in files:
             full = os.path.join(path, file)
-            mode = os.stat(full).st_mode
-            if file in NOT_SETTINGS or not (mode & stat.S_IRUSR and mode & stat.S_IWUSR):
-                continue
             try:
+                mode = os.stat(full).st_mode
+                if file in NOT_SETTINGS or not (mode & stat.S_IRUSR and mode & stat.S_IWUSR):
+                    continue
                 with open(full) as handle:
                     found[full] = handle.read()
             except OSError as error:

@@ -47,21 +47,42 @@ def entitled_shares(weights, demands, capacity):
 def expect_shares(host, groups, want, what):
     """Within a window of a few seconds each group gets its part of the CPU time.
 
-    A window that misses it counts only if the guest itself got enough of its host to be able to;
-    otherwise the next one is looked at, a few times. Where none could be judged, that is said.
+    Where the guest was too starved to judge that, the scenario is skipped.
     """
-    for _ in range(NR_WINDOWS_MAX):
-        ticks = Ticks()
+    doubt = doubt_of_shares(host, groups, want, what)
+    if doubt:
+        raise Skip(doubt)
+
+
+def doubt_of_shares(host, groups, want, what):
+    """The same, for a scenario that has more to judge: what keeps one from judging the shares, or None."""
+
+    def look():
         measured = shares(groups, WINDOW_SECONDS)
-        arriving = ticks.arriving()
         error = max(abs(m - w) for m, w in zip(measured, want))
         figures = ", ".join(f"{m:.3f} of {w:.3f}" for m, w in zip(measured, want))
-        said = f"measured {figures}; largest error {error:.3f}; {arriving:.0%} of ticks arrived"
-        host.note(f"{what}: {said}")
-        if error <= SHARE_ERROR_MAX:
-            return
-        assert arriving < TICKS_ARRIVING_MIN, f"{what}: {said}"
-    raise Skip(f"{what}: {said}: the host is too busy to measure on")
+        return error <= SHARE_ERROR_MAX, f"measured {figures}; largest error {error:.3f}"
+
+    return doubt_of(host, look, what)
+
+
+def doubt_of(host, look, what, windows_max=NR_WINDOWS_MAX):
+    """Measures with `look`, which returns whether all is well and what to say of it.
+
+    A window in which it is not counts only if the guest itself got enough of its host to be able to;
+    otherwise the next one is looked at, a few times. Returns what there is to say where none could be
+    judged.
+    """
+    for _ in range(windows_max):
+        ticks = Ticks()
+        is_well, figures = look()
+        arriving = ticks.arriving()
+        said = f"{what}: {figures}; {arriving:.0%} of ticks arrived"
+        host.note(said)
+        if is_well:
+            return None
+        assert arriving < TICKS_ARRIVING_MIN, said
+    return f"{said}: the host is too busy to measure on"
 
 
 class Ticks:

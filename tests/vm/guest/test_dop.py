@@ -8,8 +8,9 @@ import threading
 import time
 from pathlib import Path
 
-from cgroups import Cgroup, MOUNT, differences, settings, shares, wait_until
-from host import restore
+from cgroups import Cgroup, MOUNT, differences, settings, shares
+from fairness import doubt_of, doubt_of_shares
+from host import Skip, restore
 
 SYS_CPU = Path("/sys/devices/system/cpu")
 SYS_NODE = Path("/sys/devices/system/node")
@@ -117,7 +118,10 @@ class Stage:
 
     @staticmethod
     def placed(tenant):
-        return tenant.exists() and tenant.read("cpuset.cpus") != ""
+        try:
+            return tenant.read("cpuset.cpus") != ""
+        except FileNotFoundError:
+            return False
 
     def cpus(self, tenant):
         return cpus_of(tenant.read(EFFECTIVE))
@@ -150,20 +154,22 @@ class Stage:
 
 @shape_numa
 def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
+    """Who is where is judged on any guest; shares only on one that gets enough of its host."""
     stage = Stage(host)
     stage.until(stage.shared_evenly, "a node for each", 30)
-    part = shares([stage.a, stage.b], 3)
-    host.note(f"both awake: {stage.describe()}; a has {part[0]:.3f} of the CPU time")
-    assert abs(part[0] - 0.5) < 0.05, part
+    doubts = [doubt_of_shares(host, [stage.a, stage.b], [0.5, 0.5], f"both awake: {stage.describe()}")]
     own = stage.cpus(stage.a)
-    for _ in range(2):
-        stage.signal(stage.a, signal.SIGSTOP)
-        took = stage.until(lambda: stage.cpus(stage.b) == online(), "b on the CPUs of a")
+
+    def uses_all():
         before = stage.b.usage_usec()
         time.sleep(2)
         used = (stage.b.usage_usec() - before) / 2e6
-        host.note(f"lent after {took:.1f} s: {stage.describe()}; b uses {used:.2f} CPUs")
-        assert used > 5, f"b uses {used:.2f} CPUs of 8"
+        return used > 5, f"b uses {used:.2f} CPUs of 8"
+
+    for _ in range(2):
+        stage.signal(stage.a, signal.SIGSTOP)
+        took = stage.until(lambda: stage.cpus(stage.b) == online(), "b on the CPUs of a")
+        doubts.append(doubt_of(host, uses_all, f"lent after {took:.1f} s: {stage.describe()}", 3))
         assert stage.cpus(stage.a) == own, "a sleeper keeps its CPUs to wake up on"
         stage.signal(stage.a, signal.SIGCONT)
         part = shares([stage.a, stage.b], 3)
@@ -172,6 +178,9 @@ def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
         assert stage.cpus(stage.a) == own, "it has other CPUs than before"
     stage.watch.expect_still()
     assert stage.daemon.terminate() == 0, stage.daemon.log()
+    doubts = [doubt for doubt in doubts if doubt]
+    if doubts:
+        raise Skip(f"all are where they should be, but {doubts[0]}")
 
 
 @shape_numa

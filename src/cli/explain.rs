@@ -1,0 +1,175 @@
+//! `tenantctl explain`: why each value of a tenant is what it is.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::args::ExplainArgs;
+use super::client::{Client, ClientError};
+use super::exit::Exit;
+use super::text::{memory, percent, wrapped};
+use crate::control::explain::{
+    AllocationStep, Counter, Explanation, Outcome, UsageStep, ValueStep, WidthStep,
+};
+use crate::varlink::interface::{CallError, ExplainParameters, ExplainReply, Method};
+
+/// Columns before the text of a step.
+const INDENT: usize = 12;
+
+/// Runs the command.
+///
+/// # Errors
+/// The daemon did not answer, or the output was not written.
+pub(super) fn run(socket: &Path, args: &ExplainArgs) -> anyhow::Result<Exit> {
+    let parameters = ExplainParameters { tenant: args.tenant.clone() };
+    let reply: ExplainReply = match Client::connect(socket)?.call(Method::Explain, &parameters) {
+        Err(ClientError::Refused(CallError::NoSuchTenant { tenant, tenants })) => {
+            eprintln!("tenantctl: the policy has no tenant `{tenant}`");
+            eprintln!("{}", wrapped("these come nearest: ", &tenants.join(", ")));
+            return Ok(Exit::Failed);
+        }
+        outcome => outcome?,
+    };
+    let mut out = io::stdout().lock();
+    match args.json {
+        true => writeln!(out, "{}", serde_json::to_string(&reply.explanation)?)?,
+        false => write!(out, "{}", shown(&reply.explanation))?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// The explanation for a person: a step of the chain after the other, in lines of at most 80 columns.
+pub(super) fn shown(explanation: &Explanation) -> String {
+    let since = explanation
+        .elapsed_seconds
+        .map_or("the first sample".to_string(), |s| format!("{s:.2} s since the sample before"));
+    let head = format!(
+        "{}: tick {}, mode {}, {since}\n",
+        explanation.tenant,
+        explanation.tick,
+        explanation.mode.word()
+    );
+    let mut lines = vec![head];
+    for (name, said) in steps(explanation) {
+        lines.push(wrapped(&format!("{name:<INDENT$}"), &said));
+    }
+    lines.push(String::new());
+    for value in &explanation.values {
+        lines.extend(value_lines(value));
+    }
+    lines.extend(explanation.findings.iter().map(|finding| wrapped("note: ", finding)));
+    lines.join("\n") + "\n"
+}
+
+/// The steps before the values: a name and what there is to say.
+fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
+    let mut steps = Vec::new();
+    if !explanation.sample.is_empty() {
+        let counters: Vec<String> = explanation.sample.iter().filter_map(counter).collect();
+        steps.push(("sample", counters.join(", ")));
+    }
+    if let Some(usage) = &explanation.usage {
+        steps.push(("usage", shown_usage(usage)));
+    }
+    if let Some(demand) = &explanation.demand {
+        steps.push(("demand", format!("{:.2} CPUs: {}", demand.cpu_cores, demand.cpu_reason)));
+        steps.push(("", format!("{}: {}", memory(demand.memory_bytes), demand.memory_reason)));
+    }
+    steps.push(("allocation", shown_allocation(&explanation.allocation)));
+    steps.push(("", shown_bounds(&explanation.allocation)));
+    let weight = &explanation.weight;
+    let share = percent(Some(weight.sibling_share));
+    let weighed =
+        format!("{:.1}, {share} of its siblings' sum: {}", weight.cpu_weight, weight.reason);
+    steps.push(("weight", weighed));
+    if let Some(width) = &explanation.width {
+        steps.push(("width", shown_width(width)));
+    }
+    if let Some(placement) = &explanation.placement {
+        let cpus = placement.cpus.as_ref().map_or("any CPU".into(), |list| format!("CPUs {list}"));
+        steps.push(("placement", format!("{cpus}: {}", placement.reason)));
+    }
+    steps
+}
+
+/// A counter, with what it grew by where it only grows; one that says nothing is left out.
+fn counter(counter: &Counter) -> Option<String> {
+    let name = &counter.name;
+    let grows = !name.ends_with("_bytes") && name != "populated";
+    match (counter.before, counter.now) {
+        (_, Some(0)) if grows => None,
+        (Some(before), Some(now)) if grows && now >= before => {
+            Some(format!("{name} {now} (+{})", now - before))
+        }
+        (_, Some(now)) if name.ends_with("_bytes") => {
+            Some(format!("{} {}", name.trim_end_matches("_bytes"), memory(now as f64)))
+        }
+        (_, Some(now)) => Some(format!("{name} {now}")),
+        (_, None) => Some(format!("{name} could not be read")),
+    }
+}
+
+fn shown_usage(usage: &UsageStep) -> String {
+    let held = usage.working_set_bytes.map_or("memory unknown".to_string(), memory);
+    format!("{:.2} CPUs and {held}; {}", usage.cpu_cores, usage.reason)
+}
+
+fn shown_allocation(step: &AllocationStep) -> String {
+    format!(
+        "{:.2} CPUs of {:.2} and {} of {}: {}",
+        step.cores,
+        step.capacity_cores,
+        memory(step.memory_bytes),
+        memory(step.capacity_memory_bytes),
+        step.reason
+    )
+}
+
+/// What bounds the allocation, or could.
+fn shown_bounds(step: &AllocationStep) -> String {
+    let mut parts = vec![format!("fair share {:.2} CPUs", step.fair_share_cores)];
+    if let Some(resource) = &step.dominant_resource {
+        let share = percent(Some(step.dominant_share));
+        parts.push(format!("dominant {resource} {share}, level {:.4}", step.level));
+    }
+    for (name, cores, bytes) in [
+        ("guarantee", step.guarantee_cores, step.guarantee_memory_bytes),
+        ("limit", step.limit_cores, step.limit_memory_bytes),
+    ] {
+        parts.extend(cores.map(|cores| format!("{name} {cores} CPUs")));
+        parts.extend(bytes.map(|bytes| format!("{name} {}", memory(bytes))));
+    }
+    parts.join(", ")
+}
+
+fn shown_width(width: &WidthStep) -> String {
+    let dop = width.dop.map_or("none yet".to_string(), |dop| dop.to_string());
+    let mut text = format!("{dop} of {} slots", width.slots);
+    if let (Some(claim), Some(floor), Some(ceiling)) = (width.claim, width.floor, width.ceiling) {
+        text += &format!(", {claim} would be right within {floor} to {ceiling}");
+    }
+    if let Some(ratio) = width.utilisation_ratio {
+        text += &format!(", {} used", percent(Some(ratio)));
+    }
+    format!("{text}: {}", width.reason)
+}
+
+/// A line for what the file holds, and one for why, unless the step that decided it has said so.
+fn value_lines(value: &ValueStep) -> Vec<String> {
+    let file = value.path.rsplit('/').next().unwrap_or(&value.path);
+    // The longest names of the legacy hierarchy do not fit before the text.
+    let lead = format!("{:<INDENT$}", format!("{file} "));
+    let held = value.held.as_deref().unwrap_or("unknown");
+    let change = match value.outcome {
+        Outcome::Settled => held.to_string(),
+        _ => format!("{held} -> {}", value.wanted),
+    };
+    let wanted = match value.outcome {
+        Outcome::Settled if held != value.wanted => format!(" (wanted {})", value.wanted),
+        _ => String::new(),
+    };
+    let mut lines = vec![wrapped(&lead, &format!("{change}{wanted}: {}", value.detail))];
+    if file != "cpu.weight" && file != "cpu.shares" {
+        lines.push(wrapped(&format!("{:INDENT$}", ""), &value.reason));
+    }
+    lines
+}

@@ -1,0 +1,394 @@
+// The status page: asks for status.json once an interval and draws what it says. Text only ever becomes
+// text nodes, so that no name or finding can become markup.
+"use strict";
+
+const TENANTS_MAX = 200;
+const HISTORY_MAX = 60;
+// Distinguishable also without red or green (after Okabe and Ito); dark text is readable on each.
+const HUES = ["#56b4e9", "#e69f00", "#3fbf8f", "#f0e442", "#d98cc0", "#e8845c", "#a9b4c2", "#8fb8ff"];
+
+const $ = (id) => document.getElementById(id);
+const rows = new Map(); // A tenant's elements, kept from tick to tick so that focus and motion survive.
+const history = new Map(); // The last usages of a tenant, the newest last.
+let last = null; // The last status, and when it came.
+let lastAt = 0;
+let drawnTick = null;
+
+function element(tag, classes, text) {
+  const made = document.createElement(tag);
+  if (classes) made.className = classes;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// Writes only what changed: a screen reader is told of every write.
+function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+const known = (value) => value !== null && value !== undefined;
+const cores = (value) => (known(value) ? value.toFixed(2) : "–");
+const percent = (value) => (known(value) ? (value * 100).toFixed(value < 0.0995 ? 1 : 0) + " %" : "–");
+
+function bytes(value) {
+  if (!known(value)) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (value >= 1023.5 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return value.toFixed(value < 10 && unit > 0 ? 1 : 0) + " " + units[unit];
+}
+
+function seconds(value) {
+  if (!known(value)) return "–";
+  if (value < 0.0995) return (value * 1000).toFixed(1) + " ms";
+  if (value < 120) return value.toFixed(value < 10 ? 1 : 0) + " s";
+  return (value / 60).toFixed(0) + " min";
+}
+
+// "0-3,8" as numbers; at most `max` of them.
+function cpuList(text, max) {
+  const found = [];
+  for (const part of (text || "").split(",")) {
+    const ends = part.split("-").map(Number);
+    if (part === "" || ends.some(Number.isNaN)) continue;
+    for (let cpu = ends[0]; cpu <= ends[ends.length - 1] && found.length < max; cpu += 1) found.push(cpu);
+  }
+  return found;
+}
+
+const lacks = (tenant) => known(tenant.share_error) && tenant.share_error > 0.05;
+
+function sorted(tenants) {
+  const key = $("sort").value;
+  const by = {
+    name: (a, b) => a.name.localeCompare(b.name),
+    cpu: (a, b) => (b.usage_cores || 0) - (a.usage_cores || 0),
+    memory: (a, b) => (b.usage_memory_bytes || 0) - (a.usage_memory_bytes || 0),
+    error: (a, b) => (b.share_error || 0) - (a.share_error || 0),
+    pressure: (a, b) => (b.cpu_pressure_ratio || 0) - (a.cpu_pressure_ratio || 0),
+  }[key];
+  return by ? [...tenants].sort(by) : tenants;
+}
+
+// --- one tenant ---
+
+function resource(title) {
+  const box = element("div", "resource");
+  const words = element("div", "words");
+  const figures = element("span");
+  words.append(element("span", "", title), figures);
+  const bar = element("div", "bar");
+  bar.setAttribute("role", "img");
+  const parts = ["wants", "used", "entitled"].map((name) => element("i", name));
+  bar.append(...parts);
+  box.append(words, bar);
+  return { box, figures, bar, wants: parts[0], used: parts[1], entitled: parts[2] };
+}
+
+function draw(part, name, used, wants, entitled, capacity, show) {
+  const width = (value) => (capacity > 0 ? Math.min(100, Math.max(0, ((value || 0) / capacity) * 100)) : 0);
+  part.used.style.width = width(used) + "%";
+  part.wants.style.width = width(wants) + "%";
+  part.entitled.style.left = `calc(${width(entitled)}% - 1.5px)`;
+  say(part.figures, `${show(used)} of ${show(entitled)}`);
+  const label = `${name}: uses ${show(used)}, could use ${show(wants)}, is entitled to ${show(entitled)}`;
+  if (part.bar.getAttribute("aria-label") !== label) part.bar.setAttribute("aria-label", label);
+}
+
+function sparkline() {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("class", "spark");
+  svg.setAttribute("viewBox", `0 0 ${HISTORY_MAX - 1} 10`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  svg.append(path);
+  return { svg, path };
+}
+
+function row(tenant) {
+  const item = element("li");
+  const name = element("div", "name");
+  const title = element("h3");
+  const swatch = element("span", "swatch");
+  title.append(swatch, document.createTextNode(tenant.name));
+  const facts = element("span", "quiet");
+  name.append(title, facts);
+  const cpu = resource("CPUs");
+  const memory = resource("Memory");
+  const waits = element("div", "waits");
+  const told = element("div");
+  const [cpuWaits, memoryWaits] = [element("b"), element("b")];
+  told.append("waits for CPU ", cpuWaits, ", memory ", memoryWaits);
+  const line = sparkline();
+  waits.append(told, line.svg);
+  item.append(name, cpu.box, memory.box, waits);
+  return { item, swatch, facts, cpu, memory, cpuWaits, memoryWaits, path: line.path };
+}
+
+function drawTenant(tenant, index, host) {
+  let kept = rows.get(tenant.name);
+  if (!kept) {
+    kept = row(tenant);
+    rows.set(tenant.name, kept);
+  }
+  kept.swatch.style.background = HUES[index % HUES.length];
+  const facts = [`weight ${+tenant.weight.toFixed(3)}`];
+  if (known(tenant.dop)) facts.push(`${tenant.dop} CPU${tenant.dop === 1 ? "" : "s"} wide`);
+  if (known(tenant.dominant_resource)) {
+    facts.push(`${percent(tenant.dominant_share)} of ${tenant.dominant_resource === "cpu" ? "CPU" : "memory"}`);
+  }
+  if (known(tenant.nr_oom_kills) && tenant.nr_oom_kills > 0) facts.push(`${tenant.nr_oom_kills} killed for memory`);
+  say(kept.facts, facts.join(" · "));
+  draw(kept.cpu, "CPUs", tenant.usage_cores, tenant.demand_cores, tenant.allocation_cores, host.capacity_cores, cores);
+  draw(
+    kept.memory, "Memory", tenant.usage_memory_bytes, tenant.demand_memory_bytes,
+    tenant.allocation_memory_bytes, host.capacity_memory_bytes, bytes,
+  );
+  for (const [node, ratio] of [
+    [kept.cpuWaits, tenant.cpu_pressure_ratio],
+    [kept.memoryWaits, tenant.memory_pressure_ratio],
+  ]) {
+    say(node, percent(ratio));
+    node.classList.toggle("bad", known(ratio) && ratio > 0.2);
+  }
+  kept.item.classList.toggle("lacks", lacks(tenant));
+  const points = history.get(tenant.name) || [];
+  const top = Math.max(host.capacity_cores, 0.001);
+  const steps = points.map((value, at) => {
+    const x = HISTORY_MAX - points.length + at;
+    return known(value) ? `${x},${(9.5 - Math.min(1, value / top) * 9).toFixed(2)}` : null;
+  });
+  let path = "";
+  let drawing = false;
+  for (const step of steps) {
+    if (step) path += (drawing ? "L" : "M") + step;
+    drawing = step !== null;
+  }
+  kept.path.setAttribute("d", path);
+  return kept.item;
+}
+
+// --- the sections ---
+
+function drawVerdict(status) {
+  const lacking = status.tenants.filter(lacks).sort((a, b) => b.share_error - a.share_error);
+  const verdict = $("verdict");
+  let text = "Every tenant gets what it is entitled to, or does not want it.";
+  if (status.tenants.length === 0) text = "There are no tenants.";
+  else if (!known(status.max_share_error)) text = "Nothing is measured yet.";
+  else if (lacking.length > 0) {
+    const most = lacking[0];
+    const missing = cores(most.share_error * status.host.cpus);
+    text = `${most.name} lacks ${missing} CPUs that it is entitled to and wants`;
+    text += lacking.length > 1 ? `, and ${lacking.length - 1} more lack some.` : ".";
+  }
+  if (status.mode === "observe") text += " Nothing is enforced: tenantd only observes.";
+  verdict.className = "verdict " + (lacking.length > 0 ? "bad" : "good");
+  say(verdict, text);
+}
+
+function drawFigures(status) {
+  const starved = status.tenants.reduce((most, tenant) => Math.max(most, tenant.starved_seconds || 0), 0);
+  const figures = [
+    ["Largest share missing", percent(status.max_share_error), status.max_share_error > 0.05],
+    ["Evenness (Jain's index)", known(status.jain_index) ? status.jain_index.toFixed(3) : "nobody waits", false],
+    ["Last time to become fair", seconds(status.convergence_seconds), false],
+    ["Longest starved", starved > 0 ? seconds(starved) : "never", starved > 0],
+    ["Written by others", String(status.nr_drift), status.nr_drift > 0],
+    ["Without effect", String(status.nr_ineffective), status.nr_ineffective > 0],
+    ["CPUs to divide", `${cores(status.host.capacity_cores)} of ${status.host.cpus}`, false],
+    ["Used by others", cores(status.host.outside_cores) + " CPUs", false],
+  ];
+  const list = $("figures");
+  while (list.children.length < figures.length) {
+    const box = element("div");
+    box.append(element("dt"), element("dd"));
+    list.append(box);
+  }
+  figures.forEach(([name, value, isBad], at) => {
+    const [term, figure] = list.children[at].children;
+    say(term, name);
+    say(figure, value);
+    figure.classList.toggle("bad", isBad);
+  });
+}
+
+// Brings the children of `list` into this order and no other, moving only what is elsewhere.
+function arrange(list, wanted) {
+  wanted.forEach((node, at) => {
+    if (list.children[at] !== node) list.insertBefore(node, list.children[at] || null);
+  });
+  while (list.children.length > wanted.length) list.lastChild.remove();
+}
+
+function drawTenants(status) {
+  const filter = $("filter").value.trim().toLowerCase();
+  const index = new Map(status.tenants.map((tenant, at) => [tenant.name, at]));
+  const fitting = sorted(status.tenants).filter((tenant) => tenant.name.toLowerCase().includes(filter));
+  const shown = fitting.slice(0, TENANTS_MAX);
+  arrange($("list"), shown.map((tenant) => drawTenant(tenant, index.get(tenant.name), status.host)));
+  for (const name of [...rows.keys()]) if (!index.has(name)) rows.delete(name);
+  const hidden = status.tenants.length - shown.length;
+  $("more").hidden = hidden === 0;
+  say($("more"), `${hidden} more, of which ${fitting.length - shown.length} fit what you asked to be shown.`);
+}
+
+function drawCpus(status) {
+  const count = status.host.cpus;
+  const pinned = status.tenants.filter((tenant) => known(tenant.cpus));
+  const occupants = new Map();
+  let highest = count - 1;
+  for (const tenant of pinned) {
+    for (const cpu of cpuList(tenant.cpus, 4096)) {
+      highest = Math.max(highest, cpu);
+      if (!occupants.has(cpu)) occupants.set(cpu, []);
+      occupants.get(cpu).push(status.tenants.indexOf(tenant));
+    }
+  }
+  const cells = [];
+  if (pinned.length > 0) {
+    for (let cpu = 0; cpu <= Math.min(highest, 4095); cpu += 1) {
+      const cell = element("li");
+      const here = occupants.get(cpu) || [];
+      cell.append(element("span", "", String(cpu)));
+      for (const at of here.slice(0, 3)) {
+        const part = element("i", "", status.tenants[at].name.split("/").pop().slice(0, 2));
+        part.style.background = HUES[at % HUES.length];
+        cell.append(part);
+      }
+      const names = here.map((at) => status.tenants[at].name).join(", ") || "nobody has it alone";
+      cell.title = `CPU ${cpu}: ${names}`;
+      cell.setAttribute("aria-label", cell.title);
+      cells.push(cell);
+    }
+  }
+  $("cpus").replaceChildren(...cells);
+  const wide = status.tenants.filter((tenant) => known(tenant.dop));
+  const sum = wide.reduce((all, tenant) => all + tenant.dop, 0);
+  say(
+    $("map-note"),
+    (pinned.length > 0
+      ? `${pinned.length} of ${status.tenants.length} tenants are placed on CPUs of their own. `
+      : "No tenant is placed on CPUs of its own: all run on all. ") +
+      (wide.length > 0 ? `How wide each should run (degree of parallelism), ${sum} in all:` : ""),
+  );
+  const widths = wide.slice(0, 64).flatMap((tenant) => {
+    const boxes = element("div", "boxes");
+    for (let at = 0; at < Math.min(count, 256); at += 1) {
+      const box = element("i");
+      if (at < tenant.dop) box.style.background = HUES[status.tenants.indexOf(tenant) % HUES.length];
+      boxes.append(box);
+    }
+    boxes.setAttribute("aria-hidden", "true");
+    return [element("div", "name", tenant.name), boxes, element("div", "", `${tenant.dop} wide`)];
+  });
+  $("widths").replaceChildren(...widths);
+}
+
+function drawFindings(status) {
+  const list = $("findings");
+  const texts = status.findings.length > 0 ? status.findings : ["Nothing to report."];
+  const same = texts.length === list.children.length && texts.every((text, at) => list.children[at].textContent === text);
+  if (!same) list.replaceChildren(...texts.map((text) => element("li", "", text)));
+  list.classList.toggle("none", status.findings.length === 0);
+}
+
+function drawWrites(status) {
+  const actions = status.actions;
+  const done = status.mode === "enforce" ? "wrote" : "would have written";
+  say($("writes-note"), actions.length > 0 ? `The last tick ${done} ${actions.length}.` : `The last tick ${done} nothing: every value is as it should be.`);
+  $("writes").hidden = actions.length === 0;
+  const lines = actions.slice(0, 100).map((action) => {
+    const line = element("tr");
+    const file = element("td", "", action.path.split("/").pop());
+    file.title = action.path;
+    line.append(
+      element("td", "", action.tenant), file,
+      element("td", "", known(action.from) ? action.from : "–"), element("td", "", action.to), element("td", "", action.reason),
+    );
+    return line;
+  });
+  $("writes").tBodies[0].replaceChildren(...lines);
+}
+
+function remember(status) {
+  const names = new Set();
+  for (const tenant of status.tenants) {
+    names.add(tenant.name);
+    const points = history.get(tenant.name) || [];
+    points.push(tenant.usage_cores);
+    if (points.length > HISTORY_MAX) points.shift();
+    history.set(tenant.name, points);
+  }
+  for (const name of [...history.keys()]) if (!names.has(name)) history.delete(name);
+}
+
+function drawAll(status) {
+  const mode = $("mode");
+  mode.hidden = false;
+  mode.className = "badge " + status.mode;
+  say(mode, status.mode === "enforce" ? "enforces" : "observes only");
+  drawVerdict(status);
+  drawFigures(status);
+  drawTenants(status);
+  drawCpus(status);
+  drawFindings(status);
+  drawWrites(status);
+  say(
+    $("cost"),
+    `tick ${status.tick}, every ${seconds(status.interval_seconds)}, ${status.host.hierarchy}. ` +
+      `tenantd itself: ${bytes(status.agent.resident_bytes)}, ${seconds(status.agent.cpu_seconds)} of CPU time since it started, ` +
+      `${seconds(status.agent.tick_seconds)} the last tick.`,
+  );
+}
+
+// --- the clock ---
+
+function away(why) {
+  document.body.classList.add("stale");
+  $("away").hidden = false;
+  say($("away"), why);
+}
+
+async function ask() {
+  try {
+    const answer = await fetch("status.json", { cache: "no-store", signal: AbortSignal.timeout(5000) });
+    const told = await answer.json();
+    if (!answer.ok) return away(told.error || "tenantd does not answer.");
+    if (drawnTick !== null && told.tick < drawnTick) history.clear(); // It was started anew.
+    document.body.classList.remove("stale");
+    $("away").hidden = true;
+    last = told;
+    lastAt = Date.now();
+    if (told.tick !== drawnTick) {
+      remember(told);
+      drawnTick = told.tick;
+      drawAll(told);
+    }
+  } catch {
+    away("This page's server does not answer: look at tenantd-serve (systemctl status tenantd-serve).");
+  }
+}
+
+async function live() {
+  if (!document.hidden) await ask();
+  const interval = last ? Math.max(1, Math.min(60, last.interval_seconds)) : 2;
+  setTimeout(live, interval * 1000);
+}
+
+function age() {
+  if (last === null) return;
+  const old = Math.round((Date.now() - lastAt) / 1000);
+  say($("age"), old < 2 * Math.max(1, last.interval_seconds) ? "live" : `as of ${old} s ago`);
+}
+
+say($("where"), "on " + (location.hostname || "this machine"));
+$("sort").addEventListener("change", () => last && drawTenants(last));
+$("filter").addEventListener("input", () => last && drawTenants(last));
+document.addEventListener("visibilitychange", () => document.hidden || ask());
+setInterval(age, 1000);
+live();

@@ -1,0 +1,85 @@
+//! Words and figures as a person reads them, on a terminal of 80 columns.
+
+use std::io::IsTerminal;
+
+use super::args::Colour;
+use crate::units::Bytes;
+
+/// Columns of a line.
+pub(super) const WIDTH: usize = 80;
+
+/// Whether to use colours on standard output: on a terminal, unless `NO_COLOR` asks for none (no-color.org).
+pub(super) fn colours(choice: Colour) -> bool {
+    match choice {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => {
+            let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            std::io::stdout().is_terminal() && wanted
+        }
+    }
+}
+
+/// An amount of memory.
+pub(super) fn memory(bytes: f64) -> String {
+    Bytes(bytes.max(0.0) as u64).rounded()
+}
+
+/// A number of CPUs; `-` where it could not be read.
+pub(super) fn cores(cores: Option<f64>) -> String {
+    cores.map_or("-".to_string(), |cores| format!("{cores:.2}"))
+}
+
+/// A share from 0 to 1; `-` where it could not be read.
+pub(super) fn percent(ratio: Option<f64>) -> String {
+    ratio.map_or("-".to_string(), |ratio| format!("{:.1}%", ratio * 100.0))
+}
+
+/// A text of at most `width` characters: what is too long loses its middle.
+pub(super) fn shortened(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_string();
+    }
+    let (head, tail) = (width / 2, width - width / 2 - 1);
+    let head: String = text.chars().take(head).collect();
+    let tail: String = text.chars().skip(count - tail).collect();
+    format!("{head}…{tail}")
+}
+
+/// `text` in lines that fit the terminal: the first behind `lead`, the others below its text.
+pub(super) fn wrapped(lead: &str, text: &str) -> String {
+    let indent = lead.chars().count();
+    let width = WIDTH.saturating_sub(indent).max(20);
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    format!("{lead}{}", lines.join(&format!("\n{:indent$}", "")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_loses_its_middle() {
+        assert_eq!(shortened("web", 8), "web");
+        assert_eq!(shortened("customers/acme/nightly", 9), "cust…htly");
+        assert_eq!(shortened("customers/acme/nightly", 9).chars().count(), 9);
+    }
+
+    #[test]
+    fn a_long_text_goes_on_below_itself() {
+        let text = wrapped("note: ", &"word ".repeat(20));
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(text.lines().nth(1).unwrap().starts_with("      word"), "{text}");
+        assert_eq!(wrapped("a: ", ""), "a: ");
+    }
+}

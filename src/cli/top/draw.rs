@@ -1,0 +1,369 @@
+//! The picture: a pure function of the [`View`] and the size of the screen.
+//!
+//! From the top: the machine, how fair it is, the tenants, the map of the CPUs, what was found, the keys. What
+//! there is no room for is left out in that order of worth: the map and the findings first, then the sparkline
+//! and the memory of each tenant, at last the numbers beside the bars. A screen too small even for that shows
+//! what it can and breaks nothing (`tests/face/top.rs`, from 1×1 to 300×100).
+//!
+//! Meaning never hangs on colour alone: a tenant that lacks something is marked with `!`, the parts of a bar
+//! are different characters, CPUs carry the letter of their tenant.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Clear, Paragraph, Wrap};
+
+use super::bars::{self, Cell};
+use super::view::View;
+use crate::cli::args::SortKey;
+use crate::cli::text::{cores, memory, percent, shortened};
+use crate::control::fairness::FAIR_ERROR_MAX;
+use crate::control::status::TenantStatus;
+use crate::dop::cpuset::CpuSet;
+
+/// Colours of tenants on the map, by their place in the policy.
+const HUES: [Color; 6] =
+    [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
+/// Rows of findings, where there is room.
+const FINDINGS_MAX: u16 = 3;
+/// CPUs that are told from one another; the kernel knows no more.
+const CPUS_MAX: u32 = 8192;
+
+/// Draws the whole screen.
+pub fn screen(frame: &mut Frame<'_>, view: &View) {
+    let area = frame.area();
+    let map = map_lines(view, usize::from(area.width));
+    let findings = view.status.findings.len().min(usize::from(FINDINGS_MAX)) as u16;
+    // Three rows of tenants, the two lines above them and the keys are worth more than these.
+    let spare = area.height.saturating_sub(8);
+    let map_height = (map.len() as u16).min(spare / 2);
+    let findings_height = findings.min(spare.saturating_sub(map_height) / 2);
+    let [head, fair, title, tenants, map_area, findings_area, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(map_height),
+        Constraint::Length(findings_height),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    let columns = Columns::for_width(usize::from(area.width), &view.status.tenants);
+    frame.render_widget(head_line(view), head);
+    frame.render_widget(fairness_line(view), fair);
+    let underlined = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+    frame.render_widget(columns.title(view.sort).style(underlined), title);
+    frame.render_widget(Paragraph::new(rows(view, &columns, usize::from(tenants.height))), tenants);
+    frame.render_widget(Paragraph::new(map), map_area);
+    let notes = view.status.findings.iter().take(usize::from(findings_height));
+    let notes =
+        notes.map(|note| Line::from(shortened(&format!("note: {note}"), usize::from(area.width))));
+    frame.render_widget(Paragraph::new(notes.collect::<Vec<_>>()), findings_area);
+    frame.render_widget(keys_line(view, usize::from(area.width)), keys);
+    if view.has_help {
+        help(frame, view);
+    }
+}
+
+/// `style` where colours are wanted.
+fn tinted(view: &View, colour: Color) -> Style {
+    if view.colour { Style::new().fg(colour) } else { Style::new() }
+}
+
+fn head_line(view: &View) -> Line<'static> {
+    let status = &view.status;
+    let mode = match view.is_paused {
+        true => "paused".to_string(),
+        false => status.mode.word().to_string(),
+    };
+    let host = &status.host;
+    let rest = format!(
+        "  tick {}  {} of {} CPUs and {} of {} divided  others use {}",
+        status.tick,
+        cores(Some(host.capacity_cores)),
+        host.cpus,
+        memory(host.capacity_memory_bytes),
+        memory(host.memory_bytes as f64),
+        cores(host.outside_cores),
+    );
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    Line::from(vec![Span::styled("tenantd ", bold), Span::styled(mode, bold), Span::raw(rest)])
+}
+
+/// The one line that says whether all is well.
+fn fairness_line(view: &View) -> Line<'static> {
+    let status = &view.status;
+    if let Some(why) = &view.away {
+        let style = tinted(view, Color::Red).add_modifier(Modifier::BOLD);
+        return Line::styled(format!("! {why}"), style);
+    }
+    let lacking = status.tenants.iter().filter(|tenant| lacks(tenant)).count();
+    let mut parts = vec![match (lacking, status.max_share_error) {
+        (0, None) => "nothing is measured yet".to_string(),
+        (0, Some(_)) => "everybody gets what they are entitled to".to_string(),
+        (1, Some(error)) => format!("! one lacks {} of the CPUs", percent(Some(error))),
+        (_, error) => format!("! {lacking} lack CPUs, the most {}", percent(error)),
+    }];
+    if let Some(jain) = status.jain_index {
+        parts.push(format!("Jain {jain:.3}"));
+    }
+    if status.nr_drift > 0 {
+        parts.push(format!("{} written by others", status.nr_drift));
+    }
+    if status.nr_ineffective > 0 {
+        parts.push(format!("{} without effect", status.nr_ineffective));
+    }
+    parts.push(format!("tick takes {:.1} ms", status.agent.tick_seconds * 1e3));
+    let colour = if lacking > 0 { Color::Yellow } else { Color::Green };
+    Line::styled(parts.join("; "), tinted(view, colour))
+}
+
+fn lacks(tenant: &TenantStatus) -> bool {
+    tenant.share_error.is_some_and(|error| error > FAIR_ERROR_MAX)
+}
+
+/// The widths of the columns; 0 leaves one out.
+#[derive(Clone, Copy, Debug)]
+struct Columns {
+    name: usize,
+    cpu_figures: usize,
+    cpu_bar: usize,
+    memory_figures: usize,
+    memory_bar: usize,
+    dop: usize,
+    waits: usize,
+    sparkline: usize,
+}
+
+impl Columns {
+    /// What fits into `width`: what is left over goes to the bars.
+    fn for_width(width: usize, tenants: &[TenantStatus]) -> Columns {
+        let longest = tenants.iter().map(|tenant| tenant.name.chars().count()).max().unwrap_or(0);
+        let name_max = (width / 5).max(8);
+        // The name, and before it the letter and the mark.
+        let mut columns = Columns {
+            name: 3 + longest.clamp(6, name_max),
+            cpu_figures: 0,
+            cpu_bar: 0,
+            memory_figures: 0,
+            memory_bar: 0,
+            dop: 0,
+            waits: 0,
+            sparkline: 0,
+        };
+        let mut left = width.saturating_sub(columns.name);
+        let mut take = |column: &mut usize, wanted: usize| {
+            // A column has a blank before it.
+            if left > wanted {
+                *column = wanted;
+                left -= wanted + 1;
+            }
+        };
+        take(&mut columns.cpu_bar, 10);
+        take(&mut columns.cpu_figures, 9);
+        take(&mut columns.dop, 3);
+        take(&mut columns.waits, 5);
+        take(&mut columns.memory_figures, 9);
+        take(&mut columns.memory_bar, 8);
+        take(&mut columns.sparkline, 10);
+        let shares =
+            [(&mut columns.cpu_bar, 3), (&mut columns.memory_bar, 2), (&mut columns.sparkline, 2)];
+        let (spare, parts) = (left, 7);
+        for (column, part) in shares.into_iter().filter(|(column, _)| **column > 0) {
+            *column += spare * part / parts;
+        }
+        columns.sparkline = columns.sparkline.min(60);
+        columns
+    }
+
+    fn title(&self, sort: SortKey) -> Line<'static> {
+        let mark = |key: SortKey, title: &str| match key == sort {
+            true => format!("{title}▼"),
+            false => title.to_string(),
+        };
+        let mut text = format!("{:<width$}", mark(SortKey::Name, "   tenant"), width = self.name);
+        for (width, title) in [
+            (self.cpu_figures, mark(SortKey::Cpu, "CPUs")),
+            (self.cpu_bar, mark(SortKey::Error, "used ┃entitled")),
+            (self.memory_figures, mark(SortKey::Memory, "memory")),
+            (self.memory_bar, "used ┃entitled".to_string()),
+            (self.dop, "dop".to_string()),
+            (self.waits, mark(SortKey::Pressure, "wait")),
+            (self.sparkline, "CPUs until now".to_string()),
+        ] {
+            if width > 0 {
+                let cut: String = title.chars().take(width).collect();
+                text += &format!(" {cut:<width$}");
+            }
+        }
+        Line::from(text)
+    }
+
+    fn row(&self, view: &View, place: usize, tenant: &TenantStatus) -> Line<'static> {
+        let host = &view.status.host;
+        let hue = tinted(view, HUES[place % HUES.len()]);
+        let mark = if lacks(tenant) { '!' } else { ' ' };
+        let name = shortened(&tenant.name, self.name - 3);
+        let mut spans = vec![
+            Span::styled(bars::letter(place).to_string(), hue),
+            Span::styled(mark.to_string(), tinted(view, Color::Yellow)),
+            Span::raw(format!(" {name:<width$}", width = self.name - 3)),
+        ];
+        let figures = |spans: &mut Vec<Span<'static>>, width: usize, text: String| {
+            if width > 0 {
+                spans.push(Span::raw(format!(" {:>width$}", shortened(&text, width))));
+            }
+        };
+        let used = tenant.usage_cores;
+        let pair = format!("{}/{}", cores(used), cores(Some(tenant.allocation_cores)));
+        figures(&mut spans, self.cpu_figures, pair);
+        if self.cpu_bar > 0 {
+            let (used, wants) = (used.unwrap_or(0.0), tenant.demand_cores);
+            let cells =
+                bars::bar(used, wants, tenant.allocation_cores, host.capacity_cores, self.cpu_bar);
+            add_bar(&mut spans, view, &cells, lacks(tenant));
+        }
+        let used = tenant.usage_memory_bytes;
+        figures(&mut spans, self.memory_figures, used.map_or("-".to_string(), memory));
+        if self.memory_bar > 0 {
+            let (used, wants) = (used.unwrap_or(0.0), tenant.demand_memory_bytes);
+            let (entitled, capacity) = (tenant.allocation_memory_bytes, host.capacity_memory_bytes);
+            let cells = bars::bar(used, wants, entitled, capacity, self.memory_bar);
+            add_bar(&mut spans, view, &cells, false);
+        }
+        figures(&mut spans, self.dop, tenant.dop.map_or("-".to_string(), |dop| dop.to_string()));
+        figures(&mut spans, self.waits, percent(tenant.cpu_pressure_ratio));
+        if self.sparkline > 0 {
+            let usages = view.usages(&tenant.name, self.sparkline);
+            let line = bars::sparkline(&usages, host.capacity_cores);
+            let style = tinted(view, Color::Blue);
+            spans.push(Span::styled(format!(" {line:>width$}", width = self.sparkline), style));
+        }
+        Line::from(spans)
+    }
+}
+
+fn add_bar(spans: &mut Vec<Span<'static>>, view: &View, cells: &[Cell], is_lacking: bool) {
+    spans.push(Span::raw(" "));
+    for cell in cells {
+        let style = match cell {
+            Cell::Used(_) if is_lacking => tinted(view, Color::Yellow),
+            Cell::Used(_) => tinted(view, Color::Blue),
+            Cell::Entitled => Style::new().add_modifier(Modifier::BOLD),
+            Cell::Wanted | Cell::Free => tinted(view, Color::DarkGray),
+        };
+        spans.push(Span::styled(cell.symbol().to_string(), style));
+    }
+}
+
+fn rows(view: &View, columns: &Columns, height: usize) -> Vec<Line<'static>> {
+    let tenants = view.tenants();
+    // Scrolled no further than the last rows need.
+    let above = view.nr_above.min(tenants.len().saturating_sub(height.max(1)));
+    let below = tenants.len().saturating_sub(above + height);
+    let mut lines: Vec<Line<'static>> = tenants
+        .iter()
+        .skip(above)
+        .take(height)
+        .map(|(place, tenant)| columns.row(view, *place, tenant))
+        .collect();
+    if tenants.is_empty() {
+        lines.push(Line::from("the policy has no tenants"));
+    }
+    if below > 0 && height > 1 {
+        lines.pop();
+        lines.push(Line::from(format!("   … {} more below (↓)", below + 1)));
+    }
+    lines
+}
+
+/// The map of the CPUs: a character for each, with the letter of its tenant, `+` where several share it.
+fn map_lines(view: &View, width: usize) -> Vec<Line<'static>> {
+    let status = &view.status;
+    let placed = status.tenants.iter().enumerate().filter_map(|(place, tenant)| {
+        let set = CpuSet::parse_within(tenant.cpus.as_deref()?, CPUS_MAX).ok()?;
+        Some((place, set.iter().map(|cpu| cpu as usize).collect::<Vec<_>>()))
+    });
+    let placed: Vec<(usize, Vec<usize>)> = placed.collect();
+    if placed.is_empty() {
+        return vec![Line::from("CPUs  no tenant is placed: all run on all of them")];
+    }
+    let map = bars::map(status.host.cpus as usize, &placed);
+    let per_line = (width.saturating_sub(6) / 8 * 8).max(8);
+    let lines = map.chunks(per_line).enumerate().map(|(row, cpus)| {
+        let mut spans = vec![Span::raw(match row {
+            0 => "CPUs  ".to_string(),
+            _ => format!("{:>5} ", row * per_line),
+        })];
+        spans.extend(cpus.iter().map(|tenants| match tenants.as_slice() {
+            [] => Span::styled("·", tinted(view, Color::DarkGray)),
+            [place] => {
+                let hue = tinted(view, HUES[place % HUES.len()]);
+                Span::styled(bars::letter(*place).to_string(), hue)
+            }
+            _ => Span::styled("+", tinted(view, Color::Yellow)),
+        }));
+        Line::from(spans)
+    });
+    lines.collect()
+}
+
+fn sort_word(sort: SortKey) -> &'static str {
+    match sort {
+        SortKey::Policy => "policy",
+        SortKey::Name => "name",
+        SortKey::Cpu => "CPU",
+        SortKey::Memory => "memory",
+        SortKey::Error => "lack",
+        SortKey::Pressure => "waits",
+    }
+}
+
+fn keys_line(view: &View, width: usize) -> Line<'static> {
+    let long =
+        format!("q quit  ? help  space pause  sorted by {}: c m e w n p", sort_word(view.sort));
+    let text = if width < long.chars().count() { "q quit  ? help".to_string() } else { long };
+    Line::styled(text, Style::new().add_modifier(Modifier::DIM))
+}
+
+const HELP: [&str; 19] = [
+    "q, Ctrl-C   quit",
+    "?           open and close this",
+    "space       hold the picture, let it go on",
+    "↑ ↓ k j     scroll; Page Up, Page Down, Home",
+    "",
+    "sort by     c CPU used      m memory used",
+    "            e what is lacking",
+    "            w waiting       n name  p policy",
+    "",
+    "█ used  ░ could be used  · free",
+    "┃ entitled to, whenever it wants it",
+    "!     lacks a twentieth of the machine",
+    "CPUs  used/entitled, in CPUs",
+    "dop   how many CPUs wide it should run",
+    "wait  part of the time a task waits for a CPU",
+    "map   one character a CPU: whose it is,",
+    "      + several, · nobody's alone",
+    "",
+    "Why a value is so: tenantctl explain TENANT",
+];
+
+fn help(frame: &mut Frame<'_>, view: &View) {
+    let area = frame.area();
+    let width = area.width.min(50);
+    let height = area.height.min(HELP.len() as u16);
+    let middle = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 2,
+        width,
+        height,
+    };
+    let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::from(format!("  {line}"))).collect();
+    let style = match view.colour {
+        true => Style::new().fg(Color::White).bg(Color::DarkGray),
+        false => Style::new().add_modifier(Modifier::REVERSED),
+    };
+    frame.render_widget(Clear, middle);
+    frame.render_widget(Paragraph::new(lines).style(style).wrap(Wrap { trim: false }), middle);
+}

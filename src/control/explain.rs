@@ -1,0 +1,608 @@
+//! Why each value of a tenant is what it is: the last tick for one node, link by link.
+//!
+//! **Problem.** A weight of 214 tells nothing. Whoever is asked "why is my job slow?" needs the way from what
+//! the kernel counted to what stands in the file, with the number and the reason of each step, and needs it
+//! for the tick that was, not for one that is computed anew.
+//!
+//! **What is kept.** A tick leaves a [`Trace`]: the values that it went through anyway, a few hundred bytes a
+//! node. The words are made only when somebody asks ([`explain`]), so that a tick pays next to nothing for
+//! being explainable.
+//!
+//! **Properties** (`tests/control/explain.rs`, `tests/agent/explain.rs`): the last step of an explanation is
+//! what the files hold; every step has its reason, and reasons agree with the numbers beside them.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::demand::{self, Context, CpuBasis, Demand};
+use super::plan::{self, Knob};
+use super::sample::TenantSample;
+use super::status::Status;
+use super::trace::{Record, Trace, ValueRecord};
+use super::tree::{CPU, MEMORY, RESOURCES, TreeNode};
+use super::usage::Usage;
+use crate::dop::band;
+use crate::policy::model::{Allocation, CpusPolicy, DopPolicy, Mode};
+use crate::units::Bytes;
+
+/// The last tick for one tenant or group. A group is not sampled and has no width.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Explanation {
+    /// Its names from the top, joined by slashes.
+    pub tenant: String,
+    /// Ticks since the agent started.
+    pub tick: u64,
+    /// Whether values are written or only computed.
+    pub mode: Mode,
+    /// Time between the two samples.
+    pub elapsed_seconds: Option<f64>,
+    /// What the kernel counted.
+    pub sample: Vec<Counter>,
+    /// What that comes to.
+    pub usage: Option<UsageStep>,
+    /// What the tenant could use.
+    pub demand: Option<DemandStep>,
+    /// What it is entitled to.
+    pub allocation: AllocationStep,
+    /// Its weight among its siblings.
+    pub weight: WeightStep,
+    /// How wide it should run.
+    pub width: Option<WidthStep>,
+    /// Where it runs.
+    pub placement: Option<PlacementStep>,
+    /// Every value in its file.
+    pub values: Vec<ValueStep>,
+    /// What was found about it in this tick.
+    pub findings: Vec<String>,
+}
+
+/// A counter of the kernel in the last two samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// The kernel's name, with the unit last.
+    pub name: Cow<'static, str>,
+    /// At the tick before.
+    pub before: Option<u64>,
+    /// At this tick.
+    pub now: Option<u64>,
+}
+
+/// What two samples come to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UsageStep {
+    /// CPUs used on average.
+    pub cpu_cores: f64,
+    /// Share of the time in which some task waited for a CPU.
+    pub cpu_pressure_ratio: Option<f64>,
+    /// Whether `cpu.max` held it back.
+    pub throttled: bool,
+    /// CPUs its threads would use if none had to wait; absent where they were not looked at.
+    pub wanted_cores: Option<f64>,
+    /// Memory in use.
+    pub working_set_bytes: Option<f64>,
+    /// Share of the time in which some task waited for memory.
+    pub memory_pressure_ratio: Option<f64>,
+    /// Pages read back after they were reclaimed, a second.
+    pub refaults_per_sec: Option<f64>,
+    /// Whether any process lives in it.
+    pub populated: bool,
+    /// What these figures mean.
+    pub reason: String,
+}
+
+/// What the tenant could use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DemandStep {
+    /// CPUs.
+    pub cpu_cores: f64,
+    /// How the figure came about.
+    pub cpu_basis: CpuBasis,
+    /// CPUs at the tick before.
+    pub last_cores: Option<f64>,
+    /// The smaller of its limit and the machine.
+    pub max_cores: f64,
+    /// Why this many CPUs.
+    pub cpu_reason: String,
+    /// Memory.
+    pub memory_bytes: f64,
+    /// Memory at the tick before.
+    pub last_memory_bytes: Option<f64>,
+    /// The smaller of its limit and the machine.
+    pub max_memory_bytes: f64,
+    /// Why this much memory.
+    pub memory_reason: String,
+}
+
+/// What ended the filling for a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AllocationBound {
+    /// It has all it could use.
+    Demand,
+    /// Its own limit.
+    Limit,
+    /// A resource was used up at its level.
+    Level,
+    /// Its weight alone decides.
+    Weight,
+    /// It asks for nothing.
+    #[default]
+    Nothing,
+}
+
+/// What the tenant is entitled to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AllocationStep {
+    /// CPUs.
+    pub cores: f64,
+    /// Memory.
+    pub memory_bytes: f64,
+    /// CPUs that were divided.
+    pub capacity_cores: f64,
+    /// Memory that was divided.
+    pub capacity_memory_bytes: f64,
+    /// CPUs that its weight alone gives it.
+    pub fair_share_cores: f64,
+    /// CPUs that it gets whenever it wants them.
+    pub guarantee_cores: Option<f64>,
+    /// Memory that it gets whenever it wants it.
+    pub guarantee_memory_bytes: Option<f64>,
+    /// CPUs that it never exceeds.
+    pub limit_cores: Option<f64>,
+    /// Memory that it never exceeds.
+    pub limit_memory_bytes: Option<f64>,
+    /// `cpu` or `memory`.
+    pub dominant_resource: Option<Cow<'static, str>>,
+    /// Its weighted share of that.
+    pub dominant_share: f64,
+    /// That share over its weight when filling stopped.
+    pub level: f64,
+    /// What ended the filling.
+    pub bound: AllocationBound,
+    /// The same in words.
+    pub reason: String,
+}
+
+/// Its weight among its siblings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WeightStep {
+    /// In the unit of `cpu.weight`.
+    pub cpu_weight: f64,
+    /// The part of their CPU time that this is while all of them are busy.
+    pub sibling_share: f64,
+    /// Why.
+    pub reason: String,
+}
+
+/// How wide it should run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WidthStep {
+    /// CPUs wide.
+    pub dop: Option<u32>,
+    /// CPUs that all tenants can be wide together.
+    pub slots: u32,
+    /// What it is given of them before the band.
+    pub claim: Option<u32>,
+    /// The least that the policy allows.
+    pub floor: Option<u32>,
+    /// The most that the policy and the limit allow.
+    pub ceiling: Option<u32>,
+    /// CPUs used over its width.
+    pub utilisation_ratio: Option<f64>,
+    /// Whether it has used next to nothing for a while.
+    pub asleep: bool,
+    /// Time since its width last changed; absent where it never did.
+    pub changed_seconds: Option<f64>,
+    /// Why.
+    pub reason: String,
+}
+
+/// Where it runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlacementStep {
+    /// The CPUs, in the kernel's list format; absent where it is not pinned.
+    pub cpus: Option<String>,
+    /// Time since it was last placed elsewhere.
+    pub moved_seconds: Option<f64>,
+    /// Why.
+    pub reason: String,
+}
+
+/// What came of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The file holds it already, exactly or closely enough.
+    #[default]
+    Settled,
+    /// It was written.
+    Written,
+    /// It would be written, in mode enforce.
+    Planned,
+    /// It was put off, because it would do harm now.
+    Deferred,
+    /// It was refused.
+    Failed,
+    /// There is no such file.
+    Missing,
+    /// It stands in the file and cannot take effect.
+    Ineffective,
+}
+
+/// One value in one file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ValueStep {
+    /// The file.
+    pub path: String,
+    /// What it held before this tick.
+    pub held: Option<String>,
+    /// What it shall hold.
+    pub wanted: String,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why this value.
+    pub reason: String,
+    /// Why this outcome, with the remedy where something stands in the way.
+    pub detail: String,
+}
+
+/// The last tick for the node at `path`; `None` where the policy has no such node.
+pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation> {
+    let index = trace.nodes.iter().position(|node| node.path == path)?;
+    let (node, record) = (&trace.nodes[index], trace.records.get(index)?);
+    let leaf = node.is_leaf.then_some(());
+    let prefix = format!("{path}: ");
+    let own = |finding: &&String| finding.starts_with(&prefix);
+    Some(Explanation {
+        tenant: path.to_string(),
+        tick: status.tick,
+        mode: status.mode,
+        elapsed_seconds: trace.elapsed.map(|elapsed| elapsed.as_secs_f64()),
+        sample: counters(record),
+        usage: record.usage.as_ref().map(|usage| usage_step(usage, record)),
+        demand: leaf.map(|()| demand_step(record)),
+        allocation: allocation_step(trace, node, record),
+        weight: weight_step(trace, index),
+        width: leaf.map(|()| width_step(trace, node, record)),
+        placement: leaf.map(|()| placement_step(trace, node, record)),
+        values: record.values.iter().map(|value| value_step(trace, node, value)).collect(),
+        findings: status.findings.iter().filter(own).cloned().collect(),
+    })
+}
+
+/// The names most like `path`, the nearest first, at most `max`.
+pub fn names_near(trace: &Trace, path: &str, max: usize) -> Vec<String> {
+    let mut names: Vec<(usize, &str)> =
+        trace.nodes.iter().map(|node| (distance(&node.path, path), node.path.as_str())).collect();
+    names.sort_by_key(|(distance, _)| *distance);
+    names.into_iter().take(max).map(|(_, name)| name.to_string()).collect()
+}
+
+/// How many letters have to be changed, added or dropped; the last name of a path alone may be meant.
+fn distance(known: &str, given: &str) -> usize {
+    let last = known.rsplit('/').next().unwrap_or(known);
+    edits(known, given).min(edits(last, given))
+}
+
+/// The edit distance of Levenshtein; names are short, and given ones are cut to what could match.
+fn edits(known: &str, given: &str) -> usize {
+    let given: Vec<char> = given.chars().take(200).collect();
+    let mut row: Vec<usize> = (0..=given.len()).collect();
+    for (i, a) in known.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in given.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[given.len()]
+}
+
+fn counters(record: &Record) -> Vec<Counter> {
+    type Read = fn(&TenantSample) -> Option<u64>;
+    let all: [(&'static str, Read); 9] = [
+        ("populated", |sample| sample.populated.map(u64::from)),
+        ("usage_usec", |sample| sample.usage_usec),
+        ("nr_throttled", |sample| sample.nr_throttled),
+        ("cpu_some_usec", |sample| sample.cpu_some_usec),
+        ("memory_current_bytes", |sample| sample.memory.map(|memory| memory.current_bytes)),
+        ("inactive_file_bytes", |sample| sample.memory.map(|memory| memory.inactive_file_bytes)),
+        ("refaults", |sample| sample.memory.and_then(|memory| memory.refaults)),
+        ("memory_some_usec", |sample| sample.memory_some_usec),
+        ("nr_oom_kills", |sample| sample.memory.and_then(|memory| memory.nr_oom_kills)),
+    ];
+    let read = |sample: &Option<TenantSample>, read: Read| sample.as_ref().and_then(read);
+    all.into_iter()
+        .map(|(name, of)| Counter {
+            name: Cow::Borrowed(name),
+            before: read(&record.before, of),
+            now: read(&record.now, of),
+        })
+        .filter(|counter| counter.before.is_some() || counter.now.is_some())
+        .collect()
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:.1} %", ratio * 100.0)
+}
+
+fn usage_step(usage: &Usage, record: &Record) -> UsageStep {
+    let allocation = record.context.map_or(0.0, |context| context.allocation_cores);
+    let reason = match (usage.populated, usage.throttled, usage.cpu_some_ratio) {
+        (false, ..) => "nobody lives there".to_string(),
+        (_, true, _) => "pressed: cpu.max held it back".to_string(),
+        (_, _, Some(ratio)) if ratio > demand::PRESSED_RATIO => {
+            format!("pressed: some task waited for {} of the time", percent(ratio))
+        }
+        (_, _, Some(ratio)) => format!(
+            "not pressed: tasks waited for {} of the time, up to {} is nothing",
+            percent(ratio),
+            percent(demand::PRESSED_RATIO)
+        ),
+        (_, _, None) if demand::is_pressed(usage, allocation) => {
+            "taken as pressed: it uses nearly all it had, and there is no PSI to tell".to_string()
+        }
+        (_, _, None) => "taken as not pressed: it uses less than it had".to_string(),
+    };
+    UsageStep {
+        cpu_cores: usage.cpu_cores,
+        cpu_pressure_ratio: usage.cpu_some_ratio,
+        throttled: usage.throttled,
+        wanted_cores: usage.wanted_cores,
+        working_set_bytes: usage.working_set_bytes,
+        memory_pressure_ratio: usage.memory_some_ratio,
+        refaults_per_sec: usage.refaults_per_sec,
+        populated: usage.populated,
+        reason,
+    }
+}
+
+fn demand_step(record: &Record) -> DemandStep {
+    let (demand, context) = (record.demand.unwrap_or_default(), record.context.unwrap_or_default());
+    let last = context.last;
+    let mut cpu_reason = match (&record.usage, record.context) {
+        (None, _) | (_, None) => "no rates in this tick: the last demand stands".to_string(),
+        (Some(usage), Some(context)) => cpu_reason(&demand, usage, &context),
+    };
+    if record.context.is_some() && demand.cpu_cores >= context.max_cores - 1e-9 {
+        cpu_reason += "; no more than its limit and the machine";
+    }
+    let fresh = record.usage.and_then(|usage| usage.working_set_bytes);
+    let memory_reason = match fresh {
+        None => "memory could not be read: the last demand stands",
+        Some(fresh) if demand.memory_bytes > fresh * 1.1 && falls(&last, &demand) => {
+            "its working set shrank: falling by half in 15 s"
+        }
+        Some(fresh) if demand.memory_bytes > fresh * 1.1 => {
+            "its working set and a fifth: pages are read back under pressure"
+        }
+        Some(_) => "its working set",
+    };
+    DemandStep {
+        cpu_cores: demand.cpu_cores,
+        cpu_basis: demand.cpu_basis,
+        last_cores: last.map(|last| last.cpu_cores),
+        max_cores: context.max_cores,
+        cpu_reason,
+        memory_bytes: demand.memory_bytes,
+        last_memory_bytes: last.map(|last| last.memory_bytes),
+        max_memory_bytes: context.max_memory_bytes,
+        memory_reason: memory_reason.to_string(),
+    }
+}
+
+fn falls(last: &Option<Demand>, demand: &Demand) -> bool {
+    last.is_some_and(|last| last.memory_bytes > demand.memory_bytes)
+}
+
+fn cpu_reason(demand: &Demand, usage: &Usage, context: &Context) -> String {
+    match demand.cpu_basis {
+        CpuBasis::Idle => "nobody lives there".to_string(),
+        CpuBasis::Unpressed => format!("{:.2} used, and a tenth to grow", usage.cpu_cores),
+        CpuBasis::Threads => "what its threads would use if none had to wait".to_string(),
+        CpuBasis::Pressure => {
+            format!("{:.2} used, and the part of the time that tasks waited", usage.cpu_cores)
+        }
+        CpuBasis::Exploring => format!(
+            "pressed at its allocation of {:.2}: a fifth more each tick while it lasts",
+            context.allocation_cores
+        ),
+        CpuBasis::Decaying => format!(
+            "falling from {:.2} by half in 2 s",
+            context.last.map_or(0.0, |last| last.cpu_cores)
+        ),
+    }
+}
+
+fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> AllocationStep {
+    let target = &record.target;
+    let bound = bound(trace.rule, node, record);
+    let dominant = target.dominant.map(|resource| RESOURCES[resource]);
+    let reason = match bound {
+        _ if !node.is_leaf => "the sum of what is below it".to_string(),
+        AllocationBound::Nothing => "it asks for nothing".to_string(),
+        AllocationBound::Demand => "all that it could use".to_string(),
+        AllocationBound::Limit => "its limit".to_string(),
+        AllocationBound::Weight => "its weight alone decides: control.allocation is static".into(),
+        AllocationBound::Level => format!(
+            "held back: {} is used up at a share of {} for each unit of weight",
+            dominant.unwrap_or("what it needs"),
+            percent(target.level)
+        ),
+    };
+    AllocationStep {
+        cores: target.allocation[CPU],
+        memory_bytes: target.allocation[MEMORY],
+        capacity_cores: trace.capacity[CPU],
+        capacity_memory_bytes: trace.capacity[MEMORY],
+        fair_share_cores: target.burst_cores,
+        guarantee_cores: node.guarantee[CPU],
+        guarantee_memory_bytes: node.guarantee[MEMORY],
+        limit_cores: node.limit[CPU],
+        limit_memory_bytes: node.limit[MEMORY],
+        dominant_resource: dominant.map(Cow::Borrowed),
+        dominant_share: target.dominant_share,
+        level: target.level,
+        bound,
+        reason,
+    }
+}
+
+fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound {
+    let target = &record.target;
+    if !node.is_leaf {
+        let met = [AllocationBound::Level, AllocationBound::Demand];
+        return met[usize::from(target.satisfied)];
+    }
+    let demand = record.demand.unwrap_or_default();
+    let demand = [demand.cpu_cores, demand.memory_bytes];
+    let reaches =
+        |resource: usize, amount: f64| target.allocation[resource] >= amount * (1.0 - 1e-6);
+    let unmet = |resource: &usize| !reaches(*resource, demand[*resource]);
+    let is_limited =
+        |resource: usize| node.limit[resource].is_some_and(|limit| reaches(resource, limit));
+    if demand[CPU] <= 1e-6 && demand[MEMORY] <= 1.0 {
+        AllocationBound::Nothing
+    } else if rule == Allocation::Static {
+        AllocationBound::Weight
+    } else if ![CPU, MEMORY].iter().any(unmet) {
+        // A demand that was cut down to the limit is met by the limit.
+        match [CPU, MEMORY].into_iter().any(is_limited) {
+            true => AllocationBound::Limit,
+            false => AllocationBound::Demand,
+        }
+    } else if [CPU, MEMORY].into_iter().filter(|r| unmet(r)).any(is_limited) {
+        AllocationBound::Limit
+    } else {
+        AllocationBound::Level
+    }
+}
+
+fn weight_step(trace: &Trace, index: usize) -> WeightStep {
+    let node = &trace.nodes[index];
+    let siblings =
+        trace.nodes.iter().zip(&trace.records).filter(|(other, _)| other.parent == node.parent);
+    let sum: f64 = siblings.map(|(_, record)| record.target.cpu_weight).sum();
+    let record = &trace.records[index];
+    let is_weight = |value: &&ValueRecord| value.knob == Knob::CpuWeight;
+    let reason = record.values.iter().find(is_weight).map(|value| value.reason.clone());
+    WeightStep {
+        cpu_weight: record.target.cpu_weight,
+        sibling_share: record.target.cpu_weight / sum.max(f64::MIN_POSITIVE),
+        reason: reason.unwrap_or_default(),
+    }
+}
+
+fn width_step(trace: &Trace, node: &TreeNode, record: &Record) -> WidthStep {
+    let breadth = &record.breadth;
+    let band = breadth.band();
+    let aim = band.and_then(|band| band.aim());
+    let used = record.usage.map(|usage| usage.cpu_cores);
+    let changed = band.and_then(|band| band.changed()).map(|at| trace.now.saturating_sub(at));
+    WidthStep {
+        dop: breadth.dop(),
+        slots: trace.slots,
+        claim: aim.as_ref().map(|aim| aim.target),
+        floor: aim.as_ref().map(|aim| aim.floor),
+        ceiling: aim.as_ref().map(|aim| aim.ceiling),
+        utilisation_ratio: used.zip(breadth.dop()).map(|(used, dop)| used / f64::from(dop)),
+        asleep: breadth.is_asleep(),
+        changed_seconds: changed.map(|changed| changed.as_secs_f64()),
+        reason: width_reason(node, record, changed),
+    }
+}
+
+fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Duration>) -> String {
+    let Some(band) = record.breadth.band() else { return "not decided yet".to_string() };
+    if let DopPolicy::Manual(dop) = node.dop {
+        return format!("the policy says {dop}");
+    }
+    if record.breadth.is_asleep() {
+        return "asleep: its CPUs are lent, its width is that of its fair share".to_string();
+    }
+    let Some(aim) = band.aim() else { return "that of its fair share, to begin with".to_string() };
+    let (dop, target) = (f64::from(band.dop()), f64::from(aim.target));
+    if aim.target == band.dop() {
+        return match node.dop {
+            DopPolicy::Imci => "the slots over the number that want some".to_string(),
+            _ => "its part of the slots, by allocation".to_string(),
+        };
+    }
+    if changed.is_some_and(|changed| changed < band::DWELL) {
+        return format!("{} would be right, but it changed less than 10 s ago", aim.target);
+    }
+    match (target - dop).abs() < (dop * band::MARGIN_RATIO).max(1.0) {
+        true => format!("within the band: {} is less than a fifth away", aim.target),
+        false => match band.outside_ticks() {
+            0 => format!("{} would be right, but its use does not ask for a change", aim.target),
+            ticks => {
+                format!("{} would be right for {ticks} ticks: waits whether it lasts", aim.target)
+            }
+        },
+    }
+}
+
+fn placement_step(trace: &Trace, node: &TreeNode, record: &Record) -> PlacementStep {
+    let breadth = &record.breadth;
+    let moved = breadth.moved().map(|at| trace.now.saturating_sub(at));
+    let reason = match (&node.cpus, breadth.cpus()) {
+        (CpusPolicy::Shared, None) => "cpus: shared, so it is not pinned",
+        (CpusPolicy::Shared, Some(_)) => "cpus: shared, kept off the exclusive CPUs of others",
+        (_, None) => "not placed yet",
+        (CpusPolicy::Fixed(_), _) => "the policy's list",
+        (CpusPolicy::Exclusive, _) => "cpus: exclusive, as many as it is wide, nobody else's",
+        (CpusPolicy::Dop, _) if breadth.is_asleep() => "asleep: it keeps its CPUs, and lends them",
+        (CpusPolicy::Dop, _) => "cpus: dop, as many as it is wide, as close together as possible",
+    };
+    PlacementStep {
+        cpus: breadth.cpus().map(ToString::to_string),
+        moved_seconds: moved.map(|moved| moved.as_secs_f64()),
+        reason: reason.to_string(),
+    }
+}
+
+fn value_step(trace: &Trace, node: &TreeNode, value: &ValueRecord) -> ValueStep {
+    let text = |of| (trace.spelling.text)(value.knob, of);
+    ValueStep {
+        path: (trace.spelling.path)(value.knob, &node.path),
+        held: value.held.as_ref().map(text),
+        wanted: text(&value.wanted),
+        outcome: value.outcome,
+        reason: value.reason.clone(),
+        detail: value.detail.clone().unwrap_or_else(|| outcome_detail(value)),
+    }
+}
+
+fn outcome_detail(value: &ValueRecord) -> String {
+    let is_exact = value.held.as_ref() == Some(&value.wanted);
+    match (value.outcome, value.knob) {
+        (Outcome::Settled, _) if is_exact => "the file holds it".to_string(),
+        (Outcome::Settled, Knob::CpuWeight) => format!(
+            "close enough: within the dead band of {}",
+            percent(plan::WEIGHT_DEAD_BAND_RATIO)
+        ),
+        (Outcome::Settled, Knob::MemoryLow) => format!(
+            "close enough: within the dead band of {} or {}",
+            percent(plan::MEMORY_DEAD_BAND_RATIO),
+            Bytes(plan::MEMORY_DEAD_BAND_BYTES).rounded()
+        ),
+        (Outcome::Settled, _) => "the file holds it, rounded by the kernel".to_string(),
+        (Outcome::Written, _) => "written in this tick".to_string(),
+        (Outcome::Planned, _) => "would be written in mode enforce".to_string(),
+        (Outcome::Deferred, _) => "put off: it would do harm now".to_string(),
+        (Outcome::Failed, _) => "the kernel refused".to_string(),
+        (Outcome::Missing, _) => "the cgroup is not there, or has no such file".to_string(),
+        (Outcome::Ineffective, _) => "it stands in the file and cannot take effect".to_string(),
+    }
+}

@@ -1,0 +1,114 @@
+//! How far what tenants get is from what they are entitled to, measured each tick.
+//!
+//! **Terms.** A tenant's *share error* is the part of the machine's CPUs that it is entitled to, wants, and did
+//! not get in the last interval: 0 for one whose tasks never waited, whatever it used. A tenant is *starved*
+//! while it gets less than half of its weight-fair share (or of its demand, where that is less) and its tasks
+//! wait. A *spell* is a run of ticks in which some share error exceeds [`FAIR_ERROR_MAX`]; its length is how
+//! long the agent took to bring about what it decided.
+//!
+//! What a tenant is entitled to is decided from the same interval in which it is measured, so the first tick
+//! after a load changes counts as wrong, as it should.
+
+use std::time::Duration;
+
+/// The largest share error that counts as fair: a twentieth of the machine.
+pub const FAIR_ERROR_MAX: f64 = 0.05;
+
+/// Less than this part of the fair share counts as starved.
+const STARVED_RATIO: f64 = 0.5;
+
+/// One tenant in one interval.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// CPUs used.
+    pub used_cores: f64,
+    /// Whether its tasks waited.
+    pub pressed: bool,
+    /// CPUs it could have used.
+    pub demand_cores: f64,
+    /// CPUs it was entitled to.
+    pub allocation_cores: f64,
+    /// CPUs that its weight alone gives it.
+    pub fair_share_cores: f64,
+}
+
+impl Measured {
+    /// The part of `machine_cores` that it was entitled to, wanted and did not get, 0 ..= 1.
+    pub fn share_error(&self, machine_cores: f64) -> f64 {
+        let entitled = self.allocation_cores.min(self.demand_cores);
+        match self.pressed {
+            true => ((entitled - self.used_cores) / machine_cores.max(f64::MIN_POSITIVE)).max(0.0),
+            false => 0.0,
+        }
+    }
+
+    /// Whether it got less than half of what its weight alone would have given it.
+    pub fn is_starved(&self) -> bool {
+        let due = self.fair_share_cores.min(self.demand_cores);
+        self.pressed && self.used_cores < STARVED_RATIO * due
+    }
+}
+
+/// The present or the last spell of unfairness.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spell {
+    length: Option<Duration>,
+    lasts: bool,
+}
+
+impl Spell {
+    /// Another interval, with the largest share error in it.
+    pub fn step(&mut self, share_error_max: f64, elapsed: Duration) {
+        let lasts = share_error_max > FAIR_ERROR_MAX;
+        if lasts {
+            let before = if self.lasts { self.length.unwrap_or_default() } else { Duration::ZERO };
+            self.length = Some(before + elapsed);
+        }
+        self.lasts = lasts;
+    }
+
+    /// How long it took, or has taken; `None` where there never was one.
+    pub fn length(&self) -> Option<Duration> {
+        self.length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn measured(used_cores: f64, pressed: bool) -> Measured {
+        Measured {
+            used_cores,
+            pressed,
+            demand_cores: 4.0,
+            allocation_cores: 3.0,
+            fair_share_cores: 2.0,
+        }
+    }
+
+    #[test]
+    fn only_who_waits_goes_short() {
+        assert_eq!(measured(1.0, true).share_error(8.0), 0.25);
+        assert_eq!(measured(1.0, false).share_error(8.0), 0.0);
+        assert_eq!(measured(3.5, true).share_error(8.0), 0.0);
+        assert!(measured(0.9, true).is_starved());
+        assert!(!measured(0.9, false).is_starved());
+        assert!(!measured(1.1, true).is_starved());
+    }
+
+    #[test]
+    fn a_spell_is_remembered_until_the_next_one() {
+        let mut spell = Spell::default();
+        spell.step(0.01, SECOND);
+        assert_eq!(spell.length(), None);
+        spell.step(0.2, SECOND);
+        spell.step(0.1, SECOND);
+        spell.step(0.0, SECOND);
+        assert_eq!(spell.length(), Some(2 * SECOND));
+        spell.step(0.2, SECOND);
+        assert_eq!(spell.length(), Some(SECOND));
+    }
+}

@@ -1,0 +1,139 @@
+//! What a tick leaves for whoever asks: the [`Status`](crate::control::status::Status), from the slots.
+
+use std::borrow::Cow;
+
+use super::agent::{Agent, Slot};
+use crate::control::plan::{Action, Knob, Value};
+use crate::control::sample::HostSample;
+use crate::control::status::{ActionStatus, AgentStatus, HostStatus, TenantStatus};
+use crate::control::trace::Trace;
+use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
+use crate::fair::measure;
+use crate::host::kernfs::KernFs;
+use crate::policy::model::Mode;
+use crate::units::{Bytes, Limit};
+
+impl<K: KernFs> Agent<K> {
+    /// Whether values are written.
+    pub fn mode(&self) -> Mode {
+        if self.enforcing { Mode::Enforce } else { Mode::Observe }
+    }
+
+    /// The last tick, as far as it is needed to explain any value of it.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What the agent itself cost, told with the status of the last tick.
+    pub fn note_cost(&mut self, cost: AgentStatus) {
+        self.status.agent = cost;
+    }
+
+    /// The mode is another since the last tick, and whoever asks shall see it before the next one.
+    pub(super) fn note_mode(&mut self) {
+        self.status.mode = self.mode();
+    }
+
+    /// Something that a person should know, told with the findings of each tick until it is taken back.
+    pub(super) fn set_notice(&mut self, notice: Option<String>) {
+        self.notice = notice;
+    }
+
+    pub(super) fn host_status(
+        &self,
+        host: HostSample,
+        capacity: [f64; 2],
+        outside: Option<f64>,
+    ) -> HostStatus {
+        HostStatus {
+            hierarchy: Cow::Borrowed(self.layout.describe()),
+            cpus: host.nr_cpus,
+            memory_bytes: host.memory_total_bytes,
+            capacity_cores: capacity[CPU],
+            capacity_memory_bytes: capacity[MEMORY],
+            outside_cores: outside,
+        }
+    }
+
+    pub(super) fn tenant_statuses(&self) -> Vec<TenantStatus> {
+        let leaves = self.nodes.iter().zip(&self.slots).filter(|(node, _)| node.is_leaf);
+        leaves.map(|(node, slot)| tenant_status(node, slot)).collect()
+    }
+
+    /// Jain's index over the weighted dominant shares of the tenants that want more than they have.
+    pub(super) fn jain_index(&self) -> Option<f64> {
+        let shares: Vec<f64> = self
+            .nodes
+            .iter()
+            .zip(&self.slots)
+            .filter(|(node, slot)| node.is_leaf && !slot.target.satisfied)
+            .map(|(_, slot)| slot.target.level)
+            .collect();
+        (!shares.is_empty()).then(|| measure::jain_index(shares))
+    }
+
+    pub(super) fn max_share_error(&self) -> Option<f64> {
+        self.slots.iter().filter_map(|slot| slot.share_error).reduce(f64::max)
+    }
+
+    /// Values that were written, or would be, and cannot take effect.
+    pub(super) fn nr_ineffective(&self) -> u64 {
+        let is_low = |(knob, value): &(Knob, Value)| {
+            *knob == Knob::MemoryLow && *value != Value::Memory(Limit::Finite(Bytes(0)))
+        };
+        let protects = |slot: &Slot| slot.observed.iter().any(is_low);
+        let is_void = |(index, slot)| protects(slot) && self.void_protection(index).is_some();
+        let nr_void = self.slots.iter().enumerate().filter(|pair| is_void(*pair)).count();
+        let missing = self.slots.iter().filter_map(|slot| slot.cgroup.as_ref());
+        (nr_void + missing.map(|cgroup| cgroup.missing().len()).sum::<usize>()) as u64
+    }
+
+    pub(super) fn show(&self, actions: &[Action]) -> Vec<ActionStatus> {
+        let show = |action: &Action| ActionStatus {
+            tenant: self.nodes[action.node].path.clone(),
+            path: (self.spelling.path)(action.knob, &self.nodes[action.node].path),
+            from: action.from.as_ref().map(|value| (self.spelling.text)(action.knob, value)),
+            to: (self.spelling.text)(action.knob, &action.to),
+            reason: action.reason.clone(),
+        };
+        actions.iter().map(show).collect()
+    }
+}
+
+fn tenant_status(node: &TreeNode, slot: &Slot) -> TenantStatus {
+    let demand = slot.demand.unwrap_or_default();
+    let usage = slot.usage.as_ref();
+    let weight = slot.observed.iter().find(|(knob, _)| *knob == Knob::CpuWeight);
+    let memory = slot.sample.as_ref().and_then(|sample| sample.memory);
+    TenantStatus {
+        name: node.path.clone(),
+        weight: node.weight[CPU],
+        guarantee_cores: node.guarantee[CPU],
+        guarantee_memory_bytes: node.guarantee[MEMORY],
+        limit_cores: node.limit[CPU],
+        limit_memory_bytes: node.limit[MEMORY],
+        usage_cores: usage.map(|usage| usage.cpu_cores),
+        usage_memory_bytes: usage.and_then(|usage| usage.working_set_bytes),
+        cpu_pressure_ratio: usage.and_then(|usage| usage.cpu_some_ratio),
+        memory_pressure_ratio: usage.and_then(|usage| usage.memory_some_ratio),
+        demand_cores: demand.cpu_cores,
+        demand_memory_bytes: demand.memory_bytes,
+        demand_basis: demand.cpu_basis,
+        allocation_cores: slot.target.allocation[CPU],
+        allocation_memory_bytes: slot.target.allocation[MEMORY],
+        fair_share_cores: slot.target.burst_cores,
+        dominant_resource: slot.target.dominant.map(|r| Cow::Borrowed(RESOURCES[r])),
+        dominant_share: slot.target.dominant_share,
+        level: slot.target.level,
+        satisfied: slot.target.satisfied,
+        share_error: slot.share_error,
+        starved_seconds: slot.starved.as_secs_f64(),
+        nr_oom_kills: memory.and_then(|memory| memory.nr_oom_kills),
+        dop: slot.breadth.dop(),
+        cpus: slot.breadth.cpus().map(ToString::to_string),
+        cpu_weight: weight.and_then(|(_, value)| match value {
+            Value::Weight(weight) => Some(*weight),
+            _ => None,
+        }),
+    }
+}

@@ -1,0 +1,177 @@
+//! Beginning and ending to enforce, while the agent runs.
+//!
+//! To observe is to have written nothing: whoever switches to it finds the host as it was before the agent
+//! came, and whoever switches back begins as at a start. In between the agent goes on sampling whatever
+//! cgroups of the policy's names are there.
+
+use tracing::{info, warn};
+
+use super::above::Above;
+use super::agent::{self, Agent, Slot, StartError};
+use super::effect;
+use super::enforce::Enforcer;
+use super::placement_store::PlacementStore;
+use super::publish::Publisher;
+use super::residents::ResidentStore;
+use super::restore::Restored;
+use super::seats::Seat;
+use super::units::Units;
+use crate::control::tree::TreeNode;
+use crate::host::journal::JournalError;
+use crate::host::kernfs::KernFs;
+use crate::policy::model::Mode;
+
+/// Why a running agent was not changed; it goes on as before.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// It was started so.
+    #[error("tenantd was started with --observe: start it without to let it enforce")]
+    OnlyObserves,
+    /// What was decided at the start.
+    #[error("{0} is another than at the start: restart tenantd for that")]
+    NeedsRestart(&'static str),
+    /// It could not begin to enforce.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl<K: KernFs> Agent<K> {
+    /// Begins or ends to enforce; returns what could not be put back.
+    ///
+    /// # Errors
+    /// It could not begin, and goes on observing.
+    pub fn set_mode(&mut self, mode: Mode) -> Result<Vec<String>, ChangeError> {
+        match (self.mode(), mode) {
+            (Mode::Observe, Mode::Enforce) => {
+                let (nodes, seats) = (self.nodes.clone(), self.seats.clone());
+                self.begin_enforcing(&nodes, &seats, self.pins)?;
+                Ok(Vec::new())
+            }
+            (Mode::Enforce, Mode::Observe) => Ok(self.put_all_back()?.failures),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Puts everything back and goes on observing.
+    ///
+    /// What could not be put back is in [`Restored::failures`]; it stays in the journal, and is tried again
+    /// when the agent stops.
+    ///
+    /// # Errors
+    /// The journal could not be emptied.
+    pub fn put_all_back(&mut self) -> Result<Restored, JournalError> {
+        for slot in &mut self.slots {
+            let slot = std::mem::replace(slot, Slot { starved: slot.starved, ..Slot::default() });
+            if let Some(cgroup) = slot.cgroup {
+                cgroup.close(&mut self.kernel);
+            }
+        }
+        if let Some(Err(error)) = self.publisher.take().map(|mut publisher| publisher.remove()) {
+            warn!("cannot remove what the tenants were told: {error}");
+        }
+        self.placements = None;
+        self.enforcing = false;
+        self.look_for_obstacles();
+        let restored = self.put_journal_back()?;
+        if let Some(root) = self.root.take() {
+            self.kernel.close_dir(root);
+        }
+        info!("observing from now on");
+        Ok(restored)
+    }
+
+    fn put_journal_back(&mut self) -> Result<Restored, JournalError> {
+        let units = self.units.take_manager();
+        let restored =
+            agent::put_back(&mut self.kernel, &self.machine, units, self.journal.entries());
+        self.units = Units::new(&self.kernel, &self.seats);
+        agent::report(&restored, self.residents.as_ref());
+        if restored.failures.is_empty() {
+            self.journal.clear()?;
+        }
+        Ok(restored)
+    }
+
+    /// Takes the root for the tenants `nodes` at their `seats`, as at a start.
+    ///
+    /// # Errors
+    /// The host refused; the agent goes on observing.
+    pub(super) fn begin_enforcing(
+        &mut self,
+        nodes: &[TreeNode],
+        seats: &[Seat],
+        pins: bool,
+    ) -> Result<(), ChangeError> {
+        if self.options.observe {
+            return Err(ChangeError::OnlyObserves);
+        }
+        if !self.journal.is_on_disk() && self.options.state_dir.is_some() {
+            let taken = agent::take_up(&mut self.kernel, &self.machine, &self.options, true)?;
+            (self.journal, self.residents) = taken;
+        }
+        if let Err(error) = self.take_root_for(nodes, seats, pins) {
+            self.put_journal_back()?;
+            return Err(error.into());
+        }
+        if let Some(residents) = &self.residents {
+            residents.forget();
+        }
+        self.pins = pins;
+        self.enforcing = true;
+        let state_dir = self.options.state_dir.as_deref();
+        self.publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
+        self.placements = state_dir.filter(|_| pins).map(PlacementStore::new);
+        self.look_for_obstacles();
+        self.attach_anew();
+        info!("enforcing from now on");
+        Ok(())
+    }
+
+    /// Takes the root, unless it is taken, or nobody has a cgroup of ours.
+    ///
+    /// # Errors
+    /// The host refused; what was done is in the journal.
+    pub(super) fn take_root_for(
+        &mut self,
+        nodes: &[TreeNode],
+        seats: &[Seat],
+        pins: bool,
+    ) -> Result<(), StartError> {
+        if self.root.is_some() || !seats.contains(&Seat::Direct) {
+            return Ok(());
+        }
+        let homeless = self.residents.as_ref().map(ResidentStore::load).unwrap_or_default();
+        let proc = self.machine.proc();
+        let mut enforcer = Enforcer {
+            kernel: &mut self.kernel,
+            journal: &mut self.journal,
+            layout: &self.layout,
+            pins,
+        };
+        self.root = Some(agent::take_root(&mut enforcer, proc, nodes, &homeless)?);
+        Ok(())
+    }
+
+    /// What stands in the way of every tenant alike depends on whether anything is written.
+    pub(super) fn look_for_obstacles(&mut self) {
+        let (kernel, layout) = (&mut self.kernel, &self.layout);
+        let needs_root = self.enforcing && self.seats.contains(&Seat::Direct);
+        self.standing = effect::standing(kernel, &self.machine, layout, needs_root);
+        self.foreign_scheduler = effect::foreign_scheduler(kernel).filter(|_| self.enforcing);
+        self.above = Above::default();
+    }
+
+    /// Lets go of every cgroup, so that the next tick makes and opens what is needed by now. Samples stay.
+    pub(super) fn attach_anew(&mut self) {
+        for slot in &mut self.slots {
+            if let Some(cgroup) = slot.cgroup.take() {
+                cgroup.close(&mut self.kernel);
+            }
+            slot.observed.clear();
+            slot.retries.clear();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Telling the service manager how it goes: the protocol of sd_notify(3).
+//!
+//! A datagram of lines to the socket that `NOTIFY_SOCKET` names, and nothing more: where nobody asked to be
+//! told, nothing is sent. A message that cannot be sent changes nothing for the agent, so that errors are
+//! only seen by whoever debugs. The variables stay in the environment: this program starts no others.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use tracing::debug;
+
+/// The service manager, if there is one.
+#[derive(Debug, Default)]
+pub struct Notifier {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    watchdog: Option<Duration>,
+}
+
+impl Notifier {
+    /// Whoever started this process, as its environment says.
+    pub fn from_env() -> Notifier {
+        let own_pid = std::process::id().to_string();
+        let is_ours = env::var("WATCHDOG_PID").map_or(true, |pid| pid == own_pid);
+        let usec = env::var("WATCHDOG_USEC").ok().and_then(|usec| usec.parse().ok());
+        let watchdog = usec.filter(|usec| *usec > 0 && is_ours).map(Duration::from_micros);
+        let Some(name) = env::var_os("NOTIFY_SOCKET") else { return Notifier::default() };
+        match connect(&name) {
+            Ok(socket) => Notifier { socket: Some(socket), watchdog },
+            Err(error) => {
+                debug!("cannot tell the service manager: {}: {error}", name.to_string_lossy());
+                Notifier::default()
+            }
+        }
+    }
+
+    /// A notifier that tells `path`.
+    ///
+    /// # Errors
+    /// The path is no socket's.
+    pub fn to(path: &std::path::Path) -> io::Result<Notifier> {
+        let socket = Some(connect(&path.as_os_str().to_os_string())?);
+        Ok(Notifier { socket, watchdog: None })
+    }
+
+    /// How often it wants to hear that all is well, at the least.
+    pub fn watchdog(&self) -> Option<Duration> {
+        self.watchdog
+    }
+
+    /// The start, or a reload, is over.
+    pub fn ready(&self, status: &str) {
+        self.send(&format!("READY=1\nSTATUS={status}"));
+    }
+
+    /// A reload begins.
+    pub fn reloading(&self) {
+        // The manager tells by the time which request this answers (sd_notify(3), MONOTONIC_USEC).
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
+    }
+
+    /// All is well.
+    pub fn alive(&self) {
+        self.send("WATCHDOG=1");
+    }
+
+    /// The end begins.
+    pub fn stopping(&self) {
+        self.send("STOPPING=1");
+    }
+
+    fn send(&self, message: &str) {
+        let Some((socket, address)) = &self.socket else { return };
+        if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
+            debug!("cannot tell the service manager: {error}");
+        }
+    }
+}
+
+/// A name that begins with `@` is one of the abstract names of unix(7).
+fn connect(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not listen must not hold the tick.
+    socket.set_nonblocking(true)?;
+    Ok((socket, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manager_hears_what_it_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let hear = || {
+            let mut bytes = [0; 256];
+            let count = manager.recv(&mut bytes).unwrap();
+            String::from_utf8_lossy(&bytes[..count]).into_owned()
+        };
+        let notifier = Notifier::to(&path).unwrap();
+        notifier.ready("2 tenants");
+        assert_eq!(hear(), "READY=1\nSTATUS=2 tenants");
+        notifier.alive();
+        assert_eq!(hear(), "WATCHDOG=1");
+        notifier.reloading();
+        let reloading = hear();
+        let usec = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+        assert!(usec.parse::<u64>().unwrap() > 0);
+        notifier.stopping();
+        assert_eq!(hear(), "STOPPING=1");
+    }
+
+    #[test]
+    fn nobody_is_told_where_nobody_listens() {
+        Notifier::default().ready("");
+        let dir = tempfile::tempdir().unwrap();
+        Notifier::to(&dir.path().join("absent")).unwrap().alive();
+    }
+}

@@ -1,0 +1,171 @@
+//! The listening socket: made here, or given by systemd.
+//!
+//! What is made here belongs to root and the group `tenantd`, mode 0660; where there is no such group, to root
+//! alone. A socket file that nobody listens on was left by a daemon that died, and is replaced; one that
+//! answers belongs to a daemon that lives, and is not.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::Group;
+
+/// The group whose members may read.
+pub const GROUP: &str = "tenantd";
+
+/// Why nobody can be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another daemon serves there.
+    #[error("another tenantd answers on {}: stop it first, or name another socket with --socket", .0.display())]
+    Taken(PathBuf),
+    /// Something else is there.
+    #[error("{} is there and is no socket: remove it, or name another path with --socket", .0.display())]
+    NoSocket(PathBuf),
+    /// The system refused.
+    #[error("cannot listen on {}", path.display())]
+    Io {
+        /// The socket's path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl ListenError {
+    /// Whether it was a matter of permission.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            ListenError::Io { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+}
+
+/// A socket that listens, and what to remove when it does not any more.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket; it does not block.
+    pub socket: UnixListener,
+    /// Its file, where it was made here.
+    made: Option<PathBuf>,
+    /// The directory of the file, where that was made here as well.
+    made_dir: Option<PathBuf>,
+}
+
+impl Listener {
+    /// Takes a socket that was made by somebody else, who also removes it.
+    ///
+    /// # Errors
+    /// It is of no use.
+    pub fn given(socket: UnixListener) -> io::Result<Listener> {
+        socket.set_nonblocking(true)?;
+        Ok(Listener { socket, made: None, made_dir: None })
+    }
+
+    /// Makes the socket `path`, and the directory it is in.
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub fn make(path: &Path) -> Result<Listener, ListenError> {
+        clear(path)?;
+        let error = |source| ListenError::Io { path: path.to_path_buf(), source };
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+        if let Some(dir) = dir {
+            fs::create_dir_all(dir).map_err(error)?;
+        }
+        let socket = bind(path).map_err(error)?;
+        let made_dir = dir.map(Path::to_path_buf);
+        Ok(Listener { socket, made: Some(path.to_path_buf()), made_dir })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            // Gone already is as good.
+            let _ = fs::remove_file(path);
+        }
+        if let Some(dir) = &self.made_dir {
+            // Where others put something into it, it stays.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+/// Sees to it that nothing is at `path`.
+fn clear(path: &Path) -> Result<(), ListenError> {
+    let error = |source| ListenError::Io { path: path.to_path_buf(), source };
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(ListenError::NoSocket(path.to_path_buf()));
+        }
+        Ok(_) => {}
+        Err(absent) if absent.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(error(source)),
+    }
+    match UnixStream::connect(path) {
+        Err(dead) if dead.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(error)
+        }
+        // A full queue is an answer too: somebody is there, and busy.
+        Err(busy) if busy.kind() != io::ErrorKind::WouldBlock => Err(error(busy)),
+        _ => Err(ListenError::Taken(path.to_path_buf())),
+    }
+}
+
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    // Nobody but the owner may connect before the group is set.
+    let before = umask(Mode::from_bits_truncate(0o177));
+    let socket = UnixListener::bind(path);
+    umask(before);
+    let socket = socket?;
+    socket.set_nonblocking(true)?;
+    if let Ok(Some(group)) = Group::from_name(GROUP)
+        && chown(path, None, Some(group.gid.as_raw())).is_ok()
+    {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/socket");
+        let live = Listener::make(&path).unwrap();
+        let refused = Listener::make(&path).unwrap_err();
+        assert!(matches!(refused, ListenError::Taken(_)), "{refused}");
+        // One that dies leaves its file.
+        let left = dir.path().join("left");
+        fs::hard_link(&path, &left).unwrap();
+        drop(live);
+        assert!(!path.exists());
+        Listener::make(&left).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("precious");
+        fs::write(&path, "data").unwrap();
+        assert!(matches!(Listener::make(&path), Err(ListenError::NoSocket(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "data");
+    }
+
+    #[test]
+    fn nobody_else_may_connect() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let _live = Listener::make(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode & 0o117, 0, "{mode:o}");
+    }
+}

@@ -1,0 +1,126 @@
+//! An explanation says what the files hold, and its reasons agree with the numbers beside them.
+
+use nix::errno::Errno;
+use tenantd::control::explain::{self, AllocationBound, Explanation, Outcome};
+use tenantd::control::status::Status;
+use tenantd::host::kernfs::Operation;
+use tenantd::sim::{Fault, Load, SimHost};
+
+use super::world::{GIB, MIB, World};
+
+fn explain(world: &World, status: &Status, tenant: &str) -> Explanation {
+    let trace = world.agent.as_ref().unwrap().trace();
+    explain::explain(trace, status, tenant).unwrap_or_else(|| panic!("no {tenant}"))
+}
+
+fn value<'a>(explanation: &'a Explanation, file: &str) -> &'a explain::ValueStep {
+    let found = explanation.values.iter().find(|value| value.path.ends_with(file));
+    found.unwrap_or_else(|| panic!("no {file} in {:?}", explanation.values))
+}
+
+#[test]
+fn the_chain_ends_in_what_the_files_hold() {
+    let policy = "tenants:\n  a: { weight: 300, limit: { memory: 2GiB } }\n  b: { cpus: dop }\n  \
+                  ci: { tenants: { x: {}, y: { weight: 300 } } }\n";
+    let mut world = World::begin(policy);
+    world.spawn("/a", Load::busy(8).with_working_set(100 * MIB));
+    world.spawn("/b", Load::busy(8));
+    world.spawn("/ci/x", Load::busy(1).with_working_set(GIB));
+    for _ in 0..30 {
+        let status = world.tick();
+        for path in ["a", "b", "ci", "ci/x", "ci/y"] {
+            let explanation = explain(&world, &status, path);
+            assert_eq!((explanation.tick, &*explanation.tenant), (status.tick, path));
+            assert!(!explanation.values.is_empty());
+            for value in &explanation.values {
+                let file = value.path.strip_prefix("/sys/fs/cgroup/").unwrap();
+                let holds = world.file(file);
+                match value.outcome {
+                    Outcome::Written => assert_eq!(holds, value.wanted, "{file}"),
+                    _ => assert_eq!(Some(&holds), value.held.as_ref(), "{file} {value:?}"),
+                }
+                assert!(!value.reason.is_empty() && !value.detail.is_empty(), "{value:?}");
+            }
+            // Two samples of a cgroup with somebody in it make a rate.
+            assert!(explanation.usage.is_some() == (path != "ci") || status.tick < 4, "{path}");
+        }
+    }
+}
+
+#[test]
+fn the_numbers_are_those_of_the_status() {
+    let mut world = World::begin("tenants:\n  a: {}\n  b: { limit: { cpu: 1 } }\n");
+    world.spawn("/a", Load::busy(16).with_working_set(GIB));
+    world.spawn("/b", Load::busy(16));
+    let status = world.ticks(10);
+    for tenant in &status.tenants {
+        let explanation = explain(&world, &status, &tenant.name);
+        let (usage, demand) = (explanation.usage.unwrap(), explanation.demand.unwrap());
+        assert_eq!(Some(usage.cpu_cores), tenant.usage_cores);
+        assert_eq!(demand.cpu_cores, tenant.demand_cores);
+        assert_eq!(explanation.allocation.cores, tenant.allocation_cores);
+        assert_eq!(explanation.width.unwrap().dop, tenant.dop);
+        let counter = |name: &str| {
+            let found = explanation.sample.iter().find(|counter| counter.name == name).unwrap();
+            found.now.unwrap() - found.before.unwrap()
+        };
+        let cores = counter("usage_usec") as f64 / 1e6 / explanation.elapsed_seconds.unwrap();
+        assert!((cores - usage.cpu_cores).abs() < 1e-6);
+        assert!(usage.reason.starts_with("pressed"), "{}", usage.reason);
+    }
+    assert_eq!(explain(&world, &status, "a").allocation.bound, AllocationBound::Level);
+    assert_eq!(explain(&world, &status, "b").allocation.bound, AllocationBound::Limit);
+}
+
+#[test]
+fn what_was_refused_says_so_and_when_it_is_tried_again() {
+    let mut world = World::begin("tenants: { a: { weight: 300 }, b: {} }");
+    world.ticks(2);
+    world.spawn("/a", Load::busy(8));
+    let refuse = Fault::matching(Operation::Write, "memory.low", Errno::EIO);
+    world.host.inject(refuse);
+    world.spawn("/b", Load::busy(8).with_working_set(GIB));
+    let status = world.ticks(2);
+    let explanation = explain(&world, &status, "b");
+    let low = value(&explanation, "memory.low");
+    assert_eq!(low.outcome, Outcome::Failed);
+    assert!(low.detail.contains("tried again"), "{}", low.detail);
+    world.host.heal();
+    let status = world.ticks(70);
+    assert_eq!(value(&explain(&world, &status, "b"), "memory.low").outcome, Outcome::Settled);
+}
+
+#[test]
+fn a_limit_that_would_kill_is_put_off_and_an_observer_only_plans() {
+    let mut world = World::new("tenants: { a: { limit: { memory: 256MiB } }, b: {} }");
+    world.host.with(|kernel| kernel.make_cgroup("/a")).unwrap();
+    world.spawn("/a", Load::idle().with_working_set(GIB));
+    world.start().unwrap();
+    let status = world.ticks(3);
+    let explanation = explain(&world, &status, "a");
+    let max = value(&explanation, "memory.max");
+    assert_eq!(max.outcome, Outcome::Deferred, "{max:?}");
+    assert!(max.detail.contains("cannot be reclaimed"), "{}", max.detail);
+
+    let mut world =
+        World::on(SimHost::default(), "mode: observe\ntenants: { a: { weight: 300 }, b: {} }");
+    world.host.with(|kernel| kernel.make_cgroup("/a")).unwrap();
+    world.start().unwrap();
+    let status = world.ticks(3);
+    assert_eq!(value(&explain(&world, &status, "a"), "cpu.weight").outcome, Outcome::Planned);
+    assert_eq!(value(&explain(&world, &status, "b"), "cpu.weight").outcome, Outcome::Missing);
+}
+
+#[test]
+fn one_that_is_not_there_has_neighbours() {
+    let world = {
+        let mut world = World::begin("tenants: { web: {}, ci: { tenants: { nightly: {} } } }");
+        world.tick();
+        world
+    };
+    let trace = world.agent.as_ref().unwrap().trace();
+    assert!(explain::explain(trace, &Status::default(), "nigthly").is_none());
+    assert_eq!(explain::names_near(trace, "nigthly", 1), ["ci/nightly"]);
+    assert_eq!(explain::names_near(trace, "wbe", 1), ["web"]);
+    assert_eq!(explain::names_near(trace, "", 9).len(), 3);
+}

@@ -1,0 +1,293 @@
+//! Another policy under a running agent: what stays is not touched, what went leaves nothing.
+
+use nix::errno::Errno;
+use tenantd::daemon::claims;
+use tenantd::daemon::switch::ChangeError;
+use tenantd::host::kernfs::Operation;
+use tenantd::policy::model::Mode;
+use tenantd::sim::{Fault, Layout, Load, SimHost, SimKernel, Workload};
+
+use super::world::{World, assert_same, legacy, snapshot, tenant};
+use crate::util;
+
+/// Takes up `yaml` in place of the policy in force.
+fn reload(world: &mut World, yaml: &str) -> Result<Vec<String>, ChangeError> {
+    let mode = if yaml.contains("mode:") { "" } else { "mode: enforce\n" };
+    let policy = util::policy(&format!("version: 1\n{mode}{yaml}"));
+    let rules = claims::rules(&policy).rules;
+    let outcome = world.agent.as_mut().unwrap().reload(policy.clone(), rules);
+    if outcome.is_ok() {
+        world.policy = policy;
+    }
+    outcome
+}
+
+fn place(world: &World, pid: u32) -> String {
+    world.host.with(|kernel| kernel.process_cgroup(pid)).unwrap()
+}
+
+fn exists(world: &World, path: &str) -> bool {
+    world.host.with(|kernel| kernel.file(&format!("/sys/fs/cgroup/{path}/cgroup.procs"))).is_ok()
+}
+
+/// A host on which tenants live below a root of their own.
+fn rooted(host: SimHost, yaml: &str) -> World {
+    let mut world = World::on(host, yaml);
+    world.options.root = Some("/tenants".into());
+    world
+}
+
+#[test]
+fn a_tenant_that_stays_is_not_touched() {
+    let two = "tenants:\n  a: { weight: 300 }\n  b: {}\n";
+    let mut world = rooted(SimHost::default(), two);
+    world.start().unwrap();
+    world.tick();
+    let pid = world.spawn("/tenants/a", Load::busy(2));
+    let before = world.ticks(8);
+    let inode = snapshot(&world.host)["/sys/fs/cgroup/tenants/a"].clone();
+    world.host.take_changes();
+    let changed = "tenants:\n  c: {}\n  a: { weight: 300 }\n";
+    assert_eq!(reload(&mut world, changed).unwrap(), [""; 0]);
+    let after = world.tick();
+    let touched: Vec<_> = world
+        .host
+        .take_changes()
+        .into_iter()
+        .filter(|call| format!("{call:?}").contains("tenants/a"))
+        .collect();
+    assert!(touched.is_empty(), "{touched:?}");
+    assert_eq!(snapshot(&world.host)["/sys/fs/cgroup/tenants/a"], inode);
+    assert_eq!(place(&world, pid), "/tenants/a");
+    let (before, after_a) = (tenant(&before, "a"), tenant(&after, "a"));
+    assert!(after_a.usage_cores.is_some(), "its samples go on");
+    assert_eq!((before.dop, before.demand_cores), (after_a.dop, after_a.demand_cores));
+    assert_eq!((after.nr_reloads, after.tenants.len()), (1, 2));
+    assert!(exists(&world, "tenants/c") && !exists(&world, "tenants/b"));
+}
+
+#[test]
+fn one_that_went_leaves_nothing_and_its_processes_stay_below_the_root() {
+    for (host, tree, refuge) in
+        [(SimHost::default(), "", "/tenants/tenantd.rest"), (legacy(), "cpu/", "/tenants")]
+    {
+        let mut world = rooted(host, "tenants:\n  a: {}\n  ci: { tenants: { x: {}, y: {} } }\n");
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.ticks(2);
+        let pid = world.spawn("/tenants/ci/x", Load::idle());
+        world.ticks(2);
+        assert_eq!(reload(&mut world, "tenants: { a: {} }").unwrap(), [""; 0]);
+        world.ticks(2);
+        for gone in ["ci", "ci/x", "ci/y"] {
+            assert!(!exists(&world, &format!("{tree}tenants/{gone}")), "{gone}");
+        }
+        assert_eq!(place(&world, pid), refuge);
+        assert_eq!(world.stop().failures, [""; 0]);
+        world.host.with(|kernel| kernel.kill(pid)).unwrap();
+        assert_same(&before, &snapshot(&world.host), "after the stop");
+    }
+}
+
+#[test]
+fn what_the_policy_no_longer_names_is_put_back() {
+    let limits = "tenants:\n  a: { limit: { cpu: 1, memory: 1GiB } }\n  b: {}\n";
+    let mut world = World::begin(limits);
+    assert_eq!(world.file("a/cpu.max"), "100000 100000");
+    assert_eq!(world.file("a/memory.max"), (1_u64 << 30).to_string());
+    assert_eq!(reload(&mut world, "tenants: { a: {}, b: {} }").unwrap(), [""; 0]);
+    assert_eq!(
+        (world.file("a/cpu.max"), world.file("a/memory.max")),
+        ("max 100000".into(), "max".into())
+    );
+    world.ticks(20);
+    assert_eq!(world.file("a/cpu.max"), "max 100000");
+    // And what is named again is written again.
+    reload(&mut world, limits).unwrap();
+    world.tick();
+    assert_eq!(world.file("a/cpu.max"), "100000 100000");
+}
+
+#[test]
+fn tenants_are_pinned_and_let_go_again() {
+    for host in [SimHost::default(), legacy()] {
+        let tree = if host.layout == Layout::Legacy { "cpuset/" } else { "" };
+        let mut world = rooted(host, "tenants: { a: {}, b: {} }");
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.tick();
+        let pid = world.spawn("/tenants/a", Load::busy(8));
+        world.ticks(3);
+        reload(&mut world, "tenants: { a: { cpus: dop }, b: {} }").unwrap();
+        world.ticks(3);
+        let file = format!("{tree}tenants/a/cpuset.cpus");
+        assert!(!world.file(&file).is_empty(), "pinned");
+        assert_eq!(reload(&mut world, "tenants: { a: {}, b: {} }").unwrap(), [""; 0]);
+        world.ticks(3);
+        let all = world.host.with(|kernel| kernel.file("/sys/devices/system/cpu/online")).unwrap();
+        let held = world.file(&file);
+        assert!(held.is_empty() || held == all.trim_end(), "{held} is not all");
+        world.host.with(|kernel| kernel.kill(pid)).unwrap();
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert_same(&before, &snapshot(&world.host), "after the stop");
+    }
+}
+
+#[test]
+fn processes_of_a_claim_that_changed_go_home() {
+    let mut kernel = SimKernel::new(SimHost::default());
+    kernel.make_cgroup("/home/x").unwrap();
+    let ana = "tenants: { a: { match: { users: [ 1000 ] } }, b: {} }";
+    let mut world = World::with(kernel, ana);
+    world.options.root = Some("/tenants".into());
+    let workload = Workload::constant("load", Load::idle()).owned_by(1000);
+    let pid = world.host.with(|kernel| kernel.spawn("/home/x", workload)).unwrap();
+    world.start().unwrap();
+    world.ticks(2);
+    assert_eq!(place(&world, pid), "/tenants/a");
+    assert_eq!(reload(&mut world, "tenants: { a: {}, b: {} }").unwrap(), [""; 0]);
+    assert_eq!(place(&world, pid), "/home/x");
+    world.ticks(6);
+    assert_eq!(place(&world, pid), "/home/x");
+    let bob = "tenants: { a: {}, b: { match: { users: [ 1000 ] } } }";
+    reload(&mut world, bob).unwrap();
+    world.ticks(6);
+    assert_eq!(place(&world, pid), "/tenants/b");
+    world.stop();
+    assert_eq!(place(&world, pid), "/home/x");
+}
+
+#[test]
+fn a_tenant_may_become_a_group_and_a_group_a_tenant() {
+    let mut world = rooted(SimHost::default(), "tenants: { a: {}, b: { tenants: { x: {} } } }");
+    let before = snapshot(&world.host);
+    world.start().unwrap();
+    world.tick();
+    let pids = [world.spawn("/tenants/a", Load::idle()), world.spawn("/tenants/b/x", Load::idle())];
+    world.ticks(2);
+    let swapped = "tenants: { a: { tenants: { x: {} } }, b: {} }";
+    assert_eq!(reload(&mut world, swapped).unwrap(), [""; 0]);
+    let status = world.ticks(2);
+    let is_of_tenant = |finding: &&String| finding.starts_with("a") || finding.starts_with("b");
+    assert_eq!(status.findings.iter().find(is_of_tenant), None);
+    assert!(exists(&world, "tenants/a/x") && !exists(&world, "tenants/b/x"));
+    world.stop();
+    for pid in pids {
+        world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    }
+    assert_same(&before, &snapshot(&world.host), "after the stop");
+}
+
+#[test]
+fn a_root_that_changes_takes_a_restart() {
+    let mut world = World::begin("tenants: { a: {} }");
+    world.host.take_changes();
+    let refused = reload(&mut world, "host: { root: /elsewhere }\ntenants: { b: {} }").unwrap_err();
+    assert!(matches!(refused, ChangeError::NeedsRestart("host.root")), "{refused}");
+    assert!(world.host.take_changes().is_empty());
+    assert_eq!(world.tick().tenants[0].name, "a");
+}
+
+#[test]
+fn to_observe_is_to_have_written_nothing() {
+    let policy = "tenants:\n  a: { weight: 300, limit: { memory: 1GiB } }\n  b: {}\n";
+    let mut world = rooted(SimHost::default(), policy);
+    let before = snapshot(&world.host);
+    world.start().unwrap();
+    world.ticks(3);
+    assert!(world.agent.as_mut().unwrap().set_mode(Mode::Observe).unwrap().is_empty());
+    assert_same(&before, &snapshot(&world.host), "while observing");
+    assert_eq!(world.ticks(3).mode, Mode::Observe);
+    assert_same(&before, &snapshot(&world.host), "after observing");
+    world.agent.as_mut().unwrap().set_mode(Mode::Enforce).unwrap();
+    assert_eq!(world.ticks(3).mode, Mode::Enforce);
+    assert_ne!(before, snapshot(&world.host));
+    // The policy's mode did not change, so that what was said by hand holds.
+    world.agent.as_mut().unwrap().set_mode(Mode::Observe).unwrap();
+    reload(&mut world, "tenants: { a: {} }").unwrap();
+    assert_eq!(world.tick().mode, Mode::Observe);
+    reload(&mut world, "mode: observe\ntenants: { a: {} }").unwrap();
+    reload(&mut world, "mode: enforce\ntenants: { a: {} }").unwrap();
+    assert_eq!(world.tick().mode, Mode::Enforce);
+    reload(&mut world, "mode: observe\ntenants: { a: {} }").unwrap();
+    assert_same(&before, &snapshot(&world.host), "by the policy");
+    world.stop();
+    assert_same(&before, &snapshot(&world.host), "after the stop");
+}
+
+#[test]
+fn who_was_started_to_observe_does() {
+    let mut world = World::new("mode: observe\ntenants: { a: {} }");
+    world.options.observe = true;
+    world.start().unwrap();
+    world.tick();
+    let refused = world.agent.as_mut().unwrap().set_mode(Mode::Enforce).unwrap_err();
+    assert!(matches!(refused, ChangeError::OnlyObserves), "{refused}");
+    reload(&mut world, "mode: enforce\ntenants: { a: {} }").unwrap();
+    assert_eq!(world.tick().mode, Mode::Observe);
+}
+
+#[test]
+fn an_observer_may_begin_to_enforce_and_be_refused() {
+    let mut world = rooted(SimHost::default(), "mode: observe\ntenants: { a: {} }");
+    let before = snapshot(&world.host);
+    world.start().unwrap();
+    world.tick();
+    world.host.inject(Fault::matching(Operation::Write, "cgroup.procs", Errno::EACCES));
+    assert!(reload(&mut world, "mode: enforce\ntenants: { b: {} }").is_err());
+    world.host.heal();
+    assert_same(&before, &snapshot(&world.host), "refused");
+    let status = world.tick();
+    assert_eq!((status.mode, &*status.tenants[0].name), (Mode::Observe, "a"));
+    reload(&mut world, "mode: enforce\ntenants: { b: {} }").unwrap();
+    world.ticks(2);
+    assert!(exists(&world, "tenants/b"));
+    world.stop();
+    assert_same(&before, &snapshot(&world.host), "after the stop");
+}
+
+/// A life with reloads in it; its calls are counted by the first run and fail one by one in the others.
+fn live(world: &mut World) {
+    let policies = [
+        "tenants:\n  a: { limit: { cpu: 1 } }\n  c: { cpus: dop }\n  g: { tenants: { x: {} } }\n",
+        "mode: observe\ntenants: { a: {} }\n",
+        "tenants:\n  a: { cpus: dop }\n  b: { tenants: { y: {} } }\n",
+        "tenants: { a: {} }\n",
+    ];
+    world.ticks(2);
+    for policy in policies {
+        let _ = reload(world, policy);
+        world.ticks(2);
+    }
+}
+
+#[test]
+fn any_call_may_fail_in_a_reload() {
+    for host in [SimHost::default(), legacy()] {
+        let begin = || {
+            let mut world = rooted(host.clone(), "tenants:\n  a: { weight: 300 }\n  b: {}\n");
+            let before = snapshot(&world.host);
+            world.start().unwrap();
+            (world, before)
+        };
+        let (mut world, _) = begin();
+        let first = world.host.nr_calls();
+        live(&mut world);
+        let last = world.host.nr_calls();
+        assert!(last - first > 300);
+        for call in (first..last).step_by(3) {
+            let (mut world, before) = begin();
+            let errno =
+                [Errno::EACCES, Errno::EBUSY, Errno::EIO, Errno::ENOSPC][(call % 4) as usize];
+            world.host.inject(Fault::at_call(call, errno));
+            live(&mut world);
+            world.host.heal();
+            let stopped = world.agent.take().unwrap().stop().unwrap().0;
+            if !stopped.failures.is_empty() {
+                assert_eq!(world.restore().failures, [""; 0], "call {call} answers {errno}");
+            }
+            let context = format!("call {call} answers {errno}");
+            assert_same(&before, &snapshot(&world.host), &context);
+        }
+    }
+}

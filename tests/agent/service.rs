@@ -1,0 +1,195 @@
+//! A whole service on the simulated kernel: what is asked on its socket, and what its policy file says.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenantd::daemon::agent::{Agent, Options};
+use tenantd::daemon::claims;
+use tenantd::daemon::service::{PolicySource, Service};
+use tenantd::host::notify::Notifier;
+use tenantd::policy::HostFacts;
+use tenantd::sim::{SimHost, SimKernel};
+use tenantd::units::Bytes;
+use tenantd::varlink::listen::Listener;
+use tenantd::varlink::server::Limits;
+
+use super::world::{Host, assert_same, snapshot};
+use crate::util;
+
+const TWO: &str = "version: 1\nmode: enforce\ntenants:\n  web: { weight: 300 }\n  db: {}\n";
+
+struct Ground {
+    dir: tempfile::TempDir,
+    host: Host,
+    service: Service<Host>,
+    now: Duration,
+}
+
+impl Ground {
+    fn new() -> Ground {
+        let dir = util::scratch();
+        let path = util::file(dir.path(), "policy.yaml", TWO);
+        let facts = HostFacts {
+            cpus: (0..8).collect(),
+            memory: Bytes::gib(16),
+            has_user: |_| true,
+            has_group: |_| true,
+        };
+        let source = PolicySource { path, facts: Some(facts) };
+        let policy = source.load().unwrap().policy;
+        let rules = claims::rules(&policy).rules;
+        let host = Host::new(SimKernel::new(SimHost::default()));
+        let state_dir = Some(dir.path().join("state"));
+        let options = Options { state_dir, ..Options::default() };
+        let agent = Agent::start(host.clone(), policy, rules, &options).unwrap();
+        let mut service = Service::new(agent, source, Notifier::default());
+        service.tick(Duration::ZERO, Duration::ZERO);
+        let listener = Listener::make(&dir.path().join("socket")).unwrap();
+        service.serve(listener, Limits::default()).unwrap();
+        Ground { dir, host, service, now: Duration::ZERO }
+    }
+
+    fn tick(&mut self) {
+        let second = Duration::from_secs(1);
+        self.host.with(|kernel| kernel.advance(second));
+        self.now += second;
+        self.service.tick(self.now, Duration::ZERO);
+    }
+
+    fn policy(&self) -> PathBuf {
+        self.dir.path().join("policy.yaml")
+    }
+
+    /// Asks on the socket, while the service serves.
+    fn ask(&mut self, method: &str, parameters: Value) -> Value {
+        let path = self.dir.path().join("socket");
+        let call =
+            json!({ "method": format!("io.tenantd.Manager.{method}"), "parameters": parameters });
+        let asking = thread::spawn(move || {
+            let mut stream = UnixStream::connect(path).unwrap();
+            stream.write_all(format!("{call}\0").as_bytes()).unwrap();
+            let mut answer = Vec::new();
+            let mut byte = [0];
+            while stream.read(&mut byte).unwrap() == 1 && byte[0] != 0 {
+                answer.push(byte[0]);
+            }
+            serde_json::from_slice(&answer).unwrap()
+        });
+        util::wait_until("an answer", || {
+            self.service.serve_command();
+            asking.is_finished()
+        });
+        asking.join().unwrap()
+    }
+}
+
+#[test]
+fn a_good_reload_answers_with_the_differences() {
+    let mut ground = Ground::new();
+    ground.tick();
+    let changed = TWO.replace("300", "200").replace("  db: {}\n", "  ci: { tenants: { x: {} } }\n");
+    std::fs::write(ground.policy(), changed).unwrap();
+    let reply = ground.ask("Reload", json!({}));
+    let changes = reply["parameters"]["changes"].as_array().unwrap();
+    let said: Vec<(&str, &str)> = changes
+        .iter()
+        .map(|change| (change["kind"].as_str().unwrap(), change["tenant"].as_str().unwrap()))
+        .collect();
+    assert_eq!(said, [("removed", "db"), ("changed", "web"), ("added", "ci"), ("added", "ci/x")]);
+    ground.tick();
+    let policy = ground.ask("GetPolicy", json!({}));
+    assert_eq!(policy["parameters"]["policy"]["tenants"].as_array().unwrap().len(), 3);
+    let status = ground.ask("GetStatus", json!({}));
+    let status = &status["parameters"]["status"];
+    assert_eq!((&status["nr_reloads"], &status["tenants"][1]["name"]), (&json!(1), &json!("ci/x")));
+}
+
+#[test]
+fn a_bad_reload_says_where_and_leaves_everything() {
+    let mut ground = Ground::new();
+    ground.tick();
+    let before = snapshot(&ground.host);
+    for (text, code) in [
+        (TWO.replace("weight: 300", "weight: 0"), "P025"),
+        (TWO.replace("web", "we b"), "P027"),
+        ("version: 1\ntenants: [".to_string(), "P002"),
+        (String::new(), "P005"),
+    ] {
+        std::fs::write(ground.policy(), &text).unwrap();
+        let reply = ground.ask("Reload", json!({}));
+        assert_eq!(reply["error"], "io.tenantd.Manager.BadPolicy", "{reply}");
+        let parameters = &reply["parameters"];
+        assert_eq!(parameters["findings"][0]["code"], code);
+        let report = parameters["report"].as_str().unwrap();
+        assert!(report.contains(code) && report.contains("policy.yaml"), "{report}");
+        ground.tick();
+        assert_same(&before, &snapshot(&ground.host), &text);
+        let status = ground.ask("GetStatus", json!({}));
+        let findings = status["parameters"]["status"]["findings"].to_string();
+        assert!(findings.contains("was not taken up"), "{findings}");
+    }
+    std::fs::remove_file(ground.policy()).unwrap();
+    assert_eq!(ground.ask("Reload", json!({}))["parameters"]["findings"][0]["code"], "P001");
+    std::fs::write(ground.policy(), TWO).unwrap();
+    assert_eq!(ground.ask("Reload", json!({}))["parameters"]["changes"], json!([]));
+    ground.tick();
+    let status = ground.ask("GetStatus", json!({}));
+    assert!(!status["parameters"]["status"]["findings"].to_string().contains("was not taken up"));
+}
+
+#[test]
+fn modes_are_switched_and_everything_is_put_back_on_request() {
+    let mut ground = Ground::new();
+    let enforced = snapshot(&ground.host);
+    ground.tick();
+    let reply = ground.ask("SetMode", json!({ "mode": "observe" }));
+    assert_eq!(reply["parameters"]["before"], "enforce");
+    let observed = snapshot(&ground.host);
+    assert!(!observed.contains_key("/sys/fs/cgroup/web"));
+    // Whoever has the answer sees the mode, without waiting for a tick.
+    let status = ground.ask("GetStatus", json!({}));
+    assert_eq!(status["parameters"]["status"]["mode"], "observe");
+    assert_eq!(
+        ground.ask("SetMode", json!({ "mode": "enforce" }))["parameters"]["before"],
+        "observe"
+    );
+    ground.tick();
+    assert_eq!(
+        enforced.keys().collect::<Vec<_>>(),
+        snapshot(&ground.host).keys().collect::<Vec<_>>()
+    );
+    let reply = ground.ask("Restore", json!({}));
+    assert_eq!(
+        (&reply["parameters"]["cgroups"], &reply["parameters"]["failures"]),
+        (&json!(2), &json!([]))
+    );
+    assert_same(&observed, &snapshot(&ground.host), "restored");
+}
+
+#[test]
+fn an_explanation_comes_over_the_socket() {
+    let mut ground = Ground::new();
+    ground.tick();
+    let reply = ground.ask("Explain", json!({ "tenant": "web" }));
+    let explanation = &reply["parameters"]["explanation"];
+    assert_eq!((&explanation["tenant"], &explanation["tick"]), (&json!("web"), &json!(2)));
+    assert!(explanation["values"].as_array().unwrap().len() >= 2);
+    let reply = ground.ask("Explain", json!({ "tenant": "wb" }));
+    assert_eq!(reply["error"], "io.tenantd.Manager.NoSuchTenant");
+    assert_eq!(reply["parameters"]["tenants"][0], "web");
+}
+
+#[test]
+fn the_service_ends_with_its_socket_and_gives_the_agent_back() {
+    let ground = Ground::new();
+    let socket = ground.dir.path().join("socket");
+    assert!(socket.exists());
+    let Ground { service, dir: _dir, .. } = ground;
+    let agent = service.into_agent();
+    assert!(!socket.exists());
+    assert!(agent.stop().unwrap().0.failures.is_empty());
+}

@@ -1,0 +1,321 @@
+//! Commands that ask the daemon: what they show, and what they say where it does not answer.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+use tenantd::control::explain::{
+    AllocationStep, Counter, DemandStep, Explanation, Outcome, PlacementStep, UsageStep, ValueStep,
+    WeightStep, WidthStep,
+};
+use tenantd::control::status::{Status, TenantStatus};
+
+use super::{GOOD, as_nobody, open_scratch};
+use crate::util::{self, fits_a_terminal};
+
+/// Somebody on a socket who answers the first call with what it is told.
+struct Oracle {
+    dir: tempfile::TempDir,
+    thread: JoinHandle<Value>,
+}
+
+impl Oracle {
+    fn says(answer: &str) -> Oracle {
+        let dir = util::scratch();
+        let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
+        let answer = answer.to_string();
+        let thread = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut call = Vec::new();
+            BufReader::new(&stream).read_until(0, &mut call).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            serde_json::from_slice(&call[..call.len() - 1]).unwrap()
+        });
+        Oracle { dir, thread }
+    }
+
+    fn answers(parameters: &Value) -> Oracle {
+        Oracle::says(&format!("{}\0", json!({ "parameters": parameters })))
+    }
+
+    fn refuses(error: &str, parameters: &Value) -> Oracle {
+        Oracle::says(&format!("{}\0", json!({ "error": error, "parameters": parameters })))
+    }
+
+    fn ask(&self, arguments: &[&str]) -> util::Ran {
+        util::run(&mut asking(&self.dir.path().join("socket"), arguments))
+    }
+
+    /// What it was asked.
+    fn was_asked(self) -> Value {
+        self.thread.join().unwrap()
+    }
+}
+
+fn asking(socket: &Path, arguments: &[&str]) -> Command {
+    let mut command = util::tenantctl();
+    command.args(arguments).arg("--socket").arg(socket);
+    command
+}
+
+fn good_policy(dir: &Path) -> PathBuf {
+    util::file(dir, "policy.yaml", GOOD)
+}
+
+/// Every command that needs a daemon.
+fn commands(policy: &Path) -> Vec<Vec<&str>> {
+    let policy = policy.to_str().unwrap();
+    vec![
+        vec!["status"],
+        vec!["status", "--json"],
+        vec!["watch"],
+        vec!["explain", "web"],
+        vec!["plan"],
+        vec!["diff", policy],
+        vec!["reload"],
+        vec!["mode", "observe"],
+    ]
+}
+
+#[test]
+fn without_a_daemon_it_is_said_what_to_do() {
+    let dir = util::scratch();
+    let policy = good_policy(dir.path());
+    for arguments in commands(&policy) {
+        let ran = util::run(&mut asking(&dir.path().join("socket"), &arguments)).exits(69);
+        ran.says_in_one_line("does not answer on").says("systemctl start tenantd");
+    }
+    // A socket that a dead daemon left is no other case.
+    drop(UnixListener::bind(dir.path().join("dead")).unwrap());
+    util::run(&mut asking(&dir.path().join("dead"), &["status"])).exits(69).says("does not answer");
+    // A restore needs none: it works from the journal.
+    let mut restore = asking(&dir.path().join("socket"), &["restore"]);
+    let ran = util::run(restore.arg("--state-dir").arg(dir.path().join("state"))).exits(0);
+    assert!(ran.out.starts_with("put back: 0 files"), "{}", ran.out);
+}
+
+#[test]
+fn who_may_not_connect_is_told_so() {
+    let dir = open_scratch();
+    let socket = dir.path().join("socket");
+    let _live = UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let policy = good_policy(dir.path());
+    for arguments in commands(&policy) {
+        let Some(mut command) = as_nobody(&asking(&socket, &arguments)) else { return };
+        util::run(&mut command).exits(77).says_in_one_line("not permitted to ask on");
+    }
+}
+
+#[test]
+fn what_the_daemon_refuses_has_its_exit_code() {
+    let none = json!({});
+    let denied = Oracle::refuses("org.varlink.service.PermissionDenied", &none);
+    denied.ask(&["reload"]).exits(77).says_in_one_line("Reload is for root");
+    let old = json!({ "method": "io.tenantd.Manager.Explain" });
+    let old = Oracle::refuses("org.varlink.service.MethodNotFound", &old);
+    old.ask(&["explain", "web"]).exits(69).says_in_one_line("older than this tenantctl");
+    let busy = Oracle::refuses("io.tenantd.Manager.Busy", &none);
+    busy.ask(&["mode", "enforce"]).exits(75).says_in_one_line("try again");
+    let failed = json!({ "reason": "the disk is full" });
+    let failed = Oracle::refuses("io.tenantd.Manager.Failed", &failed);
+    failed.ask(&["mode", "enforce"]).exits(1).says_in_one_line("the disk is full");
+    let bad = json!({ "report": "error[P025]: no\n", "findings": [] });
+    let bad = Oracle::refuses("io.tenantd.Manager.BadPolicy", &bad);
+    bad.ask(&["reload"]).exits(78).says("error[P025]: no").says("the running one stays");
+    let missing = json!({ "tenant": "wbe", "tenants": ["web", "db"] });
+    let missing = Oracle::refuses("io.tenantd.Manager.NoSuchTenant", &missing);
+    missing.ask(&["explain", "wbe"]).exits(1).says("no tenant `wbe`").says("nearest: web, db");
+    let unknown = Oracle::refuses("io.tenantd.Manager.New", &none);
+    unknown.ask(&["status"]).exits(69).says_in_one_line("is not understood");
+    Oracle::says("garbage\0").ask(&["status"]).exits(69).says_in_one_line("is not understood");
+    Oracle::says("").ask(&["status"]).exits(69).says_in_one_line("ended the conversation");
+    Oracle::answers(&json!({ "status": 7 })).ask(&["status"]).exits(69).says("is not understood");
+}
+
+#[test]
+fn what_is_asked_is_what_was_typed() {
+    let mode = Oracle::answers(&json!({ "before": "observe", "failures": [] }));
+    let ran = mode.ask(&["mode", "enforce"]).exits(0);
+    assert_eq!(ran.out, "mode enforce, it was observe\n");
+    let asked = mode.was_asked();
+    assert_eq!(asked["method"], "io.tenantd.Manager.SetMode");
+    assert_eq!(asked["parameters"], json!({ "mode": "enforce" }));
+    let restore =
+        json!({ "files": 3, "processes": 2, "cgroups": 1, "failures": ["/x/memory.max: busy"] });
+    let restore = Oracle::answers(&restore);
+    let ran = restore.ask(&["restore"]).exits(1).says("not put back: /x/memory.max: busy");
+    assert!(ran.out.contains("3 files, 2 processes; removed: 1 cgroups"), "{}", ran.out);
+    util::run(util::tenantctl().args(["mode", "maybe"])).exits(2);
+}
+
+/// A status as busy as can be.
+fn status() -> Status {
+    let tenant = |index: usize| TenantStatus {
+        name: format!("customers/a-rather-long-name-{index}/nightly"),
+        usage_cores: Some(127.5),
+        usage_memory_bytes: Some(1.5e12),
+        demand_cores: 128.0,
+        allocation_cores: 100.25,
+        allocation_memory_bytes: 2e12,
+        dominant_resource: Some("memory".into()),
+        dominant_share: 1.0,
+        dop: Some(128),
+        cpu_pressure_ratio: Some(1.0),
+        ..TenantStatus::default()
+    };
+    Status {
+        tick: 1_000_000,
+        tenants: (0..3).map(tenant).collect(),
+        findings: vec!["a finding with many words ".repeat(8)],
+        max_share_error: Some(0.5),
+        jain_index: Some(0.5),
+        nr_drift: 7,
+        nr_ineffective: 3,
+        ..Status::default()
+    }
+}
+
+#[test]
+fn a_status_fits_a_terminal_and_is_json_on_request() {
+    let reply = json!({ "status": status() });
+    let ran = Oracle::answers(&reply).ask(&["status"]).exits(0);
+    fits_a_terminal(&ran.out);
+    for words in
+        ["127.50", "memory 100%", "1.4TiB", "note: a finding", "7 values written by others"]
+    {
+        assert!(ran.out.contains(words), "{words} is not in:\n{}", ran.out);
+    }
+    assert!(!ran.out.contains('\x1b'));
+    let ran = Oracle::answers(&reply).ask(&["status", "--json"]).exits(0);
+    let told: Status = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(told, status());
+    // A daemon that is a little older says less, and a newer one more.
+    let other = json!({ "status": { "tick": 5, "tenants": [{ "name": "web", "colour": "red" }] } });
+    let ran = Oracle::answers(&other).ask(&["status"]).exits(0);
+    assert!(ran.out.contains("web") && ran.out.contains("tick 5"), "{}", ran.out);
+}
+
+#[test]
+fn a_watch_shows_frames_until_it_has_seen_enough() {
+    let frame = |tick: u64| {
+        let status = Status { tick, ..status() };
+        let parameters = json!({ "status": status, "lost": tick - 1 });
+        format!("{}\0", json!({ "parameters": parameters, "continues": true }))
+    };
+    let both = frame(1) + &frame(2);
+    let oracle = Oracle::says(&both);
+    let ran = oracle.ask(&["watch", "--json", "--count", "2"]).exits(0);
+    let frames: Vec<Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&frames[1]["tick"], &frames[1]["lost"]), (&json!(2), &json!(1)));
+    assert_eq!(oracle.was_asked()["more"], true);
+    let ran = Oracle::says(&both).ask(&["watch", "--count", "2"]).exits(0);
+    fits_a_terminal(&ran.out);
+    assert_eq!(ran.out.matches("mode observe").count(), 2);
+    // A daemon that ends is no reason to go on quietly.
+    Oracle::says(&frame(1)).ask(&["watch"]).exits(69).says("ended the conversation");
+}
+
+/// A tenant with everything: groups above it, limits, CPUs of its own, values of every kind.
+fn explanation() -> Explanation {
+    let value = |file: &str, outcome| ValueStep {
+        path: format!("/sys/fs/cgroup/system.slice/tenantd.service/ci/nightly/{file}"),
+        held: Some("1000".into()),
+        wanted: "1040".into(),
+        outcome,
+        reason: "wants more than its 2.50 CPUs: weighed by them".into(),
+        detail: "close enough: within the dead band of 5.0 %".into(),
+    };
+    let reason = || "pressed: some task waited for 12.5 % of the time".to_string();
+    Explanation {
+        tenant: "ci/nightly".into(),
+        tick: 812,
+        elapsed_seconds: Some(1.0),
+        sample: ["usage_usec", "cpu_some_usec", "memory_current_bytes", "memory_some_usec"]
+            .map(|name| Counter {
+                name: name.into(),
+                before: Some(812_345_678),
+                now: Some(813_868_901),
+            })
+            .to_vec(),
+        usage: Some(UsageStep { cpu_cores: 1.5, reason: reason(), ..UsageStep::default() }),
+        demand: Some(DemandStep {
+            cpu_reason: "what its threads would use if none had to wait".into(),
+            memory_reason: "its working set".into(),
+            ..DemandStep::default()
+        }),
+        allocation: AllocationStep {
+            limit_cores: Some(4.0),
+            dominant_resource: Some("cpu".into()),
+            reason: "held back: cpu is used up at a share of 14.2 % for each unit of weight".into(),
+            ..AllocationStep::default()
+        },
+        weight: WeightStep { reason: reason(), ..WeightStep::default() },
+        width: Some(WidthStep {
+            dop: Some(3),
+            slots: 8,
+            claim: Some(3),
+            floor: Some(1),
+            ceiling: Some(8),
+            utilisation_ratio: Some(0.5),
+            reason: "its part of the slots, by allocation".into(),
+            ..WidthStep::default()
+        }),
+        placement: Some(PlacementStep {
+            cpus: Some("0-2".into()),
+            reason: "cpus: dop, as many as it is wide, as close together as possible".into(),
+            ..PlacementStep::default()
+        }),
+        values: vec![
+            value("cpu.weight", Outcome::Settled),
+            value("memory.low", Outcome::Written),
+            value("cpuset.cpus", Outcome::Written),
+        ],
+        ..Explanation::default()
+    }
+}
+
+#[test]
+fn an_explanation_fits_a_screen() {
+    let reply = json!({ "explanation": explanation() });
+    let ran = Oracle::answers(&reply).ask(&["explain", "ci/nightly"]).exits(0);
+    fits_a_terminal(&ran.out);
+    assert!(ran.out.lines().count() <= 24, "{} lines:\n{}", ran.out.lines().count(), ran.out);
+    for words in ["usage_usec 813868901 (+1523223)", "held back: cpu", "CPUs 0-2", "1000 -> 1040"] {
+        assert!(ran.out.contains(words), "{words} is not in:\n{}", ran.out);
+    }
+    let ran = Oracle::answers(&reply).ask(&["explain", "ci/nightly", "--json"]).exits(0);
+    assert_eq!(serde_json::from_str::<Explanation>(&ran.out).unwrap(), explanation());
+}
+
+#[test]
+fn a_diff_says_what_would_be_different() {
+    let dir = util::scratch();
+    let policy = good_policy(dir.path());
+    let policy = policy.to_str().unwrap();
+    let setting = |key: &str, value: &str| json!({ "key": key, "value": value });
+    let running = json!({
+        "path": "/etc/tenantd",
+        "policy": {
+            "settings": [setting("mode", "enforce")],
+            "tenants": [
+                { "name": "web", "settings": [setting("weight", "200")] },
+                { "name": "old", "settings": [] },
+            ],
+        },
+    });
+    let ran = Oracle::answers(&running).ask(&["diff", policy]).exits(0);
+    assert_eq!(ran.out, "- old: removed\n~ web: weight: 200 -> 300\n+ db: added\n");
+    let ran = Oracle::answers(&running).ask(&["diff", policy, "--color", "always"]).exits(0);
+    assert!(ran.out.contains("\x1b[31m- old: removed\x1b[0m"), "{}", ran.out);
+    let ran = Oracle::answers(&running).ask(&["diff", policy, "--json"]).exits(0);
+    let told: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&told["equal"], &told["changes"][0]["kind"]), (&json!(false), &json!("removed")));
+    let bad = util::file(dir.path(), "bad.yaml", "version: 1\n");
+    util::run(&mut asking(dir.path(), &["diff", bad.to_str().unwrap()])).exits(78);
+}

@@ -1,0 +1,160 @@
+//! A daemon that says what it is told to say: a Varlink socket with one status behind it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use tenantd::control::status::{ActionStatus, AgentStatus, HostStatus, Status, TenantStatus};
+use tenantd::policy::model::Mode;
+
+/// A status with a bit of everything: one that lacks, one that is pinned, one that sleeps, one not measured.
+pub(crate) fn status() -> Status {
+    let tenant = |name: &str, weight, used: f64, wants, entitled| TenantStatus {
+        name: name.into(),
+        weight,
+        usage_cores: Some(used),
+        usage_memory_bytes: Some((used + 0.2) * 1e9),
+        cpu_pressure_ratio: Some(if wants > entitled { 0.42 } else { 0.0 }),
+        memory_pressure_ratio: Some(0.0),
+        demand_cores: wants,
+        demand_memory_bytes: (used + 0.3) * 1e9,
+        allocation_cores: entitled,
+        allocation_memory_bytes: (used + 0.5) * 1e9,
+        fair_share_cores: entitled,
+        dominant_resource: Some("cpu".into()),
+        dominant_share: entitled / 7.5,
+        level: 0.3,
+        satisfied: wants <= entitled,
+        share_error: Some(0.0),
+        nr_oom_kills: Some(0),
+        dop: Some(entitled.ceil() as u32),
+        cpu_weight: Some(weight),
+        ..TenantStatus::default()
+    };
+    Status {
+        tick: 42,
+        mode: Mode::Enforce,
+        interval_seconds: 1.0,
+        host: HostStatus {
+            hierarchy: "unified, owner direct".into(),
+            cpus: 8,
+            memory_bytes: 16 << 30,
+            capacity_cores: 7.5,
+            capacity_memory_bytes: 15e9,
+            outside_cores: Some(0.31),
+        },
+        tenants: vec![
+            TenantStatus { cpus: Some("0-3".into()), ..tenant("web", 300.0, 3.1, 6.0, 3.4) },
+            TenantStatus {
+                share_error: Some(0.11),
+                starved_seconds: 12.0,
+                nr_oom_kills: Some(2),
+                cpus: Some("4-6".into()),
+                ..tenant("analytics", 200.0, 1.4, 8.0, 2.3)
+            },
+            TenantStatus { limit_cores: Some(4.0), ..tenant("ci/nightly", 25.0, 0.9, 0.9, 1.2) },
+            TenantStatus {
+                usage_cores: None,
+                usage_memory_bytes: None,
+                cpu_pressure_ratio: None,
+                share_error: None,
+                nr_oom_kills: None,
+                dop: None,
+                ..tenant("ci/pull-requests", 75.0, 0.0, 0.0, 0.0)
+            },
+        ],
+        actions: vec![ActionStatus {
+            tenant: "web".into(),
+            path: "/sys/fs/cgroup/system.slice/tenantd.service/web/cpu.weight".into(),
+            from: Some("100".into()),
+            to: "171".into(),
+            reason: "its share of what the busy tenants get".into(),
+        }],
+        findings: vec!["ci/pull-requests: cpu.stat cannot be read: its last decision stays".into()],
+        nr_drift: 3,
+        nr_ineffective: 1,
+        nr_reloads: 2,
+        jain_index: Some(0.973),
+        max_share_error: Some(0.11),
+        convergence_seconds: Some(4.0),
+        agent: AgentStatus {
+            cpu_seconds: 0.4,
+            resident_bytes: Some(5 << 20),
+            tick_seconds: 0.0011,
+            tick_late_seconds: 0.0002,
+        },
+    }
+}
+
+/// A daemon on a socket of its own, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) socket: PathBuf,
+    status: Arc<Mutex<Status>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Daemon {
+    /// One that answers with `status`.
+    pub(crate) fn with(status: Status) -> Daemon {
+        let dir = crate::util::scratch();
+        let socket = dir.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let status = Arc::new(Mutex::new(status));
+        let shared = Arc::clone(&status);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { return };
+                // A conversation that breaks off is over.
+                std::thread::spawn(move || converse(stream, &shared).ok());
+            }
+        });
+        Daemon { socket, status, _dir: dir }
+    }
+
+    /// From now on it says `status`.
+    pub(crate) fn say(&self, status: Status) {
+        *self.status.lock().unwrap() = status;
+    }
+
+    /// Nobody is found on the socket any more.
+    pub(crate) fn leave(&self) {
+        std::fs::remove_file(&self.socket).unwrap();
+    }
+}
+
+fn converse(mut stream: UnixStream, status: &Mutex<Status>) -> std::io::Result<()> {
+    loop {
+        let mut call = Vec::new();
+        let mut byte = [0];
+        loop {
+            stream.read_exact(&mut byte)?;
+            if byte[0] == 0 {
+                break;
+            }
+            call.push(byte[0]);
+        }
+        let call: serde_json::Value = serde_json::from_slice(&call).unwrap();
+        let is_watch = call["method"] == "io.tenantd.Manager.Watch";
+        loop {
+            let status = status.lock().unwrap().clone();
+            let answer = match is_watch {
+                true => json!({ "continues": true, "parameters": { "status": status, "lost": 0 } }),
+                false => json!({ "parameters": { "status": status } }),
+            };
+            stream.write_all(format!("{answer}\0").as_bytes())?;
+            if !is_watch {
+                break;
+            }
+            // The tick of this daemon.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+}
+
+/// A socket that nobody serves.
+pub(crate) fn nobody(dir: &Path) -> PathBuf {
+    dir.join("nobody")
+}

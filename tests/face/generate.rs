@@ -1,0 +1,87 @@
+//! `tenantctl generate`: man pages, completions, the schema.
+
+use std::fs;
+use std::process::Stdio;
+
+use serde_json::Value;
+use tenantd::policy::rules::RULES;
+
+use crate::util;
+
+fn generated(arguments: &[&str]) -> String {
+    util::run(util::tenantctl().arg("generate").args(arguments)).exits(0).out
+}
+
+#[test]
+fn there_is_a_page_for_each_program_and_command() {
+    let dir = util::scratch();
+    generated(&["man", dir.path().to_str().unwrap()]);
+    let read =
+        |name: &str| fs::read_to_string(dir.path().join(name)).unwrap_or_else(|_| panic!("{name}"));
+    let help = util::run(util::tenantctl().arg("--help")).exits(0).out;
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands: Vec<&str> = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|name| !name.is_empty() && *name != "help")
+        .collect();
+    assert!(commands.len() >= 12, "{commands:?}");
+    for command in commands {
+        let page = read(&format!("tenantctl-{command}.1"));
+        assert!(page.contains(&format!("tenantctl\\-{command}")), "{page}");
+    }
+    assert!(!dir.path().join("tenantctl-load.1").exists(), "a hidden command has no page");
+    for (page, parts) in [
+        ("tenantd.8", ["--restore".replace('-', "\\-"), "SIGHUP".into(), "EXIT STATUS".into()]),
+        ("tenantctl.1", ["--socket".replace('-', "\\-"), "NO_COLOR".into(), "EXIT STATUS".into()]),
+    ] {
+        let text = read(page);
+        assert!(parts.iter().all(|part| text.contains(part)), "{page}:\n{text}");
+    }
+    let policy = read("tenantd.policy.5");
+    for rule in RULES {
+        assert!(policy.contains(rule.code), "{}", rule.code);
+    }
+    for key in
+        ["host.reserve.cpu", "control.allocation", "guarantee.memory", "dop.max", "match.users"]
+    {
+        assert!(policy.contains(&format!("\\fB{key}\\fR")), "{key}:\n{policy}");
+    }
+    assert!(!policy.contains("@KEYS@") && !policy.contains("@RULES@"));
+}
+
+/// Where a formatter is installed, it has nothing to say against the pages.
+#[test]
+fn the_pages_are_well_formed() {
+    let Some(mut mandoc) = util::optional("mandoc", "mandoc") else { return };
+    let dir = util::scratch();
+    generated(&["man", dir.path().to_str().unwrap()]);
+    let pages = fs::read_dir(dir.path()).unwrap().map(|page| page.unwrap().path());
+    let ran = util::run(mandoc.args(["-T", "lint", "-W", "warning"]).args(pages));
+    let serious: Vec<&str> = ran
+        .out
+        .lines()
+        // Dates are left out, so that the same sources make the same pages.
+        .filter(|line| !line.contains("missing date"))
+        .collect();
+    assert!(serious.is_empty(), "{serious:#?}");
+}
+
+#[test]
+fn shells_take_the_completions() {
+    for (shell, syntax_only) in [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")] {
+        let script = generated(&["completions", shell]);
+        assert!(script.contains("explain") && script.contains("tenantctl"), "{shell}");
+        let Some(mut command) = util::optional(shell, shell) else { continue };
+        let dir = util::scratch();
+        let path = util::file(dir.path(), "completions", &script);
+        util::run(command.arg(syntax_only).arg(path).stderr(Stdio::piped())).exits(0);
+    }
+}
+
+#[test]
+fn the_schema_is_the_one_of_the_examples() {
+    let schema: Value = serde_json::from_str(&generated(&["schema"])).unwrap();
+    let file = fs::read_to_string("policies/policy.schema.json").unwrap();
+    assert_eq!(schema, serde_json::from_str::<Value>(&file).unwrap());
+}

@@ -1,0 +1,210 @@
+//! `tenantctl serve`: what it serves, to whom, and that it stays up.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tenantd::control::status::Status;
+
+use super::daemon::{Daemon, nobody, status};
+use super::openmetrics;
+use crate::util::{self, wait_until};
+
+/// A server, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    pub(crate) fn of(socket: &Path) -> Server {
+        let mut command = util::tenantctl();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--socket"]).arg(socket);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+        Server { child, address: address.unwrap().parse().unwrap() }
+    }
+
+    /// Sends these bytes and returns what comes back, until the end.
+    fn exchange(&self, request: &str) -> String {
+        self.try_exchange(request).unwrap()
+    }
+
+    fn try_exchange(&self, request: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        Answer::of(&self.exchange(&request("GET", path, "")))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn request(method: &str, path: &str, fields: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n")
+}
+
+#[derive(Debug)]
+struct Answer {
+    code: u16,
+    fields: String,
+    body: String,
+}
+
+impl Answer {
+    fn of(text: &str) -> Answer {
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let (line, fields) = head.split_once("\r\n").unwrap();
+        let code = line.strip_prefix("HTTP/1.1 ").unwrap()[..3].parse().unwrap();
+        Answer { code, fields: fields.to_string(), body: body.to_string() }
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.lines().filter_map(|line| line.split_once(": "));
+        fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+#[test]
+fn each_resource_is_served_as_what_it_is() {
+    let daemon = Daemon::with(status());
+    let server = Server::of(&daemon.socket);
+    for (path, content_type, part) in [
+        ("/", "text/html; charset=utf-8", "<title>tenantd</title>"),
+        ("/?from=bookmark", "text/html; charset=utf-8", "<title>tenantd</title>"),
+        ("/page.css", "text/css; charset=utf-8", "prefers-color-scheme"),
+        ("/page.js", "text/javascript; charset=utf-8", "use strict"),
+        ("/healthz", "text/plain; charset=utf-8", "ok"),
+        ("/status.json", "application/json", "\"tick\":42"),
+        ("/metrics", "text/plain; version=0.0.4; charset=utf-8", "tenantd_up 1.0"),
+    ] {
+        let answer = server.get(path);
+        assert_eq!(
+            (answer.code, answer.field("content-type")),
+            (200, Some(content_type)),
+            "{path}"
+        );
+        assert_eq!(answer.field("content-length"), Some(answer.body.len().to_string().as_str()));
+        assert!(answer.body.contains(part), "{path}: {}", answer.body);
+        let policy = answer.field("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        assert_eq!(answer.field("x-content-type-options"), Some("nosniff"));
+        assert_eq!(answer.field("cache-control"), Some("no-store"));
+        let head = Answer::of(&server.exchange(&request("HEAD", path, "")));
+        assert_eq!((head.code, head.body.as_str()), (200, ""), "HEAD {path}");
+        assert_eq!(head.field("content-length"), answer.field("content-length"), "HEAD {path}");
+    }
+    let told: Status = serde_json::from_str(&server.get("/status.json").body).unwrap();
+    assert_eq!(told, status());
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
+    let metrics = Answer::of(&server.exchange(&request("GET", "/metrics", accept)));
+    assert!(metrics.field("content-type").unwrap().starts_with("application/openmetrics-text"));
+    assert_eq!(openmetrics::read(&metrics.body).unwrap()["tenantd_up"].samples[""], 1.0);
+}
+
+#[test]
+fn nothing_else_is_served() {
+    let daemon = Daemon::with(status());
+    let server = Server::of(&daemon.socket);
+    for path in ["/x", "//", "/../etc/passwd", "/page.js/", "/%2e%2e/", "/METRICS", "*"] {
+        assert_eq!(server.get(path).code, 404, "{path}");
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "get"] {
+        let answer = Answer::of(&server.exchange(&request(method, "/", "Content-Length: 0\r\n")));
+        assert_eq!((answer.code, answer.field("allow")), (405, Some("GET, HEAD")), "{method}");
+    }
+    for (what, bytes) in [
+        ("no HTTP", "\u{16}\u{3}\u{1}\r\n\r\n".to_string()),
+        ("no host", "GET / HTTP/1.1\r\n\r\n".to_string()),
+        ("two hosts", request("GET", "/", "Host: x\r\n")),
+        ("a name with a blank", request("GET", "/", "A B: x\r\n")),
+    ] {
+        assert_eq!(Answer::of(&server.exchange(&bytes)).code, 400, "{what}");
+    }
+    let long = request("GET", "/", &format!("A: {}\r\n", "x".repeat(9000)));
+    assert_eq!(Answer::of(&server.exchange(&long)).code, 431);
+    let many = request("GET", "/", &"A: x\r\n".repeat(100));
+    assert_eq!(Answer::of(&server.exchange(&many)).code, 431);
+}
+
+#[test]
+fn a_name_that_was_rebound_to_this_machine_gets_nothing() {
+    let daemon = Daemon::with(status());
+    let server = Server::of(&daemon.socket);
+    for (host, code) in [("evil.example", 421), ("localhost:9595", 200), ("127.0.0.1", 200)] {
+        let answer = server.exchange(&format!("GET /status.json HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(Answer::of(&answer).code, code, "{host}");
+    }
+}
+
+#[test]
+fn a_daemon_that_is_away_is_said_to_be_away() {
+    let dir = util::scratch();
+    let server = Server::of(&nobody(dir.path()));
+    assert_eq!(server.get("/").code, 200, "the page itself says so");
+    let told = server.get("/status.json");
+    let why: Value = serde_json::from_str(&told.body).unwrap();
+    assert_eq!(told.code, 503);
+    assert!(why["error"].as_str().unwrap().contains("systemctl start tenantd"), "{why}");
+    assert_eq!(server.get("/healthz").code, 503);
+    let metrics = server.get("/metrics");
+    let families = openmetrics::read(&metrics.body).unwrap();
+    assert_eq!((metrics.code, families.len(), families["tenantd_up"].samples[""]), (200, 1, 0.0));
+}
+
+#[test]
+fn a_daemon_that_goes_is_noticed() {
+    let daemon = Daemon::with(status());
+    let server = Server::of(&daemon.socket);
+    assert_eq!(server.get("/healthz").code, 200);
+    daemon.say(Status { tick: 43, ..status() });
+    wait_until("the next tick", || server.get("/status.json").body.contains("\"tick\":43"));
+    daemon.leave();
+    wait_until("the news that it is away", || server.get("/healthz").code == 503);
+}
+
+#[test]
+fn connections_that_say_nothing_do_not_stop_it() {
+    let daemon = Daemon::with(status());
+    let server = Server::of(&daemon.socket);
+    let silent: Vec<TcpStream> =
+        (0..300).filter_map(|_| TcpStream::connect(server.address).ok()).collect();
+    for mut stream in &silent {
+        // Some were closed at once, being too many.
+        let _ = stream.write_all(b"GET / HT");
+    }
+    let works = || {
+        let answer = server.try_exchange(&request("GET", "/healthz", ""));
+        answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    };
+    wait_until("an answer beside them", works);
+    let tasks = Path::new("/proc").join(server.child.id().to_string()).join("task");
+    assert!(std::fs::read_dir(tasks).unwrap().count() <= 65, "threads have a bound");
+    drop(silent);
+    assert!(works());
+}
+
+#[test]
+fn an_address_that_is_taken_is_said() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ran = util::run(util::tenantctl().args(["serve", "--listen", &address]));
+    ran.exits(1).says_in_one_line(&format!("cannot listen on {address}"));
+}

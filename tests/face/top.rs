@@ -1,0 +1,238 @@
+//! `tenantctl top`: the picture for any size of the screen, and the program on a terminal of its own.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::tcgetattr;
+use nix::unistd::Pid;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::style::Color;
+use tenantd::cli::args::SortKey;
+use tenantd::cli::top::bars::{self, Cell};
+use tenantd::cli::top::draw;
+use tenantd::cli::top::view::{Key, View};
+use tenantd::control::status::Status;
+
+use super::daemon::{Daemon, nobody, status};
+use crate::util;
+
+fn picture(view: &View, width: u16, height: u16) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw::screen(frame, view)).unwrap();
+    terminal
+}
+
+fn lines(view: &View, width: u16, height: u16) -> Vec<String> {
+    let terminal = picture(view, width, height);
+    let cells = terminal.backend().buffer().content().chunks(usize::from(width).max(1));
+    let lines = cells.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
+    lines.map(|line| line.trim_end().to_string()).collect()
+}
+
+fn view() -> View {
+    let mut view = View::new(SortKey::Policy, false);
+    for (tick, part) in [(40, 0.2), (41, 0.6), (42, 1.0)] {
+        let mut status = Status { tick, ..status() };
+        for tenant in &mut status.tenants {
+            tenant.usage_cores = tenant.usage_cores.map(|usage| usage * part);
+        }
+        view.told(status);
+    }
+    view
+}
+
+#[test]
+fn the_picture_on_a_small_terminal() {
+    let drawn = lines(&view(), 80, 24).join("\n") + "\n";
+    let expected = include_str!("top-80x24.txt");
+    assert!(drawn == expected, "drawn:\n{drawn}\nexpected:\n{expected}");
+}
+
+#[test]
+fn every_size_is_drawn_and_what_matters_most_is_there() {
+    let mut view = view();
+    for with_help in [false, true] {
+        for (width, height) in
+            [(1, 1), (2, 3), (7, 2), (20, 5), (40, 10), (80, 24), (200, 60), (300, 100)]
+        {
+            let drawn = lines(&view, width, height);
+            assert_eq!(drawn.len(), usize::from(height));
+            if width >= 40 && height >= 10 && !with_help {
+                let text = drawn.join("\n");
+                for part in ["tenantd enforce", "web", "analytics", "dop", "┃", "q quit"] {
+                    assert!(text.contains(part), "{part} at {width}x{height}:\n{text}");
+                }
+            }
+        }
+        view.press(Key::Help);
+    }
+}
+
+#[test]
+fn no_colour_is_no_colour() {
+    let has_colour = |view: &View| {
+        let terminal = picture(view, 80, 24);
+        let cells = terminal.backend().buffer().content();
+        cells.iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
+    };
+    let mut plain = view();
+    assert!(!has_colour(&plain));
+    plain.press(Key::Help);
+    assert!(!has_colour(&plain));
+    let mut coloured = View::new(SortKey::Policy, true);
+    coloured.told(status());
+    assert!(has_colour(&coloured));
+}
+
+#[test]
+fn keys_sort_scroll_and_hold() {
+    let mut view = view();
+    let order = |view: &View| {
+        let drawn = lines(view, 120, 24);
+        let mut names = vec!["web", "analytics", "ci/nightly", "ci/pull-requests"];
+        names.sort_by_key(|name| {
+            drawn.iter().position(|line| line[1..].contains(&format!(" {name} ")))
+        });
+        names
+    };
+    assert_eq!(order(&view), ["web", "analytics", "ci/nightly", "ci/pull-requests"]);
+    view.press(Key::of_letter('e').unwrap());
+    assert_eq!(order(&view)[0], "analytics");
+    view.press(Key::of_letter('n').unwrap());
+    assert_eq!(order(&view), ["analytics", "ci/nightly", "ci/pull-requests", "web"]);
+    view.press(Key::of_letter('c').unwrap());
+    assert_eq!(order(&view), ["web", "analytics", "ci/nightly", "ci/pull-requests"]);
+    view.press(Key::Pause);
+    view.told(Status { tick: 99, ..status() });
+    assert!(lines(&view, 120, 24)[0].contains("paused  tick 42"));
+    view.press(Key::Pause);
+    view.told(Status { tick: 100, ..status() });
+    assert!(lines(&view, 120, 24)[0].contains("tick 100"));
+    assert_eq!(Key::of_letter('x'), None);
+    // Where not all fit, the rest is counted, and scrolling shows it.
+    let short = lines(&view, 80, 7);
+    assert!(short.join("\n").contains("more below"), "{short:#?}");
+    (0..9).for_each(|_| view.press(Key::Down));
+    let scrolled = lines(&view, 80, 7).join("\n");
+    assert!(scrolled.contains("pull-requests") && !scrolled.contains("more below"), "{scrolled}");
+    view.away("tenantd does not answer".into());
+    assert!(lines(&view, 80, 24)[1].starts_with("! tenantd does not answer"));
+}
+
+#[test]
+fn a_bar_says_what_is_used_wanted_and_due() {
+    let drawn = |used, wants, entitled| -> String {
+        bars::bar(used, wants, entitled, 8.0, 8).into_iter().map(Cell::symbol).collect()
+    };
+    assert_eq!(drawn(0.0, 0.0, 0.0), "········");
+    assert_eq!(drawn(2.0, 4.0, 6.0), "██░░·┃··");
+    assert_eq!(drawn(8.0, 8.0, 8.0), "███████┃");
+    assert_eq!(drawn(2.5, 2.5, 0.0), "██▌·····");
+    assert_eq!(drawn(99.0, 99.0, 99.0), "███████┃", "nothing beyond the end");
+    assert!(bars::bar(1.0, 1.0, 1.0, 8.0, 0).is_empty());
+    assert_eq!(bars::sparkline(&[Some(0.0), None, Some(4.0), Some(9.0)], 8.0), "▁ ▅█");
+    assert_eq!(
+        bars::map(2, &[(0, vec![0]), (1, vec![0, 3])]),
+        [vec![0, 1], vec![], vec![], vec![1]]
+    );
+}
+
+#[test]
+fn without_a_terminal_it_is_a_table_once() {
+    let daemon = Daemon::with(status());
+    let ran = util::run(util::tenantctl().args(["top", "--socket"]).arg(&daemon.socket)).exits(0);
+    assert!(ran.out.contains("analytics") && !ran.out.contains('\x1b'), "{}", ran.out);
+    util::fits_a_terminal(&ran.out);
+    let dir = util::scratch();
+    let ran = util::run(util::tenantctl().args(["top", "--socket"]).arg(nobody(dir.path())));
+    ran.exits(69).says_in_one_line("does not answer");
+}
+
+/// A program on a terminal of its own, with 80 columns and 24 lines.
+struct OnTerminal {
+    child: Child,
+    master: File,
+    slave: OwnedFd,
+    shown: Receiver<Vec<u8>>,
+    text: String,
+}
+
+impl OnTerminal {
+    fn start(command: &mut Command) -> OnTerminal {
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(&size, None).unwrap();
+        let slave = || Stdio::from(pty.slave.try_clone().unwrap());
+        let child = command
+            .env("TERM", "xterm-256color")
+            .stdin(slave())
+            .stdout(slave())
+            .stderr(slave())
+            .spawn()
+            .unwrap();
+        let master = File::from(pty.master);
+        let mut from = master.try_clone().unwrap();
+        let (sender, shown) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                if sender.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        OnTerminal { child, master, slave: pty.slave, shown, text: String::new() }
+    }
+
+    /// Waits until `part` has been written to the terminal.
+    fn until(&mut self, part: &str) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !self.text.contains(part) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.shown.recv_timeout(left) {
+                Ok(bytes) => self.text += &String::from_utf8_lossy(&bytes),
+                Err(_) => panic!("{part:?} was never shown:\n{:?}", self.text),
+            }
+        }
+    }
+
+    fn end(mut self) -> Option<i32> {
+        // The terminal is left as it was found: the other screen is gone, lines are edited again.
+        self.until("\x1b[?1049l");
+        let status = self.child.wait().unwrap();
+        let echo = nix::sys::termios::LocalFlags::ECHO | nix::sys::termios::LocalFlags::ICANON;
+        assert!(tcgetattr(&self.slave).unwrap().local_flags.contains(echo));
+        status.code()
+    }
+}
+
+#[test]
+fn on_a_terminal_it_is_a_full_screen_and_gives_it_back() {
+    let daemon = Daemon::with(status());
+    let mut command = util::tenantctl();
+    command.args(["top", "--color=never", "--socket"]).arg(&daemon.socket);
+    let mut top = OnTerminal::start(&mut command);
+    top.until("\x1b[?1049h");
+    top.until("analytics");
+    top.master.write_all(b"?").unwrap();
+    top.until("open and close this");
+    daemon.say(Status { tick: 77, findings: vec!["news of the day".into()], ..status() });
+    top.until("77");
+    daemon.leave();
+    top.master.write_all(b"?q").unwrap();
+    assert_eq!(top.end(), Some(0));
+
+    let daemon = Daemon::with(status());
+    let mut command = util::tenantctl();
+    command.args(["top", "--socket"]).arg(&daemon.socket);
+    let mut top = OnTerminal::start(&mut command);
+    top.until("analytics");
+    kill(Pid::from_raw(top.child.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(top.end(), Some(0));
+}

@@ -1,0 +1,7 @@
+//! The socket: the wire, the interfaces, the server with well-behaved and with hostile clients.
+
+mod ground;
+mod hostile;
+mod idl;
+mod server;
+mod wire;

@@ -1,0 +1,141 @@
+//! A server on a socket of its own, an agent's end that the test plays, and clients.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tenantd::control::status::{Status, TenantStatus};
+use tenantd::control::trace::Trace;
+use tenantd::varlink::bridge::{self, AgentEnd, Command, Governance, Published, Ticket};
+use tenantd::varlink::listen::Listener;
+use tenantd::varlink::server::{Limits, Server};
+
+use crate::util;
+
+/// So long a test waits for what must come, before it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) struct Ground {
+    _dir: TempDir,
+    pub(super) path: PathBuf,
+    agent: Option<AgentEnd>,
+    server: Option<JoinHandle<std::io::Result<()>>>,
+    tick: u64,
+    pub(super) nr_tenants: usize,
+}
+
+impl Ground {
+    pub(super) fn new() -> Ground {
+        Ground::with(Limits::default(), 2)
+    }
+
+    pub(super) fn with(limits: Limits, nr_tenants: usize) -> Ground {
+        let dir = util::scratch();
+        let path = dir.path().join("socket");
+        let listener = Listener::make(&path).unwrap();
+        let (agent, socket) = bridge::bridge(published(1, nr_tenants)).unwrap();
+        let server = Server::new(listener, socket, limits).unwrap();
+        let server = Some(std::thread::spawn(move || server.run()));
+        Ground { _dir: dir, path, agent: Some(agent), server, tick: 1, nr_tenants }
+    }
+
+    /// Another tick is published.
+    pub(super) fn tick(&mut self) {
+        self.tick += 1;
+        self.agent.as_ref().unwrap().publish(published(self.tick, self.nr_tenants));
+    }
+
+    /// The next change that somebody asks for.
+    pub(super) fn command(&self) -> (Ticket, Command) {
+        let mut found = None;
+        util::wait_until("a command", || {
+            found = self.agent.as_ref().unwrap().next_command();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    pub(super) fn agent(&self) -> &AgentEnd {
+        self.agent.as_ref().unwrap()
+    }
+
+    pub(super) fn client(&self) -> Client {
+        Client::of(UnixStream::connect(&self.path).unwrap())
+    }
+
+    /// The agent goes; the server's thread must end.
+    pub(super) fn stop(&mut self) {
+        self.agent = None;
+        self.server.take().unwrap().join().unwrap().unwrap();
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        self.agent = None;
+    }
+}
+
+/// A tick with its number everywhere that one would look.
+fn published(tick: u64, nr_tenants: usize) -> Published {
+    let tenant = |index: usize| TenantStatus { name: format!("t{index}"), ..Default::default() };
+    let status =
+        Status { tick, tenants: (0..nr_tenants).map(tenant).collect(), ..Status::default() };
+    Published::new(status, Trace::default(), Arc::new(Governance::default()))
+}
+
+pub(super) struct Client {
+    pub(super) stream: UnixStream,
+    kept: Vec<u8>,
+}
+
+impl Client {
+    fn of(stream: UnixStream) -> Client {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Client { stream, kept: Vec::new() }
+    }
+
+    pub(super) fn send(&mut self, message: &Value) {
+        let text = format!("{message}\0");
+        self.stream.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The next message; `None` where the server closed.
+    pub(super) fn receive(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.kept.iter().position(|byte| *byte == 0) {
+                let message: Vec<u8> = self.kept.drain(..=end).collect();
+                return Some(serde_json::from_slice(&message[..end]).unwrap());
+            }
+            let mut bytes = [0; 65536];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(count) => self.kept.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    pub(super) fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.send(&json!({ "method": method, "parameters": parameters }));
+        self.receive().expect("an answer")
+    }
+
+    /// The status' tick, asked for.
+    pub(super) fn tick(&mut self) -> u64 {
+        let reply = self.call("io.tenantd.Manager.GetStatus", json!({}));
+        reply["parameters"]["status"]["tick"].as_u64().unwrap()
+    }
+
+    /// Whether the server closed, or closes without saying anything more.
+    pub(super) fn is_closed(&mut self) -> bool {
+        self.receive().is_none()
+    }
+}

@@ -1,0 +1,293 @@
+//! The `.varlink` files are the documentation, so they must be right: each is parsed here, and every type,
+//! method and error in it is compared with the Rust type that goes over the wire.
+//!
+//! The comparison goes there and back: from a definition an example is made, with every field and no null;
+//! the Rust type reads it and writes it again. A field that Rust has not is lost on the way, one that the
+//! definition has not turns up, and a type that differs is refused.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tenantd::control::explain::Explanation;
+use tenantd::control::status::Status;
+use tenantd::varlink::interface::*;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Type {
+    Bool,
+    Int,
+    Float,
+    String,
+    Named(String),
+    Array(Box<Type>),
+    Nullable(Box<Type>),
+    Enum(Vec<String>),
+    Struct(Vec<(String, Type)>),
+}
+
+/// One definition file, as far as the tests ask about it.
+#[derive(Debug, Default)]
+struct Interface {
+    name: String,
+    types: BTreeMap<String, Type>,
+    methods: BTreeMap<String, (Type, Type)>,
+    errors: BTreeMap<String, Type>,
+}
+
+struct Tokens(Vec<String>);
+
+impl Tokens {
+    fn of(text: &str) -> Tokens {
+        let mut tokens = Vec::new();
+        for line in text.lines() {
+            let code = line.split('#').next().unwrap();
+            let mut word = String::new();
+            for character in code.chars().chain([' ']) {
+                let is_word = character.is_ascii_alphanumeric() || "._-".contains(character);
+                // `->` is two of them, which nothing here minds.
+                if is_word && character != '-' {
+                    word.push(character);
+                    continue;
+                }
+                if !word.is_empty() {
+                    tokens.push(std::mem::take(&mut word));
+                }
+                if !character.is_whitespace() {
+                    tokens.push(character.to_string());
+                }
+            }
+        }
+        tokens.reverse();
+        Tokens(tokens)
+    }
+
+    fn next(&mut self) -> String {
+        self.0.pop().expect("more text")
+    }
+
+    fn peek(&self) -> &str {
+        self.0.last().map_or("", String::as_str)
+    }
+
+    fn expect(&mut self, token: &str) {
+        assert_eq!(self.next(), token);
+    }
+
+    fn ty(&mut self) -> Type {
+        match self.peek() {
+            "(" => self.fields(),
+            "?" => {
+                self.next();
+                Type::Nullable(Box::new(self.ty()))
+            }
+            "[" => {
+                self.next();
+                self.expect("]");
+                Type::Array(Box::new(self.ty()))
+            }
+            _ => match self.next().as_str() {
+                "bool" => Type::Bool,
+                "int" => Type::Int,
+                "float" => Type::Float,
+                "string" => Type::String,
+                name => Type::Named(name.to_string()),
+            },
+        }
+    }
+
+    /// `(a: int, b: string)`, or `(a, b)`.
+    fn fields(&mut self) -> Type {
+        self.expect("(");
+        let (mut fields, mut words) = (Vec::new(), Vec::new());
+        while self.peek() != ")" {
+            let name = self.next();
+            if self.peek() == ":" {
+                self.next();
+                fields.push((name, self.ty()));
+            } else {
+                words.push(name);
+            }
+            if self.peek() == "," {
+                self.next();
+                assert_ne!(self.peek(), ")", "a comma before the end");
+            }
+        }
+        self.expect(")");
+        assert!(fields.is_empty() || words.is_empty());
+        if words.is_empty() { Type::Struct(fields) } else { Type::Enum(words) }
+    }
+}
+
+fn parse(text: &str) -> Interface {
+    let mut tokens = Tokens::of(text);
+    let mut interface = Interface::default();
+    tokens.expect("interface");
+    interface.name = tokens.next();
+    while !tokens.peek().is_empty() {
+        let (kind, name) = (tokens.next(), tokens.next());
+        assert!(name.starts_with(|c: char| c.is_ascii_uppercase()), "{name}");
+        let before = match kind.as_str() {
+            "type" => interface.types.insert(name.clone(), tokens.ty()).is_some(),
+            "error" => interface.errors.insert(name.clone(), tokens.fields()).is_some(),
+            "method" => {
+                let takes = tokens.fields();
+                tokens.expect("-");
+                tokens.expect(">");
+                let gives = tokens.fields();
+                interface.methods.insert(name.clone(), (takes, gives)).is_some()
+            }
+            other => panic!("`{other}` begins no definition"),
+        };
+        assert!(!before, "{name} is defined twice");
+    }
+    interface
+}
+
+impl Interface {
+    /// An example of `ty` with nothing left out; `choice` picks the word of each enum.
+    fn example(&self, ty: &Type, choice: usize) -> Value {
+        match ty {
+            Type::Bool => json!(true),
+            Type::Int => json!(7),
+            Type::Float => json!(0.5),
+            Type::String => json!("text"),
+            Type::Named(name) => self.example(&self.types[name], choice),
+            Type::Array(of) => json!([self.example(of, choice)]),
+            Type::Nullable(of) => self.example(of, choice),
+            Type::Enum(words) => json!(words[choice % words.len()]),
+            Type::Struct(fields) => {
+                fields.iter().map(|(name, ty)| (name.clone(), self.example(ty, choice))).collect()
+            }
+        }
+    }
+
+    fn compare<T: Serialize + DeserializeOwned>(&self, ty: &Type) {
+        for choice in 0..12 {
+            let example = self.example(ty, choice);
+            let read: T = serde_json::from_value(example.clone())
+                .unwrap_or_else(|error| panic!("{}: {error} in {example}", self.name));
+            assert_eq!(serde_json::to_value(read).unwrap(), example);
+        }
+        // What may be absent is what Rust takes a null for.
+        self.compare_nulls::<T>(ty, &self.example(ty, 0), &mut Vec::new());
+    }
+
+    /// Sets each field in turn to null: exactly the nullable ones are taken.
+    fn compare_nulls<T: DeserializeOwned>(&self, ty: &Type, whole: &Value, at: &mut Vec<String>) {
+        match ty {
+            Type::Named(name) => self.compare_nulls::<T>(&self.types[name], whole, at),
+            Type::Nullable(of) => self.compare_nulls::<T>(of, whole, at),
+            Type::Array(of) => {
+                at.push("0".into());
+                self.compare_nulls::<T>(of, whole, at);
+                at.pop();
+            }
+            Type::Struct(fields) => {
+                for (name, ty) in fields {
+                    at.push(name.clone());
+                    let mut holed = whole.clone();
+                    *holed.pointer_mut(&format!("/{}", at.join("/"))).unwrap() = Value::Null;
+                    let taken = serde_json::from_value::<T>(holed).is_ok();
+                    let nullable = matches!(ty, Type::Nullable(_));
+                    assert_eq!(taken, nullable, "{}: {}", self.name, at.join("."));
+                    self.compare_nulls::<T>(ty, whole, at);
+                    at.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The words that Rust knows, from what it says of one that it does not know.
+    fn compare_words<T: DeserializeOwned + std::fmt::Debug>(&self, name: &str) {
+        let error = serde_json::from_value::<T>(json!("zz")).unwrap_err().to_string();
+        let known: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+        let Type::Enum(words) = &self.types[name] else { panic!("{name} is no enum") };
+        assert_eq!(&known, words, "{name}: {error}");
+    }
+}
+
+#[test]
+fn the_manager_is_what_rust_speaks() {
+    use tenantd::control::{demand::CpuBasis, explain};
+    use tenantd::policy::{model::Mode, outline::ChangeKind, report::Severity};
+    let manager = parse(MANAGER_IDL);
+    assert_eq!(manager.name, MANAGER);
+    manager.compare::<Status>(&Type::Named("Status".into()));
+    manager.compare::<Explanation>(&Type::Named("Explanation".into()));
+    manager.compare_words::<Mode>("Mode");
+    manager.compare_words::<CpuBasis>("CpuBasis");
+    manager.compare_words::<explain::AllocationBound>("AllocationBound");
+    manager.compare_words::<explain::Outcome>("Outcome");
+    manager.compare_words::<ChangeKind>("ChangeKind");
+    manager.compare_words::<Severity>("Severity");
+    for (name, (takes, gives)) in &manager.methods {
+        match name.as_str() {
+            "Explain" => manager.compare::<ExplainParameters>(takes),
+            "SetMode" => manager.compare::<SetModeParameters>(takes),
+            _ => manager.compare::<Nothing>(takes),
+        }
+        match name.as_str() {
+            "GetStatus" => manager.compare::<StatusReply>(gives),
+            "Watch" => manager.compare::<WatchReply>(gives),
+            "Explain" => manager.compare::<ExplainReply>(gives),
+            "GetPlan" => manager.compare::<PlanReply>(gives),
+            "GetPolicy" => manager.compare::<PolicyReply>(gives),
+            "Reload" => manager.compare::<ReloadReply>(gives),
+            "SetMode" => manager.compare::<ModeReply>(gives),
+            "Restore" => manager.compare::<RestoreReply>(gives),
+            other => panic!("nothing is known of {other}"),
+        }
+    }
+}
+
+#[test]
+fn the_service_is_what_rust_speaks() {
+    let service = parse(SERVICE_IDL);
+    assert_eq!(service.name, SERVICE);
+    service.compare::<InfoReply>(&service.methods["GetInfo"].1);
+    let (takes, gives) = &service.methods["GetInterfaceDescription"];
+    service.compare::<DescriptionParameters>(takes);
+    service.compare::<DescriptionReply>(gives);
+}
+
+#[test]
+fn every_method_is_defined_and_every_definition_is_a_method() {
+    let mut defined = Vec::new();
+    for text in [SERVICE_IDL, MANAGER_IDL] {
+        let interface = parse(text);
+        let methods = interface.methods.keys().map(|name| format!("{}.{name}", interface.name));
+        defined.extend(methods);
+    }
+    let mut known: Vec<String> = Method::ALL.iter().map(|method| method.full_name()).collect();
+    known.sort_unstable();
+    defined.sort_unstable();
+    assert_eq!(known, defined);
+    for method in Method::ALL {
+        assert_eq!(Method::find(&method.full_name()), Ok(method));
+    }
+}
+
+#[test]
+fn every_error_is_defined_and_every_definition_is_an_error() {
+    let mut defined = Vec::new();
+    for text in [SERVICE_IDL, MANAGER_IDL] {
+        let interface = parse(text);
+        for (name, parameters) in &interface.errors {
+            let full_name = format!("{}.{name}", interface.name);
+            let example = interface.example(parameters, 0);
+            let message = json!({ "error": full_name, "parameters": example });
+            let error: CallError = serde_json::from_value(message.clone()).unwrap();
+            assert_eq!(serde_json::to_value(error).unwrap(), message);
+            defined.push(full_name);
+        }
+    }
+    let unknown = json!({ "error": "zz", "parameters": {} });
+    let error = serde_json::from_value::<CallError>(unknown).unwrap_err().to_string();
+    let mut known: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+    known.sort_unstable();
+    defined.sort_unstable();
+    assert_eq!(known, defined);
+}
