@@ -2,7 +2,7 @@
 //! tick costs beside them.
 //!
 //! Bars: a round trip of at most 200 µs in the median; the watchers under 2 % of a CPU. The resident set of the
-//! daemon at 1,000 tenants and the time until it is ready are told by `tests/cost.sh`.
+//! daemon at 1,000 tenants and the time until it is ready are told by `tests/cost.py`.
 
 #![allow(
     clippy::expect_used,
@@ -21,7 +21,6 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use tenantd::control::status::{Status, TenantStatus};
-use tenantd::control::trace::Trace;
 use tenantd::varlink::bridge::{self, AgentEnd, Governance, Published};
 use tenantd::varlink::listen::Listener;
 use tenantd::varlink::server::{Limits, Server};
@@ -50,7 +49,7 @@ fn published(tick: u64) -> Published {
     };
     let tenants = (0..NR_TENANTS).map(tenant).collect();
     let status = Status { tick, tenants, ..Status::default() };
-    Published::new(status, Trace::default(), Arc::new(Governance::default()))
+    Published::new(status, Arc::default(), Arc::new(Governance::default()))
 }
 
 fn serve(path: &Path) -> AgentEnd {

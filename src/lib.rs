@@ -21,6 +21,7 @@
 //! | [`control`] | one tick as a function: samples in, ordered actions out |
 //! | [`host`] | the machine: kernel files, cgroups, processes, the journal |
 //! | [`sim`] | a kernel in memory behind the same seam |
+//! | [`varlink`] | the socket on which all this can be asked |
 //! | [`daemon`] | the agent, its tick and the loop around it |
 //! | [`cli`] | what a person types |
 //!

@@ -3,5 +3,6 @@
 mod ground;
 mod hostile;
 mod idl;
+mod peers;
 mod server;
 mod wire;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tracing::{info, warn};
 
-use super::effect;
+use super::effect::{self, Above};
 use super::enforce::{EnforceError, Enforcer};
 use super::findings::FindingLog;
 use super::pinning::Ground;
@@ -163,7 +163,8 @@ pub struct Agent<K> {
     pub(super) last: Option<(Duration, HostSample)>,
     pub(super) status: Status,
     pub(super) standing: Vec<String>,
-    pub(super) void_protection: Option<String>,
+    /// What was found of the cgroups above the tenants when they were looked at last.
+    pub(super) above: Above,
     /// Why CPU weights may be ignored.
     pub(super) foreign_scheduler: Option<String>,
     pub(super) topology: Option<Topology>,
@@ -176,7 +177,7 @@ pub struct Agent<K> {
     /// Something to be told with the findings of each tick.
     pub(super) notice: Option<String>,
     pub(super) spell: Spell,
-    pub(super) trace: Trace,
+    pub(super) trace: Arc<Trace>,
     pub(super) spelling: Spelling,
     pub(super) nr_reloads: u64,
     pub(super) options: Options,
@@ -229,17 +230,12 @@ impl<K: KernFs> Agent<K> {
         let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
-        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing && needs_root);
+        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing, needs_root);
         let foreign_scheduler = effect::foreign_scheduler(&mut kernel).filter(|_| enforcing);
         let spelling = record::spelling(&layout, HashMap::new());
         let units = Units::new(&kernel, &seats);
-        info!(
-            hierarchy = layout.describe(),
-            tenants = nodes.iter().filter(|node| node.is_leaf).count(),
-            mode = if enforcing { "enforce" } else { "observe" },
-            root = %layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root.display(),
-            "started"
-        );
+        let mode = if enforcing { Mode::Enforce } else { Mode::Observe };
+        info!(action = "start", "{}", first_words(&layout, &nodes, &seats, mode));
         Ok(Agent {
             kernel,
             policy,
@@ -253,7 +249,7 @@ impl<K: KernFs> Agent<K> {
             last: None,
             status: Status::default(),
             standing,
-            void_protection: None,
+            above: Above::default(),
             foreign_scheduler,
             topology: None,
             ground: None,
@@ -264,7 +260,7 @@ impl<K: KernFs> Agent<K> {
             said: FindingLog::default(),
             notice: None,
             spell: Spell::default(),
-            trace: Trace::default(),
+            trace: Arc::default(),
             spelling,
             nr_reloads: 0,
             options: options.clone(),
@@ -390,6 +386,25 @@ pub(super) fn seats_on(layout: &Layout, policy: &Policy) -> Vec<Seat> {
         }
     }
     seats
+}
+
+/// Who begins where, and to do what.
+fn first_words(layout: &Layout, nodes: &[TreeNode], seats: &[Seat], mode: Mode) -> String {
+    let has_units = seats.iter().any(|seat| seat.unit().is_some());
+    let owner = match (seats.contains(&Seat::Direct), has_units) {
+        (true, true) => "direct and systemd",
+        (false, true) => "systemd",
+        (_, false) => "direct",
+    };
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    format!(
+        "started on {}: {}, {} tenants below {}, owner {owner}, mode {}",
+        host.to_string_lossy(),
+        layout.describe(),
+        nodes.iter().filter(|node| node.is_leaf).count(),
+        layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root.display(),
+        mode.word(),
+    )
 }
 
 /// Says what was put back, and keeps for the next start who lost its cgroup.

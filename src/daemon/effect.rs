@@ -4,7 +4,8 @@
 //! has none, without a word. Whoever reads the files back sees the right values and the wrong behaviour. So
 //! the agent looks at what stands in the way, and says it with the remedy.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, parse};
 use crate::host::kernfs::{DirId, KernFs};
@@ -28,6 +29,7 @@ pub(super) fn standing(
     machine: &Machine,
     layout: &Layout,
     enforcing: bool,
+    has_root: bool,
 ) -> Vec<String> {
     let mut findings = Vec::new();
     if !machine.has_pressure(kernel) {
@@ -44,6 +46,8 @@ pub(super) fn standing(
     }
     if enforcing {
         findings.extend(foreign_scheduler(kernel));
+    }
+    if enforcing && has_root {
         findings.extend(missing_controllers(kernel, layout));
     }
     findings
@@ -85,30 +89,63 @@ fn missing_controllers(kernel: &mut impl KernFs, layout: &Layout) -> Vec<String>
         .collect()
 }
 
-/// The ancestor of the tenants whose missing protection makes `memory.low` void, if there is one.
+/// What the cgroups above the tenants take away from what is written.
+#[derive(Debug, Default)]
+pub(super) struct Above {
+    /// Cgroups without protection, which void that of all below them, and what there is to say of each.
+    pub(super) void: Vec<(PathBuf, String)>,
+    /// Tenants that do not compete.
+    pub(super) apart: Vec<String>,
+}
+
+/// The cgroups at or above `dirs` whose missing protection makes `memory.low` below them void.
 ///
 /// Protection is limited by that of every ancestor up to the top of the hierarchy, whose own root has none
 /// and needs none (kernel document `cgroup-v2.rst`, "memory.low").
-pub(super) fn void_protection(kernel: &mut impl KernFs, layout: &Layout) -> Option<String> {
-    let tree = &layout.trees[layout.tree(Facet::Memory)?];
+pub(super) fn void_protection(
+    kernel: &mut impl KernFs,
+    layout: &Layout,
+    dirs: &BTreeSet<PathBuf>,
+) -> Vec<(PathBuf, String)> {
+    let Some(tree) = layout.tree(Facet::Memory).map(|index| &layout.trees[index]) else {
+        return Vec::new();
+    };
     if layout.dialect == Dialect::Legacy {
-        return None;
+        return Vec::new();
     }
-    for up in
-        tree.root.ancestors().take_while(|up| *up != tree.mount && up.starts_with(&tree.mount))
-    {
-        let Ok(dir) = kernel.open_dir(up) else { continue };
+    let up_to_mount = |dir: &'_ PathBuf| -> Vec<PathBuf> {
+        let ups = dir.ancestors().take_while(|up| *up != tree.mount && up.starts_with(&tree.mount));
+        ups.map(Path::to_path_buf).collect()
+    };
+    let above: BTreeSet<PathBuf> = dirs.iter().flat_map(up_to_mount).collect();
+    let mut findings = Vec::new();
+    for up in above {
+        let Ok(dir) = kernel.open_dir(&up) else { continue };
         let low = kernel.read_once(dir, "memory.low").ok().map(parse::limit);
         kernel.close_dir(dir);
         if let Some(Ok(Limit::Finite(0))) = low {
-            return Some(format!(
+            let finding = format!(
                 "memory.low is ineffective: {} is not protected itself; give it memory.low \
                  (on a systemd host: MemoryLow= of that unit or slice)",
                 up.display()
-            ));
+            );
+            findings.push((up, finding));
         }
     }
-    None
+    findings
+}
+
+/// Tenants that the policy weighs against one another and the kernel does not, because they have different
+/// parents: `places` are the tenants of one level with the directories that their cgroups are in.
+pub(super) fn apart(places: &[(String, PathBuf)]) -> Option<String> {
+    let (first, dir) = places.first()?;
+    let (other, elsewhere) = places.iter().find(|(_, place)| place != dir)?;
+    Some(format!(
+        "cpu weights are ineffective between {first} and {other}: one is in {}, the other in {}, and the \
+         kernel weighs siblings only; what those two get of each other is for their own CPUWeight= to say",
+        dir.display(),
+        elsewhere.display()
+    ))
 }
 
 /// The files that `cgroup` should have and has not, for a person.

@@ -54,7 +54,7 @@ impl<K: KernFs> Agent<K> {
             }
         });
         let records = records.collect();
-        self.trace = Trace {
+        self.trace = Arc::new(Trace {
             now: moment.now,
             elapsed: moment.elapsed,
             capacity: moment.capacity,
@@ -63,7 +63,7 @@ impl<K: KernFs> Agent<K> {
             nodes: Arc::clone(&self.nodes),
             records,
             spelling: self.spelling.clone(),
-        };
+        });
     }
 
     /// Notes where the units are by now; one that is not found yet has only its name.
@@ -99,12 +99,13 @@ impl<K: KernFs> Agent<K> {
             return (Outcome::Missing, None);
         }
         let protects = *wanted != Value::Memory(Limit::Finite(Bytes(0)));
-        match (knob, &self.void_protection, &self.foreign_scheduler) {
-            (Knob::MemoryLow, Some(why), _) if protects => {
-                return (Outcome::Ineffective, Some(why.clone()));
-            }
-            (Knob::CpuWeight, _, Some(why)) => return (Outcome::Ineffective, Some(why.clone())),
-            _ => {}
+        let why = match knob {
+            Knob::MemoryLow if protects => self.void_protection(index),
+            Knob::CpuWeight => self.foreign_scheduler.as_deref(),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return (Outcome::Ineffective, Some(why.to_string()));
         }
         match (is_planned, is_settled) {
             (true, _) if self.enforcing => (Outcome::Written, None),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use super::agent::Agent;
 use super::claims;
@@ -65,13 +65,23 @@ pub struct Service<K> {
     notifier: Notifier,
     socket: Option<(AgentEnd, JoinHandle<()>)>,
     watch: Option<PolicyWatch>,
+    /// Whether the policy's files could not be watched: tried again when the policy is another.
+    watch_refused: bool,
 }
 
 impl<K: KernFs> Service<K> {
     /// A service of `agent`, whose policy came from `source`.
     pub fn new(agent: Agent<K>, source: PolicySource, notifier: Notifier) -> Service<K> {
         let governance = Arc::new(governance(&agent, &source.path));
-        Service { agent, source, governance, notifier, socket: None, watch: None }
+        Service {
+            agent,
+            source,
+            governance,
+            notifier,
+            socket: None,
+            watch: None,
+            watch_refused: false,
+        }
     }
 
     /// The agent.
@@ -124,8 +134,8 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    fn publication(&mut self) -> Published {
-        let trace = self.agent.trace().clone();
+    fn publication(&self) -> Published {
+        let trace = Arc::clone(self.agent.trace());
         Published::new(self.agent.status().clone(), trace, Arc::clone(&self.governance))
     }
 
@@ -173,6 +183,7 @@ impl<K: KernFs> Service<K> {
         let failures = self.agent.reload(policy, rules.rules).map_err(failed)?;
         failures.iter().for_each(|failure| warn!(action = "reload", "not put back: {failure}"));
         self.agent.set_notice(None);
+        self.watch_refused = false;
         self.governance = Arc::new(governance(&self.agent, &self.source.path));
         log_changes(&changes);
         let findings = report.findings().iter().map(|finding| finding.to_finding()).collect();
@@ -263,7 +274,8 @@ impl<K: KernFs> Service<K> {
                 events.tick_every(now)?;
                 interval = now;
             }
-            if self.agent.policy().control.watch_policy != self.watch.is_some() {
+            let wants_watch = self.agent.policy().control.watch_policy && !self.watch_refused;
+            if wants_watch != self.watch.is_some() {
                 self.watch_policy(events);
             }
         }
@@ -297,7 +309,10 @@ impl<K: KernFs> Service<K> {
             .and_then(|watch| events.add_files(&watch).map(|()| watch));
         match watch {
             Ok(watch) => self.watch = Some(watch),
-            Err(error) => debug!("cannot watch {}: {error}", self.source.path.display()),
+            Err(error) => {
+                warn!("cannot watch {} for changes: {error}", self.source.path.display());
+                self.watch_refused = true;
+            }
         }
     }
 
@@ -309,6 +324,7 @@ impl<K: KernFs> Service<K> {
             Err(error) => {
                 warn!("the policy's files are not watched any more: {error}");
                 self.watch = None;
+                self.watch_refused = true;
                 Ok(())
             }
         }

@@ -1,6 +1,7 @@
 //! What a tick leaves for whoever asks: the [`Status`](crate::control::status::Status), from the slots.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::agent::{Agent, Slot};
 use crate::control::plan::{Action, Knob, Value};
@@ -20,7 +21,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// The last tick, as far as it is needed to explain any value of it.
-    pub fn trace(&self) -> &Trace {
+    pub fn trace(&self) -> &Arc<Trace> {
         &self.trace
     }
 
@@ -81,9 +82,12 @@ impl<K: KernFs> Agent<K> {
         let is_low = |(knob, value): &(Knob, Value)| {
             *knob == Knob::MemoryLow && *value != Value::Memory(Limit::Finite(Bytes(0)))
         };
-        let nr_void = match &self.void_protection {
-            Some(_) => self.slots.iter().filter(|slot| slot.observed.iter().any(is_low)).count(),
-            None => 0,
+        let is_void = |(index, slot): &(usize, &Slot)| {
+            slot.observed.iter().any(is_low) && self.void_protection(*index).is_some()
+        };
+        let nr_void = match self.above.void.is_empty() {
+            true => 0,
+            false => self.slots.iter().enumerate().filter(is_void).count(),
         };
         let missing = self.slots.iter().filter_map(|slot| slot.cgroup.as_ref());
         (nr_void + missing.map(|cgroup| cgroup.missing().len()).sum::<usize>()) as u64

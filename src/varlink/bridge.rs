@@ -37,7 +37,7 @@ pub struct Published {
     /// Its status.
     pub status: Status,
     /// How every value came about.
-    pub trace: Trace,
+    pub trace: Arc<Trace>,
     /// The policy it was made by.
     pub governance: Arc<Governance>,
     status_json: OnceLock<Arc<str>>,
@@ -46,7 +46,7 @@ pub struct Published {
 
 impl Published {
     /// A tick that nobody has asked about yet.
-    pub fn new(status: Status, trace: Trace, governance: Arc<Governance>) -> Published {
+    pub fn new(status: Status, trace: Arc<Trace>, governance: Arc<Governance>) -> Published {
         Published { status, trace, governance, ..Published::default() }
     }
 

@@ -40,6 +40,8 @@ fn services(more: &str) -> World {
     world.host.systemd(|systemd, kernel| {
         systemd.add(kernel, "web.service", "/system.slice/web.service");
         systemd.add(kernel, "db.service", "/system.slice/db.service");
+        // Protection of services is void without this.
+        kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
         let db = systemd.units.get_mut("db.service").unwrap();
         db.file.insert(Property::CpuWeight, PropertyValue::Number(70));
         systemd.reload();
@@ -435,4 +437,20 @@ fn the_mode_may_change_with_units_too() {
     assert_eq!(world.file(&format!("{WEB}/memory.max")), (1 << 30).to_string());
     assert_eq!(world.stop().failures, [""; 0]);
     assert_whole(&before, &world, "stopped");
+}
+
+/// The kernel weighs siblings only: who is elsewhere is weighed by somebody else.
+#[test]
+fn tenants_with_different_parents_are_said_not_to_compete() {
+    let mut world = World::new(
+        "tenants: { web: { match: { unit: web.service } }, ana: { match: { unit: user-7.slice } } }",
+    );
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+        systemd.add(kernel, "user-7.slice", "/user.slice/user-7.slice");
+    });
+    world.start().unwrap();
+    let status = world.ticks(12);
+    assert_eq!(said(&status, "ineffective between web and ana").len(), 1, "{:?}", status.findings);
+    assert_eq!(said(&status, "system.slice is not protected itself").len(), 1);
 }

@@ -1,5 +1,7 @@
 //! A daemon on this machine's kernel, asked and administered by `tenantctl`.
 
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -134,20 +136,104 @@ fn modes_and_restore_leave_nothing_behind() {
     assert_same(&before, &ground.snapshot(), "after the stop");
 }
 
+/// The same command as a user without any right; `None`, said in one line, where that cannot be.
+fn as_nobody(command: &Command) -> Option<Command> {
+    let mut nobody = Command::new("setpriv");
+    nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    nobody.arg(command.get_program());
+    let mut probe = Command::new("setpriv");
+    probe.args(nobody.get_args()).arg("--version");
+    if !probe.output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: setpriv is not there, or nobody may not run the built programs");
+        return None;
+    }
+    nobody.args(command.get_args());
+    Some(nobody)
+}
+
 #[test]
-fn who_is_nobody_may_ask_nothing() {
+fn who_may_connect_may_ask_and_only_some_may_change() {
     let Some(asked) = Asked::begin(TWO) else { return };
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
-    let plain = asked.command(&["reload"]);
-    command.arg(plain.get_program()).args(plain.get_args());
-    if command.output().is_ok_and(|output| output.status.code() == Some(77)) {
-        asked.daemon.stop();
+    let open = |path: PathBuf, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(asked.ground.scratch.path().to_path_buf(), 0o755);
+    let Some(mut status) = as_nobody(&asked.command(&["status"])) else { return };
+    util::run(&mut status).exits(77).says_in_one_line("not permitted to ask on");
+    open(asked.socket(), 0o666);
+    util::run(&mut status).exits(0);
+    let mut reload = as_nobody(&asked.command(&["reload"])).unwrap();
+    util::run(&mut reload).exits(77).says_in_one_line("Reload is for root");
+    asked.write("administrators: { users: 65534 }\ntenants: { a: {} }");
+    asked.ask(&["reload"]).exits(0);
+    util::run(&mut reload).exits(0);
+    asked.daemon.stop();
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let Some(ground) = Ground::take() else { return };
+    let notify = ground.scratch.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let hears = |words: &str| {
+        let mut bytes = [0; 512];
+        loop {
+            let count = manager.recv(&mut bytes).unwrap_or_else(|error| panic!("{words}: {error}"));
+            let said = String::from_utf8_lossy(&bytes[..count]).into_owned();
+            match said.contains(words) {
+                true => return said,
+                // It is alive all the time.
+                false => assert_eq!(said, "WATCHDOG=1", "instead of {words}"),
+            }
+        }
+    };
+    let policy = util::file(ground.scratch.path(), "policy.yaml", enforced(TWO));
+    let mut command = ground.tenantd();
+    command.arg("--policy").arg(&policy).arg("--root").arg(&ground.name);
+    command.env("NOTIFY_SOCKET", &notify).env("WATCHDOG_USEC", "400000");
+    let daemon = Daemon::start(&mut command);
+    assert!(hears("READY=1").contains("STATUS=2 tenants, mode enforce"));
+    hears("WATCHDOG=1");
+    kill(Pid::from_raw(daemon.pid()), Signal::SIGHUP).unwrap();
+    assert!(hears("RELOADING=1").contains("MONOTONIC_USEC="));
+    hears("READY=1");
+    kill(Pid::from_raw(daemon.pid()), Signal::SIGTERM).unwrap();
+    hears("STOPPING=1");
+}
+
+#[test]
+fn a_socket_that_is_given_is_served_and_left_alone() {
+    let Some(ground) = Ground::take() else { return };
+    let socket = ground.scratch.path().join("given");
+    let policy = util::file(ground.scratch.path(), "policy.yaml", enforced(TWO));
+    // What systemd does for a socket unit: the third descriptor is the socket, and the variables say so.
+    let activate = "import os, socket, sys
+given = socket.socket(socket.AF_UNIX)
+given.bind(sys.argv[1])
+given.listen()
+os.dup2(given.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()), LISTEN_FDNAMES='tenantd.socket')
+os.execv(sys.argv[2], sys.argv[2:])
+";
+    let plain = {
+        let mut command = ground.tenantd();
+        command.arg("--policy").arg(&policy).arg("--root").arg(&ground.name);
+        command
+    };
+    let mut command = Command::new("python3");
+    command.args(["-c", activate]).arg(&socket).arg(plain.get_program()).args(plain.get_args());
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: python3 is not there");
         return;
     }
-    // Where setpriv is not there, or nobody may not run the program, there is nothing to be seen.
-    let ran = command.output();
-    let is_absent = ran.as_ref().map_or(true, |ran| ran.status.code() != Some(0));
-    assert!(is_absent, "{ran:?}");
-    eprintln!("skipped: setpriv is not there, or nobody may not run the built programs");
+    let daemon = Daemon::start(&mut command);
+    wait_until("the given socket", || socket.exists());
+    let mut status = util::tenantctl();
+    status.args(["status", "--socket"]).arg(&socket);
+    util::run(&mut status).exits(0);
+    assert!(!ground.state_dir().join("socket").exists());
+    daemon.stop();
+    assert!(socket.exists(), "whoever made it removes it");
 }

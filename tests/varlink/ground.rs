@@ -10,7 +10,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tenantd::control::status::{Status, TenantStatus};
-use tenantd::control::trace::Trace;
 use tenantd::varlink::bridge::{self, AgentEnd, Command, Governance, Published, Ticket};
 use tenantd::varlink::listen::Listener;
 use tenantd::varlink::server::{Limits, Server};
@@ -86,7 +85,7 @@ fn published(tick: u64, nr_tenants: usize) -> Published {
     let tenant = |index: usize| TenantStatus { name: format!("t{index}"), ..Default::default() };
     let status =
         Status { tick, tenants: (0..nr_tenants).map(tenant).collect(), ..Status::default() };
-    Published::new(status, Trace::default(), Arc::new(Governance::default()))
+    Published::new(status, Arc::default(), Arc::new(Governance::default()))
 }
 
 pub(super) struct Client {

@@ -67,6 +67,9 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM HUP
 mkdir -p "$work/payload/bin"
 cp "$bin/tenantd" "$bin/tenantctl" "$work/payload/bin/"
+# A program that needs nothing else, linked statically as above.
+rustc --edition 2024 -O -C target-feature=+crt-static -o "$work/payload/bin/one_per_cpu" \
+    examples/one_per_cpu.rs
 cp -r "$here/guest" "$work/payload/guest"
 cp -r systemd "$work/payload/systemd"
 cp examples/resize.py "$work/payload/guest/"

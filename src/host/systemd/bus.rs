@@ -1,8 +1,8 @@
 //! Systemd on the system bus: the only file that names cgroups-rs and zbus.
 //!
 //! Properties are set, and units stopped, through `cgroups_rs::systemd::SystemdClient`. Four of its manners
-//! are dealt with here and by whoever calls: it says Ok for a unit that is not loaded (so a unit is looked at
-//! first, and the file afterwards), it waits without end ([`super::Messenger`]), it starts nothing that has
+//! are dealt with here and by whoever calls: it says Ok for a unit that is not loaded, and where the bus is
+//! away (so both are looked at first, and the file afterwards), it waits without end ([`super::Messenger`]), it starts nothing that has
 //! no process (so slices are started here), and its masks of CPUs have the bytes the wrong way round
 //! beyond CPU 7 (so they are spelled in [`super::property`]). It connects anew for each call; what is
 //! asked here has one connection, made when it is needed and again after the bus went away.
@@ -59,7 +59,7 @@ impl Bus {
         let outcome = match order {
             Order::Look { unit } => self.look(unit).map(Reply::Unit),
             Order::StartSlice { unit, description } => self.start_slice(unit, description),
-            Order::Set { unit, settings } => set(unit, settings),
+            Order::Set { unit, settings } => self.set(unit, settings),
             Order::Forget { unit, properties } => self.forget(unit, properties),
             Order::Reload => self.call::<_, ()>(MANAGER_PATH, MANAGER, "Reload", &()).map(done),
             Order::Stop { unit } => {
@@ -100,6 +100,18 @@ impl Bus {
             state.held.push(Held { setting: Setting { property, value }, is_dropped_in });
         }
         Ok(state)
+    }
+
+    fn set(&mut self, unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
+        // The client would say Ok where the unit is not loaded, and also where the bus is away.
+        let _: OwnedObjectPath = self.call(MANAGER_PATH, MANAGER, "GetUnit", &(unit,))?;
+        let value = |setting: &Setting| match &setting.value {
+            PropertyValue::Number(number) => Value::from(*number),
+            PropertyValue::Mask(mask) => Value::from(mask.clone()),
+        };
+        let properties: Vec<cgroups_rs::systemd::Property<'static>> =
+            settings.iter().map(|setting| (setting.property.name(), value(setting))).collect();
+        client(unit)?.set_properties(&properties).map_err(of_client).map(done)
     }
 
     fn start_slice(&mut self, unit: &str, description: &str) -> Result<Reply, Fault> {
@@ -161,8 +173,8 @@ impl Bus {
         let connection = match &self.connection {
             Some(connection) => connection,
             None => {
-                let builder = Builder::system().map_err(of_bus)?.method_timeout(self.timeout);
-                self.connection.insert(builder.build().map_err(of_bus)?)
+                let builder = Builder::system().map_err(away)?.method_timeout(self.timeout);
+                self.connection.insert(builder.build().map_err(away)?)
             }
         };
         let reply = connection
@@ -193,17 +205,6 @@ fn interface(unit: &str) -> Option<&'static str> {
         "scope" => Some("org.freedesktop.systemd1.Scope"),
         _ => None,
     }
-}
-
-fn set(unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
-    let properties: Vec<cgroups_rs::systemd::Property<'static>> = settings
-        .iter()
-        .map(|setting| match &setting.value {
-            PropertyValue::Number(number) => (setting.property.name(), Value::from(*number)),
-            PropertyValue::Mask(mask) => (setting.property.name(), Value::from(mask.clone())),
-        })
-        .collect();
-    client(unit)?.set_properties(&properties).map_err(of_client).map(done)
 }
 
 fn client(unit: &str) -> Result<SystemdClient<'static>, Fault> {
@@ -249,6 +250,11 @@ const AWAY: [&str; 6] = [
     "org.freedesktop.DBus.Error.TimedOut",
 ];
 
+/// Whatever keeps us from connecting, there is nobody to ask now.
+fn away(error: BusError) -> Fault {
+    Fault { is_away: true, ..of_bus(error) }
+}
+
 fn of_bus(error: BusError) -> Fault {
     match &error {
         BusError::MethodError(name, message, _) => {
@@ -256,9 +262,10 @@ fn of_bus(error: BusError) -> Fault {
             let text = message.clone().unwrap_or_else(|| name.clone());
             Fault { is_away: AWAY.contains(&&*name), name, text }
         }
-        BusError::InputOutput(_) | BusError::Handshake(_) | BusError::Address(_) => {
-            Fault { is_away: true, ..Fault::new(error.to_string()) }
-        }
+        BusError::Connection(..)
+        | BusError::InputOutput(_)
+        | BusError::Handshake(_)
+        | BusError::Address(_) => Fault { is_away: true, ..Fault::new(error.to_string()) },
         _ => Fault::new(error.to_string()),
     }
 }
