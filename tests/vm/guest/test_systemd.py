@@ -68,12 +68,15 @@ class Host:
     """What is true of the whole host, so that a trace anywhere in it is found."""
 
     def __init__(self, *units, leave_out=()):
+        # Of these groups, what is inside.
         self.units = units
         self.leave_out = leave_out
         self.before = self.now()
 
     def now(self):
-        everything = settings(Cgroup(MOUNT), leave_out=[g for group in self.leave_out for g in group.children()])
+        tops = [f"{group.path}/" for group in self.leave_out]
+        inside = lambda path: any(path.startswith(top) and "/" in path[len(top) :] for top in tops)
+        everything = {path: text for path, text in settings(Cgroup(MOUNT)).items() if not inside(path)}
         return {**wanted(everything), **properties(*self.units), **drop_ins()}
 
     def expect_same(self):

@@ -81,8 +81,8 @@ def test_does_all_its_work_in_its_sandbox(host):
         "unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}, "weight": 300},
     }
     install(host, tenants)
-    # The service is in it, and it stays.
-    run("systemctl", "start", "tenants.slice")
+    # What the service is in, and what it is asked on, stays.
+    run("systemctl", "start", "tenants.slice", "tenantd.socket")
     world = Host("plain.service")
     run("systemctl", "start", SERVICE)
     own = Cgroup(MOUNT / "tenants.slice" / SERVICE)
@@ -125,7 +125,7 @@ def holds(condition):
 def test_a_killed_service_leaves_nothing_and_comes_back(host):
     start(host, "plain.service", "sleep", "infinity")
     install(host, {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}}})
-    run("systemctl", "start", "tenants.slice")
+    run("systemctl", "start", "tenants.slice", "tenantd.socket")
     world = Host("plain.service")
     unit = Cgroup(MOUNT / "system.slice/plain.service")
     limited = lambda: holds(lambda: unit.read("cpu.max") == "100000 100000")
