@@ -44,6 +44,12 @@ def log():
     return run("journalctl", "--no-pager", "-o", "cat", "-u", SERVICE)
 
 
+def settle():
+    """What the service is in, and what it is asked on, stays; so does what systemd enabled for it there."""
+    run("systemctl", "start", SERVICE)
+    run("systemctl", "stop", SERVICE)
+
+
 def expect_as_before(world):
     try:
         world.expect_same()
@@ -81,15 +87,14 @@ def test_does_all_its_work_in_its_sandbox(host):
         "unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}, "weight": 300},
     }
     install(host, tenants)
-    # What the service is in, and what it is asked on, stays.
-    run("systemctl", "start", "tenants.slice", "tenantd.socket")
+    settle()
     world = Host("plain.service")
     run("systemctl", "start", SERVICE)
     own = Cgroup(MOUNT / "tenants.slice" / SERVICE)
     direct, slice_ = own.child("direct"), Cgroup(MOUNT / "tenants.slice/tenants-slice.slice")
     unit = Cgroup(MOUNT / "system.slice/plain.service")
     pid = int(show(claimed, "MainPID"))
-    settle = [
+    effects = [
         (lambda: direct.exists() and pid in direct.pids(), "the claimed process"),
         (lambda: direct.read("cpuset.cpus") == "0", "the set of CPUs"),
         (lambda: direct.read("memory.max") == str(1 << 30), "the memory limit"),
@@ -98,7 +103,7 @@ def test_does_all_its_work_in_its_sandbox(host):
         (lambda: int(unit.read("cpu.weight")) > 100, "the unit's weight"),
         (lambda: Path("/run/tenantd/tenants/direct/dop").exists(), "the width"),
     ]
-    for condition, what in settle:
+    for condition, what in effects:
         try:
             wait_until(lambda: holds(condition), what, 30)
         except AssertionError as error:
@@ -125,7 +130,7 @@ def holds(condition):
 def test_a_killed_service_leaves_nothing_and_comes_back(host):
     start(host, "plain.service", "sleep", "infinity")
     install(host, {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}}})
-    run("systemctl", "start", "tenants.slice", "tenantd.socket")
+    settle()
     world = Host("plain.service")
     unit = Cgroup(MOUNT / "system.slice/plain.service")
     limited = lambda: holds(lambda: unit.read("cpu.max") == "100000 100000")
