@@ -218,6 +218,13 @@ impl OnTerminal {
     }
 }
 
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[test]
 fn on_a_terminal_it_is_a_full_screen_and_gives_it_back() {
     let daemon = Daemon::with(status());

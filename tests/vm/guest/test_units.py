@@ -81,6 +81,8 @@ def test_does_all_its_work_in_its_sandbox(host):
         "unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}, "weight": 300},
     }
     install(host, tenants)
+    # What the service is in, and what it is asked on, stays.
+    run("systemctl", "start", "tenants.slice", "tenantd.socket")
     world = Host("plain.service")
     run("systemctl", "start", SERVICE)
     own = Cgroup(MOUNT / "tenants.slice" / SERVICE)
@@ -123,6 +125,7 @@ def holds(condition):
 def test_a_killed_service_leaves_nothing_and_comes_back(host):
     start(host, "plain.service", "sleep", "infinity")
     install(host, {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}}})
+    run("systemctl", "start", "tenants.slice", "tenantd.socket")
     world = Host("plain.service")
     unit = Cgroup(MOUNT / "system.slice/plain.service")
     limited = lambda: holds(lambda: unit.read("cpu.max") == "100000 100000")
@@ -134,3 +137,27 @@ def test_a_killed_service_leaves_nothing_and_comes_back(host):
     wait_until(limited, "the limit again", 30)
     run("systemctl", "stop", SERVICE)
     expect_as_before(world)
+
+
+def test_reloads_a_good_policy_and_keeps_it_when_a_bad_one_comes(host):
+    start(host, "plain.service", "sleep", "infinity")
+    plain = lambda cpus: {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": cpus}}}
+    install(host, plain(1))
+    unit = Cgroup(MOUNT / "system.slice/plain.service")
+    limited = lambda quota: holds(lambda: unit.read("cpu.max") == f"{quota} 100000")
+    run("systemctl", "start", SERVICE)
+    policy = Path("/etc/tenantd/tenants.yaml")
+    wait_until(lambda: limited(100000), "the limit", 30)
+    shutil.copy(host.policy(plain(2)), policy)
+    run("systemctl", "reload", SERVICE)
+    wait_until(lambda: limited(200000), "the limit of the new policy", 30)
+    policy.write_text("version: 1\ntenants: { unit: { weigth: 3 } }\n")
+    done = finish(["systemctl", "reload", SERVICE], 60)
+    assert done.returncode != 0, "a bad policy was taken"
+    assert "weigth" in log(), log()
+    assert show(SERVICE, "ActiveState") == "active" and limited(200000)
+    # A group may read, by way of the socket that systemd made.
+    socket = Path("/run/tenantd/socket")
+    assert (socket.group(), oct(socket.stat().st_mode & 0o777)) == ("tenantd", "0o660")
+    done = finish(["tenantctl", "status"], 60)
+    assert done.returncode == 0 and "unit" in done.stdout, done.stdout + done.stderr
