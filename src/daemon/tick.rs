@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::debug;
@@ -62,12 +63,9 @@ impl<K: KernFs> Agent<K> {
                 // Without the size of the machine nothing can be divided: all decisions stand.
                 findings.push(error.to_string());
                 self.say(&findings, now);
-                self.status = Status {
-                    tick,
-                    findings,
-                    actions: Vec::new(),
-                    ..std::mem::take(&mut self.status)
-                };
+                let status = Arc::make_mut(&mut self.status);
+                (status.tick, status.findings) = (tick, findings);
+                status.actions.clear();
                 return &self.status;
             }
         };
@@ -92,10 +90,10 @@ impl<K: KernFs> Agent<K> {
         if self.enforcing {
             self.apply(tick, &actions, top, &mut findings);
         }
-        let moment = Moment { tick, now, elapsed, capacity, nr_cpus: host.nr_cpus };
+        let moment = Moment { tick, now, elapsed, capacity, host };
         self.record(&moment, knobs, &actions);
         self.say(&findings, now);
-        self.status = Status {
+        self.status = Arc::new(Status {
             tick,
             mode: self.mode(),
             interval_seconds: self.policy.control.interval.as_secs_f64(),
@@ -110,7 +108,7 @@ impl<K: KernFs> Agent<K> {
             nr_reloads: self.nr_reloads,
             agent: self.status.agent,
             findings,
-        };
+        });
         &self.status
     }
 

@@ -72,7 +72,8 @@ fn both_packages_hold_the_same() {
             (source, whole)
         });
         // Each has its own place and form for the licence.
-        let is_licence = |source: &str| source.starts_with("LICENSE") || source.ends_with("copyright");
+        let is_licence =
+            |source: &str| source.starts_with("LICENSE") || source.ends_with("copyright");
         assets.filter(|(source, _)| !is_licence(source)).collect()
     };
     let (deb, rpm) = (plain(deb), plain(rpm));
@@ -83,7 +84,8 @@ fn both_packages_hold_the_same() {
 #[test]
 fn all_units_are_packed() {
     let (deb, _) = assets();
-    let packed: BTreeSet<String> = deb.iter().flat_map(|(source, _)| matching_or_none(source)).collect();
+    let packed: BTreeSet<String> =
+        deb.iter().flat_map(|(source, _)| matching_or_none(source)).collect();
     for entry in fs::read_dir("systemd").unwrap() {
         let entry = entry.unwrap();
         if entry.path().is_file() {
@@ -107,9 +109,10 @@ fn the_installed_policy_is_valid_and_only_observes() {
 
 #[test]
 fn the_scripts_are_of_their_shell() {
-    for script in ["deb/postinst", "deb/prerm", "deb/postrm", "rpm/post_install.sh", "rpm/pre_uninstall.sh"]
-        .into_iter()
-        .chain(["rpm/post_uninstall.sh"])
+    for script in
+        ["deb/postinst", "deb/prerm", "deb/postrm", "rpm/post_install.sh", "rpm/pre_uninstall.sh"]
+            .into_iter()
+            .chain(["rpm/post_uninstall.sh"])
     {
         let path = Path::new("packaging").join(script);
         util::run(Command::new("sh").arg("-n").arg(&path)).exits(0);
@@ -124,7 +127,8 @@ fn lintian_has_no_errors() {
     let Some(mut lintian) = util::optional("lintian", "lintian") else { return };
     let built = fs::read_dir("target/debian").into_iter().flatten().flatten();
     let built = built.map(|entry| entry.path());
-    let Some(deb) = built.filter(|path| path.extension().is_some_and(|it| it == "deb")).max() else {
+    let Some(deb) = built.filter(|path| path.extension().is_some_and(|it| it == "deb")).max()
+    else {
         eprintln!("skipped: no package is built (make deb)");
         return;
     };
