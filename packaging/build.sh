@@ -41,7 +41,7 @@ gzip -9n "$made"/man/*
 case $kind in
     deb) cargo deb --quiet --locked --no-build --no-strip --output target/debian/ | tail -n 1 ;;
     rpm)
-        cargo generate-rpm --output target/generate-rpm/
+        cargo generate-rpm
         find target/generate-rpm -name 'tenantd-*.rpm' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2
         ;;
 esac

@@ -67,7 +67,7 @@ lint() {
     check rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
         cargo doc --locked --quiet --no-deps --document-private-items
     if need shellcheck shellcheck:shellcheck; then
-        check shellcheck shellcheck .ci/run tests/*.sh tests/vm/*.sh
+        check shellcheck shellcheck .ci/run packaging/build.sh tests/*.sh tests/vm/*.sh
     fi
     if ! cargo deny --version >/dev/null 2>&1; then
         echo "installing cargo-deny (some minutes, once)"

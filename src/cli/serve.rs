@@ -6,7 +6,7 @@
 //!
 //! **Limits.** [`CONNECTIONS_MAX`] connections, one request each, a head of [`http::HEAD_MAX_BYTES`], a fixed
 //! time for a request and one for its answer: whoever sends slowly or does not read loses the connection, and
-//! the others do not notice. However many browsers ask, the agent is asked once in [`FRESH`].
+//! holds a place for that long at most. However many browsers ask, the agent is asked once in [`FRESH`].
 //!
 //! **Rebinding.** A page of another site can make a browser ask a name that resolves to this machine, and then
 //! read the answer. While only this machine is listened to, requests are answered only where they name it by

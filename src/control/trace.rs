@@ -114,11 +114,14 @@ pub struct ValueRecord {
     pub detail: Option<Box<str>>,
 }
 
+/// Names the file of a knob for the node with this path.
+pub type Paths = Arc<dyn Fn(Knob, &str) -> String + Send + Sync>;
+
 /// How the host names its files and spells its values: functions, because this room knows no host.
 #[derive(Clone)]
 pub struct Spelling {
     /// The file of a knob for the node with this path.
-    pub path: Arc<dyn Fn(Knob, &str) -> String + Send + Sync>,
+    pub path: Paths,
     /// A value as the file spells it.
     pub text: fn(Knob, &Value) -> String,
 }

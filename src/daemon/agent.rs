@@ -13,7 +13,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tracing::{info, warn};
 
-use super::effect::{self, Above};
+use super::above::Above;
+use super::effect;
 use super::enforce::{EnforceError, Enforcer};
 use super::findings::FindingLog;
 use super::pinning::Ground;
@@ -230,7 +231,7 @@ impl<K: KernFs> Agent<K> {
         let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
-        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing, needs_root);
+        let standing = effect::standing(&mut kernel, &machine, &layout, enforcing && needs_root);
         let foreign_scheduler = effect::foreign_scheduler(&mut kernel).filter(|_| enforcing);
         let spelling = record::spelling(&layout, HashMap::new());
         let units = Units::new(&kernel, &seats);

@@ -28,7 +28,6 @@ pub(super) fn standing(
     kernel: &mut impl KernFs,
     machine: &Machine,
     layout: &Layout,
-    enforcing: bool,
     has_root: bool,
 ) -> Vec<String> {
     let mut findings = Vec::new();
@@ -44,10 +43,7 @@ pub(super) fn standing(
     if layout.tree(Facet::Memory).is_none() {
         findings.push("no memory controller is mounted: only CPU is divided".into());
     }
-    if enforcing {
-        findings.extend(foreign_scheduler(kernel));
-    }
-    if enforcing && has_root {
+    if has_root {
         findings.extend(missing_controllers(kernel, layout));
     }
     findings
@@ -89,16 +85,8 @@ fn missing_controllers(kernel: &mut impl KernFs, layout: &Layout) -> Vec<String>
         .collect()
 }
 
-/// What the cgroups above the tenants take away from what is written.
-#[derive(Debug, Default)]
-pub(super) struct Above {
-    /// Cgroups without protection, which void that of all below them, and what there is to say of each.
-    pub(super) void: Vec<(PathBuf, String)>,
-    /// Tenants that do not compete.
-    pub(super) apart: Vec<String>,
-}
-
-/// The cgroups at or above `dirs` whose missing protection makes `memory.low` below them void.
+/// The cgroups at or above `dirs` whose missing protection makes `memory.low` below them void, each with what
+/// to say about it.
 ///
 /// Protection is limited by that of every ancestor up to the top of the hierarchy, whose own root has none
 /// and needs none (kernel document `cgroup-v2.rst`, "memory.low").
@@ -118,21 +106,21 @@ pub(super) fn void_protection(
         ups.map(Path::to_path_buf).collect()
     };
     let above: BTreeSet<PathBuf> = dirs.iter().flat_map(up_to_mount).collect();
-    let mut findings = Vec::new();
+    let mut void = Vec::new();
     for up in above {
         let Ok(dir) = kernel.open_dir(&up) else { continue };
         let low = kernel.read_once(dir, "memory.low").ok().map(parse::limit);
         kernel.close_dir(dir);
         if let Some(Ok(Limit::Finite(0))) = low {
-            let finding = format!(
+            let what = format!(
                 "memory.low is ineffective: {} is not protected itself; give it memory.low \
                  (on a systemd host: MemoryLow= of that unit or slice)",
                 up.display()
             );
-            findings.push((up, finding));
+            void.push((up, what));
         }
     }
-    findings
+    void
 }
 
 /// Tenants that the policy weighs against one another and the kernel does not, because they have different

@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn one_that_comes_and_goes_is_told_once_a_minute() {
         let mut log = FindingLog::default();
-        let finding = vec!["it flaps".to_string()];
+        let finding = ["it flaps".to_string()];
         let mut nr_lines = 0;
         for second in 0..120 {
             let findings = if second % 2 == 0 { &finding[..] } else { &[] };

@@ -12,6 +12,7 @@
 //! | [`service`] | the agent with its policy on disk, its socket, and whoever started it |
 //! | `findings` | what is wrong, in the log, and not every second |
 //! | `drift` | what the files hold, and who wins where someone else wrote there |
+//! | `above` | what the cgroups above the tenants take away |
 //! | [`effect`] | whether what was written can take effect |
 //! | `pinning` | widths and sets of CPUs: topology, hotplug, joining a cpuset |
 //! | `placement_store` | where the tenants were placed, kept over a restart |
@@ -27,6 +28,7 @@
 //! | `unpin` | emptying a list of CPUs that processes live under |
 //! | [`event_loop`] | epoll, timer and signals around an agent |
 
+mod above;
 pub mod agent;
 mod attach;
 pub mod claims;

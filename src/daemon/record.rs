@@ -101,13 +101,12 @@ impl<K: KernFs> Agent<K> {
             return (Outcome::Missing, None);
         }
         let protects = *wanted != Value::Memory(Limit::Finite(Bytes(0)));
-        let why = match knob {
-            Knob::MemoryLow if protects => self.void_protection(index),
-            Knob::CpuWeight => self.foreign_scheduler.as_deref(),
-            _ => None,
-        };
-        if let Some(why) = why {
-            return (Outcome::Ineffective, Some(why.to_string()));
+        match (knob, self.void_protection(index), &self.foreign_scheduler) {
+            (Knob::MemoryLow, Some(why), _) if protects => {
+                return (Outcome::Ineffective, Some(why.clone()));
+            }
+            (Knob::CpuWeight, _, Some(why)) => return (Outcome::Ineffective, Some(why.clone())),
+            _ => {}
         }
         match (is_planned, is_settled) {
             (true, _) if self.enforcing => (Outcome::Written, None),

@@ -88,13 +88,9 @@ impl<K: KernFs> Agent<K> {
         let is_low = |(knob, value): &(Knob, Value)| {
             *knob == Knob::MemoryLow && *value != Value::Memory(Limit::Finite(Bytes(0)))
         };
-        let is_void = |(index, slot): &(usize, &Slot)| {
-            slot.observed.iter().any(is_low) && self.void_protection(*index).is_some()
-        };
-        let nr_void = match self.above.void.is_empty() {
-            true => 0,
-            false => self.slots.iter().enumerate().filter(is_void).count(),
-        };
+        let protects = |slot: &Slot| slot.observed.iter().any(is_low);
+        let is_void = |(index, slot)| protects(slot) && self.void_protection(index).is_some();
+        let nr_void = self.slots.iter().enumerate().filter(|pair| is_void(*pair)).count();
         let missing = self.slots.iter().filter_map(|slot| slot.cgroup.as_ref());
         (nr_void + missing.map(|cgroup| cgroup.missing().len()).sum::<usize>()) as u64
     }

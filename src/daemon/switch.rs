@@ -6,8 +6,9 @@
 
 use tracing::{info, warn};
 
+use super::above::Above;
 use super::agent::{self, Agent, Slot, StartError};
-use super::effect::{self, Above};
+use super::effect;
 use super::enforce::Enforcer;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
@@ -157,8 +158,8 @@ impl<K: KernFs> Agent<K> {
     /// What stands in the way of every tenant alike depends on whether anything is written.
     pub(super) fn look_for_obstacles(&mut self) {
         let (kernel, layout) = (&mut self.kernel, &self.layout);
-        let has_root = self.seats.contains(&Seat::Direct);
-        self.standing = effect::standing(kernel, &self.machine, layout, self.enforcing, has_root);
+        let needs_root = self.enforcing && self.seats.contains(&Seat::Direct);
+        self.standing = effect::standing(kernel, &self.machine, layout, needs_root);
         self.foreign_scheduler = effect::foreign_scheduler(kernel).filter(|_| self.enforcing);
         self.above = Above::default();
     }

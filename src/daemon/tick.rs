@@ -4,15 +4,13 @@
 //! the host to them and their actions back. One bad tenant never stops the tick: what went wrong with it
 //! becomes a finding, and its last decision stands.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::debug;
 
 use super::agent::{Agent, Retry, Slot};
-use super::effect::{self, Above};
+use super::effect;
 use super::enforce::EnforceError;
 use super::record::Moment;
 use super::seats::Seat;
@@ -25,7 +23,7 @@ use crate::control::target;
 use crate::control::tree::{CPU, MEMORY, TreeNode};
 use crate::control::usage;
 use crate::dop::CpuSet;
-use crate::host::cgroup::{self, Facet};
+use crate::host::cgroup;
 use crate::host::kernfs::KernFs;
 use crate::host::process;
 use crate::units::{Bytes, Limit};
@@ -115,56 +113,14 @@ impl<K: KernFs> Agent<K> {
     /// What is written and cannot take effect.
     fn check_effect(&mut self, tick: u64, findings: &mut Vec<String>) {
         if tick % VERIFY_TICKS == 1 {
-            self.above = self.look_above();
+            self.look_above();
         }
-        findings.extend(self.above.void.iter().map(|(_, finding)| finding.clone()));
-        findings.extend(self.above.apart.clone());
+        findings.extend(self.above.findings());
+        findings.extend(self.foreign_scheduler.clone());
         for (node, slot) in self.nodes.iter().zip(&self.slots) {
             let missing = slot.cgroup.as_ref().and_then(effect::missing_files);
             findings.extend(missing.map(|missing| format!("{}: {missing}", node.path)));
         }
-    }
-
-    /// What the cgroups above the tenants take away from what is written.
-    fn look_above(&mut self) -> Above {
-        let mut places: BTreeMap<Option<usize>, Vec<(String, PathBuf)>> = BTreeMap::new();
-        let mut dirs = BTreeSet::new();
-        for (index, node) in self.nodes.iter().enumerate() {
-            // Groups of ours are protected by what is below them.
-            if node.parent.is_some() && self.seats[index] == Seat::Direct {
-                continue;
-            }
-            let Some(dir) = self.dir_of(index) else { continue };
-            let Some(parent) = dir.parent().map(PathBuf::from) else { continue };
-            // What is protected in tenants.slice protects that, too.
-            if !matches!(self.seats[index], Seat::Slice(_)) {
-                dirs.insert(parent.clone());
-            }
-            places.entry(node.parent).or_default().push((node.path.clone(), parent));
-        }
-        Above {
-            void: effect::void_protection(&mut self.kernel, &self.layout, &dirs),
-            apart: places.values().filter_map(|places| effect::apart(places)).collect(),
-        }
-    }
-
-    /// Why the protection of the node at `index` is void, if it is.
-    pub(super) fn void_protection(&self, index: usize) -> Option<&str> {
-        let dir = self.dir_of(index)?;
-        let (_, why) = self.above.void.iter().find(|(up, _)| dir.starts_with(up))?;
-        Some(why)
-    }
-
-    /// The directory of the node at `index`, in the tree of memory; `None` where it has none, or is not found.
-    fn dir_of(&self, index: usize) -> Option<PathBuf> {
-        let tree = &self.layout.trees[self.layout.tree(Facet::Memory)?];
-        Some(match &self.seats[index] {
-            Seat::Direct => tree.root.join(&self.nodes[index].path),
-            Seat::Slice(_) | Seat::Unit(_) => {
-                tree.mount.join(self.units.cgroup(index)?.trim_start_matches('/'))
-            }
-            Seat::Nowhere | Seat::Unknown(_) => return None,
-        })
     }
 
     /// Moves the processes that the policy gives to a tenant into its cgroup.

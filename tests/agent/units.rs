@@ -413,7 +413,7 @@ fn a_reload_brings_units_and_cgroups_of_ours_side_by_side() {
     assert!(world.host.systemd(|systemd, _| systemd.units.contains_key("tenants-made.slice")));
     world.spawn("/own", Load::busy(4));
     let status = world.ticks(4);
-    assert_eq!(said(&status, "own"), [""; 0]);
+    assert_eq!(said(&status, "own:"), [""; 0]);
     assert!(tenant(&status, "own").usage_cores.is_some_and(|cores| cores > 0.1));
     assert!(tenant(&status, "db").cpu_weight.is_some());
     reload(&mut world, "tenants: { own: {} }");

@@ -67,7 +67,7 @@ pub(crate) fn read(text: &str) -> Result<Families, String> {
             return Err(told("not a sample of the family above it"));
         }
         let value: f64 = value.parse().map_err(|_| told("not a number"))?;
-        if family.kind == "counter" && !(value >= 0.0) {
+        if family.kind == "counter" && (value.is_nan() || value < 0.0) {
             return Err(told("a counter below 0"));
         }
         if family.samples.insert(labels.to_string(), value).is_some() {

@@ -21,8 +21,11 @@ fn metadata() -> Value {
     told["packages"][0]["metadata"].clone()
 }
 
-/// Source and destination of each asset of the Debian package, and of the RPM.
-fn assets() -> (Vec<(String, String)>, Vec<(String, String)>) {
+/// Source and destination of each asset of a package.
+type Assets = Vec<(String, String)>;
+
+/// The assets of the Debian package, and of the RPM.
+fn assets() -> (Assets, Assets) {
     let metadata = metadata();
     let text = |value: &Value| value.as_str().unwrap().to_string();
     let deb = metadata["deb"]["assets"].as_array().unwrap();

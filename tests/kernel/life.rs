@@ -82,6 +82,7 @@ fn what_someone_else_writes_is_repaired() {
     let ours = ground.weight("b");
     fs::write(ground.weight_file("b"), "9999").unwrap();
     wait_until("the repair", || ground.weight("b") == ours);
+    daemon.says("someone else wrote here");
     assert_eq!(daemon.said().matches("someone else wrote here").count(), 1, "{}", daemon.said());
     daemon.stop();
 }

@@ -13,7 +13,7 @@
 set -euo pipefail
 
 shape=flat
-limit=900
+limit=1200
 while [[ ${1:-} == --* ]]; do
     case $1 in
         --shape) shape=$2 ;;

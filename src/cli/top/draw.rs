@@ -33,7 +33,8 @@ const CPUS_MAX: u32 = 8192;
 /// Draws the whole screen.
 pub fn screen(frame: &mut Frame<'_>, view: &View) {
     let area = frame.area();
-    let map = map_lines(view, usize::from(area.width));
+    let width = usize::from(area.width);
+    let map = map_lines(view, width);
     let findings = view.status.findings.len().min(usize::from(FINDINGS_MAX)) as u16;
     // Three rows of tenants, the two lines above them and the keys are worth more than these.
     let spare = area.height.saturating_sub(8);
@@ -49,18 +50,17 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) {
         Constraint::Length(1),
     ])
     .areas(area);
-    let columns = Columns::for_width(usize::from(area.width), &view.status.tenants);
-    frame.render_widget(head_line(view), head);
-    frame.render_widget(fairness_line(view), fair);
+    let columns = Columns::for_width(width, &view.status.tenants);
+    frame.render_widget(head_line(view, width), head);
+    frame.render_widget(fairness_line(view, width), fair);
     let underlined = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
     frame.render_widget(columns.title(view.sort).style(underlined), title);
     frame.render_widget(Paragraph::new(rows(view, &columns, usize::from(tenants.height))), tenants);
     frame.render_widget(Paragraph::new(map), map_area);
     let notes = view.status.findings.iter().take(usize::from(findings_height));
-    let notes =
-        notes.map(|note| Line::from(shortened(&format!("note: {note}"), usize::from(area.width))));
+    let notes = notes.map(|note| Line::from(shortened(&format!("note: {note}"), width)));
     frame.render_widget(Paragraph::new(notes.collect::<Vec<_>>()), findings_area);
-    frame.render_widget(keys_line(view, usize::from(area.width)), keys);
+    frame.render_widget(keys_line(view, width), keys);
     if view.has_help {
         help(frame, view);
     }
@@ -71,28 +71,35 @@ fn tinted(view: &View, colour: Color) -> Style {
     if view.colour { Style::new().fg(colour) } else { Style::new() }
 }
 
-fn head_line(view: &View) -> Line<'static> {
+fn head_line(view: &View, width: usize) -> Line<'static> {
     let status = &view.status;
-    let mode = match view.is_paused {
-        true => "paused".to_string(),
-        false => status.mode.word().to_string(),
-    };
     let host = &status.host;
-    let rest = format!(
-        "  divides {} of {} CPUs, {} of {}; others use {}; tick {}",
-        cores(Some(host.capacity_cores)),
-        host.cpus,
-        memory(host.capacity_memory_bytes),
-        memory(host.memory_bytes as f64),
-        cores(host.outside_cores),
-        status.tick,
-    );
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    Line::from(vec![Span::styled("tenantd ", bold), Span::styled(mode, bold), Span::raw(rest)])
+    let parts = [
+        format!("tenantd {}", if view.is_paused { "paused" } else { status.mode.word() }),
+        format!("{} of {} CPUs divided", cores(Some(host.capacity_cores)), host.cpus),
+        format!("{} of {}", memory(host.capacity_memory_bytes), memory(host.memory_bytes as f64)),
+        format!("others use {} CPUs", cores(host.outside_cores)),
+        format!("tick {}", status.tick),
+    ];
+    Line::styled(fitting(&parts, "  ", width), Style::new().add_modifier(Modifier::BOLD))
+}
+
+/// The first of `parts`, as many as fit: a figure that has lost its end would be another figure.
+fn fitting(parts: &[String], between: &str, width: usize) -> String {
+    let mut text = String::new();
+    for part in parts {
+        let lead = if text.is_empty() { "" } else { between };
+        if text.chars().count() + lead.chars().count() + part.chars().count() > width {
+            break;
+        }
+        text += lead;
+        text += part;
+    }
+    text
 }
 
 /// The one line that says whether all is well.
-fn fairness_line(view: &View) -> Line<'static> {
+fn fairness_line(view: &View, width: usize) -> Line<'static> {
     let status = &view.status;
     if let Some(why) = &view.away {
         let style = tinted(view, Color::Red).add_modifier(Modifier::BOLD);
@@ -116,7 +123,7 @@ fn fairness_line(view: &View) -> Line<'static> {
     }
     parts.push(format!("tick takes {:.1} ms", status.agent.tick_seconds * 1e3));
     let colour = if lacking > 0 { Color::Yellow } else { Color::Green };
-    Line::styled(parts.join("; "), tinted(view, colour))
+    Line::styled(fitting(&parts, "; ", width), tinted(view, colour))
 }
 
 fn lacks(tenant: &TenantStatus) -> bool {

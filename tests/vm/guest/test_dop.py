@@ -129,6 +129,11 @@ class Stage:
     def dop(self, tenant):
         return int((self.state / "tenants" / tenant.path.name / "dop").read_text())
 
+    def seen_in(self, tenant):
+        """How many CPUs a program sees that is started in this tenant."""
+        process = self.host.start_in(tenant, ["nproc"], stdout=subprocess.PIPE, text=True)
+        return int(process.communicate(timeout=60)[0])
+
     def signal(self, tenant, number):
         for process in self.load[tenant.name]:
             process.send_signal(number)
@@ -159,6 +164,7 @@ def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
     stage.until(stage.shared_evenly, "a node for each", 30)
     doubts = [doubt_of_shares(host, [stage.a, stage.b], [0.5, 0.5], f"both awake: {stage.describe()}")]
     own = stage.cpus(stage.a)
+    assert [stage.seen_in(tenant) for tenant in (stage.a, stage.b)] == [4, 4]
 
     def uses_all():
         before = stage.b.usage_usec()

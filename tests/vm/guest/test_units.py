@@ -44,6 +44,12 @@ def log():
     return run("journalctl", "--no-pager", "-o", "cat", "-u", SERVICE)
 
 
+def settle():
+    """What the service is in, and what it is asked on, stays; so does what systemd enabled for it there."""
+    run("systemctl", "start", SERVICE)
+    run("systemctl", "stop", SERVICE)
+
+
 def expect_as_before(world):
     try:
         world.expect_same()
@@ -81,13 +87,14 @@ def test_does_all_its_work_in_its_sandbox(host):
         "unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}, "weight": 300},
     }
     install(host, tenants)
+    settle()
     world = Host("plain.service")
     run("systemctl", "start", SERVICE)
     own = Cgroup(MOUNT / "tenants.slice" / SERVICE)
     direct, slice_ = own.child("direct"), Cgroup(MOUNT / "tenants.slice/tenants-slice.slice")
     unit = Cgroup(MOUNT / "system.slice/plain.service")
     pid = int(show(claimed, "MainPID"))
-    settle = [
+    effects = [
         (lambda: direct.exists() and pid in direct.pids(), "the claimed process"),
         (lambda: direct.read("cpuset.cpus") == "0", "the set of CPUs"),
         (lambda: direct.read("memory.max") == str(1 << 30), "the memory limit"),
@@ -96,7 +103,7 @@ def test_does_all_its_work_in_its_sandbox(host):
         (lambda: int(unit.read("cpu.weight")) > 100, "the unit's weight"),
         (lambda: Path("/run/tenantd/tenants/direct/dop").exists(), "the width"),
     ]
-    for condition, what in settle:
+    for condition, what in effects:
         try:
             wait_until(lambda: holds(condition), what, 30)
         except AssertionError as error:
@@ -123,6 +130,7 @@ def holds(condition):
 def test_a_killed_service_leaves_nothing_and_comes_back(host):
     start(host, "plain.service", "sleep", "infinity")
     install(host, {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}}})
+    settle()
     world = Host("plain.service")
     unit = Cgroup(MOUNT / "system.slice/plain.service")
     limited = lambda: holds(lambda: unit.read("cpu.max") == "100000 100000")
@@ -134,3 +142,27 @@ def test_a_killed_service_leaves_nothing_and_comes_back(host):
     wait_until(limited, "the limit again", 30)
     run("systemctl", "stop", SERVICE)
     expect_as_before(world)
+
+
+def test_reloads_a_good_policy_and_keeps_it_when_a_bad_one_comes(host):
+    start(host, "plain.service", "sleep", "infinity")
+    plain = lambda cpus: {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": cpus}}}
+    install(host, plain(1))
+    unit = Cgroup(MOUNT / "system.slice/plain.service")
+    limited = lambda quota: holds(lambda: unit.read("cpu.max") == f"{quota} 100000")
+    run("systemctl", "start", SERVICE)
+    policy = Path("/etc/tenantd/tenants.yaml")
+    wait_until(lambda: limited(100000), "the limit", 30)
+    shutil.copy(host.policy(plain(2)), policy)
+    run("systemctl", "reload", SERVICE)
+    wait_until(lambda: limited(200000), "the limit of the new policy", 30)
+    policy.write_text("version: 1\ntenants: { unit: { weigth: 3 } }\n")
+    done = finish(["systemctl", "reload", SERVICE], 60)
+    assert done.returncode != 0, "a bad policy was taken"
+    assert "weigth" in log(), log()
+    assert show(SERVICE, "ActiveState") == "active" and limited(200000)
+    # A group may read, by way of the socket that systemd made.
+    socket = Path("/run/tenantd/socket")
+    assert (socket.group(), oct(socket.stat().st_mode & 0o777)) == ("tenantd", "0o660")
+    done = finish(["tenantctl", "status"], 60)
+    assert done.returncode == 0 and "unit" in done.stdout, done.stdout + done.stderr
