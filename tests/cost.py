@@ -41,7 +41,8 @@ class Daemon:
     """A daemon with its own state, policy and notification socket."""
 
     def __init__(self, program, nr_tenants, mode="enforce"):
-        self.dir = tempfile.TemporaryDirectory()
+        # In memory, as /run is: the journal is synced after every record.
+        self.dir = tempfile.TemporaryDirectory(dir="/dev/shm")
         self.socket = os.path.join(self.dir.name, "state", "socket")
         policy = os.path.join(self.dir.name, "policy.yaml")
         with open(policy, "w") as file:

@@ -19,9 +19,11 @@ use super::demand::{self, Context, CpuBasis, Demand};
 use super::plan::{self, Knob};
 use super::sample::TenantSample;
 use super::status::Status;
-use super::trace::{Record, Trace, ValueRecord};
+use super::target;
+use super::trace::{Record, Seen, Trace, ValueRecord};
 use super::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use super::usage::Usage;
+use super::width;
 use crate::dop::band;
 use crate::policy::model::{Allocation, CpusPolicy, DopPolicy, Mode};
 use crate::units::Bytes;
@@ -268,13 +270,13 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         mode: status.mode,
         elapsed_seconds: trace.elapsed.map(|elapsed| elapsed.as_secs_f64()),
         sample: counters(record),
-        usage: record.usage.as_ref().map(|usage| usage_step(usage, record)),
-        demand: leaf.map(|()| demand_step(record)),
+        usage: record.usage().map(|usage| usage_step(&usage, record)),
+        demand: leaf.map(|()| demand_step(trace, node, record)),
         allocation: allocation_step(trace, node, record),
         weight: weight_step(trace, index),
         width: leaf.map(|()| width_step(trace, node, record)),
         placement: leaf.map(|()| placement_step(trace, node, record)),
-        values: record.values.iter().map(|value| value_step(trace, node, value)).collect(),
+        values: record.values.iter().map(|v| value_step(trace, node, record, v)).collect(),
         findings: status.findings.iter().filter(own).cloned().collect(),
     })
 }
@@ -322,12 +324,17 @@ fn counters(record: &Record) -> Vec<Counter> {
         ("memory_some_usec", |sample| sample.memory_some_usec),
         ("nr_oom_kills", |sample| sample.memory.and_then(|memory| memory.nr_oom_kills)),
     ];
-    let read = |sample: &Option<TenantSample>, read: Read| sample.as_ref().and_then(read);
+    let Some(counters) = record.counters() else {
+        // Where nobody lives nothing else is read.
+        let is_known = matches!(record.seen, Some(Seen::Nobody));
+        let populated = Counter { name: "populated".into(), before: None, now: Some(0) };
+        return if is_known { vec![populated] } else { Vec::new() };
+    };
     all.into_iter()
         .map(|(name, of)| Counter {
             name: Cow::Borrowed(name),
-            before: read(&record.before, of),
-            now: read(&record.now, of),
+            before: counters.before.as_ref().and_then(of),
+            now: of(&counters.now),
         })
         .filter(|counter| counter.before.is_some() || counter.now.is_some())
         .collect()
@@ -338,7 +345,8 @@ fn percent(ratio: f64) -> String {
 }
 
 fn usage_step(usage: &Usage, record: &Record) -> UsageStep {
-    let allocation = record.context.map_or(0.0, |context| context.allocation_cores);
+    let context = record.counters().and_then(|counters| counters.context);
+    let allocation = context.map_or(0.0, |context| context.allocation_cores);
     let reason = match (usage.populated, usage.throttled, usage.cpu_some_ratio) {
         (false, ..) => "nobody lives there".to_string(),
         (_, true, _) => "pressed: cpu.max held it back".to_string(),
@@ -368,17 +376,25 @@ fn usage_step(usage: &Usage, record: &Record) -> UsageStep {
     }
 }
 
-fn demand_step(record: &Record) -> DemandStep {
-    let (demand, context) = (record.demand.unwrap_or_default(), record.context.unwrap_or_default());
-    let last = context.last;
-    let mut cpu_reason = match (&record.usage, record.context) {
-        (None, _) | (_, None) => "no rates in this tick: the last demand stands".to_string(),
-        (Some(usage), Some(context)) => cpu_reason(&demand, usage, &context),
+fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {
+    let known = record.counters().and_then(|counters| counters.context);
+    let (demand, last) = (record.demand.unwrap_or_default(), known.and_then(|known| known.last));
+    let max = |resource: usize| {
+        node.limit[resource].unwrap_or(f64::INFINITY).min(trace.machine[resource])
     };
-    if record.context.is_some() && demand.cpu_cores >= context.max_cores - 1e-9 {
+    let usage = record.usage();
+    let mut cpu_reason = match (&usage, known, &record.seen) {
+        (_, _, Some(Seen::Nobody)) if demand.cpu_cores > 0.0 => {
+            "nobody lives there: falling by half in 2 s".to_string()
+        }
+        (_, _, Some(Seen::Nobody)) => "nobody lives there".to_string(),
+        (None, ..) | (_, None, _) => "no rates in this tick: the last demand stands".to_string(),
+        (Some(usage), Some(context), _) => cpu_reason(&demand, usage, &context),
+    };
+    if known.is_some() && demand.cpu_cores >= max(CPU) - 1e-9 {
         cpu_reason += "; no more than its limit and the machine";
     }
-    let fresh = record.usage.and_then(|usage| usage.working_set_bytes);
+    let fresh = usage.and_then(|usage| usage.working_set_bytes);
     let memory_reason = match fresh {
         None => "memory could not be read: the last demand stands",
         Some(fresh) if demand.memory_bytes > fresh * 1.1 && falls(&last, &demand) => {
@@ -393,11 +409,11 @@ fn demand_step(record: &Record) -> DemandStep {
         cpu_cores: demand.cpu_cores,
         cpu_basis: demand.cpu_basis,
         last_cores: last.map(|last| last.cpu_cores),
-        max_cores: context.max_cores,
+        max_cores: max(CPU),
         cpu_reason,
         memory_bytes: demand.memory_bytes,
         last_memory_bytes: last.map(|last| last.memory_bytes),
-        max_memory_bytes: context.max_memory_bytes,
+        max_memory_bytes: max(MEMORY),
         memory_reason: memory_reason.to_string(),
     }
 }
@@ -496,7 +512,8 @@ fn weight_step(trace: &Trace, index: usize) -> WeightStep {
     let sum: f64 = siblings.map(|(_, record)| record.target.cpu_weight).sum();
     let record = &trace.records[index];
     let is_weight = |value: &&ValueRecord| value.knob == Knob::CpuWeight;
-    let reason = record.values.iter().find(is_weight).map(|value| value.reason.clone());
+    let weight = record.values.iter().find(is_weight);
+    let reason = weight.map(|value| reason(node, record, value));
     WeightStep {
         cpu_weight: record.target.cpu_weight,
         sibling_share: record.target.cpu_weight / sum.max(f64::MIN_POSITIVE),
@@ -505,35 +522,33 @@ fn weight_step(trace: &Trace, index: usize) -> WeightStep {
 }
 
 fn width_step(trace: &Trace, node: &TreeNode, record: &Record) -> WidthStep {
-    let breadth = &record.breadth;
-    let band = breadth.band();
-    let aim = band.and_then(|band| band.aim());
-    let used = record.usage.map(|usage| usage.cpu_cores);
-    let changed = band.and_then(|band| band.changed()).map(|at| trace.now.saturating_sub(at));
+    let (stance, aim) = (&record.stance, record.stance.aim);
+    let used = record.usage().map(|usage| usage.cpu_cores);
+    let changed = stance.changed.map(|at| trace.now.saturating_sub(at));
     WidthStep {
-        dop: breadth.dop(),
+        dop: stance.dop,
         slots: trace.slots,
         claim: aim.as_ref().map(|aim| aim.target),
         floor: aim.as_ref().map(|aim| aim.floor),
         ceiling: aim.as_ref().map(|aim| aim.ceiling),
-        utilisation_ratio: used.zip(breadth.dop()).map(|(used, dop)| used / f64::from(dop)),
-        asleep: breadth.is_asleep(),
+        utilisation_ratio: used.zip(stance.dop).map(|(used, dop)| used / f64::from(dop)),
+        asleep: stance.asleep,
         changed_seconds: changed.map(|changed| changed.as_secs_f64()),
         reason: width_reason(node, record, changed),
     }
 }
 
 fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Duration>) -> String {
-    let Some(band) = record.breadth.band() else { return "not decided yet".to_string() };
+    let stance = &record.stance;
+    let Some(dop) = stance.dop else { return "not decided yet".to_string() };
     if let DopPolicy::Manual(dop) = node.dop {
         return format!("the policy says {dop}");
     }
-    if record.breadth.is_asleep() {
+    if stance.asleep {
         return "asleep: its CPUs are lent, its width is that of its fair share".to_string();
     }
-    let Some(aim) = band.aim() else { return "that of its fair share, to begin with".to_string() };
-    let (dop, target) = (f64::from(band.dop()), f64::from(aim.target));
-    if aim.target == band.dop() {
+    let Some(aim) = stance.aim else { return "that of its fair share, to begin with".to_string() };
+    if aim.target == dop {
         return match node.dop {
             DopPolicy::Imci => "the slots over the number that want some".to_string(),
             _ => "its part of the slots, by allocation".to_string(),
@@ -542,9 +557,10 @@ fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Dur
     if changed.is_some_and(|changed| changed < band::DWELL) {
         return format!("{} would be right, but it changed less than 10 s ago", aim.target);
     }
-    match (target - dop).abs() < (dop * band::MARGIN_RATIO).max(1.0) {
+    let margin = (f64::from(dop) * band::MARGIN_RATIO).max(1.0);
+    match f64::from(aim.target.abs_diff(dop)) < margin {
         true => format!("within the band: {} is less than a fifth away", aim.target),
-        false => match band.outside_ticks() {
+        false => match stance.outside_ticks {
             0 => format!("{} would be right, but its use does not ask for a change", aim.target),
             ticks => {
                 format!("{} would be right for {ticks} ticks: waits whether it lasts", aim.target)
@@ -554,33 +570,44 @@ fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Dur
 }
 
 fn placement_step(trace: &Trace, node: &TreeNode, record: &Record) -> PlacementStep {
-    let breadth = &record.breadth;
-    let moved = breadth.moved().map(|at| trace.now.saturating_sub(at));
-    let reason = match (&node.cpus, breadth.cpus()) {
+    let stance = &record.stance;
+    let moved = stance.moved.map(|at| trace.now.saturating_sub(at));
+    let reason = match (&node.cpus, &stance.cpus) {
         (CpusPolicy::Shared, None) => "cpus: shared, so it is not pinned",
         (CpusPolicy::Shared, Some(_)) => "cpus: shared, kept off the exclusive CPUs of others",
         (_, None) => "not placed yet",
         (CpusPolicy::Fixed(_), _) => "the policy's list",
         (CpusPolicy::Exclusive, _) => "cpus: exclusive, as many as it is wide, nobody else's",
-        (CpusPolicy::Dop, _) if breadth.is_asleep() => "asleep: it keeps its CPUs, and lends them",
+        (CpusPolicy::Dop, _) if stance.asleep => "asleep: it keeps its CPUs, and lends them",
         (CpusPolicy::Dop, _) => "cpus: dop, as many as it is wide, as close together as possible",
     };
     PlacementStep {
-        cpus: breadth.cpus().map(ToString::to_string),
+        cpus: stance.cpus.as_ref().map(ToString::to_string),
         moved_seconds: moved.map(|moved| moved.as_secs_f64()),
         reason: reason.to_string(),
     }
 }
 
-fn value_step(trace: &Trace, node: &TreeNode, value: &ValueRecord) -> ValueStep {
+/// Why a file shall hold a value.
+fn reason(node: &TreeNode, record: &Record, value: &ValueRecord) -> String {
+    match value.knob {
+        Knob::Cpus => {
+            let nr_cpus = record.stance.cpus.as_ref().map_or(0, |cpus| cpus.len());
+            width::cpus_reason(record.stance.dop, nr_cpus)
+        }
+        knob => target::reason(knob, &value.wanted, node, &record.target),
+    }
+}
+
+fn value_step(trace: &Trace, node: &TreeNode, record: &Record, value: &ValueRecord) -> ValueStep {
     let text = |of| (trace.spelling.text)(value.knob, of);
     ValueStep {
         path: (trace.spelling.path)(value.knob, &node.path),
         held: value.held.as_ref().map(text),
         wanted: text(&value.wanted),
         outcome: value.outcome,
-        reason: value.reason.clone(),
-        detail: value.detail.clone().unwrap_or_else(|| outcome_detail(value)),
+        reason: reason(node, record, value),
+        detail: value.detail.as_deref().map_or_else(|| outcome_detail(value), String::from),
     }
 }
 

@@ -316,6 +316,17 @@ pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, St
     nodes.iter().enumerate().map(of).collect()
 }
 
+/// Why a knob of a node shall hold `wanted`.
+pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> String {
+    match (knob, wanted) {
+        (Knob::CpuWeight, _) => weight_reason(target),
+        (Knob::MemoryLow, Value::Memory(Limit::Finite(bytes))) => {
+            low_reason(node, target, bytes.0 as f64)
+        }
+        _ => "the policy's limit".to_string(),
+    }
+}
+
 /// The memory protection of each node: allocation or guarantee, whichever is more; groups the sum.
 fn protections(nodes: &[TreeNode], targets: &[Target]) -> Vec<f64> {
     let mut protection = vec![0.0; nodes.len()];

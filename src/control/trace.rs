@@ -1,7 +1,7 @@
 //! What a tick leaves behind so that it can be explained: the values that it went through, not the words.
 //!
-//! A few hundred bytes for each node. What a tick made anyway is moved here, not copied; only the counters
-//! of the sample before are kept for this alone.
+//! A few hundred bytes for each node, and half as many where nobody lives. What a tick made anyway is moved
+//! here, not copied; only the counters of the sample before are kept for this alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::sample::TenantSample;
 use super::target::Target;
 use super::tree::TreeNode;
 use super::usage::Usage;
-use super::width::Breadth;
+use super::width::Stance;
 use crate::policy::model::Allocation;
 
 /// One tick, as far as it is needed to explain any value of it.
@@ -23,7 +23,9 @@ pub struct Trace {
     pub now: Duration,
     /// Since the tick before.
     pub elapsed: Option<Duration>,
-    /// What was divided: cores and bytes.
+    /// What the machine has: cores and bytes.
+    pub machine: [f64; 2],
+    /// What was divided of it.
     pub capacity: [f64; 2],
     /// How it was divided.
     pub rule: Allocation,
@@ -40,22 +42,61 @@ pub struct Trace {
 /// One node in one tick.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// What the kernel had counted at the tick before, without threads.
-    pub before: Option<TenantSample>,
-    /// What it counted at this one, without threads.
-    pub now: Option<TenantSample>,
-    /// What the two come to.
-    pub usage: Option<Usage>,
-    /// What bounded its demand, where it was estimated in this tick.
-    pub context: Option<Context>,
+    /// What was seen of it; `None` where it was not sampled.
+    pub seen: Option<Seen>,
     /// Its demand.
     pub demand: Option<Demand>,
     /// What it is entitled to.
     pub target: Target,
     /// Its width and its place.
-    pub breadth: Breadth,
+    pub stance: Stance,
     /// Its values, in the order of the links that made them.
     pub values: Vec<ValueRecord>,
+}
+
+/// What was seen of one tenant.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    /// Nobody lives there.
+    Nobody,
+    /// Somebody does.
+    Counters(Box<Counters>),
+}
+
+/// The samples of one tenant, and what they come to.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// What the kernel had counted at the tick before, without threads.
+    pub before: Option<TenantSample>,
+    /// What it counted at this one, without threads.
+    pub now: TenantSample,
+    /// What the two come to.
+    pub usage: Option<Usage>,
+    /// What bounded its demand, where it was estimated in this tick.
+    pub context: Option<Context>,
+}
+
+impl Record {
+    /// The samples, where somebody was there to be sampled.
+    pub fn counters(&self) -> Option<&Counters> {
+        match &self.seen {
+            Some(Seen::Counters(counters)) => Some(counters),
+            Some(Seen::Nobody) | None => None,
+        }
+    }
+
+    /// What it used; nothing where nobody lives there.
+    pub fn usage(&self) -> Option<Usage> {
+        match &self.seen {
+            Some(Seen::Counters(counters)) => counters.usage,
+            Some(Seen::Nobody) => Some(Usage {
+                working_set_bytes: Some(0.0),
+                unreclaimable_bytes: Some(0.0),
+                ..Usage::default()
+            }),
+            None => None,
+        }
+    }
 }
 
 /// One value in one tick.
@@ -67,12 +108,10 @@ pub struct ValueRecord {
     pub held: Option<Value>,
     /// What it shall hold.
     pub wanted: Value,
-    /// Why.
-    pub reason: String,
     /// What came of it.
     pub outcome: Outcome,
     /// What went wrong, or why it has no effect; absent where the outcome says all.
-    pub detail: Option<String>,
+    pub detail: Option<Box<str>>,
 }
 
 /// Names the file of a knob for the node with this path.

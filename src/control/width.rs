@@ -23,7 +23,7 @@ use crate::control::target::Target;
 use crate::control::tree::{CPU, TreeNode};
 use crate::control::usage::Usage;
 use crate::dop::CpuSet;
-use crate::dop::band::Band;
+use crate::dop::band::{Aim, Band};
 use crate::dop::placement::Reason;
 use crate::dop::tenant::{self, Claimant, Sample, Width};
 use crate::fair::integer::{self, Claim};
@@ -68,14 +68,18 @@ impl Breadth {
         self.placed.as_ref()
     }
 
-    /// The width and what it takes to change it; `None` before the first tick.
-    pub fn band(&self) -> Option<&Band> {
-        self.band.as_ref()
-    }
-
-    /// When it was last placed elsewhere, or first.
-    pub fn moved(&self) -> Option<Duration> {
-        self.moved
+    /// What there is to say of it.
+    pub fn stance(&self) -> Stance {
+        let band = self.band.as_ref();
+        Stance {
+            dop: self.dop(),
+            aim: band.and_then(Band::aim),
+            outside_ticks: band.map_or(0, Band::outside_ticks),
+            changed: band.and_then(Band::changed),
+            asleep: self.is_asleep(),
+            cpus: self.placed.clone(),
+            moved: self.moved,
+        }
     }
 
     /// It runs anywhere from now on.
@@ -97,12 +101,40 @@ impl Breadth {
     }
 
     /// Whether it has used next to nothing for a while.
-    pub fn is_asleep(&self) -> bool {
+    pub(super) fn is_asleep(&self) -> bool {
         self.quiet_ticks >= ASLEEP_TICKS
     }
 
     fn is_waking(&self) -> bool {
         self.quiet_ticks == 0 && self.awake_ticks < WAKING_TICKS
+    }
+}
+
+/// The width and the place of one tenant in one tick, to be told.
+#[derive(Clone, Debug, Default)]
+pub struct Stance {
+    /// How many CPUs wide it should run; `None` before the first tick.
+    pub dop: Option<u32>,
+    /// What the last tick with a sample asked for.
+    pub aim: Option<Aim>,
+    /// For how many ticks in a row that has lain outside of the band.
+    pub outside_ticks: u32,
+    /// When its width last changed.
+    pub changed: Option<Duration>,
+    /// Whether it has used next to nothing for a while.
+    pub asleep: bool,
+    /// CPUs it is placed on; `None` where it is not pinned.
+    pub cpus: Option<CpuSet>,
+    /// When it was last placed elsewhere, or first.
+    pub moved: Option<Duration>,
+}
+
+/// Why a tenant that is `dop` wide is placed on `nr_cpus`.
+pub fn cpus_reason(dop: Option<u32>, nr_cpus: usize) -> String {
+    match dop {
+        Some(dop) if dop as usize == nr_cpus => format!("its width is {dop}"),
+        Some(dop) => format!("its width is {dop}, and {nr_cpus} CPUs are its own"),
+        None => "placed".to_string(),
     }
 }
 

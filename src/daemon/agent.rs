@@ -117,7 +117,7 @@ impl StartError {
 pub(super) struct Slot {
     pub(super) cgroup: Option<Cgroup>,
     /// The sample before the newest, without threads.
-    pub(super) before: Option<TenantSample>,
+    pub(super) before: Option<Box<TenantSample>>,
     pub(super) sample: Option<TenantSample>,
     pub(super) usage: Option<crate::control::usage::Usage>,
     pub(super) demand: Option<Demand>,
@@ -162,7 +162,7 @@ pub struct Agent<K> {
     pub(super) claim_rules: Vec<ClaimRule>,
     pub(super) journal: Journal,
     pub(super) last: Option<(Duration, HostSample)>,
-    pub(super) status: Status,
+    pub(super) status: Arc<Status>,
     pub(super) standing: Vec<String>,
     /// What was found of the cgroups above the tenants when they were looked at last.
     pub(super) above: Above,
@@ -248,7 +248,7 @@ impl<K: KernFs> Agent<K> {
             claim_rules,
             journal,
             last: None,
-            status: Status::default(),
+            status: Arc::default(),
             standing,
             above: Above::default(),
             foreign_scheduler,

@@ -148,11 +148,7 @@ impl<K: KernFs> Agent<K> {
     pub(super) fn desired_cpus(&self) -> Vec<Option<(Knob, Value, String)>> {
         let desired = |slot: &super::agent::Slot| {
             let cpus = slot.breadth.cpus()?.clone();
-            let reason = match slot.breadth.dop() {
-                Some(dop) if dop as usize == cpus.len() => format!("its width is {dop}"),
-                Some(dop) => format!("its width is {dop}, and {} CPUs are its own", cpus.len()),
-                None => "placed".to_string(),
-            };
+            let reason = width::cpus_reason(slot.breadth.dop(), cpus.len());
             Some((Knob::Cpus, Value::CpuList(cpus), reason))
         };
         self.slots.iter().map(desired).collect()

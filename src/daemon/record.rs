@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::agent::{Agent, Retry, Slot};
 use crate::control::explain::Outcome;
 use crate::control::plan::{Action, Knob, NodeKnobs, Value};
-use crate::control::sample::TenantSample;
-use crate::control::trace::{Record, Spelling, Trace, ValueRecord};
+use crate::control::sample::{HostSample, TenantSample};
+use crate::control::trace::{Counters, Record, Seen, Spelling, Trace, ValueRecord};
 use crate::control::tree::TreeNode;
 use crate::host::cgroup::{Dialect, Layout};
 use crate::host::kernfs::KernFs;
@@ -22,7 +22,7 @@ pub(super) struct Moment {
     pub(super) now: Duration,
     pub(super) elapsed: Option<Duration>,
     pub(super) capacity: [f64; 2],
-    pub(super) nr_cpus: u32,
+    pub(super) host: HostSample,
 }
 
 impl<K: KernFs> Agent<K> {
@@ -30,26 +30,27 @@ impl<K: KernFs> Agent<K> {
     pub(super) fn record(&mut self, moment: &Moment, knobs: Vec<NodeKnobs>, actions: &[Action]) {
         let mut planned: Vec<(usize, Knob)> = actions.iter().map(|a| (a.node, a.knob)).collect();
         planned.sort_unstable();
+        let nr_slots = self.nr_slots(moment.host.nr_cpus);
+        let mut seen: Vec<Option<Seen>> = self.slots.iter_mut().map(Slot::seen).collect();
         let records = knobs.into_iter().enumerate().map(|(index, knobs)| {
             let slot = &self.slots[index];
             let NodeKnobs { desired, observed, .. } = knobs;
-            let values = desired.into_iter().map(|(knob, wanted, reason)| {
+            // The reasons are not kept: they follow from the rest of the record.
+            let values = desired.into_iter().map(|(knob, wanted, _)| {
                 let held =
                     observed.iter().find(|(known, _)| *known == knob).map(|(_, v)| v.clone());
                 let is_planned = planned.binary_search(&(index, knob)).is_ok();
                 let is_settled = held.as_ref().is_some_and(|held| held.settles(&wanted, knob));
                 let (outcome, detail) =
                     self.outcome(index, knob, &wanted, is_planned, is_settled, moment.tick);
-                ValueRecord { knob, held, wanted, reason, outcome, detail }
+                let detail = detail.map(String::into_boxed_str);
+                ValueRecord { knob, held, wanted, outcome, detail }
             });
             Record {
-                before: slot.before.clone(),
-                now: slot.sample.as_ref().map(without_threads),
-                usage: slot.usage,
-                context: slot.context,
+                seen: seen[index].take(),
                 demand: slot.demand,
                 target: slot.target.clone(),
-                breadth: slot.breadth.clone(),
+                stance: slot.breadth.stance(),
                 values: values.collect(),
             }
         });
@@ -57,9 +58,10 @@ impl<K: KernFs> Agent<K> {
         self.trace = Arc::new(Trace {
             now: moment.now,
             elapsed: moment.elapsed,
+            machine: [f64::from(moment.host.nr_cpus), moment.host.memory_total_bytes as f64],
             capacity: moment.capacity,
             rule: self.policy.control.allocation,
-            slots: self.nr_slots(moment.nr_cpus),
+            slots: nr_slots,
             nodes: Arc::clone(&self.nodes),
             records,
             spelling: self.spelling.clone(),
@@ -169,6 +171,18 @@ fn spell(dialect: Dialect, knob: Knob, value: &Value) -> String {
 impl Slot {
     /// Takes the sample that was the newest until now out of the way.
     pub(super) fn retire_sample(&mut self) {
-        self.before = self.sample.as_ref().map(without_threads);
+        self.before = self.sample.as_ref().map(without_threads).map(Box::new);
+    }
+
+    /// What was seen of it in this tick.
+    fn seen(&mut self) -> Option<Seen> {
+        let now = self.sample.as_ref()?;
+        if now.populated == Some(false) {
+            return Some(Seen::Nobody);
+        }
+        let now = without_threads(now);
+        let before = self.before.take().map(|before| *before);
+        let (usage, context) = (self.usage, self.context);
+        Some(Seen::Counters(Box::new(Counters { before, now, usage, context })))
     }
 }

@@ -136,7 +136,7 @@ impl<K: KernFs> Service<K> {
 
     fn publication(&self) -> Published {
         let trace = Arc::clone(self.agent.trace());
-        Published::new(self.agent.status().clone(), trace, Arc::clone(&self.governance))
+        Published::new(self.agent.shared_status(), trace, Arc::clone(&self.governance))
     }
 
     /// Makes the next change that was asked for on the socket, if there is one.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::agent::{Agent, Slot};
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::sample::HostSample;
-use crate::control::status::{ActionStatus, AgentStatus, HostStatus, TenantStatus};
+use crate::control::status::{ActionStatus, AgentStatus, HostStatus, Status, TenantStatus};
 use crate::control::trace::Trace;
 use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use crate::fair::measure;
@@ -20,6 +20,11 @@ impl<K: KernFs> Agent<K> {
         if self.enforcing { Mode::Enforce } else { Mode::Observe }
     }
 
+    /// The status of the last tick, to be shared.
+    pub fn shared_status(&self) -> Arc<Status> {
+        Arc::clone(&self.status)
+    }
+
     /// The last tick, as far as it is needed to explain any value of it.
     pub fn trace(&self) -> &Arc<Trace> {
         &self.trace
@@ -27,12 +32,13 @@ impl<K: KernFs> Agent<K> {
 
     /// What the agent itself cost, told with the status of the last tick.
     pub fn note_cost(&mut self, cost: AgentStatus) {
-        self.status.agent = cost;
+        Arc::make_mut(&mut self.status).agent = cost;
     }
 
     /// The mode is another since the last tick, and whoever asks shall see it before the next one.
     pub(super) fn note_mode(&mut self) {
-        self.status.mode = self.mode();
+        let mode = self.mode();
+        Arc::make_mut(&mut self.status).mode = mode;
     }
 
     /// Something that a person should know, told with the findings of each tick until it is taken back.

@@ -4,6 +4,7 @@
 //! the host to them and their actions back. One bad tenant never stops the tick: what went wrong with it
 //! becomes a finding, and its last decision stands.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::debug;
@@ -60,12 +61,9 @@ impl<K: KernFs> Agent<K> {
                 // Without the size of the machine nothing can be divided: all decisions stand.
                 findings.push(error.to_string());
                 self.say(&findings, now);
-                self.status = Status {
-                    tick,
-                    findings,
-                    actions: Vec::new(),
-                    ..std::mem::take(&mut self.status)
-                };
+                let status = Arc::make_mut(&mut self.status);
+                (status.tick, status.findings) = (tick, findings);
+                status.actions.clear();
                 return &self.status;
             }
         };
@@ -90,10 +88,10 @@ impl<K: KernFs> Agent<K> {
         if self.enforcing {
             self.apply(tick, &actions, top, &mut findings);
         }
-        let moment = Moment { tick, now, elapsed, capacity, nr_cpus: host.nr_cpus };
+        let moment = Moment { tick, now, elapsed, capacity, host };
         self.record(&moment, knobs, &actions);
         self.say(&findings, now);
-        self.status = Status {
+        self.status = Arc::new(Status {
             tick,
             mode: self.mode(),
             interval_seconds: self.policy.control.interval.as_secs_f64(),
@@ -108,7 +106,7 @@ impl<K: KernFs> Agent<K> {
             nr_reloads: self.nr_reloads,
             agent: self.status.agent,
             findings,
-        };
+        });
         &self.status
     }
 

@@ -292,6 +292,13 @@ impl Journal {
             store.append(&entry)?;
         }
         self.recorded.extend(key);
+        // What was made says all that its announcement said; on disk both stay until the next rewrite.
+        if let (Entry::Made { path, .. }, Some(Entry::Making { path: announced })) =
+            (&entry, self.entries.last())
+            && path == announced
+        {
+            self.entries.pop();
+        }
         self.entries.push(entry);
         Ok(())
     }

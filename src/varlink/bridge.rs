@@ -35,7 +35,7 @@ pub struct Governance {
 #[derive(Debug, Default)]
 pub struct Published {
     /// Its status.
-    pub status: Status,
+    pub status: Arc<Status>,
     /// How every value came about.
     pub trace: Arc<Trace>,
     /// The policy it was made by.
@@ -46,13 +46,17 @@ pub struct Published {
 
 impl Published {
     /// A tick that nobody has asked about yet.
-    pub fn new(status: Status, trace: Arc<Trace>, governance: Arc<Governance>) -> Published {
-        Published { status, trace, governance, ..Published::default() }
+    pub fn new(
+        status: impl Into<Arc<Status>>,
+        trace: Arc<Trace>,
+        governance: Arc<Governance>,
+    ) -> Published {
+        Published { status: status.into(), trace, governance, ..Published::default() }
     }
 
     /// The status as JSON, made when it is first asked for.
     pub fn status_json(&self) -> &Arc<str> {
-        self.status_json.get_or_init(|| json(&self.status))
+        self.status_json.get_or_init(|| json(&*self.status))
     }
 
     /// The plan as the JSON of its reply.

@@ -28,6 +28,8 @@ pub struct RealKernFs {
     free_dirs: Vec<u32>,
     free_files: Vec<u32>,
     buffer: Vec<u8>,
+    /// The names of kept files: a dozen, for thousands of files.
+    names: Vec<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -41,7 +43,8 @@ struct KeptDir {
 struct KeptFile {
     handle: File,
     dir: DirId,
-    name: String,
+    /// Its place among the names.
+    name: u16,
 }
 
 impl Default for RealKernFs {
@@ -59,12 +62,23 @@ impl RealKernFs {
             free_dirs: Vec::new(),
             free_files: Vec::new(),
             buffer: vec![0; BUFFER_BYTES],
+            names: Vec::new(),
         }
     }
 
     fn dir(&self, dir: DirId) -> Result<&KeptDir, KernError> {
         let kept = self.dirs.get(dir.0 as usize).and_then(Option::as_ref);
         kept.ok_or_else(|| KernError::new(Operation::Open, "(closed directory)", Errno::EBADF))
+    }
+
+    /// The place of `name` among the names; the last one stands for all that do not fit.
+    fn intern(&mut self, name: &str) -> u16 {
+        let known = self.names.iter().position(|known| **known == *name);
+        let place = known.unwrap_or_else(|| {
+            self.names.push(name.into());
+            self.names.len() - 1
+        });
+        u16::try_from(place).unwrap_or(u16::MAX)
     }
 
     fn open_in(&self, dir: DirId, name: &str, flags: OFlag) -> Result<File, KernError> {
@@ -108,7 +122,7 @@ impl KernFs for RealKernFs {
 
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
         let handle = self.open_in(dir, name, OFlag::O_RDONLY)?;
-        let kept = KeptFile { handle, dir, name: name.to_string() };
+        let kept = KeptFile { handle, dir, name: self.intern(name) };
         let file = FileId(place(&mut self.files, &mut self.free_files, kept));
         if let Some(Some(kept)) = self.dirs.get_mut(dir.0 as usize) {
             kept.files.push(file);
@@ -123,7 +137,7 @@ impl KernFs for RealKernFs {
         match read_whole(&kept.handle, &mut self.buffer) {
             Ok(length) => Ok(&self.buffer[..length]),
             Err(errno) => {
-                let path = self.dir_path(kept.dir).join(&kept.name);
+                let path = self.dir_path(kept.dir).join(&*self.names[usize::from(kept.name)]);
                 Err(KernError::new(Operation::Read, path, errno))
             }
         }
