@@ -1,4 +1,4 @@
-//! What a tick leaves for whoever asks: the [`Status`](crate::control::status::Status), from the slots.
+//! What a tick leaves for whoever asks: the [`Status`], from the slots.
 
 use std::borrow::Cow;
 use std::sync::Arc;
