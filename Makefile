@@ -4,7 +4,7 @@
 CARGO := cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check vm bench deb rpm
+.PHONY: help demo test check vm bench fuzz deb rpm
 
 help:
 	@echo 'make demo    the main job on this machine, in a minute; as root it is real'
@@ -12,6 +12,7 @@ help:
 	@echo 'make check   lints and the pure tests only'
 	@echo 'make vm      the Debian guests only'
 	@echo 'make bench   the benchmarks'
+	@echo 'make fuzz    libFuzzer on the socket and the policy parser; RUNS=10000000 for more'
 	@echo 'make deb     a Debian package, target/debian/*.deb'
 	@echo 'make rpm     an RPM package, target/generate-rpm/*.rpm'
 
@@ -32,6 +33,9 @@ vm:
 bench:
 	@tests/need.sh cc:gcc
 	$(CARGO) bench --locked
+
+fuzz:
+	@fuzz/run.sh $(RUNS)
 
 deb rpm:
 	@packaging/build.sh $@

@@ -36,5 +36,5 @@ pub use facts::HostFacts;
 pub use load::{Loaded, load, load_text, load_with_host};
 pub use model::Policy;
 pub use parse::{Spanned, parse};
-pub use read::{SECTIONS, Section};
+pub use read::{MOST_TENANTS, SECTIONS, Section};
 pub use report::{Diagnostic, Report};

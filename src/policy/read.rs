@@ -22,7 +22,7 @@ use crate::units::{Bytes, MilliCpus, Weight};
 /// Groups within groups.
 pub(super) const DEEPEST: usize = 16;
 /// Tenants, groups included.
-pub(super) const MOST_TENANTS: usize = 10_000;
+pub const MOST_TENANTS: usize = 10_000;
 
 /// A map of the policy: what messages call it, and the keys it can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -340,7 +340,9 @@ impl<'a> Window<'a> {
         let start = self.source.line_range(self.lines.start).start;
         let end = self.source.line_range(self.lines.end - 1).end;
         let marks = self.marks.into_iter().map(|mark| {
-            let span = mark.span.start - start..mark.span.end.min(end).max(mark.span.start) - start;
+            // A place within the end of a line, a carriage return, is shown behind the line's last character.
+            let begin = mark.span.start.min(end);
+            let span = begin - start..mark.span.end.clamp(begin, end) - start;
             let label = (!mark.text.is_empty()).then_some(mark.text);
             mark.kind.span(span).label(label)
         });
