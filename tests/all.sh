@@ -4,6 +4,7 @@
 #   lint     rustfmt, clippy, documentation, dependencies, shell scripts
 #   pure     tier 1: everything that needs no kernel of its own; any user, any machine
 #   kernel   tier 2: this machine's cgroups, whatever their hierarchy; needs root
+#   package  the Debian package and the RPM, built of the `dev` profile, and what lintian says
 #   vm       tier 3: Debian 12 and 13 in QEMU, with systemd and the unified hierarchy; needs root
 #
 # A part that passes prints a line or two; one that fails, what it had to say. What cannot run here
@@ -11,6 +12,9 @@
 # The last line is `N passed, N failed, N skipped` over everything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# Where cargo puts the programs that it installs.
+PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
 # The module of the integration tests that holds tier 2.
 tier2=kernel
@@ -54,6 +58,18 @@ need() {
     fi
 }
 
+# cargo_tool NAME: a program of crates.io is there, or is installed now. What is only for a test need not be
+# fast: it is compiled without optimising, in a fifth of the time.
+cargo_tool() {
+    if command -v "$1" >/dev/null; then return; fi
+    echo "installing $1 (a minute or two, once)"
+    if ! cargo install --locked --quiet --debug "$1" >"$log" 2>&1 </dev/null; then
+        tail -n 5 "$log"
+        lacks "$1" "please install: $1 (cargo install --locked $1)"
+        return 1
+    fi
+}
+
 lint() {
     for component in rustfmt clippy; do
         if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1 &&
@@ -67,16 +83,9 @@ lint() {
     check rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
         cargo doc --locked --quiet --no-deps --document-private-items
     if need shellcheck shellcheck:shellcheck; then
-        check shellcheck shellcheck .ci/run packaging/build.sh tests/*.sh tests/vm/*.sh
+        check shellcheck shellcheck .ci/run packaging/build.sh fuzz/run.sh tests/*.sh tests/vm/*.sh
     fi
-    if ! cargo deny --version >/dev/null 2>&1; then
-        echo "installing cargo-deny (some minutes, once)"
-        if ! cargo install --locked --quiet cargo-deny >"$log" 2>&1 </dev/null; then
-            tail -n 5 "$log"
-            lacks cargo-deny "please install: cargo-deny (cargo install --locked cargo-deny)"
-            return
-        fi
-    fi
+    cargo_tool cargo-deny || return 0
     check "cargo-deny bans licenses sources" cargo deny --locked check bans licenses sources
     # The list of advisories is a download of its own; without it there is nothing to check against.
     if cargo deny --locked check advisories >"$log" 2>&1 </dev/null; then
@@ -115,8 +124,22 @@ tally() {
     } END { print sum + 0 }' "$log"
 }
 
+# Whoever is the judge of what some tests make: a browser of the page, Prometheus of rules and metrics, shells of
+# completions. A test passes over one that is not there, but not under CI.
+judges=(chromium:chromium promtool:prometheus mandoc:mandoc bash:bash zsh:zsh fish:fish shellcheck:shellcheck)
+
 pure() {
+    local judge
     need pure cc:gcc || return 0
+    if [[ -n ${CI:-} ]]; then
+        need pure "${judges[@]}" || return 0
+    else
+        for judge in "${judges[@]}"; do
+            if ! command -v "${judge%%:*}" >/dev/null; then
+                skip "pure, what ${judge%%:*} is the judge of: not installed (Debian: ${judge#*:})"
+            fi
+        done
+    fi
     suite pure timeout 1800 cargo test --locked --no-fail-fast --lib --bins --tests -- --skip "$tier2::"
     suite "pure, examples in the documentation" timeout 1800 cargo test --locked --no-fail-fast --doc
 }
@@ -145,6 +168,16 @@ cgroup_can_be_made() {
     [[ -n $mount ]] && mkdir "$probe" 2>/dev/null && rmdir "$probe"
 }
 
+# The packages as they would be given away, but for optimising; the guests install and remove them.
+package() {
+    need package cc:gcc strip:binutils gzip:gzip lintian:lintian rpm:rpm || return 0
+    if cargo_tool cargo-deb && cargo_tool cargo-generate-rpm; then
+        check "package, deb" packaging/build.sh deb --profile dev
+        check "package, lintian" lintian --allow-root --no-cfg --fail-on error target/debian/*.deb
+        check "package, rpm" packaging/build.sh rpm --profile dev
+    fi
+}
+
 vm() {
     local script
     if [[ $(uname -m) != x86_64 ]]; then
@@ -156,7 +189,8 @@ vm() {
         return
     fi
     need vm cc:gcc qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mke2fs:e2fsprogs \
-        pgrep:procps /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring || return 0
+        pgrep:procps pip3:python3-pip strip:binutils \
+        /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring || return 0
     for script in selftest run; do
         guests "vm $script" "tests/vm/$script.sh"
     done
@@ -183,10 +217,10 @@ if ! command -v cargo >/dev/null; then
     exit 1
 fi
 parts=("$@")
-if [[ $# -eq 0 ]]; then parts=(lint pure kernel vm); fi
+if [[ $# -eq 0 ]]; then parts=(lint pure kernel package vm); fi
 for part in "${parts[@]}"; do
     case $part in
-        lint | pure | kernel | vm) ;;
+        lint | pure | kernel | package | vm) ;;
         *) echo "all.sh: no part is called $part" >&2; exit 2 ;;
     esac
     echo "== $part"

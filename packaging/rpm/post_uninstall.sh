@@ -5,6 +5,13 @@ if [ -d /run/systemd/system ]; then
         systemctl try-restart tenantd.service tenantd-serve.service || :
     fi
 fi
+# What could not be put back is in the journal, for a tenantd that is installed again.
+if [ "$1" -eq 0 ] && [ ! -s /run/tenantd/journal ]; then
+    rm -rf /run/tenantd
+fi
+# cargo-generate-rpm packs files alone, and their directories stay when they go.
 if [ "$1" -eq 0 ]; then
-    rm -rf /run/tenantd /var/lib/tenantd
+    for dir in doc/tenantd/examples/monitoring doc/tenantd/examples doc/tenantd licenses/tenantd; do
+        rmdir "/usr/share/$dir" 2>/dev/null || :
+    done
 fi

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use clap::Parser;
 use serde_json::Value;
+use tenantd::cli::args::Tenantd;
 use tenantd::policy::model::Mode;
 
 use crate::util;
@@ -102,6 +104,32 @@ fn matching_or_none(source: &str) -> Vec<String> {
     if source.starts_with("systemd/") { matching(source) } else { Vec::new() }
 }
 
+/// What the service's unit says of `key`, once.
+fn of_the_service(key: &str) -> String {
+    let unit = fs::read_to_string("systemd/tenantd.service").unwrap();
+    let values: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix(key)).collect();
+    assert_eq!(values.len(), 1, "{key} {values:?}");
+    values[0].to_string()
+}
+
+/// A cgroup is kept with its directory and the files of a sample.
+#[test]
+fn the_service_may_open_what_the_largest_policy_needs() {
+    let descriptors: usize = of_the_service("LimitNOFILE=").parse().unwrap();
+    assert!(descriptors >= 9 * tenantd::policy::MOST_TENANTS, "{descriptors}");
+}
+
+#[test]
+fn what_follows_every_stop_leaves_what_was_kept_on_purpose() {
+    let after = Tenantd::try_parse_from(of_the_service("ExecStopPost=").split(' ')).unwrap();
+    assert!(after.restore && after.unless_kept, "{after:?}");
+    // Whoever removes the package wants nothing left.
+    for script in ["packaging/deb/prerm", "packaging/rpm/pre_uninstall.sh"] {
+        let text = fs::read_to_string(script).unwrap();
+        assert!(text.contains("tenantd --restore >"), "{script}");
+    }
+}
+
 #[test]
 fn the_installed_policy_is_valid_and_only_observes() {
     let text = fs::read_to_string("packaging/policy.yaml").unwrap();
@@ -122,19 +150,4 @@ fn the_scripts_are_of_their_shell() {
         let Some(mut shellcheck) = util::optional("shellcheck", "shellcheck") else { continue };
         util::run(shellcheck.args(["--shell=sh", "--severity=warning"]).arg(&path)).exits(0);
     }
-}
-
-/// The package that was built last, if there is one, has no errors by Debian's own checker.
-#[test]
-fn lintian_has_no_errors() {
-    let Some(mut lintian) = util::optional("lintian", "lintian") else { return };
-    let built = fs::read_dir("target/debian").into_iter().flatten().flatten();
-    let built = built.map(|entry| entry.path());
-    let Some(deb) = built.filter(|path| path.extension().is_some_and(|it| it == "deb")).max()
-    else {
-        eprintln!("skipped: no package is built (make deb)");
-        return;
-    };
-    lintian.args(["--fail-on", "error", "--allow-root", "--no-cfg"]).arg(deb);
-    util::run(&mut lintian).exits(0);
 }

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
-# Usage: run.sh [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa] [--bin FOLDER] [--deb FILE]
+# Usage: run.sh [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa] [--bin FOLDER]
+#               [--deb FILE] [--rpm FILE]
 #   --only PATTERN  only scenarios in whose name this regular expression is found
 #   --suite, --shape   only this guest; by default both releases flat and the newer one as numa, and
 #                 with --only the newer one flat
 #   --bin FOLDER  the programs in this folder instead of freshly built ones
-#   --deb FILE    this package instead of one that is built of the `dev` profile; without cargo-deb there is
-#                 none, and its scenarios are skipped
+#   --deb FILE, --rpm FILE   this package instead of one that is built of the `dev` profile; without cargo-deb
+#                 or cargo-generate-rpm there is none, and its scenarios are skipped
 #
 # Prints a line for each scenario (`ok NAME`, `FAIL NAME: why`, `skip NAME: why`; lines with # hold
 # figures) and at last `N passed, N failed, N skipped` over all guests. Exit status 0: nothing failed
@@ -17,7 +18,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
 guests=("bookworm flat" "trixie flat" "trixie numa")
-only='' suite='' shape='' bin='' deb=''
+only='' suite='' shape='' bin='' deb='' rpm=''
 while [[ $# -gt 0 ]]; do
     case $1 in
         --only) only=$2 ;;
@@ -25,6 +26,7 @@ while [[ $# -gt 0 ]]; do
         --shape) shape=$2 ;;
         --bin) bin=$2 ;;
         --deb) deb=$2 ;;
+        --rpm) rpm=$2 ;;
         *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
     esac
     shift 2
@@ -49,9 +51,14 @@ build() {
     "${command[@]}" </dev/null
 }
 if [[ -z $bin ]]; then build; fi
-# Only where a scenario of the package may run; it wants libraries no newer than the oldest guest's.
-if [[ -z $deb && -z ${RUSTFLAGS:-} && (-z $only || $only == *package*) ]] && command -v cargo-deb >/dev/null; then
-    deb=$(packaging/build.sh deb --profile dev)
+# Only where a scenario of the packages may run; they want libraries no newer than the oldest guest's.
+if [[ -z ${RUSTFLAGS:-} && (-z $only || $only == *package*) ]]; then
+    if [[ -z $deb ]] && command -v cargo-deb >/dev/null; then
+        deb=$(packaging/build.sh deb --profile dev)
+    fi
+    if [[ -z $rpm ]] && command -v cargo-generate-rpm >/dev/null; then
+        rpm=$(packaging/build.sh rpm --profile dev)
+    fi
 fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-scenarios.XXXXXX")
@@ -73,10 +80,18 @@ rustc --edition 2024 -O -C target-feature=+crt-static -o "$work/payload/bin/one_
 cp -r "$here/guest" "$work/payload/guest"
 cp -r systemd "$work/payload/systemd"
 cp examples/resize.py "$work/payload/guest/"
-if [[ -n $deb ]]; then
-    mkdir "$work/payload/package"
-    cp "$deb" "$work/payload/package/"
+# A client of the socket that others wrote; the scenarios that want it are skipped where it cannot be had.
+mkdir "$work/payload/python"
+wheels=${TENANTD_VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tenantd-vm}/python
+if ! pip3 download --quiet --disable-pip-version-check --no-deps --require-hashes --dest "$wheels" \
+    --requirement "$here/requirements.txt" </dev/null; then
+    echo "# the Python package varlink cannot be had" >&2
 fi
+find "$wheels" -name '*.whl' -exec cp -t "$work/payload/python" {} + 2>/dev/null || true
+mkdir "$work/payload/package"
+for package in "$deb" "$rpm"; do
+    if [[ -n $package ]]; then cp "$package" "$work/payload/package/"; fi
+done
 
 passed=0 failed=0 skipped=0
 for guest in "${guests[@]}"; do

@@ -140,8 +140,11 @@ def settings(top, leave_out=()):
                 mode = os.stat(full).st_mode
                 if file in NOT_SETTINGS or not (mode & stat.S_IRUSR and mode & stat.S_IWUSR):
                     continue
-                with open(full) as handle:
+                with gone_is_not_found(), open(full) as handle:
                     found[full] = handle.read()
+            except FileNotFoundError:
+                # Systemd disables a controller that no unit wants any more, some time: listed, and gone.
+                continue
             except OSError as error:
                 found[full] = f"error {error.errno}"
     return found

@@ -1,4 +1,4 @@
-"""The Debian package, from its installation to its purge, as an administrator goes through it."""
+"""The packages, from their installation to their removal, as an administrator goes through it."""
 
 import grp
 import json
@@ -18,18 +18,18 @@ tenants:
   large: { weight: 300 }
 """
 # What a package manager keeps of itself, and the caches of others.
-NOT_OURS = ("/var/lib/dpkg", "/var/log", "/var/cache", "/var/lib/systemd/catalog", "/etc/group-", "/etc/gshadow-")
+NOT_OURS = ("/var/lib/dpkg", "/var/lib/rpm", "/usr/lib/sysimage/rpm", "/var/log", "/var/cache", "/var/lib/systemd/catalog", "/etc/group-", "/etc/gshadow-")
 
 
-def package():
-    found = sorted(PACKAGES.glob("*.deb")) if PACKAGES.is_dir() else []
+def package(kind, maker):
+    found = sorted(PACKAGES.glob(f"*.{kind}")) if PACKAGES.is_dir() else []
     if not found:
-        raise Skip("no package was built: cargo-deb is not there")
+        raise Skip(f"no package was built: {maker} is not there")
     return found[-1]
 
 
 def install(host):
-    deb = package()
+    deb = package("deb", "cargo-deb")
     # A guest of the tests is small: the dependencies are what it is made of.
     run("dpkg", "-i", str(deb))
     host.cleanup.callback(finish, ["dpkg", "--purge", "tenantd"], 60)
@@ -126,6 +126,49 @@ def test_serves_the_page_as_nobody(host):
     assert verified.returncode == 0 and "tenantd" not in verified.stderr, verified.stderr
     exposure = finish(["systemd-analyze", "security", "--no-pager", "tenantd-serve"], 60).stdout
     host.note(exposure.strip().splitlines()[-1])
-    # Its socket would start it again for whoever asks.
-    run("systemctl", "stop", "tenantd.socket", "tenantd.service")
+    run("systemctl", "stop", "tenantd.service")
     wait_until(lambda: "tenantd_up 0" in run("python3", "-c", ask.format("metrics")), "the news that it is away")
+    assert active("tenantd.service") == "inactive", "a scrape has started what was stopped"
+
+
+def test_removal_ends_nobody_who_lives_in_a_tenant(host):
+    install(host)
+    POLICY.write_text("version: 1\nmode: enforce\ntenants: { a: { owner: systemd } }\n")
+    run("systemctl", "reload", "tenantd")
+    group = Cgroup(MOUNT / "tenants.slice/tenants-a.slice")
+    wait_until(group.exists, "the tenant's slice")
+    options = ["--quiet", "--unit=resident.service", "--slice=tenants-a.slice"]
+    run("systemd-run", *options, "sleep", "infinity")
+    host.cleanup.callback(finish, ["systemctl", "stop", "resident.service", "tenants-a.slice", "tenants.slice"], 60)
+    run("dpkg", "--purge", "tenantd")
+    assert active("resident.service") == "active", run("journalctl", "--no-pager", "-u", "resident")
+    assert not Path("/run/tenantd").exists()
+
+
+def test_the_rpm_is_installed_enforces_and_goes(host):
+    """On Debian, where its dependencies are not RPMs: they are not asked for."""
+    before = traces()
+    rpm = package("rpm", "cargo-generate-rpm")
+    # Debian 12 asks whether one means it; Debian 13 does not know that question any more.
+    mean_it = ["--force-debian"] if finish(["rpm", "--force-debian", "--version"], 60).returncode == 0 else []
+    erase = ["rpm", "--erase", "--nodeps", *mean_it, "tenantd"]
+    run("rpm", "--install", "--nodeps", *mean_it, str(rpm))
+    host.cleanup.callback(finish, erase, 60)
+    # Whether a service is enabled is a preset's to say: nobody has started it.
+    assert active("tenantd.service") == "inactive"
+    POLICY.write_text(ENFORCE)
+    run("systemctl", "start", "tenantd")
+    own = Cgroup(MOUNT / "tenants.slice" / "tenantd.service")
+    wait_until(lambda: own.child("large").exists(), "the tenants' cgroups")
+    wait_until(lambda: host.installed("status").returncode == 0, "the first tick")
+    assert status(host)["mode"] == "enforce"
+    assert finish(["rpm", "--verify", "--nodeps", "tenantd"], 60).stdout.splitlines() == ["S.5....T.  c /etc/tenantd/policy.yaml"]
+    run(*erase)
+    assert active("tenantd.service") == "inactive" and not own.path.exists()
+    # The policy was changed: it is kept, as RPMs keep such files.
+    kept = Path("/etc/tenantd/policy.yaml.rpmsave")
+    assert kept.read_text() == ENFORCE
+    kept.unlink()
+    kept.parent.rmdir()
+    left = [path for path in traces() if path not in before]
+    assert left == [], left

@@ -1,6 +1,8 @@
 """Tenants that are units of systemd: they are changed through systemd, and given back as they were."""
 
+import contextlib
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -30,7 +32,10 @@ def drop_ins():
     for top in DROP_INS:
         for folder, _, files in os.walk(top):
             # What systemd itself runs meanwhile (a session, a mount) comes and goes.
-            found.update({f"{folder}/{f}": Path(folder, f).read_text() for f in files if f.startswith("50-")})
+            for file in (Path(folder, name) for name in files if name.startswith("50-")):
+                # Gone since it was listed is as good as gone before.
+                with contextlib.suppress(FileNotFoundError):
+                    found[str(file)] = file.read_text()
     return found
 
 
@@ -316,6 +321,128 @@ def test_a_service_that_restarts_keeps_its_values(host):
     daemon.until(limited, "the limit of the next run")
     assert daemon.terminate(seconds=90) == 0, daemon.log()
     world.expect_as_before(daemon)
+
+
+class Filed:
+    """A service with a file in /run, and perhaps other names."""
+
+    def __init__(self, host, name, text, aliases=()):
+        self.path = Path("/run/systemd/system", name)
+        self.path.write_text(text)
+        links = [self.path.with_name(alias) for alias in aliases]
+        for link in links:
+            link.symlink_to(name)
+        host.cleanup.callback(lambda: ([p.unlink() for p in [self.path, *links]], run("systemctl", "daemon-reload")))
+        host.cleanup.callback(finish, ["systemctl", "stop", name], 60)
+        run("systemctl", "daemon-reload")
+        self.name = name
+        self.group = Cgroup(MOUNT / "system.slice" / name)
+
+    def holds(self, file, text):
+        """Whether its file holds this; systemd enables a controller when somebody wants it."""
+        path = self.group.path / file
+        return path.exists() and path.read_text().strip() == text
+
+
+SLEEPS = "[Service]\nExecStart=sleep infinity\n"
+
+
+def test_a_transient_service_that_restarts_is_given_back(host):
+    """Its drop-ins outlast the restart, and so does what they wrote over."""
+    plain = Limited(host)
+    for _ in range(2):
+        run("systemctl", "restart", plain.unit)
+        plain.await_limits()
+        time.sleep(3)
+    plain.stop()
+
+
+def test_a_unit_named_by_an_alias_is_given_back(host):
+    real = Filed(host, "real.service", SLEEPS, aliases=["other.service"])
+    run("systemctl", "start", real.name)
+    world = Host(real.name)
+    tenants = {"web": {"match": {"unit": "other.service"}, "limit": {"cpu": 1}}}
+    daemon = host.daemon(policy(host, tenants), None)
+    daemon.until(lambda: real.holds("cpu.max", "100000 100000"), "the limit")
+    assert daemon.terminate(seconds=90) == 0, daemon.log()
+    world.expect_as_before(daemon)
+
+
+def test_a_stopped_unit_gets_back_what_its_administrator_had_set(host):
+    db = Filed(host, "db.service", SLEEPS)
+    run("systemctl", "start", db.name)
+    run("systemctl", "set-property", "--runtime", db.name, "MemoryLow=9M")
+    host.cleanup.callback(finish, ["systemctl", "revert", db.name], 60)
+    before = drop_ins()
+    tenants = {"db": {"match": {"unit": db.name}, "guarantee": {"memory": "50MiB"}}}
+    daemon = host.daemon(policy(host, tenants), None)
+    daemon.until(lambda: db.holds("memory.low", str(50 << 20)), "the protection")
+    run("systemctl", "stop", db.name)
+    assert daemon.terminate(seconds=90) == 0, daemon.log()
+    expect_same(before, drop_ins())
+    assert show(db.name, "MemoryLow") == str(9 << 20)
+    assert not db.group.exists(), f"a cgroup for a unit that does not run: {daemon.log()}"
+    run("systemctl", "start", db.name)
+    assert db.group.read("memory.low") == str(9 << 20)
+
+
+def test_a_slice_that_a_socket_needs_stays(host):
+    """A socket that listens has no cgroup, and stops with the slice it is in."""
+    socket = Path("/run/systemd/system/held.socket")
+    service = Path("/run/systemd/system/held.service")
+    socket.write_text(f"[Socket]\nSlice={SLICES['a']}\nListenStream=/run/held.sock\n")
+    service.write_text(f"[Service]\nSlice={SLICES['a']}\nExecStart=sleep infinity\n")
+    host.cleanup.callback(lambda: (socket.unlink(), service.unlink(), run("systemctl", "daemon-reload")))
+    host.cleanup.callback(finish, ["systemctl", "stop", "held.socket", SLICES["a"], "tenants.slice"], 60)
+    run("systemctl", "daemon-reload")
+    daemon = host.daemon(policy(host), None)
+    daemon.until(lambda: all(group.exists() for group in in_slices()), "the tenants' slices")
+    run("systemctl", "start", socket.name)
+    assert daemon.terminate(seconds=60) == 0, daemon.log()
+    assert show(socket.name, "ActiveState") == "active", daemon.log()
+    assert [show(slice, "ActiveState") for slice in SLICES.values()] == ["active", "inactive", "inactive"]
+    assert not drop_ins(), drop_ins()
+
+
+def test_populated_slices_that_are_no_longer_pinned_run_everywhere(host):
+    """The kernel empties no set that processes live under, and a sibling's set keeps the controller."""
+    pinned = {name: {"owner": "systemd", "cpus": cpu} for name, cpu in (("a", "0"), ("b", "1"))}
+    shared = {name: {"owner": "systemd"} for name in ("a", "b")}
+    path = policy(host, pinned)
+    daemon = host.daemon(path, None)
+    groups = in_slices(("a", "b"))
+    daemon.until(lambda: all(g.exists() for g in groups), "the tenants' slices")
+    load = [start(host, f"in-{n}.service", "sleep", "infinity", slice=SLICES[n]) for n in ("a", "b")]
+    everywhere = Cgroup(MOUNT).read("cpuset.cpus.effective")
+    # Without the controller there is no file.
+    effective = lambda group: next((p.read_text().strip() for p in [group.path / "cpuset.cpus.effective"] if p.exists()), everywhere)
+    daemon.until(lambda: [effective(g) for g in groups] == ["0", "1"], "the sets of CPUs")
+    for tenants, want in [({**shared, "b": pinned["b"]}, [everywhere, "1"]), (shared, [everywhere] * 2)]:
+        path.write_text(policy(host, tenants).read_text())
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: [effective(g) for g in groups] == want, f"CPUs {want}")
+        pins = want.count("1")
+        daemon.until(lambda: len([p for p in drop_ins() if "AllowedCPUs" in p]) == pins, "only pins to be left")
+    assert daemon.terminate(seconds=60) == 0, daemon.log()
+    assert [effective(g) for g in groups] == [everywhere] * 2, daemon.log()
+    assert not drop_ins(), drop_ins()
+    run("systemctl", "stop", *load, SLICES["a"], SLICES["b"], "tenants.slice")
+
+
+def test_what_an_administrator_sets_for_good_is_his_at_the_end(host):
+    """While the agent runs it is written over, as the policy says; at the end file and property are his."""
+    plain = Filed(host, "plain.service", SLEEPS)
+    run("systemctl", "start", plain.name)
+    host.cleanup.callback(finish, ["systemctl", "revert", plain.name], 60)
+    tenants = {"plain": {"match": {"unit": plain.name}, "limit": {"memory": "600MiB"}}}
+    daemon = host.daemon(policy(host, tenants), None)
+    ours = lambda: plain.holds("memory.max", str(600 << 20))
+    daemon.until(ours, "the limit")
+    run("systemctl", "set-property", plain.name, "MemoryMax=700M")
+    daemon.until(lambda: "someone else wrote here" in daemon.log() and ours(), "the limit to be repaired")
+    assert daemon.terminate(seconds=60) == 0, daemon.log()
+    assert (show(plain.name, "MemoryMax"), plain.group.read("memory.max")) == (str(700 << 20),) * 2, daemon.log()
+    assert not drop_ins(), drop_ins()
 
 
 def test_restore_after_kill_gives_units_back(host):

@@ -1,5 +1,6 @@
 """tenantd as it is installed: its units, its sandbox, and that it can do all its work in there."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -110,8 +111,8 @@ def test_does_all_its_work_in_its_sandbox(host):
             raise AssertionError(f"{error}\n{log()}") from None
     status = Path(f"/proc/{show(SERVICE, 'MainPID')}/status").read_text()
     capabilities = re.search(r"CapEff:\s+(\w+)", status)[1]
-    # CAP_SYS_NICE, number 23 (capabilities(7)), and no other.
-    assert int(capabilities, 16) == 1 << 23, capabilities
+    # CAP_SYS_NICE and CAP_DAC_OVERRIDE, numbers 23 and 1 (capabilities(7)), and no other.
+    assert int(capabilities, 16) == 1 << 23 | 1 << 1, capabilities
     resident = re.search(r"VmRSS:\s+(.*)", status)[1]
     host.note(f"resident set {resident}")
     run("systemctl", "stop", SERVICE)
@@ -125,6 +126,28 @@ def holds(condition):
         return condition()
     except FileNotFoundError:
         return False
+
+
+def test_gives_back_processes_to_cgroups_of_users(host):
+    """A cgroup that systemd has delegated to a user is that user's: root writes there only with a capability."""
+    run("useradd", "--uid=1003", "eve")
+    host.cleanup.callback(run, "userdel", "eve")
+    claimed = start(host, "claimed.service", "sleep", "infinity", User="eve", Delegate="yes")
+    home = MOUNT / "system.slice" / claimed
+    # It is given away just before the program begins.
+    wait_until(lambda: (home / "cgroup.procs").stat().st_uid == 1003, "the cgroup to be the user's own", 30)
+    install(host, {"people": {"match": {"users": ["eve"]}}})
+    settle()
+    pid = int(show(claimed, "MainPID"))
+    place = lambda: Path(f"/proc/{pid}/cgroup").read_text().strip()
+    before = place()
+    run("systemctl", "start", SERVICE)
+    try:
+        wait_until(lambda: place().endswith(f"/{SERVICE}/people"), "the process to be claimed", 30)
+        run("systemctl", "stop", SERVICE)
+        assert place() == before, place()
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{log()}") from None
 
 
 def test_a_killed_service_leaves_nothing_and_comes_back(host):
@@ -142,6 +165,55 @@ def test_a_killed_service_leaves_nothing_and_comes_back(host):
     wait_until(limited, "the limit again", 30)
     run("systemctl", "stop", SERVICE)
     expect_as_before(world)
+
+
+def test_the_watchdog_ends_a_service_that_hangs(host):
+    """Under load, so that what comes back has work to take up again."""
+    install(host, {"small": {"weight": 100}, "large": {"weight": 300}})
+    dropped = UNITS / f"{SERVICE}.d/watchdog.conf"
+    dropped.parent.mkdir()
+    host.cleanup.callback(shutil.rmtree, dropped.parent)
+    dropped.write_text("[Service]\nWatchdogSec=10s\n")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "start", SERVICE)
+    own = Cgroup(MOUNT / "tenants.slice" / SERVICE)
+    small, large = own.child("small"), own.child("large")
+    heavier = lambda: holds(lambda: int(large.read("cpu.weight")) > 2 * int(small.read("cpu.weight")))
+    wait_until(lambda: small.exists() and large.exists(), "the tenants' cgroups", 60)
+    load = host.burn(small, host.cpus) + host.burn(large, host.cpus)
+    wait_until(heavier, "the weights", 30)
+    first = show(SERVICE, "MainPID")
+    run("systemctl", "kill", "--kill-whom=main", "--signal=STOP", SERVICE)
+    wait_until(lambda: show(SERVICE, "MainPID") not in (first, "0"), "the watchdog to bite", 90)
+    assert show(SERVICE, "NRestarts") == "1"
+    assert "Watchdog timeout" in run("journalctl", "--no-pager", "-u", SERVICE)
+    try:
+        wait_until(heavier, "the weights again", 60)
+        inside = {pid for group in (small, large) for pid in group.pids()}
+        assert inside == {process.pid for process in load}, "the tenants are not where they were"
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{log()}") from None
+    host.stop(load)
+
+
+def test_stopped_is_stopped(host):
+    """Whoever asks starts it, but not against the will of who stopped it; its start makes the socket again."""
+    install(host, {"a": {}})
+    run("systemctl", "start", "tenantd.socket")
+    asked = lambda: finish(["tenantctl", "status"], 60)
+    wait_until(lambda: asked().returncode == 0, "the service that is started by being asked", 60)
+    assert show(SERVICE, "ActiveState") == "active"
+    run("systemctl", "restart", SERVICE)
+    assert show("tenantd.socket", "ActiveState") == "active"
+    # The order is carried out when the service has stopped; its socket stops right behind it.
+    run("systemctl", "stop", SERVICE)
+    wait_until(lambda: show("tenantd.socket", "ActiveState") == "inactive", "the socket to stop too", 30)
+    done = asked()
+    assert done.returncode == 69 and "systemctl start tenantd" in done.stderr, done.stderr
+    assert [show(unit, "ActiveState") for unit in (SERVICE, "tenantd.socket")] == ["inactive"] * 2
+    run("systemctl", "start", SERVICE)
+    wait_until(lambda: asked().returncode == 0, "an answer on the socket that is there again", 60)
+    assert show("tenantd.socket", "ActiveState") == "active"
 
 
 def test_reloads_a_good_policy_and_keeps_it_when_a_bad_one_comes(host):
@@ -166,3 +238,21 @@ def test_reloads_a_good_policy_and_keeps_it_when_a_bad_one_comes(host):
     assert (socket.group(), oct(socket.stat().st_mode & 0o777)) == ("tenantd", "0o660")
     done = finish(["tenantctl", "status"], 60)
     assert done.returncode == 0 and "unit" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_stop_that_keeps_leaves_the_values_to_whoever_asks(host):
+    start(host, "plain.service", "sleep", "infinity")
+    install(host, {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}}})
+    settle()
+    world = Host("plain.service")
+    unit = Cgroup(MOUNT / "system.slice/plain.service")
+    limited = lambda: holds(lambda: unit.read("cpu.max") == "100000 100000")
+    policy = Path("/etc/tenantd/tenants.yaml")
+    policy.write_text(json.dumps({**json.loads(policy.read_text()), "control": {"on_exit": "keep"}}))
+    run("systemctl", "start", SERVICE)
+    wait_until(limited, "the limit", 30)
+    run("systemctl", "stop", SERVICE)
+    assert limited(), log()
+    done = finish(["tenantd", "--restore"], 60)
+    assert done.returncode == 0, done.stderr
+    expect_as_before(world)
