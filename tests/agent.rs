@@ -3,9 +3,13 @@
 mod claims;
 mod converge;
 mod crash;
+mod effect;
+mod evenness;
 mod explain;
 mod faults;
 mod hosts;
+mod kills;
+mod patience;
 mod reload;
 mod residents;
 mod service;

@@ -324,3 +324,28 @@ fn who_stops_reading_is_no_failure() {
     let ran = util::finish(child).exits(0);
     assert_eq!(ran.err, "");
 }
+
+/// JSON is written as it is made, and what the pipe says reaches the command through the writer of JSON.
+#[test]
+fn who_reads_only_the_beginning_is_no_failure() {
+    let dir = util::scratch();
+    let tenants: String = (0..20_000).map(|i| format!(" t{i}: {{task: {{cpu: 1}}}}\n")).collect();
+    let text = format!("algorithm: drf\ncapacity: {{ cpu: 9 }}\ntenants:\n{tenants}");
+    let solve = util::file(dir.path(), "solve.yaml", text);
+    let text = format!("algorithm: elastic\nslots: 16\nqueue: [{}]\n", "{}, ".repeat(100_000));
+    let dop = util::file(dir.path(), "dop.yaml", text);
+    let good = util::file(dir.path(), "good.yaml", GOOD);
+    // More than a pipe holds, of each.
+    let policies = vec![good; 2000];
+    for (name, files) in [("solve", vec![solve]), ("dop", vec![dop]), ("check", policies)] {
+        let mut command = util::tenantctl();
+        command.args([name, "--json"]).args(files);
+        let pipes = command.stdout(std::process::Stdio::piped());
+        let mut child = pipes.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let mut begin = [0; 10];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begin).unwrap();
+        drop(child.stdout.take());
+        let ran = util::finish(child).exits(0);
+        assert_eq!(ran.err, "", "{name}");
+    }
+}

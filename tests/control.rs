@@ -1,5 +1,7 @@
 //! The control chain as functions: what must hold for every tree, every demand, every sample.
 
+mod explain;
+
 use std::time::Duration;
 
 use proptest::collection::vec;

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """What a daemon costs on this machine, measured from outside: its resident set at N tenants, the time from
-exec until it says that it is ready, and how late its ticks begin while clients mean it ill.
+exec until it says that it is ready, what its readers cost, and how late its ticks begin while clients mean it ill.
 
     tests/cost.py [--tenantd target/release/tenantd] [--tenants 1000] [--seconds 20]
 
 Needs root: tenants are made below this process' own cgroup, and removed at the end. Bars: at most 12 MiB at
-1,000 tenants, ready within 50 ms (with ten), no tick later than 50 ms under attack. Late ticks are also counted
+1,000 tenants, ready within 50 ms (with ten), a status of 100 tenants within 200 us, 20 watchers at ten ticks a
+second for 2 % of a CPU, no tick later than 50 ms under attack. Late ticks are also counted
 for a while without anybody attacking: a machine that is busy with other things is late by itself.
 """
 
 import argparse
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -40,13 +42,13 @@ def call(path, message=STATUS):
 class Daemon:
     """A daemon with its own state, policy and notification socket."""
 
-    def __init__(self, program, nr_tenants, mode="enforce"):
+    def __init__(self, program, nr_tenants, mode="enforce", interval="1s"):
         # In memory, as /run is: the journal is synced after every record.
         self.dir = tempfile.TemporaryDirectory(dir="/dev/shm")
         self.socket = os.path.join(self.dir.name, "state", "socket")
         policy = os.path.join(self.dir.name, "policy.yaml")
         with open(policy, "w") as file:
-            file.write(f"version: 1\nmode: {mode}\ntenants:\n")
+            file.write(f"version: 1\nmode: {mode}\ncontrol: {{ interval: {interval} }}\ntenants:\n")
             for index in range(nr_tenants):
                 file.write(f"  t{index}: {{ weight: {100 + index % 7} }}\n")
         manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -80,22 +82,62 @@ class Daemon:
         self.dir.cleanup()
 
 
-def lateness(daemon, seconds):
-    """The latest beginning of a tick in this time, and how many ticks there were."""
-    worst, ticks = 0.0, 0
-    with socket.socket(socket.AF_UNIX) as stream:
-        stream.connect(daemon.socket)
-        stream.sendall(WATCH)
-        data, end = b"", time.monotonic() + seconds
+class Watcher:
+    """A connection that is told every tick."""
+
+    def __init__(self, path):
+        self.stream = socket.socket(socket.AF_UNIX)
+        self.stream.connect(path)
+        self.stream.sendall(WATCH)
+        self.data = b""
+
+    def lateness(self, seconds):
+        """The latest beginning of a tick in this time, and how many ticks there were."""
+        worst, ticks, end = 0.0, 0, time.monotonic() + seconds
         while time.monotonic() < end:
-            piece = stream.recv(1 << 20)
+            piece = self.stream.recv(1 << 20)
             assert piece, "the watcher was closed"
-            data += piece
-            *frames, data = data.split(b"\0")
+            *frames, self.data = (self.data + piece).split(b"\0")
             for frame in frames:
                 agent = json.loads(frame)["parameters"]["status"]["agent"]
                 worst, ticks = max(worst, agent["tick_late_seconds"]), ticks + 1
-    return worst, ticks
+        return worst, ticks
+
+
+def round_trip(path, count):
+    """The median time in which a status is asked for and answered, on one connection."""
+    taken = []
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(path)
+        for _ in range(count):
+            begin = time.perf_counter()
+            stream.sendall(STATUS)
+            while not stream.recv(1 << 20).endswith(b"\0"):
+                pass
+            taken.append(time.perf_counter() - begin)
+    return sorted(taken)[count // 2]
+
+
+def cpu_seconds(daemon):
+    """The CPU time of all its threads."""
+    tasks = f"/proc/{daemon.process.pid}/task"
+    return sum(int(open(f"{tasks}/{tid}/schedstat").read().split()[0]) for tid in os.listdir(tasks)) / 1e9
+
+
+def watched(daemon, nr_watchers, seconds):
+    """The part of a CPU that the daemon takes while so many read every tick."""
+    streams = [Watcher(daemon.socket).stream for _ in range(nr_watchers)]
+    selector = selectors.DefaultSelector()
+    for stream in streams:
+        selector.register(stream, selectors.EVENT_READ)
+    begin, end = cpu_seconds(daemon), time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        for key, _ in selector.select(left):
+            assert key.fileobj.recv(1 << 20), "a watcher was closed"
+    used = cpu_seconds(daemon) - begin
+    for stream in streams:
+        stream.close()
+    return used / seconds
 
 
 def attack(path, stop):
@@ -147,24 +189,42 @@ def main():
         daemon.stop()
     print(f"ready after exec with 10 tenants: median {sorted(ready)[2]:.0f} ms of {[round(r) for r in ready]}")
 
+    daemon = Daemon(options.tenantd, 100, interval="100ms")
+    try:
+        print(f"status of 100 tenants, median of a round trip: {round_trip(daemon.socket, 5000) * 1e6:.0f} us")
+        alone, twenty = (watched(daemon, count, options.seconds) for count in (0, 20))
+        print(f"ten ticks a second of 100 tenants: {alone:.2%} of a CPU, with 20 watchers {twenty:.2%}")
+    finally:
+        daemon.stop()
+
     daemon = Daemon(options.tenantd, options.tenants)
+    try:
+        measure(daemon, options)
+    finally:
+        daemon.stop()
+    return 0
+
+
+def measure(daemon, options):
     print(f"ready after exec with {options.tenants} tenants: {daemon.ready_seconds * 1e3:.0f} ms")
     time.sleep(5)
     print(f"resident set at {options.tenants} tenants: {daemon.resident_bytes() / 2**20:.1f} MiB")
     daemon.status()
-    quiet, ticks = lateness(daemon, options.seconds)
+    # Connected before anybody else can take its place.
+    watcher = Watcher(daemon.socket)
+    quiet, ticks = watcher.lateness(options.seconds)
     print(f"resident set after its status was read: {daemon.resident_bytes() / 2**20:.1f} MiB")
     print(f"latest tick of {ticks}, nobody attacking: {quiet * 1e3:.1f} ms")
     stop = threading.Event()
     attacker = threading.Thread(target=attack, args=(daemon.socket, stop))
     attacker.start()
-    attacked, ticks = lateness(daemon, options.seconds)
-    resident = daemon.resident_bytes()
-    stop.set()
-    attacker.join()
+    try:
+        attacked, ticks = watcher.lateness(options.seconds)
+        resident = daemon.resident_bytes()
+    finally:
+        stop.set()
+        attacker.join()
     print(f"latest tick of {ticks} under attack: {attacked * 1e3:.1f} ms; resident set then: {resident / 2**20:.1f} MiB")
-    daemon.stop()
-    return 0
 
 
 if __name__ == "__main__":

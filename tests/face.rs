@@ -1,6 +1,7 @@
 //! What an administrator sees and installs: metrics, the status page, `top`, generated files, packages.
 
 mod browser;
+mod colours;
 mod daemon;
 mod generate;
 mod metrics;
@@ -8,4 +9,5 @@ mod monitoring;
 mod openmetrics;
 mod packages;
 mod serve;
+mod terminal;
 mod top;

@@ -40,6 +40,7 @@ fn every_kind() -> Vec<Entry> {
         },
         Entry::Making { path: "/c/\"quoted\"\n".into() },
         Entry::NotMade { path: "/c/\"quoted\"\n".into() },
+        Entry::Kept,
     ]
 }
 

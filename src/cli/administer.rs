@@ -6,12 +6,12 @@ use std::path::Path;
 use serde::Serialize;
 use tracing::level_filters::LevelFilter;
 
-use super::args::{DiffArgs, ModeArgs, RestoreArgs};
+use super::args::{Colour, DiffArgs, ModeArgs, RestoreArgs};
 use super::client::{Client, ClientError};
 use super::daemon::load;
 use super::exit::Exit;
 use super::log;
-use super::text::wrapped;
+use super::text::{colours, wrapped};
 use crate::daemon::agent;
 use crate::host::kernfs::RealKernFs;
 use crate::policy::model::Mode;
@@ -32,8 +32,8 @@ struct Difference {
 ///
 /// # Errors
 /// The daemon did not answer, or the output was not written.
-pub(super) fn diff(socket: &Path, args: &DiffArgs, colour: bool) -> anyhow::Result<Exit> {
-    let Some(policy) = load(&args.policy) else { return Ok(Exit::BadConfiguration) };
+pub(super) fn diff(socket: &Path, args: &DiffArgs, colour: Colour) -> anyhow::Result<Exit> {
+    let Some(policy) = load(&args.policy, colour) else { return Ok(Exit::BadConfiguration) };
     let running: PolicyReply = Client::connect(socket)?.call(Method::GetPolicy, &Nothing {})?;
     let changes = running.policy.changes_to(&Outline::of(&policy));
     let mut out = io::stdout().lock();
@@ -44,7 +44,10 @@ pub(super) fn diff(socket: &Path, args: &DiffArgs, colour: bool) -> anyhow::Resu
     }
     match changes.is_empty() {
         true => writeln!(out, "no difference to the running policy")?,
-        false => print_changes(&mut out, &changes, colour)?,
+        false => {
+            let colour = colours(colour, &out);
+            print_changes(&mut out, &changes, colour)?;
+        }
     }
     Ok(Exit::Ok)
 }
@@ -53,7 +56,7 @@ pub(super) fn diff(socket: &Path, args: &DiffArgs, colour: bool) -> anyhow::Resu
 ///
 /// # Errors
 /// As [`diff`].
-pub(super) fn reload(socket: &Path, colour: bool) -> anyhow::Result<Exit> {
+pub(super) fn reload(socket: &Path, colour: Colour) -> anyhow::Result<Exit> {
     let reply: ReloadReply = match Client::connect(socket)?.call(Method::Reload, &Nothing {}) {
         Err(ClientError::Refused(CallError::BadPolicy { report, .. })) => {
             eprint!("{report}");
@@ -66,6 +69,7 @@ pub(super) fn reload(socket: &Path, colour: bool) -> anyhow::Result<Exit> {
     match reply.changes.is_empty() {
         true => writeln!(out, "reloaded: nothing is different")?,
         false => {
+            let colour = colours(colour, &out);
             print_changes(&mut out, &reply.changes, colour)?;
             writeln!(out, "reloaded")?;
         }

@@ -82,6 +82,9 @@ pub struct Tenantd {
     /// Put back what an earlier tenantd changed, and exit.
     #[arg(long, conflicts_with_all = ["once", "observe"])]
     pub restore: bool,
+    /// With --restore: leave what a tenantd kept on purpose when it stopped (`control.on_exit: keep`).
+    #[arg(long, requires = "restore")]
+    pub unless_kept: bool,
     /// The cgroup under which tenants live: from the mount point if it starts with `/`, else below the
     /// agent's own.
     #[arg(long, value_name = "PATH")]

@@ -7,8 +7,9 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::args::CheckArgs;
+use super::args::{CheckArgs, Colour};
 use super::exit::Exit;
+use super::text::colours;
 use crate::policy::model::{Bound, Tenant, Weights};
 use crate::policy::report::{Finding, Severity, Style};
 use crate::policy::{HostFacts, Loaded, Policy, Report, load, load_with_host};
@@ -21,7 +22,7 @@ const MOST_ROWS: usize = 200;
 ///
 /// # Errors
 /// What could not be printed. A bad policy is no error but an exit code.
-pub(super) fn run(args: &CheckArgs, colour: bool) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &CheckArgs, colour: Colour) -> anyhow::Result<Exit> {
     let host = HostFacts::of_this_machine();
     let results: Vec<(&Path, Result<Loaded, Report>)> = args
         .policies
@@ -34,7 +35,10 @@ pub(super) fn run(args: &CheckArgs, colour: bool) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     match args.json {
         true => print_json(&mut out, &results, host.as_ref().ok())?,
-        false => print_text(&mut out, &results, &host, Style { colour, ..Style::PLAIN })?,
+        false => {
+            let style = Style { colour: colours(colour, &out), ..Style::PLAIN };
+            print_text(&mut out, &results, &host, style)?;
+        }
     }
     match results.iter().all(|(_, result)| result.is_ok()) {
         true => Ok(Exit::Ok),

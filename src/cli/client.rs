@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::exit::Exit;
-use crate::varlink::interface::{CallError, Method};
+use crate::varlink::interface::{CallError, Method, Nothing, WatchReply};
 use crate::varlink::wire::{Framer, WireError};
 
 /// The longest answer: a status of ten thousand tenants is a tenth of it.
@@ -85,6 +85,7 @@ pub(super) struct Client {
     stream: UnixStream,
     framer: Framer,
     path: PathBuf,
+    patience: Duration,
 }
 
 impl Client {
@@ -110,7 +111,7 @@ impl Client {
         if timed.and_then(|()| stream.set_write_timeout(Some(patience))).is_err() {
             return Err(ClientError::NotRunning(path));
         }
-        Ok(Client { stream, framer: Framer::new(ANSWER_MAX_BYTES), path })
+        Ok(Client { stream, framer: Framer::new(ANSWER_MAX_BYTES), path, patience })
     }
 
     /// Calls `method` and waits for its answer.
@@ -123,13 +124,19 @@ impl Client {
         self.answer(method)
     }
 
-    /// Calls `method` for more than one answer; each is waited for by [`Client::answer`].
-    pub(super) fn call_more(
-        &mut self,
-        method: Method,
-        parameters: &impl Serialize,
-    ) -> Result<(), ClientError> {
-        self.send(method, parameters, true)
+    /// Begins to watch; each tick is waited for by [`Client::next_tick`].
+    pub(super) fn watch(&mut self) -> Result<(), ClientError> {
+        self.send(Method::Watch, &Nothing {}, true)
+    }
+
+    /// The next tick of a watch. The first one comes at once; from then on the daemon has the time from one tick to
+    /// the next as well, which may be longer than anybody waits for an answer.
+    pub(super) fn next_tick(&mut self) -> Result<WatchReply, ClientError> {
+        let reply: WatchReply = self.answer(Method::Watch)?;
+        let interval = Duration::try_from_secs_f64(reply.status.interval_seconds);
+        let patience = self.patience.saturating_add(interval.unwrap_or_default());
+        self.stream.set_read_timeout(Some(patience)).map_err(|error| self.broken(&error))?;
+        Ok(reply)
     }
 
     fn send(
@@ -147,7 +154,7 @@ impl Client {
     }
 
     /// The next answer.
-    pub(super) fn answer<R: DeserializeOwned>(&mut self, method: Method) -> Result<R, ClientError> {
+    fn answer<R: DeserializeOwned>(&mut self, method: Method) -> Result<R, ClientError> {
         let not_understood =
             |path: &Path, what: String| ClientError::NotUnderstood { path: path.into(), what };
         let mut bytes = vec![0; 64 << 10];
@@ -200,6 +207,33 @@ impl Client {
                 ClientError::Late(self.path.clone())
             }
             _ => ClientError::Ended(self.path.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::status::Status;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_watch_waits_as_long_as_the_daemon_sleeps() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let patience = Duration::from_secs(20);
+        let mut client = Client::connect_with_patience(&path, patience).unwrap();
+        let (mut daemon, _) = listener.accept().unwrap();
+        client.watch().unwrap();
+        assert_eq!(client.stream.read_timeout().unwrap(), Some(patience));
+        for interval_seconds in [60.0, 1.0] {
+            let status = Status { interval_seconds, ..Status::default() };
+            let frame = json!({ "continues": true, "parameters": { "status": status, "lost": 0 } });
+            daemon.write_all(format!("{frame}\0").as_bytes()).unwrap();
+            client.next_tick().unwrap();
+            let waits = patience + Duration::from_secs_f64(interval_seconds);
+            assert_eq!(client.stream.read_timeout().unwrap(), Some(waits));
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The command line of `tenantd`.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::Context;
@@ -9,9 +8,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
-use super::args::Tenantd;
+use super::args::{Colour, Tenantd};
 use super::exit::Exit;
 use super::log;
+use super::text;
 use crate::daemon::agent::{self, Agent, Options};
 use crate::daemon::claims;
 use crate::daemon::event_loop::EventLoop;
@@ -30,9 +30,9 @@ use crate::varlink::listen::Listener;
 pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     log::start(LevelFilter::INFO);
     let Some(path) = args.policy.as_deref().filter(|_| !args.restore) else {
-        return restore(&args.state_dir);
+        return restore(args);
     };
-    let Some(mut policy) = load(path) else { return Ok(Exit::BadConfiguration) };
+    let Some(mut policy) = load(path, Colour::Auto) else { return Ok(Exit::BadConfiguration) };
     if policy.host.hierarchy == HierarchyChoice::Simulated {
         eprintln!(
             "tenantd: `host.hierarchy: simulated` is for `tenantctl demo --simulated`: \
@@ -90,13 +90,17 @@ fn listener(args: &Tenantd, observes: bool) -> anyhow::Result<Option<Listener>> 
     }
 }
 
-fn restore(state_dir: &Path) -> anyhow::Result<Exit> {
-    let restored = agent::restore_only(&mut RealKernFs::new(), state_dir)?;
+fn restore(args: &Tenantd) -> anyhow::Result<Exit> {
+    let mut kernel = RealKernFs::new();
+    let restored = match args.unless_kept {
+        true => agent::restore_unless_kept(&mut kernel, &args.state_dir)?,
+        false => agent::restore_only(&mut kernel, &args.state_dir)?,
+    };
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }
 
 /// The policy at `path`, its findings on standard error; `None` where it has errors.
-pub(super) fn load(path: &Path) -> Option<Policy> {
+pub(super) fn load(path: &Path, colour: Colour) -> Option<Policy> {
     let facts = HostFacts::of_this_machine();
     let loaded = match facts {
         Ok(facts) => policy::load_with_host(path, &facts),
@@ -105,19 +109,20 @@ pub(super) fn load(path: &Path) -> Option<Policy> {
     };
     match loaded {
         Ok(loaded) => {
-            show(&loaded.report);
+            show(&loaded.report, colour);
             Some(loaded.policy)
         }
         Err(report) => {
-            show(&report);
+            show(&report, colour);
             None
         }
     }
 }
 
-fn show(report: &Report) {
+fn show(report: &Report, colour: Colour) {
     if !report.findings().is_empty() {
-        let style = Style { colour: std::io::stderr().is_terminal(), ..Style::PLAIN };
+        let colour = text::colours(colour, &std::io::stderr());
+        let style = Style { colour, ..Style::PLAIN };
         eprint!("{}", report.render(style));
     }
 }

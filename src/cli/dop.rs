@@ -12,7 +12,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::args::DopArgs;
+use super::args::{Colour, DopArgs};
 use super::exit::Exit;
 use super::problem;
 use crate::dop::target::{Admission, Problem, Query, Width};
@@ -29,12 +29,12 @@ const BAR_WIDTH: u64 = 32;
 ///
 /// # Errors
 /// What could not be read or printed. A bad problem is no error but an exit code.
-pub(super) fn run(args: &DopArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &DopArgs, colour: Colour) -> anyhow::Result<Exit> {
     let (name, text) = problem::read(&args.problem)?;
     let task = match read::read(&name, text) {
         Ok(task) => task,
         Err(report) => {
-            problem::refuse(&report, args.json)?;
+            problem::refuse(&report, args.json, colour)?;
             return Ok(Exit::BadConfiguration);
         }
     };

@@ -56,6 +56,16 @@ impl Exit {
     }
 }
 
+/// Whether `error` says that whoever read our output has seen enough, which is no failure.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<io::Error>() {
+        Some(error) => Some(error.kind()),
+        // JSON that is written as it is made wraps what the pipe said, and does not name it as its cause.
+        None => cause.downcast_ref::<serde_json::Error>()?.io_error_kind(),
+    };
+    error.chain().filter_map(kind).any(|kind| kind == io::ErrorKind::BrokenPipe)
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)

@@ -41,21 +41,19 @@ pub(super) fn run(socket: &Path, args: &ExplainArgs) -> anyhow::Result<Exit> {
 pub(super) fn shown(explanation: &Explanation) -> String {
     let since = explanation
         .elapsed_seconds
-        .map_or("the first sample".to_string(), |s| format!("{s:.2} s since the sample before"));
+        .map_or("the first sample".to_string(), |s| format!("{s:.2} s after the last"));
     let head = format!(
-        "{}: tick {}, mode {}, {since}\n",
+        "{}: tick {}, mode {}, {since}",
         explanation.tenant,
         explanation.tick,
         explanation.mode.word()
     );
-    let mut lines = vec![head];
+    let mut lines = vec![wrapped("", &head)];
     for (name, said) in steps(explanation) {
         lines.push(wrapped(&format!("{name:<INDENT$}"), &said));
     }
     lines.push(String::new());
-    for value in &explanation.values {
-        lines.extend(value_lines(value));
-    }
+    lines.extend(explanation.values.iter().map(value_line));
     lines.extend(explanation.findings.iter().map(|finding| wrapped("note: ", finding)));
     lines.join("\n") + "\n"
 }
@@ -91,14 +89,15 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     steps
 }
 
-/// A counter, with what it grew by where it only grows; one that says nothing is left out.
+/// A counter, or what it grew by where it only grows and is known of both samples; one that says nothing is left
+/// out.
 fn counter(counter: &Counter) -> Option<String> {
     let name = &counter.name;
     let grows = !name.ends_with("_bytes") && name != "populated";
     match (counter.before, counter.now) {
         (_, Some(0)) if grows => None,
         (Some(before), Some(now)) if grows && now >= before => {
-            Some(format!("{name} {now} (+{})", now - before))
+            Some(format!("{name} +{}", now - before))
         }
         (_, Some(now)) if name.ends_with("_bytes") => {
             Some(format!("{} {}", name.trim_end_matches("_bytes"), memory(now as f64)))
@@ -110,7 +109,7 @@ fn counter(counter: &Counter) -> Option<String> {
 
 fn shown_usage(usage: &UsageStep) -> String {
     let held = usage.working_set_bytes.map_or("memory unknown".to_string(), memory);
-    format!("{:.2} CPUs and {held}; {}", usage.cpu_cores, usage.reason)
+    format!("{:.2} CPUs, {held}; {}", usage.cpu_cores, usage.reason)
 }
 
 fn shown_allocation(step: &AllocationStep) -> String {
@@ -129,14 +128,18 @@ fn shown_bounds(step: &AllocationStep) -> String {
     let mut parts = vec![format!("fair share {:.2} CPUs", step.fair_share_cores)];
     if let Some(resource) = &step.dominant_resource {
         let share = percent(Some(step.dominant_share));
-        parts.push(format!("dominant {resource} {share}, level {:.4}", step.level));
+        parts.push(format!("dominant {resource} {share}"));
     }
     for (name, cores, bytes) in [
         ("guarantee", step.guarantee_cores, step.guarantee_memory_bytes),
         ("limit", step.limit_cores, step.limit_memory_bytes),
     ] {
-        parts.extend(cores.map(|cores| format!("{name} {cores} CPUs")));
-        parts.extend(bytes.map(|bytes| format!("{name} {}", memory(bytes))));
+        let bounds =
+            cores.map(|cores| format!("{cores} CPUs")).into_iter().chain(bytes.map(memory));
+        let bounds: Vec<String> = bounds.collect();
+        if !bounds.is_empty() {
+            parts.push(format!("{name} {}", bounds.join(" and ")));
+        }
     }
     parts.join(", ")
 }
@@ -153,8 +156,8 @@ fn shown_width(width: &WidthStep) -> String {
     format!("{text}: {}", width.reason)
 }
 
-/// A line for what the file holds, and one for why, unless the step that decided it has said so.
-fn value_lines(value: &ValueStep) -> Vec<String> {
+/// What the file holds, what came of it, and why, unless the step that decided it has said so.
+fn value_line(value: &ValueStep) -> String {
     let file = value.path.rsplit('/').next().unwrap_or(&value.path);
     // The longest names of the legacy hierarchy do not fit before the text.
     let lead = format!("{:<INDENT$}", format!("{file} "));
@@ -167,9 +170,9 @@ fn value_lines(value: &ValueStep) -> Vec<String> {
         Outcome::Settled if held != value.wanted => format!(" (wanted {})", value.wanted),
         _ => String::new(),
     };
-    let mut lines = vec![wrapped(&lead, &format!("{change}{wanted}: {}", value.detail))];
-    if file != "cpu.weight" && file != "cpu.shares" {
-        lines.push(wrapped(&format!("{:INDENT$}", ""), &value.reason));
-    }
-    lines
+    let why = match file {
+        "cpu.weight" | "cpu.shares" => String::new(),
+        _ => format!("; {}", value.reason),
+    };
+    wrapped(&lead, &format!("{change}{wanted}: {}{why}", value.detail))
 }

@@ -27,7 +27,8 @@ pub(super) fn start(default: LevelFilter) {
                 .with_writer(io::stderr)
                 .with_target(false)
                 .without_time()
-                .with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
+                // Plain on a terminal as well: the library would have to be built with colours for any.
+                .with_ansi(false);
             registry.with(layer).try_init()
         }
     };

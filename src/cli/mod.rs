@@ -31,13 +31,13 @@ use exit::Exit;
 /// Whatever the command could not do; the caller prints it and exits with [`Exit::Failed`].
 pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
     let socket = arguments.socket.as_path();
-    let colour = text::colours(arguments.color);
+    let colour = arguments.color;
     match &arguments.command {
         Command::Demo(args) => demo::run(args),
         Command::Status(args) => status::run(socket, args),
         Command::Watch(args) => status::watch(socket, args),
         Command::Explain(args) => explain::run(socket, args),
-        Command::Plan(args) => plan::run(socket, args),
+        Command::Plan(args) => plan::run(socket, args, colour),
         Command::Diff(args) => administer::diff(socket, args, colour),
         Command::Reload => administer::reload(socket, colour),
         Command::Mode(args) => administer::mode(socket, args),
@@ -48,7 +48,7 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Generate(args) => generate::run(args),
         Command::Load(args) => load::run(args),
         Command::Check(args) => check::run(args, colour),
-        Command::Solve(args) => solve::run(args),
-        Command::Dop(args) => dop::run(args),
+        Command::Solve(args) => solve::run(args, colour),
+        Command::Dop(args) => dop::run(args, colour),
     }
 }

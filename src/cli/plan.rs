@@ -11,7 +11,7 @@ use std::time::Instant;
 use serde::Serialize;
 use tracing::level_filters::LevelFilter;
 
-use super::args::{PlanArgs, SOCKET};
+use super::args::{Colour, PlanArgs, SOCKET};
 use super::client::{Client, ClientError};
 use super::daemon::load;
 use super::exit::Exit;
@@ -39,7 +39,7 @@ struct Plan<'a> {
 ///
 /// # Errors
 /// The host could not be read, or the output not written.
-pub(super) fn run(socket: &Path, args: &PlanArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(socket: &Path, args: &PlanArgs, colour: Colour) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     let path = match &args.policy {
         Some(path) => path,
@@ -49,7 +49,7 @@ pub(super) fn run(socket: &Path, args: &PlanArgs) -> anyhow::Result<Exit> {
             Err(error) => return Err(error.into()),
         },
     };
-    let Some(policy) = load(path) else { return Ok(Exit::BadConfiguration) };
+    let Some(policy) = load(path, colour) else { return Ok(Exit::BadConfiguration) };
     let interval = policy.control.interval;
     let rules = claims::rules(&policy);
     let options = Options { observe: true, root: args.root.clone(), state_dir: None };

@@ -1,11 +1,13 @@
 //! What the commands that take a problem file share: reading it, and saying what is wrong with it.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use anyhow::Context;
 use serde::Serialize;
 
+use super::args::Colour;
+use super::text::colours;
 use crate::policy::Report;
 use crate::policy::report::{Finding, Style};
 
@@ -41,7 +43,7 @@ struct Refusal {
 ///
 /// # Errors
 /// What could not be printed.
-pub(super) fn refuse(report: &Report, json: bool) -> anyhow::Result<()> {
+pub(super) fn refuse(report: &Report, json: bool, colour: Colour) -> anyhow::Result<()> {
     if json {
         let findings = report.findings().iter().map(|finding| finding.to_finding()).collect();
         let refusal = Refusal { findings, findings_left_out: report.left_out() };
@@ -50,9 +52,7 @@ pub(super) fn refuse(report: &Report, json: bool) -> anyhow::Result<()> {
         writeln!(out)?;
         return Ok(());
     }
-    // no-color.org: whoever sets the variable wants none.
-    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let colour = io::stderr().is_terminal() && !no_colour;
-    write!(io::stderr(), "{}", report.render(Style { colour, ..Style::PLAIN }))?;
+    let style = Style { colour: colours(colour, &io::stderr()), ..Style::PLAIN };
+    write!(io::stderr(), "{}", report.render(style))?;
     Ok(())
 }

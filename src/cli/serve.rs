@@ -10,9 +10,9 @@
 //!
 //! **Rebinding.** A page of another site can make a browser ask a name that resolves to this machine, and then
 //! read the answer. While only this machine is listened to, requests are answered only where they name it by
-//! address or as `localhost`.
+//! address or as `localhost`. A proxy that passes on the name by which it was asked itself is told so.
 //!
-//! **Properties** (`tests/face/serve.rs`): nothing but GET and HEAD of the four resources is answered with 200;
+//! **Properties** (`tests/face/serve.rs`): nothing but GET and HEAD of the six resources is answered with 200;
 //! a daemon that is away is said to be away; a thousand connections that send nothing do not stop it.
 
 mod http;

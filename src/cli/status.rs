@@ -44,12 +44,12 @@ struct Frame<'a> {
 /// As [`run`]; that the daemon ended is one.
 pub(super) fn watch(socket: &Path, args: &WatchArgs) -> anyhow::Result<Exit> {
     let mut client = Client::connect(socket)?;
-    client.call_more(Method::Watch, &Nothing {})?;
+    client.watch()?;
     let mut out = io::stdout().lock();
     let redraws = out.is_terminal() && !args.json;
     let (mut nr_shown, mut drawn_lines) = (0, 0);
     while args.count.is_none_or(|count| nr_shown < count) {
-        let WatchReply { status, lost } = client.answer(Method::Watch)?;
+        let WatchReply { status, lost } = client.next_tick()?;
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&Frame { lost, status: &status })?)?;
         } else {

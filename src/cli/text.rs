@@ -8,14 +8,15 @@ use crate::units::Bytes;
 /// Columns of a line.
 pub(super) const WIDTH: usize = 80;
 
-/// Whether to use colours on standard output: on a terminal, unless `NO_COLOR` asks for none (no-color.org).
-pub(super) fn colours(choice: Colour) -> bool {
+/// Whether to use colours on `stream`: on a terminal, unless `NO_COLOR` asks for none (no-color.org). All that
+/// is ever coloured asks here.
+pub(super) fn colours(choice: Colour, stream: &impl IsTerminal) -> bool {
     match choice {
         Colour::Always => true,
         Colour::Never => false,
         Colour::Auto => {
             let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-            std::io::stdout().is_terminal() && wanted
+            stream.is_terminal() && wanted
         }
     }
 }
@@ -33,6 +34,11 @@ pub(super) fn cores(cores: Option<f64>) -> String {
 /// A share from 0 to 1; `-` where it could not be read.
 pub(super) fn percent(ratio: Option<f64>) -> String {
     ratio.map_or("-".to_string(), |ratio| format!("{:.1}%", ratio * 100.0))
+}
+
+/// Control characters made visible: a name in a file from outside may hold any, and a terminal obeys them.
+pub(super) fn visible(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A text of at most `width` characters: what is too long loses its middle.

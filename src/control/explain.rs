@@ -19,7 +19,7 @@ use super::demand::{self, Context, CpuBasis, Demand};
 use super::plan::{self, Knob};
 use super::sample::TenantSample;
 use super::status::Status;
-use super::target;
+use super::target::{self, Target};
 use super::trace::{Record, Seen, Trace, ValueRecord};
 use super::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use super::usage::Usage;
@@ -160,9 +160,9 @@ pub struct AllocationStep {
     pub limit_memory_bytes: Option<f64>,
     /// `cpu` or `memory`.
     pub dominant_resource: Option<Cow<'static, str>>,
-    /// Its weighted share of that.
+    /// The part of what is divided of that resource that it is allocated, not weighted.
     pub dominant_share: f64,
-    /// That share over its weight when filling stopped.
+    /// That part over its weight when filling stopped.
     pub level: f64,
     /// What ended the filling.
     pub bound: AllocationBound,
@@ -351,10 +351,10 @@ fn usage_step(usage: &Usage, record: &Record) -> UsageStep {
         (false, ..) => "nobody lives there".to_string(),
         (_, true, _) => "pressed: cpu.max held it back".to_string(),
         (_, _, Some(ratio)) if ratio > demand::PRESSED_RATIO => {
-            format!("pressed: some task waited for {} of the time", percent(ratio))
+            format!("pressed: some task waited {} of the time", percent(ratio))
         }
         (_, _, Some(ratio)) => format!(
-            "not pressed: tasks waited for {} of the time, up to {} is nothing",
+            "not pressed: tasks waited {} of the time, up to {} is nothing",
             percent(ratio),
             percent(demand::PRESSED_RATIO)
         ),
@@ -401,7 +401,7 @@ fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {
             "its working set shrank: falling by half in 15 s"
         }
         Some(fresh) if demand.memory_bytes > fresh * 1.1 => {
-            "its working set and a fifth: pages are read back under pressure"
+            "a fifth over its working set: pages come back under pressure"
         }
         Some(_) => "its working set",
     };
@@ -451,11 +451,7 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
         AllocationBound::Demand => "all that it could use".to_string(),
         AllocationBound::Limit => "its limit".to_string(),
         AllocationBound::Weight => "its weight alone decides: control.allocation is static".into(),
-        AllocationBound::Level => format!(
-            "held back: {} is used up at a share of {} for each unit of weight",
-            dominant.unwrap_or("what it needs"),
-            percent(target.level)
-        ),
+        AllocationBound::Level => held_back(target),
     };
     AllocationStep {
         cores: target.allocation[CPU],
@@ -475,6 +471,21 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
     }
 }
 
+/// What is used up of what a tenant wants more of, which need not be its dominant resource.
+fn held_back(target: &Target) -> String {
+    let up_to = format!("at a level of {:.4}", target.level);
+    match target.scarce {
+        [true, true] => format!("held back: cpu and memory are used up {up_to}"),
+        [false, false] => format!("held back {up_to}"),
+        [is_cpu, _] => {
+            format!(
+                "held back: {} is used up {up_to}",
+                RESOURCES[if is_cpu { CPU } else { MEMORY }]
+            )
+        }
+    }
+}
+
 fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound {
     let target = &record.target;
     if !node.is_leaf {
@@ -483,8 +494,7 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
     }
     let demand = record.demand.unwrap_or_default();
     let demand = [demand.cpu_cores, demand.memory_bytes];
-    let reaches =
-        |resource: usize, amount: f64| target.allocation[resource] >= amount * (1.0 - 1e-6);
+    let reaches = |resource: usize, amount: f64| target::meets(target.allocation[resource], amount);
     let unmet = |resource: &usize| !reaches(*resource, demand[*resource]);
     let is_limited =
         |resource: usize| node.limit[resource].is_some_and(|limit| reaches(resource, limit));
@@ -579,7 +589,7 @@ fn placement_step(trace: &Trace, node: &TreeNode, record: &Record) -> PlacementS
         (CpusPolicy::Fixed(_), _) => "the policy's list",
         (CpusPolicy::Exclusive, _) => "cpus: exclusive, as many as it is wide, nobody else's",
         (CpusPolicy::Dop, _) if stance.asleep => "asleep: it keeps its CPUs, and lends them",
-        (CpusPolicy::Dop, _) => "cpus: dop, as many as it is wide, as close together as possible",
+        (CpusPolicy::Dop, _) => "cpus: dop, as many as it is wide, close together",
     };
     PlacementStep {
         cpus: stance.cpus.as_ref().map(ToString::to_string),

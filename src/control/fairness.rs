@@ -1,7 +1,9 @@
 //! How far what tenants get is from what they are entitled to, measured each tick.
 //!
-//! **Terms.** A tenant's *share error* is the part of the machine's CPUs that it is entitled to, wants, and did
-//! not get in the last interval: 0 for one whose tasks never waited, whatever it used. A tenant is *starved*
+//! **Terms.** A tenant's *share error* is the part of the CPUs that were divided which it is entitled to, wants,
+//! and did not get in the last interval: 0 for one whose tasks never waited, whatever it used. What it got over
+//! what it is entitled to is its *delivery*: 1 where the two agree, whatever its weight and whichever group it is
+//! in, so that Jain's index over deliveries is 1 for a division that is exactly as decided. A tenant is *starved*
 //! while it gets less than half of its weight-fair share (or of its demand, where that is less) and its tasks
 //! wait. A *spell* is a run of ticks in which some share error exceeds [`FAIR_ERROR_MAX`]; its length is how
 //! long the agent took to bring about what it decided.
@@ -11,7 +13,7 @@
 
 use std::time::Duration;
 
-/// The largest share error that counts as fair: a twentieth of the machine.
+/// The largest share error that counts as fair: a twentieth of what is divided.
 pub const FAIR_ERROR_MAX: f64 = 0.05;
 
 /// Less than this part of the fair share counts as starved.
@@ -33,13 +35,21 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The part of `machine_cores` that it was entitled to, wanted and did not get, 0 ..= 1.
-    pub fn share_error(&self, machine_cores: f64) -> f64 {
+    /// The part of the `divided_cores` that it was entitled to, wanted and did not get, 0 ..= 1.
+    pub fn share_error(&self, divided_cores: f64) -> f64 {
         let entitled = self.allocation_cores.min(self.demand_cores);
         match self.pressed {
-            true => ((entitled - self.used_cores) / machine_cores.max(f64::MIN_POSITIVE)).max(0.0),
+            true => ((entitled - self.used_cores) / divided_cores.max(f64::MIN_POSITIVE)).max(0.0),
             false => 0.0,
         }
+    }
+
+    /// The CPUs it got over those it is entitled to and wants. `None` where it had all that it wants and no more
+    /// than its own: whoever leaves something to others says nothing about how they divide it.
+    pub fn delivery(&self) -> Option<f64> {
+        let due = self.allocation_cores.min(self.demand_cores);
+        let wants_more = self.pressed || self.demand_cores > self.allocation_cores;
+        (wants_more && due > 0.0).then(|| self.used_cores / due)
     }
 
     /// Whether it got less than half of what its weight alone would have given it.
@@ -97,6 +107,18 @@ mod tests {
         assert!(measured(0.9, true).is_starved());
         assert!(!measured(0.9, false).is_starved());
         assert!(!measured(1.1, true).is_starved());
+    }
+
+    #[test]
+    fn a_delivery_is_what_was_got_over_what_is_due() {
+        assert_eq!(measured(3.0, true).delivery(), Some(1.0));
+        assert_eq!(measured(1.5, true).delivery(), Some(0.5));
+        // More than its own, and nobody in its way: the more telling where others wait.
+        assert_eq!(measured(4.0, false).delivery(), Some(4.0 / 3.0));
+        let content = Measured { demand_cores: 2.2, ..measured(2.0, false) };
+        assert_eq!(content.delivery(), None);
+        assert_eq!(Measured { demand_cores: 2.5, ..measured(2.0, true) }.delivery(), Some(0.8));
+        assert_eq!(Measured { demand_cores: 0.0, ..measured(0.0, true) }.delivery(), None);
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub struct Status {
     pub nr_ineffective: u64,
     /// Policies that were taken up since the agent started, the first not counted.
     pub nr_reloads: u64,
-    /// Jain's index over the weighted dominant shares of the tenants that want more; 1 is perfectly even.
+    /// Jain's index over the CPUs that each tenant that wants more got, over those it is entitled to; 1 where the
+    /// division is as decided.
     /// Absent where nobody wants more.
     pub jain_index: Option<f64>,
     /// The largest [`TenantStatus::share_error`]; absent before there are rates.
@@ -104,19 +105,20 @@ pub struct TenantStatus {
     pub allocation_memory_bytes: f64,
     /// CPUs that its weight alone gives it, within its limit.
     pub fair_share_cores: f64,
-    /// `cpu` or `memory`, whichever it has the larger weighted share of.
+    /// `cpu` or `memory`, whichever it is allocated the larger weighted share of.
     pub dominant_resource: Option<Cow<'static, str>>,
-    /// That share, of the machine's allocatable part.
+    /// The part of what is divided of that resource that it is allocated, not weighted.
     pub dominant_share: f64,
-    /// Its weighted dominant share when filling stopped: equal for all that one resource holds back.
+    /// That part over its weight when filling stopped: equal for all siblings that one resource holds back.
     pub level: f64,
     /// Whether it is allocated all that it could use.
     pub satisfied: bool,
-    /// The part of the machine's CPUs that it is entitled to, wants, and does not get; absent without rates.
+    /// The part of the CPUs that are divided which it is entitled to, wants, and does not get; absent without
+    /// rates.
     pub share_error: Option<f64>,
     /// Time for which it had less than half of its fair share while it wanted more, since the agent started.
     pub starved_seconds: f64,
-    /// Processes of it that were killed for want of memory since its cgroup was made.
+    /// Processes of it that were killed for want of memory since the agent started.
     pub nr_oom_kills: Option<u64>,
     /// How many CPUs wide it should run; absent before the first decision.
     pub dop: Option<u32>,

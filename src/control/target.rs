@@ -55,14 +55,16 @@ pub struct Target {
     pub burst_cores: f64,
     /// Its weight among its siblings, in the unit of `cpu.weight`.
     pub cpu_weight: f64,
-    /// The resource of which it has the largest weighted share.
+    /// The resource of which it is allocated the largest weighted share.
     pub dominant: Option<usize>,
-    /// That share of the capacity, weighted.
+    /// The part of the capacity that this is, not weighted.
     pub dominant_share: f64,
-    /// Its weighted dominant share when filling stopped: equal for all that are held back by one resource.
+    /// That part over its weight when filling stopped: equal for all siblings that one resource holds back.
     pub level: f64,
     /// Whether it is allocated all the CPU that it could use.
     pub satisfied: bool,
+    /// The resources that it wants more of and that are used up.
+    pub scarce: [bool; 2],
 }
 
 /// What can be divided: the machine less `reserve` less `outside`, but at least the guarantees.
@@ -138,6 +140,9 @@ fn allocations(
         target.dominant_share = leaf.dominant_share;
         target.level = leaf.level;
         target.satisfied = satisfied(&demands[leaf.node], allocation[CPU]);
+        let demand = [demands[leaf.node].cpu_cores, demands[leaf.node].memory_bytes];
+        target.scarce =
+            [CPU, MEMORY].map(|r| solution.saturated[r] && !meets(allocation[r], demand[r]));
     }
     targets
 }
@@ -165,7 +170,12 @@ fn by_weight_alone(
 }
 
 fn satisfied(demand: &Demand, allocation_cores: f64) -> bool {
-    allocation_cores >= demand.cpu_cores * (1.0 - SATISFIED_RATIO)
+    meets(allocation_cores, demand.cpu_cores)
+}
+
+/// Whether `allocation` is all of `demand`, but for rounding.
+pub(crate) fn meets(allocation: f64, demand: f64) -> bool {
+    allocation >= demand * (1.0 - SATISFIED_RATIO)
 }
 
 /// A node as the allocation core takes it.

@@ -40,6 +40,32 @@ pub struct Usage {
     pub populated: bool,
 }
 
+/// What a counter of the kernel's came to since the agent first saw it, over cgroups that were made anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    total: u64,
+    /// The cgroup that was counted in last, and what it counted.
+    last: Option<(u64, u64)>,
+}
+
+impl Tally {
+    /// The cgroup `generation` counts `count` now. What the first one had counted before is not ours to tell of;
+    /// all that a later one has counted is new.
+    pub fn note(&mut self, generation: u64, count: u64) {
+        self.total += match self.last {
+            None => 0,
+            Some((known, before)) if known == generation => count.saturating_sub(before),
+            Some(_) => count,
+        };
+        self.last = Some((generation, count));
+    }
+
+    /// The sum; `None` where nothing was ever read.
+    pub fn total(&self) -> Option<u64> {
+        self.last.map(|_| self.total)
+    }
+}
+
 /// The rates of one tenant between two samples `elapsed` apart.
 ///
 /// `None` where the samples are of different cgroups, the CPU counter is absent or went backwards, or no
@@ -143,6 +169,16 @@ mod tests {
 
     fn thread(tid: u32, run_msec: u64, wait_msec: u64) -> ThreadSample {
         ThreadSample { tid, run_nsec: run_msec * 1_000_000, wait_nsec: wait_msec * 1_000_000 }
+    }
+
+    #[test]
+    fn a_tally_goes_on_over_cgroups_and_never_back() {
+        let mut kills = Tally::default();
+        assert_eq!(kills.total(), None);
+        for (generation, count, total) in [(1, 5, 0), (1, 7, 2), (1, 7, 2), (2, 1, 3), (2, 0, 3)] {
+            kills.note(generation, count);
+            assert_eq!(kills.total(), Some(total), "{count} in {generation}");
+        }
     }
 
     #[test]

@@ -15,17 +15,19 @@ use tracing::{info, warn};
 
 use super::above::Above;
 use super::effect;
-use super::enforce::{EnforceError, Enforcer};
+use super::enforce::{EnforceError, Enforcer, with_causes};
 use super::findings::FindingLog;
+use super::patience::Patience;
 use super::pinning::Ground;
 use super::placement_store::PlacementStore;
-use super::publish::Publisher;
+use super::posts::Units;
+use super::publish::{self, Publisher};
 use super::record;
-use super::residents::{self, Resident, ResidentStore};
+use super::residents::ResidentStore;
 use super::restore::{self, Restored};
+use super::root;
 use super::seats::{self, Seat};
 use super::unit_restore;
-use super::units::Units;
 use crate::control::demand::{Context, Demand};
 use crate::control::fairness::Spell;
 use crate::control::place;
@@ -35,12 +37,14 @@ use crate::control::status::Status;
 use crate::control::target::Target;
 use crate::control::trace::{Spelling, Trace};
 use crate::control::tree::{self, TreeNode};
+use crate::control::usage::Tally;
 use crate::control::width::Breadth;
 use crate::dop::Topology;
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, LayoutError, ReadError};
 use crate::host::journal::{Entry, Journal, JournalError};
 use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 use crate::host::machine::Machine;
+use crate::host::notify::Notifier;
 use crate::host::process::ClaimRule;
 use crate::host::systemd::UnitManager;
 use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
@@ -129,10 +133,12 @@ pub(super) struct Slot {
     pub(super) breadth: Breadth,
     /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
     pub(super) has_cpus: bool,
-    /// What of the machine's CPUs it was entitled to, wanted and did not get; `None` without rates.
+    /// What of the CPUs that are divided it was entitled to, wanted and did not get; `None` without rates.
     pub(super) share_error: Option<f64>,
     /// For how long it was starved, since the agent started.
     pub(super) starved: Duration,
+    /// Processes of it that were killed for want of memory, since the agent started.
+    pub(super) oom_kills: Tally,
     /// Knobs that someone else has set, and the policy leaves to them.
     pub(super) theirs: Vec<Knob>,
 }
@@ -182,6 +188,8 @@ pub struct Agent<K> {
     pub(super) spelling: Spelling,
     pub(super) nr_reloads: u64,
     pub(super) options: Options,
+    /// Whoever wants to hear that all is well while a change takes long.
+    pub(super) notifier: Arc<Notifier>,
     pub(super) seats: Vec<Seat>,
     pub(super) units: Units,
     pub(super) root: Option<DirId>,
@@ -208,13 +216,16 @@ impl<K: KernFs> Agent<K> {
         let seats = seats_on(&layout, &policy);
         // Where nothing is made by us there is no root to be taken, and none is needed.
         let needs_root = seats.contains(&Seat::Direct);
-        let (mut journal, residents) = take_up(&mut kernel, &machine, options, enforcing)?;
+        let nobody = Notifier::default();
+        let patience = Patience::endless(&nobody);
+        let (mut journal, residents) =
+            take_up(&mut kernel, &machine, options, enforcing, patience)?;
         let root = match enforcing && needs_root {
             true => {
                 let mut enforcer =
                     Enforcer { kernel: &mut kernel, journal: &mut journal, layout: &layout, pins };
                 let homeless = residents.as_ref().map(ResidentStore::load).unwrap_or_default();
-                match take_root(&mut enforcer, machine.proc(), &nodes, &homeless) {
+                match root::take(&mut enforcer, machine.proc(), &nodes, &homeless) {
                     Ok(root) => Some(root),
                     Err(error) => {
                         give_back(&mut kernel, &machine, journal, residents.as_ref());
@@ -228,7 +239,7 @@ impl<K: KernFs> Agent<K> {
             residents.forget();
         }
         let state_dir = options.state_dir.as_deref().filter(|_| enforcing);
-        let publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
+        let publisher = state_dir.map(|dir| Publisher::new(told_in(dir)));
         let placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         let slots = nodes.iter().map(|_| Slot::default()).collect();
         let standing = effect::standing(&mut kernel, &machine, &layout, enforcing && needs_root);
@@ -265,6 +276,7 @@ impl<K: KernFs> Agent<K> {
             spelling,
             nr_reloads: 0,
             options: options.clone(),
+            notifier: Arc::default(),
             seats,
             units,
             root,
@@ -279,6 +291,11 @@ impl<K: KernFs> Agent<K> {
     /// The kernel, for whoever moves its time.
     pub fn kernel_mut(&mut self) -> &mut K {
         &mut self.kernel
+    }
+
+    /// Has the agent tell `notifier` that all is well while it puts back what takes long.
+    pub fn supervised_by(&mut self, notifier: Arc<Notifier>) {
+        self.notifier = notifier;
     }
 
     /// Where the trees are.
@@ -303,7 +320,8 @@ impl<K: KernFs> Agent<K> {
 
     /// Puts everything back and hands out the kernel.
     ///
-    /// With `on_exit: keep` the values stay, and so does the journal: a later `--restore` still works.
+    /// With `on_exit: keep` the values stay, and so does the journal, which says so: what runs after every stop
+    /// of a service leaves them ([`restore_unless_kept`]), and a `--restore` that somebody asks for still works.
     ///
     /// # Errors
     /// The journal could not be removed. What could not be put back is in [`Restored::failures`], and stays
@@ -318,18 +336,23 @@ impl<K: KernFs> Agent<K> {
             warn!("cannot remove what the tenants were told: {error}");
         }
         if self.enforcing && self.policy.control.on_exit == OnExit::Keep {
-            info!("stopped; the written values stay in force, as the policy says");
+            match self.journal.record(Entry::Kept) {
+                Ok(()) => info!("stopped; the written values stay in force, as the policy says"),
+                Err(error) => {
+                    warn!("{}: as after a kill, the values may be put back", with_causes(&error))
+                }
+            }
             return Ok((Restored::default(), self.kernel));
         }
         let units = self.units.take_manager();
-        let restored = put_back(&mut self.kernel, &self.machine, units, self.journal.entries());
+        let patience = Patience::endless(&self.notifier);
+        let entries = self.journal.entries();
+        let restored = put_back(&mut self.kernel, &self.machine, units, entries, patience);
         report(&restored, self.residents.as_ref());
         if let Some(root) = self.root {
             self.kernel.close_dir(root);
         }
-        if restored.failures.is_empty() {
-            self.journal.remove()?;
-        }
+        end(self.journal, &restored)?;
         Ok((restored, self.kernel))
     }
 
@@ -348,6 +371,26 @@ impl<K: KernFs> Agent<K> {
 /// # Errors
 /// The journal is in use, not readable or of another version.
 pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restored, StartError> {
+    restore_left(kernel, state_dir, false)
+}
+
+/// The same, except where the agent stopped and left its values on purpose: `tenantd --restore --unless-kept`,
+/// for what a service manager runs after every stop. An agent that was killed left nothing on purpose.
+///
+/// # Errors
+/// As [`restore_only`].
+pub fn restore_unless_kept(
+    kernel: &mut impl KernFs,
+    state_dir: &Path,
+) -> Result<Restored, StartError> {
+    restore_left(kernel, state_dir, true)
+}
+
+fn restore_left(
+    kernel: &mut impl KernFs,
+    state_dir: &Path,
+    unless_kept: bool,
+) -> Result<Restored, StartError> {
     let machine = Machine::open(kernel)?;
     if !state_dir.join("journal").exists() {
         info!(state_dir = %state_dir.display(), "nothing to put back");
@@ -356,12 +399,40 @@ pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restor
     let boot_id = machine.boot_id(kernel)?;
     let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
-    let restored = put_back(kernel, &machine, None, &leftover.entries);
-    report(&restored, Some(&ResidentStore::new(state_dir, &boot_id)));
-    if restored.failures.is_empty() {
-        journal.remove()?;
+    if unless_kept && leftover.is_kept() {
+        info!("left as it is: the last tenantd kept its values on purpose (control.on_exit)");
+        return Ok(Restored::default());
     }
+    let nobody = Notifier::default();
+    let patience = Patience::endless(&nobody);
+    let restored = put_back(kernel, &machine, None, &leftover.entries, patience);
+    publish::forget_all(&told_in(state_dir));
+    report(&restored, Some(&ResidentStore::new(state_dir, &boot_id)));
+    end(journal, &restored)?;
     Ok(restored)
+}
+
+/// Ends a journal of which everything was put back but what is owed: that the next agent or `--restore` finds.
+fn end(mut journal: Journal, restored: &Restored) -> Result<(), JournalError> {
+    match restored.owed.is_empty() {
+        true => journal.remove(),
+        false => keep_owed(&mut journal, restored),
+    }
+}
+
+/// Forgets what was put back.
+///
+/// # Errors
+/// Everything was put back, and the journal cannot be emptied.
+pub(super) fn keep_owed(journal: &mut Journal, restored: &Restored) -> Result<(), JournalError> {
+    match journal.retain(|entry| restored.owes(entry)) {
+        Err(error) if !restored.owed.is_empty() => {
+            let error = with_causes(&error);
+            warn!("{error}: what is not put back yet is tried again with all the rest");
+            Ok(())
+        }
+        outcome => outcome,
+    }
 }
 
 /// Puts everything back that `entries` tell of: units through `units`, all else by itself.
@@ -370,9 +441,10 @@ pub(super) fn put_back(
     machine: &Machine,
     units: Option<Box<dyn UnitManager>>,
     entries: &[Entry],
+    patience: Patience<'_>,
 ) -> Restored {
     let mut restored = restore::put_back(kernel, machine.proc(), entries);
-    unit_restore::put_back(kernel, machine.proc(), units, entries, &mut restored);
+    unit_restore::put_back(kernel, machine.proc(), units, entries, patience, &mut restored);
     restored
 }
 
@@ -437,12 +509,18 @@ fn layout(
     Ok(Layout::detect(&mountinfo, &own, policy.host.hierarchy, &root)?)
 }
 
+/// Where the tenants are told their widths.
+pub(super) fn told_in(state_dir: &Path) -> PathBuf {
+    state_dir.join("tenants")
+}
+
 /// Opens the journal and puts back what an earlier agent left.
 pub(super) fn take_up(
     kernel: &mut impl KernFs,
     machine: &Machine,
     options: &Options,
     enforcing: bool,
+    patience: Patience<'_>,
 ) -> Result<(Journal, Option<ResidentStore>), StartError> {
     let Some(state_dir) = &options.state_dir else { return Ok((Journal::in_memory(), None)) };
     // An observer that never wrote anything has nothing to keep, and may not be allowed to.
@@ -453,66 +531,21 @@ pub(super) fn take_up(
     let residents = ResidentStore::new(state_dir, &boot_id);
     let (mut journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
+    publish::forget_all(&told_in(state_dir));
     if !leftover.entries.is_empty() {
-        warn!("the last tenantd did not stop cleanly: putting back what it left");
-        let restored = put_back(kernel, machine, None, &leftover.entries);
-        report(&restored, Some(&residents));
-        if restored.failures.is_empty() {
-            journal.clear()?;
+        match leftover.is_kept() {
+            true => {
+                info!("putting back what the last tenantd kept, to begin anew");
+                // From here on a kill would leave what nobody meant to leave.
+                journal.retain(|entry| *entry != Entry::Kept)?;
+            }
+            false => warn!("the last tenantd did not stop cleanly: putting back what it left"),
         }
+        let restored = put_back(kernel, machine, None, &leftover.entries, patience);
+        report(&restored, Some(&residents));
+        keep_owed(&mut journal, &restored)?;
     }
     Ok((journal, Some(residents)))
-}
-
-/// Makes the root where it is missing, brings `homeless` back into it, takes it for this agent, and checks
-/// that it can enforce anything.
-pub(super) fn take_root<K: KernFs>(
-    enforcer: &mut Enforcer<'_, K>,
-    proc: DirId,
-    nodes: &[TreeNode],
-    homeless: &[Resident],
-) -> Result<DirId, StartError> {
-    let layout = enforcer.layout;
-    let mut missing = Vec::new();
-    for tree in &layout.trees {
-        missing.extend(enforcer.make_missing(tree).map_err(not_permitted)?);
-    }
-    residents::bring_home(enforcer, proc, nodes, homeless)?;
-    for tree in &layout.trees {
-        enforcer.enable_above(tree, &missing).map_err(not_permitted)?;
-    }
-    let kernel = &mut *enforcer.kernel;
-    for tree in layout.trees.iter().filter(|tree| tree.is_for_all()) {
-        try_writing(kernel, &tree.root).map_err(|error| not_permitted(error.into()))?;
-    }
-    let cpu = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root;
-    let root = kernel.open_dir(cpu)?;
-    kernel.lock_dir(root).map_err(|error| match error.kind() {
-        ErrorKind::Rejected => StartError::RootTaken(cpu.clone()),
-        _ => error.into(),
-    })?;
-    match effect::has_controllers(kernel, layout, root) {
-        true => Ok(root),
-        false => Err(StartError::NoControllers(cpu.clone())),
-    }
-}
-
-/// Whether anything below `root` may be changed: known before the first tick, and not from each of its writes.
-fn try_writing(kernel: &mut impl KernFs, root: &Path) -> Result<(), KernError> {
-    let dir = kernel.open_dir(root)?;
-    // Writing nothing does nothing, but the file has to be opened for it.
-    let outcome = kernel.write(dir, "cgroup.procs", "");
-    kernel.close_dir(dir);
-    outcome
-}
-
-fn not_permitted(error: EnforceError) -> StartError {
-    match error {
-        EnforceError::Kernel(error) if error.kind() == ErrorKind::Denied => {
-            StartError::NotPermitted { path: error.path, errno: error.errno }
-        }
-        other => other.into(),
-    }
 }
 
 /// Undoes a start that failed half way.
@@ -522,13 +555,14 @@ fn give_back(
     journal: Journal,
     residents: Option<&ResidentStore>,
 ) {
-    let restored = put_back(kernel, machine, None, journal.entries());
+    // All that a start does is done to cgroups of its own.
+    let nobody = Notifier::default();
+    let patience = Patience::endless(&nobody);
+    let restored = put_back(kernel, machine, None, journal.entries(), patience);
     if let Some(residents) = residents {
         residents.keep(&restored.homeless);
     }
-    if restored.failures.is_empty()
-        && let Err(error) = journal.remove()
-    {
+    if let Err(error) = end(journal, &restored) {
         warn!("{error}");
     }
 }

@@ -72,8 +72,8 @@ impl<K: KernFs> Agent<K> {
         // What an administrator set of a unit outlives its cgroup.
         let theirs = if self.units.owns(index) { slot.theirs } else { Vec::new() };
         let (demand, breadth, target) = (slot.demand, slot.breadth, slot.target);
-        let starved = slot.starved;
-        let kept = Slot { demand, breadth, target, theirs, starved, ..Slot::default() };
+        let (starved, oom_kills) = (slot.starved, slot.oom_kills);
+        let kept = Slot { demand, breadth, target, theirs, starved, oom_kills, ..Slot::default() };
         self.slots[index] = kept;
         self.units.lose(index);
     }

@@ -3,17 +3,19 @@
 //! The files of our own cgroups are read again every few ticks, those of units in every tick: a unit has an
 //! administrator, whose `systemctl set-property` is to be noticed at once. A value that is neither what was
 //! seen last nor what we asked for is *drift*: counted, logged once, and then, as `control.on_drift` says,
-//! written over or left for good. What is left is theirs: it is not put back at the end either.
+//! written over or left for good. What is left is theirs: it is not put back at the end either. The slice above
+//! the slices of tenants is no tenant, but has an administrator as well.
 
 use tracing::warn;
 
-use super::agent::Agent;
+use super::agent::{Agent, Slot};
 use super::tick::VERIFY_TICKS;
 use crate::control::plan::{Knob, Value};
 use crate::host::cgroup::ReadError;
 use crate::host::journal::{Entry, JournalError};
 use crate::host::kernfs::{ErrorKind, KernError, KernFs};
 use crate::host::systemd::Property;
+use crate::host::systemd::slice_name::TOP;
 use crate::policy::model::OnDrift;
 
 impl<K: KernFs> Agent<K> {
@@ -26,7 +28,7 @@ impl<K: KernFs> Agent<K> {
                 self.observe_one(index, &mut drifted, findings);
             }
         }
-        self.observe_top();
+        self.observe_top(&mut drifted);
         self.check_arrivals(tick);
         if self.enforcing && self.policy.control.on_drift == OnDrift::Accept {
             for (index, knob) in &drifted {
@@ -56,21 +58,11 @@ impl<K: KernFs> Agent<K> {
             }
         }
         for (knob, now) in &observed {
-            let known = slot.observed.iter().find(|(known, _)| known == knob);
-            if let Some((_, then)) = known
-                && then != now
-                && !slot.theirs.contains(knob)
+            if let Some(then) = slot.before_drift(*knob, now)
                 && !self.units.ordered(index, *knob, now)
             {
                 drifted.push((index, *knob));
-                let (resource, action) = (knob.resource(), "drift");
-                let file = self.layout.dialect.file(*knob);
-                warn!(
-                    tenant = node.path,
-                    resource,
-                    action,
-                    "someone else wrote here: {file} holds {now} instead of {then}"
-                );
+                say_drift(&node.path, self.layout.dialect.file(*knob), *knob, now, then);
             }
         }
         let before: Vec<(Knob, Value)> = std::mem::replace(&mut slot.observed, observed);
@@ -81,12 +73,40 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
+    /// Reads what the top slice holds.
+    fn observe_top(&mut self, drifted: &mut Vec<(usize, Knob)>) {
+        let (index, knob) = (self.nodes.len(), Knob::MemoryLow);
+        let Some(cgroup) = self.units.top.cgroup.take() else { return };
+        let now = match cgroup.observe(&mut self.kernel, &self.layout, knob) {
+            Err(error) if error.is_gone() && !cgroup.is_there(&mut self.kernel, &self.layout) => {
+                cgroup.close(&mut self.kernel);
+                let theirs = std::mem::take(&mut self.units.top.theirs);
+                self.units.top = Slot { theirs, ..Slot::default() };
+                self.units.lose(index);
+                return;
+            }
+            now => now.ok(),
+        };
+        self.units.top.cgroup = Some(cgroup);
+        if let Some(now) = &now
+            && let Some(then) = self.units.top.before_drift(knob, now)
+            && !self.units.ordered(index, knob, now)
+        {
+            drifted.push((index, knob));
+            say_drift(TOP, self.layout.dialect.file(knob), knob, now, then);
+        }
+        self.units.top.observed = now.map(|now| (knob, now)).into_iter().collect();
+    }
+
     /// Leaves a knob to whoever has set it, for as long as this agent runs.
     fn accept(&mut self, index: usize, knob: Knob, findings: &mut Vec<String>) {
         match self.record_theirs(index, knob) {
-            Ok(()) => self.slots[index].theirs.push(knob),
+            Ok(()) => self.slot_of(index).theirs.push(knob),
             // Written over until it can be recorded whose it is.
-            Err(error) => findings.push(format!("{}: {error}", self.nodes[index].path)),
+            Err(error) => {
+                let name = self.nodes.get(index).map_or(TOP, |node| &node.path);
+                findings.push(format!("{name}: {error}"));
+            }
         }
     }
 
@@ -103,16 +123,32 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn say_whose(&self, findings: &mut Vec<String>) {
-        for (node, slot) in self.nodes.iter().zip(&self.slots) {
+        let nodes = self.nodes.iter().map(|node| &*node.path).zip(&self.slots);
+        for (name, slot) in nodes.chain([(TOP, &self.units.top)]) {
             findings.extend(slot.theirs.iter().map(|knob| {
                 let file = self.layout.dialect.file(*knob);
                 format!(
-                    "{}: its {file} was set by someone else and is left so (control.on_drift)",
-                    node.path
+                    "{name}: its {file} was set by someone else and is left so (control.on_drift)"
                 )
             }));
         }
     }
+}
+
+impl Slot {
+    /// What a knob of ours held when it was seen last, where it holds something else `now`.
+    fn before_drift(&self, knob: Knob, now: &Value) -> Option<&Value> {
+        let (_, then) = self.observed.iter().find(|(known, _)| *known == knob)?;
+        (then != now && !self.theirs.contains(&knob)).then_some(then)
+    }
+}
+
+fn say_drift(tenant: &str, file: &str, knob: Knob, now: &Value, then: &Value) {
+    let (resource, action) = (knob.resource(), "drift");
+    warn!(
+        tenant,
+        resource, action, "someone else wrote here: {file} holds {now} instead of {then}"
+    );
 }
 
 fn is_unsupported(error: &KernError) -> bool {

@@ -124,15 +124,30 @@ pub(super) fn void_protection(
 }
 
 /// Tenants that the policy weighs against one another and the kernel does not, because they have different
-/// parents: `places` are the tenants of one level with the directories that their cgroups are in.
-pub(super) fn apart(places: &[(String, PathBuf)]) -> Option<String> {
-    let (first, dir) = places.first()?;
+/// parents: `places` are the tenants of one level with the directories that their cgroups are in. What is said is
+/// that of the one at `index`.
+pub(super) fn apart(places: &[(String, PathBuf)], index: usize) -> Option<String> {
+    let (first, dir) = places.get(index)?;
     let (other, elsewhere) = places.iter().find(|(_, place)| place != dir)?;
     Some(format!(
         "cpu weights are ineffective between {first} and {other}: one is in {}, the other in {}, and the \
          kernel weighs siblings only; what those two get of each other is for their own CPUWeight= to say",
         dir.display(),
         elsewhere.display()
+    ))
+}
+
+/// Cgroups that are no tenants and are `busy` beside the `waiting` tenants.
+pub(super) fn beside(waiting: &[String], busy: &[&PathBuf]) -> Option<String> {
+    let (tenant, first) = (waiting.first()?, busy.first()?);
+    let more = match busy.len() {
+        1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
+    Some(format!(
+        "cpu weights are ineffective against {}{more}: busy beside {tenant}, which waits, and no tenant; name \
+         it in the policy, or give it a smaller weight (on a systemd host: CPUWeight= of that unit)",
+        first.display()
     ))
 }
 

@@ -3,6 +3,7 @@
 //! Each function here records what it is about to do, does it, and checks that it was done. A record that
 //! fails stops the act, so that nothing is ever changed that could not be put back.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -20,7 +21,8 @@ use crate::units::{Bytes, Limit};
 /// controllers for its children must not hold processes itself.
 pub const AGENT_CGROUP: &str = "tenantd.agent";
 
-const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
+/// The file that tells which controllers children have.
+pub(super) const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
 /// Why a change was not made.
 #[derive(Debug, thiserror::Error)]
@@ -32,10 +34,7 @@ pub enum EnforceError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// It could not be recorded, so it was not done.
-    #[error(
-        "nothing was written, because it could not be recorded first: {error}: {}",
-        source_text(error)
-    )]
+    #[error("nothing was written, because it could not be recorded first: {}", with_causes(error))]
     Journal {
         /// What the journal said.
         error: JournalError,
@@ -87,8 +86,18 @@ impl From<JournalError> for EnforceError {
     }
 }
 
-fn source_text(error: &JournalError) -> String {
-    std::error::Error::source(error).map(ToString::to_string).unwrap_or_default()
+/// An error with its causes, in one line; a cause that it tells already is not told again.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
+        next = cause.source();
+    }
+    text
 }
 
 impl EnforceError {

@@ -6,8 +6,10 @@
 //! not drift; ticks that were missed (a suspended machine) are not made up for.
 //!
 //! What is urgent comes first: to stop, then to tick, then to make changes, so that no queue of changes holds
-//! a tick back by more than the one that is being made.
+//! a tick back by more than one of each kind. Where ticks take longer than the time from one to the next, a tick is
+//! always due; so what had to stand back for one comes before the next, once.
 
+use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -75,8 +77,33 @@ pub struct EventLoop {
     settled: TimerFd,
     stop: UnixStream,
     reload: UnixStream,
+    turns: Turns,
     interval: Duration,
     due: Instant,
+}
+
+/// Whose turn it is.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Those that stood back for the last tick.
+    owed: VecDeque<Token>,
+}
+
+impl Turns {
+    /// The next of those that are `ready`, the most urgent first; `None` where nobody is and none is owed a turn.
+    fn next(&mut self, ready: &[Token]) -> Option<Token> {
+        if ready.first() == Some(&Token::Stop) {
+            return Some(Token::Stop);
+        }
+        if let Some(token) = self.owed.pop_front() {
+            return Some(token);
+        }
+        let token = *ready.first()?;
+        if token == Token::Tick {
+            self.owed.extend(&ready[1..]);
+        }
+        Some(token)
+    }
 }
 
 impl EventLoop {
@@ -95,7 +122,9 @@ impl EventLoop {
         add(&epoll, &reload, Token::Reload)?;
         add(&epoll, &settled, Token::Settled)?;
         let due = Instant::now();
-        let mut events = EventLoop { epoll, tick, watchdog, settled, stop, reload, interval, due };
+        let turns = Turns::default();
+        let mut events =
+            EventLoop { epoll, tick, watchdog, settled, stop, reload, turns, interval, due };
         events.tick_every(interval)?;
         Ok(events)
     }
@@ -150,21 +179,28 @@ impl EventLoop {
     /// The system refused to wait.
     pub fn wait(&mut self) -> io::Result<Wake> {
         loop {
-            let mut events = [EpollEvent::empty(); Token::ALL.len()];
-            let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
-                Ok(count) => count,
-                Err(Errno::EINTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            let first = events[..count].iter().map(EpollEvent::data).min();
-            let Some(token) = Token::ALL.into_iter().find(|token| Some(*token as u64) == first)
-            else {
-                continue;
-            };
-            if let Some(wake) = self.woken_by(token)? {
+            let ready = self.ready()?;
+            if let Some(token) = self.turns.next(&ready)
+                && let Some(wake) = self.woken_by(token)?
+            {
                 return Ok(wake);
             }
         }
+    }
+
+    /// What has happened, the most urgent first; waits for something unless somebody is owed a turn.
+    fn ready(&self) -> io::Result<Vec<Token>> {
+        let mut events = [EpollEvent::empty(); Token::ALL.len()];
+        let patience =
+            if self.turns.owed.is_empty() { EpollTimeout::NONE } else { EpollTimeout::ZERO };
+        let count = match self.epoll.wait(&mut events, patience) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        let is_ready =
+            |token: &Token| events[..count].iter().any(|event| event.data() == *token as u64);
+        Ok(Token::ALL.into_iter().filter(is_ready).collect())
     }
 
     fn woken_by(&mut self, token: Token) -> io::Result<Option<Wake>> {
@@ -230,5 +266,37 @@ fn expired(timer: &TimerFd) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(Errno::EAGAIN) => Ok(false),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Token::{Command, Files, Reload, Settled, Stop, Tick};
+
+    #[test]
+    fn ticks_that_are_always_due_keep_nobody_waiting_for_ever() {
+        let mut turns = Turns::default();
+        let mut next = |ready: &[Token]| turns.next(ready).unwrap();
+        let ready = [Tick, Reload, Command, Settled];
+        let taken: Vec<Token> = (0..9).map(|_| next(&ready)).collect();
+        let round = [Tick, Reload, Command, Settled];
+        assert_eq!(taken, [&round[..], &round[..], &[Tick]].concat());
+        // Who came after the tick waits for the next one.
+        assert_eq!([next(&[Tick, Files]), next(&[Tick, Files])], [Reload, Command]);
+        assert_eq!([next(&[Tick, Files]), next(&[Tick, Files])], [Settled, Tick]);
+        // To stop waits for nobody.
+        assert_eq!(next(&[Stop, Tick]), Stop);
+        assert_eq!([next(&[Tick]), next(&[Tick])], [Files, Tick]);
+        assert_eq!(turns.next(&[]), None);
+    }
+
+    #[test]
+    fn where_no_tick_is_due_what_is_urgent_comes_first() {
+        let mut turns = Turns::default();
+        for _ in 0..3 {
+            assert_eq!(turns.next(&[Reload, Files]), Some(Reload));
+        }
+        assert_eq!(turns.next(&[Files]), Some(Files));
     }
 }

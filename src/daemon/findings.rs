@@ -1,12 +1,12 @@
 //! What is wrong, in the log: when it begins and when it is over, and not every second in between.
 //!
 //! A tick finds again what the tick before found, often with another figure in it ("512 MiB cannot be
-//! reclaimed", then 511), and a sick host finds a thousand things at once. So findings that differ only in
-//! their figures count as one; each is logged when it appears and when it is gone; one that comes and goes is
-//! logged at most once a minute; and no tick logs more than a few. What was not logged is counted, and told
-//! with the next line.
+//! reclaimed", then 511), and a sick host finds a thousand things at once. So findings of one tenant, or of none,
+//! that differ only in their figures count as one; each is logged when it appears and when it is gone; one that
+//! comes and goes is logged at most once a minute; and no tick logs more than a few, of what comes and of what
+//! goes: the rest is told in later ticks, and what comes is counted until then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tracing::{info, warn};
@@ -20,9 +20,9 @@ const LINES_MAX: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Line {
     /// It is there now.
-    Appeared(String),
+    Appeared { tenant: Option<String>, text: String },
     /// It was logged, and is there no longer.
-    Gone(String),
+    Gone { tenant: Option<String>, text: String },
     /// More than could be logged.
     Suppressed(usize),
 }
@@ -37,10 +37,13 @@ struct Known {
     present: bool,
 }
 
+/// Which finding it is: whose, and what of it is no figure.
+type Key = (Option<String>, String);
+
 /// The findings of the ticks so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FindingLog {
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<Key, Known>,
 }
 
 impl FindingLog {
@@ -49,29 +52,28 @@ impl FindingLog {
         &mut self,
         findings: &[String],
         now: Duration,
-        nodes: impl Iterator<Item = &'a str> + Clone,
+        nodes: impl Iterator<Item = &'a str>,
     ) {
-        for line in self.step(findings, now) {
-            let text = match &line {
-                Line::Appeared(text) | Line::Gone(text) => text.as_str(),
-                Line::Suppressed(_) => "",
-            };
-            let tenant = text.split_once(": ").map(|(tenant, _)| tenant);
-            let tenant = tenant.filter(|tenant| nodes.clone().any(|node| node == *tenant));
-            match &line {
-                Line::Appeared(text) => warn!(tenant, action = "finding", "{text}"),
-                Line::Gone(text) => info!(tenant, action = "finding-gone", "no longer: {text}"),
+        let names = if findings.is_empty() { BTreeSet::new() } else { nodes.collect() };
+        for line in self.step(findings, now, &names) {
+            match line {
+                Line::Appeared { tenant, text } => warn!(tenant, action = "finding", "{text}"),
+                Line::Gone { tenant, text } => {
+                    info!(tenant, action = "finding-gone", "no longer: {text}");
+                }
                 Line::Suppressed(count) => warn!("{count} more findings: see tenantctl status"),
             }
         }
     }
 
-    fn step(&mut self, findings: &[String], now: Duration) -> Vec<Line> {
+    fn step(&mut self, findings: &[String], now: Duration, names: &BTreeSet<&str>) -> Vec<Line> {
         self.known.values_mut().for_each(|known| known.present = false);
         let mut lines = Vec::new();
         let mut nr_suppressed = 0;
         for finding in findings {
-            let known = self.known.entry(kind(finding)).or_insert_with(|| Known {
+            let key = key(finding, names);
+            let tenant = key.0.clone();
+            let known = self.known.entry(key).or_insert_with(|| Known {
                 text: String::new(),
                 logged: None,
                 told: false,
@@ -86,27 +88,35 @@ impl FindingLog {
             match lines.len() < LINES_MAX {
                 true => {
                     (known.told, known.logged) = (true, Some(now));
-                    lines.push(Line::Appeared(finding.clone()));
+                    lines.push(Line::Appeared { tenant, text: finding.clone() });
                 }
                 false => nr_suppressed += 1,
             }
         }
-        for known in self.known.values_mut().filter(|known| !known.present && known.told) {
+        let room = LINES_MAX - lines.len();
+        let gone = self.known.iter_mut().filter(|(_, known)| !known.present && known.told);
+        for ((tenant, _), known) in gone.take(room) {
             known.told = false;
-            lines.push(Line::Gone(known.text.clone()));
+            lines.push(Line::Gone { tenant: tenant.clone(), text: known.text.clone() });
         }
         if nr_suppressed > 0 {
             lines.push(Line::Suppressed(nr_suppressed));
         }
         let is_recent = |logged: Duration| now.saturating_sub(logged) < AGAIN;
-        self.known.retain(|_, known| known.present || known.logged.is_some_and(is_recent));
+        self.known
+            .retain(|_, known| known.present || known.told || known.logged.is_some_and(is_recent));
         lines
     }
 }
 
-/// A finding without its figures.
-fn kind(finding: &str) -> String {
-    finding.chars().filter(|character| !character.is_ascii_digit() && *character != '.').collect()
+/// A finding without its figures. The name of whoever it is about is none, whatever digits are in it.
+fn key(finding: &str, names: &BTreeSet<&str>) -> Key {
+    let (tenant, rest) = match finding.split_once(": ") {
+        Some((tenant, rest)) if names.contains(tenant) => (Some(tenant.to_string()), rest),
+        _ => (None, finding),
+    };
+    let is_text = |character: &char| !character.is_ascii_digit() && *character != '.';
+    (tenant, rest.chars().filter(is_text).collect())
 }
 
 #[cfg(test)]
@@ -117,19 +127,55 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn appeared(text: &str) -> Line {
-        Line::Appeared(text.to_string())
+    fn of(tenant: &str, text: &str) -> (Option<String>, String) {
+        (Some(tenant.to_string()).filter(|tenant| !tenant.is_empty()), text.to_string())
+    }
+
+    fn appeared(tenant: &str, text: &str) -> Line {
+        let (tenant, text) = of(tenant, text);
+        Line::Appeared { tenant, text }
+    }
+
+    fn gone(tenant: &str, text: &str) -> Line {
+        let (tenant, text) = of(tenant, text);
+        Line::Gone { tenant, text }
+    }
+
+    /// One finding of each of `count` tenants.
+    fn sick(count: usize) -> (Vec<String>, Vec<String>) {
+        let names: Vec<String> = (0..count).map(|index| format!("web{index}")).collect();
+        let findings = names.iter().map(|name| format!("{name}: is gone")).collect();
+        (names, findings)
+    }
+
+    fn all(names: &[String]) -> BTreeSet<&str> {
+        names.iter().map(String::as_str).collect()
     }
 
     #[test]
     fn a_finding_is_told_when_it_comes_and_when_it_goes() {
-        let mut log = FindingLog::default();
+        let (mut log, names) = (FindingLog::default(), BTreeSet::from(["web"]));
         let finding = vec!["web: 512 MiB cannot be reclaimed".to_string()];
         let later = vec!["web: 511.5 MiB cannot be reclaimed".to_string()];
-        assert_eq!(log.step(&finding, seconds(1)), [appeared(&finding[0])]);
-        assert_eq!(log.step(&later, seconds(2)), []);
-        assert_eq!(log.step(&[], seconds(3)), [Line::Gone(later[0].clone())]);
-        assert_eq!(log.step(&[], seconds(4)), []);
+        assert_eq!(log.step(&finding, seconds(1), &names), [appeared("web", &finding[0])]);
+        assert_eq!(log.step(&later, seconds(2), &names), []);
+        assert_eq!(log.step(&[], seconds(3), &names), [gone("web", &later[0])]);
+        assert_eq!(log.step(&[], seconds(4), &names), []);
+    }
+
+    #[test]
+    fn what_tenants_are_called_is_no_figure() {
+        let (mut log, names) = (FindingLog::default(), BTreeSet::from(["web1", "web2", "1", "2"]));
+        let finding = |name: &str, mib: u32| format!("{name}: {mib} MiB cannot be reclaimed");
+        let findings = ["web1", "web2", "1", "2"].map(|name| finding(name, 7));
+        let told = ["web1", "web2", "1", "2"].map(|name| appeared(name, &finding(name, 7)));
+        assert_eq!(log.step(&findings, seconds(1), &names), told);
+        let later = ["web1", "1", "2"].map(|name| finding(name, 8));
+        assert_eq!(log.step(&later, seconds(2), &names), [gone("web2", &finding("web2", 7))]);
+        // Who is no tenant of the policy is part of what is said.
+        let others = ["web1: 9: x", "web3: 9", "web4: 9"].map(String::from);
+        let lines = log.step(&others, seconds(3), &names);
+        assert_eq!(lines[..2], [appeared("web1", "web1: 9: x"), appeared("", "web3: 9")]);
     }
 
     #[test]
@@ -139,7 +185,7 @@ mod tests {
         let mut nr_lines = 0;
         for second in 0..120 {
             let findings = if second % 2 == 0 { &finding[..] } else { &[] };
-            nr_lines += log.step(findings, seconds(second)).len();
+            nr_lines += log.step(findings, seconds(second), &BTreeSet::new()).len();
         }
         assert_eq!(nr_lines, 4, "two minutes, each with its coming and its going");
     }
@@ -147,12 +193,27 @@ mod tests {
     #[test]
     fn a_sick_host_does_not_fill_the_log() {
         let mut log = FindingLog::default();
-        let name = |i: u32| char::from_u32(0x4e00 + i).map(|c| format!("{c}: is gone"));
-        let findings: Vec<String> = (0..1000).filter_map(name).collect();
-        let lines = log.step(&findings, seconds(1));
+        let (names, findings) = sick(1000);
+        let lines = log.step(&findings, seconds(1), &all(&names));
         assert_eq!(lines.len(), LINES_MAX + 1);
         assert_eq!(lines.last(), Some(&Line::Suppressed(1000 - LINES_MAX)));
         // What was not told yet is told later, a few at a time.
-        assert_eq!(log.step(&findings, seconds(2)).len(), LINES_MAX + 1);
+        assert_eq!(log.step(&findings, seconds(2), &all(&names)).len(), LINES_MAX + 1);
+    }
+
+    #[test]
+    fn a_host_that_recovers_does_not_fill_the_log_either() {
+        let mut log = FindingLog::default();
+        let (names, findings) = sick(100);
+        let nr_told = |log: &mut FindingLog, findings: &[String], from: u64| -> Vec<usize> {
+            let lines = (from..from + 7).map(|at| log.step(findings, seconds(at), &all(&names)));
+            lines
+                .map(|lines| lines.iter().filter(|l| !matches!(l, Line::Suppressed(_))).count())
+                .collect()
+        };
+        assert_eq!(nr_told(&mut log, &findings, 1), [20, 20, 20, 20, 20, 0, 0]);
+        // Long after they came, so that only what was told is still known.
+        assert_eq!(nr_told(&mut log, &[], 500), [20, 20, 20, 20, 20, 0, 0]);
+        assert!(log.known.is_empty());
     }
 }

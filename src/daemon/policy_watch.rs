@@ -3,14 +3,20 @@
 //! An editor writes a new file and renames it over the old one, a package manager replaces several; so the
 //! directory is watched, never the file, and what is told is only that something there may be new. Events come
 //! in bursts: whoever takes up the policy waits until there were none for [`STILL`].
+//!
+//! The kernel watches a directory and not its name: one that is renamed takes the watch along, and another one
+//! of its name is nobody's. So that it moves or goes is an event as well, and whoever reads the policy has the
+//! watch renewed right before, for what has the name then. As long as nothing has it, the directory above is
+//! watched for something that gets it.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
 /// How long nothing must happen before the policy is read.
 pub(super) const STILL: Duration = Duration::from_millis(200);
@@ -19,33 +25,82 @@ pub(super) const STILL: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct PolicyWatch {
     inotify: Inotify,
-    /// The one file that matters; `None` where all `*.yaml` files do.
-    name: Option<std::ffi::OsString>,
+    path: PathBuf,
+    /// What is watched now.
+    watched: Option<Watched>,
+}
+
+/// A directory that is watched.
+#[derive(Debug)]
+struct Watched {
+    descriptor: WatchDescriptor,
+    /// What in it matters.
+    matters: Matter,
+}
+
+/// What matters in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Matter {
+    /// One name.
+    Name(OsString),
+    /// All policy files.
+    PolicyFiles,
 }
 
 impl PolicyWatch {
     /// Watches the policy at `path`.
     ///
     /// # Errors
-    /// The directory is not there, or the system has no watches left.
+    /// Neither its directory nor the one above is there, or the system has no watches left.
     pub(super) fn new(path: &Path) -> io::Result<PolicyWatch> {
-        let (dir, name) = match path.is_dir() {
-            true => (path.to_path_buf(), None),
-            false => {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                let dir = parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
-                (dir, path.file_name().map(ToOwned::to_owned))
-            }
-        };
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        let mut watch = PolicyWatch { inotify, path: path.to_path_buf(), watched: None };
+        watch.renew()?;
+        Ok(watch)
+    }
+
+    /// Watches what has the policy's name now.
+    ///
+    /// # Errors
+    /// As [`PolicyWatch::new`]; nothing is watched then.
+    pub(super) fn renew(&mut self) -> io::Result<()> {
+        let (dir, matters) = match self.path.is_dir() {
+            true => (self.path.clone(), Matter::PolicyFiles),
+            false => named(&self.path),
+        };
+        let found = match self.add(&dir) {
+            // Where a directory is missing, it matters that it comes.
+            Err(Errno::ENOENT) => {
+                let (above, matters) = named(&dir);
+                self.add(&above).map(|descriptor| Watched { descriptor, matters })
+            }
+            found => found.map(|descriptor| Watched { descriptor, matters }),
+        };
+        let before = self.watched.take();
+        let (watched, outcome) = match found {
+            Ok(watched) => (Some(watched), Ok(())),
+            Err(errno) => (None, Err(errno.into())),
+        };
+        let descriptor = |watched: &Option<Watched>| watched.as_ref().map(|w| w.descriptor);
+        if let Some(old) = descriptor(&before).filter(|old| Some(*old) != descriptor(&watched)) {
+            // The kernel has ended the watch of a directory that is gone.
+            let _ = self.inotify.rm_watch(old);
+        }
+        self.watched = watched;
+        outcome
+    }
+
+    /// Watches `dir`; one that is watched already has the same descriptor again.
+    fn add(&self, dir: &Path) -> Result<WatchDescriptor, Errno> {
         let changes = AddWatchFlags::IN_CLOSE_WRITE
             | AddWatchFlags::IN_MOVED_TO
             | AddWatchFlags::IN_MOVED_FROM
             | AddWatchFlags::IN_CREATE
             | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_DELETE_SELF
             | AddWatchFlags::IN_ONLYDIR;
-        inotify.add_watch(&dir, changes)?;
-        Ok(PolicyWatch { inotify, name })
+        self.inotify.add_watch(dir, changes)
     }
 
     /// Reads what happened; says whether any of it concerns the policy.
@@ -60,17 +115,35 @@ impl PolicyWatch {
                 Err(Errno::EAGAIN) => return Ok(concerns),
                 Err(errno) => return Err(errno.into()),
             };
-            // An event without a name is about the queue or the directory itself: better look.
-            concerns |= events.iter().any(|event| match (&event.name, &self.name) {
-                (None, _) => true,
-                (Some(found), Some(name)) => found == name,
-                (Some(found), None) => {
-                    let found = found.to_string_lossy();
-                    found.ends_with(".yaml") && !found.starts_with('.')
-                }
-            });
+            concerns |= events.iter().any(|event| self.is_about_policy(event));
         }
     }
+
+    fn is_about_policy(&self, event: &InotifyEvent) -> bool {
+        if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+            // What was lost may have been.
+            return true;
+        }
+        let Some(watched) = self.watched.as_ref().filter(|w| w.descriptor == event.wd) else {
+            return false;
+        };
+        match (&event.name, &watched.matters) {
+            // About the directory itself; that its watch has ended says nothing new.
+            (None, _) => !event.mask.contains(AddWatchFlags::IN_IGNORED),
+            (Some(found), Matter::Name(name)) => found == name,
+            (Some(found), Matter::PolicyFiles) => {
+                let found = found.to_string_lossy();
+                found.ends_with(".yaml") && !found.starts_with('.')
+            }
+        }
+    }
+}
+
+/// The directory that `path` is in, and its name there.
+fn named(path: &Path) -> (PathBuf, Matter) {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let dir = parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
+    (dir, Matter::Name(path.file_name().unwrap_or_default().to_owned()))
 }
 
 impl AsFd for PolicyWatch {
@@ -113,5 +186,38 @@ mod tests {
         assert!(watch.concerns_policy().unwrap());
         fs::remove_file(dir.path().join("10-web.yaml")).unwrap();
         assert!(watch.concerns_policy().unwrap());
+    }
+    #[test]
+    fn a_directory_that_is_another_one_is_watched_in_its_place() {
+        for of_file in [false, true] {
+            let above = tempfile::tempdir().unwrap();
+            let (dir, old) = (above.path().join("policy"), above.path().join("old"));
+            fs::create_dir(&dir).unwrap();
+            let path = if of_file { dir.join("web.yaml") } else { dir.clone() };
+            fs::write(dir.join("web.yaml"), "").unwrap();
+            let mut watch = PolicyWatch::new(&path).unwrap();
+            // Another directory is put in its place.
+            fs::rename(&dir, &old).unwrap();
+            assert!(watch.concerns_policy().unwrap());
+            fs::create_dir(&dir).unwrap();
+            watch.renew().unwrap();
+            assert!(!watch.concerns_policy().unwrap());
+            fs::write(old.join("web.yaml"), "of the old one").unwrap();
+            assert!(!watch.concerns_policy().unwrap());
+            fs::write(dir.join("web.yaml"), "of the new one").unwrap();
+            assert!(watch.concerns_policy().unwrap());
+            // It goes, and comes a good while later.
+            fs::remove_dir_all(&dir).unwrap();
+            assert!(watch.concerns_policy().unwrap());
+            watch.renew().unwrap();
+            fs::create_dir(&dir).unwrap();
+            assert!(watch.concerns_policy().unwrap());
+            watch.renew().unwrap();
+            fs::write(dir.join("web.yaml"), "").unwrap();
+            assert!(watch.concerns_policy().unwrap());
+            // To renew it is nothing that happens.
+            watch.renew().unwrap();
+            assert!(!watch.concerns_policy().unwrap());
+        }
     }
 }

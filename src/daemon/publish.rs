@@ -2,7 +2,8 @@
 //!
 //! `DIR/NAME/dop` holds the degree of parallelism as a number and a newline (`ci/nightly` is in
 //! `DIR/ci/nightly/dop`). It is replaced by renaming, so that a reader sees the old number or the new one
-//! and a watcher gets one event for each change. A program that can resize while it runs watches the
+//! and a watcher gets one event for each change. It is there as long as an agent steers: what one that was
+//! killed has told goes with all else that it left. A program that can resize while it runs watches the
 //! directory for IN_MOVED_TO (inotify(7)) and reads the file again.
 
 use std::collections::HashMap;
@@ -10,6 +11,8 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use tracing::warn;
 
 /// The file's name.
 pub const FILE: &str = "dop";
@@ -19,6 +22,13 @@ pub const FILE: &str = "dop";
 pub struct Publisher {
     dir: PathBuf,
     told: HashMap<String, u32>,
+}
+
+/// Removes what an earlier agent told below `dir`: it steers nobody any more.
+pub(super) fn forget_all(dir: &Path) {
+    if let Err(error) = Publisher::new(dir.to_path_buf()).remove() {
+        warn!("cannot remove what the tenants were told: {}: {error}", dir.display());
+    }
 }
 
 impl Publisher {

@@ -106,6 +106,11 @@ impl<K: KernFs> Agent<K> {
                 return (Outcome::Ineffective, Some(why.clone()));
             }
             (Knob::CpuWeight, _, Some(why)) => return (Outcome::Ineffective, Some(why.clone())),
+            (Knob::CpuWeight, ..) => {
+                if let Some(why) = self.above.void_weight(&self.nodes[index].path) {
+                    return (Outcome::Ineffective, Some(why.clone()));
+                }
+            }
             _ => {}
         }
         match (is_planned, is_settled) {

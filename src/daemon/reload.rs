@@ -23,21 +23,20 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::agent::{self, Agent, Slot, StartError};
-use super::enforce::EnforceError;
-use super::placement_store::PlacementStore;
+use super::agent::{self, Agent, Slot};
+use super::enforce::{EnforceError, with_causes};
+use super::patience::Patience;
 use super::residents::REST_CGROUP;
 use super::restore::{self, Restored, processes_in};
 use super::seats::Seat;
 use super::switch::ChangeError;
 use super::unit_restore;
-use super::units::Units;
 use crate::control::place;
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::tree::{self, CPU, MEMORY, TreeNode};
 use crate::dop::CpuSet;
 use crate::host::cgroup::Dialect;
-use crate::host::journal::Entry;
+use crate::host::journal::{Entry, Journal};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::ClaimRule;
 use crate::host::systemd::{Property, Setting, slice_name};
@@ -67,12 +66,9 @@ impl<K: KernFs> Agent<K> {
         let mut failures = Vec::new();
         match (self.mode(), self.mode_of(&policy)) {
             (Mode::Observe, Mode::Enforce) => self.begin_enforcing(&nodes, &seats, pins)?,
-            (Mode::Enforce, Mode::Observe) => failures = self.put_all_back()?.failures,
+            (Mode::Enforce, Mode::Observe) => failures = self.put_all_back().failures,
             (Mode::Enforce, Mode::Enforce) => {
-                self.take_root_for(&nodes, &seats, pins)?;
-                if pins && !self.pins {
-                    self.begin_pinning()?;
-                }
+                self.make_ready(&nodes, &seats, pins)?;
                 let changed = changed_claims(&self.nodes, &self.claim_rules, &nodes, &claim_rules);
                 self.let_go(&kept, &changed, &mut failures);
                 self.put_back_unnamed(&kept, &nodes, &mut failures);
@@ -81,10 +77,9 @@ impl<K: KernFs> Agent<K> {
             (Mode::Observe, Mode::Observe) => self.pins = pins,
         }
         self.install(policy, nodes, &kept);
-        if self.seats != seats || self.units.is_unmanaged() {
-            // Those that stay are found again in the next tick.
+        self.units.reseat(&mut self.kernel, &seats, &kept);
+        if self.seats != seats {
             self.seats = seats;
-            self.units = Units::new(&self.kernel, &self.seats);
             self.look_for_obstacles();
         }
         self.claim_rules = claim_rules;
@@ -99,28 +94,6 @@ impl<K: KernFs> Agent<K> {
             (false, true) => Mode::Observe,
             (false, false) => policy.mode,
         }
-    }
-
-    /// Sees to it that tenants can be given CPU sets, which none of them had until now.
-    fn begin_pinning(&mut self) -> Result<(), ChangeError> {
-        self.pins = true;
-        // Units need no root, and their cpusets are systemd's to enable.
-        let trees = match self.root {
-            Some(_) => self.layout.trees.clone(),
-            None => Vec::new(),
-        };
-        let mut enforcer = self.enforcer();
-        let ready = trees.iter().try_for_each(|tree| {
-            let missing = enforcer.make_missing(tree)?;
-            enforcer.enable_above(tree, &missing)
-        });
-        if let Err(error) = ready {
-            self.pins = false;
-            return Err(StartError::from(error).into());
-        }
-        self.placements = self.options.state_dir.as_deref().map(PlacementStore::new);
-        self.attach_anew();
-        Ok(())
     }
 
     /// Exchanges the policy; nodes that stay keep what is known of them.
@@ -183,7 +156,10 @@ impl<K: KernFs> Agent<K> {
             Entry::Moved { to, .. } => {
                 to.iter().any(|to| is_below(to) || unclaimed.iter().any(|dir| dir == to))
             }
-            Entry::UnitHeld { .. } | Entry::UnitTheirs { .. } | Entry::Starting { .. } => false,
+            Entry::UnitHeld { .. }
+            | Entry::UnitTheirs { .. }
+            | Entry::Starting { .. }
+            | Entry::Kept => false,
         };
         let (cgroups, contents): (Vec<Entry>, Vec<Entry>) = self
             .journal
@@ -205,14 +181,9 @@ impl<K: KernFs> Agent<K> {
         restored.nr_cgroups += removed.nr_cgroups;
         restored.homeless.extend(removed.homeless);
         restored.failures.extend(removed.failures);
+        restored.owed.extend(removed.owed);
         agent::report(&restored, self.residents.as_ref());
-        if restored.failures.is_empty()
-            && let Err(error) = self.journal.retain(|entry| !concerns(entry))
-        {
-            // It is put back once more at the end, which does no harm.
-            restored.failures.push(error.to_string());
-        }
-        failures.append(&mut restored.failures);
+        forget(&mut self.journal, concerns, restored, failures);
     }
 
     /// Finds a place for processes that live in cgroups which are about to be removed, where those above them
@@ -265,6 +236,7 @@ impl<K: KernFs> Agent<K> {
                 let slot = &mut self.slots[index];
                 slot.observed.retain(|(known, _)| *known != knob);
                 slot.retries.retain(|retry| retry.knob != knob);
+                self.units.forget(index, knob);
                 if self.seats[index] == Seat::Direct {
                     self.put_back_value(index, knob, failures);
                 }
@@ -281,10 +253,10 @@ impl<K: KernFs> Agent<K> {
         failures: &mut Vec<String>,
     ) {
         let has_exclusive = has_exclusive(nodes);
-        let mut properties: Vec<(&str, Property)> = Vec::new();
-        let mut gone: Vec<&str> = Vec::new();
+        let mut properties: Vec<(String, Property)> = Vec::new();
+        let mut gone: Vec<String> = Vec::new();
         for (index, new) in kept.iter().enumerate() {
-            let Some(unit) = self.seats[index].unit() else { continue };
+            let Some(unit) = self.units.unit(index).map(str::to_string) else { continue };
             let Some(new) = new else {
                 gone.push(unit);
                 continue;
@@ -293,16 +265,16 @@ impl<K: KernFs> Agent<K> {
             let is_free = new.cpus == CpusPolicy::Shared && !has_exclusive;
             let is_unpinned = is_free && self.slots[index].breadth.cpus().is_some();
             let unnamed = unnamed(&self.nodes[index], new, is_unpinned);
-            properties.extend(unnamed.map(|knob| (unit, Property::of(knob))));
+            properties.extend(unnamed.map(|knob| (unit.clone(), Property::of(knob))));
         }
         if !seats.iter().any(|seat| matches!(seat, Seat::Slice(_))) {
-            gone.push(slice_name::TOP);
+            gone.push(slice_name::TOP.to_string());
         }
         let concerns = |entry: &Entry| match entry {
-            Entry::Starting { unit } => gone.contains(&&**unit),
+            Entry::Starting { unit } => gone.contains(unit),
             Entry::UnitHeld { unit, held: Setting { property, .. }, .. }
             | Entry::UnitTheirs { unit, property } => {
-                gone.contains(&&**unit) || properties.contains(&(unit, *property))
+                gone.contains(unit) || properties.contains(&(unit.clone(), *property))
             }
             _ => false,
         };
@@ -314,13 +286,9 @@ impl<K: KernFs> Agent<K> {
         let manager = self.units.take_manager();
         let mut restored = Restored::default();
         let proc = self.machine.proc();
-        unit_restore::put_back(&mut self.kernel, proc, manager, &entries, &mut restored);
-        if restored.failures.is_empty()
-            && let Err(error) = self.journal.retain(|entry| !concerns(entry))
-        {
-            restored.failures.push(error.to_string());
-        }
-        failures.append(&mut restored.failures);
+        let patience = Patience::between_ticks(&self.notifier);
+        unit_restore::put_back(&mut self.kernel, proc, manager, &entries, patience, &mut restored);
+        forget(&mut self.journal, concerns, restored, failures);
     }
 
     fn put_back_value(&mut self, index: usize, knob: Knob, failures: &mut Vec<String>) {
@@ -344,14 +312,7 @@ impl<K: KernFs> Agent<K> {
         let held: Vec<Entry> =
             self.journal.entries().iter().filter(|entry| concerns(entry)).cloned().collect();
         let restored = restore::put_back(&mut self.kernel, self.machine.proc(), &held);
-        match restored.failures.is_empty() {
-            true => {
-                if let Err(error) = self.journal.retain(|entry| !concerns(entry)) {
-                    failures.push(error.to_string());
-                }
-            }
-            false => failures.extend(restored.failures),
-        }
+        forget(&mut self.journal, concerns, restored, failures);
     }
 
     fn widen_to_parent(&mut self, index: usize, dir: &Path) -> Result<(), EnforceError> {
@@ -378,6 +339,20 @@ impl<K: KernFs> Agent<K> {
         let path = &self.nodes[index].path;
         self.layout.trees.iter().map(|tree| tree.root.join(path)).collect()
     }
+}
+
+/// Forgets the entries that something `concerns`, less those that are owed.
+fn forget(
+    journal: &mut Journal,
+    concerns: impl Fn(&Entry) -> bool,
+    mut restored: Restored,
+    failures: &mut Vec<String>,
+) {
+    if let Err(error) = journal.retain(|entry| !concerns(entry) || restored.owes(entry)) {
+        // All of it is put back once more at the end.
+        restored.failures.push(with_causes(&error));
+    }
+    failures.append(&mut restored.failures);
 }
 
 /// The knobs of which the policy said something for `old` and says nothing for `new`.
@@ -461,7 +436,11 @@ fn nothing(knob: Knob) -> Value {
     }
 }
 
-fn cpus_of(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<Option<CpuSet>, KernError> {
+pub(super) fn cpus_of(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    file: &str,
+) -> Result<Option<CpuSet>, KernError> {
     let text = kernel.read_once(dir, file)?;
     Ok(std::str::from_utf8(text).ok().and_then(|text| text.trim_end().parse().ok()))
 }

@@ -10,8 +10,9 @@
 //!    or else to the nearest cgroup above that takes them, where the next agent finds them (`residents`);
 //! 5. and are removed.
 //!
-//! What is gone needs no putting back. What cannot be put back is said, with its file, and stays in the
-//! journal for the next try. A memory limit that the kernel could meet only by killing is such a thing.
+//! What is gone needs no putting back. What cannot be put back is said, with its file, and is *owed*: it stays
+//! in the journal for the next try, and nothing else does, for what was put back may be changed by others
+//! from then on. A memory limit that the kernel could meet only by killing is such a thing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,8 +20,10 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::residents::Resident;
+use super::restored::NotBack;
+pub use super::restored::Restored;
 use super::unpin::{bring_back, unpin};
-use crate::host::cgroup::{self, Dialect, ReadError, parse};
+use crate::host::cgroup::{self, Dialect, parse};
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
@@ -37,21 +40,6 @@ const EVACUATIONS: usize = 16;
 
 /// How far up a process's ancestors are asked for.
 const GENERATIONS: usize = 64;
-
-/// What came of putting things back.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Restored {
-    /// Files that hold again what they held before.
-    pub nr_files: usize,
-    /// Processes that were moved back.
-    pub nr_processes: usize,
-    /// Cgroups that were removed.
-    pub nr_cgroups: usize,
-    /// Processes that lost the cgroup they lived in, and were put above it.
-    pub homeless: Vec<Resident>,
-    /// What could not be put back, each with its file and reason.
-    pub failures: Vec<String>,
-}
 
 /// Undoes `entries` (oldest first).
 pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Restored {
@@ -72,11 +60,11 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
             Entry::Moved { pid, start_ticks, from, .. } => {
                 match process::birth(kernel, proc, *pid) {
                     Ok(Some(birth)) if birth.start_ticks == *start_ticks => {
-                        move_back(kernel, *pid, from, &mut restored);
+                        move_back(kernel, *pid, from, entry, &mut restored);
                     }
                     // It ended, and its number may be another's by now.
                     Ok(_) => {}
-                    Err(error) => restored.failures.push(error.to_string()),
+                    Err(error) => restored.fail(error.to_string(), entry),
                 }
             }
             // Someone else has set it since, and it was left to him.
@@ -84,7 +72,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
                 if theirs.contains(&(path.as_path(), *inode, file.as_str())) => {}
             Entry::Held { path, inode, file, value } if file != SUBTREE_CONTROL => {
                 let outcome = write_back(kernel, path, *inode, file, value);
-                restored.note(outcome, |restored| restored.nr_files += 1);
+                restored.note(outcome, [entry], |restored| restored.nr_files += 1);
             }
             _ => {}
         }
@@ -95,7 +83,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
             && file == SUBTREE_CONTROL
         {
             let outcome = disable(kernel, path, *inode, value);
-            restored.note(outcome, |restored| restored.nr_files += 1);
+            restored.note(outcome, [entry], |restored| restored.nr_files += 1);
         }
     }
     remove_made(kernel, proc, entries, &mut restored);
@@ -106,45 +94,6 @@ fn made(entry: &Entry) -> Option<(&Path, u64)> {
     match entry {
         Entry::Made { path, inode } => Some((path, *inode)),
         _ => None,
-    }
-}
-
-/// Why something was not put back.
-#[derive(Debug, thiserror::Error)]
-enum NotBack {
-    #[error(transparent)]
-    Kernel(#[from] KernError),
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    #[error(
-        "{path} not put back to {limit} yet: {needed} cannot be reclaimed, and the kernel would kill for it; \
-         end some of its processes, then run tenantd --restore"
-    )]
-    WouldKill { path: String, limit: String, needed: String },
-}
-
-impl NotBack {
-    fn is_gone(&self) -> bool {
-        match self {
-            NotBack::Kernel(error) => error.is_gone(),
-            NotBack::Read(error) => error.is_gone(),
-            NotBack::WouldKill { .. } => false,
-        }
-    }
-}
-
-impl Restored {
-    /// Counts a success; what is gone is one too, but counts for nothing.
-    fn note<E: Into<NotBack>>(
-        &mut self,
-        outcome: Result<(), E>,
-        count: impl FnOnce(&mut Restored),
-    ) {
-        match outcome.map_err(Into::into) {
-            Ok(()) => count(self),
-            Err(error) if error.is_gone() => {}
-            Err(error) => self.failures.push(error.to_string()),
-        }
     }
 }
 
@@ -211,10 +160,16 @@ fn write_back_in(
     }
 }
 
-fn move_back(kernel: &mut impl KernFs, pid: u32, from: &[PathBuf], restored: &mut Restored) {
+fn move_back(
+    kernel: &mut impl KernFs,
+    pid: u32,
+    from: &[PathBuf],
+    entry: &Entry,
+    restored: &mut Restored,
+) {
     let mut moved = false;
     for path in from {
-        restored.note(move_to(kernel, path, pid), |_| moved = true);
+        restored.note(move_to(kernel, path, pid), [entry], |_| moved = true);
     }
     restored.nr_processes += usize::from(moved);
 }
@@ -242,8 +197,9 @@ fn follow_parents(
         };
         for _ in 0..EVACUATIONS {
             let before = restored.nr_processes;
-            let outcome = empty_nest(kernel, proc, nest, &homes, restored);
-            restored.note(outcome, |_| ());
+            let movers = entries.iter().filter(move |entry| is_moved_to(entry, nest));
+            let outcome = empty_nest(kernel, proc, nest, &homes, movers.clone(), restored);
+            restored.note(outcome, movers, |_| ());
             if restored.nr_processes == before {
                 break;
             }
@@ -251,12 +207,17 @@ fn follow_parents(
     }
 }
 
-/// Moves those in the cgroup `nest` who have a home to it.
+fn is_moved_to(entry: &Entry, nest: &Path) -> bool {
+    matches!(entry, Entry::Moved { to, .. } if to.iter().any(|to| to == nest))
+}
+
+/// Moves those in the cgroup `nest` who have a home to it; `movers` tell of their ancestors.
 fn empty_nest<'a>(
     kernel: &mut impl KernFs,
     proc: DirId,
     nest: &Path,
     homes: &impl Fn((u32, u64)) -> Option<&'a Path>,
+    movers: impl Iterator<Item = &'a Entry> + Clone,
     restored: &mut Restored,
 ) -> Result<(), KernError> {
     let dir = kernel.open_dir(nest)?;
@@ -265,7 +226,7 @@ fn empty_nest<'a>(
     for pid in pids? {
         if let Some(home) = ancestor(kernel, proc, pid, homes)? {
             let outcome = move_to(kernel, home, pid);
-            restored.note(outcome, |restored| restored.nr_processes += 1);
+            restored.note(outcome, movers.clone(), |restored| restored.nr_processes += 1);
         }
     }
     Ok(())
@@ -356,7 +317,17 @@ fn remove_made(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry], restore
         let claimed_from = claimed_from.map(PathBuf::as_path).into_iter();
         let refuges: Vec<&Path> = claimed_from.chain(above.take(nr_above)).collect();
         let outcome = remove(kernel, proc, path, *inode, &refuges, &mut restored.homeless);
-        restored.note(outcome, |restored| restored.nr_cgroups += 1);
+        let tells = |entry: &&Entry| cgroup_of(entry) == Some(*path);
+        let told = entries.iter().filter(tells);
+        restored.note(outcome, told, |restored| restored.nr_cgroups += 1);
+    }
+}
+
+/// The cgroup of which `entry` says that it is, or is about to be, or was not made.
+fn cgroup_of(entry: &Entry) -> Option<&Path> {
+    match entry {
+        Entry::Making { path } | Entry::Made { path, .. } | Entry::NotMade { path } => Some(path),
+        _ => None,
     }
 }
 

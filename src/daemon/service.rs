@@ -17,6 +17,7 @@ use tracing::{error, info, warn};
 
 use super::agent::Agent;
 use super::claims;
+use super::enforce::with_causes;
 use super::event_loop::{EventLoop, Wake};
 use super::policy_watch::{PolicyWatch, STILL};
 use super::switch::ChangeError;
@@ -26,7 +27,7 @@ use crate::host::kernfs::KernFs;
 use crate::host::notify::Notifier;
 use crate::policy::model::Mode;
 use crate::policy::outline::{Change, ChangeKind, Outline};
-use crate::policy::report::{Report, Style};
+use crate::policy::report::{Report, Severity, Style};
 use crate::policy::{HostFacts, Loaded, load, load_with_host};
 use crate::varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
 use crate::varlink::interface::{CallError, ModeReply, PolicyReply, ReloadReply, RestoreReply};
@@ -62,7 +63,7 @@ pub struct Service<K> {
     agent: Agent<K>,
     source: PolicySource,
     governance: Arc<Governance>,
-    notifier: Notifier,
+    notifier: Arc<Notifier>,
     socket: Option<(AgentEnd, JoinHandle<()>)>,
     watch: Option<PolicyWatch>,
     /// Whether the policy's files could not be watched: tried again when the policy is another.
@@ -71,7 +72,9 @@ pub struct Service<K> {
 
 impl<K: KernFs> Service<K> {
     /// A service of `agent`, whose policy came from `source`.
-    pub fn new(agent: Agent<K>, source: PolicySource, notifier: Notifier) -> Service<K> {
+    pub fn new(mut agent: Agent<K>, source: PolicySource, notifier: Notifier) -> Service<K> {
+        let notifier = Arc::new(notifier);
+        agent.supervised_by(Arc::clone(&notifier));
         let governance = Arc::new(governance(&agent, &source.path));
         Service {
             agent,
@@ -146,7 +149,7 @@ impl<K: KernFs> Service<K> {
         let answer = match command {
             Command::Reload => self.reload().map(|reply| json(&reply)),
             Command::SetMode(mode) => self.set_mode(mode).map(|reply| json(&reply)),
-            Command::Restore => self.put_all_back().map(|reply| json(&reply)),
+            Command::Restore => Ok(json(&self.put_all_back())),
         };
         // Whoever has the answer and then asks for the status sees what it did.
         self.publish();
@@ -162,9 +165,11 @@ impl<K: KernFs> Service<K> {
     /// [`CallError::BadPolicy`] and [`CallError::Failed`].
     pub fn reload(&mut self) -> Result<ReloadReply, CallError> {
         self.notifier.reloading();
+        self.renew_watch();
         let outcome = self.try_reload();
         if let Err(error) = &outcome {
-            let notice = "the policy on disk was not taken up: see tenantctl check".to_string();
+            let path = &self.source.path;
+            let notice = format!("{} was not taken up: {}", path.display(), why(error, path));
             self.agent.set_notice(Some(notice));
             match error {
                 CallError::BadPolicy { report, .. } => error!(action = "reload", "{report}"),
@@ -184,6 +189,7 @@ impl<K: KernFs> Service<K> {
         failures.iter().for_each(|failure| warn!(action = "reload", "not put back: {failure}"));
         self.agent.set_notice(None);
         self.watch_refused = false;
+        self.agent.note_mode();
         self.governance = Arc::new(governance(&self.agent, &self.source.path));
         log_changes(&changes);
         let findings = report.findings().iter().map(|finding| finding.to_finding()).collect();
@@ -193,19 +199,25 @@ impl<K: KernFs> Service<K> {
     fn set_mode(&mut self, mode: Mode) -> Result<ModeReply, CallError> {
         let before = self.agent.mode();
         let failures = self.agent.set_mode(mode).map_err(failed)?;
-        self.agent.note_mode();
+        self.note_mode();
         Ok(ModeReply { before, failures })
     }
 
-    fn put_all_back(&mut self) -> Result<RestoreReply, CallError> {
-        let restored = self.agent.put_all_back().map_err(|error| failed(error.into()))?;
-        self.agent.note_mode();
-        Ok(RestoreReply {
+    fn put_all_back(&mut self) -> RestoreReply {
+        let restored = self.agent.put_all_back();
+        self.note_mode();
+        RestoreReply {
             files: restored.nr_files as u64,
             processes: restored.nr_processes as u64,
             cgroups: restored.nr_cgroups as u64,
             failures: restored.failures,
-        })
+        }
+    }
+
+    /// Whoever asks is told the mode that is, and not that of the last tick.
+    fn note_mode(&mut self) {
+        self.agent.note_mode();
+        self.notifier.status(&self.summary());
     }
 
     /// One line for whoever looks at the service.
@@ -249,11 +261,8 @@ impl<K: KernFs> Service<K> {
                     if once && self.agent.status().tick >= 2 {
                         return Ok(());
                     }
-                    // Ticks that take all of the time must not keep everything else waiting for ever.
-                    self.serve_command();
-                    self.beat();
                 }
-                Wake::Watchdog => self.beat(),
+                Wake::Watchdog => {}
                 Wake::Reload => {
                     // What it came to is logged.
                     let _ = self.reload();
@@ -269,6 +278,7 @@ impl<K: KernFs> Service<K> {
                     self.publish();
                 }
             }
+            self.notifier.beat();
             let now = self.agent.policy().control.interval;
             if now != interval {
                 events.tick_every(now)?;
@@ -293,12 +303,6 @@ impl<K: KernFs> Service<K> {
         Ok(())
     }
 
-    fn beat(&self) {
-        if self.notifier.watchdog().is_some() {
-            self.notifier.alive();
-        }
-    }
-
     /// Watches the policy's files, or stops to, as the policy says.
     fn watch_policy(&mut self, events: &EventLoop) {
         self.watch = None;
@@ -313,6 +317,14 @@ impl<K: KernFs> Service<K> {
                 warn!("cannot watch {} for changes: {error}", self.source.path.display());
                 self.watch_refused = true;
             }
+        }
+    }
+
+    /// Watches what the policy's name means now, so that nothing is missed that happens after it is read.
+    fn renew_watch(&mut self) {
+        if let Some(Err(error)) = self.watch.as_mut().map(PolicyWatch::renew) {
+            let path = self.source.path.display();
+            warn!("{path} is not watched for changes until it is taken up again: {error}");
         }
     }
 
@@ -362,7 +374,20 @@ fn bad_policy(report: Report) -> CallError {
 }
 
 fn failed(error: ChangeError) -> CallError {
-    CallError::Failed { reason: error.to_string() }
+    CallError::Failed { reason: with_causes(&error) }
+}
+
+/// Why a policy was not taken up, in a line: of a policy with errors the first, and where the others are shown.
+fn why(error: &CallError, path: &Path) -> String {
+    let CallError::BadPolicy { findings, .. } = error else { return error.to_string() };
+    let mut errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
+    let Some(first) = errors.next() else { return error.to_string() };
+    let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let more = match errors.count() {
+        0 => String::new(),
+        count => format!(", and {count} more: see tenantctl check {}", path.display()),
+    };
+    format!("{}: {} ({}{line}){more}", first.code, first.message, first.file)
 }
 
 fn log_changes(changes: &[Change]) {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::agent::{Agent, Slot};
+use crate::control::explain::Outcome;
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::sample::HostSample;
 use crate::control::status::{ActionStatus, AgentStatus, HostStatus, Status, TenantStatus};
@@ -12,7 +13,6 @@ use crate::control::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use crate::fair::measure;
 use crate::host::kernfs::KernFs;
 use crate::policy::model::Mode;
-use crate::units::{Bytes, Limit};
 
 impl<K: KernFs> Agent<K> {
     /// Whether values are written.
@@ -67,32 +67,21 @@ impl<K: KernFs> Agent<K> {
         leaves.map(|(node, slot)| tenant_status(node, slot)).collect()
     }
 
-    /// Jain's index over the weighted dominant shares of the tenants that want more than they have.
+    /// Jain's index over what the tenants that want more got of what they are entitled to.
     pub(super) fn jain_index(&self) -> Option<f64> {
-        let shares: Vec<f64> = self
-            .nodes
-            .iter()
-            .zip(&self.slots)
-            .filter(|(node, slot)| node.is_leaf && !slot.target.satisfied)
-            .map(|(_, slot)| slot.target.level)
-            .collect();
-        (!shares.is_empty()).then(|| measure::jain_index(shares))
+        let measured = self.slots.iter().filter_map(Slot::measured);
+        let deliveries: Vec<f64> = measured.filter_map(|measured| measured.delivery()).collect();
+        (!deliveries.is_empty()).then(|| measure::jain_index(deliveries))
     }
 
     pub(super) fn max_share_error(&self) -> Option<f64> {
         self.slots.iter().filter_map(|slot| slot.share_error).reduce(f64::max)
     }
 
-    /// Values that were written, or would be, and cannot take effect.
+    /// Values that were written, or would be, and cannot take effect: those that an explanation calls so.
     pub(super) fn nr_ineffective(&self) -> u64 {
-        let is_low = |(knob, value): &(Knob, Value)| {
-            *knob == Knob::MemoryLow && *value != Value::Memory(Limit::Finite(Bytes(0)))
-        };
-        let protects = |slot: &Slot| slot.observed.iter().any(is_low);
-        let is_void = |(index, slot)| protects(slot) && self.void_protection(index).is_some();
-        let nr_void = self.slots.iter().enumerate().filter(|pair| is_void(*pair)).count();
-        let missing = self.slots.iter().filter_map(|slot| slot.cgroup.as_ref());
-        (nr_void + missing.map(|cgroup| cgroup.missing().len()).sum::<usize>()) as u64
+        let values = self.trace.records.iter().flat_map(|record| &record.values);
+        values.filter(|value| value.outcome == Outcome::Ineffective).count() as u64
     }
 
     pub(super) fn show(&self, actions: &[Action]) -> Vec<ActionStatus> {
@@ -111,7 +100,6 @@ fn tenant_status(node: &TreeNode, slot: &Slot) -> TenantStatus {
     let demand = slot.demand.unwrap_or_default();
     let usage = slot.usage.as_ref();
     let weight = slot.observed.iter().find(|(knob, _)| *knob == Knob::CpuWeight);
-    let memory = slot.sample.as_ref().and_then(|sample| sample.memory);
     TenantStatus {
         name: node.path.clone(),
         weight: node.weight[CPU],
@@ -135,7 +123,7 @@ fn tenant_status(node: &TreeNode, slot: &Slot) -> TenantStatus {
         satisfied: slot.target.satisfied,
         share_error: slot.share_error,
         starved_seconds: slot.starved.as_secs_f64(),
-        nr_oom_kills: memory.and_then(|memory| memory.nr_oom_kills),
+        nr_oom_kills: slot.oom_kills.total(),
         dop: slot.breadth.dop(),
         cpus: slot.breadth.cpus().map(ToString::to_string),
         cpu_weight: weight.and_then(|(_, value)| match value {

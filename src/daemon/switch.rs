@@ -9,15 +9,15 @@ use tracing::{info, warn};
 use super::above::Above;
 use super::agent::{self, Agent, Slot, StartError};
 use super::effect;
-use super::enforce::Enforcer;
+use super::enforce::{Enforcer, with_causes};
+use super::patience::Patience;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
 use super::residents::ResidentStore;
 use super::restore::Restored;
+use super::root;
 use super::seats::Seat;
-use super::units::Units;
 use crate::control::tree::TreeNode;
-use crate::host::journal::JournalError;
 use crate::host::kernfs::KernFs;
 use crate::policy::model::Mode;
 
@@ -33,9 +33,6 @@ pub enum ChangeError {
     /// It could not begin to enforce.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The journal.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
 }
 
 impl<K: KernFs> Agent<K> {
@@ -50,7 +47,7 @@ impl<K: KernFs> Agent<K> {
                 self.begin_enforcing(&nodes, &seats, self.pins)?;
                 Ok(Vec::new())
             }
-            (Mode::Enforce, Mode::Observe) => Ok(self.put_all_back()?.failures),
+            (Mode::Enforce, Mode::Observe) => Ok(self.put_all_back().failures),
             _ => Ok(Vec::new()),
         }
     }
@@ -58,13 +55,11 @@ impl<K: KernFs> Agent<K> {
     /// Puts everything back and goes on observing.
     ///
     /// What could not be put back is in [`Restored::failures`]; it stays in the journal, and is tried again
-    /// when the agent stops.
-    ///
-    /// # Errors
-    /// The journal could not be emptied.
-    pub fn put_all_back(&mut self) -> Result<Restored, JournalError> {
+    /// when this is asked for again, when the agent begins to enforce, and when it stops.
+    pub fn put_all_back(&mut self) -> Restored {
         for slot in &mut self.slots {
-            let slot = std::mem::replace(slot, Slot { starved: slot.starved, ..Slot::default() });
+            let (starved, oom_kills) = (slot.starved, slot.oom_kills);
+            let slot = std::mem::replace(slot, Slot { starved, oom_kills, ..Slot::default() });
             if let Some(cgroup) = slot.cgroup {
                 cgroup.close(&mut self.kernel);
             }
@@ -75,24 +70,28 @@ impl<K: KernFs> Agent<K> {
         self.placements = None;
         self.enforcing = false;
         self.look_for_obstacles();
-        let restored = self.put_journal_back()?;
+        let restored = self.put_journal_back();
         if let Some(root) = self.root.take() {
             self.kernel.close_dir(root);
         }
         info!("observing from now on");
-        Ok(restored)
+        restored
     }
 
-    fn put_journal_back(&mut self) -> Result<Restored, JournalError> {
+    /// Puts back all that the journal tells of, and empties it.
+    fn put_journal_back(&mut self) -> Restored {
         let units = self.units.take_manager();
-        let restored =
-            agent::put_back(&mut self.kernel, &self.machine, units, self.journal.entries());
-        self.units = Units::new(&self.kernel, &self.seats);
-        agent::report(&restored, self.residents.as_ref());
-        if restored.failures.is_empty() {
-            self.journal.clear()?;
+        let entries = self.journal.entries();
+        let patience = Patience::between_ticks(&self.notifier);
+        let mut restored =
+            agent::put_back(&mut self.kernel, &self.machine, units, entries, patience);
+        self.units.restart(&mut self.kernel, &self.seats);
+        // What is put back once more does no harm: a journal that stays is a failure to be told, and no more.
+        if let Err(error) = agent::keep_owed(&mut self.journal, &restored) {
+            restored.failures.push(with_causes(&error));
         }
-        Ok(restored)
+        agent::report(&restored, self.residents.as_ref());
+        restored
     }
 
     /// Takes the root for the tenants `nodes` at their `seats`, as at a start.
@@ -109,11 +108,17 @@ impl<K: KernFs> Agent<K> {
             return Err(ChangeError::OnlyObserves);
         }
         if !self.journal.is_on_disk() && self.options.state_dir.is_some() {
-            let taken = agent::take_up(&mut self.kernel, &self.machine, &self.options, true)?;
-            (self.journal, self.residents) = taken;
+            let patience = Patience::between_ticks(&self.notifier);
+            let (kernel, machine, options) = (&mut self.kernel, &self.machine, &self.options);
+            (self.journal, self.residents) =
+                agent::take_up(kernel, machine, options, true, patience)?;
+        }
+        if !self.journal.entries().is_empty() {
+            // As at a start: what could not be put back when the agent began to observe is tried once more.
+            self.put_journal_back();
         }
         if let Err(error) = self.take_root_for(nodes, seats, pins) {
-            self.put_journal_back()?;
+            self.put_journal_back();
             return Err(error.into());
         }
         if let Some(residents) = &self.residents {
@@ -122,7 +127,7 @@ impl<K: KernFs> Agent<K> {
         self.pins = pins;
         self.enforcing = true;
         let state_dir = self.options.state_dir.as_deref();
-        self.publisher = state_dir.map(|dir| Publisher::new(dir.join("tenants")));
+        self.publisher = state_dir.map(|dir| Publisher::new(agent::told_in(dir)));
         self.placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         self.look_for_obstacles();
         self.attach_anew();
@@ -151,7 +156,7 @@ impl<K: KernFs> Agent<K> {
             layout: &self.layout,
             pins,
         };
-        self.root = Some(agent::take_root(&mut enforcer, proc, nodes, &homeless)?);
+        self.root = Some(root::take(&mut enforcer, proc, nodes, &homeless)?);
         Ok(())
     }
 

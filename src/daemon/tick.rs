@@ -23,9 +23,10 @@ use crate::control::target;
 use crate::control::tree::{CPU, MEMORY, TreeNode};
 use crate::control::usage;
 use crate::dop::CpuSet;
-use crate::host::cgroup;
+use crate::host::cgroup::{self, Facet};
 use crate::host::kernfs::KernFs;
 use crate::host::process;
+use crate::host::systemd::slice_name::TOP;
 use crate::units::{Bytes, Limit};
 
 /// Every so many ticks the files are read again, to see whether someone else wrote there.
@@ -50,7 +51,7 @@ impl<K: KernFs> Agent<K> {
         self.hear(tick, &mut findings);
         self.attach(tick, &mut findings);
         if self.enforcing {
-            self.check_effect(tick, &mut findings);
+            self.check_effect(tick, now, &mut findings);
             if tick % CLAIM_TICKS == 1 {
                 self.claim(&mut findings);
             }
@@ -69,7 +70,7 @@ impl<K: KernFs> Agent<K> {
         };
         let before = self.last.replace((now, host));
         let elapsed = before.map(|(then, _)| now.saturating_sub(then));
-        self.sample(elapsed, &mut findings);
+        self.sample(tick, elapsed, &mut findings);
         let (capacity, outside) = self.capacity(host, before.map(|(_, host)| host), elapsed);
         self.estimate(host, elapsed);
         self.decide(capacity);
@@ -111,9 +112,9 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// What is written and cannot take effect.
-    fn check_effect(&mut self, tick: u64, findings: &mut Vec<String>) {
+    fn check_effect(&mut self, tick: u64, now: Duration, findings: &mut Vec<String>) {
         if tick % VERIFY_TICKS == 1 {
-            self.look_above();
+            self.look_above(now);
         }
         findings.extend(self.above.findings());
         findings.extend(self.foreign_scheduler.clone());
@@ -150,19 +151,34 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Samples every leaf and turns its last two samples into rates.
-    fn sample(&mut self, elapsed: Option<Duration>, findings: &mut Vec<String>) {
+    fn sample(&mut self, tick: u64, elapsed: Option<Duration>, findings: &mut Vec<String>) {
         for index in 0..self.nodes.len() {
             if !self.nodes[index].is_leaf {
                 continue;
             }
             let Some(cgroup) = self.slots[index].cgroup.take() else { continue };
             let mut gaps = Vec::new();
+            let before = self.slots[index].sample.as_ref();
+            // Whoever was the last one there may have been killed; and somebody may have come and been killed
+            // between two ticks.
+            let asks_for_kills = before.is_none_or(|before| before.populated != Some(false))
+                || (tick + index as u64).is_multiple_of(VERIFY_TICKS);
             let sample = cgroup.sample(&mut self.kernel, &mut gaps).and_then(|mut sample| {
                 if sample.populated != Some(false) && self.slots[index].looks_pressed() {
                     let proc = self.machine.proc();
                     let (kernel, layout) = (&mut self.kernel, &self.layout);
                     let tids = cgroup.threads(kernel, layout, THREADS_MAX, &mut gaps)?;
                     sample.threads = tids.map(|tids| cgroup::thread_samples(kernel, proc, &tids));
+                }
+                let kills = match sample.populated {
+                    Some(false) if asks_for_kills => {
+                        cgroup.oom_kills(&mut self.kernel, &mut gaps)?
+                    }
+                    Some(false) => None,
+                    _ => sample.memory.and_then(|memory| memory.nr_oom_kills),
+                };
+                if let Some(kills) = kills {
+                    self.slots[index].oom_kills.note(sample.generation, kills);
                 }
                 Ok(sample)
             });
@@ -301,9 +317,20 @@ impl<K: KernFs> Agent<K> {
     /// The slice above the tenants is protected by what is protected in it; the action is that of the node
     /// behind the last.
     fn plan_top(&self, desired: &[Vec<(Knob, Value, String)>]) -> Option<Action> {
-        let observed = self.units.top()?.observed.clone();
+        let slot = self.units.top()?;
+        if slot.theirs.contains(&Knob::MemoryLow) {
+            return None;
+        }
+        let observed = slot.observed.clone();
+        // Those that we make may be in it too: in a service that lives there.
+        let is_root_in_it = self.is_root_below_top();
+        let is_in_it = |seat: &Seat| match seat {
+            Seat::Slice(_) => true,
+            Seat::Direct => is_root_in_it,
+            Seat::Unit(_) | Seat::Nowhere | Seat::Unknown(_) => false,
+        };
         let in_it = self.nodes.iter().zip(&self.seats).zip(desired);
-        let in_it = in_it.filter(|((n, seat), _)| n.depth == 0 && matches!(seat, Seat::Slice(_)));
+        let in_it = in_it.filter(|((node, seat), _)| node.depth == 0 && is_in_it(seat));
         let low = |(knob, value, _): &(Knob, Value, String)| match (knob, value) {
             (Knob::MemoryLow, Value::Memory(Limit::Finite(bytes))) => Some(bytes.0),
             _ => None,
@@ -314,6 +341,15 @@ impl<K: KernFs> Agent<K> {
         let knobs = [NodeKnobs { depth: 0, desired, observed }];
         let action = plan::plan(&knobs, &CpuSet::new()).pop()?;
         Some(Action { node: self.nodes.len(), ..action })
+    }
+
+    /// Whether the tenants that we make live in the slice above those of systemd's.
+    fn is_root_below_top(&self) -> bool {
+        let Some(tree) = self.layout.tree(Facet::Memory).map(|tree| &self.layout.trees[tree])
+        else {
+            return false;
+        };
+        tree.root.starts_with(tree.mount.join(TOP))
     }
 
     /// Whether the demands of each node, and of all below it, were ever estimated.
@@ -369,12 +405,13 @@ impl<K: KernFs> Agent<K> {
                 Err(_) => {}
             }
         }
-        for (node, slot) in self.nodes.iter().zip(&self.slots) {
+        let nodes = self.nodes.iter().map(|node| &*node.path).zip(&self.slots);
+        for (name, slot) in nodes.chain([(TOP, &self.units.top)]) {
             let mut messages: Vec<&String> =
                 slot.retries.iter().filter_map(|retry| retry.message.as_ref()).collect();
             // What systemd says of a unit it says of each of its values.
             messages.dedup();
-            findings.extend(messages.iter().map(|message| format!("{}: {message}", node.path)));
+            findings.extend(messages.iter().map(|message| format!("{name}: {message}")));
         }
     }
 
@@ -404,7 +441,8 @@ impl Slot {
             .is_some_and(|usage| demand::is_pressed(usage, self.target.allocation[CPU]))
     }
 
-    fn measured(&self) -> Option<Measured> {
+    /// What the last interval came to for it; `None` without rates.
+    pub(super) fn measured(&self) -> Option<Measured> {
         let (usage, demand) = (self.usage.as_ref()?, self.demand?);
         Some(Measured {
             used_cores: usage.cpu_cores,

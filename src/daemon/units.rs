@@ -4,15 +4,15 @@
 //! may take his time, be away, or say yes without anything happening. The unit may not run now, or be
 //! another one of the same name the next time; its administrator may set the same properties.
 //!
-//! **Terms.** A *post* is what is known of one unit. It is *missing* until systemd says where its cgroup is,
-//! and again when that cgroup goes. A set that was asked for is *pending* until its values stand in the
-//! files, which are read in every tick.
+//! **Terms.** A *post* is what is known of one unit ([`super::posts`]). It is *missing* until systemd says where
+//! its cgroup is, and again when that cgroup goes. A set that was asked for is *pending* until its values
+//! stand in the files, which are read in every tick.
 //!
 //! **Rules.** Nothing here waits. A unit has one order at a time; what it shall hold meanwhile is decided
 //! anew when that is through. What a property held is journalled before it is first set, from a look that is
 //! no older than the tick before. A value that does not arrive, and an order that is refused, is said and
 //! tried again with growing pauses; a bus that is away is said once, for all units, and asked again with
-//! growing pauses as well. A unit that does not run is never set: systemd would make a cgroup for it.
+//! growing pauses as well. A unit that does not run is not set.
 //!
 //! **tenants.slice.** All slices of tenants live in it, and what is protected in them is void without
 //! protection for it. So it is a post as well, the one behind those of the nodes, with one knob.
@@ -20,203 +20,22 @@
 //! **Properties.** `tests/agent/units.rs`: tenants as slices and units get their values and give them back,
 //! whatever the bus does meanwhile; drift is found in the next tick.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::agent::{Agent, Slot};
 use super::enforce::{EnforceError, taken};
-use super::seats::Seat;
+use super::posts::{Pending, Phase, Post};
 use crate::control::plan::{Action, Knob, Value};
-use crate::host::cgroup::{Cgroup, Dialect, Facet};
+use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout};
 use crate::host::journal::Entry;
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::slice_name::TOP;
-use crate::host::systemd::{Held, Order, Reply, Setting, UnitError, UnitManager, UnitState};
+use crate::host::systemd::{Order, Reply, Setting, UnitError, UnitState};
 use crate::units::Limit;
 
 /// So many ticks after systemd said that it is done the files must hold it: it writes them a moment later.
 const ARRIVAL_TICKS: u64 = 2;
-/// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks.
-const LOOK_TICKS_MAX: u64 = 8;
-/// A bus that is away is tried again after 1, 2, 4 … at most this many ticks.
-const BUS_TICKS_MAX: u64 = 32;
-
-/// The units of all tenants.
-#[derive(Debug, Default)]
-pub(super) struct Units {
-    manager: Option<Box<dyn UnitManager>>,
-    /// One for each node that is a unit, and behind them one for [`TOP`] where any of them is a slice.
-    posts: Vec<Option<Post>>,
-    by_unit: HashMap<String, usize>,
-    /// What the top slice holds.
-    top: Slot,
-    trouble: Option<Trouble>,
-}
-
-/// A bus that is away.
-#[derive(Debug)]
-struct Trouble {
-    nr_failures: u32,
-    retry_at: u64,
-    message: String,
-}
-
-/// What is known of one unit.
-#[derive(Debug)]
-struct Post {
-    unit: String,
-    /// Whether it is a slice of a tenant, which is started where it is missing.
-    is_slice: bool,
-    phase: Phase,
-    /// Its cgroup, from the mount.
-    cgroup: String,
-    /// Which run of it, where what is set goes with the run.
-    invocation: String,
-    held: Vec<Held>,
-    /// When `held` was true.
-    looked_at: u64,
-    is_looking: bool,
-    pending: Option<Pending>,
-    /// What was asked for last, of each knob.
-    ordered: Vec<(Knob, Value)>,
-    nr_misses: u32,
-    message: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Looked for at this tick.
-    Missing { look_at: u64 },
-    /// Looked for, or started, just now.
-    Asked,
-    /// Its cgroup is there.
-    There,
-}
-
-/// Values that were asked for and have not all arrived.
-#[derive(Debug)]
-struct Pending {
-    actions: Vec<Action>,
-    /// When systemd said that it is done.
-    answered_at: Option<u64>,
-}
-
-impl Post {
-    fn new(unit: &str, is_slice: bool) -> Post {
-        Post {
-            unit: unit.to_string(),
-            is_slice,
-            phase: Phase::Missing { look_at: 0 },
-            cgroup: String::new(),
-            invocation: String::new(),
-            held: Vec::new(),
-            looked_at: 0,
-            is_looking: false,
-            pending: None,
-            ordered: Vec::new(),
-            nr_misses: 0,
-            message: None,
-        }
-    }
-
-    /// It is not there: look again later, and say why until then.
-    fn miss(&mut self, tick: u64, why: String) {
-        let pause = (1_u64 << self.nr_misses.min(8)).min(LOOK_TICKS_MAX);
-        self.nr_misses = self.nr_misses.saturating_add(1);
-        self.phase = Phase::Missing { look_at: tick + pause };
-        self.message = Some(why);
-    }
-}
-
-impl Units {
-    /// The posts of `seats`. A manager is made only where one of them is a unit.
-    pub(super) fn new(kernel: &impl KernFs, seats: &[Seat]) -> Units {
-        let post = |seat: &Seat| Some(Post::new(seat.unit()?, matches!(seat, Seat::Slice(_))));
-        let mut posts: Vec<Option<Post>> = seats.iter().map(post).collect();
-        let any_slice = posts.iter().flatten().any(|post| post.is_slice);
-        posts.push(any_slice.then(|| Post::new(TOP, true)));
-        let unit_at =
-            |(index, post): (usize, &Option<Post>)| Some((post.as_ref()?.unit.clone(), index));
-        let by_unit: HashMap<String, usize> =
-            posts.iter().enumerate().filter_map(unit_at).collect();
-        let manager = if by_unit.is_empty() { None } else { kernel.unit_manager() };
-        Units { manager, posts, by_unit, ..Units::default() }
-    }
-
-    /// Whether the node at `index` is a unit.
-    pub(super) fn owns(&self, index: usize) -> bool {
-        self.posts.get(index).is_some_and(Option::is_some)
-    }
-
-    /// The cgroup of the node at `index`, from the mount; `None` where it is no unit, or not found yet.
-    pub(super) fn cgroup(&self, index: usize) -> Option<&str> {
-        let post = self.posts.get(index)?.as_ref()?;
-        (post.phase == Phase::There).then_some(&*post.cgroup)
-    }
-
-    /// Whether `found` is what systemd was asked to write there.
-    pub(super) fn ordered(&self, index: usize, knob: Knob, found: &Value) -> bool {
-        let Some(Some(post)) = self.posts.get(index) else { return false };
-        post.ordered.iter().any(|(known, value)| *known == knob && taken(found, value))
-    }
-
-    /// What the top slice shall hold, and holds; `None` where there is none to steer.
-    pub(super) fn top(&self) -> Option<&Slot> {
-        let is_there = self.posts.last()?.as_ref()?.phase == Phase::There;
-        (is_there && self.top.cgroup.is_some()).then_some(&self.top)
-    }
-
-    /// The unit of the node at `index`.
-    pub(super) fn unit(&self, index: usize) -> Option<&str> {
-        Some(&self.posts.get(index)?.as_ref()?.unit)
-    }
-
-    /// Whether there are units, and nobody who manages any.
-    pub(super) fn is_unmanaged(&self) -> bool {
-        self.manager.is_none() && !self.by_unit.is_empty()
-    }
-
-    /// Hands the manager over to whoever puts everything back.
-    pub(super) fn take_manager(&mut self) -> Option<Box<dyn UnitManager>> {
-        self.manager.take()
-    }
-
-    /// The node's cgroup went: systemd is asked for it again.
-    pub(super) fn lose(&mut self, index: usize) {
-        if let Some(Some(post)) = self.posts.get_mut(index) {
-            post.phase = Phase::Missing { look_at: 0 };
-            post.pending = None;
-            post.ordered.clear();
-        }
-    }
-
-    /// Whether there is anybody to ask now.
-    fn may_ask(&self, tick: u64) -> bool {
-        self.trouble.as_ref().is_none_or(|trouble| tick >= trouble.retry_at)
-    }
-
-    fn submit(&mut self, order: Order) {
-        if let Some(manager) = &mut self.manager {
-            manager.submit(order);
-        }
-    }
-
-    /// Notes how the bus is doing.
-    fn note(&mut self, tick: u64, outcome: &Result<Reply, UnitError>) {
-        let Err(error) = outcome.as_ref() else {
-            self.trouble = None;
-            return;
-        };
-        if !error.is_about_the_bus() || !self.may_ask(tick) {
-            return;
-        }
-        let nr_failures = self.trouble.as_ref().map_or(1, |trouble| trouble.nr_failures + 1);
-        let pause = (1_u64 << (nr_failures - 1).min(8)).min(BUS_TICKS_MAX);
-        let message =
-            format!("{error}: tenants that are units keep what they have until it answers");
-        self.trouble = Some(Trouble { nr_failures, retry_at: tick + pause, message });
-    }
-}
 
 impl<K: KernFs> Agent<K> {
     /// Takes in what systemd has answered since the last tick.
@@ -256,16 +75,30 @@ impl<K: KernFs> Agent<K> {
 
     /// Systemd told what it knows of the unit at `index`.
     fn found(&mut self, index: usize, state: UnitState, tick: u64, findings: &mut Vec<String>) {
+        let is_known = state.is_loaded && !state.id.is_empty();
+        let double = if is_known { self.units.identify(index, &state.id).err() } else { None };
         let Some(post) = &mut self.units.posts[index] else { return };
         post.is_looking = false;
-        let unit = &post.unit;
+        let unit = &post.name;
         if !state.is_loaded {
             let why = format!(
                 "systemd knows no unit {unit}: name one that `systemctl list-units --all` shows"
             );
             return post.miss(tick, why);
         }
+        if let Some(other) = double {
+            let other = self.nodes.get(other).map_or("tenants.slice", |node| &node.path);
+            let why = format!(
+                "{unit} is {}, which is that of {other}: name it for one tenant only",
+                state.id
+            );
+            return post.miss(tick, why);
+        }
         if !state.is_active || state.cgroup.is_empty() {
+            if is_back(&mut self.kernel, &self.layout, &post.cgroup) {
+                // Somebody outlived its end: that there is a cgroup tells nothing.
+                post.cgroup.clear();
+            }
             let is_started = post.is_slice && self.enforcing;
             let why = format!("{unit} does not run: it is shared with once it does");
             return if is_started { self.start_slice(index, tick) } else { post.miss(tick, why) };
@@ -274,7 +107,7 @@ impl<K: KernFs> Agent<K> {
         post.phase = Phase::There;
         post.nr_misses = 0;
         post.message = None;
-        post.invocation = if state.is_transient { state.invocation } else { String::new() };
+        post.life = state.life;
         post.held = state.held;
         post.looked_at = tick;
         post.cgroup = state.cgroup;
@@ -289,7 +122,8 @@ impl<K: KernFs> Agent<K> {
             Some(parent) => Some(parent),
             None => Some(self.nodes.len()).filter(|top| *top != index),
         };
-        let is_ready = |post: &Option<Post>| post.as_ref().is_some_and(|p| p.phase == Phase::There);
+        let is_ready =
+            |post: &Option<Box<Post>>| post.as_ref().is_some_and(|p| p.phase == Phase::There);
         let name = self.nodes.get(index).map_or("all tenants", |node| &node.path);
         let description = format!("tenantd: {name}");
         let waits = above.is_some_and(|above| !is_ready(&self.units.posts[above]));
@@ -338,7 +172,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// The slot of a node, or that of the top slice.
-    fn slot_of(&mut self, index: usize) -> &mut Slot {
+    pub(super) fn slot_of(&mut self, index: usize) -> &mut Slot {
         match self.slots.get_mut(index) {
             Some(slot) => slot,
             None => &mut self.units.top,
@@ -367,7 +201,7 @@ impl<K: KernFs> Agent<K> {
         let mut idle = self.units.posts.iter_mut().flatten().filter(|post| !post.is_looking);
         if let Some(post) = idle.find(|post| post.phase == Phase::There) {
             post.is_looking = true;
-            let unit = post.unit.clone();
+            let unit = post.name.clone();
             self.units.submit(Order::Look { unit });
         }
     }
@@ -388,10 +222,13 @@ impl<K: KernFs> Agent<K> {
                     Err(error) => findings.push(format!("{name}: {error}")),
                 }
             }
-            Phase::Missing { look_at } if tick >= look_at && may_ask => {
-                post.phase = Phase::Asked;
-                let unit = post.unit.clone();
-                self.units.submit(Order::Look { unit });
+            Phase::Missing { look_at } if may_ask => {
+                let is_due = tick >= look_at;
+                if is_due || is_back(&mut self.kernel, &self.layout, &post.cgroup) {
+                    post.phase = Phase::Asked;
+                    let unit = post.name.clone();
+                    self.units.submit(Order::Look { unit });
+                }
             }
             _ => {}
         }
@@ -429,12 +266,13 @@ impl<K: KernFs> Agent<K> {
         let settings: Vec<Setting> =
             actions.iter().map(|action| Setting::of(action.knob, &action.to)).collect();
         let is_new = |setting: &&Setting| {
-            !self.journal.knows_property(&post.unit, &post.invocation, setting.property)
+            !self.journal.knows_property(&post.unit, &post.life, setting.property)
         };
         let unit = post.unit.clone();
         if settings.iter().any(|setting| is_new(&setting)) && post.looked_at + 1 < tick {
             // What it holds was seen too long ago to be what is to be put back.
             if !std::mem::replace(&mut post.is_looking, true) {
+                let unit = post.name.clone();
                 self.units.submit(Order::Look { unit });
             }
             return;
@@ -447,9 +285,9 @@ impl<K: KernFs> Agent<K> {
             .filter_map(|setting| known(&setting))
             .map(|held| Entry::UnitHeld {
                 unit: unit.clone(),
-                invocation: post.invocation.clone(),
+                life: post.life.clone(),
                 held: held.setting.clone(),
-                is_dropped_in: held.is_dropped_in,
+                drop_in: held.drop_in.clone(),
             })
             .collect();
         let recorded = entries.into_iter().try_for_each(|entry| self.journal.record(entry));
@@ -479,25 +317,6 @@ impl<K: KernFs> Agent<K> {
         if let Err(error) = safe {
             slot.settle(&actions.remove(at), tick, &Err(error));
         }
-    }
-
-    /// Reads what the top slice holds.
-    pub(super) fn observe_top(&mut self) {
-        let Some(cgroup) = self.units.top.cgroup.take() else { return };
-        let low = cgroup.observe(&mut self.kernel, &self.layout, Knob::MemoryLow);
-        match low {
-            Err(error) if error.is_gone() && !cgroup.is_there(&mut self.kernel, &self.layout) => {
-                cgroup.close(&mut self.kernel);
-                self.units.top = Slot::default();
-                self.units.lose(self.nodes.len());
-                return;
-            }
-            low => {
-                self.units.top.observed =
-                    low.ok().map(|low| (Knob::MemoryLow, low)).into_iter().collect();
-            }
-        }
-        self.units.top.cgroup = Some(cgroup);
     }
 
     /// Compares what was asked for with what the files hold now.
@@ -552,4 +371,17 @@ impl<K: KernFs> Agent<K> {
             found,
         }
     }
+}
+
+/// Whether there is again a cgroup where that of a unit was, `cgroup` from the mount; empty where it had none yet.
+fn is_back(kernel: &mut impl KernFs, layout: &Layout, cgroup: &str) -> bool {
+    let path = layout.trees[0].mount.join(cgroup.trim_start_matches('/'));
+    if cgroup.is_empty() {
+        return false;
+    }
+    let dir = kernel.open_dir(&path);
+    dir.is_ok_and(|dir| {
+        kernel.close_dir(dir);
+        true
+    })
 }

@@ -10,13 +10,15 @@
 //! so the journal of another boot is dropped whole. A journal with something in it is read and appended to,
 //! never written anew, so that a disk that filled up meanwhile does not keep anything from being put back.
 //!
-//! **Properties.** Each file and each process is recorded once, with what was there first
-//! (`a_value_is_recorded_once`). A record that cannot be written leaves the journal as it was, a full disk
-//! keeps nothing from being put back, and a damaged line costs that line alone (`tests/journal.rs`). Two
-//! agents never share a state directory (`two_agents_never_share_a_state_directory`).
+//! **Properties.** Each file and each process is recorded once, with what was there first, however many agents
+//! come and go until it is put back (`a_value_is_recorded_once`). A record that cannot be written leaves the
+//! journal as it was, a full disk keeps nothing from being put back, and a damaged line costs that line alone
+//! (`tests/journal.rs`). Two agents never share a state directory
+//! (`two_agents_never_share_a_state_directory`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -79,13 +81,13 @@ pub enum Entry {
     UnitHeld {
         /// The unit.
         unit: String,
-        /// Which run of the unit, where it goes when it is stopped, and its run-time settings with it: a later
+        /// Which life of the unit, where it goes when it is stopped, and its run-time settings with it: a later
         /// one of the same name never had this value. Empty for a unit that has a file.
-        invocation: String,
+        life: String,
         /// What it held.
         held: Setting,
-        /// Whether somebody had set it at run time.
-        is_dropped_in: bool,
+        /// The text of its drop-in, where somebody had set it at run time.
+        drop_in: Option<String>,
     },
     /// Someone else wrote a file since, and the policy says that it is theirs: what it held before us is past.
     Theirs {
@@ -103,6 +105,9 @@ pub enum Entry {
         /// The property.
         property: Property,
     },
+    /// The agent stopped, and the policy told it to leave everything in force (`control.on_exit: keep`). True
+    /// only as long as nothing follows.
+    Kept,
 }
 
 /// The first line of a journal.
@@ -142,40 +147,54 @@ pub enum JournalError {
 pub struct Journal {
     store: Option<Store>,
     entries: Vec<Entry>,
-    /// What must be recorded only once, and is.
-    recorded: HashSet<Key>,
+    /// What must be recorded only once, and is: where among the entries, by the hash of its key. The keys
+    /// themselves would be half of the memory that a journal takes.
+    recorded: HashMap<u64, usize>,
+    hasher: RandomState,
+    /// Cgroups that are about to be made: one, or those that could not be.
+    announced: HashSet<PathBuf>,
 }
 
+/// A place in a journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(usize);
+
 /// What tells a file or a process from every other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key {
-    File(PathBuf, u64, String),
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key<'a> {
+    File(&'a Path, u64, &'a str),
     /// ... and where to: a process may be moved in one tree after the other.
-    Process(u32, u64, Vec<PathBuf>),
-    Slice(String),
-    /// ... of this run of the unit.
-    Property(String, String, Property),
+    Process(u32, u64, &'a [PathBuf]),
+    Slice(&'a str),
+    /// ... of this life of the unit.
+    Property(&'a str, &'a str, Property),
 }
 
 impl Entry {
-    /// The key of an entry that only its first record is true of.
-    fn key(&self) -> Option<Key> {
+    /// Keeps `announced` true, the cgroups of which the last that was said is that they are about to be made.
+    fn announce(&self, announced: &mut HashSet<PathBuf>) {
         match self {
-            Entry::Held { path, inode, file, .. } => {
-                Some(Key::File(path.clone(), *inode, file.clone()))
-            }
-            Entry::Moved { pid, start_ticks, to, .. } => {
-                Some(Key::Process(*pid, *start_ticks, to.clone()))
-            }
-            Entry::Starting { unit } => Some(Key::Slice(unit.clone())),
-            Entry::UnitHeld { unit, invocation, held, .. } => {
-                Some(Key::Property(unit.clone(), invocation.clone(), held.property))
+            Entry::Making { path } => drop(announced.insert(path.clone())),
+            Entry::Made { path, .. } | Entry::NotMade { path } => drop(announced.remove(path)),
+            _ => {}
+        }
+    }
+
+    /// The key of an entry that only its first record is true of.
+    fn key(&self) -> Option<Key<'_>> {
+        match self {
+            Entry::Held { path, inode, file, .. } => Some(Key::File(path, *inode, file)),
+            Entry::Moved { pid, start_ticks, to, .. } => Some(Key::Process(*pid, *start_ticks, to)),
+            Entry::Starting { unit } => Some(Key::Slice(unit)),
+            Entry::UnitHeld { unit, life, held, .. } => {
+                Some(Key::Property(unit, life, held.property))
             }
             Entry::Making { .. }
             | Entry::Made { .. }
             | Entry::NotMade { .. }
             | Entry::Theirs { .. }
-            | Entry::UnitTheirs { .. } => None,
+            | Entry::UnitTheirs { .. }
+            | Entry::Kept => None,
         }
     }
 }
@@ -198,10 +217,17 @@ pub struct Leftover {
     pub warnings: Vec<String>,
 }
 
+impl Leftover {
+    /// Whether the agent that left it was told to.
+    pub fn is_kept(&self) -> bool {
+        self.entries.last() == Some(&Entry::Kept)
+    }
+}
+
 impl Journal {
     /// A journal that is kept in memory only, for the simulated kernel.
     pub fn in_memory() -> Journal {
-        Journal { store: None, entries: Vec::new(), recorded: HashSet::new() }
+        Journal::of(None, Vec::new())
     }
 
     /// Takes the state directory (made where missing) and reads what an earlier agent left there.
@@ -231,15 +257,37 @@ impl Journal {
             store.take_up()?;
         }
         let begun = store.file.is_some();
-        let mut journal = Journal {
-            store: Some(store),
-            entries: found.entries.clone(),
-            recorded: HashSet::new(),
-        };
+        let mut journal = Journal::of(Some(store), found.entries.clone());
         if !begun {
             journal.rewrite()?;
         }
         Ok((journal, Leftover { entries: found.entries, warnings: found.warnings }))
+    }
+
+    /// What is in `entries` is true of whoever comes next as well: what was there first.
+    fn of(store: Option<Store>, entries: Vec<Entry>) -> Journal {
+        let (recorded, hasher) = (HashMap::new(), RandomState::new());
+        let mut journal = Journal { store, entries, recorded, hasher, announced: HashSet::new() };
+        journal.index();
+        journal
+    }
+
+    fn index(&mut self) {
+        self.recorded.clear();
+        self.announced.clear();
+        for (index, entry) in self.entries.iter().enumerate() {
+            if let Some(key) = entry.key() {
+                self.recorded.entry(self.hasher.hash_one(key)).or_insert(index);
+            }
+            entry.announce(&mut self.announced);
+        }
+    }
+
+    fn has(&self, key: Key<'_>) -> bool {
+        let Some(first) = self.recorded.get(&self.hasher.hash_one(key)) else { return false };
+        // That two keys have one hash is next to impossible, and no reason to lose a value.
+        self.entries[*first].key() == Some(key)
+            || self.entries.iter().any(|entry| entry.key() == Some(key))
     }
 
     /// Whether it outlives this process.
@@ -259,24 +307,17 @@ impl Journal {
 
     /// Whether the value of this file was recorded before.
     pub fn knows(&self, path: &Path, inode: u64, file: &str) -> bool {
-        self.recorded.contains(&Key::File(path.to_path_buf(), inode, file.to_string()))
+        self.has(Key::File(path, inode, file))
     }
 
-    /// Whether the value of this property was recorded before, for this run of the unit.
-    pub fn knows_property(&self, unit: &str, invocation: &str, property: Property) -> bool {
-        self.recorded.contains(&Key::Property(unit.to_string(), invocation.to_string(), property))
+    /// Whether the value of this property was recorded before, for this life of the unit.
+    pub fn knows_property(&self, unit: &str, life: &str, property: Property) -> bool {
+        self.has(Key::Property(unit, life, property))
     }
 
     /// Whether the last that is recorded of the cgroup at `path` is that it is about to be made.
     pub fn announces(&self, path: &Path) -> bool {
-        let last = self.entries.iter().rev().find_map(|entry| match entry {
-            Entry::Making { path: known } if known == path => Some(true),
-            Entry::Made { path: known, .. } | Entry::NotMade { path: known } if known == path => {
-                Some(false)
-            }
-            _ => None,
-        });
-        last.unwrap_or(false)
+        self.announced.contains(path)
     }
 
     /// Records `entry`; when this returns, it is on disk.
@@ -284,20 +325,26 @@ impl Journal {
     /// # Errors
     /// The disk refused. The journal is then as it was before, and the caller must not do what it asked for.
     pub fn record(&mut self, entry: Entry) -> Result<(), JournalError> {
-        let key = entry.key();
-        if key.as_ref().is_some_and(|key| self.recorded.contains(key)) {
+        if entry.key().is_some_and(|key| self.has(key)) {
             return Ok(());
         }
         if let Some(store) = &mut self.store {
             store.append(&entry)?;
         }
-        self.recorded.extend(key);
         // What was made says all that its announcement said; on disk both stay until the next rewrite.
         if let (Entry::Made { path, .. }, Some(Entry::Making { path: announced })) =
             (&entry, self.entries.last())
             && path == announced
         {
             self.entries.pop();
+        }
+        if let Some(key) = entry.key() {
+            self.recorded.entry(self.hasher.hash_one(key)).or_insert(self.entries.len());
+        }
+        entry.announce(&mut self.announced);
+        if self.entries.len() == self.entries.capacity() {
+            // It lives as long as the agent: an eighth to spare, and not as much again.
+            self.entries.reserve_exact(self.entries.len() / 8 + 64);
         }
         self.entries.push(entry);
         Ok(())
@@ -311,7 +358,33 @@ impl Journal {
         let all = self.entries.clone();
         self.entries.retain(keep);
         self.rewrite().inspect_err(|_| self.entries = all)?;
-        self.recorded = self.entries.iter().filter_map(Entry::key).collect();
+        self.index();
+        Ok(())
+    }
+
+    /// Where it stands, for [`Journal::since`] and [`Journal::forget_since`].
+    pub fn mark(&self) -> Mark {
+        // An announcement gives way to what comes of it, and so belongs to that.
+        Mark(
+            self.entries.len()
+                - usize::from(matches!(self.entries.last(), Some(Entry::Making { .. }))),
+        )
+    }
+
+    /// What was recorded since it stood at `mark`, oldest first.
+    pub fn since(&self, mark: Mark) -> &[Entry] {
+        self.entries.get(mark.0..).unwrap_or_default()
+    }
+
+    /// Forgets what was recorded since it stood at `mark`: all of it was put back.
+    ///
+    /// # Errors
+    /// The disk refused; nothing is forgotten then.
+    pub fn forget_since(&mut self, mark: Mark) -> Result<(), JournalError> {
+        let since = self.since(mark).to_vec();
+        self.entries.truncate(mark.0);
+        self.rewrite().inspect_err(|_| self.entries.extend(since))?;
+        self.index();
         Ok(())
     }
 
@@ -495,6 +568,7 @@ mod tests {
         drop(journal);
         let (journal, leftover) = Journal::open(dir.path(), "boot").unwrap();
         assert_eq!(leftover.entries, [held("cpu.weight", "100"), held("memory.low", "0")]);
+        assert!(journal.knows(Path::new("/c"), 7, "cpu.weight"));
         journal.remove().unwrap();
         assert!(!dir.path().join("journal").exists());
     }

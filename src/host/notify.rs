@@ -48,6 +48,11 @@ impl Notifier {
         Ok(Notifier { socket, watchdog: None })
     }
 
+    /// The same, asked for signs of life every `watchdog` at the least.
+    pub fn with_watchdog(self, watchdog: Duration) -> Notifier {
+        Notifier { watchdog: Some(watchdog), ..self }
+    }
+
     /// How often it wants to hear that all is well, at the least.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
@@ -65,9 +70,16 @@ impl Notifier {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
     }
 
-    /// All is well.
-    pub fn alive(&self) {
-        self.send("WATCHDOG=1");
+    /// How it goes, in a line for whoever looks.
+    pub fn status(&self, status: &str) {
+        self.send(&format!("STATUS={status}"));
+    }
+
+    /// All is well, where somebody wants to hear it.
+    pub fn beat(&self) {
+        if self.watchdog.is_some() {
+            self.send("WATCHDOG=1");
+        }
     }
 
     /// The end begins.
@@ -109,11 +121,14 @@ mod tests {
             let count = manager.recv(&mut bytes).unwrap();
             String::from_utf8_lossy(&bytes[..count]).into_owned()
         };
-        let notifier = Notifier::to(&path).unwrap();
+        let notifier = Notifier::to(&path).unwrap().with_watchdog(Duration::from_secs(1));
         notifier.ready("2 tenants");
         assert_eq!(hear(), "READY=1\nSTATUS=2 tenants");
-        notifier.alive();
+        notifier.beat();
         assert_eq!(hear(), "WATCHDOG=1");
+        Notifier::to(&path).unwrap().beat();
+        notifier.status("3 tenants");
+        assert_eq!(hear(), "STATUS=3 tenants", "nobody asked that one for beats");
         notifier.reloading();
         let reloading = hear();
         let usec = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
@@ -126,6 +141,6 @@ mod tests {
     fn nobody_is_told_where_nobody_listens() {
         Notifier::default().ready("");
         let dir = tempfile::tempdir().unwrap();
-        Notifier::to(&dir.path().join("absent")).unwrap().alive();
+        Notifier::to(&dir.path().join("absent")).unwrap().stopping();
     }
 }

@@ -1,11 +1,12 @@
 //! Systemd in memory, on top of the simulated kernel: units, their properties, and how it can fail.
 //!
-//! Its manners are those that were seen on systemd 252 and 257. A property that is set is held in memory,
-//! kept as a drop-in and written to the unit's cgroup. Reading the configuration again makes the properties
+//! Its manners are those that were seen on systemd 252 and 257. A property that is set is held in memory and
+//! kept as a drop-in, and with it all properties of the unit are written to its cgroup anew
+//! (`unit_update_cgroup` in `src/core/cgroup.c`). Reading the configuration again makes the properties
 //! what files and drop-ins say, and leaves the cgroups as they are. A slice needs no file; one that was
 //! started without is transient and leaves nothing when it stops. Stopping a slice ends what is in it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -37,6 +38,10 @@ pub struct SimUnit {
     pub is_active: bool,
     /// Whether it goes when it is stopped.
     pub is_transient: bool,
+    /// Units that it stops with, beside the slices that its cgroup is in: a socket has none.
+    pub requires: BTreeSet<String>,
+    /// Tells a transient unit from the one before of its name.
+    pub nr_life: u32,
     /// How often it was started.
     pub nr_starts: u32,
     /// What its file says.
@@ -47,11 +52,23 @@ pub struct SimUnit {
     pub properties: BTreeMap<Property, PropertyValue>,
 }
 
+impl SimUnit {
+    /// What systemd takes `property` for.
+    fn value(&self, property: Property) -> Setting {
+        let value = self.properties.get(&property).cloned().unwrap_or_else(|| property.unset());
+        Setting { property, value }
+    }
+}
+
 /// Systemd in memory.
 #[derive(Clone, Debug, Default)]
 pub struct SimSystemd {
     /// All units that are loaded, by name.
     pub units: BTreeMap<String, SimUnit>,
+    /// Other names of units.
+    pub aliases: BTreeMap<String, String>,
+    /// Transient units that there were.
+    pub nr_lives: u32,
     /// What is wrong.
     pub fault: Option<UnitFault>,
     /// Orders that were carried out, or refused, oldest first.
@@ -66,6 +83,22 @@ impl SimSystemd {
         self.start(kernel, unit);
     }
 
+    /// Gives the host a unit without a file, not started yet.
+    pub fn add_transient(&mut self, unit: &str, cgroup: &str) {
+        self.nr_lives += 1;
+        let (cgroup, nr_life) = (cgroup.to_string(), self.nr_lives);
+        let known = SimUnit { cgroup, nr_life, is_transient: true, ..SimUnit::default() };
+        self.units.insert(unit.to_string(), known);
+    }
+
+    /// Stops a unit and starts it again: one that is transient keeps all that it was given.
+    pub fn restart(&mut self, kernel: &mut SimKernel, unit: &str) {
+        let known = self.units.get(unit).cloned();
+        self.stop(kernel, unit);
+        self.units.extend(known.map(|known| (unit.to_string(), known)));
+        self.start(kernel, unit);
+    }
+
     /// Starts a unit that is loaded.
     pub fn start(&mut self, kernel: &mut SimKernel, unit: &str) {
         let Some(known) = self.units.get_mut(unit) else { return };
@@ -73,10 +106,7 @@ impl SimSystemd {
         known.nr_starts += 1;
         // Every controller on the way, as where others have resource settings.
         kernel.make_cgroup(&known.cgroup).ok();
-        let properties = known.properties.clone();
-        for (property, value) in properties {
-            self.write(kernel, unit, &Setting { property, value });
-        }
+        self.write(kernel, unit);
     }
 
     /// Stops a unit: everything in it ends.
@@ -88,13 +118,19 @@ impl SimSystemd {
             self.units.remove(unit);
         }
         kernel.write_file(&format!("{MOUNT}{cgroup}/cgroup.kill"), "1").ok();
-        let in_it = |other: &&String| {
-            self.units[*other].cgroup.starts_with(&format!("{cgroup}/"))
-                && self.units[*other].is_active
-        };
-        let inside: Vec<String> = self.units.keys().filter(in_it).cloned().collect();
-        inside.iter().for_each(|unit| self.stop(kernel, unit));
+        let needy = self.required_by(unit, &cgroup);
+        needy.iter().for_each(|unit| self.stop(kernel, unit));
         kernel.remove_cgroup_at(&cgroup).ok();
+    }
+
+    /// Units that run and stop with this one, whose cgroup is `cgroup`.
+    fn required_by(&self, unit: &str, cgroup: &str) -> Vec<String> {
+        let inside = format!("{cgroup}/");
+        let needs = |other: &SimUnit| {
+            let is_inside = !cgroup.is_empty() && other.cgroup.starts_with(&inside);
+            other.is_active && (is_inside || other.requires.contains(unit))
+        };
+        self.units.iter().filter(|(_, other)| needs(other)).map(|(name, _)| name.clone()).collect()
     }
 
     /// `systemctl set-property --runtime`, or what the agent asks for.
@@ -103,7 +139,7 @@ impl SimSystemd {
             known.properties.insert(setting.property, setting.value.clone());
             known.drop_ins.insert(setting.property, setting.value.clone());
         }
-        self.write(kernel, unit, setting);
+        self.write(kernel, unit);
     }
 
     /// `systemctl daemon-reload`.
@@ -114,17 +150,22 @@ impl SimSystemd {
         }
     }
 
-    /// Writes what a property means to the file of its knob.
-    fn write(&self, kernel: &mut SimKernel, unit: &str, setting: &Setting) {
+    /// Writes what the properties of a unit mean to the files of its cgroup: whichever was changed, all of them.
+    fn write(&self, kernel: &mut SimKernel, unit: &str) {
         let Some(known) = self.units.get(unit).filter(|known| known.is_active) else { return };
-        if self.fault == Some(UnitFault::Ignores(setting.property)) {
-            return;
+        let arrives = |property: &Property| self.fault != Some(UnitFault::Ignores(*property));
+        for property in Property::ALL.into_iter().filter(arrives) {
+            let Some(value) = known.value(property).expected() else { continue };
+            for spelling in Dialect::Unified.spell(property.knob(), &value) {
+                let path = format!("{MOUNT}{}/{}", known.cgroup, spelling.file);
+                kernel.write_file(&path, &format!("{}\n", spelling.text)).ok();
+            }
         }
-        let Some(value) = setting.expected() else { return };
-        for spelling in Dialect::Unified.spell(setting.property.knob(), &value) {
-            let path = format!("{MOUNT}{}/{}", known.cgroup, spelling.file);
-            kernel.write_file(&path, &format!("{}\n", spelling.text)).ok();
-        }
+    }
+
+    /// The name that a unit is kept under.
+    fn id<'a>(&'a self, unit: &'a str) -> &'a str {
+        self.aliases.get(unit).map_or(unit, String::as_str)
     }
 
     /// Carries out one order.
@@ -154,18 +195,25 @@ impl SimSystemd {
             Order::Look { unit } => return Ok(Reply::Unit(self.state(unit))),
             Order::StartSlice { unit, .. } => {
                 self.start_above(kernel, unit);
-                self.units.entry(unit.clone()).or_insert_with(|| SimUnit {
-                    cgroup: cgroup_of(unit),
-                    is_transient: true,
-                    ..SimUnit::default()
-                });
+                if !self.units.contains_key(unit) {
+                    self.add_transient(unit, &cgroup_of(unit));
+                }
                 self.start(kernel, unit);
             }
             Order::Set { unit, settings } => {
-                if !self.units.contains_key(unit) {
-                    return Err(UnitError::NoSuchUnit(unit.clone()));
+                let unit = self.id(unit).to_string();
+                if !self.units.contains_key(&unit) {
+                    return Err(UnitError::NoSuchUnit(unit));
                 }
-                settings.iter().for_each(|setting| self.set_property(kernel, unit, setting));
+                settings.iter().for_each(|setting| self.set_property(kernel, &unit, setting));
+            }
+            Order::Rewrite { unit, drop_ins } => {
+                for (property, text) in drop_ins {
+                    let known = self.units.get_mut(unit).and_then(|u| u.drop_ins.get_mut(property));
+                    if let (Some(known), Ok(value)) = (known, serde_json::from_str(text)) {
+                        *known = value;
+                    }
+                }
             }
             Order::Forget { unit, properties } => {
                 if let Some(known) = self.units.get_mut(unit) {
@@ -191,23 +239,24 @@ impl SimSystemd {
     }
 
     fn state(&self, unit: &str) -> UnitState {
+        let unit = self.id(unit);
         let Some(known) = self.units.get(unit) else {
             // Any name is that of a slice that could be started.
-            return UnitState { is_loaded: unit.ends_with(".slice"), ..UnitState::default() };
+            let (id, is_loaded) = (unit.to_string(), unit.ends_with(".slice"));
+            return UnitState { id, is_loaded, ..UnitState::default() };
         };
         let held = |property: Property| Held {
-            setting: Setting {
-                property,
-                value: known.properties.get(&property).cloned().unwrap_or_else(|| property.unset()),
-            },
-            is_dropped_in: known.drop_ins.contains_key(&property),
+            setting: known.value(property),
+            drop_in: known.drop_ins.get(&property).and_then(|v| serde_json::to_string(v).ok()),
         };
         UnitState {
+            id: unit.to_string(),
             is_loaded: true,
             is_active: known.is_active,
             is_transient: known.is_transient,
-            invocation: known.nr_starts.to_string(),
+            life: if known.is_transient { known.nr_life.to_string() } else { String::new() },
             cgroup: if known.is_active { known.cgroup.clone() } else { String::new() },
+            required_by: self.required_by(unit, &known.cgroup),
             held: Property::ALL.map(held).to_vec(),
         }
     }

@@ -74,6 +74,11 @@ pub(super) struct Handles {
 }
 
 impl SimKernel {
+    /// How many directories are kept open.
+    pub fn nr_kept_dirs(&self) -> usize {
+        self.handles.dirs.iter().flatten().count()
+    }
+
     fn kept_dir(&self, dir: DirId) -> Result<&KeptDir, KernError> {
         let kept = self.handles.dirs.get(dir.0 as usize).and_then(Option::as_ref);
         kept.ok_or_else(|| KernError::new(Operation::Open, "(closed directory)", Errno::EBADF))

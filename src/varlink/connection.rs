@@ -32,15 +32,6 @@ pub(super) enum Turn {
     },
 }
 
-/// Why a connection ends.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectionError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Wire(#[from] WireError),
-}
-
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -102,7 +93,7 @@ impl Connection {
     }
 
     /// The next whole call.
-    pub(super) fn next_call(&mut self) -> Result<Option<Call>, ConnectionError> {
+    pub(super) fn next_call(&mut self) -> Result<Option<Call>, WireError> {
         if let Some(message) = self.framer.next_message()? {
             let call = Call::parse(message)?;
             // The time of the next one begins when this one is answered.

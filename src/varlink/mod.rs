@@ -13,10 +13,12 @@
 //! | [`listen`] | the listening socket |
 //! | [`server`] | the thread that talks: all connections behind one epoll |
 //! | `connection` | one of them: what came in, what goes out, whose turn it is |
+//! | `complaints` | who is over a limit, in the log |
 //! | `answer` | what a call is answered, from the last tick |
 
 mod answer;
 pub mod bridge;
+mod complaints;
 mod connection;
 pub mod interface;
 pub mod listen;

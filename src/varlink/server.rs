@@ -1,17 +1,21 @@
 //! The thread that talks: every connection, behind one epoll.
 //!
 //! **Problem.** Readers are many, slow, dead or hostile, and none of that may reach the tick. **Answer.** A
-//! thread of its own, which never blocks: it sleeps in epoll until somebody connects, a request comes, a
+//! thread of its own, which waits for no reader: it sleeps in epoll until somebody connects, a request comes, a
 //! reader has room, the agent has published, or somebody's time is over. What it tells it takes from the last
-//! published tick ([`super::bridge`]); what changes the agent goes there and comes back.
+//! published tick ([`super::bridge`]); what changes the agent goes there and comes back. One thing it does wait
+//! for is the machine's account database ([`super::peers`]): where somebody else than root asks for a change
+//! and the policy names administrators, readers wait as long as that takes, and no tick does.
 //!
 //! **Limits.** Connections in all and for each user, some of them kept for root; the length of a request
 //! ([`super::wire`]); the time from its first byte to its last; one call of a connection at a time, so that
 //! whoever sends a thousand calls is read only as fast as it takes the answers; the answers that wait to be
-//! taken, all together. Who is over a limit is closed, the longest waiting first.
+//! taken, all together; the time in which somebody takes nothing of an answer. Who is over a limit is closed, the
+//! longest waiting first, and named in the log ([`super::complaints`]).
 //!
-//! **Watchers** get the newest tick when they have room for it, and in it the number of those left out. Nothing
-//! is kept for them but the frame that they are taking: the serialised status is one for all.
+//! **Watchers** get the newest tick when they have room for it, and in it the number of those left out, however
+//! long that takes: a pager that nobody scrolls is no reason to end the conversation. Nothing is kept for them but
+//! the frame that they are taking, within the limit of all that wait: the serialised status is one for all.
 //!
 //! **Properties** (`tests/varlink/server.rs`, `tests/varlink/hostile.rs`): a limit for everything; whoever
 //! keeps to them is answered however many do not; a tick does not wait.
@@ -23,10 +27,11 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::answer::{self, Reply};
 use super::bridge::{SocketEnd, Ticket};
+use super::complaints::Complaints;
 use super::connection::{Connection, Turn};
 use super::interface::CallError;
 use super::listen::Listener;
@@ -46,6 +51,8 @@ pub struct Limits {
     pub request_bytes: usize,
     /// From the first byte of a request to its last.
     pub request_time: Duration,
+    /// An answer of which nobody takes a byte for so long is not going to be taken. Not for watchers.
+    pub answer_time: Duration,
     /// Bytes of answers that wait to be taken; one that is shared counts once, and the largest not at all.
     pub waiting_bytes: usize,
 }
@@ -58,6 +65,7 @@ impl Default for Limits {
             connections_per_user: 32,
             request_bytes: REQUEST_MAX_BYTES,
             request_time: Duration::from_secs(5),
+            answer_time: Duration::from_secs(30),
             waiting_bytes: 4 << 20,
         }
     }
@@ -74,8 +82,6 @@ const EVENTS_MAX: usize = 64;
 const ACCEPTS_MAX: usize = 64;
 /// Without a descriptor left, accepting rests for so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// A frame that nobody takes a byte of for so long is not going to be taken.
-const STALLED: Duration = Duration::from_secs(30);
 
 /// The socket and all who are connected to it.
 #[derive(Debug)]
@@ -90,6 +96,9 @@ pub struct Server {
     /// Who waits for what came of a command.
     tickets: HashMap<Ticket, u64>,
     accepts_again: Option<Instant>,
+    /// Whether the last connection could not be accepted.
+    is_refused: bool,
+    complaints: Complaints,
 }
 
 impl Server {
@@ -111,6 +120,8 @@ impl Server {
             next_ticket: 0,
             tickets: HashMap::new(),
             accepts_again: None,
+            is_refused: false,
+            complaints: Complaints::default(),
         })
     }
 
@@ -161,7 +172,9 @@ impl Server {
     /// When the time of `connection` is over.
     fn deadline(&self, connection: &Connection) -> Option<Instant> {
         let request = connection.request_began().map(|began| began + self.limits.request_time);
-        let taken = connection.last_taken().map(|last| last + STALLED);
+        let is_watching = matches!(connection.turn, Turn::Watching { .. });
+        let last_taken = connection.last_taken().filter(|_| !is_watching);
+        let taken = last_taken.map(|last| last + self.limits.answer_time);
         request.into_iter().chain(taken).min()
     }
 
@@ -175,7 +188,7 @@ impl Server {
             .map(|(number, _)| *number)
             .collect();
         for number in late {
-            self.close(number, "it was too slow");
+            self.expel(number, "its request did not end, or its answer was not taken, in time");
         }
         if self.accepts_again.is_some_and(|again| again <= now) {
             self.accepts_again = None;
@@ -199,15 +212,21 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    warn!("cannot accept a connection: {error}");
+                    // Tried again ten times a second, told once.
+                    if !std::mem::replace(&mut self.is_refused, true) {
+                        warn!("cannot accept connections: {error}");
+                    }
                     self.accepts_again = Some(Instant::now() + ACCEPT_PAUSE);
                     self.listen(EpollFlags::empty());
                     return;
                 }
             };
+            if std::mem::replace(&mut self.is_refused, false) {
+                info!("connections are accepted again");
+            }
             let Ok(peer) = Peer::of(&stream) else { continue };
             if !self.has_room_for(peer) {
-                debug!(uid = peer.uid, pid = peer.pid, "refused a connection: there are too many");
+                self.complaints.tell(peer, "refused a connection: there are too many");
                 continue;
             }
             let number = self.next_number;
@@ -229,6 +248,14 @@ impl Server {
         of_user < self.limits.connections_per_user && self.connections.len() < all
     }
 
+    /// Closes a connection that is over a limit.
+    fn expel(&mut self, number: u64, why: &str) {
+        if let Some(connection) = self.connections.remove(&number) {
+            self.complaints.tell(connection.peer, &format!("closed a connection: {why}"));
+        }
+    }
+
+    /// Closes one that is done, or gone.
     fn close(&mut self, number: u64, why: &str) {
         if let Some(connection) = self.connections.remove(&number) {
             debug!(uid = connection.peer.uid, pid = connection.peer.pid, "closed: {why}");
@@ -279,7 +306,7 @@ impl Server {
                 Ok(Some(call)) => call,
                 Ok(None) if connection.has_ended() => return self.close(number, "it is done"),
                 Ok(None) => break,
-                Err(error) => return self.close(number, &error.to_string()),
+                Err(error) => return self.expel(number, &error.to_string()),
             };
             let newest = self.bridge.newest();
             let reply = answer::answer(&call, &connection.peer, &newest);
@@ -326,7 +353,7 @@ impl Server {
             }
         }
         while let Some(longest_waiting) = self.beyond_waiting_limit() {
-            self.close(longest_waiting, "too many answers wait to be taken");
+            self.expel(longest_waiting, "too many answers wait to be taken");
         }
     }
 

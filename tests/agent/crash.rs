@@ -3,7 +3,7 @@
 use super::story::{
     ADOPTED, DEEP, LEGACY, MADE, PINNED, PINNED_LEGACY, SERVICE, Story, leave, play,
 };
-use super::world::{World, assert_same, snapshot};
+use super::world::{Snapshot, World, assert_same, snapshot};
 use tenantd::sim::Load;
 
 /// Tells `story` once for each of every `stride` calls, right before which the agent dies, then lets `revive`
@@ -130,19 +130,97 @@ fn what_a_boot_ended_is_not_put_back() {
     assert!(changes.iter().all(|call| call.value.as_deref() == Some("")), "{changes:?}");
 }
 
-#[test]
-fn on_exit_keep_leaves_values_and_a_later_restore_takes_them_back() {
+/// An agent that steers and is told to keep; what the host was before it, and a process that it looks after.
+fn kept() -> (World, Snapshot, u32) {
     let mut world = World::new("control: { on_exit: keep }\ntenants: { a: { weight: 7 }, b: {} }");
     let before = snapshot(&world.host);
     world.start().unwrap();
     world.tick();
     let pid = world.spawn("/a", Load::busy(1));
     world.ticks(3);
-    let kept = world.file("a/cpu.weight");
-    assert_ne!(kept, "100");
+    assert_ne!(world.file("a/cpu.weight"), "100");
+    (world, before, pid)
+}
+
+#[test]
+fn on_exit_keep_leaves_values_and_a_later_restore_takes_them_back() {
+    let (mut world, before, pid) = kept();
+    let weight = world.file("a/cpu.weight");
     world.stop();
-    assert_eq!(world.file("a/cpu.weight"), kept);
+    assert_eq!(world.file("a/cpu.weight"), weight);
     restore(&mut world);
     leave(&world, &[pid]);
     assert_same(&before, &snapshot(&world.host), "kept, then restored");
+}
+
+#[test]
+fn what_was_kept_on_purpose_outlives_what_follows_every_stop() {
+    let (mut world, before, pid) = kept();
+    world.stop();
+    let left = snapshot(&world.host);
+    for _ in 0..2 {
+        assert_eq!(world.restore_unless_kept(), Default::default());
+        assert_same(&left, &snapshot(&world.host), "kept");
+    }
+    // The next agent begins anew over it; if that one is killed, nothing is meant to stay.
+    world.start().unwrap();
+    world.ticks(3);
+    assert_eq!(world.file("a/cpu.weight"), left["/sys/fs/cgroup/a/cpu.weight"].trim_end());
+    world.kill();
+    assert_eq!(world.restore_unless_kept().failures, [""; 0]);
+    leave(&world, &[pid]);
+    assert_same(&before, &snapshot(&world.host), "killed");
+}
+
+#[test]
+fn a_kill_while_kept_values_are_taken_up_is_a_kill() {
+    let mut call = 0;
+    loop {
+        let (mut world, before, pid) = kept();
+        world.stop();
+        let left = snapshot(&world.host);
+        let (host, calls) = (world.host.clone(), world.host.nr_calls());
+        let died = host.until_death(calls + call, || world.start().unwrap()).is_none();
+        world.kill();
+        world.restore_unless_kept();
+        // All of it, where nothing was begun yet, or nothing.
+        if snapshot(&world.host) != left {
+            leave(&world, &[pid]);
+            assert_same(&before, &snapshot(&world.host), &format!("killed {call} calls into it"));
+        }
+        if !died {
+            break;
+        }
+        call += 1;
+    }
+    assert!(call > 20, "{call} calls begin nothing");
+}
+
+#[test]
+fn what_a_killed_agent_told_its_tenants_goes_with_it() {
+    let two = "tenants: { a: {}, b: {} }";
+    let told = |world: &World| world.state_dir().join("tenants");
+    let killed = || {
+        let mut world = World::new(two);
+        world.start().unwrap();
+        world.tick();
+        world.spawn("/b", Load::busy(1));
+        world.ticks(3);
+        assert!(told(&world).join("b/dop").exists());
+        world.kill();
+        world
+    };
+    let mut world = killed();
+    restore(&mut world);
+    assert!(!told(&world).exists(), "after --restore");
+    // Whoever comes next with less to tell leaves nothing of it either.
+    let mut world = killed();
+    world.options.observe = true;
+    world.start().unwrap();
+    assert!(!told(&world).exists(), "told by an observer");
+    let mut world = killed();
+    world.policy = crate::util::policy("version: 1\nmode: enforce\ntenants: { a: {} }");
+    world.start().unwrap();
+    world.ticks(3);
+    assert!(!told(&world).join("b").exists(), "told of a tenant that there is not");
 }

@@ -1,11 +1,14 @@
 //! Another policy under a running agent: what stays is not touched, what went leaves nothing.
 
+use std::os::unix::fs::symlink;
+
 use nix::errno::Errno;
+use tenantd::daemon::agent::{Agent, Options, StartError};
 use tenantd::daemon::claims;
 use tenantd::daemon::switch::ChangeError;
 use tenantd::host::kernfs::Operation;
 use tenantd::policy::model::Mode;
-use tenantd::sim::{Fault, Layout, Load, SimHost, SimKernel, Workload};
+use tenantd::sim::{Controller, Fault, Layout, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_same, legacy, snapshot, tenant};
 use crate::util;
@@ -244,6 +247,68 @@ fn an_observer_may_begin_to_enforce_and_be_refused() {
     assert!(exists(&world, "tenants/b"));
     world.stop();
     assert_same(&before, &snapshot(&world.host), "after the stop");
+}
+
+#[test]
+fn a_journal_that_cannot_be_emptied_keeps_nobody_from_observing_or_enforcing_again() {
+    let limited = "tenants: { a: { limit: { cpu: 1 } }, b: {} }";
+    let mut world = rooted(SimHost::default(), limited);
+    let before = snapshot(&world.host);
+    world.start().unwrap();
+    world.ticks(3);
+    let enforced = snapshot(&world.host);
+    // The journal's successor is written beside it: here, to where every disk is full.
+    symlink("/dev/full", world.state_dir().join("journal.new")).unwrap();
+    let failures = world.agent.as_mut().unwrap().set_mode(Mode::Observe).unwrap();
+    assert!(failures.len() == 1 && failures[0].contains("No space left"), "{failures:?}");
+    assert_eq!(world.tick().mode, Mode::Observe);
+    assert_same(&before, &snapshot(&world.host), "while observing");
+    assert!(world.agent.as_mut().unwrap().set_mode(Mode::Enforce).unwrap().is_empty());
+    world.ticks(3);
+    let names = |snapshot: &super::world::Snapshot| snapshot.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&enforced), names(&snapshot(&world.host)));
+    assert_eq!(world.file("tenants/a/cpu.max"), "100000 100000");
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_same(&before, &snapshot(&world.host), "after the stop");
+}
+
+#[test]
+fn who_was_refused_the_root_does_not_hold_it() {
+    let host = SimHost { controllers: vec![Controller::Pids], ..SimHost::default() };
+    let mut kernel = SimKernel::new(host);
+    kernel.make_cgroup("/tenants").unwrap();
+    let options = Options { root: Some("/tenants".into()), ..Options::default() };
+    let policy = util::policy("version: 1\ntenants: { a: {} }");
+    let mut agent = Agent::start(kernel, policy, Vec::new(), &options).unwrap();
+    for _ in 0..3 {
+        let refused = agent.set_mode(Mode::Enforce).unwrap_err();
+        let no_controllers = matches!(refused, ChangeError::Start(StartError::NoControllers(_)));
+        assert!(no_controllers, "{refused}");
+    }
+}
+
+#[test]
+fn a_reload_that_may_not_pin_leaves_nothing_of_it() {
+    for (host, fault) in [
+        (
+            SimHost::default(),
+            Fault::matching(Operation::Write, "made/cgroup.subtree_control", Errno::EACCES),
+        ),
+        (legacy(), Fault::matching(Operation::MakeDir, "cpuset/made/tenants", Errno::EACCES)),
+    ] {
+        let mut world = World::on(host, "tenants: { a: {} }");
+        world.options.root = Some("/made/tenants".into());
+        world.start().unwrap();
+        world.ticks(2);
+        let before = snapshot(&world.host);
+        world.host.inject(fault);
+        assert!(reload(&mut world, "tenants: { a: { cpus: dop } }").is_err());
+        world.host.heal();
+        assert_same(&before, &snapshot(&world.host), "refused");
+        reload(&mut world, "tenants: { a: { cpus: dop } }").unwrap();
+        world.ticks(3);
+        assert_eq!(world.stop().failures, [""; 0]);
+    }
 }
 
 /// A life with reloads in it; its calls are counted by the first run and fail one by one in the others.

@@ -1,7 +1,8 @@
 //! A whole service on the simulated kernel: what is asked on its socket, and what its policy file says.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -31,8 +32,17 @@ struct Ground {
 
 impl Ground {
     fn new() -> Ground {
+        Ground::with("mode: enforce")
+    }
+
+    /// One whose policy has another mode.
+    fn with(mode: &str) -> Ground {
+        Ground::notifying(mode, Notifier::default())
+    }
+
+    fn notifying(mode: &str, notifier: Notifier) -> Ground {
         let dir = util::scratch();
-        let path = util::file(dir.path(), "policy.yaml", TWO);
+        let path = util::file(dir.path(), "policy.yaml", TWO.replace("mode: enforce", mode));
         let facts = HostFacts {
             cpus: (0..8).collect(),
             memory: Bytes::gib(16),
@@ -46,7 +56,7 @@ impl Ground {
         let state_dir = Some(dir.path().join("state"));
         let options = Options { state_dir, ..Options::default() };
         let agent = Agent::start(host.clone(), policy, rules, &options).unwrap();
-        let mut service = Service::new(agent, source, Notifier::default());
+        let mut service = Service::new(agent, source, notifier);
         service.tick(Duration::ZERO, Duration::ZERO);
         let listener = Listener::make(&dir.path().join("socket")).unwrap();
         service.serve(listener, Limits::default()).unwrap();
@@ -58,6 +68,11 @@ impl Ground {
         self.host.with(|kernel| kernel.advance(second));
         self.now += second;
         self.service.tick(self.now, Duration::ZERO);
+    }
+
+    /// What the status says is wrong.
+    fn findings(&mut self) -> String {
+        self.ask("GetStatus", json!({}))["parameters"]["status"]["findings"].to_string()
     }
 
     fn policy(&self) -> PathBuf {
@@ -130,7 +145,7 @@ fn a_bad_reload_says_where_and_leaves_everything() {
         assert_same(&before, &snapshot(&ground.host), &text);
         let status = ground.ask("GetStatus", json!({}));
         let findings = status["parameters"]["status"]["findings"].to_string();
-        assert!(findings.contains("was not taken up"), "{findings}");
+        assert!(findings.contains("policy.yaml was not taken up") && findings.contains(code));
     }
     std::fs::remove_file(ground.policy()).unwrap();
     assert_eq!(ground.ask("Reload", json!({}))["parameters"]["findings"][0]["code"], "P001");
@@ -139,6 +154,69 @@ fn a_bad_reload_says_where_and_leaves_everything() {
     ground.tick();
     let status = ground.ask("GetStatus", json!({}));
     assert!(!status["parameters"]["status"]["findings"].to_string().contains("was not taken up"));
+}
+
+#[test]
+fn what_a_reload_cannot_do_is_said_in_its_own_words() {
+    let mut ground = Ground::new();
+    ground.tick();
+    std::fs::write(ground.policy(), format!("{TWO}host: {{ root: /elsewhere }}\n")).unwrap();
+    let reply = ground.ask("Reload", json!({}));
+    assert_eq!(reply["error"], "io.tenantd.Manager.Failed", "{reply}");
+    ground.tick();
+    let findings = ground.findings();
+    let why = "host.root is another than at the start: restart tenantd for that";
+    assert!(findings.contains(&format!("policy.yaml was not taken up: {why}")), "{findings}");
+    let bad = TWO.replace("weight: 300", "weight: 0").replace("db: {}", "db: { weight: 0 }");
+    std::fs::write(ground.policy(), bad).unwrap();
+    ground.ask("Reload", json!({}));
+    ground.tick();
+    let findings = ground.findings();
+    let policy = ground.policy().display().to_string();
+    for word in ["P025: ", "policy.yaml:", &format!("1 more: see tenantctl check {policy}")] {
+        assert!(findings.contains(word), "{word} is not in {findings}");
+    }
+}
+
+#[test]
+fn why_the_journal_cannot_be_written_is_said_to_the_end() {
+    let mut ground = Ground::with("mode: observe");
+    let state = ground.dir.path().join("state");
+    std::fs::create_dir_all(&state).unwrap();
+    symlink("/dev/full", state.join("journal.new")).unwrap();
+    let reply = ground.ask("SetMode", json!({ "mode": "enforce" }));
+    let reason = reply["parameters"]["reason"].as_str().unwrap();
+    assert!(reason.contains("journal: No space left"), "{reason}");
+}
+
+#[test]
+fn a_mode_is_told_as_soon_as_it_is_the_mode() {
+    let dir = util::scratch();
+    let path = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let hear = || {
+        let mut bytes = [0; 256];
+        let count = manager.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    let mut ground = Ground::notifying("mode: enforce", Notifier::to(&path).unwrap());
+    ground.tick();
+    for mode in ["observe", "enforce"] {
+        ground.ask("SetMode", json!({ "mode": mode }));
+        assert_eq!(hear(), format!("STATUS=2 tenants, mode {mode}"));
+    }
+    ground.ask("Restore", json!({}));
+    assert_eq!(hear(), "STATUS=2 tenants, mode observe");
+    ground.ask("SetMode", json!({ "mode": "enforce" }));
+    hear();
+    // No tick comes between the reload and the question.
+    std::fs::write(ground.policy(), TWO.replace("enforce", "observe")).unwrap();
+    ground.ask("Reload", json!({}));
+    let status = ground.ask("GetStatus", json!({}));
+    assert_eq!(status["parameters"]["status"]["mode"], "observe");
+    assert!(hear().starts_with("RELOADING=1"));
+    assert_eq!(hear(), "READY=1\nSTATUS=2 tenants, mode observe");
 }
 
 #[test]

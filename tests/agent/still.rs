@@ -211,3 +211,22 @@ fn a_limit_that_was_there_before_is_not_put_back_onto_a_tenant_that_has_outgrown
     assert_eq!(world.restore().failures, [""; 0]);
     assert_same(&before, &snapshot(&world.host), "after its processes ended");
 }
+
+#[test]
+fn what_was_put_back_is_not_put_back_once_more() {
+    let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
+    ["/a", "/b"].iter().for_each(|path| kernel.make_cgroup(path).unwrap());
+    kernel.write_file("/sys/fs/cgroup/a/memory.max", &(GIB / 2).to_string()).unwrap();
+    let tenants = "tenants: { a: { limit: { memory: 4GiB } }, b: { limit: { cpu: 1 } } }";
+    let mut world = World::with(kernel, tenants);
+    world.start().unwrap();
+    world.tick();
+    let load = Load { touch_bytes_per_sec: 64 * GIB, ..Load::busy(1) };
+    world.spawn("/a", load.with_working_set(GIB));
+    world.ticks(3);
+    assert_eq!(world.stop().failures.len(), 1);
+    assert_eq!(world.file("b/cpu.max"), "max 100000");
+    world.write("b/cpu.max", "200000 100000");
+    assert_eq!(world.restore().failures.len(), 1);
+    assert_eq!(world.file("b/cpu.max"), "200000 100000");
+}

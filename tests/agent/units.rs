@@ -1,12 +1,16 @@
 //! Tenants that are units of systemd.
 
+mod given_back;
+
 use std::collections::BTreeMap;
 
+use nix::errno::Errno;
 use tenantd::control::status::Status;
+use tenantd::host::kernfs::Operation;
 use tenantd::host::systemd::{Order, Property, PropertyValue, Setting};
-use tenantd::sim::{Load, SimUnit, UnitFault};
+use tenantd::sim::{Fault, Load, SimUnit, UnitFault};
 
-use super::world::{MIB, Snapshot, World, assert_near, assert_same, snapshot, tenant};
+use super::world::{GIB, MIB, Snapshot, World, assert_near, assert_same, snapshot, tenant};
 
 const SLICES: &str = "\
 tenants:
@@ -35,7 +39,7 @@ fn number(property: Property, number: u64) -> Setting {
 }
 
 /// Two services, one of which its administrator has set up: in its file, and at run time.
-fn services(more: &str) -> World {
+pub(super) fn services(more: &str) -> World {
     let mut world = World::new(&format!("{more}{UNITS}"));
     world.host.systemd(|systemd, kernel| {
         systemd.add(kernel, "web.service", "/system.slice/web.service");
@@ -56,12 +60,16 @@ fn services(more: &str) -> World {
 }
 
 /// All that there is to be found of a host: its cgroups, and what systemd thinks of them.
-fn whole(world: &World) -> (Snapshot, BTreeMap<String, SimUnit>) {
+pub(super) fn whole(world: &World) -> (Snapshot, BTreeMap<String, SimUnit>) {
     (snapshot(&world.host), world.host.systemd(|systemd, _| systemd.units.clone()))
 }
 
 #[track_caller]
-fn assert_whole(before: &(Snapshot, BTreeMap<String, SimUnit>), world: &World, context: &str) {
+pub(super) fn assert_whole(
+    before: &(Snapshot, BTreeMap<String, SimUnit>),
+    world: &World,
+    context: &str,
+) {
     let after = whole(world);
     assert_same(&before.0, &after.0, context);
     // What is not set is as good as set to what it is then.
@@ -220,6 +228,25 @@ fn a_unit_that_restarts_is_found_again() {
     assert_eq!(before.1["web.service"].drop_ins, after["web.service"].drop_ins);
 }
 
+/// There may be many that do not run, and one that runs again is not to wait for that.
+#[test]
+fn a_unit_that_stopped_is_rarely_asked_for_and_found_as_soon_as_it_is_back() {
+    let mut world = services("");
+    world.ticks(10);
+    world.host.systemd(|systemd, kernel| {
+        systemd.stop(kernel, "web.service");
+        systemd.orders.clear();
+    });
+    world.ticks(100);
+    let is_look = |order: &&Order| matches!(order, Order::Look { unit } if unit == "web.service");
+    let nr_looks = world.host.systemd(|s, _| s.orders.iter().filter(is_look).count());
+    assert!(nr_looks <= 8, "{nr_looks} looks in 100 ticks");
+    world.host.systemd(|systemd, kernel| systemd.start(kernel, "web.service"));
+    let status = world.ticks(3);
+    assert!(said(&status, "web.service does not run").is_empty(), "{:?}", status.findings);
+    assert!(tenant(&status, "web").cpu_weight.is_some());
+}
+
 #[test]
 fn no_such_unit_is_said_with_a_remedy() {
     let mut world = World::new("tenants: { web: { match: { unit: no-such.service } } }");
@@ -348,6 +375,53 @@ fn drift_that_is_accepted_stays_also_at_the_end() {
     assert_eq!(after["db.service"].drop_ins, before.1["db.service"].drop_ins);
 }
 
+/// The slice above all tenants has an administrator like any other.
+#[test]
+fn drift_of_the_slice_above_is_repaired_or_accepted() {
+    for accepts in [false, true] {
+        let more = if accepts { "control: { on_drift: accept }\n" } else { "" };
+        let mut world = World::new(&format!("{more}{SLICES}"));
+        world.start().unwrap();
+        world.ticks(8);
+        world.spawn(&format!("/{PULLS}"), Load::busy(1).with_working_set(128 * MIB));
+        world.ticks(20);
+        let ours = world.file("tenants.slice/memory.low");
+        let theirs = number(Property::MemoryLow, GIB);
+        world
+            .host
+            .systemd(|systemd, kernel| systemd.set_property(kernel, "tenants.slice", &theirs));
+        assert_eq!(world.tick().nr_drift, 1);
+        let status = world.ticks(4);
+        let (held, expected) = (world.file("tenants.slice/memory.low"), GIB.to_string());
+        assert_eq!(held, if accepts { expected } else { ours });
+        let nr_said = said(&status, "tenants.slice: its memory.low was set by someone else").len();
+        assert_eq!((nr_said, status.nr_drift), (usize::from(accepts), 1), "{:?}", status.findings);
+        assert_eq!(world.stop().failures, [""; 0]);
+        let held = world.file("tenants.slice/memory.low");
+        assert_eq!(held, if accepts { GIB.to_string() } else { "0".to_string() });
+    }
+}
+
+/// tenantd.service lives in tenants.slice, and so do the tenants that are made below it.
+#[test]
+fn the_slice_above_protects_the_tenants_that_we_make_in_it() {
+    let own = "own: { guarantee: { memory: 64MiB } }";
+    let mut world = World::new(&format!("tenants: {{ a: {{ owner: systemd }}, {own} }}"));
+    let root = "tenants.slice/tenantd.service";
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "tenants.slice", "/tenants.slice");
+        systemd.add(kernel, "tenantd.service", &format!("/{root}"));
+    });
+    world.options.root = Some(format!("/sys/fs/cgroup/{root}").into());
+    world.start().unwrap();
+    world.ticks(4);
+    world.spawn(&format!("/{root}/own"), Load::busy(1).with_working_set(128 * MIB));
+    world.ticks(8);
+    let low = |path: &str| world.file(&format!("{path}/memory.low")).parse::<u64>().unwrap();
+    assert!(low(&format!("{root}/own")) >= 64 * MIB);
+    assert!(low("tenants.slice") * 10 >= 9 * (low(A) + low(&format!("{root}/own"))));
+}
+
 #[test]
 fn drift_is_accepted_of_our_own_cgroups_as_well() {
     let mut world =
@@ -401,6 +475,35 @@ fn a_reload_gives_back_the_units_that_went_and_limits_that_are_no_longer_named()
     assert_whole(&before, &world, "stopped");
 }
 
+/// What was asked for in the tick before a reload arrives after it.
+#[test]
+fn our_own_values_are_no_drift_after_a_reload() {
+    for ticks in 1..10 {
+        let mut world = services("control: { on_drift: accept }\n");
+        let before = whole(&world);
+        world.ticks(ticks);
+        let more = "  other: { match: { unit: no-such.service } }\n";
+        reload(&mut world, &format!("control: {{ on_drift: accept }}\n{UNITS}{more}"));
+        assert_eq!(world.ticks(6).nr_drift, 0, "a reload after {ticks} ticks");
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert_whole(&before, &world, &format!("a reload after {ticks} ticks"));
+    }
+}
+
+#[test]
+fn reloads_keep_nothing_open() {
+    let mut world = World::new(SLICES);
+    world.start().unwrap();
+    let mut kept = |yaml: &str| {
+        reload(&mut world, yaml);
+        world.ticks(8);
+        world.host.with(|kernel| kernel.nr_kept_dirs())
+    };
+    let none = "tenants: { web: { match: { unit: web.service } } }";
+    let counts: Vec<[usize; 2]> = (0..4).map(|_| [kept(SLICES), kept(none)]).collect();
+    assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+}
+
 #[test]
 fn a_reload_brings_units_and_cgroups_of_ours_side_by_side() {
     let mut world = services("");
@@ -439,6 +542,32 @@ fn the_mode_may_change_with_units_too() {
     assert_whole(&before, &world, "stopped");
 }
 
+#[test]
+fn a_reload_that_is_refused_the_root_leaves_nothing_of_it() {
+    let mut world = World::new("tenants: { web: { match: { unit: web.service } } }");
+    world.options.root = Some("/made".into());
+    world.host.systemd(|systemd, kernel| systemd.add(kernel, "web.service", &format!("/{WEB}")));
+    world.start().unwrap();
+    world.ticks(8);
+    let before = whole(&world);
+    let policy =
+        "version: 1\nmode: enforce\ntenants: { web: { match: { unit: web.service } }, own: {} }";
+    let take_up = |world: &mut World| {
+        world.agent.as_mut().unwrap().reload(crate::util::policy(policy), Vec::new())
+    };
+    world.host.inject(Fault::matching(Operation::Write, "cgroup.procs", Errno::EACCES));
+    for _ in 0..2 {
+        let refused = take_up(&mut world).unwrap_err();
+        assert!(refused.to_string().contains("not permitted"), "{refused}");
+        assert_whole(&before, &world, "refused");
+    }
+    world.host.heal();
+    assert_eq!(take_up(&mut world).unwrap(), [""; 0]);
+    world.ticks(3);
+    assert!(!world.file("made/own/cpu.weight").is_empty());
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
 /// The kernel weighs siblings only: who is elsewhere is weighed by somebody else.
 #[test]
 fn tenants_with_different_parents_are_said_not_to_compete() {
@@ -452,5 +581,7 @@ fn tenants_with_different_parents_are_said_not_to_compete() {
     world.start().unwrap();
     let status = world.ticks(12);
     assert_eq!(said(&status, "ineffective between web and ana").len(), 1, "{:?}", status.findings);
+    // Both weights; nobody lives there, so nothing is protected.
+    assert_eq!(status.nr_ineffective, 2);
     assert_eq!(said(&status, "system.slice is not protected itself").len(), 1);
 }

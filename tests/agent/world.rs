@@ -325,6 +325,12 @@ impl World {
         agent::restore_only(&mut self.host, &state_dir).unwrap()
     }
 
+    /// `tenantd --restore --unless-kept`, which systemd runs after every stop.
+    pub(super) fn restore_unless_kept(&mut self) -> Restored {
+        let state_dir = self.state_dir();
+        agent::restore_unless_kept(&mut self.host, &state_dir).unwrap()
+    }
+
     pub(super) fn state_dir(&self) -> PathBuf {
         self.state_dir.path().join("state")
     }

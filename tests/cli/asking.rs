@@ -221,60 +221,115 @@ fn a_watch_shows_frames_until_it_has_seen_enough() {
     Oracle::says(&frame(1)).ask(&["watch"]).exits(69).says("ended the conversation");
 }
 
-/// A tenant with everything: groups above it, limits, CPUs of its own, values of every kind.
+/// A tenant with everything: groups above it, a guarantee, both limits, CPUs of its own, and somebody in it of whom
+/// the kernel counts all that it can count.
 fn explanation() -> Explanation {
-    let value = |file: &str, outcome| ValueStep {
+    const GIB: f64 = (1_u64 << 30) as f64;
+    let value = |file: &str, held: &str, wanted: &str, reason: &str, detail: &str| ValueStep {
         path: format!("/sys/fs/cgroup/system.slice/tenantd.service/ci/nightly/{file}"),
-        held: Some("1000".into()),
-        wanted: "1040".into(),
-        outcome,
-        reason: "wants more than its 2.50 CPUs: weighed by them".into(),
-        detail: "close enough: within the dead band of 5.0 %".into(),
+        held: Some(held.into()),
+        wanted: wanted.into(),
+        outcome: if detail.starts_with("written") { Outcome::Written } else { Outcome::Settled },
+        reason: reason.into(),
+        detail: detail.into(),
     };
-    let reason = || "pressed: some task waited for 12.5 % of the time".to_string();
+    let counter = |name: &'static str, before: u64, now: u64| Counter {
+        name: name.into(),
+        before: Some(before),
+        now: Some(now),
+    };
+    let weighed = "wants more than its 112.50 CPUs: weighed by them";
+    let close = "close enough: within the dead band of 5.0 % or 16MiB";
     Explanation {
-        tenant: "ci/nightly".into(),
-        tick: 812,
+        tenant: "customers/acme/ci/nightly".into(),
+        tick: 1_000_812,
         elapsed_seconds: Some(1.0),
-        sample: ["usage_usec", "cpu_some_usec", "memory_current_bytes", "memory_some_usec"]
-            .map(|name| Counter {
-                name: name.into(),
-                before: Some(812_345_678),
-                now: Some(813_868_901),
-            })
-            .to_vec(),
-        usage: Some(UsageStep { cpu_cores: 1.5, reason: reason(), ..UsageStep::default() }),
+        sample: vec![
+            counter("populated", 1, 1),
+            counter("usage_usec", 912_345_678_901, 912_473_199_123),
+            counter("nr_throttled", 812, 822),
+            counter("cpu_some_usec", 812_345_678, 813_345_678),
+            counter("memory_current_bytes", 812_345_678_901, 813_868_901_000),
+            counter("inactive_file_bytes", 12_345_678_901, 13_868_901_000),
+            counter("refaults", 12_345, 13_868),
+            counter("memory_some_usec", 812_345_678, 813_345_678),
+            counter("nr_oom_kills", 1, 2),
+        ],
+        usage: Some(UsageStep {
+            cpu_cores: 127.52,
+            working_set_bytes: Some(755.0 * GIB),
+            reason: "pressed: some task waited 100.0 % of the time".into(),
+            ..UsageStep::default()
+        }),
         demand: Some(DemandStep {
+            cpu_cores: 256.0,
             cpu_reason: "what its threads would use if none had to wait".into(),
-            memory_reason: "its working set".into(),
+            memory_bytes: 906.0 * GIB,
+            memory_reason: "a fifth over its working set: pages come back under pressure".into(),
             ..DemandStep::default()
         }),
         allocation: AllocationStep {
-            limit_cores: Some(4.0),
-            dominant_resource: Some("cpu".into()),
-            reason: "held back: cpu is used up at a share of 14.2 % for each unit of weight".into(),
+            cores: 112.5,
+            memory_bytes: 755.0 * GIB,
+            capacity_cores: 255.5,
+            capacity_memory_bytes: 1007.0 * GIB,
+            fair_share_cores: 112.5,
+            guarantee_cores: Some(12.5),
+            guarantee_memory_bytes: Some(100.0 * GIB),
+            limit_cores: Some(128.5),
+            limit_memory_bytes: Some(800.0 * GIB),
+            dominant_resource: Some("memory".into()),
+            dominant_share: 1.0,
+            level: 0.0333,
+            reason: "held back: cpu and memory are used up at a level of 0.0333".into(),
             ..AllocationStep::default()
         },
-        weight: WeightStep { reason: reason(), ..WeightStep::default() },
+        weight: WeightStep { cpu_weight: 10_000.0, sibling_share: 1.0, reason: weighed.into() },
         width: Some(WidthStep {
-            dop: Some(3),
-            slots: 8,
-            claim: Some(3),
+            dop: Some(112),
+            slots: 255,
+            claim: Some(112),
             floor: Some(1),
-            ceiling: Some(8),
-            utilisation_ratio: Some(0.5),
-            reason: "its part of the slots, by allocation".into(),
+            ceiling: Some(128),
+            utilisation_ratio: Some(1.125),
+            reason: "112 would be right, but it changed less than 10 s ago".into(),
             ..WidthStep::default()
         }),
         placement: Some(PlacementStep {
-            cpus: Some("0-2".into()),
-            reason: "cpus: dop, as many as it is wide, as close together as possible".into(),
+            cpus: Some("0-55,128-183".into()),
+            reason: "cpus: dop, as many as it is wide, close together".into(),
             ..PlacementStep::default()
         }),
         values: vec![
-            value("cpu.weight", Outcome::Settled),
-            value("memory.low", Outcome::Written),
-            value("cpuset.cpus", Outcome::Written),
+            value(
+                "cpu.weight",
+                "9800",
+                "10000",
+                weighed,
+                "close enough: within the dead band of 5.0 %",
+            ),
+            value(
+                "cpu.max",
+                "12850000 100000",
+                "12850000 100000",
+                "the policy's limit",
+                "the file holds it",
+            ),
+            value(
+                "memory.max",
+                "858993459200",
+                "858993459200",
+                "the policy's limit",
+                "the file holds it",
+            ),
+            value("memory.low", "810001354752", "810675077120", "allocated 755GiB", close),
+            value(
+                "cpuset.cpus",
+                "0-127",
+                "0-55,128-183",
+                "its width is 112",
+                "written in this tick",
+            ),
         ],
         ..Explanation::default()
     }
@@ -285,8 +340,16 @@ fn an_explanation_fits_a_screen() {
     let reply = json!({ "explanation": explanation() });
     let ran = Oracle::answers(&reply).ask(&["explain", "ci/nightly"]).exits(0);
     fits_a_terminal(&ran.out);
-    assert!(ran.out.lines().count() <= 24, "{} lines:\n{}", ran.out.lines().count(), ran.out);
-    for words in ["usage_usec 813868901 (+1523223)", "held back: cpu", "CPUs 0-2", "1000 -> 1040"] {
+    // The prompt below it takes a line of its own.
+    assert!(ran.out.lines().count() <= 23, "{} lines:\n{}", ran.out.lines().count(), ran.out);
+    for words in [
+        "usage_usec +127520222",
+        "inactive_file 13GiB",
+        "held back: cpu",
+        "limit 128.5 CPUs and 800GiB",
+        "CPUs 0-55,128-183",
+        "0-127 -> 0-55,128-183: written in this tick; its width",
+    ] {
         assert!(ran.out.contains(words), "{words} is not in:\n{}", ran.out);
     }
     let ran = Oracle::answers(&reply).ask(&["explain", "ci/nightly", "--json"]).exits(0);

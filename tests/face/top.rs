@@ -1,31 +1,31 @@
 //! `tenantctl top`: the picture for any size of the screen, and the program on a terminal of its own.
 
-use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
 
-use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::termios::tcgetattr;
 use nix::unistd::Pid;
-use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
+use ratatui::{Frame, Terminal};
 use tenantd::cli::args::SortKey;
 use tenantd::cli::top::bars::{self, Cell};
 use tenantd::cli::top::draw;
 use tenantd::cli::top::view::{Key, View};
-use tenantd::control::status::Status;
+use tenantd::control::status::{Status, TenantStatus};
 
 use super::daemon::{Daemon, nobody, status};
+use super::terminal::{OnTerminal, Pty, terminal};
 use crate::util;
 
 fn picture(view: &View, width: u16, height: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw::screen(frame, view)).unwrap();
+    let draw = |frame: &mut Frame<'_>| {
+        draw::screen(frame, view);
+    };
+    terminal.draw(draw).unwrap();
     terminal
 }
 
@@ -129,6 +129,60 @@ fn keys_sort_scroll_and_hold() {
     assert!(lines(&view, 80, 24)[1].starts_with("! tenantd does not answer"));
 }
 
+/// What it takes to hold Down where not all tenants fit is as many times Up.
+#[test]
+fn no_key_is_lost_at_the_end() {
+    let mut view = View::new(SortKey::Policy, false);
+    let mut many = status();
+    many.tenants = (0..30)
+        .map(|i| TenantStatus { name: format!("t{i:02}"), ..status().tenants[0].clone() })
+        .collect();
+    view.told(many);
+    let press = |view: &mut View, key: Key| {
+        let mut terminal = picture(view, 80, 24);
+        let mut nr_rows = 0;
+        terminal.draw(|frame| nr_rows = draw::screen(frame, view)).unwrap();
+        view.shown(nr_rows);
+        view.press(key);
+        lines(view, 80, 24)
+    };
+    let mut drawn = Vec::new();
+    (0..99).for_each(|_| drawn = press(&mut view, Key::Down));
+    assert!(drawn.join("\n").contains("t29"), "{drawn:#?}");
+    let after = press(&mut view, Key::Up);
+    assert_ne!(drawn[3], after[3]);
+    view.told(Status { tick: 43, ..status() });
+    assert!(press(&mut view, Key::Up).join("\n").contains("web"));
+}
+
+/// A figure without its middle would be another figure.
+#[test]
+fn no_figure_loses_a_digit() {
+    let mut large = status();
+    large.host.cpus = 256;
+    for tenant in &mut large.tenants {
+        tenant.usage_cores = Some(127.5);
+        tenant.allocation_cores = 127.5;
+        tenant.usage_memory_bytes = Some(1023.0 * 1024.0 * 1024.0 * 1024.0);
+        tenant.cpu_pressure_ratio = Some(1.0);
+        tenant.dop = Some(8192);
+    }
+    let mut view = View::new(SortKey::Policy, false);
+    view.told(large);
+    for width in 1..=200 {
+        let drawn = lines(&view, width, 24);
+        let words = drawn[3].split_whitespace().skip(2);
+        let figures = words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+        for figure in figures {
+            let known = ["127.50/127.50", "1023GiB", "8192", "100.0%"];
+            assert!(known.contains(&figure), "{figure} at {width}:\n{}", drawn.join("\n"));
+        }
+        if width >= 80 {
+            assert!(drawn[3].contains("127.50/127.50"), "at {width}:\n{}", drawn.join("\n"));
+        }
+    }
+}
+
 #[test]
 fn a_bar_says_what_is_used_wanted_and_due() {
     let drawn = |used, wants, entitled| -> String {
@@ -158,73 +212,6 @@ fn without_a_terminal_it_is_a_table_once() {
     ran.exits(69).says_in_one_line("does not answer");
 }
 
-/// A program on a terminal of its own, with 80 columns and 24 lines.
-struct OnTerminal {
-    child: Child,
-    master: File,
-    slave: OwnedFd,
-    shown: Receiver<Vec<u8>>,
-    text: String,
-}
-
-impl OnTerminal {
-    fn start(command: &mut Command) -> OnTerminal {
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-        let pty = openpty(&size, None).unwrap();
-        let slave = || Stdio::from(pty.slave.try_clone().unwrap());
-        let child = command
-            .env("TERM", "xterm-256color")
-            .stdin(slave())
-            .stdout(slave())
-            .stderr(slave())
-            .spawn()
-            .unwrap();
-        let master = File::from(pty.master);
-        let mut from = master.try_clone().unwrap();
-        let (sender, shown) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = from.read(&mut bytes) {
-                if sender.send(bytes[..count].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        OnTerminal { child, master, slave: pty.slave, shown, text: String::new() }
-    }
-
-    /// Waits until `part` has been written to the terminal.
-    fn until(&mut self, part: &str) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !self.text.contains(part) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.shown.recv_timeout(left) {
-                Ok(bytes) => self.text += &String::from_utf8_lossy(&bytes),
-                Err(_) => {
-                    let begin: String = self.text.chars().take(4000).collect();
-                    panic!("{part:?} was never shown:\n{begin:?}");
-                }
-            }
-        }
-    }
-
-    fn end(mut self) -> Option<i32> {
-        // The terminal is left as it was found: the other screen is gone, lines are edited again.
-        self.until("\x1b[?1049l");
-        let status = self.child.wait().unwrap();
-        let echo = nix::sys::termios::LocalFlags::ECHO | nix::sys::termios::LocalFlags::ICANON;
-        assert!(tcgetattr(&self.slave).unwrap().local_flags.contains(echo));
-        status.code()
-    }
-}
-
-impl Drop for OnTerminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn on_a_terminal_it_is_a_full_screen_and_gives_it_back() {
     let daemon = Daemon::with(status());
@@ -248,4 +235,30 @@ fn on_a_terminal_it_is_a_full_screen_and_gives_it_back() {
     top.until("analytics");
     kill(Pid::from_raw(top.child.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(top.end(), Some(0));
+}
+
+#[test]
+fn it_ends_when_its_terminal_is_gone() {
+    let daemon = Daemon::with(status());
+    let Pty { mut master, slave: held } = terminal();
+    let slave = || Stdio::from(held.try_clone().unwrap());
+    let mut command = util::tenantctl();
+    command.args(["top", "--socket"]).arg(&daemon.socket).env("TERM", "xterm-256color");
+    // It is in the session of this test, so that no signal tells it of the hangup.
+    let mut child = command.stdin(slave()).stdout(slave()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = Pid::from_raw(child.id() as i32);
+    let (mut bytes, mut text) = ([0; 4096], String::new());
+    while !text.contains("analytics") {
+        let count = master.read(&mut bytes).unwrap();
+        assert_ne!(count, 0, "{text}");
+        text += &String::from_utf8_lossy(&bytes[..count]);
+    }
+    drop((master, command, held));
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait()));
+    let ended = ended.recv_timeout(Duration::from_secs(30));
+    if ended.is_err() {
+        kill(pid, Signal::SIGKILL).unwrap();
+    }
+    assert!(ended.is_ok(), "still running without a terminal");
 }

@@ -313,6 +313,18 @@ fn aliases_save_typing_but_are_no_bomb() {
     assert_eq!(refused(&bomb)[0].0, "S001");
 }
 
+/// A terminal obeys control characters, and whoever wrote the file is not whoever looks at it.
+#[test]
+fn no_name_speaks_to_the_terminal() {
+    let text = "algorithm: drf-tasks\ncapacity: { \"c\\e[2Jpu\": 8, \"f\\e]0;ree\": 9 }\ntenants:\n  \
+                \"a\\e[31m\": { task: { \"c\\e[2Jpu\": 4 } }\n";
+    let output = run(text.as_bytes(), &[]);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("order: a\u{fffd}[31m a\u{fffd}[31m"), "{shown}");
+    assert!(!shown.contains('\x1b'), "{shown:?}");
+}
+
 #[test]
 fn a_million_tenants() {
     const TENANTS: usize = 1_000_000;

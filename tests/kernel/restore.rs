@@ -20,11 +20,16 @@ tenants:
 
 /// A daemon that has begun to enforce [`POLICY`], and what was there before.
 fn enforced(ground: &mut Ground) -> (Daemon, Snapshot) {
+    let daemon = ground.enforce(POLICY);
+    enforced_by(ground, daemon)
+}
+
+fn enforced_by(ground: &mut Ground, mut daemon: Command) -> (Daemon, Snapshot) {
     ground.make("a");
     ground.give_values("a");
     ground.load("a", "threads=2 memory=16777216");
     let before = ground.snapshot();
-    let daemon = Daemon::start(&mut ground.enforce(POLICY));
+    let daemon = Daemon::start(&mut daemon);
     wait_until("all values", || {
         let protected = ["memory.soft_limit_in_bytes", "memory.low"].iter().any(|name| {
             let text = fs::read_to_string(ground.dir(Facet::Memory, "a").join(name));
@@ -57,6 +62,31 @@ fn a_restore_follows_a_kill() {
     util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
     assert_same(&before, &ground.snapshot(), "after --restore");
     util::run(ground.tenantd().arg("--restore")).exits(0).says_in_one_line("nothing to put back");
+}
+
+#[test]
+fn what_was_kept_on_purpose_is_put_back_only_for_whoever_asks() {
+    let Some(mut ground) = Ground::take() else { return };
+    let keeping = |ground: &Ground| {
+        let (daemon, path) = (ground.enforce(POLICY), ground.scratch.path().join("policy.yaml"));
+        let policy = fs::read_to_string(&path).unwrap();
+        fs::write(&path, policy.replace("control: {", "control: { on_exit: keep,")).unwrap();
+        daemon
+    };
+    let keep = keeping(&ground);
+    let (daemon, before) = enforced_by(&mut ground, keep);
+    daemon.signal(Signal::SIGTERM);
+    let kept = ground.snapshot();
+    let after_a_stop = ["--restore", "--unless-kept"];
+    util::run(ground.tenantd().args(after_a_stop)).exits(0).says("on purpose");
+    assert_same(&kept, &ground.snapshot(), "kept");
+    util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
+    assert_same(&before, &ground.snapshot(), "after --restore");
+    let daemon = Daemon::start(&mut keeping(&ground));
+    wait_until("values", || ground.is_weighed("ci/pulls"));
+    daemon.signal(Signal::SIGKILL);
+    util::run(ground.tenantd().args(after_a_stop)).exits(0).says("put back");
+    assert_same(&before, &ground.snapshot(), "after a kill");
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! A server on a socket of its own, an agent's end that the test plays, and clients.
 
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tenantd::control::status::{Status, TenantStatus};
@@ -131,6 +133,14 @@ impl Client {
     pub(super) fn tick(&mut self) -> u64 {
         let reply = self.call("io.tenantd.Manager.GetStatus", json!({}));
         reply["parameters"]["status"]["tick"].as_u64().unwrap()
+    }
+
+    /// Whether the server closes before anything is read.
+    pub(super) fn is_hung_up_on(&self) -> bool {
+        let mut stream = [PollFd::new(self.stream.as_fd(), PollFlags::empty())];
+        let patience = PollTimeout::try_from(PATIENCE).unwrap();
+        poll(&mut stream, patience).unwrap();
+        stream[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
     }
 
     /// Whether the server closed, or closes without saying anything more.

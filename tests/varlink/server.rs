@@ -1,12 +1,14 @@
 //! The server with clients that keep to the protocol.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenantd::control::status::Status;
 use tenantd::policy::model::Mode;
 use tenantd::varlink::bridge::Command;
 use tenantd::varlink::interface::{CallError, MANAGER_IDL, SERVICE_IDL};
+use tenantd::varlink::server::Limits;
 
 use super::ground::Ground;
 
@@ -211,6 +213,28 @@ fn a_watcher_that_reads_too_slowly_loses_ticks_and_is_told() {
         (&third["parameters"]["status"]["tick"], &third["parameters"]["lost"]),
         (&json!(51), &json!(0))
     );
+}
+
+#[test]
+fn a_watcher_may_stand_still_for_longer_than_anybody_waits_for_an_answer() {
+    let limits = Limits { answer_time: Duration::from_millis(50), ..Limits::default() };
+    // Neither a frame nor an answer of this size fits into what the kernel keeps for a socket.
+    let mut ground = Ground::with(limits, 2000);
+    let mut watcher = ground.client();
+    watcher.send(&json!({ "method": manager("Watch"), "more": true }));
+    // That the first frame is on its way is known once a later call was answered.
+    assert_eq!(ground.client().tick(), 1);
+    let mut other = ground.client();
+    other.send(&json!({ "method": manager("GetStatus") }));
+    assert!(other.is_hung_up_on(), "who takes nothing of his answer is closed");
+    ground.tick();
+    for tick in 1..=2 {
+        let frame = watcher.receive().unwrap();
+        assert_eq!(
+            (&frame["parameters"]["status"]["tick"], &frame["parameters"]["lost"]),
+            (&json!(tick), &json!(0))
+        );
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::policy::model::Mode;
 pub enum Kind {
     /// Go up and down.
     Gauge,
-    /// Go up only, from 0 when the agent starts or the cgroup is made.
+    /// Go up only, from 0 when the agent starts.
     Counter,
 }
 
@@ -175,8 +175,14 @@ pub const METRICS: &[Metric] = &[
     tenant(
         "tenant_dominant_share",
         "ratio",
-        "Largest weighted share of CPU or memory that it holds.",
+        "Part of what is divided of its dominant resource that it is allocated, not weighted.",
         |t| Some(t.dominant_share),
+    ),
+    tenant(
+        "tenant_level",
+        "ratio",
+        "Dominant share over weight when filling stopped: equal for siblings that one resource holds back.",
+        |t| Some(t.level),
     ),
     tenant(
         "tenant_satisfied",
@@ -187,7 +193,7 @@ pub const METRICS: &[Metric] = &[
     tenant(
         "tenant_share_error",
         "ratio",
-        "Part of the machine's CPUs that it is entitled to, wants, and does not get.",
+        "Part of the CPUs that are divided which it is entitled to, wants, and does not get.",
         |t| t.share_error,
     ),
     counter(tenant(
@@ -203,7 +209,7 @@ pub const METRICS: &[Metric] = &[
     host(
         "fairness_jain",
         "ratio",
-        "Jain's index over the weighted dominant shares of those that want more; 1 is even.",
+        "Jain's index over CPUs got by CPUs due, of those that want more; 1 is as decided.",
         |s| s.jain_index,
     ),
     host("fairness_share_error_max", "ratio", "Largest share error of all tenants.", |s| {

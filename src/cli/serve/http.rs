@@ -53,7 +53,12 @@ pub(super) struct Response {
 
 impl Response {
     pub(super) fn refusal(status: Status) -> Response {
-        let body = format!("{} {}\n", status.0, status.1).into_bytes();
+        Response::explained(status, "")
+    }
+
+    /// A refusal that somebody may do something about.
+    pub(super) fn explained(status: Status, what_to_do: &str) -> Response {
+        let body = format!("{} {}\n{what_to_do}", status.0, status.1).into_bytes();
         Response { status, content_type: "text/plain; charset=utf-8", body }
     }
 }

@@ -10,7 +10,7 @@ const HUES = ["#56b4e9", "#e69f00", "#3fbf8f", "#f0e442", "#d98cc0", "#e8845c", 
 const $ = (id) => document.getElementById(id);
 const rows = new Map(); // A tenant's elements, kept from tick to tick so that focus and motion survive.
 const history = new Map(); // The last usages of a tenant, the newest last.
-let last = null; // The last status, and when it came.
+let last = null; // The last status, and when its tick came: a daemon that answers and stands still is not live.
 let lastAt = 0;
 let drawnTick = null;
 
@@ -182,7 +182,7 @@ function drawVerdict(status) {
   else if (!known(status.max_share_error)) text = "Nothing is measured yet.";
   else if (lacking.length > 0) {
     const most = lacking[0];
-    const missing = cores(most.share_error * status.host.cpus);
+    const missing = cores(most.share_error * status.host.capacity_cores);
     text = `${most.name} lacks ${missing} CPUs that it is entitled to and wants`;
     text += lacking.length > 1 ? `, and ${lacking.length - 1} more lack some.` : ".";
   }
@@ -197,7 +197,7 @@ function drawFigures(status) {
     ["Largest share missing", percent(status.max_share_error), status.max_share_error > 0.05],
     ["Evenness (Jain's index)", known(status.jain_index) ? status.jain_index.toFixed(3) : "nobody waits", false],
     ["Last time to become fair", seconds(status.convergence_seconds), false],
-    ["Longest starved", starved > 0 ? seconds(starved) : "never", starved > 0],
+    ["Most time starved in all", starved > 0 ? seconds(starved) : "never", false],
     ["Written by others", String(status.nr_drift), status.nr_drift > 0],
     ["Without effect", String(status.nr_ineffective), status.nr_ineffective > 0],
     ["CPUs to divide", `${cores(status.host.capacity_cores)} of ${status.host.cpus}`, false],
@@ -363,8 +363,8 @@ async function ask() {
     document.body.classList.remove("stale");
     $("away").hidden = true;
     last = told;
-    lastAt = Date.now();
     if (told.tick !== drawnTick) {
+      lastAt = Date.now();
       remember(told);
       drawnTick = told.tick;
       drawAll(told);

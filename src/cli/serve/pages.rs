@@ -20,6 +20,14 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// The older exposition format, which the text satisfies as well.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// What whoever asks for another machine is told.
+const ELSEWHERE: &str = "\
+This listens to its own machine only, and answers where the Host field is an address or localhost: any other
+name could be one that another site's page made a browser resolve to this machine. A proxy before it has to
+set the field: `proxy_set_header Host localhost;` in nginx, `ProxyPreserveHost Off` in Apache,
+`header_up Host localhost` in Caddy.
+";
+
 /// All that is served.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -39,7 +47,7 @@ impl Site {
             return Response::refusal(http::NOT_ALLOWED);
         }
         if self.is_local && !request.host.as_deref().is_none_or(names_this_machine) {
-            return Response::refusal(http::MISDIRECTED);
+            return Response::explained(http::MISDIRECTED, ELSEWHERE);
         }
         match request.path.as_str() {
             "/" => ok(HTML, PAGE),

@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::read::{Resource, Task, algorithm_name};
+use crate::cli::text::visible;
 use crate::fair::{Leaf, Solution, State};
 use crate::units::Bytes;
 
@@ -32,7 +33,7 @@ pub(super) fn table(out: &mut impl Write, task: &Task, solution: &Solution) -> a
     table.load_style(NOTHING);
     let mut header = vec!["tenant".to_string()];
     for resource in &task.resources {
-        header.extend([resource.name.clone(), String::new(), String::new()]);
+        header.extend([visible(&resource.name), String::new(), String::new()]);
     }
     header.extend(["fraction".to_string(), "level".to_string(), "state".to_string()]);
     table.set_header(header);
@@ -94,17 +95,13 @@ fn row(
 fn footer(out: &mut impl Write, task: &Task, solution: &Solution) -> io::Result<()> {
     let left = task.resources.iter().zip(&solution.unallocated).zip(&solution.saturated);
     let left = left.map(|((resource, &left), saturated)| match saturated {
-        true => format!("{} none", resource.name),
-        false => format!("{} {}", resource.name, shown(left, resource)),
+        true => format!("{} none", visible(&resource.name)),
+        false => format!("{} {}", visible(&resource.name), shown(left, resource)),
     });
     writeln!(out, "left: {}", left.collect::<Vec<_>>().join(", "))?;
     if !solution.order.is_empty() {
-        let names: Vec<&str> = solution
-            .order
-            .iter()
-            .take(MOST_GRANTS)
-            .map(|&node| task.paths[node].as_str())
-            .collect();
+        let granted = solution.order.iter().take(MOST_GRANTS);
+        let names: Vec<String> = granted.map(|&node| visible(&task.paths[node])).collect();
         let more = if solution.order.len() > MOST_GRANTS { " …" } else { "" };
         writeln!(out, "order: {}{more}", names.join(" "))?;
     }
@@ -125,11 +122,6 @@ fn rounded(amount: f64) -> String {
     }
     let text = format!("{amount:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
-}
-
-/// Control characters made visible: a name comes from outside.
-fn visible(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A part of a whole in eighths of a column.

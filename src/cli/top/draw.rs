@@ -3,7 +3,8 @@
 //! From the top: the machine, how fair it is, the tenants, the map of the CPUs, what was found, the keys. What
 //! there is no room for is left out in that order of worth: the map and the findings first, then the sparkline
 //! and the memory of each tenant, at last the numbers beside the bars. A screen too small even for that shows
-//! what it can and breaks nothing (`tests/face/top.rs`, from 1×1 to 300×100).
+//! what it can and breaks nothing (`tests/face/top.rs`, from 1×1 to 300×100). A name may lose its middle, a number
+//! never loses a digit: its column is as wide as the widest, or is left out.
 //!
 //! Meaning never hangs on colour alone: a tenant that lacks something is marked with `!`, the parts of a bar
 //! are different characters, CPUs carry the letter of their tenant.
@@ -30,8 +31,8 @@ const FINDINGS_MAX: u16 = 3;
 /// CPUs that are told from one another; the kernel knows no more.
 const CPUS_MAX: u32 = 8192;
 
-/// Draws the whole screen.
-pub fn screen(frame: &mut Frame<'_>, view: &View) {
+/// Draws the whole screen; returns how many rows of tenants there is room for.
+pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
     let area = frame.area();
     let width = usize::from(area.width);
     let map = map_lines(view, width);
@@ -64,6 +65,7 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) {
     if view.has_help {
         help(frame, view);
     }
+    usize::from(tenants.height)
 }
 
 /// `style` where colours are wanted.
@@ -167,11 +169,14 @@ impl Columns {
                 left -= wanted + 1;
             }
         };
+        let widest = |least: usize, text: fn(&TenantStatus) -> String| {
+            tenants.iter().map(|tenant| text(tenant).chars().count()).fold(least, usize::max)
+        };
         take(&mut columns.cpu_bar, 10);
-        take(&mut columns.cpu_figures, 9);
-        take(&mut columns.dop, 3);
-        take(&mut columns.waits, 5);
-        take(&mut columns.memory_figures, 9);
+        take(&mut columns.cpu_figures, widest(9, cpu_figures));
+        take(&mut columns.dop, widest(3, dop));
+        take(&mut columns.waits, widest(5, waits));
+        take(&mut columns.memory_figures, widest(9, memory_figures));
         take(&mut columns.memory_bar, 8);
         take(&mut columns.sparkline, 10);
         let shares =
@@ -219,12 +224,11 @@ impl Columns {
         ];
         let figures = |spans: &mut Vec<Span<'static>>, width: usize, text: String| {
             if width > 0 {
-                spans.push(Span::raw(format!(" {:>width$}", shortened(&text, width))));
+                spans.push(Span::raw(format!(" {text:>width$}")));
             }
         };
         let used = tenant.usage_cores;
-        let pair = format!("{}/{}", cores(used), cores(Some(tenant.allocation_cores)));
-        figures(&mut spans, self.cpu_figures, pair);
+        figures(&mut spans, self.cpu_figures, cpu_figures(tenant));
         if self.cpu_bar > 0 {
             let (used, wants) = (used.unwrap_or(0.0), tenant.demand_cores);
             let cells =
@@ -232,15 +236,15 @@ impl Columns {
             add_bar(&mut spans, view, &cells, lacks(tenant));
         }
         let used = tenant.usage_memory_bytes;
-        figures(&mut spans, self.memory_figures, used.map_or("-".to_string(), memory));
+        figures(&mut spans, self.memory_figures, memory_figures(tenant));
         if self.memory_bar > 0 {
             let (used, wants) = (used.unwrap_or(0.0), tenant.demand_memory_bytes);
             let (entitled, capacity) = (tenant.allocation_memory_bytes, host.capacity_memory_bytes);
             let cells = bars::bar(used, wants, entitled, capacity, self.memory_bar);
             add_bar(&mut spans, view, &cells, false);
         }
-        figures(&mut spans, self.dop, tenant.dop.map_or("-".to_string(), |dop| dop.to_string()));
-        figures(&mut spans, self.waits, percent(tenant.cpu_pressure_ratio));
+        figures(&mut spans, self.dop, dop(tenant));
+        figures(&mut spans, self.waits, waits(tenant));
         if self.sparkline > 0 {
             let usages = view.usages(&tenant.name, self.sparkline);
             let line = bars::sparkline(&usages, host.capacity_cores);
@@ -249,6 +253,23 @@ impl Columns {
         }
         Line::from(spans)
     }
+}
+
+/// CPUs used and due.
+fn cpu_figures(tenant: &TenantStatus) -> String {
+    format!("{}/{}", cores(tenant.usage_cores), cores(Some(tenant.allocation_cores)))
+}
+
+fn memory_figures(tenant: &TenantStatus) -> String {
+    tenant.usage_memory_bytes.map_or("-".to_string(), memory)
+}
+
+fn dop(tenant: &TenantStatus) -> String {
+    tenant.dop.map_or("-".to_string(), |dop| dop.to_string())
+}
+
+fn waits(tenant: &TenantStatus) -> String {
+    percent(tenant.cpu_pressure_ratio)
 }
 
 fn add_bar(spans: &mut Vec<Span<'static>>, view: &View, cells: &[Cell], is_lacking: bool) {
@@ -346,7 +367,7 @@ const HELP: [&str; 19] = [
     "",
     "█ used  ░ could be used  · free",
     "┃ due: entitled to, whenever it wants it",
-    "!     lacks a twentieth of the machine",
+    "!     lacks a twentieth of all that is divided",
     "CPUs  used/due: of the machine, in CPUs",
     "dop   how many CPUs wide it should run",
     "wait  part of the time a task waits for a CPU",

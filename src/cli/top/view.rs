@@ -15,7 +15,7 @@ const PAGE_ROWS: usize = 10;
 pub enum Key {
     /// End.
     Quit,
-    /// Close the help, or end where it is not open.
+    /// Close the help.
     Leave,
     /// Open or close the help.
     Help,
@@ -116,7 +116,14 @@ impl View {
             Key::PageDown => self.nr_above += PAGE_ROWS,
             Key::Home => self.nr_above = 0,
         }
-        self.nr_above = self.nr_above.min(self.status.tenants.len().saturating_sub(1));
+        self.shown(1);
+    }
+
+    /// The screen had room for `nr_rows` tenants: it is scrolled no further than the last of them need, so that
+    /// the next row up is one that is seen.
+    pub fn shown(&mut self, nr_rows: usize) {
+        let nr_above_max = self.status.tenants.len().saturating_sub(nr_rows.max(1));
+        self.nr_above = self.nr_above.min(nr_above_max);
     }
 
     /// The tenants as they are sorted, each with its place in the policy.

@@ -5,7 +5,7 @@
 //! and gives typed samples and values. Kept descriptors tell a removed cgroup from a new one of the same
 //! name (ENODEV), so a [`Cgroup`] never comes to mean another one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::mount::{Dialect, Facet, Layout, Tree};
 use super::parse::{self, Malformed};
@@ -210,7 +210,8 @@ impl Cgroup {
             parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
         })?;
         if sample.populated == Some(false) {
-            // Nobody is there: its counters stand still, and a thousand idle tenants cost one read each.
+            // Nobody is there: its counters stand still, and a thousand idle tenants cost one read each. What
+            // moved while the last one ended is asked for apart ([`Cgroup::oom_kills`]).
             return Ok(sample);
         }
         reader.cpu(&mut sample)?;
@@ -218,6 +219,22 @@ impl Cgroup {
         sample.memory_some_usec = reader.take(Source::MemoryPressure, some_usec)?;
         sample.memory = reader.memory()?;
         Ok(sample)
+    }
+
+    /// Processes killed for want of memory since the cgroup was made, also where nobody is left; what could not
+    /// be read goes to `gaps`.
+    ///
+    /// # Errors
+    /// The cgroup is gone.
+    pub fn oom_kills(
+        &self,
+        kernel: &mut impl KernFs,
+        gaps: &mut Vec<ReadError>,
+    ) -> Result<Option<u64>, KernError> {
+        let mut reader = Reader { cgroup: self, kernel, gaps };
+        reader.take(Source::MemoryEvents, |text| {
+            parse::keyed(text, ["oom_kill"]).map(|[kills]| kills)
+        })
     }
 
     /// What `knob` holds.
@@ -320,6 +337,23 @@ pub fn thread_samples(kernel: &mut impl KernFs, proc: DirId, tids: &[u32]) -> Ve
         }
     }
     samples
+}
+
+/// The CPU time that the cgroup at `path`, in the tree of the CPU weights, has used since it was made, in µs;
+/// `None` where it is gone, or its counter cannot be read or understood.
+pub fn usage_usec(kernel: &mut impl KernFs, layout: &Layout, path: &Path) -> Option<u64> {
+    let root = |facet: Facet| layout.tree(facet).map(|index| &layout.trees[index].root);
+    let (facet, name) = Source::CpuUsage.place(layout.dialect)?;
+    // On a legacy host the counter may be in a tree of its own.
+    let below = path.strip_prefix(root(Facet::Cpu)?).ok();
+    let path = below.map_or(Some(path.to_path_buf()), |below| Some(root(facet)?.join(below)))?;
+    let dir = kernel.open_dir(&path).ok()?;
+    let usage_usec = kernel.read_once(dir, name).ok().and_then(|text| match layout.dialect {
+        Dialect::Unified => parse::keyed(text, ["usage_usec"]).ok()?[0],
+        Dialect::Legacy => parse::single::<u64>(text, "nanoseconds").ok().map(|nsec| nsec / 1000),
+    });
+    kernel.close_dir(dir);
+    usage_usec
 }
 
 /// What the cgroup in `dir` has of memory right now, from files opened for it; events are left out. Cache

@@ -1,14 +1,17 @@
 //! Systemd on the system bus: the only file that names cgroups-rs and zbus.
 //!
-//! Properties are set, and units stopped, through `cgroups_rs::systemd::SystemdClient`. Four of its manners
-//! are dealt with here and by whoever calls: it says Ok for a unit that is not loaded, and where the bus is
-//! away (so both are looked at first, and the file afterwards), it waits without end ([`super::Messenger`]), it starts nothing that has
-//! no process (so slices are started here), and its masks of CPUs have the bytes the wrong way round
-//! beyond CPU 7 (so they are spelled in [`super::property`]). It connects anew for each call; what is
+//! Properties are set through `cgroups_rs::systemd::SystemdClient`. Five of its manners are dealt with here and
+//! by whoever calls: it says Ok for a unit that is not loaded, and where the bus is away (so both are looked at
+//! first, and the file afterwards), it waits without end ([`super::Messenger`]), it starts nothing that has no
+//! process (so slices are started here), it stops a unit also where that cancels what somebody else has just
+//! started (so they are stopped here), and its masks of CPUs have the bytes the wrong way round beyond CPU 7
+//! (so they are spelled in [`super::property`]). It connects anew for each call; what is
 //! asked here has one connection, made when it is needed and again after the bus went away.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,11 +63,12 @@ impl Bus {
             Order::Look { unit } => self.look(unit).map(Reply::Unit),
             Order::StartSlice { unit, description } => self.start_slice(unit, description),
             Order::Set { unit, settings } => self.set(unit, settings),
+            Order::Rewrite { unit, drop_ins } => self.rewrite(unit, drop_ins),
             Order::Forget { unit, properties } => self.forget(unit, properties),
             Order::Reload => self.call::<_, ()>(MANAGER_PATH, MANAGER, "Reload", &()).map(done),
-            Order::Stop { unit } => {
-                client(unit).and_then(|client| client.stop().map_err(of_client)).map(done)
-            }
+            Order::Stop { unit } => self
+                .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StopUnit", &(unit, MODE))
+                .map(done),
         };
         let outcome = outcome.map_err(|fault| fault.about(order.unit()));
         if outcome.as_ref().is_err_and(UnitError::is_about_the_bus) {
@@ -73,31 +77,35 @@ impl Bus {
         outcome
     }
 
+    /// Three calls for a unit that runs, and two for one that does not: there may be many of those.
     fn look(&mut self, unit: &str) -> Result<UnitState, Fault> {
         let path: OwnedObjectPath = self.call(MANAGER_PATH, MANAGER, "LoadUnit", &(unit,))?;
-        let text = |bus: &mut Bus, name| bus.get::<String>(&path, UNIT, name);
-        let active = text(self, "ActiveState")?;
+        let mut of_unit = self.all(&path, UNIT)?;
+        let active: String = of_unit.take("ActiveState")?;
         let mut state = UnitState {
-            is_loaded: text(self, "LoadState")? == "loaded",
+            id: of_unit.take("Id")?,
+            is_loaded: of_unit.take::<String>("LoadState")? == "loaded",
             is_active: ["active", "activating", "reloading", "deactivating"].contains(&&*active),
-            is_transient: self.get(&path, UNIT, "Transient")?,
+            is_transient: of_unit.take("Transient")?,
+            required_by: of_unit.take("RequiredBy")?,
             ..UnitState::default()
         };
-        let Some(kind) = interface(unit).filter(|_| state.is_loaded) else { return Ok(state) };
-        let invocation: Vec<u8> = self.get(&path, UNIT, "InvocationID")?;
-        state.invocation = invocation.iter().map(|byte| format!("{byte:02x}")).collect();
-        state.cgroup = self.get(&path, kind, "ControlGroup")?;
+        let is_running = state.is_loaded && state.is_active;
+        if state.is_transient {
+            state.life = life(&of_unit.take::<String>("FragmentPath")?);
+        }
+        let Some(kind) = interface(&state.id).filter(|_| is_running) else { return Ok(state) };
+        let mut of_kind = self.all(&path, kind)?;
+        state.cgroup = of_kind.take("ControlGroup")?;
         for property in Property::ALL {
             let value = match property.unset() {
-                PropertyValue::Number(_) => {
-                    PropertyValue::Number(self.get(&path, kind, property.name())?)
-                }
-                PropertyValue::Mask(_) => {
-                    PropertyValue::Mask(self.get(&path, kind, property.name())?)
-                }
+                PropertyValue::Number(_) => PropertyValue::Number(of_kind.take(property.name())?),
+                PropertyValue::Mask(_) => PropertyValue::Mask(of_kind.take(property.name())?),
             };
-            let is_dropped_in = self.drop_ins(unit, property).any(|file| file.exists());
-            state.held.push(Held { setting: Setting { property, value }, is_dropped_in });
+            let text =
+                |file: PathBuf| Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned());
+            let drop_in = self.drop_ins(&state.id, property).find_map(text);
+            state.held.push(Held { setting: Setting { property, value }, drop_in });
         }
         Ok(state)
     }
@@ -144,19 +152,26 @@ impl Bus {
         Ok(Reply::Done)
     }
 
+    /// To set a property of a unit that does not run would make a cgroup for it (seen on 257).
+    fn rewrite(&self, unit: &str, drop_ins: &[(Property, String)]) -> Result<Reply, Fault> {
+        for (property, text) in drop_ins {
+            for file in self.drop_ins(unit, *property).filter(|file| file.exists()) {
+                fs::write(&file, text).map_err(|error| {
+                    Fault::new(format!("cannot write {}: {error}", file.display()))
+                })?;
+            }
+        }
+        Ok(Reply::Done)
+    }
+
     fn drop_ins(&self, unit: &str, property: Property) -> impl Iterator<Item = PathBuf> + use<> {
         let file = Path::new(&format!("{unit}.d")).join(property.drop_in());
         let run = self.run.clone();
         DROP_INS.into_iter().map(move |dir| run.join(dir).join(&file))
     }
 
-    fn get<T>(&mut self, path: &OwnedObjectPath, interface: &str, name: &str) -> Result<T, Fault>
-    where
-        T: TryFrom<OwnedValue>,
-        T::Error: std::fmt::Display,
-    {
-        let value: OwnedValue = self.call(path.as_str(), PROPERTIES, "Get", &(interface, name))?;
-        T::try_from(value).map_err(|error| Fault::new(format!("{name}: {error}")))
+    fn all(&mut self, path: &OwnedObjectPath, interface: &str) -> Result<Properties, Fault> {
+        self.call(path.as_str(), PROPERTIES, "GetAll", &(interface,)).map(Properties)
     }
 
     fn call<B, R>(
@@ -184,6 +199,20 @@ impl Bus {
     }
 }
 
+/// What one interface of a unit says.
+struct Properties(HashMap<String, OwnedValue>);
+
+impl Properties {
+    fn take<T>(&mut self, name: &str) -> Result<T, Fault>
+    where
+        T: TryFrom<OwnedValue>,
+        T::Error: std::fmt::Display,
+    {
+        let value = self.0.remove(name).ok_or_else(|| Fault::new(format!("no {name}")))?;
+        T::try_from(value).map_err(|error| Fault::new(format!("{name}: {error}")))
+    }
+}
+
 fn done<T>(_: T) -> Reply {
     Reply::Done
 }
@@ -195,6 +224,14 @@ fn remove(outcome: io::Result<()>, path: &Path) -> Result<(), Fault> {
         }
         _ => Ok(()),
     }
+}
+
+/// The file of a transient unit is made when the unit is, and removed when it is unloaded: which one it is tells one
+/// life of the unit from the next.
+fn life(fragment: &str) -> String {
+    let identity =
+        |file: fs::Metadata| format!("{}:{}.{}", file.ino(), file.ctime(), file.ctime_nsec());
+    fs::metadata(fragment).map(identity).unwrap_or_default()
 }
 
 /// The interface that has the resource properties of `unit`.
@@ -280,6 +317,21 @@ fn of_client(error: ClientError) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drop_ins_that_are_there_get_their_text_back() {
+        let run = tempfile::tempdir().unwrap();
+        let dir = run.path().join("system.control/web.service.d");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("50-MemoryLow.conf"), "ours").unwrap();
+        let mut bus = Bus::new(run.path(), Duration::ZERO);
+        let of = |property| (property, "theirs".to_string());
+        let drop_ins = [Property::MemoryLow, Property::MemoryMax].map(of).to_vec();
+        let order = Order::Rewrite { unit: "web.service".into(), drop_ins };
+        assert_eq!(bus.carry_out(&order), Ok(Reply::Done));
+        assert_eq!(fs::read_to_string(dir.join("50-MemoryLow.conf")).unwrap(), "theirs");
+        assert!(!dir.join("50-MemoryMax.conf").exists());
+    }
 
     #[test]
     fn drop_ins_are_removed_and_those_of_others_stay() {

@@ -19,7 +19,8 @@
 //! property back. A drop-in that is removed leaves the cgroup's files as they are, after `daemon-reload` too;
 //! `systemctl revert` would take the administrator's drop-ins along. So: each property is set to the value
 //! that it had, which brings the files back; then the drop-ins that were not there before are removed; then
-//! systemd reads its configuration again, once for all units, which makes it forget the drop-ins.
+//! systemd reads its configuration again, once for all units, which makes it forget the drop-ins. A unit that does
+//! not run gets a cgroup when it is set, so the drop-ins that it had are written back instead.
 //!
 //! | file | what it knows |
 //! |---|---|
@@ -62,6 +63,14 @@ pub enum Order {
         /// The properties and their values.
         settings: Vec<Setting>,
     },
+    /// Gives drop-ins of a unit that does not run, where there are any, the text that they had; see
+    /// [`Order::Reload`].
+    Rewrite {
+        /// The unit.
+        unit: String,
+        /// The properties and the texts.
+        drop_ins: Vec<(Property, String)>,
+    },
     /// Removes the drop-ins of properties that were set at run time; see [`Order::Reload`].
     Forget {
         /// The unit.
@@ -71,7 +80,7 @@ pub enum Order {
     },
     /// Makes systemd read its configuration again.
     Reload,
-    /// Stops a unit, and with it everything that is in it.
+    /// Stops a unit, and with it everything that requires it; refused where one of them is about to start.
     Stop {
         /// The unit.
         unit: String,
@@ -85,6 +94,7 @@ impl Order {
             Order::Look { unit }
             | Order::StartSlice { unit, .. }
             | Order::Set { unit, .. }
+            | Order::Rewrite { unit, .. }
             | Order::Forget { unit, .. }
             | Order::Stop { unit } => unit,
             Order::Reload => "",
@@ -104,17 +114,22 @@ pub enum Reply {
 /// What systemd knows of a unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UnitState {
+    /// The name that systemd calls it by; it may have others, and its drop-ins are found under this one alone.
+    pub id: String,
     /// Whether there is such a unit (`LoadState` is `loaded`).
     pub is_loaded: bool,
     /// Whether it runs (`ActiveState` is `active`, or on its way from or to it).
     pub is_active: bool,
     /// Whether it exists only until it is stopped.
     pub is_transient: bool,
-    /// Tells one run of a unit from the next; empty while it does not run.
-    pub invocation: String,
+    /// Tells one life of a transient unit from the next of the same name, and not one run from the next: what was
+    /// set of it outlasts a restart, and goes when it is unloaded. Empty for a unit that has a file.
+    pub life: String,
     /// Its cgroup from the mount, beginning with `/`; empty where it has none.
     pub cgroup: String,
-    /// What its properties hold.
+    /// The units that stop when it stops: those in a slice are among them.
+    pub required_by: Vec<String>,
+    /// What its properties hold; of a unit that does not run nothing is told.
     pub held: Vec<Held>,
 }
 
@@ -123,8 +138,8 @@ pub struct UnitState {
 pub struct Held {
     /// The property and its value.
     pub setting: Setting,
-    /// Whether somebody set it at run time: a drop-in says so.
-    pub is_dropped_in: bool,
+    /// The text of its drop-in, where somebody set it at run time.
+    pub drop_in: Option<String>,
 }
 
 /// An order, and what came of it.

@@ -1,0 +1,69 @@
+//! Who was killed for want of memory is counted, also where that was the last one.
+
+use tenantd::host::systemd::{Property, PropertyValue, Setting};
+use tenantd::sim::Load;
+
+use super::world::{MIB, World, legacy, tenant};
+
+const LIMITED: &str = "tenants: { a: { limit: { memory: 64MiB } }, b: {} }";
+
+fn kills(world: &mut World, name: &str) -> Option<u64> {
+    tenant(&world.ticks(3), name).nr_oom_kills
+}
+
+/// More than the limit allows: the kernel kills it, after a tick has seen it.
+fn too_large() -> Load {
+    let load = Load { touch_bytes_per_sec: 48 * MIB, ..Load::busy(1) };
+    load.with_working_set(256 * MIB)
+}
+
+#[test]
+fn the_kill_of_a_tenant_s_only_process_is_counted() {
+    for mut world in [World::new(LIMITED), World::on(legacy(), LIMITED)] {
+        world.start().unwrap();
+        assert_eq!(kills(&mut world, "a"), Some(0));
+        let pid = world.spawn("/a", too_large());
+        assert_eq!((kills(&mut world, "a"), kills(&mut world, "b")), (Some(1), Some(0)));
+        assert!(!world.host.with(|kernel| kernel.pids().contains(&pid)));
+        world.spawn("/a", too_large());
+        assert_eq!(kills(&mut world, "a"), Some(2));
+    }
+}
+
+/// Who comes and is killed between two ticks is found too, but not at the price of a second read a tick.
+#[test]
+fn a_kill_that_no_tick_saw_is_found_later() {
+    let mut world = World::begin(LIMITED);
+    world.ticks(3);
+    let load = Load { touch_bytes_per_sec: 1024 * MIB, ..Load::busy(1) };
+    world.spawn("/a", load.with_working_set(256 * MIB));
+    world.host.take_calls();
+    let status = world.ticks(10);
+    assert_eq!(tenant(&status, "a").nr_oom_kills, Some(1));
+    let calls = world.host.take_calls();
+    let events = calls.iter().filter(|call| format!("{call:?}").contains("memory.events"));
+    assert_eq!(events.count(), 2, "one for each of the two, in ten ticks");
+}
+
+#[test]
+fn kills_add_up_over_the_restarts_of_a_unit() {
+    let mut world = World::new("tenants: { web: { match: { unit: web.service } } }");
+    let limit = Setting { property: Property::MemoryMax, value: PropertyValue::Number(64 * MIB) };
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+        systemd.set_property(kernel, "web.service", &limit);
+    });
+    world.start().unwrap();
+    world.ticks(6);
+    for nr_killed in 1..=3 {
+        world.spawn("/system.slice/web.service", too_large());
+        assert_eq!(kills(&mut world, "web"), Some(nr_killed));
+        world.host.systemd(|systemd, kernel| {
+            systemd.stop(kernel, "web.service");
+            systemd.start(kernel, "web.service");
+            systemd.set_property(kernel, "web.service", &limit);
+        });
+        let status = world.ticks(8);
+        assert_eq!(tenant(&status, "web").nr_oom_kills, Some(nr_killed), "{:?}", status.findings);
+    }
+}

@@ -1,0 +1,286 @@
+//! Units are given back where the end is not a plain one: something has to wait, or happened meanwhile.
+
+use std::collections::BTreeSet;
+
+use tenantd::host::systemd::{Property, Setting};
+use tenantd::sim::{Load, SimUnit, UnitFault};
+
+use super::{DB, WEB, assert_whole, number, said, services, whole};
+use crate::agent::world::{GIB, MIB, World};
+use crate::util;
+
+/// A policy of one tenant, that is web.service.
+fn only_web(tenant: &str) -> String {
+    format!("tenants: {{ web: {{ match: {{ unit: web.service }}, {tenant} }} }}")
+}
+
+/// A host with web.service, whose file says `file`, and a policy of this one tenant.
+fn web(tenant: &str, file: &[Setting]) -> World {
+    let world = World::new(&only_web(tenant));
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+        kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
+        let web = systemd.units.get_mut("web.service").unwrap();
+        web.file.extend(file.iter().map(|said| (said.property, said.value.clone())));
+        systemd.reload();
+        systemd.stop(kernel, "web.service");
+        systemd.start(kernel, "web.service");
+    });
+    world
+}
+
+/// Systemd writes all that it knows of a unit whenever one thing of it is set: what it knows must not kill.
+#[test]
+fn a_limit_that_has_to_wait_kills_nobody_however_often_the_rest_is_put_back() {
+    let mut world = web("limit: { memory: 4GiB }", &[number(Property::MemoryMax, 512 * MIB)]);
+    let before = whole(&world);
+    world.start().unwrap();
+    world.ticks(4);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (4 * GIB).to_string());
+    let load = Load { touch_bytes_per_sec: 64 * GIB, ..Load::busy(1) };
+    let pid = world.spawn(&format!("/{WEB}"), load.with_working_set(GIB));
+    world.ticks(4);
+    let mut restored = world.stop();
+    for round in 0..3 {
+        let said: Vec<bool> = restored.failures.iter().map(|f| f.contains("MemoryMax")).collect();
+        assert_eq!(said, [true], "{round}: {:?}", restored.failures);
+        assert!(world.host.with(|kernel| kernel.pids().contains(&pid)), "{round}: it was killed");
+        restored = world.restore();
+    }
+    world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    assert_eq!(world.restore().failures, [""; 0]);
+    assert_whole(&before, &world, "after its processes ended");
+}
+
+/// What an agent could not put back was there first also for the one that comes after it.
+#[test]
+fn the_first_value_outlives_an_agent_that_could_not_put_it_back() {
+    let mut world = web("limit: { cpu: 1 }", &[number(Property::CpuQuotaPerSecUsec, 3_000_000)]);
+    let before = whole(&world);
+    world.start().unwrap();
+    world.ticks(4);
+    world.kill();
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Away));
+    assert_eq!(world.restore().failures.len(), 1);
+    let other = only_web("limit: { cpu: 2 }");
+    world.policy = util::policy(&format!("version: 1\nmode: enforce\n{other}"));
+    world.start().unwrap();
+    world.ticks(2);
+    world.host.systemd(|systemd, _| systemd.fault = None);
+    world.ticks(40);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "200000 100000");
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
+
+/// It may be an administrator's by then.
+#[test]
+fn what_was_given_back_is_not_given_back_once_more() {
+    let mut world = services("");
+    world.host.systemd(|systemd, kernel| {
+        let web = systemd.units.get_mut("web.service").unwrap();
+        web.file.insert(Property::MemoryMax, number(Property::MemoryMax, 512 * MIB).value);
+        systemd.reload();
+        kernel.write_file(&format!("/sys/fs/cgroup/{WEB}/memory.max"), "512M").unwrap();
+    });
+    world.ticks(4);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), GIB.to_string());
+    let load = Load { touch_bytes_per_sec: 64 * GIB, ..Load::busy(1) };
+    world.spawn(&format!("/{WEB}"), load.with_working_set(700 * MIB));
+    world.ticks(4);
+    // Both go; one has to wait for a part of it.
+    let policy = util::policy("version: 1\nmode: enforce\ntenants: { other: {} }\n");
+    let failures = world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
+    assert!(failures.len() == 1 && failures[0].contains("MemoryMax"), "{failures:?}");
+    let theirs = number(Property::CpuWeight, 333);
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "db.service", &theirs));
+    world.ticks(4);
+    assert_eq!(world.stop().failures.len(), 1);
+    assert_eq!(world.file(&format!("{DB}/cpu.weight")), "333");
+    let db = world.host.systemd(|systemd, _| systemd.units["db.service"].clone());
+    assert_eq!(db.drop_ins.get(&Property::CpuWeight), Some(&theirs.value));
+}
+
+/// A socket that listens has no cgroup, and stops with the slice that it is in.
+#[test]
+fn a_slice_that_a_unit_without_a_cgroup_needs_stays() {
+    let mut world = World::new("tenants: { a: { owner: systemd }, b: { owner: systemd } }");
+    world.start().unwrap();
+    world.ticks(6);
+    world.host.systemd(|systemd, _| {
+        let requires = BTreeSet::from(["tenants-a.slice".to_string()]);
+        let socket = SimUnit { is_active: true, requires, ..SimUnit::default() };
+        systemd.units.insert("a.socket".into(), socket);
+    });
+    assert_eq!(world.stop().failures, [""; 0]);
+    let units = world.host.systemd(|systemd, _| systemd.units.clone());
+    let is_active = |unit: &str| units.get(unit).is_some_and(|unit| unit.is_active);
+    assert!(is_active("a.socket") && is_active("tenants-a.slice"), "{units:#?}");
+    assert!(!is_active("tenants-b.slice"), "{units:#?}");
+    assert!(units["tenants-a.slice"].drop_ins.is_empty(), "{units:#?}");
+}
+
+/// The kernel empties no set that processes live under: what is left must not confine them.
+#[test]
+fn populated_slices_that_are_no_longer_pinned_run_everywhere() {
+    let tenants = |cpus: &str| {
+        format!(
+            "tenants: {{ a: {{ owner: systemd, cpus: {cpus} }}, b: {{ owner: systemd, cpus: {cpus} }} }}"
+        )
+    };
+    let mut world = World::new(&tenants("dop"));
+    world.start().unwrap();
+    world.ticks(4);
+    let slices = ["tenants-a.slice", "tenants-b.slice"];
+    let sets =
+        |world: &World| slices.map(|s| world.file(&format!("tenants.slice/{s}/cpuset.cpus")));
+    for slice in slices {
+        world.spawn(&format!("/tenants.slice/{slice}"), Load::busy(4));
+    }
+    world.ticks(8);
+    let all = world.file("cpuset.cpus.effective");
+    assert!(sets(&world).iter().all(|set| !set.is_empty() && *set != all), "{:?}", sets(&world));
+    super::reload(&mut world, &tenants("shared"));
+    assert_eq!(sets(&world), [all.clone(), all.clone()]);
+    let status = world.ticks(4);
+    assert_eq!(status.findings, [""; 0]);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(sets(&world), [all.clone(), all]);
+    let units = world.host.systemd(|systemd, _| systemd.units.clone());
+    for slice in slices {
+        let unit = &units[slice];
+        assert!(unit.drop_ins.is_empty() && !unit.properties.contains_key(&Property::AllowedCpus));
+    }
+}
+
+/// What systemd took and the file does not show is said, and one wait serves all units.
+#[test]
+fn a_value_that_is_not_seen_at_the_end_is_said() {
+    let mut world = web("limit: { cpu: 1 }", &[]);
+    world.start().unwrap();
+    world.ticks(4);
+    let fault = UnitFault::Ignores(Property::CpuQuotaPerSecUsec);
+    world.host.systemd(|systemd, _| systemd.fault = Some(fault));
+    let failures = world.stop().failures;
+    assert!(failures.len() == 1 && failures[0].contains("CPUQuotaPerSecUSec"), "{failures:?}");
+    assert!(!world.state_dir().join("journal").exists());
+}
+
+/// We had written over what its administrator set at run time, and its next run is to have that again.
+#[test]
+fn a_unit_that_stopped_gets_back_what_its_administrator_had_set() {
+    let mut world = services("");
+    let before = whole(&world).1;
+    world.ticks(8);
+    assert_ne!(world.file(&format!("{DB}/memory.low")), (9 * MIB).to_string());
+    world.host.systemd(|systemd, kernel| systemd.stop(kernel, "db.service"));
+    assert_eq!(world.stop().failures, [""; 0]);
+    let after = whole(&world).1;
+    assert_eq!(after["db.service"].drop_ins, before["db.service"].drop_ins);
+    assert_eq!(after["db.service"].properties, before["db.service"].properties);
+}
+
+/// What was set of a transient unit outlasts its restart: its second run begins with our values.
+#[test]
+fn a_transient_unit_that_restarts_gets_back_what_its_first_run_held() {
+    let mut world = World::new(&only_web("limit: { cpu: 1 }"));
+    world.host.systemd(|systemd, kernel| {
+        systemd.add_transient("web.service", "/system.slice/web.service");
+        systemd.start(kernel, "web.service");
+        systemd.set_property(kernel, "web.service", &number(Property::MemoryMax, 700 * MIB));
+    });
+    let before = whole(&world).1["web.service"].drop_ins.clone();
+    world.start().unwrap();
+    world.ticks(6);
+    for runs in 1..3 {
+        world.host.systemd(|systemd, kernel| systemd.restart(kernel, "web.service"));
+        world.ticks(6);
+        assert_eq!(world.file(&format!("{WEB}/cpu.max")), "100000 100000", "restart {runs}");
+    }
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "max 100000");
+    assert_eq!(whole(&world).1["web.service"].drop_ins, before);
+}
+
+/// One of the same name that comes after it never had our values.
+#[test]
+fn the_next_transient_unit_of_a_name_is_another() {
+    let mut world = World::new(&only_web("limit: { cpu: 1 }"));
+    let begin = |world: &World| {
+        world.host.systemd(|systemd, kernel| {
+            systemd.add_transient("web.service", "/system.slice/web.service");
+            systemd.start(kernel, "web.service");
+        });
+    };
+    begin(&world);
+    world.start().unwrap();
+    world.ticks(6);
+    world.host.systemd(|systemd, kernel| systemd.stop(kernel, "web.service"));
+    world.kill();
+    begin(&world);
+    let theirs = number(Property::CpuQuotaPerSecUsec, 3_000_000);
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    assert_eq!(world.restore().failures, [""; 0]);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "300000 100000");
+}
+
+/// Drop-ins are kept under a unit's own name, whatever the policy calls it.
+#[test]
+fn a_unit_that_is_named_by_an_alias_is_given_back() {
+    let mut world = World::new(
+        "tenants: { web: { match: { unit: httpd.service }, limit: { cpu: 1 } }, db: { match: { unit: db.service } } }",
+    );
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+        systemd.add(kernel, "db.service", "/system.slice/db.service");
+        systemd.aliases.insert("httpd.service".into(), "web.service".into());
+        kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
+    });
+    let before = whole(&world);
+    world.start().unwrap();
+    world.ticks(6);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "100000 100000");
+    super::reload(&mut world, "tenants: { db: { match: { unit: db.service } } }");
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "max 100000");
+    super::reload(&mut world, "tenants: { web: { match: { unit: httpd.service } } }");
+    world.ticks(6);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
+
+#[test]
+fn a_unit_that_two_tenants_name_is_the_first_ones() {
+    let mut world = World::new(
+        "tenants: { web: { match: { unit: web.service } }, www: { match: { unit: httpd.service } } }",
+    );
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+        systemd.aliases.insert("httpd.service".into(), "web.service".into());
+    });
+    world.start().unwrap();
+    let status = world.ticks(6);
+    let findings = said(&status, "httpd.service is web.service, which is that of web");
+    assert_eq!(findings.len(), 1, "{:?}", status.findings);
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+/// It was written over while the agent ran; at the end file and property agree.
+#[test]
+fn what_an_administrator_sets_for_good_is_his_at_the_end() {
+    let mut world = web("limit: { memory: 600MiB }", &[]);
+    world.start().unwrap();
+    world.ticks(4);
+    let theirs = number(Property::MemoryMax, 700 * MIB);
+    world.host.systemd(|systemd, kernel| {
+        systemd.set_property(kernel, "web.service", &theirs);
+        let web = systemd.units.get_mut("web.service").unwrap();
+        web.file.insert(theirs.property, theirs.value.clone());
+    });
+    assert_eq!(world.ticks(4).nr_drift, 1);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (600 * MIB).to_string());
+    assert_eq!(world.stop().failures, [""; 0]);
+    let web = world.host.systemd(|systemd, _| systemd.units["web.service"].clone());
+    assert_eq!(web.properties.get(&theirs.property), Some(&theirs.value));
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (700 * MIB).to_string());
+    assert!(web.drop_ins.is_empty(), "{web:#?}");
+}
