@@ -39,8 +39,16 @@ def call(path, message=STATUS):
     return json.loads(data[:-1])["parameters"]
 
 
+def unit_environment():
+    """What systemd/tenantd.service puts into the environment."""
+    unit = os.path.join(os.path.dirname(__file__), "../systemd/tenantd.service")
+    with open(unit) as file:
+        settings = [line.strip().partition("=")[2] for line in file if line.startswith("Environment=")]
+    return dict(setting.split("=", 1) for line in settings for setting in line.split())
+
+
 class Daemon:
-    """A daemon with its own state, policy and notification socket."""
+    """A daemon with its own state, policy and notification socket, in the environment of the service."""
 
     def __init__(self, program, nr_tenants, mode="enforce", interval="1s"):
         # In memory, as /run is: the journal is synced after every record.
@@ -55,7 +63,7 @@ class Daemon:
         notify = os.path.join(self.dir.name, "notify")
         manager.bind(notify)
         manager.settimeout(120)
-        environment = dict(os.environ, NOTIFY_SOCKET=notify)
+        environment = dict(os.environ, NOTIFY_SOCKET=notify, **unit_environment())
         command = [program, "--policy", policy, "--state-dir", os.path.join(self.dir.name, "state")]
         command += ["--root", f"tenantd-cost-{os.getpid()}"]
         begin = time.monotonic()

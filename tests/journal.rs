@@ -17,7 +17,7 @@ fn held(number: usize) -> Entry {
         path: format!("/sys/fs/cgroup/tenants/t{number}").into(),
         inode: number as u64,
         file: "cpu.weight".into(),
-        value: number.to_string(),
+        value: number.to_string().into(),
     }
 }
 

@@ -159,7 +159,7 @@ pub(super) struct Retry {
 #[derive(Debug)]
 pub struct Agent<K> {
     pub(super) kernel: K,
-    pub(super) policy: Policy,
+    pub(super) policy: Arc<Policy>,
     pub(super) enforcing: bool,
     pub(super) layout: Layout,
     pub(super) machine: Machine,
@@ -250,7 +250,7 @@ impl<K: KernFs> Agent<K> {
         info!(action = "start", "{}", first_words(&layout, &nodes, &seats, mode));
         Ok(Agent {
             kernel,
-            policy,
+            policy: Arc::new(policy),
             enforcing,
             layout,
             machine,
@@ -316,6 +316,11 @@ impl<K: KernFs> Agent<K> {
     /// The policy in force.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The policy in force, for whoever keeps it.
+    pub fn shared_policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy)
     }
 
     /// Puts everything back and hands out the kernel.

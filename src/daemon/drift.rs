@@ -118,7 +118,7 @@ impl<K: KernFs> Agent<K> {
         let Some(cgroup) = &self.slots[index].cgroup else { return Ok(()) };
         let Ok(dir) = cgroup.knob_dir(&self.layout, knob) else { return Ok(()) };
         let Ok(inode) = self.kernel.inode(dir) else { return Ok(()) };
-        let (path, file) = (self.kernel.dir_path(dir), self.layout.dialect.file(knob).to_string());
+        let (path, file) = (self.kernel.dir_path(dir), self.layout.dialect.file(knob).into());
         self.journal.record(Entry::Theirs { path, inode, file })
     }
 

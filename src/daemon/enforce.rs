@@ -499,7 +499,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         if self.journal.knows(&path, inode, file) {
             return Ok(());
         }
-        let entry = Entry::Held { path, inode, file: file.to_string(), value: value.to_string() };
+        let entry = Entry::Held { path, inode, file: file.into(), value: value.into() };
         Ok(self.journal.record(entry)?)
     }
 

@@ -59,9 +59,9 @@ impl<K: KernFs> Agent<K> {
             let dir = kernel.open_dir(path).ok()?;
             let inode = kernel.inode(dir).ok();
             let value = kernel.read_once(dir, SUBTREE_CONTROL).ok();
-            let value = value.map(|text| String::from_utf8_lossy(text).trim_end().to_string());
+            let value = value.map(|text| String::from_utf8_lossy(text).trim_end().into());
             kernel.close_dir(dir);
-            let (path, file) = (path.to_path_buf(), SUBTREE_CONTROL.to_string());
+            let (path, file) = (path.to_path_buf(), SUBTREE_CONTROL.into());
             Some(Entry::Held { path, inode: inode?, file, value: value? })
         };
         let above = tree.root.ancestors().skip(1).take_while(|up| up.starts_with(&tree.own));

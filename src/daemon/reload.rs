@@ -39,7 +39,7 @@ use crate::host::cgroup::Dialect;
 use crate::host::journal::{Entry, Journal};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::ClaimRule;
-use crate::host::systemd::{Property, Setting, slice_name};
+use crate::host::systemd::{Property, slice_name};
 use crate::policy::model::{CpusPolicy, Mode, Policy};
 use crate::units::Limit;
 
@@ -121,7 +121,7 @@ impl<K: KernFs> Agent<K> {
                 }
             }
         }
-        (self.policy, self.nodes, self.slots) = (policy, nodes, slots);
+        (self.policy, self.nodes, self.slots) = (Arc::new(policy), nodes, slots);
     }
 
     // --- what is put back ---
@@ -156,7 +156,7 @@ impl<K: KernFs> Agent<K> {
             Entry::Moved { to, .. } => {
                 to.iter().any(|to| is_below(to) || unclaimed.iter().any(|dir| dir == to))
             }
-            Entry::UnitHeld { .. }
+            Entry::UnitHeld(_)
             | Entry::UnitTheirs { .. }
             | Entry::Starting { .. }
             | Entry::Kept => false,
@@ -270,12 +270,13 @@ impl<K: KernFs> Agent<K> {
         if !seats.iter().any(|seat| matches!(seat, Seat::Slice(_))) {
             gone.push(slice_name::TOP.to_string());
         }
+        let is_concerned = |unit: &String, property| {
+            gone.contains(unit) || properties.contains(&(unit.clone(), property))
+        };
         let concerns = |entry: &Entry| match entry {
             Entry::Starting { unit } => gone.contains(unit),
-            Entry::UnitHeld { unit, held: Setting { property, .. }, .. }
-            | Entry::UnitTheirs { unit, property } => {
-                gone.contains(unit) || properties.contains(&(unit.clone(), *property))
-            }
+            Entry::UnitHeld(was) => is_concerned(&was.unit, was.held.property),
+            Entry::UnitTheirs { unit, property } => is_concerned(unit, *property),
             _ => false,
         };
         let entries: Vec<Entry> =
@@ -306,7 +307,7 @@ impl<K: KernFs> Agent<K> {
         let files: Vec<&str> =
             dialect.spell(knob, &nothing(knob)).into_iter().map(|spelling| spelling.file).collect();
         let concerns = |entry: &Entry| match entry {
-            Entry::Held { path, file, .. } => *path == dir && files.contains(&file.as_str()),
+            Entry::Held { path, file, .. } => *path == dir && files.contains(&&**file),
             _ => false,
         };
         let held: Vec<Entry> =

@@ -14,7 +14,7 @@
 //! in the journal for the next try, and nothing else does, for what was put back may be changed by others
 //! from then on. A memory limit that the kernel could meet only by killing is such a thing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -48,7 +48,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
     let theirs: BTreeSet<(&Path, u64, &str)> = entries
         .iter()
         .filter_map(|entry| match entry {
-            Entry::Theirs { path, inode, file } => Some((path.as_path(), *inode, file.as_str())),
+            Entry::Theirs { path, inode, file } => Some((path.as_path(), *inode, &**file)),
             _ => None,
         })
         .collect();
@@ -69,8 +69,8 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
             }
             // Someone else has set it since, and it was left to him.
             Entry::Held { path, inode, file, .. }
-                if theirs.contains(&(path.as_path(), *inode, file.as_str())) => {}
-            Entry::Held { path, inode, file, value } if file != SUBTREE_CONTROL => {
+                if theirs.contains(&(path.as_path(), *inode, &**file)) => {}
+            Entry::Held { path, inode, file, value } if **file != *SUBTREE_CONTROL => {
                 let outcome = write_back(kernel, path, *inode, file, value);
                 restored.note(outcome, [entry], |restored| restored.nr_files += 1);
             }
@@ -80,7 +80,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
     follow_parents(kernel, proc, entries, &mut restored);
     for entry in entries.iter().rev() {
         if let Entry::Held { path, inode, file, value } = entry
-            && file == SUBTREE_CONTROL
+            && **file == *SUBTREE_CONTROL
         {
             let outcome = disable(kernel, path, *inode, value);
             restored.note(outcome, [entry], |restored| restored.nr_files += 1);
@@ -291,36 +291,50 @@ fn disable_in(kernel: &mut impl KernFs, dir: DirId, before: &str) -> Result<(), 
 
 /// Empties and removes the cgroups that were made, children before parents.
 fn remove_made(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry], restored: &mut Restored) {
-    let mut made: Vec<(&Path, Option<u64>)> = Vec::new();
-    for entry in entries {
-        let (path, inode) = match entry {
-            Entry::Making { path } => (path, Some(None)),
-            Entry::Made { path, inode } => (path, Some(Some(*inode))),
-            Entry::NotMade { path } => (path, None),
-            _ => continue,
-        };
-        // The last record of a cgroup is what is true of it.
-        made.retain(|(known, _)| known != path);
-        made.extend(inode.map(|inode| (path.as_path(), inode)));
-    }
+    let made = still_made(entries);
+    let ours: HashSet<&Path> = made.iter().map(|(path, _)| *path).collect();
+    let origins = origins(entries);
     for (path, inode) in made.iter().rev() {
-        let claimed_from = entries.iter().find_map(|entry| match entry {
-            Entry::Moved { from, to, .. } => {
-                to.iter().position(|to| to == path).and_then(|index| from.get(index))
-            }
-            _ => None,
-        });
-        let above = path.ancestors().skip(1).filter(|up| made.iter().all(|(path, _)| path != up));
+        let above = path.ancestors().skip(1).filter(|up| !ours.contains(up));
         // The nearest one takes nobody while its children have controllers. If that is because they could
         // not be disabled just now, waiting for the next try is better than going further up.
         let nr_above = if restored.failures.is_empty() { usize::MAX } else { 1 };
-        let claimed_from = claimed_from.map(PathBuf::as_path).into_iter();
+        let claimed_from = origins.get(path).copied().into_iter();
         let refuges: Vec<&Path> = claimed_from.chain(above.take(nr_above)).collect();
         let outcome = remove(kernel, proc, path, *inode, &refuges, &mut restored.homeless);
         let tells = |entry: &&Entry| cgroup_of(entry) == Some(*path);
         let told = entries.iter().filter(tells);
         restored.note(outcome, told, |restored| restored.nr_cgroups += 1);
     }
+}
+
+/// The cgroups that were made, or announced at least, in that order, with their inode numbers where they are
+/// known. The last record of a cgroup is what is true of it.
+fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
+    let mut last: HashMap<&Path, usize> = HashMap::new();
+    for (index, entry) in entries.iter().enumerate() {
+        last.extend(cgroup_of(entry).map(|path| (path, index)));
+    }
+    let mut indices: Vec<usize> = last.into_values().collect();
+    indices.sort_unstable();
+    let is_made = |index: usize| match &entries[index] {
+        Entry::Making { path } => Some((path.as_path(), None)),
+        Entry::Made { path, inode } => Some((path.as_path(), Some(*inode))),
+        _ => None,
+    };
+    indices.into_iter().filter_map(is_made).collect()
+}
+
+/// For each cgroup that processes were moved to, where the first of them was.
+fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
+    let mut origins: HashMap<&Path, &Path> = HashMap::new();
+    for entry in entries {
+        let Entry::Moved { from, to, .. } = entry else { continue };
+        for (to, from) in to.iter().zip(from) {
+            origins.entry(to).or_insert(from);
+        }
+    }
+    origins
 }
 
 /// The cgroup of which `entry` says that it is, or is about to be, or was not made.

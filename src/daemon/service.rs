@@ -30,7 +30,7 @@ use crate::policy::outline::{Change, ChangeKind, Outline};
 use crate::policy::report::{Report, Severity, Style};
 use crate::policy::{HostFacts, Loaded, load, load_with_host};
 use crate::varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
-use crate::varlink::interface::{CallError, ModeReply, PolicyReply, ReloadReply, RestoreReply};
+use crate::varlink::interface::{CallError, ModeReply, ReloadReply, RestoreReply};
 use crate::varlink::listen::Listener;
 use crate::varlink::server::{Limits, Server};
 
@@ -184,7 +184,7 @@ impl<K: KernFs> Service<K> {
         let Loaded { policy, report } = self.source.load().map_err(bad_policy)?;
         let rules = claims::rules(&policy);
         rules.findings.iter().for_each(|finding| warn!("{finding}"));
-        let changes = self.governance.policy.policy.changes_to(&Outline::of(&policy));
+        let changes = Outline::of(self.agent.policy()).changes_to(&Outline::of(&policy));
         let failures = self.agent.reload(policy, rules.rules).map_err(failed)?;
         failures.iter().for_each(|failure| warn!(action = "reload", "not put back: {failure}"));
         self.agent.set_notice(None);
@@ -357,13 +357,7 @@ impl<K: KernFs> Service<K> {
 
 /// What is said of the policy in force.
 fn governance<K: KernFs>(agent: &Agent<K>, path: &Path) -> Governance {
-    Governance {
-        policy: PolicyReply {
-            path: Some(path.display().to_string()),
-            policy: Outline::of(agent.policy()),
-        },
-        administrators: agent.policy().administrators.clone(),
-    }
+    Governance { path: Some(path.display().to_string()), policy: agent.shared_policy() }
 }
 
 fn bad_policy(report: Report) -> CallError {

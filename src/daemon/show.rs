@@ -64,7 +64,10 @@ impl<K: KernFs> Agent<K> {
 
     pub(super) fn tenant_statuses(&self) -> Vec<TenantStatus> {
         let leaves = self.nodes.iter().zip(&self.slots).filter(|(node, _)| node.is_leaf);
-        leaves.map(|(node, slot)| tenant_status(node, slot)).collect()
+        // The largest thing that every tick makes: one that grew would leave holes of all sizes behind.
+        let mut statuses = Vec::with_capacity(self.nodes.len());
+        statuses.extend(leaves.map(|(node, slot)| tenant_status(node, slot)));
+        statuses
     }
 
     /// Jain's index over what the tenants that want more got of what they are entitled to.

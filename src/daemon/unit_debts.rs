@@ -3,7 +3,7 @@
 //! A *debt* is a unit, a *due* one property of it. A due comes to an end in two stages: the unit is set to what it
 //! held, and systemd forgets that it was set. What has not come to its end stays in the journal, and nothing else.
 
-use crate::host::journal::Entry;
+use crate::host::journal::{Entry, UnitHeld};
 use crate::host::systemd::{Property, Setting, UnitState};
 
 /// What is to be put back of one unit.
@@ -48,7 +48,8 @@ pub(super) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
     };
     let mut debts: Vec<Debt<'_>> = Vec::new();
     for entry in entries {
-        let Entry::UnitHeld { unit, life, held, drop_in } = entry else { continue };
+        let Entry::UnitHeld(was) = entry else { continue };
+        let UnitHeld { unit, life, held, drop_in } = &**was;
         if is_theirs(unit, held.property) {
             continue;
         }

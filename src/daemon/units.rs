@@ -28,7 +28,7 @@ use super::enforce::{EnforceError, taken};
 use super::posts::{Pending, Phase, Post};
 use crate::control::plan::{Action, Knob, Value};
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout};
-use crate::host::journal::Entry;
+use crate::host::journal::{Entry, UnitHeld};
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::slice_name::TOP;
 use crate::host::systemd::{Order, Reply, Setting, UnitError, UnitState};
@@ -283,12 +283,13 @@ impl<K: KernFs> Agent<K> {
             .iter()
             .filter(is_new)
             .filter_map(|setting| known(&setting))
-            .map(|held| Entry::UnitHeld {
+            .map(|held| UnitHeld {
                 unit: unit.clone(),
                 life: post.life.clone(),
                 held: held.setting.clone(),
                 drop_in: held.drop_in.clone(),
             })
+            .map(|was| Entry::UnitHeld(Box::new(was)))
             .collect();
         let recorded = entries.into_iter().try_for_each(|entry| self.journal.record(entry));
         if let Err(error) = recorded {

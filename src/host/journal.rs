@@ -29,6 +29,8 @@ use serde::{Deserialize, Serialize};
 use super::systemd::{Property, Setting};
 
 /// One thing that was done to the host, with what it takes to undo it.
+///
+/// There are thousands of the small kinds and a few of the large ones, which are boxed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
@@ -56,9 +58,9 @@ pub enum Entry {
         /// The cgroup's inode number: a cgroup made anew under this name is not ours to put back.
         inode: u64,
         /// The file's name.
-        file: String,
+        file: Box<str>,
         /// What it held, without the newline.
-        value: String,
+        value: Box<str>,
     },
     /// A process is about to be moved.
     Moved {
@@ -78,17 +80,7 @@ pub enum Entry {
         unit: String,
     },
     /// A property of a unit is about to be set for the first time.
-    UnitHeld {
-        /// The unit.
-        unit: String,
-        /// Which life of the unit, where it goes when it is stopped, and its run-time settings with it: a later
-        /// one of the same name never had this value. Empty for a unit that has a file.
-        life: String,
-        /// What it held.
-        held: Setting,
-        /// The text of its drop-in, where somebody had set it at run time.
-        drop_in: Option<String>,
-    },
+    UnitHeld(Box<UnitHeld>),
     /// Someone else wrote a file since, and the policy says that it is theirs: what it held before us is past.
     Theirs {
         /// The cgroup's directory.
@@ -96,7 +88,7 @@ pub enum Entry {
         /// The cgroup's inode number.
         inode: u64,
         /// The file's name.
-        file: String,
+        file: Box<str>,
     },
     /// The same of a property of a unit.
     UnitTheirs {
@@ -108,6 +100,20 @@ pub enum Entry {
     /// The agent stopped, and the policy told it to leave everything in force (`control.on_exit: keep`). True
     /// only as long as nothing follows.
     Kept,
+}
+
+/// A property of a unit, as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitHeld {
+    /// The unit.
+    pub unit: String,
+    /// Which life of the unit, where it goes when it is stopped, and its run-time settings with it: a later one of
+    /// the same name never had this value. Empty for a unit that has a file.
+    pub life: String,
+    /// What it held.
+    pub held: Setting,
+    /// The text of its drop-in, where somebody had set it at run time.
+    pub drop_in: Option<String>,
 }
 
 /// The first line of a journal.
@@ -186,9 +192,7 @@ impl Entry {
             Entry::Held { path, inode, file, .. } => Some(Key::File(path, *inode, file)),
             Entry::Moved { pid, start_ticks, to, .. } => Some(Key::Process(*pid, *start_ticks, to)),
             Entry::Starting { unit } => Some(Key::Slice(unit)),
-            Entry::UnitHeld { unit, life, held, .. } => {
-                Some(Key::Property(unit, life, held.property))
-            }
+            Entry::UnitHeld(was) => Some(Key::Property(&was.unit, &was.life, was.held.property)),
             Entry::Making { .. }
             | Entry::Made { .. }
             | Entry::NotMade { .. }

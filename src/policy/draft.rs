@@ -89,9 +89,16 @@ impl Draft {
             control: self.control,
             admission: self.admission,
             administrators: self.administrators.into_accounts(),
-            tenants: self.tenants.into_iter().map(TenantDraft::into_tenant).collect(),
+            tenants: into_tenants(self.tenants),
         }
     }
+}
+
+fn into_tenants(drafts: Vec<TenantDraft>) -> Vec<Tenant> {
+    let mut tenants: Vec<Tenant> = drafts.into_iter().map(TenantDraft::into_tenant).collect();
+    // They take up the drafts' own room, which is half as large again, and stay for as long as the agent runs.
+    tenants.shrink_to_fit();
+    tenants
 }
 
 impl TenantDraft {
@@ -111,7 +118,7 @@ impl TenantDraft {
             dop: self.dop.map(|at| at.value).unwrap_or_default(),
             cpus: self.cpus.map(|at| at.value).unwrap_or_default(),
             allow: self.allow.into_accounts(),
-            tenants: self.tenants.into_iter().map(TenantDraft::into_tenant).collect(),
+            tenants: into_tenants(self.tenants),
         }
     }
 }

@@ -42,7 +42,7 @@ fn answer_or_refuse(call: &Call, peer: &Peer, newest: &Published) -> Result<Repl
         // Nothing else is spoken here.
         return Err(CallError::MethodNotImplemented { method: call.method.clone() });
     }
-    if method.changes() && !peer.may_change(&newest.governance.administrators) {
+    if method.changes() && !peer.may_change(newest.governance.administrators()) {
         return Err(CallError::PermissionDenied {});
     }
     let status = &newest.status;
@@ -72,7 +72,7 @@ fn answer_or_refuse(call: &Call, peer: &Peer, newest: &Published) -> Result<Repl
                 Method::GetInfo => serialised(&InfoReply::of_this_program()),
                 Method::GetStatus => status_reply(newest),
                 Method::GetPlan => once(newest.plan_json()),
-                Method::GetPolicy => serialised(&newest.governance.policy),
+                Method::GetPolicy => serialised(&newest.governance.outline()),
                 Method::Watch if call.more => return Ok(Reply::Watch),
                 Method::Watch => return Err(CallError::ExpectedMore {}),
                 Method::Reload => return Ok(Reply::Ask(Command::Reload)),

@@ -17,7 +17,8 @@ use serde::Serialize;
 use super::interface::{CallError, PlanReply, PolicyReply};
 use crate::control::status::Status;
 use crate::control::trace::Trace;
-use crate::policy::model::{Accounts, Mode};
+use crate::policy::model::{Accounts, Mode, Policy};
+use crate::policy::outline::Outline;
 
 /// Changes that may wait for the agent.
 const COMMANDS_MAX: usize = 16;
@@ -25,10 +26,22 @@ const COMMANDS_MAX: usize = 16;
 /// What is said of the policy in force, made anew when it changes.
 #[derive(Debug, Default)]
 pub struct Governance {
-    /// The policy's outline, and where it was read.
-    pub policy: PolicyReply,
+    /// Where the policy was read; absent where it was made up by a program.
+    pub path: Option<String>,
+    /// The policy.
+    pub policy: Arc<Policy>,
+}
+
+impl Governance {
     /// Who, beside root, may change the agent.
-    pub administrators: Accounts,
+    pub fn administrators(&self) -> &Accounts {
+        &self.policy.administrators
+    }
+
+    /// The policy in outline, made for whoever asks: seldom, and it is large.
+    pub fn outline(&self) -> PolicyReply {
+        PolicyReply { path: self.path.clone(), policy: Outline::of(&self.policy) }
+    }
 }
 
 /// One tick, for all who ask.
