@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
-use tenantd::host::journal::{Entry, Journal, JournalError};
+use tenantd::host::journal::{Entry, Journal, JournalError, UnitHeld};
+use tenantd::host::systemd::{Property, PropertyValue, Setting};
 
 use crate::util;
 
@@ -40,6 +41,15 @@ fn every_kind() -> Vec<Entry> {
         },
         Entry::Making { path: "/c/\"quoted\"\n".into() },
         Entry::NotMade { path: "/c/\"quoted\"\n".into() },
+        Entry::Starting { unit: "tenants-a.slice".into() },
+        Entry::UnitHeld(Box::new(UnitHeld {
+            unit: "a.service".into(),
+            life: String::new(),
+            held: Setting { property: Property::CpuWeight, value: PropertyValue::Number(100) },
+            drop_in: None,
+        })),
+        Entry::Theirs { path: "/c/a".into(), inode: 7, file: "cpu.max".into() },
+        Entry::UnitTheirs { unit: "a.service".into(), property: Property::CpuWeight },
         Entry::Kept,
     ]
 }
@@ -53,6 +63,28 @@ fn left(dir: &Path, entries: &[Entry]) {
 fn entries(dir: &Path) -> (Vec<Entry>, Vec<String>) {
     let (_, leftover) = Journal::open(dir, BOOT).unwrap();
     (leftover.entries, leftover.warnings)
+}
+
+/// What an older agent of the same format left is put back by a newer one.
+#[test]
+fn the_format_is_the_one_that_it_says() {
+    let dir = util::scratch();
+    left(dir.path(), &every_kind());
+    let text = fs::read_to_string(dir.path().join("journal")).unwrap();
+    let format = r#"{"tenantd_journal":1,"boot_id":"b"}
+{"making":{"path":"/c/a"}}
+{"made":{"path":"/c/a","inode":7}}
+{"held":{"path":"/c/a","inode":7,"file":"cpu.max","value":"max 100000"}}
+{"moved":{"pid":12,"start_ticks":99,"from":["/c/x y"],"to":["/c/a"]}}
+{"making":{"path":"/c/\"quoted\"\n"}}
+{"not_made":{"path":"/c/\"quoted\"\n"}}
+{"starting":{"unit":"tenants-a.slice"}}
+{"unit_held":{"unit":"a.service","life":"","held":{"property":"CPUWeight","value":{"number":100}},"drop_in":null}}
+{"theirs":{"path":"/c/a","inode":7,"file":"cpu.max"}}
+{"unit_theirs":{"unit":"a.service","property":"CPUWeight"}}
+"kept"
+"#;
+    assert_eq!(text, format);
 }
 
 #[test]
