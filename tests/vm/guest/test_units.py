@@ -51,6 +51,21 @@ def settle():
     run("systemctl", "stop", SERVICE)
 
 
+def limited(host):
+    """A service of somebody's, limited by the tenant whose policy is returned."""
+    start(host, "plain.service", "sleep", "infinity")
+    return limit(1)
+
+
+def limit(cpus):
+    return {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": cpus}}}
+
+
+def is_limited(cpus=1):
+    unit = Cgroup(MOUNT / "system.slice/plain.service")
+    return holds(lambda: unit.read("cpu.max") == f"{cpus * 100000} 100000")
+
+
 def expect_as_before(world):
     try:
         world.expect_same()
@@ -151,18 +166,15 @@ def test_gives_back_processes_to_cgroups_of_users(host):
 
 
 def test_a_killed_service_leaves_nothing_and_comes_back(host):
-    start(host, "plain.service", "sleep", "infinity")
-    install(host, {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}}})
+    install(host, limited(host))
     settle()
     world = Host("plain.service")
-    unit = Cgroup(MOUNT / "system.slice/plain.service")
-    limited = lambda: holds(lambda: unit.read("cpu.max") == "100000 100000")
     run("systemctl", "start", SERVICE)
-    wait_until(limited, "the limit", 30)
+    wait_until(is_limited, "the limit", 30)
     first = show(SERVICE, "MainPID")
     run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", SERVICE)
     wait_until(lambda: show(SERVICE, "MainPID") not in (first, "0"), "the service to come back", 60)
-    wait_until(limited, "the limit again", 30)
+    wait_until(is_limited, "the limit again", 30)
     run("systemctl", "stop", SERVICE)
     expect_as_before(world)
 
@@ -217,22 +229,18 @@ def test_stopped_is_stopped(host):
 
 
 def test_reloads_a_good_policy_and_keeps_it_when_a_bad_one_comes(host):
-    start(host, "plain.service", "sleep", "infinity")
-    plain = lambda cpus: {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": cpus}}}
-    install(host, plain(1))
-    unit = Cgroup(MOUNT / "system.slice/plain.service")
-    limited = lambda quota: holds(lambda: unit.read("cpu.max") == f"{quota} 100000")
+    install(host, limited(host))
     run("systemctl", "start", SERVICE)
     policy = Path("/etc/tenantd/tenants.yaml")
-    wait_until(lambda: limited(100000), "the limit", 30)
-    shutil.copy(host.policy(plain(2)), policy)
+    wait_until(is_limited, "the limit", 30)
+    shutil.copy(host.policy(limit(2)), policy)
     run("systemctl", "reload", SERVICE)
-    wait_until(lambda: limited(200000), "the limit of the new policy", 30)
+    wait_until(lambda: is_limited(2), "the limit of the new policy", 30)
     policy.write_text("version: 1\ntenants: { unit: { weigth: 3 } }\n")
     done = finish(["systemctl", "reload", SERVICE], 60)
     assert done.returncode != 0, "a bad policy was taken"
     assert "weigth" in log(), log()
-    assert show(SERVICE, "ActiveState") == "active" and limited(200000)
+    assert show(SERVICE, "ActiveState") == "active" and is_limited(2)
     # A group may read, by way of the socket that systemd made.
     socket = Path("/run/tenantd/socket")
     assert (socket.group(), oct(socket.stat().st_mode & 0o777)) == ("tenantd", "0o660")
@@ -241,18 +249,15 @@ def test_reloads_a_good_policy_and_keeps_it_when_a_bad_one_comes(host):
 
 
 def test_a_stop_that_keeps_leaves_the_values_to_whoever_asks(host):
-    start(host, "plain.service", "sleep", "infinity")
-    install(host, {"unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}}})
+    install(host, limited(host))
     settle()
     world = Host("plain.service")
-    unit = Cgroup(MOUNT / "system.slice/plain.service")
-    limited = lambda: holds(lambda: unit.read("cpu.max") == "100000 100000")
     policy = Path("/etc/tenantd/tenants.yaml")
     policy.write_text(json.dumps({**json.loads(policy.read_text()), "control": {"on_exit": "keep"}}))
     run("systemctl", "start", SERVICE)
-    wait_until(limited, "the limit", 30)
+    wait_until(is_limited, "the limit", 30)
     run("systemctl", "stop", SERVICE)
-    assert limited(), log()
+    assert is_limited(), log()
     done = finish(["tenantd", "--restore"], 60)
     assert done.returncode == 0, done.stderr
     expect_as_before(world)
