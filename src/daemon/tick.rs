@@ -24,6 +24,7 @@ use crate::control::tree::{CPU, MEMORY, TreeNode};
 use crate::control::usage;
 use crate::dop::CpuSet;
 use crate::host::cgroup::{self, Facet};
+use crate::host::journal::Entry;
 use crate::host::kernfs::KernFs;
 use crate::host::process;
 use crate::host::systemd::slice_name::TOP;
@@ -336,11 +337,31 @@ impl<K: KernFs> Agent<K> {
             _ => None,
         };
         let sum = Bytes(in_it.flat_map(|(_, desired)| desired.iter().filter_map(low)).sum());
-        let reason = format!("what is protected below it, {}", sum.rounded());
-        let desired = vec![(Knob::MemoryLow, Value::Memory(Limit::Finite(sum)), reason)];
+        let mut reason = format!("what is protected below it, {}", sum.rounded());
+        let mut wanted = Limit::Finite(sum);
+        if let Some(before) = self.top_before().filter(|before| *before > wanted) {
+            reason = format!("its own, which is more than {}", reason);
+            wanted = before;
+        }
+        let desired = vec![(Knob::MemoryLow, Value::Memory(wanted), reason)];
         let knobs = [NodeKnobs { depth: 0, desired, observed }];
         let action = plan::plan(&knobs, &CpuSet::new()).pop()?;
         Some(Action { node: self.nodes.len(), ..action })
+    }
+
+    /// How much of the slice above the tenants was protected before any of us: by its file, or by its
+    /// administrator.
+    fn top_before(&self) -> Option<Limit<Bytes>> {
+        let unit = self.units.unit(self.nodes.len())?;
+        let recorded = |entry: &Entry| match entry {
+            Entry::UnitHeld(was) if was.unit == unit => was.held.expected(),
+            _ => None,
+        };
+        let observed = || self.units.top()?.observed.first().map(|(_, value)| value.clone());
+        match self.journal.entries().iter().find_map(recorded).or_else(observed)? {
+            Value::Memory(low) => Some(low),
+            _ => None,
+        }
     }
 
     /// Whether the tenants that we make live in the slice above those of systemd's.

@@ -402,6 +402,31 @@ fn drift_of_the_slice_above_is_repaired_or_accepted() {
     }
 }
 
+/// What the slice above was given for all tenants together is not for us to take away.
+#[test]
+fn the_slice_above_keeps_what_it_was_given() {
+    let mut world = World::new(SLICES);
+    let low = |world: &World| world.file("tenants.slice/memory.low");
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "tenants.slice", "/tenants.slice");
+        systemd.set_property(kernel, "tenants.slice", &number(Property::MemoryLow, GIB));
+    });
+    world.start().unwrap();
+    world.ticks(8);
+    assert_eq!(low(&world), GIB.to_string());
+    let pid = world.spawn(&format!("/{A}"), Load::busy(1).with_working_set(2 * GIB));
+    world.ticks(20);
+    let sum: u64 = low(&world).parse().unwrap();
+    assert!(sum > GIB + 128 * MIB, "{sum}");
+    world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    world.ticks(300);
+    // As far as the dead band lets it come.
+    let rest: u64 = low(&world).parse().unwrap();
+    assert!((GIB..GIB + 64 * MIB).contains(&rest), "{rest}");
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(low(&world), GIB.to_string());
+}
+
 /// tenantd.service lives in tenants.slice, and so do the tenants that are made below it.
 #[test]
 fn the_slice_above_protects_the_tenants_that_we_make_in_it() {
