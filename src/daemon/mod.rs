@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`agent`] | an agent on one host: start, tick, stop |
 //! | [`tick`] | one tick: sample, decide, act, publish |
+//! | `planning` | what is to be written in a tick |
 //! | `attach` | opening the tenants' cgroups, and noticing that one went |
 //! | [`enforce`] | everything that changes the host: making, enabling, moving, writing, journal first |
 //! | `seats` | where each tenant's cgroup is, and who owns it |
@@ -46,6 +47,7 @@ mod findings;
 mod patience;
 mod pinning;
 mod placement_store;
+mod planning;
 mod policy_watch;
 mod posts;
 pub mod publish;

@@ -1,0 +1,297 @@
+//! What the files held before us, on disk before anything is written.
+//!
+//! **Problem.** The agent promises to leave no trace, also after `kill -9`, a full disk or a crash between
+//! two writes. Memory does not survive that; so the old value goes to a file first, and only then the new
+//! one to the kernel.
+//!
+//! **Shape.** One JSON object a line, appended and synced: a header with the boot, then what was done, in
+//! order. Putting back is reading it backwards (`daemon::restore`). A line that was cut off by a crash is
+//! the record of a write that did not happen yet, so it is dropped; kernel values do not survive a reboot,
+//! so the journal of another boot is dropped whole. A journal with something in it is read and appended to,
+//! never written anew, so that a disk that filled up meanwhile does not keep anything from being put back.
+//!
+//! **Properties.** Each file and each process is recorded once, with what was there first, however many agents
+//! come and go until it is put back (`a_value_is_recorded_once`). A record that cannot be written leaves the
+//! journal as it was, a full disk keeps nothing from being put back, and a damaged line costs that line alone
+//! (`tests/journal.rs`). Two agents never share a state directory
+//! (`two_agents_never_share_a_state_directory`).
+
+mod entry;
+mod store;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+
+use self::entry::Key;
+pub use self::entry::{Entry, UnitHeld};
+pub use self::store::JournalError;
+use self::store::Store;
+use super::systemd::Property;
+
+/// The journal of a running agent.
+#[derive(Debug)]
+pub struct Journal {
+    store: Option<Store>,
+    entries: Vec<Entry>,
+    /// What must be recorded only once, and is: where among the entries, by the hash of its key. The keys
+    /// themselves would be half of the memory that a journal takes.
+    recorded: HashMap<u64, usize>,
+    hasher: RandomState,
+    /// Cgroups that are about to be made: one, or those that could not be.
+    announced: HashSet<PathBuf>,
+}
+
+/// A place in a journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(usize);
+
+/// What an earlier agent left: its entries, and a warning for each line that could not be read.
+#[derive(Debug, Default)]
+pub struct Leftover {
+    /// Everything that is still to be put back, oldest first.
+    pub entries: Vec<Entry>,
+    /// Lines that were dropped, for a person.
+    pub warnings: Vec<String>,
+}
+
+impl Leftover {
+    /// Whether the agent that left it was told to.
+    pub fn is_kept(&self) -> bool {
+        self.entries.last() == Some(&Entry::Kept)
+    }
+}
+
+impl Journal {
+    /// A journal that is kept in memory only, for the simulated kernel.
+    pub fn in_memory() -> Journal {
+        Journal::of(None, Vec::new())
+    }
+
+    /// Takes the state directory (made where missing) and reads what an earlier agent left there.
+    ///
+    /// The leftover entries stay in the journal until [`Journal::clear`], so that a crash while they are
+    /// put back loses nothing.
+    ///
+    /// # Errors
+    /// The directory is locked, cannot be made or read, or holds something else.
+    pub fn open(state_dir: &Path, boot_id: &str) -> Result<(Journal, Leftover), JournalError> {
+        let (store, found) = Store::open(state_dir, boot_id)?;
+        let journal = Journal::of(Some(store), found.entries.clone());
+        Ok((journal, Leftover { entries: found.entries, warnings: found.warnings }))
+    }
+
+    /// What is in `entries` is true of whoever comes next as well: what was there first.
+    fn of(store: Option<Store>, entries: Vec<Entry>) -> Journal {
+        let (recorded, hasher) = (HashMap::new(), RandomState::new());
+        let mut journal = Journal { store, entries, recorded, hasher, announced: HashSet::new() };
+        journal.index();
+        journal
+    }
+
+    fn index(&mut self) {
+        self.recorded.clear();
+        self.announced.clear();
+        for (index, entry) in self.entries.iter().enumerate() {
+            if let Some(key) = entry.key() {
+                self.recorded.entry(self.hasher.hash_one(key)).or_insert(index);
+            }
+            entry.announce(&mut self.announced);
+        }
+    }
+
+    fn has(&self, key: Key<'_>) -> bool {
+        let Some(first) = self.recorded.get(&self.hasher.hash_one(key)) else { return false };
+        // That two keys have one hash is next to impossible, and no reason to lose a value.
+        self.entries[*first].key() == Some(key)
+            || self.entries.iter().any(|entry| entry.key() == Some(key))
+    }
+
+    /// Whether it outlives this process.
+    pub fn is_on_disk(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Everything recorded so far, oldest first.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// How many moved processes are recorded.
+    pub fn nr_moved(&self) -> usize {
+        self.entries.iter().filter(|entry| matches!(entry, Entry::Moved { .. })).count()
+    }
+
+    /// Whether the value of this file was recorded before.
+    pub fn knows(&self, path: &Path, inode: u64, file: &str) -> bool {
+        self.has(Key::File(path, inode, file))
+    }
+
+    /// Whether the value of this property was recorded before, for this life of the unit.
+    pub fn knows_property(&self, unit: &str, life: &str, property: Property) -> bool {
+        self.has(Key::Property(unit, life, property))
+    }
+
+    /// Whether the last that is recorded of the cgroup at `path` is that it is about to be made.
+    pub fn announces(&self, path: &Path) -> bool {
+        self.announced.contains(path)
+    }
+
+    /// Records `entry`; when this returns, it is on disk.
+    ///
+    /// # Errors
+    /// The disk refused. The journal is then as it was before, and the caller must not do what it asked for.
+    pub fn record(&mut self, entry: Entry) -> Result<(), JournalError> {
+        if entry.key().is_some_and(|key| self.has(key)) {
+            return Ok(());
+        }
+        if let Some(store) = &mut self.store {
+            store.append(&entry)?;
+        }
+        // What was made says all that its announcement said; on disk both stay until the next rewrite.
+        if let (Entry::Made { path, .. }, Some(Entry::Making { path: announced })) =
+            (&entry, self.entries.last())
+            && path == announced
+        {
+            self.entries.pop();
+        }
+        if let Some(key) = entry.key() {
+            self.recorded.entry(self.hasher.hash_one(key)).or_insert(self.entries.len());
+        }
+        entry.announce(&mut self.announced);
+        if self.entries.len() == self.entries.capacity() {
+            // It lives as long as the agent: an eighth to spare, and not as much again.
+            self.entries.reserve_exact(self.entries.len() / 8 + 64);
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Forgets entries for which `keep` says no, and rewrites the file without them.
+    ///
+    /// # Errors
+    /// The disk refused; nothing is forgotten then.
+    pub fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> Result<(), JournalError> {
+        let all = self.entries.clone();
+        self.entries.retain(keep);
+        self.rewrite().inspect_err(|_| self.entries = all)?;
+        self.index();
+        Ok(())
+    }
+
+    /// Where it stands, for [`Journal::since`] and [`Journal::forget_since`].
+    pub fn mark(&self) -> Mark {
+        // An announcement gives way to what comes of it, and so belongs to that.
+        Mark(
+            self.entries.len()
+                - usize::from(matches!(self.entries.last(), Some(Entry::Making { .. }))),
+        )
+    }
+
+    /// What was recorded since it stood at `mark`, oldest first.
+    pub fn since(&self, mark: Mark) -> &[Entry] {
+        self.entries.get(mark.0..).unwrap_or_default()
+    }
+
+    /// Forgets what was recorded since it stood at `mark`: all of it was put back.
+    ///
+    /// # Errors
+    /// The disk refused; nothing is forgotten then.
+    pub fn forget_since(&mut self, mark: Mark) -> Result<(), JournalError> {
+        let since = self.since(mark).to_vec();
+        self.entries.truncate(mark.0);
+        self.rewrite().inspect_err(|_| self.entries.extend(since))?;
+        self.index();
+        Ok(())
+    }
+
+    /// Forgets everything: all of it was put back.
+    ///
+    /// # Errors
+    /// The disk refused; nothing is forgotten then.
+    pub fn clear(&mut self) -> Result<(), JournalError> {
+        self.retain(|_| false)
+    }
+
+    /// Clears the journal and removes its file: nothing is left behind.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove(self) -> Result<(), JournalError> {
+        self.store.map_or(Ok(()), Store::remove)
+    }
+
+    fn rewrite(&mut self) -> Result<(), JournalError> {
+        match &mut self.store {
+            Some(store) => store.replace(&self.entries),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn held(file: &str, value: &str) -> Entry {
+        Entry::Held { path: "/c".into(), inode: 7, file: file.into(), value: value.into() }
+    }
+
+    #[test]
+    fn a_value_is_recorded_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, leftover) = Journal::open(dir.path(), "boot").unwrap();
+        assert!(leftover.entries.is_empty());
+        journal.record(held("cpu.weight", "100")).unwrap();
+        journal.record(held("cpu.weight", "300")).unwrap();
+        journal.record(held("memory.low", "0")).unwrap();
+        drop(journal);
+        let (journal, leftover) = Journal::open(dir.path(), "boot").unwrap();
+        assert_eq!(leftover.entries, [held("cpu.weight", "100"), held("memory.low", "0")]);
+        assert!(journal.knows(Path::new("/c"), 7, "cpu.weight"));
+        journal.remove().unwrap();
+        assert!(!dir.path().join("journal").exists());
+    }
+
+    #[test]
+    fn a_torn_last_line_is_dropped_and_the_rest_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path(), "boot").unwrap();
+        journal.record(held("cpu.weight", "100")).unwrap();
+        journal.record(held("memory.low", "0")).unwrap();
+        drop(journal);
+        let path = dir.path().join("journal");
+        let text = fs::read_to_string(&path).unwrap();
+        for cut in 0..text.len() {
+            fs::write(&path, &text[..cut]).unwrap();
+            let (_, leftover) = Journal::open(dir.path(), "boot").unwrap();
+            let whole = text[..cut].matches('\n').count().saturating_sub(1);
+            assert_eq!(leftover.entries.len(), whole, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn another_boot_or_another_format_is_not_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path(), "boot").unwrap();
+        journal.record(held("cpu.weight", "100")).unwrap();
+        drop(journal);
+        let (_, leftover) = Journal::open(dir.path(), "next boot").unwrap();
+        assert_eq!((leftover.entries.len(), leftover.warnings.len()), (0, 1));
+        fs::write(dir.path().join("journal"), "not a journal\n").unwrap();
+        let error = Journal::open(dir.path(), "boot").unwrap_err();
+        assert!(matches!(error, JournalError::Foreign(_)), "{error}");
+    }
+
+    #[test]
+    fn two_agents_never_share_a_state_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Journal::open(dir.path(), "boot").unwrap();
+        let error = Journal::open(dir.path(), "boot").unwrap_err();
+        assert!(matches!(error, JournalError::Locked(_)), "{error}");
+        drop(first);
+        assert!(Journal::open(dir.path(), "boot").is_ok());
+    }
+}

@@ -1,0 +1,221 @@
+//! The file of a journal: begun, taken up again, appended to, replaced as a whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use super::entry::Entry;
+
+/// Why the journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another agent holds the state directory.
+    #[error("{} is in use by another tenantd: stop it first, or give this one a --state-dir of its own", .0.display())]
+    Locked(PathBuf),
+    /// A file operation failed.
+    #[error("cannot {operation} {}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A journal that this version did not write.
+    #[error("{} is not a journal of this version of tenantd: restore with the version that wrote it, or remove it", .0.display())]
+    Foreign(PathBuf),
+}
+
+/// The first line of a journal.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    tenantd_journal: u32,
+    boot_id: String,
+}
+
+/// The version of the format.
+const VERSION: u32 = 1;
+
+/// The file of a journal, in a state directory that is locked.
+#[derive(Debug)]
+pub(super) struct Store {
+    path: PathBuf,
+    boot_id: String,
+    file: Option<File>,
+    length_bytes: u64,
+    _lock: Flock<File>,
+}
+
+impl Store {
+    /// Locks the state directory (made where missing), and takes up the file or begins it.
+    pub(super) fn open(state_dir: &Path, boot_id: &str) -> Result<(Store, Found), JournalError> {
+        fs::create_dir_all(state_dir).map_err(|e| failed("make directory", state_dir, e))?;
+        let lock = lock(&state_dir.join("lock"), state_dir)?;
+        let path = state_dir.join("journal");
+        let found = match fs::read(&path) {
+            Ok(bytes) => read_lines(&bytes, &path, boot_id)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::default(),
+            Err(error) => return Err(failed("read", &path, error)),
+        };
+        let boot_id = boot_id.to_string();
+        let length_bytes = found.length_bytes;
+        let mut store = Store { path, boot_id, file: None, length_bytes, _lock: lock };
+        match length_bytes {
+            0 => store.replace(&found.entries)?,
+            _ => store.take_up()?,
+        }
+        Ok((store, found))
+    }
+
+    /// Opens the journal that is there, to append to its last whole line.
+    fn take_up(&mut self) -> Result<(), JournalError> {
+        let open = || -> io::Result<File> {
+            let mut file = OpenOptions::new().write(true).open(&self.path)?;
+            file.set_len(self.length_bytes)?;
+            file.seek(SeekFrom::End(0))?;
+            Ok(file)
+        };
+        self.file = Some(open().map_err(|e| failed("open", &self.path, e))?);
+        Ok(())
+    }
+
+    /// Writes `entry` behind the others; when this returns, it is on disk.
+    pub(super) fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let line = to_line(entry, &self.path)?;
+        let Some(file) = &mut self.file else {
+            return Err(failed(
+                "write",
+                &self.path,
+                io::Error::from_raw_os_error(Errno::EBADF as i32),
+            ));
+        };
+        let appended = file.write_all(line.as_bytes()).and_then(|()| file.sync_data());
+        match appended {
+            Ok(()) => {
+                self.length_bytes += line.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                // A torn line must not be followed by a whole one.
+                file.set_len(self.length_bytes).ok();
+                file.seek(SeekFrom::Start(self.length_bytes)).ok();
+                Err(failed("write", &self.path, error))
+            }
+        }
+    }
+
+    /// Writes `entries` alone to a new file and puts it in the old one's place.
+    pub(super) fn replace(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
+        let header = Header { tenantd_journal: VERSION, boot_id: self.boot_id.clone() };
+        let mut text = to_line(&header, &self.path)?;
+        for entry in entries {
+            text.push_str(&to_line(entry, &self.path)?);
+        }
+        let fresh = self.path.with_extension("new");
+        let write = || -> io::Result<File> {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).open(&fresh)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_data()?;
+            fs::rename(&fresh, &self.path)?;
+            Ok(file)
+        };
+        match write() {
+            Ok(file) => {
+                self.file = Some(file);
+                self.length_bytes = text.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                // Best effort: a half-written successor means nothing without the rename.
+                fs::remove_file(&fresh).ok();
+                Err(failed("write", &self.path, error))
+            }
+        }
+    }
+
+    /// Removes the file: nothing is left behind.
+    pub(super) fn remove(self) -> Result<(), JournalError> {
+        fs::remove_file(&self.path).map_err(|e| failed("remove", &self.path, e))
+    }
+}
+
+fn lock(path: &Path, state_dir: &Path) -> Result<Flock<File>, JournalError> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(|e| failed("open", path, e))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        Errno::EWOULDBLOCK => JournalError::Locked(state_dir.to_path_buf()),
+        _ => failed("lock", path, errno.into()),
+    })
+}
+
+fn to_line(value: &impl Serialize, path: &Path) -> Result<String, JournalError> {
+    let mut line = serde_json::to_string(value).map_err(|e| failed("write", path, e.into()))?;
+    line.push('\n');
+    Ok(line)
+}
+
+/// What a journal's text says.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) entries: Vec<Entry>,
+    /// One for each line that was dropped.
+    pub(super) warnings: Vec<String>,
+    /// How far it can be appended to; 0 where it has to be begun anew.
+    length_bytes: u64,
+}
+
+fn read_lines(bytes: &[u8], path: &Path, boot_id: &str) -> Result<Found, JournalError> {
+    // A byte that is no text spoils its own line and no other.
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
+    let Some((_, first)) = lines.next() else { return Ok(Found::default()) };
+    let header: Header = match serde_json::from_slice(first) {
+        Ok(header) => header,
+        // The header is written with the file, so a torn one means that nothing was done yet.
+        Err(_) if !first.ends_with(b"\n") => return Ok(Found::default()),
+        Err(_) => return Err(JournalError::Foreign(path.to_path_buf())),
+    };
+    if header.tenantd_journal != VERSION {
+        return Err(JournalError::Foreign(path.to_path_buf()));
+    }
+    if header.boot_id != boot_id {
+        let warning = format!(
+            "{} is of another boot: its values went with that boot, nothing to put back",
+            path.display()
+        );
+        return Ok(Found { warnings: vec![warning], ..Found::default() });
+    }
+    let mut found = Found::default();
+    if first.ends_with(b"\n") {
+        found.length_bytes = first.len() as u64;
+    }
+    for (index, line) in lines {
+        let is_whole = line.ends_with(b"\n");
+        if is_whole {
+            found.length_bytes += line.len() as u64;
+        }
+        match serde_json::from_slice(line) {
+            Ok(entry) if is_whole => found.entries.push(entry),
+            _ => found.warnings.push(format!(
+                "{}:{}: this line is cut off or damaged and was skipped",
+                path.display(),
+                index + 1
+            )),
+        }
+    }
+    Ok(found)
+}
+
+fn failed(operation: &'static str, path: &Path, source: io::Error) -> JournalError {
+    JournalError::Io { operation, path: path.to_path_buf(), source }
+}
