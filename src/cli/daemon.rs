@@ -12,9 +12,10 @@ use super::args::{Colour, Tenantd};
 use super::exit::Exit;
 use super::log;
 use super::text;
-use crate::daemon::agent::{self, Agent, Options};
+use crate::daemon::agent::{Agent, Options};
 use crate::daemon::claims;
 use crate::daemon::event_loop::EventLoop;
+use crate::daemon::handover;
 use crate::daemon::service::{PolicySource, Service};
 use crate::host::kernfs::RealKernFs;
 use crate::host::notify::Notifier;
@@ -93,8 +94,8 @@ fn listener(args: &Tenantd, observes: bool) -> anyhow::Result<Option<Listener>> 
 fn restore(args: &Tenantd) -> anyhow::Result<Exit> {
     let mut kernel = RealKernFs::new();
     let restored = match args.unless_kept {
-        true => agent::restore_unless_kept(&mut kernel, &args.state_dir)?,
-        false => agent::restore_only(&mut kernel, &args.state_dir)?,
+        true => handover::restore_unless_kept(&mut kernel, &args.state_dir)?,
+        false => handover::restore_only(&mut kernel, &args.state_dir)?,
     };
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }

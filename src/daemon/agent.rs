@@ -1,12 +1,12 @@
 //! An agent on one host: start, tick, stop.
 //!
 //! An [`Agent`] owns a kernel (real or simulated), a policy and a journal. It never asks what time it is:
-//! [`Agent::tick`] is told. What a tick does stands in [`super::tick`]; here is how an agent comes to be,
-//! takes up what an earlier one left, and goes without a trace.
+//! [`Agent::tick`] is told. What a tick does stands in [`super::tick`], what one agent leaves to the next in
+//! [`super::handover`]; here is how an agent comes to be, and how it goes.
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use super::above::Above;
 use super::effect;
 use super::enforce::{EnforceError, Enforcer, with_causes};
 use super::findings::FindingLog;
+use super::handover::{end, give_back, put_back, report, take_up, told_in};
 use super::patience::Patience;
 use super::pinning::Ground;
 use super::placement_store::PlacementStore;
 use super::posts::Units;
-use super::publish::{self, Publisher};
+use super::publish::Publisher;
 use super::record;
 use super::residents::ResidentStore;
-use super::restore::{self, Restored};
+use super::restore::Restored;
 use super::root;
 use super::seats::{self, Seat};
-use super::unit_restore;
 use crate::control::demand::{Context, Demand};
 use crate::control::fairness::Spell;
 use crate::control::place;
@@ -46,7 +46,6 @@ use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 use crate::host::machine::Machine;
 use crate::host::notify::Notifier;
 use crate::host::process::ClaimRule;
-use crate::host::systemd::UnitManager;
 use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
 
 /// What a person or a unit file says beside the policy.
@@ -371,88 +370,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// Puts back what an agent left in `state_dir`, and nothing else: `tenantd --restore`.
-///
-/// # Errors
-/// The journal is in use, not readable or of another version.
-pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restored, StartError> {
-    restore_left(kernel, state_dir, false)
-}
-
-/// The same, except where the agent stopped and left its values on purpose: `tenantd --restore --unless-kept`,
-/// for what a service manager runs after every stop. An agent that was killed left nothing on purpose.
-///
-/// # Errors
-/// As [`restore_only`].
-pub fn restore_unless_kept(
-    kernel: &mut impl KernFs,
-    state_dir: &Path,
-) -> Result<Restored, StartError> {
-    restore_left(kernel, state_dir, true)
-}
-
-fn restore_left(
-    kernel: &mut impl KernFs,
-    state_dir: &Path,
-    unless_kept: bool,
-) -> Result<Restored, StartError> {
-    let machine = Machine::open(kernel)?;
-    if !state_dir.join("journal").exists() {
-        info!(state_dir = %state_dir.display(), "nothing to put back");
-        return Ok(Restored::default());
-    }
-    let boot_id = machine.boot_id(kernel)?;
-    let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
-    leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
-    if unless_kept && leftover.is_kept() {
-        info!("left as it is: the last tenantd kept its values on purpose (control.on_exit)");
-        return Ok(Restored::default());
-    }
-    let nobody = Notifier::default();
-    let patience = Patience::endless(&nobody);
-    let restored = put_back(kernel, &machine, None, &leftover.entries, patience);
-    publish::forget_all(&told_in(state_dir));
-    report(&restored, Some(&ResidentStore::new(state_dir, &boot_id)));
-    end(journal, &restored)?;
-    Ok(restored)
-}
-
-/// Ends a journal of which everything was put back but what is owed: that the next agent or `--restore` finds.
-fn end(mut journal: Journal, restored: &Restored) -> Result<(), JournalError> {
-    match restored.owed.is_empty() {
-        true => journal.remove(),
-        false => keep_owed(&mut journal, restored),
-    }
-}
-
-/// Forgets what was put back.
-///
-/// # Errors
-/// Everything was put back, and the journal cannot be emptied.
-pub(super) fn keep_owed(journal: &mut Journal, restored: &Restored) -> Result<(), JournalError> {
-    match journal.retain(|entry| restored.owes(entry)) {
-        Err(error) if !restored.owed.is_empty() => {
-            let error = with_causes(&error);
-            warn!("{error}: what is not put back yet is tried again with all the rest");
-            Ok(())
-        }
-        outcome => outcome,
-    }
-}
-
-/// Puts everything back that `entries` tell of: units through `units`, all else by itself.
-pub(super) fn put_back(
-    kernel: &mut impl KernFs,
-    machine: &Machine,
-    units: Option<Box<dyn UnitManager>>,
-    entries: &[Entry],
-    patience: Patience<'_>,
-) -> Restored {
-    let mut restored = restore::put_back(kernel, machine.proc(), entries);
-    unit_restore::put_back(kernel, machine.proc(), units, entries, patience, &mut restored);
-    restored
-}
-
 /// Where everybody is. Systemd sets the files of one tree only, where it has one.
 pub(super) fn seats_on(layout: &Layout, policy: &Policy) -> Vec<Seat> {
     let mut seats = seats::seats(policy);
@@ -485,20 +402,6 @@ fn first_words(layout: &Layout, nodes: &[TreeNode], seats: &[Seat], mode: Mode) 
     )
 }
 
-/// Says what was put back, and keeps for the next start who lost its cgroup.
-pub(super) fn report(restored: &Restored, residents: Option<&ResidentStore>) {
-    if let Some(residents) = residents {
-        residents.keep(&restored.homeless);
-    }
-    info!(
-        files = restored.nr_files,
-        processes = restored.nr_processes,
-        cgroups = restored.nr_cgroups,
-        "put back what was there before"
-    );
-    restored.failures.iter().for_each(|failure| warn!("not put back: {failure}"));
-}
-
 fn layout(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -512,62 +415,4 @@ fn layout(
         None => policy.host.root.clone(),
     };
     Ok(Layout::detect(&mountinfo, &own, policy.host.hierarchy, &root)?)
-}
-
-/// Where the tenants are told their widths.
-pub(super) fn told_in(state_dir: &Path) -> PathBuf {
-    state_dir.join("tenants")
-}
-
-/// Opens the journal and puts back what an earlier agent left.
-pub(super) fn take_up(
-    kernel: &mut impl KernFs,
-    machine: &Machine,
-    options: &Options,
-    enforcing: bool,
-    patience: Patience<'_>,
-) -> Result<(Journal, Option<ResidentStore>), StartError> {
-    let Some(state_dir) = &options.state_dir else { return Ok((Journal::in_memory(), None)) };
-    // An observer that never wrote anything has nothing to keep, and may not be allowed to.
-    if !enforcing && !state_dir.join("journal").exists() {
-        return Ok((Journal::in_memory(), None));
-    }
-    let boot_id = machine.boot_id(kernel)?;
-    let residents = ResidentStore::new(state_dir, &boot_id);
-    let (mut journal, leftover) = Journal::open(state_dir, &boot_id)?;
-    leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
-    publish::forget_all(&told_in(state_dir));
-    if !leftover.entries.is_empty() {
-        match leftover.is_kept() {
-            true => {
-                info!("putting back what the last tenantd kept, to begin anew");
-                // From here on a kill would leave what nobody meant to leave.
-                journal.retain(|entry| *entry != Entry::Kept)?;
-            }
-            false => warn!("the last tenantd did not stop cleanly: putting back what it left"),
-        }
-        let restored = put_back(kernel, machine, None, &leftover.entries, patience);
-        report(&restored, Some(&residents));
-        keep_owed(&mut journal, &restored)?;
-    }
-    Ok((journal, Some(residents)))
-}
-
-/// Undoes a start that failed half way.
-fn give_back(
-    kernel: &mut impl KernFs,
-    machine: &Machine,
-    journal: Journal,
-    residents: Option<&ResidentStore>,
-) {
-    // All that a start does is done to cgroups of its own.
-    let nobody = Notifier::default();
-    let patience = Patience::endless(&nobody);
-    let restored = put_back(kernel, machine, None, journal.entries(), patience);
-    if let Some(residents) = residents {
-        residents.keep(&restored.homeless);
-    }
-    if let Err(error) = end(journal, &restored) {
-        warn!("{error}");
-    }
 }

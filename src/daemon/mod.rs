@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`agent`] | an agent on one host: start, tick, stop |
+//! | [`handover`] | what one agent leaves to the next, and to `--restore` |
 //! | [`tick`] | one tick: sample, decide, act, publish |
 //! | `planning` | what is to be written in a tick |
 //! | `attach` | opening the tenants' cgroups, and noticing that one went |
@@ -44,6 +45,7 @@ pub mod effect;
 pub mod enforce;
 pub mod event_loop;
 mod findings;
+pub mod handover;
 mod patience;
 mod pinning;
 mod placement_store;

@@ -6,8 +6,9 @@
 
 use std::path::Path;
 
-use super::agent::{self, Agent, StartError};
+use super::agent::{Agent, StartError};
 use super::enforce::{SUBTREE_CONTROL, with_causes};
+use super::handover;
 use super::placement_store::PlacementStore;
 use super::restore;
 use super::seats::Seat;
@@ -79,7 +80,7 @@ impl<K: KernFs> Agent<K> {
         {
             restored.failures.push(with_causes(&error));
         }
-        agent::report(&restored, self.residents.as_ref());
+        handover::report(&restored, self.residents.as_ref());
     }
 
     /// Sees to it that tenants can be given CPU sets, which none of them had until now.

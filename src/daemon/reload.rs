@@ -25,6 +25,7 @@ use tracing::warn;
 
 use super::agent::{self, Agent, Slot};
 use super::enforce::{EnforceError, with_causes};
+use super::handover;
 use super::patience::Patience;
 use super::residents::REST_CGROUP;
 use super::restore::{self, Restored, processes_in};
@@ -182,7 +183,7 @@ impl<K: KernFs> Agent<K> {
         restored.homeless.extend(removed.homeless);
         restored.failures.extend(removed.failures);
         restored.owed.extend(removed.owed);
-        agent::report(&restored, self.residents.as_ref());
+        handover::report(&restored, self.residents.as_ref());
         forget(&mut self.journal, concerns, restored, failures);
     }
 

@@ -7,9 +7,10 @@
 use tracing::{info, warn};
 
 use super::above::Above;
-use super::agent::{self, Agent, Slot, StartError};
+use super::agent::{Agent, Slot, StartError};
 use super::effect;
 use super::enforce::{Enforcer, with_causes};
+use super::handover;
 use super::patience::Patience;
 use super::placement_store::PlacementStore;
 use super::publish::Publisher;
@@ -84,13 +85,13 @@ impl<K: KernFs> Agent<K> {
         let entries = self.journal.entries();
         let patience = Patience::between_ticks(&self.notifier);
         let mut restored =
-            agent::put_back(&mut self.kernel, &self.machine, units, entries, patience);
+            handover::put_back(&mut self.kernel, &self.machine, units, entries, patience);
         self.units.restart(&mut self.kernel, &self.seats);
         // What is put back once more does no harm: a journal that stays is a failure to be told, and no more.
-        if let Err(error) = agent::keep_owed(&mut self.journal, &restored) {
+        if let Err(error) = handover::keep_owed(&mut self.journal, &restored) {
             restored.failures.push(with_causes(&error));
         }
-        agent::report(&restored, self.residents.as_ref());
+        handover::report(&restored, self.residents.as_ref());
         restored
     }
 
@@ -111,7 +112,7 @@ impl<K: KernFs> Agent<K> {
             let patience = Patience::between_ticks(&self.notifier);
             let (kernel, machine, options) = (&mut self.kernel, &self.machine, &self.options);
             (self.journal, self.residents) =
-                agent::take_up(kernel, machine, options, true, patience)?;
+                handover::take_up(kernel, machine, options, true, patience)?;
         }
         if !self.journal.entries().is_empty() {
             // As at a start: what could not be put back when the agent began to observe is tried once more.
@@ -127,7 +128,7 @@ impl<K: KernFs> Agent<K> {
         self.pins = pins;
         self.enforcing = true;
         let state_dir = self.options.state_dir.as_deref();
-        self.publisher = state_dir.map(|dir| Publisher::new(agent::told_in(dir)));
+        self.publisher = state_dir.map(|dir| Publisher::new(handover::told_in(dir)));
         self.placements = state_dir.filter(|_| pins).map(PlacementStore::new);
         self.look_for_obstacles();
         self.attach_anew();
