@@ -325,7 +325,8 @@ impl<K: KernFs> Agent<K> {
     /// Puts everything back and hands out the kernel.
     ///
     /// With `on_exit: keep` the values stay, and so does the journal, which says so: what runs after every stop
-    /// of a service leaves them ([`restore_unless_kept`]), and a `--restore` that somebody asks for still works.
+    /// of a service leaves them ([`super::handover::restore_unless_kept`]), and a `--restore` that somebody asks
+    /// for still works.
     ///
     /// # Errors
     /// The journal could not be removed. What could not be put back is in [`Restored::failures`], and stays
