@@ -68,32 +68,34 @@ impl<K: KernFs> Agent<K> {
         let unprotected = effect::void_protection(&mut self.kernel, &self.layout, &dirs);
         let siblings = self.above.siblings.take();
         self.above = Above { unprotected, siblings, ..Above::default() };
-        self.look_apart();
-        self.look_beside(now);
+        let homes: Vec<Option<PathBuf>> =
+            (0..self.nodes.len()).map(|index| self.dir_of(index, Facet::Cpu)).collect();
+        self.look_apart(&homes);
+        self.look_beside(&homes, now);
     }
 
     /// Finds the nodes of one level that have different parents.
-    fn look_apart(&mut self) {
-        let mut levels: BTreeMap<Option<usize>, Vec<(String, PathBuf)>> = BTreeMap::new();
-        for (index, node) in self.nodes.iter().enumerate() {
-            if let Some(parent) = self.dir_of(index, Facet::Cpu).as_deref().and_then(Path::parent) {
-                let place = (node.path.clone(), parent.to_path_buf());
-                levels.entry(node.parent).or_default().push(place);
+    fn look_apart(&mut self, homes: &[Option<PathBuf>]) {
+        let mut levels: BTreeMap<Option<usize>, Vec<(&str, &Path)>> = BTreeMap::new();
+        for (node, home) in self.nodes.iter().zip(homes) {
+            if let Some(parent) = home.as_deref().and_then(Path::parent) {
+                levels.entry(node.parent).or_default().push((&node.path, parent));
             }
         }
         for places in levels.values() {
-            self.above.findings.extend(effect::apart(places, 0));
-            for (index, (path, _)) in places.iter().enumerate() {
-                let void = effect::apart(places, index).map(|what| (path.clone(), what));
-                self.above.weights.extend(void);
+            // Of the first and the first that is elsewhere, each node is apart from one at least.
+            let first = places[0];
+            let Some(stray) = places.iter().find(|(_, place)| *place != first.1) else { continue };
+            self.above.findings.push(effect::apart(first, *stray));
+            for node in places {
+                let other = if node.1 == first.1 { *stray } else { first };
+                self.above.weights.insert(node.0.to_string(), effect::apart(*node, other));
             }
         }
     }
 
     /// Finds who is no tenant and keeps tenants beside it from their CPUs.
-    fn look_beside(&mut self, now: Duration) {
-        let homes: Vec<Option<PathBuf>> =
-            (0..self.nodes.len()).map(|index| self.dir_of(index, Facet::Cpu)).collect();
+    fn look_beside(&mut self, homes: &[Option<PathBuf>], now: Duration) {
         let lived_in: BTreeSet<&Path> = homes.iter().flatten().map(PathBuf::as_path).collect();
         let waiting = self.waiting();
         let mut places: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
@@ -175,7 +177,7 @@ impl<K: KernFs> Agent<K> {
             Seat::Direct => Some(tree.root.join(&self.nodes[index].path)),
             Seat::Slice(_) | Seat::Unit(_) => {
                 let cgroup = self.units.cgroup(index)?;
-                Some(tree.mount.join(cgroup.trim_start_matches('/')))
+                Some(tree.dir_of(cgroup))
             }
             Seat::Nowhere | Seat::Unknown(_) => None,
         }

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::agent::{Agent, Slot};
 use super::tick::VERIFY_TICKS;
+use super::units::name_of;
 use crate::control::plan::{Knob, Value};
 use crate::host::cgroup::ReadError;
 use crate::host::journal::{Entry, JournalError};
@@ -104,7 +105,7 @@ impl<K: KernFs> Agent<K> {
             Ok(()) => self.slot_of(index).theirs.push(knob),
             // Written over until it can be recorded whose it is.
             Err(error) => {
-                let name = self.nodes.get(index).map_or(TOP, |node| &node.path);
+                let name = name_of(&self.nodes, index);
                 findings.push(format!("{name}: {error}"));
             }
         }
@@ -123,8 +124,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn say_whose(&self, findings: &mut Vec<String>) {
-        let nodes = self.nodes.iter().map(|node| &*node.path).zip(&self.slots);
-        for (name, slot) in nodes.chain([(TOP, &self.units.top)]) {
+        for (name, slot) in self.named_slots() {
             findings.extend(slot.theirs.iter().map(|knob| {
                 let file = self.layout.dialect.file(*knob);
                 format!(

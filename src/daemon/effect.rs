@@ -123,18 +123,15 @@ pub(super) fn void_protection(
     void
 }
 
-/// Tenants that the policy weighs against one another and the kernel does not, because they have different
-/// parents: `places` are the tenants of one level with the directories that their cgroups are in. What is said is
-/// that of the one at `index`.
-pub(super) fn apart(places: &[(String, PathBuf)], index: usize) -> Option<String> {
-    let (first, dir) = places.get(index)?;
-    let (other, elsewhere) = places.iter().find(|(_, place)| place != dir)?;
-    Some(format!(
-        "cpu weights are ineffective between {first} and {other}: one is in {}, the other in {}, and the \
+/// That the policy weighs two tenants against one another and the kernel does not, because they have different
+/// parents; each with the directory that its cgroup is in.
+pub(super) fn apart((one, dir): (&str, &Path), (other, elsewhere): (&str, &Path)) -> String {
+    format!(
+        "cpu weights are ineffective between {one} and {other}: one is in {}, the other in {}, and the \
          kernel weighs siblings only; what those two get of each other is for their own CPUWeight= to say",
         dir.display(),
         elsewhere.display()
-    ))
+    )
 }
 
 /// Cgroups that are no tenants and are `busy` beside the `waiting` tenants.

@@ -18,6 +18,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
+use crate::policy::is_policy_file;
+
 /// How long nothing must happen before the policy is read.
 pub(super) const STILL: Duration = Duration::from_millis(200);
 
@@ -131,10 +133,7 @@ impl PolicyWatch {
             // About the directory itself; that its watch has ended says nothing new.
             (None, _) => !event.mask.contains(AddWatchFlags::IN_IGNORED),
             (Some(found), Matter::Name(name)) => found == name,
-            (Some(found), Matter::PolicyFiles) => {
-                let found = found.to_string_lossy();
-                found.ends_with(".yaml") && !found.starts_with('.')
-            }
+            (Some(found), Matter::PolicyFiles) => is_policy_file(&found.to_string_lossy()),
         }
     }
 }

@@ -70,10 +70,10 @@ impl<K: KernFs> Agent<K> {
 
     /// Notes where the units are by now; one that is not found yet has only its name.
     pub(super) fn name_units(&mut self) {
-        let mount = &self.layout.trees[0].mount;
+        let tree = &self.layout.trees[0];
         let home = |(index, node): (usize, &TreeNode)| {
             let unit = self.units.unit(index)?;
-            let cgroup = self.units.cgroup(index).map(|c| mount.join(c.trim_start_matches('/')));
+            let cgroup = self.units.cgroup(index).map(|cgroup| tree.dir_of(cgroup));
             Some((node.path.clone(), cgroup.unwrap_or_else(|| PathBuf::from(unit))))
         };
         let homes: HashMap<_, _> = self.nodes.iter().enumerate().filter_map(home).collect();

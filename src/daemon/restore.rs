@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+use super::enforce::SUBTREE_CONTROL;
 use super::residents::Resident;
 use super::restored::NotBack;
 pub use super::restored::Restored;
@@ -28,9 +29,6 @@ use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
 use crate::units::{Bytes, Limit};
-
-/// The file that tells which controllers children have; put back by difference, not by text.
-const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
 /// The limit for which the unified hierarchy kills at once where reclaim does not do.
 const MEMORY_MAX: &str = "memory.max";
@@ -79,6 +77,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
     }
     follow_parents(kernel, proc, entries, &mut restored);
     for entry in entries.iter().rev() {
+        // Put back by difference, not by text.
         if let Entry::Held { path, inode, file, value } = entry
             && **file == *SUBTREE_CONTROL
         {

@@ -24,7 +24,6 @@ use crate::control::usage;
 use crate::host::cgroup;
 use crate::host::kernfs::KernFs;
 use crate::host::process;
-use crate::host::systemd::slice_name::TOP;
 
 /// Every so many ticks the files are read again, to see whether someone else wrote there.
 pub(super) const VERIFY_TICKS: u64 = 10;
@@ -317,8 +316,7 @@ impl<K: KernFs> Agent<K> {
                 Err(_) => {}
             }
         }
-        let nodes = self.nodes.iter().map(|node| &*node.path).zip(&self.slots);
-        for (name, slot) in nodes.chain([(TOP, &self.units.top)]) {
+        for (name, slot) in self.named_slots() {
             let mut messages: Vec<&String> =
                 slot.retries.iter().filter_map(|retry| retry.message.as_ref()).collect();
             // What systemd says of a unit it says of each of its values.

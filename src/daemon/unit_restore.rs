@@ -17,7 +17,7 @@
 //!   administrator's get back their text.
 //! - *A transient unit that went* took its run-time settings along, and needs nothing.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tracing::info;
@@ -29,7 +29,7 @@ use super::restore::Restored;
 use super::unit_debts::{Debt, Due, Stage, Started, debts, started};
 use crate::control::plan::{Knob, Value};
 use crate::dop::CpuSet;
-use crate::host::cgroup::{self, Dialect, Layout};
+use crate::host::cgroup::{self, Dialect, Layout, Tree};
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::systemd::{
@@ -68,9 +68,9 @@ pub(super) fn put_back(
     }
     match units.or_else(|| kernel.unit_manager()) {
         Some(mut units) => {
-            let mount = mount(kernel, proc);
+            let tree = tree(kernel, proc);
             let units = &mut *units;
-            let mut session = Session { kernel, units, mount, is_stale: false, patience, restored };
+            let mut session = Session { kernel, units, tree, is_stale: false, patience, restored };
             if let Err(error) = session.put_back(&mut debts, &mut started) {
                 restored.failures.push(format!("units not put back: {error}"));
             }
@@ -85,19 +85,19 @@ pub(super) fn put_back(
     unpaid.chain(left).for_each(|entry| restored.owe(entry));
 }
 
-/// Where the hierarchy is mounted; without it, nothing is known of the files of units.
-fn mount(kernel: &mut impl KernFs, proc: DirId) -> Option<PathBuf> {
+/// The hierarchy; without it, nothing is known of the files of units.
+fn tree(kernel: &mut impl KernFs, proc: DirId) -> Option<Tree> {
     let mountinfo = kernel.read_once(proc, "self/mountinfo").ok()?.to_vec();
     let own = kernel.read_once(proc, "self/cgroup").ok()?.to_vec();
     let layout =
         Layout::detect(&mountinfo, &own, HierarchyChoice::Unified, &RootChoice::Auto).ok()?;
-    layout.trees.into_iter().next().map(|tree| tree.mount)
+    layout.trees.into_iter().next()
 }
 
 struct Session<'a, K> {
     kernel: &'a mut K,
     units: &'a mut dyn UnitManager,
-    mount: Option<PathBuf>,
+    tree: Option<Tree>,
     /// Whether drop-ins are not what systemd believes them to be.
     is_stale: bool,
     patience: Patience<'a>,
@@ -248,7 +248,7 @@ impl<K: KernFs> Session<'_, K> {
     }
 
     fn dir_of(&mut self, state: &UnitState) -> Option<DirId> {
-        let path = self.mount.as_ref()?.join(state.cgroup.trim_start_matches('/'));
+        let path = self.tree.as_ref()?.dir_of(&state.cgroup);
         self.kernel.open_dir(&path).ok()
     }
 
@@ -394,8 +394,8 @@ impl<K: KernFs> Session<'_, K> {
     /// Stops a slice that was started for a tenant, if nothing is in it.
     fn stop(&mut self, unit: &str) -> Result<(), UnitError> {
         let state = self.look(unit)?;
-        let (true, Some(mount)) = (state.is_active, &self.mount) else { return Ok(()) };
-        let path = mount.join(state.cgroup.trim_start_matches('/'));
+        let (true, Some(tree)) = (state.is_active, &self.tree) else { return Ok(()) };
+        let path = tree.dir_of(&state.cgroup);
         if !self.is_empty(&path) || self.is_needed(&state)? {
             info!(unit, "something lives in this slice: it stays, without anything of ours");
             return Ok(());

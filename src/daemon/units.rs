@@ -27,6 +27,7 @@ use super::agent::{Agent, Slot};
 use super::enforce::{EnforceError, taken};
 use super::posts::{Pending, Phase, Post};
 use crate::control::plan::{Action, Knob, Value};
+use crate::control::tree::TreeNode;
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout};
 use crate::host::journal::{Entry, UnitHeld};
 use crate::host::kernfs::KernFs;
@@ -87,7 +88,7 @@ impl<K: KernFs> Agent<K> {
             return post.miss(tick, why);
         }
         if let Some(other) = double {
-            let other = self.nodes.get(other).map_or("tenants.slice", |node| &node.path);
+            let other = name_of(&self.nodes, other);
             let why = format!(
                 "{unit} is {}, which is that of {other}: name it for one tenant only",
                 state.id
@@ -179,6 +180,12 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
+    /// The slots of all nodes and that of the top slice, each with what a finding calls it.
+    pub(super) fn named_slots(&self) -> impl Iterator<Item = (&str, &Slot)> {
+        let nodes = self.nodes.iter().map(|node| &*node.path).zip(&self.slots);
+        nodes.chain([(TOP, &self.units.top)])
+    }
+
     /// Looks for the units that are missing, and opens the cgroups of those that are there.
     pub(super) fn attend(&mut self, tick: u64, findings: &mut Vec<String>) {
         let last = self.units.posts.len().saturating_sub(1);
@@ -209,7 +216,7 @@ impl<K: KernFs> Agent<K> {
     fn attend_one(&mut self, index: usize, tick: u64, findings: &mut Vec<String>) {
         let may_ask = self.units.may_ask(tick);
         let is_open = self.slot_of(index).cgroup.is_some();
-        let name = self.nodes.get(index).map_or(TOP, |node| &node.path);
+        let name = name_of(&self.nodes, index);
         let Some(Some(post)) = self.units.posts.get_mut(index) else { return };
         if let Some(message) = &post.message {
             findings.push(format!("{name}: {message}"));
@@ -374,9 +381,14 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
+/// What a finding calls the node at `index`, or the top slice behind the last.
+pub(super) fn name_of(nodes: &[TreeNode], index: usize) -> &str {
+    nodes.get(index).map_or(TOP, |node| &node.path)
+}
+
 /// Whether there is again a cgroup where that of a unit was, `cgroup` from the mount; empty where it had none yet.
 fn is_back(kernel: &mut impl KernFs, layout: &Layout, cgroup: &str) -> bool {
-    let path = layout.trees[0].mount.join(cgroup.trim_start_matches('/'));
+    let path = layout.trees[0].dir_of(cgroup);
     if cgroup.is_empty() {
         return false;
     }

@@ -208,7 +208,7 @@ fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Op
                 false => tree.facets.iter().any(named),
             }
         })?;
-        let dir = tree.mount.join(path.pathname.trim_start_matches('/'));
+        let dir = tree.dir_of(&path.pathname);
         if tree.facets.contains(&Facet::Cpu) {
             cpu_path.clone_from(&path.pathname);
             below_root = dir.starts_with(&tree.root) && dir != tree.root;

@@ -143,7 +143,7 @@ fn files_of(path: &Path, report: &mut Report) -> Vec<PathBuf> {
         }
     };
     let (files, others): (Vec<String>, Vec<String>) =
-        names.into_iter().partition(|name| name.ends_with(".yaml"));
+        names.into_iter().partition(|name| is_policy_file(name));
     for name in others.iter().filter(|name| name.ends_with(".yml") || name.ends_with(".json")) {
         let ignored = Source::new(path.join(name).display().to_string(), "");
         let finding = rules::IGNORED_FILE.about(&ignored, "this file is not read");
@@ -159,6 +159,11 @@ fn files_of(path: &Path, report: &mut Report) -> Vec<PathBuf> {
         return Vec::new();
     }
     files.iter().map(|name| path.join(name)).collect()
+}
+
+/// Whether a file of this name in a directory is part of its policy. Editors keep hidden ones there.
+pub(crate) fn is_policy_file(name: &str) -> bool {
+    name.ends_with(".yaml") && !name.starts_with('.')
 }
 
 /// The names in a directory, sorted; hidden ones and those that are no text are left out.

@@ -33,6 +33,7 @@ pub mod tree;
 mod values;
 
 pub use facts::HostFacts;
+pub(crate) use load::is_policy_file;
 pub use load::{Loaded, load, load_text, load_with_host};
 pub use model::Policy;
 pub use parse::{Spanned, parse};

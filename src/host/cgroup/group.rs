@@ -114,7 +114,7 @@ impl Cgroup {
         layout: &Layout,
         path: &str,
     ) -> Result<Cgroup, KernError> {
-        Self::open_each(kernel, layout, |tree| tree.mount.join(path.trim_start_matches('/')))
+        Self::open_each(kernel, layout, |tree| tree.dir_of(path))
     }
 
     fn open_each(

@@ -71,6 +71,11 @@ impl Tree {
     pub fn is_for_all(&self) -> bool {
         self.facets != [Facet::Cpuset]
     }
+
+    /// The directory of `cgroup`, which is a path from the mount as the kernel and systemd spell it.
+    pub fn dir_of(&self, cgroup: &str) -> PathBuf {
+        self.mount.join(cgroup.trim_start_matches('/'))
+    }
 }
 
 /// The hierarchies of a machine, as far as the agent needs them.
