@@ -39,7 +39,12 @@ gzip -9n "$made"/man/*
 "$made/bin/tenantctl" generate completions fish >"$made/completions/tenantctl.fish"
 
 case $kind in
-    deb) cargo deb --quiet --locked --no-build --no-strip --output target/debian/ | tail -n 1 ;;
+    deb)
+        # What is only for a test is unpacked by emulated processors.
+        compression=xz
+        if [[ $profile == dev ]]; then compression=gz; fi
+        cargo deb --quiet --locked --no-build --no-strip -Z "$compression" --output target/debian/ | tail -n 1
+        ;;
     rpm)
         cargo generate-rpm
         find target/generate-rpm -name 'tenantd-*.rpm' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2

@@ -140,8 +140,8 @@ pure() {
             fi
         done
     fi
-    suite pure timeout 1800 cargo test --locked --no-fail-fast --lib --bins --tests -- --skip "$tier2::"
-    suite "pure, examples in the documentation" timeout 1800 cargo test --locked --no-fail-fast --doc
+    suite pure timeout 3000 cargo test --locked --no-fail-fast --lib --tests -- --skip "$tier2::"
+    suite "pure, examples in the documentation" timeout 3000 cargo test --locked --no-fail-fast --doc
 }
 
 kernel() {
@@ -151,7 +151,7 @@ kernel() {
     elif ! cgroup_can_be_made; then
         skip "kernel: no cgroup can be made under our own"
     else
-        suite kernel timeout 1800 cargo test --locked --no-fail-fast --test tests -- "$tier2::"
+        suite kernel timeout 3000 cargo test --locked --no-fail-fast --test tests -- "$tier2::"
         if [[ $(tally passed) -eq 0 ]]; then fail "kernel: no test ran"; fi
     fi
 }

@@ -46,7 +46,7 @@ start() {
 }
 
 start 'echo "ok all.is_well" >/dev/virtio-ports/results; echo c >/proc/sysrq-trigger; sleep 60'
-expect selftest.panic --limit 120 -- \
+expect selftest.panic --limit 400 -- \
     "ok all.is_well" "FAIL flat guest: ended without its closing line"
 
 start 'echo "1 passed, 0 failed, 0 skipped" >/dev/virtio-ports/results; sleep 1000'
@@ -62,13 +62,13 @@ def test_skips(host): raise Skip("no such thing here")
 def test_litters(host): host.delegated().path.parent.parent.joinpath("litter").mkdir()
 END
 start 'exec python3 -B /payload/guest/run.py flat'
-expect selftest.failing_scenarios --limit 120 -- \
+expect selftest.failing_scenarios --limit 400 -- \
     "ok x.passes" "FAIL x.fails: one is not two" "skip x.skips: no such thing here" \
     "FAIL x.litters: left behind /system.slice/litter" "1 passed, 2 failed, 1 skipped"
 
 # A guest that would run for long, whose harness gets a signal.
 start 'sleep 1000'
-"$here/boot.sh" --limit 100 "$image" "$payload" >"$work/out" 2>&1 &
+"$here/boot.sh" --limit 300 "$image" "$payload" >"$work/out" 2>&1 &
 harness=$!
 guest=
 while [[ -z $guest ]] && kill -0 "$harness" 2>/dev/null; do

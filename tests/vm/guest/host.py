@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cgroups import Cgroup, MOUNT, wait_until
+from cgroups import Cgroup, MOUNT, PATIENCE, wait_until
 
 BIN = Path(__file__).resolve().parent.parent / "bin"
 TENANTD = BIN / "tenantd"
@@ -118,13 +118,13 @@ class Host:
         self.cleanup.callback(daemon.end)
         return daemon
 
-    def ctl(self, *arguments, seconds=60):
+    def ctl(self, *arguments):
         """Runs tenantctl to its end; returns the finished process, output as text."""
-        return finish([str(TENANTCTL), *map(str, arguments)], seconds)
+        return finish([str(TENANTCTL), *map(str, arguments)])
 
-    def installed(self, *arguments, seconds=60):
+    def installed(self, *arguments):
         """Runs the tenantctl of the installed package to its end."""
-        return finish(["/usr/bin/tenantctl", *map(str, arguments)], seconds)
+        return finish(["/usr/bin/tenantctl", *map(str, arguments)])
 
 
 class Daemon:
@@ -145,7 +145,7 @@ class Daemon:
     def running(self):
         return self.process.poll() is None
 
-    def until(self, condition, what, seconds=30):
+    def until(self, condition, what, seconds=PATIENCE):
         """Waits for an effect of the running daemon; fails with its log when it ends before."""
 
         def holds():
@@ -157,16 +157,16 @@ class Daemon:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log()}") from None
 
-    def terminate(self, signum=signal.SIGTERM, seconds=20):
+    def terminate(self, signum=signal.SIGTERM):
         """Asks it to end and returns its exit status."""
         assert self.running(), f"tenantd had ended with {self.process.returncode}: {self.log()}"
         self.process.send_signal(signum)
-        return self.process.wait(seconds)
+        return self.process.wait(PATIENCE)
 
     def murder(self):
         """kill -9: it gets no chance to put anything back."""
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(PATIENCE)
 
     def end(self):
         if self.running():
@@ -183,16 +183,16 @@ def command_line(policy, root, state, *options):
 def restore(root, state):
     """`tenantd --restore` to its end."""
     command = [str(TENANTD), "--restore", "--state-dir", str(state), "--root", root.name]
-    return finish(command, 30)
+    return finish(command)
 
 
 def end(process):
     if process.poll() is None:
         process.kill()
-    process.wait(20)
+    process.wait(PATIENCE)
 
 
-def finish(command, seconds):
+def finish(command, seconds=PATIENCE):
     """Runs a command to its end, which must come within `seconds`."""
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
@@ -201,6 +201,6 @@ def finish(command, seconds):
 
 def run(*command):
     """Runs a command of the host that has to succeed; returns its output."""
-    done = finish(command, 60)
+    done = finish(command)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
     return done.stdout

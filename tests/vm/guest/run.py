@@ -23,7 +23,7 @@ from cgroups import Cgroup, MOUNT
 from host import Host, Skip, run
 
 PORT = "/dev/virtio-ports/results"
-LIMIT_SECONDS = 300
+LIMIT_SECONDS = 600
 LINES_SHOWN = 40
 
 

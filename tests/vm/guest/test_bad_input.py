@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 
-from cgroups import expect_same, settings
+from cgroups import PATIENCE, expect_same, settings
 from host import run
 from tenants import POLICY, make_lived_in, written
 
@@ -13,7 +13,7 @@ from tenants import POLICY, make_lived_in, written
 def expect_refusal(daemon, codes, *words):
     """It ends soon with one of these exit statuses, and says why in these words."""
     try:
-        code = daemon.process.wait(20)
+        code = daemon.process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         raise AssertionError(f"tenantd still runs: {daemon.log()}") from None
     log = daemon.log()

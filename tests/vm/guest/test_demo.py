@@ -15,7 +15,7 @@ def test_converges_and_leaves_a_clean_host(host):
     # A guest whose processors are taken away for seconds shows an unfair half: the demo may be played again.
     for _ in range(3):
         ticks = Ticks()
-        done = host.ctl("demo", "--json", seconds=100)
+        done = host.ctl("demo", "--json")
         arriving = ticks.arriving()
         result = json.loads(done.stdout)
         error, jain = result["max_share_error"], result["jain_index"]
@@ -46,7 +46,7 @@ def control_groups():
 
 def test_simulated_needs_no_kernel(host):
     before = settings(Cgroup(MOUNT))
-    done = host.ctl("demo", "--simulated", "--json", seconds=150)
+    done = host.ctl("demo", "--simulated", "--json")
     assert done.returncode == 0, f"exit status {done.returncode}: {done.stdout}{done.stderr}"
     assert json.loads(done.stdout)["max_share_error"] <= 0.05, done.stdout
     expect_same(before, settings(Cgroup(MOUNT)))

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from cgroups import Cgroup, MOUNT, differences, settings, shares
+from cgroups import Cgroup, MOUNT, PATIENCE, differences, settings, shares
 from fairness import doubt_of, doubt_of_shares
 from host import Skip, restore
 
@@ -16,10 +16,7 @@ SYS_CPU = Path("/sys/devices/system/cpu")
 SYS_NODE = Path("/sys/devices/system/node")
 NOBODY = 65534
 DWELL_SECONDS = 10
-# A change is seen up to one poll late, the one after it at once.
 POLL_SECONDS = 0.1
-# Lending waits for three quiet ticks, then for a few of pressure, and for the dwell time.
-LEND_SECONDS = 40
 DOP = {"weight": 100, "cpus": "dop"}
 
 
@@ -54,8 +51,8 @@ def plug(host, cpu, is_in):
 
 
 class Watch:
-    """Follows the CPUs of tenants while a scenario goes on: every change with its time, and every
-    moment at which one of them had none."""
+    """Follows the CPUs of tenants while a scenario goes on: every change with the times between which it
+    came, and every moment at which one of them had none."""
 
     def __init__(self, host, tenants):
         self.tenants = tenants
@@ -67,22 +64,25 @@ class Watch:
         host.cleanup.callback(self.end)
 
     def follow(self):
+        looked = dict.fromkeys(self.changes, time.monotonic())
         while not self.over.wait(POLL_SECONDS):
             for tenant in self.tenants:
+                began = time.monotonic()
                 try:
                     written, effective = tenant.read("cpuset.cpus"), tenant.read(EFFECTIVE)
                 except FileNotFoundError:
                     continue
                 now = time.monotonic()
                 seen = self.changes[tenant.name]
-                if written and (not seen or seen[-1][1] != written):
-                    seen.append((now, written))
+                if written and (not seen or seen[-1][2] != written):
+                    seen.append((looked[tenant.name], now, written))
+                looked[tenant.name] = began
                 if not effective:
                     self.without.append((now, tenant.name))
 
     def end(self):
         self.over.set()
-        self.thread.join(20)
+        self.thread.join(PATIENCE)
 
     def expect_still(self):
         """Nobody was ever without a CPU, and nobody was placed twice within the dwell time."""
@@ -90,9 +90,11 @@ class Watch:
         assert not self.without, self.without
         for name, seen in self.changes.items():
             assert seen, f"{name} was never placed"
-            for (then, was), (now, became) in zip(seen, seen[1:]):
-                assert now - then >= DWELL_SECONDS - 1, (
-                    f"{name} went from {was} to {became} {now - then:.1f} s after its last change: {seen}"
+            # As much time as can have passed between them, however rarely a busy guest let us look; a tick writes
+            # some time after the clock reading that it counts by.
+            for (since, _, was), (_, until, became) in zip(seen, seen[1:]):
+                assert until - since >= DWELL_SECONDS - 1, (
+                    f"{name} went from {was} to {became} {until - since:.1f} s after its last change: {seen}"
                 )
 
 
@@ -132,16 +134,16 @@ class Stage:
     def seen_in(self, tenant):
         """How many CPUs a program sees that is started in this tenant."""
         process = self.host.start_in(tenant, ["nproc"], stdout=subprocess.PIPE, text=True)
-        return int(process.communicate(timeout=60)[0])
+        return int(process.communicate(timeout=PATIENCE)[0])
 
     def signal(self, tenant, number):
         for process in self.load[tenant.name]:
             process.send_signal(number)
 
-    def until(self, condition, what, seconds=LEND_SECONDS):
+    def until(self, condition, what):
         started = time.monotonic()
         try:
-            self.daemon.until(condition, what, seconds)
+            self.daemon.until(condition, what)
         except AssertionError as error:
             raise AssertionError(f"{self.describe()}; {error}") from None
         return time.monotonic() - started
@@ -161,7 +163,7 @@ class Stage:
 def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
     """Who is where is judged on any guest; shares only on one that gets enough of its host."""
     stage = Stage(host)
-    stage.until(stage.shared_evenly, "a node for each", 30)
+    stage.until(stage.shared_evenly, "a node for each")
     doubts = [doubt_of_shares(host, [stage.a, stage.b], [0.5, 0.5], f"both awake: {stage.describe()}")]
     own = stage.cpus(stage.a)
     assert [stage.seen_in(tenant) for tenant in (stage.a, stage.b)] == [4, 4]
@@ -192,7 +194,7 @@ def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
 @shape_numa
 def test_sets_follow_cpus_that_go_and_come(host):
     stage = Stage(host)
-    stage.until(stage.shared_evenly, "a node for each", 30)
+    stage.until(stage.shared_evenly, "a node for each")
     second = max(nodes(), key=min)
     away = sorted(second)
 
@@ -201,16 +203,16 @@ def test_sets_follow_cpus_that_go_and_come(host):
         return all(cpus and cpus <= online() for cpus in written) and set().union(*written) == online()
 
     plug(host, away[1], False)
-    took = stage.until(follows, "sets without the CPU that went away", 15)
+    took = stage.until(follows, "sets without the CPU that went away")
     host.note(f"without CPU {away[1]} after {took:.1f} s: {stage.describe()}")
     for cpu in away:
         plug(host, cpu, False)
-    took = stage.until(follows, "sets on the node that is left", 15)
+    took = stage.until(follows, "sets on the node that is left")
     host.note(f"without a whole node after {took:.1f} s: {stage.describe()}")
     assert all(len(stage.cpus(t)) >= 2 for t in (stage.a, stage.b)), stage.describe()
     for cpu in away:
         plug(host, cpu, True)
-    took = stage.until(stage.shared_evenly, "a node for each again", 60)
+    took = stage.until(stage.shared_evenly, "a node for each again")
     host.note(f"all back after {took:.1f} s: {stage.describe()}")
     stage.watch.end()
     assert not stage.watch.without, stage.watch.without
@@ -220,14 +222,14 @@ def test_sets_follow_cpus_that_go_and_come(host):
 @shape_numa
 def test_any_user_can_read_and_watch_its_width(host):
     stage = Stage(host)
-    stage.until(stage.shared_evenly, "a node for each", 30)
+    stage.until(stage.shared_evenly, "a node for each")
     folder = stage.state / "tenants" / "b"
     script = Path(__file__).resolve().parent / "resize.py"
     watcher = subprocess.Popen(
         ["python3", "-u", str(script), str(folder)], stdout=subprocess.PIPE, text=True,
         user=NOBODY, group=NOBODY, extra_groups=[],
     )
-    host.cleanup.callback(watcher.wait, 20)
+    host.cleanup.callback(watcher.wait, PATIENCE)
     host.cleanup.callback(watcher.kill)
     assert watcher.stdout.readline() == "4\n"
     stage.signal(stage.a, signal.SIGSTOP)
@@ -289,7 +291,7 @@ def test_restore_after_kill_puts_sets_back(host):
 @shape_numa
 def test_a_restart_moves_nobody(host):
     stage = Stage(host, adopted=True)
-    stage.until(stage.shared_evenly, "a node for each", 30)
+    stage.until(stage.shared_evenly, "a node for each")
     stage.signal(stage.a, signal.SIGSTOP)
     stage.until(lambda: stage.cpus(stage.b) == online(), "b on the CPUs of a")
     stage.watch.end()

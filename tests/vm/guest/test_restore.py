@@ -23,8 +23,10 @@ class Stage:
         self.inside = settings(self.root)
         self.outside = settings(Cgroup(MOUNT), leave_out=[self.root])
 
-    def start(self):
+    def start(self, says=""):
+        """A daemon that has set its values, after it has said this."""
         daemon = self.host.daemon(self.policy, self.root, state=self.state)
+        daemon.until(lambda: says in daemon.log(), says)
         daemon.until(lambda: written(self.tenants), "the weights of the policy")
         daemon.until(self.root.child("late").exists, "the cgroup of the tenant that had none")
         return daemon
@@ -72,7 +74,8 @@ def test_start_after_kill_carries_on(host):
     """The second daemon must not take the first one's values for what was there before."""
     stage = Stage(host)
     stage.start().murder()
-    again = stage.start()
+    # The values of the first are there until then.
+    again = stage.start(says="put back what was there before")
     stage.expect_changed()
     time.sleep(2)
     assert again.terminate() == 0, again.log()

@@ -16,7 +16,7 @@ def test_runs_in_its_own_delegated_cgroup(host):
     before = settings(Cgroup(MOUNT))
     run("systemd-run", "--quiet", f"--unit={unit}", "-p", "Delegate=yes", "-p", "Type=exec", *command)
     # A unit that ended well is forgotten by then; one that failed is not.
-    host.cleanup.callback(finish, ["systemctl", "stop", unit], 60)
+    host.cleanup.callback(finish, ["systemctl", "stop", unit])
     own = Cgroup(MOUNT / "system.slice" / unit)
     tenants = [own.child(name) for name in POLICY]
     wait_until(lambda: all(tenant.exists() for tenant in tenants), "the tenants' cgroups")

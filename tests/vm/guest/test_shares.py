@@ -1,6 +1,6 @@
 """The main job: shares of the CPU follow the policy's weights, and the load."""
 
-from cgroups import expect_same, settings
+from cgroups import PATIENCE, expect_same, settings
 from tenants import POLICY, expect_shares, make_lived_in, written
 
 
@@ -41,6 +41,6 @@ def test_observing_changes_nothing(host):
     load = host.burn(tenants[0], host.cpus)
     before = settings(root)
     daemon = host.daemon(host.policy(POLICY), root, "--observe", "--once")
-    assert daemon.process.wait(30) == 0, daemon.log()
+    assert daemon.process.wait(PATIENCE) == 0, daemon.log()
     host.stop(load)
     expect_same(before, settings(root))

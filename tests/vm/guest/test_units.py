@@ -25,7 +25,7 @@ def install(host, tenants):
         to.chmod(mode)
         host.cleanup.callback(to.unlink)
 
-    host.cleanup.callback(finish, ["systemctl", "daemon-reload"], 60)
+    host.cleanup.callback(finish, ["systemctl", "daemon-reload"])
     put(TENANTD, Path("/usr/bin/tenantd"), 0o755)
     put(TENANTCTL, Path("/usr/bin/tenantctl"), 0o755)
     for unit in ("tenantd.service", "tenantd.socket", "tenants.slice"):
@@ -38,7 +38,7 @@ def install(host, tenants):
     run("systemd-sysusers")
     run("systemd-tmpfiles", "--create", "tenantd.conf")
     run("systemctl", "daemon-reload")
-    host.cleanup.callback(finish, ["systemctl", "stop", "tenantd.socket", SERVICE, "tenants.slice"], 60)
+    host.cleanup.callback(finish, ["systemctl", "stop", "tenantd.socket", SERVICE, "tenants.slice"])
 
 
 def log():
@@ -76,13 +76,13 @@ def expect_as_before(world):
 def test_units_are_verified(host):
     install(host, {"a": {}})
     units = [str(UNITS / unit) for unit in ("tenantd.service", "tenantd.socket", "tenants.slice")]
-    done = finish(["systemd-analyze", "verify", *units], 120)
+    done = finish(["systemd-analyze", "verify", *units])
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stdout + done.stderr
 
 
 def test_exposure_is_small(host):
     install(host, {"a": {}})
-    done = finish(["systemd-analyze", "security", "--no-pager", SERVICE], 120)
+    done = finish(["systemd-analyze", "security", "--no-pager", SERVICE])
     overall = re.search(r"Overall exposure level for .*: ([0-9.]+)", done.stdout)
     assert overall, done.stdout + done.stderr
     for line in done.stdout.splitlines():
@@ -121,7 +121,7 @@ def test_does_all_its_work_in_its_sandbox(host):
     ]
     for condition, what in effects:
         try:
-            wait_until(lambda: holds(condition), what, 30)
+            wait_until(lambda: holds(condition), what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{log()}") from None
     status = Path(f"/proc/{show(SERVICE, 'MainPID')}/status").read_text()
@@ -150,7 +150,7 @@ def test_gives_back_processes_to_cgroups_of_users(host):
     claimed = start(host, "claimed.service", "sleep", "infinity", User="eve", Delegate="yes")
     home = MOUNT / "system.slice" / claimed
     # It is given away just before the program begins.
-    wait_until(lambda: (home / "cgroup.procs").stat().st_uid == 1003, "the cgroup to be the user's own", 30)
+    wait_until(lambda: (home / "cgroup.procs").stat().st_uid == 1003, "the cgroup to be the user's own")
     install(host, {"people": {"match": {"users": ["eve"]}}})
     settle()
     pid = int(show(claimed, "MainPID"))
@@ -158,7 +158,7 @@ def test_gives_back_processes_to_cgroups_of_users(host):
     before = place()
     run("systemctl", "start", SERVICE)
     try:
-        wait_until(lambda: place().endswith(f"/{SERVICE}/people"), "the process to be claimed", 30)
+        wait_until(lambda: place().endswith(f"/{SERVICE}/people"), "the process to be claimed")
         run("systemctl", "stop", SERVICE)
         assert place() == before, place()
     except AssertionError as error:
@@ -170,11 +170,11 @@ def test_a_killed_service_leaves_nothing_and_comes_back(host):
     settle()
     world = Host("plain.service")
     run("systemctl", "start", SERVICE)
-    wait_until(is_limited, "the limit", 30)
+    wait_until(is_limited, "the limit")
     first = show(SERVICE, "MainPID")
     run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", SERVICE)
-    wait_until(lambda: show(SERVICE, "MainPID") not in (first, "0"), "the service to come back", 60)
-    wait_until(is_limited, "the limit again", 30)
+    wait_until(lambda: show(SERVICE, "MainPID") not in (first, "0"), "the service to come back")
+    wait_until(is_limited, "the limit again")
     run("systemctl", "stop", SERVICE)
     expect_as_before(world)
 
@@ -191,16 +191,16 @@ def test_the_watchdog_ends_a_service_that_hangs(host):
     own = Cgroup(MOUNT / "tenants.slice" / SERVICE)
     small, large = own.child("small"), own.child("large")
     heavier = lambda: holds(lambda: int(large.read("cpu.weight")) > 2 * int(small.read("cpu.weight")))
-    wait_until(lambda: small.exists() and large.exists(), "the tenants' cgroups", 60)
+    wait_until(lambda: small.exists() and large.exists(), "the tenants' cgroups")
     load = host.burn(small, host.cpus) + host.burn(large, host.cpus)
-    wait_until(heavier, "the weights", 30)
+    wait_until(heavier, "the weights")
     first = show(SERVICE, "MainPID")
     run("systemctl", "kill", "--kill-whom=main", "--signal=STOP", SERVICE)
-    wait_until(lambda: show(SERVICE, "MainPID") not in (first, "0"), "the watchdog to bite", 90)
+    wait_until(lambda: show(SERVICE, "MainPID") not in (first, "0"), "the watchdog to bite")
     assert show(SERVICE, "NRestarts") == "1"
     assert "Watchdog timeout" in run("journalctl", "--no-pager", "-u", SERVICE)
     try:
-        wait_until(heavier, "the weights again", 60)
+        wait_until(heavier, "the weights again")
         inside = {pid for group in (small, large) for pid in group.pids()}
         assert inside == {process.pid for process in load}, "the tenants are not where they were"
     except AssertionError as error:
@@ -212,19 +212,19 @@ def test_stopped_is_stopped(host):
     """Whoever asks starts it, but not against the will of who stopped it; its start makes the socket again."""
     install(host, {"a": {}})
     run("systemctl", "start", "tenantd.socket")
-    asked = lambda: finish(["tenantctl", "status"], 60)
-    wait_until(lambda: asked().returncode == 0, "the service that is started by being asked", 60)
+    asked = lambda: finish(["tenantctl", "status"])
+    wait_until(lambda: asked().returncode == 0, "the service that is started by being asked")
     assert show(SERVICE, "ActiveState") == "active"
     run("systemctl", "restart", SERVICE)
     assert show("tenantd.socket", "ActiveState") == "active"
     # The order is carried out when the service has stopped; its socket stops right behind it.
     run("systemctl", "stop", SERVICE)
-    wait_until(lambda: show("tenantd.socket", "ActiveState") == "inactive", "the socket to stop too", 30)
+    wait_until(lambda: show("tenantd.socket", "ActiveState") == "inactive", "the socket to stop too")
     done = asked()
     assert done.returncode == 69 and "systemctl start tenantd" in done.stderr, done.stderr
     assert [show(unit, "ActiveState") for unit in (SERVICE, "tenantd.socket")] == ["inactive"] * 2
     run("systemctl", "start", SERVICE)
-    wait_until(lambda: asked().returncode == 0, "an answer on the socket that is there again", 60)
+    wait_until(lambda: asked().returncode == 0, "an answer on the socket that is there again")
     assert show("tenantd.socket", "ActiveState") == "active"
 
 
@@ -232,19 +232,19 @@ def test_reloads_a_good_policy_and_keeps_it_when_a_bad_one_comes(host):
     install(host, limited(host))
     run("systemctl", "start", SERVICE)
     policy = Path("/etc/tenantd/tenants.yaml")
-    wait_until(is_limited, "the limit", 30)
+    wait_until(is_limited, "the limit")
     shutil.copy(host.policy(limit(2)), policy)
     run("systemctl", "reload", SERVICE)
-    wait_until(lambda: is_limited(2), "the limit of the new policy", 30)
+    wait_until(lambda: is_limited(2), "the limit of the new policy")
     policy.write_text("version: 1\ntenants: { unit: { weigth: 3 } }\n")
-    done = finish(["systemctl", "reload", SERVICE], 60)
+    done = finish(["systemctl", "reload", SERVICE])
     assert done.returncode != 0, "a bad policy was taken"
     assert "weigth" in log(), log()
     assert show(SERVICE, "ActiveState") == "active" and is_limited(2)
     # A group may read, by way of the socket that systemd made.
     socket = Path("/run/tenantd/socket")
     assert (socket.group(), oct(socket.stat().st_mode & 0o777)) == ("tenantd", "0o660")
-    done = finish(["tenantctl", "status"], 60)
+    done = finish(["tenantctl", "status"])
     assert done.returncode == 0 and "unit" in done.stdout, done.stdout + done.stderr
 
 
@@ -255,9 +255,9 @@ def test_a_stop_that_keeps_leaves_the_values_to_whoever_asks(host):
     policy = Path("/etc/tenantd/tenants.yaml")
     policy.write_text(json.dumps({**json.loads(policy.read_text()), "control": {"on_exit": "keep"}}))
     run("systemctl", "start", SERVICE)
-    wait_until(is_limited, "the limit", 30)
+    wait_until(is_limited, "the limit")
     run("systemctl", "stop", SERVICE)
     assert is_limited(), log()
-    done = finish(["tenantd", "--restore"], 60)
+    done = finish(["tenantd", "--restore"])
     assert done.returncode == 0, done.stderr
     expect_as_before(world)
