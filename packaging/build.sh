@@ -22,7 +22,10 @@ fi
 target=${CARGO_TARGET_DIR:-target}
 folder=$profile
 if [[ $profile == dev ]]; then folder=debug; fi
-cargo build --locked --quiet --bins --profile "$profile"
+targets=(--bins)
+# Of what the tests have built: with their dependencies go features that would make everything build once more.
+if [[ $profile == dev ]]; then targets+=(--test tests); fi
+cargo build --locked --quiet "${targets[@]}" --profile "$profile"
 
 # The packages take what they hold from here. No times and no names in compressed files, so that the same
 # sources make the same package.
@@ -40,13 +43,15 @@ gzip -9n "$made"/man/*
 
 case $kind in
     deb)
+        options=()
         # What is only for a test is unpacked by emulated processors.
-        compression=xz
-        if [[ $profile == dev ]]; then compression=gz; fi
-        cargo deb --quiet --locked --no-build --no-strip -Z "$compression" --output target/debian/ | tail -n 1
+        if [[ $profile == dev ]]; then options=(-Z gz --compress-system); fi
+        cargo deb --quiet --locked --no-build --no-strip "${options[@]}" --output target/debian/ | tail -n 1
         ;;
     rpm)
-        cargo generate-rpm
+        options=()
+        if [[ $profile == dev ]]; then options=(--payload-compress none); fi
+        cargo generate-rpm "${options[@]}"
         find target/generate-rpm -name 'tenantd-*.rpm' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2
         ;;
 esac

@@ -170,16 +170,22 @@ cgroup_can_be_made() {
 
 # The packages as they would be given away, but for optimising; the guests install and remove them.
 package() {
+    local package
     need package cc:gcc strip:binutils gzip:gzip lintian:lintian rpm:rpm || return 0
     if cargo_tool cargo-deb && cargo_tool cargo-generate-rpm; then
+        rm -f target/debian/*.deb target/generate-rpm/*.rpm
         check "package, deb" packaging/build.sh deb --profile dev
         check "package, lintian" lintian --allow-root --no-cfg --fail-on error target/debian/*.deb
         check "package, rpm" packaging/build.sh rpm --profile dev
+        for package in target/debian/*.deb target/generate-rpm/*.rpm; do
+            if [[ -f $package ]]; then packages+=("--${package##*.}" "$package"); fi
+        done
     fi
 }
+# For the guests: what was just built.
+packages=()
 
 vm() {
-    local script
     if [[ $(uname -m) != x86_64 ]]; then
         skip "vm: the guests are x86_64, this machine is $(uname -m)"
         return
@@ -191,14 +197,14 @@ vm() {
     need vm cc:gcc qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mke2fs:e2fsprogs \
         pgrep:procps pip3:python3-pip strip:binutils \
         /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring || return 0
-    for script in selftest run; do
-        guests "vm $script" "tests/vm/$script.sh"
-    done
+    guests "vm selftest" tests/vm/selftest.sh
+    guests "vm run" tests/vm/run.sh "${packages[@]}"
 }
-# guests PART SCRIPT: runs it with its lines shown as they come, and adds its last line to the sums.
+# guests PART COMMAND...: runs it with its lines shown as they come, and adds its last line to the sums.
 guests() {
     local part=$1 since=$SECONDS status=0
-    "$2" </dev/null 2>&1 | tee "$log" || status=$?
+    shift
+    "$@" </dev/null 2>&1 | tee "$log" || status=$?
     if [[ $(tail -n 1 "$log") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
         passed=$((passed + BASH_REMATCH[1]))
         failed=$((failed + BASH_REMATCH[2]))
