@@ -194,7 +194,7 @@ fn a_mode_is_told_as_soon_as_it_is_the_mode() {
     let dir = util::scratch();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    manager.set_read_timeout(Some(util::PATIENCE)).unwrap();
     let hear = || {
         let mut bytes = [0; 256];
         let count = manager.recv(&mut bytes).unwrap();

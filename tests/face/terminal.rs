@@ -6,11 +6,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::termios::tcgetattr;
+
+use crate::util;
 
 /// Both sides of a terminal of 80 columns and 24 lines. Neither side is ever passed on to a program unasked:
 /// whoever held the master would keep the terminal from hanging up.
@@ -82,7 +84,7 @@ impl OnTerminal {
 
     /// Waits until `part` has been written to the terminal.
     pub(crate) fn until(&mut self, part: &str) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + util::PATIENCE;
         while !self.text.contains(part) {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.shown.recv_timeout(left) {

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -256,7 +255,7 @@ fn it_ends_when_its_terminal_is_gone() {
     drop((master, command, held));
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || sender.send(child.wait()));
-    let ended = ended.recv_timeout(Duration::from_secs(30));
+    let ended = ended.recv_timeout(util::PATIENCE);
     if ended.is_err() {
         kill(pid, Signal::SIGKILL).unwrap();
     }

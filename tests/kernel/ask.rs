@@ -175,7 +175,7 @@ fn the_service_manager_is_told() {
     let Some(ground) = Ground::take() else { return };
     let notify = ground.scratch.path().join("notify");
     let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    manager.set_read_timeout(Some(util::PATIENCE)).unwrap();
     let hears = |words: &str| {
         let mut bytes = [0; 512];
         loop {

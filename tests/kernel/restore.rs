@@ -231,10 +231,10 @@ fn who_lives_in_a_tenant_is_there_again_after_a_restart() {
     let child = child.unwrap();
 
     let daemon = start(&mut ground);
+    daemon.says("took up again");
     let mut lives = ground.pids("b");
     lives.sort_unstable();
     assert_eq!(lives, [shell, child]);
-    daemon.says("took up again");
     daemon.stop();
     ground.end(shell);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child as i32), Signal::SIGKILL).unwrap();

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -13,6 +12,7 @@ use tenantd::policy::report::{Severity, Style};
 use tenantd::policy::{Report, load};
 
 use super::codes;
+use crate::util;
 
 fn written(content: impl AsRef<[u8]>) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn what_is_not_a_file_is_refused_without_waiting() {
         let owned = path.to_path_buf();
         std::thread::spawn(move || answer.send(load(&owned).map(drop)));
         // Not a measure of speed: an open that waits for a writer would wait for ever.
-        let result = answered.recv_timeout(Duration::from_secs(60)).expect("an answer");
+        let result = answered.recv_timeout(util::PATIENCE).expect("an answer");
         assert_eq!(codes(&result.unwrap_err()), ["P001"], "{}", path.display());
     }
 }

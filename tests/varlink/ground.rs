@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
@@ -16,10 +15,7 @@ use tenantd::varlink::bridge::{self, AgentEnd, Command, Governance, Published, T
 use tenantd::varlink::listen::Listener;
 use tenantd::varlink::server::{Limits, Server};
 
-use crate::util;
-
-/// So long a test waits for what must come, before it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::util::{self, PATIENCE};
 
 pub(super) struct Ground {
     _dir: TempDir,
