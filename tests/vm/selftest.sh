@@ -46,7 +46,7 @@ start() {
 }
 
 start 'echo "ok all.is_well" >/dev/virtio-ports/results; echo c >/proc/sysrq-trigger; sleep 60'
-expect selftest.panic --limit 400 -- \
+expect selftest.panic --limit 1200 -- \
     "ok all.is_well" "FAIL flat guest: ended without its closing line"
 
 start 'echo "1 passed, 0 failed, 0 skipped" >/dev/virtio-ports/results; sleep 1000'
@@ -67,8 +67,8 @@ def test_skips(host): raise Skip("no such thing here")
 def test_litters(host): host.delegated().path.parent.parent.joinpath("litter").mkdir()
 END
 # One of them ends the guest as emulation does, which is no failure: what is left is judged by a second boot.
-start 'exec python3 -B /payload/guest/run.py flat'
-expect selftest.failing_scenarios --limit 400 -- \
+start 'SCENARIO_PATIENCE=30 exec python3 -B /payload/guest/run.py flat'
+expect selftest.failing_scenarios --limit 1200 -- \
     "ok x.passes" "FAIL x.fails: one is not two" "ok x.oopses" "skip x.skips: no such thing here" \
     "FAIL x.litters: left behind /system.slice/litter" "1 passed, 1 failed, 1 skipped"
 

@@ -11,8 +11,9 @@ from pathlib import Path
 MOUNT = Path("/sys/fs/cgroup")
 
 # How long anything is waited for, in seconds, before it is taken for something that never comes. A guest on a
-# busy host is thirty times as slow as a machine, so this is no bound of any program's.
-PATIENCE = 180
+# busy host is thirty times as slow as a machine, so this is no bound of any program's. The harness's own test
+# waits for something that does not come.
+PATIENCE = int(os.environ.get("SCENARIO_PATIENCE", "180"))
 
 # Files with write permission that are not settings: what they read changes by itself, or reading
 # and writing them are two different things.
@@ -64,8 +65,14 @@ class Cgroup:
         return self.path.is_dir()
 
     def read(self, file):
-        with gone_is_not_found():
-            return (self.path / file).read_text().strip()
+        return read_whole(self.path / file).strip()
+
+    def holds(self, file, text):
+        """Whether the file is there and says this."""
+        try:
+            return self.read(file) == text
+        except FileNotFoundError:
+            return False
 
     def write(self, file, value):
         """One write, without truncation: the kernel takes each write as a command."""
@@ -194,6 +201,14 @@ def expect_same(before, after):
     assert not lines, "\n".join([f"{len(lines)} settings differ: {lines[0]}", *lines[1:]])
 
 
+def expect_soon_same(before, look):
+    """The same for what `look()` returns, now or soon: systemd answers before it has done all that it was told."""
+    try:
+        wait_until(lambda: look() == before, "what was there before")
+    except AssertionError:
+        expect_same(before, look())
+
+
 def show(value):
     return "absent" if value is None else repr(value.strip())
 
@@ -208,9 +223,9 @@ def shares(groups, seconds):
     return [part / total for part in used]
 
 
-def wait_until(condition, what, seconds=PATIENCE):
+def wait_until(condition, what):
     """Polls until `condition()` holds; a scenario fails with `what` when it never does."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
+        assert time.monotonic() < deadline, f"waited {PATIENCE} s in vain for {what}"
         time.sleep(0.05)

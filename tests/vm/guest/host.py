@@ -145,7 +145,12 @@ class Daemon:
     def running(self):
         return self.process.poll() is None
 
-    def until(self, condition, what, seconds=PATIENCE):
+    def says(self, *words):
+        """Waits until the log has these words. They may come later than what they are about."""
+        for word in words:
+            self.until(lambda: word in self.log(), f"{word!r} in the log")
+
+    def until(self, condition, what):
         """Waits for an effect of the running daemon; fails with its log when it ends before."""
 
         def holds():
@@ -153,9 +158,17 @@ class Daemon:
             return condition()
 
         try:
-            wait_until(holds, what, seconds)
+            wait_until(holds, what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log()}") from None
+
+    @contextlib.contextmanager
+    def stopped(self):
+        """It sees what is done meanwhile as if it had been done at once."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+        yield
+        self.process.send_signal(signal.SIGCONT)
 
     def terminate(self, signum=signal.SIGTERM):
         """Asks it to end and returns its exit status."""
@@ -192,10 +205,10 @@ def end(process):
     process.wait(PATIENCE)
 
 
-def finish(command, seconds=PATIENCE):
-    """Runs a command to its end, which must come within `seconds`."""
+def finish(command):
+    """Runs a command to its end, which must come."""
     return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
     )
 
 

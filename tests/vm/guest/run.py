@@ -20,7 +20,7 @@ import time
 import traceback
 from pathlib import Path
 
-from cgroups import Cgroup, MOUNT
+from cgroups import Cgroup, MOUNT, wait_until
 from host import Host, Skip, run
 
 PORT = "/dev/virtio-ports/results"
@@ -84,11 +84,21 @@ def judge(name, scenario, tell):
         verdict, why = "FAIL", explain(error, tell)
     finally:
         signal.alarm(0)
-    left = sorted(cgroups() - before)
-    if left and verdict == "ok":
-        verdict, why = "FAIL", f"left behind {', '.join(left)}"
+    if verdict == "ok":
+        verdict, why = litter(before)
     tell(f"#   {name}: took {time.monotonic() - started:.1f} s")
     return verdict, why
+
+
+def litter(before):
+    """The verdict on what is there that was not before. Systemd removes the cgroups of what has stopped soon,
+    not at once."""
+    try:
+        wait_until(lambda: cgroups() <= before, "an empty stage")
+    except AssertionError:
+        if left := sorted(cgroups() - before):
+            return "FAIL", f"left behind {', '.join(left)}"
+    return "ok", ""
 
 
 def explain(error, tell):

@@ -1,14 +1,13 @@
 """How wide and where: tenants with `cpus: dop` on eight CPUs of two nodes, awake and asleep, with
 CPUs that come and go."""
 
-import os
 import signal
 import subprocess
 import threading
 import time
 from pathlib import Path
 
-from cgroups import Cgroup, MOUNT, PATIENCE, differences, settings, shares
+from cgroups import Cgroup, MOUNT, PATIENCE, expect_soon_same, settings, shares
 from fairness import doubt_of, doubt_of_shares
 from host import Skip, restore
 
@@ -256,7 +255,7 @@ class Adopted:
             host.burn(tenant, 4)
         self.state = host.folder()
         self.policy = host.policy({"pinned": DOP, "free": DOP, "fixed": {"cpus": "2-3"}})
-        self.before = settings(Cgroup(MOUNT))
+        self.before = self.look()
 
     def start(self):
         daemon = self.host.daemon(self.policy, self.root, state=self.state)
@@ -266,9 +265,14 @@ class Adopted:
         daemon.until(lambda: self.free.read("cpuset.cpus") != "", "a placement of the other")
         return daemon
 
+    def look(self):
+        return settings(Cgroup(MOUNT))
+
     def expect_as_before(self, log):
-        found = differences(self.before, settings(Cgroup(MOUNT)))
-        assert not found, "\n".join([f"{len(found)} files differ: {found[0]}", *found, log])
+        try:
+            expect_soon_same(self.before, self.look)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{log}") from None
 
 
 @shape_numa

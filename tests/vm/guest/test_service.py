@@ -2,7 +2,7 @@
 
 import json
 
-from cgroups import MOUNT, Cgroup, expect_same, settings, wait_until
+from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, settings, wait_until
 from host import command_line, finish, run
 from tenants import POLICY, expect_shares, make_lived_in
 
@@ -26,7 +26,7 @@ def test_runs_in_its_own_delegated_cgroup(host):
     run("systemctl", "stop", unit)
     result = run("systemctl", "show", "-p", "Result", "--value", unit).strip()
     assert result == "success", run("journalctl", "--no-pager", "-u", unit)
-    expect_same(before, settings(Cgroup(MOUNT)))
+    expect_soon_same(before, lambda: settings(Cgroup(MOUNT)))
 
 
 def test_plan_writes_nothing(host):
