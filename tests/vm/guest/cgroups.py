@@ -158,6 +158,11 @@ def settings(top, leave_out=()):
     return found
 
 
+def whole_host():
+    """Every setting that there is."""
+    return settings(Cgroup(MOUNT))
+
+
 IS_SETTING = {}
 
 
@@ -207,6 +212,15 @@ def expect_soon_same(before, look):
         wait_until(lambda: look() == before, "what was there before")
     except AssertionError:
         expect_same(before, look())
+
+
+@contextlib.contextmanager
+def telling(log):
+    """What fails in here says what `log()` returns, too."""
+    try:
+        yield
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{log()}") from None
 
 
 def show(value):

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cgroups import Cgroup, MOUNT, PATIENCE, wait_until
+from cgroups import Cgroup, MOUNT, PATIENCE, telling, wait_until
 
 BIN = Path(__file__).resolve().parent.parent / "bin"
 TENANTD = BIN / "tenantd"
@@ -157,10 +157,8 @@ class Daemon:
             assert self.running(), f"tenantd ended with {self.process.returncode}: {self.log()}"
             return condition()
 
-        try:
+        with telling(self.log):
             wait_until(holds, what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.log()}") from None
 
     @contextlib.contextmanager
     def stopped(self):

@@ -3,7 +3,7 @@
 import json
 import re
 
-from cgroups import MOUNT, Cgroup, expect_soon_same, settings, wait_until
+from cgroups import expect_soon_same, wait_until, whole_host
 from fairness import TICKS_ARRIVING_MIN, Ticks
 from host import Skip, run
 
@@ -11,7 +11,7 @@ from host import Skip, run
 def test_converges_and_leaves_a_clean_host(host):
     # The first delegated unit makes systemd enable controllers for good; have that behind us.
     host.delegated()
-    before, units = everything(), control_groups()
+    before, units = whole_host(), control_groups()
     # A guest whose processors are taken away for seconds shows an unfair half: the demo may be played again.
     for _ in range(3):
         ticks = Ticks()
@@ -29,17 +29,13 @@ def test_converges_and_leaves_a_clean_host(host):
             host.note(f"{phase['title']}: {', '.join(figures)}")
         if done.returncode == 0:
             break
-        expect_soon_same(before, everything)
+        expect_soon_same(before, whole_host)
     if done.returncode != 0 and arriving < TICKS_ARRIVING_MIN and result["clean"]:
         raise Skip(f"largest error {error:.3f} with {arriving:.0%} of ticks: the host is too busy to measure on")
     assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr}"
     assert error <= 0.05 and jain >= 0.95, done.stdout
-    expect_soon_same(before, everything)
+    expect_soon_same(before, whole_host)
     wait_until(lambda: control_groups() == units, "the units that there were")
-
-
-def everything():
-    return settings(Cgroup(MOUNT))
 
 
 def control_groups():
@@ -49,8 +45,8 @@ def control_groups():
 
 
 def test_simulated_needs_no_kernel(host):
-    before = everything()
+    before = whole_host()
     done = host.ctl("demo", "--simulated", "--json")
     assert done.returncode == 0, f"exit status {done.returncode}: {done.stdout}{done.stderr}"
     assert json.loads(done.stdout)["max_share_error"] <= 0.05, done.stdout
-    expect_soon_same(before, everything)
+    expect_soon_same(before, whole_host)

@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from cgroups import Cgroup, MOUNT, PATIENCE, expect_soon_same, settings, shares
+from cgroups import PATIENCE, expect_soon_same, shares, telling, whole_host
 from fairness import doubt_of, doubt_of_shares
 from host import Skip, restore
 
@@ -255,7 +255,7 @@ class Adopted:
             host.burn(tenant, 4)
         self.state = host.folder()
         self.policy = host.policy({"pinned": DOP, "free": DOP, "fixed": {"cpus": "2-3"}})
-        self.before = self.look()
+        self.before = whole_host()
 
     def start(self):
         daemon = self.host.daemon(self.policy, self.root, state=self.state)
@@ -265,14 +265,9 @@ class Adopted:
         daemon.until(lambda: self.free.read("cpuset.cpus") != "", "a placement of the other")
         return daemon
 
-    def look(self):
-        return settings(Cgroup(MOUNT))
-
     def expect_as_before(self, log):
-        try:
-            expect_soon_same(self.before, self.look)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{log}") from None
+        with telling(log):
+            expect_soon_same(self.before, whole_host)
 
 
 @shape_numa
@@ -280,7 +275,7 @@ def test_sigterm_puts_sets_back(host):
     stage = Adopted(host)
     daemon = stage.start()
     assert daemon.terminate() == 0, daemon.log()
-    stage.expect_as_before(daemon.log())
+    stage.expect_as_before(daemon.log)
 
 
 @shape_numa
@@ -289,7 +284,7 @@ def test_restore_after_kill_puts_sets_back(host):
     stage.start().murder()
     done = restore(stage.root, stage.state)
     assert done.returncode == 0, done.stderr
-    stage.expect_as_before(done.stderr)
+    stage.expect_as_before(lambda: done.stderr)
 
 
 @shape_numa

@@ -4,7 +4,7 @@ outside its root was ever touched."""
 import signal
 import time
 
-from cgroups import MOUNT, Cgroup, differences, expect_same, expect_soon_same, settings
+from cgroups import MOUNT, Cgroup, differences, expect_same, expect_soon_same, settings, telling
 from host import restore
 from tenants import POLICY, make_lived_in, written
 
@@ -39,12 +39,10 @@ class Stage:
         changed = differences(self.inside, settings(self.root))
         assert len(changed) >= 3, f"only {changed} changed"
 
-    def expect_as_before(self, log=""):
-        try:
+    def expect_as_before(self, log):
+        with telling(log):
             expect_same(self.inside, settings(self.root))
             expect_soon_same(self.outside, self.look_outside)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{log}") from None
 
 
 def test_sigterm_puts_everything_back(host):
@@ -52,14 +50,14 @@ def test_sigterm_puts_everything_back(host):
     daemon = stage.start()
     stage.expect_changed()
     assert daemon.terminate() == 0, daemon.log()
-    stage.expect_as_before(daemon.log())
+    stage.expect_as_before(daemon.log)
 
 
 def test_sigint_puts_everything_back(host):
     stage = Stage(host)
     daemon = stage.start()
     assert daemon.terminate(signal.SIGINT) == 0, daemon.log()
-    stage.expect_as_before(daemon.log())
+    stage.expect_as_before(daemon.log)
 
 
 def test_restore_after_kill_puts_everything_back(host):
@@ -70,7 +68,7 @@ def test_restore_after_kill_puts_everything_back(host):
     stage.expect_changed()
     done = restore(stage.root, stage.state)
     assert done.returncode == 0, done.stderr
-    stage.expect_as_before(done.stderr)
+    stage.expect_as_before(lambda: done.stderr)
 
 
 def test_start_after_kill_carries_on(host):
@@ -82,11 +80,11 @@ def test_start_after_kill_carries_on(host):
     stage.expect_changed()
     time.sleep(2)
     assert again.terminate() == 0, again.log()
-    stage.expect_as_before(again.log())
+    stage.expect_as_before(again.log)
 
 
 def test_restore_with_nothing_to_do_is_quiet(host):
     stage = Stage(host)
     done = restore(stage.root, stage.state)
     assert done.returncode == 0, done.stderr
-    stage.expect_as_before(done.stderr)
+    stage.expect_as_before(lambda: done.stderr)

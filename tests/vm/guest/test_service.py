@@ -2,7 +2,7 @@
 
 import json
 
-from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, settings, wait_until
+from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, settings, wait_until, whole_host
 from host import command_line, finish, run
 from tenants import POLICY, expect_shares, make_lived_in
 
@@ -13,7 +13,7 @@ def test_runs_in_its_own_delegated_cgroup(host):
     host.delegated()
     unit = "scenario-tenantd.service"
     command = command_line(host.policy(POLICY), None, host.folder())
-    before = settings(Cgroup(MOUNT))
+    before = whole_host()
     run("systemd-run", "--quiet", f"--unit={unit}", "-p", "Delegate=yes", "-p", "Type=exec", *command)
     # A unit that ended well is forgotten by then; one that failed is not.
     host.cleanup.callback(finish, ["systemctl", "stop", unit])
@@ -26,7 +26,7 @@ def test_runs_in_its_own_delegated_cgroup(host):
     run("systemctl", "stop", unit)
     result = run("systemctl", "show", "-p", "Result", "--value", unit).strip()
     assert result == "success", run("journalctl", "--no-pager", "-u", unit)
-    expect_soon_same(before, lambda: settings(Cgroup(MOUNT)))
+    expect_soon_same(before, whole_host)
 
 
 def test_plan_writes_nothing(host):

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, settings, wait_until
+from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, telling, wait_until, whole_host
 from host import TENANTD, finish, run
 import fairness
 
@@ -88,15 +88,13 @@ class Host:
     def now(self):
         tops = [f"{group.path}/" for group in self.leave_out]
         inside = lambda path: any(path.startswith(top) and "/" in path[len(top) :] for top in tops)
-        everything = {path: text for path, text in settings(Cgroup(MOUNT)).items() if not inside(path)}
+        everything = {path: text for path, text in whole_host().items() if not inside(path)}
         return {**wanted(everything), **properties(*self.units), **drop_ins()}
 
     def expect_as_before(self, log):
         """Once systemd has done what it was told; `log()` is told where that is not so."""
-        try:
+        with telling(log):
             expect_soon_same(self.before, self.now)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{log()}") from None
 
 
 def start(host, unit, *command, slice=None, **more):

@@ -5,7 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
-from cgroups import MOUNT, Cgroup, wait_until
+from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import TENANTCTL, TENANTD, finish, run
 from test_systemd import Host, show, start
 
@@ -113,10 +113,8 @@ def test_does_all_its_work_in_its_sandbox(host):
         (lambda: Path("/run/tenantd/tenants/direct/dop").exists(), "the width"),
     ]
     for condition, what in effects:
-        try:
+        with telling(log):
             wait_until(lambda: holds(condition), what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{log()}") from None
     status = Path(f"/proc/{show(SERVICE, 'MainPID')}/status").read_text()
     capabilities = re.search(r"CapEff:\s+(\w+)", status)[1]
     # CAP_SYS_NICE and CAP_DAC_OVERRIDE, numbers 23 and 1 (capabilities(7)), and no other.
@@ -150,12 +148,10 @@ def test_gives_back_processes_to_cgroups_of_users(host):
     place = lambda: Path(f"/proc/{pid}/cgroup").read_text().strip()
     before = place()
     run("systemctl", "start", SERVICE)
-    try:
+    with telling(log):
         wait_until(lambda: place().endswith(f"/{SERVICE}/people"), "the process to be claimed")
         run("systemctl", "stop", SERVICE)
         assert place() == before, place()
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{log()}") from None
 
 
 def test_a_killed_service_leaves_nothing_and_comes_back(host):
@@ -192,12 +188,10 @@ def test_the_watchdog_ends_a_service_that_hangs(host):
     wait_until(lambda: show(SERVICE, "MainPID") not in (first, "0"), "the watchdog to bite")
     assert show(SERVICE, "NRestarts") == "1"
     wait_until(lambda: "Watchdog timeout" in log(), "the watchdog to be blamed")
-    try:
+    with telling(log):
         wait_until(heavier, "the weights again")
         inside = {pid for group in (small, large) for pid in group.pids()}
         assert inside == {process.pid for process in load}, "the tenants are not where they were"
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{log()}") from None
     host.stop(load)
 
 
