@@ -12,7 +12,7 @@ use super::daemon::load;
 use super::exit::Exit;
 use super::log;
 use super::text::{colours, wrapped};
-use crate::daemon::handover;
+use crate::daemon::recovery::leftover;
 use crate::host::kernfs::RealKernFs;
 use crate::policy::model::Mode;
 use crate::policy::outline::{Change, ChangeKind, Outline};
@@ -106,7 +106,7 @@ pub(super) fn restore(socket: &Path, args: &RestoreArgs) -> anyhow::Result<Exit>
         Ok(mut client) => (client.call(Method::Restore, &Nothing {})?, true),
         Err(ClientError::NotRunning(_)) => {
             log::start(LevelFilter::WARN);
-            let restored = handover::restore_only(&mut RealKernFs::new(), &args.state_dir)?;
+            let restored = leftover::restore_only(&mut RealKernFs::new(), &args.state_dir)?;
             let reply = RestoreReply {
                 files: restored.nr_files as u64,
                 processes: restored.nr_processes as u64,

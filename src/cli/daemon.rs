@@ -13,9 +13,9 @@ use super::exit::Exit;
 use super::log;
 use super::text;
 use crate::daemon::agent::{Agent, Options};
-use crate::daemon::claims;
-use crate::daemon::event_loop::EventLoop;
-use crate::daemon::handover;
+use crate::daemon::backend::claims;
+use crate::daemon::recovery::leftover;
+use crate::daemon::service::event_loop::EventLoop;
 use crate::daemon::service::{PolicySource, Service};
 use crate::host::kernfs::RealKernFs;
 use crate::host::notify::Notifier;
@@ -94,8 +94,8 @@ fn listener(args: &Tenantd, observes: bool) -> anyhow::Result<Option<Listener>> 
 fn restore(args: &Tenantd) -> anyhow::Result<Exit> {
     let mut kernel = RealKernFs::new();
     let restored = match args.unless_kept {
-        true => handover::restore_unless_kept(&mut kernel, &args.state_dir)?,
-        false => handover::restore_only(&mut kernel, &args.state_dir)?,
+        true => leftover::restore_unless_kept(&mut kernel, &args.state_dir)?,
+        false => leftover::restore_only(&mut kernel, &args.state_dir)?,
     };
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }

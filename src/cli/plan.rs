@@ -18,7 +18,7 @@ use super::exit::Exit;
 use super::{log, machine};
 use crate::control::status::{ActionStatus, HostStatus, Status, TenantStatus};
 use crate::daemon::agent::{Agent, Options};
-use crate::daemon::claims;
+use crate::daemon::backend::claims;
 use crate::host::kernfs::RealKernFs;
 use crate::units::Bytes;
 use crate::varlink::interface::{Method, Nothing, StatusReply};

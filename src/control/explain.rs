@@ -532,32 +532,32 @@ fn weight_step(trace: &Trace, index: usize) -> WeightStep {
 }
 
 fn width_step(trace: &Trace, node: &TreeNode, record: &Record) -> WidthStep {
-    let (stance, aim) = (&record.stance, record.stance.aim);
+    let (width, aim) = (&record.width, record.width.aim);
     let used = record.usage().map(|usage| usage.cpu_cores);
-    let changed = stance.changed.map(|at| trace.now.saturating_sub(at));
+    let changed = width.changed.map(|at| trace.now.saturating_sub(at));
     WidthStep {
-        dop: stance.dop,
+        dop: width.dop,
         slots: trace.slots,
         claim: aim.as_ref().map(|aim| aim.target),
         floor: aim.as_ref().map(|aim| aim.floor),
         ceiling: aim.as_ref().map(|aim| aim.ceiling),
-        utilisation_ratio: used.zip(stance.dop).map(|(used, dop)| used / f64::from(dop)),
-        asleep: stance.asleep,
+        utilisation_ratio: used.zip(width.dop).map(|(used, dop)| used / f64::from(dop)),
+        asleep: width.asleep,
         changed_seconds: changed.map(|changed| changed.as_secs_f64()),
         reason: width_reason(node, record, changed),
     }
 }
 
 fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Duration>) -> String {
-    let stance = &record.stance;
-    let Some(dop) = stance.dop else { return "not decided yet".to_string() };
+    let width = &record.width;
+    let Some(dop) = width.dop else { return "not decided yet".to_string() };
     if let DopPolicy::Manual(dop) = node.dop {
         return format!("the policy says {dop}");
     }
-    if stance.asleep {
+    if width.asleep {
         return "asleep: its CPUs are lent, its width is that of its fair share".to_string();
     }
-    let Some(aim) = stance.aim else { return "that of its fair share, to begin with".to_string() };
+    let Some(aim) = width.aim else { return "that of its fair share, to begin with".to_string() };
     if aim.target == dop {
         return match node.dop {
             DopPolicy::Imci => "the slots over the number that want some".to_string(),
@@ -570,7 +570,7 @@ fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Dur
     let margin = (f64::from(dop) * band::MARGIN_RATIO).max(1.0);
     match f64::from(aim.target.abs_diff(dop)) < margin {
         true => format!("within the band: {} is less than a fifth away", aim.target),
-        false => match stance.outside_ticks {
+        false => match width.outside_ticks {
             0 => format!("{} would be right, but its use does not ask for a change", aim.target),
             ticks => {
                 format!("{} would be right for {ticks} ticks: waits whether it lasts", aim.target)
@@ -580,19 +580,19 @@ fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Dur
 }
 
 fn placement_step(trace: &Trace, node: &TreeNode, record: &Record) -> PlacementStep {
-    let stance = &record.stance;
-    let moved = stance.moved.map(|at| trace.now.saturating_sub(at));
-    let reason = match (&node.cpus, &stance.cpus) {
+    let width = &record.width;
+    let moved = width.moved.map(|at| trace.now.saturating_sub(at));
+    let reason = match (&node.cpus, &width.cpus) {
         (CpusPolicy::Shared, None) => "cpus: shared, so it is not pinned",
         (CpusPolicy::Shared, Some(_)) => "cpus: shared, kept off the exclusive CPUs of others",
         (_, None) => "not placed yet",
         (CpusPolicy::Fixed(_), _) => "the policy's list",
         (CpusPolicy::Exclusive, _) => "cpus: exclusive, as many as it is wide, nobody else's",
-        (CpusPolicy::Dop, _) if stance.asleep => "asleep: it keeps its CPUs, and lends them",
+        (CpusPolicy::Dop, _) if width.asleep => "asleep: it keeps its CPUs, and lends them",
         (CpusPolicy::Dop, _) => "cpus: dop, as many as it is wide, close together",
     };
     PlacementStep {
-        cpus: stance.cpus.as_ref().map(ToString::to_string),
+        cpus: width.cpus.as_ref().map(ToString::to_string),
         moved_seconds: moved.map(|moved| moved.as_secs_f64()),
         reason: reason.to_string(),
     }
@@ -602,8 +602,8 @@ fn placement_step(trace: &Trace, node: &TreeNode, record: &Record) -> PlacementS
 fn reason(node: &TreeNode, record: &Record, value: &ValueRecord) -> String {
     match value.knob {
         Knob::Cpus => {
-            let nr_cpus = record.stance.cpus.as_ref().map_or(0, |cpus| cpus.len());
-            width::cpus_reason(record.stance.dop, nr_cpus)
+            let nr_cpus = record.width.cpus.as_ref().map_or(0, |cpus| cpus.len());
+            width::cpus_reason(record.width.dop, nr_cpus)
         }
         knob => target::reason(knob, &value.wanted, node, &record.target),
     }

@@ -5,7 +5,7 @@
 //! what it is entitled to is its *delivery*: 1 where the two agree, whatever its weight and whichever group it is
 //! in, so that Jain's index over deliveries is 1 for a division that is exactly as decided. A tenant is *starved*
 //! while it gets less than half of its weight-fair share (or of its demand, where that is less) and its tasks
-//! wait. A *spell* is a run of ticks in which some share error exceeds [`FAIR_ERROR_MAX`]; its length is how
+//! wait. An *unfairness episode* is a run of ticks in which some share error exceeds [`FAIR_ERROR_MAX`]; its length is how
 //! long the agent took to bring about what it decided.
 //!
 //! What a tenant is entitled to is decided from the same interval in which it is measured, so the first tick
@@ -59,14 +59,14 @@ impl Measured {
     }
 }
 
-/// The present or the last spell of unfairness.
+/// The present or the last episode of unfairness.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spell {
+pub struct Episode {
     length: Option<Duration>,
     lasts: bool,
 }
 
-impl Spell {
+impl Episode {
     /// Another interval, with the largest share error in it.
     pub fn step(&mut self, share_error_max: f64, elapsed: Duration) {
         let lasts = share_error_max > FAIR_ERROR_MAX;
@@ -122,15 +122,15 @@ mod tests {
     }
 
     #[test]
-    fn a_spell_is_remembered_until_the_next_one() {
-        let mut spell = Spell::default();
-        spell.step(0.01, SECOND);
-        assert_eq!(spell.length(), None);
-        spell.step(0.2, SECOND);
-        spell.step(0.1, SECOND);
-        spell.step(0.0, SECOND);
-        assert_eq!(spell.length(), Some(2 * SECOND));
-        spell.step(0.2, SECOND);
-        assert_eq!(spell.length(), Some(SECOND));
+    fn an_episode_is_remembered_until_the_next_one() {
+        let mut episode = Episode::default();
+        episode.step(0.01, SECOND);
+        assert_eq!(episode.length(), None);
+        episode.step(0.2, SECOND);
+        episode.step(0.1, SECOND);
+        episode.step(0.0, SECOND);
+        assert_eq!(episode.length(), Some(2 * SECOND));
+        episode.step(0.2, SECOND);
+        assert_eq!(episode.length(), Some(SECOND));
     }
 }

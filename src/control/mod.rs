@@ -12,23 +12,32 @@
 //! | sample | [`sample`] | what the kernel said at one instant, absent where it said nothing |
 //! | usage | [`usage`] | two samples and the time between them → rates |
 //! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
-//! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
+//! | capacity | [`capacity`] | the machine less reserve and outside use → what is divided |
+//! | target | [`target`] | demands, policy, capacity → allocation and the values that enforce it |
 //! | width | [`width`] | allocations → degrees of parallelism |
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
+//! | drift | [`drift`] | what the files hold → what others wrote there |
+//! | desired | `desired` | targets and places → what every file shall hold |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
 //! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
-//! | explain | [`explain`] | one tenant's way through all of these → numbers and reasons |
-//! | trace | [`trace`] | what a tick leaves behind so that it can be explained |
-//! | status | [`status`] | all of it as one immutable value, for whoever asks |
+//!
+//! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`]): `step(Input) -> Decision`.
+//! What is told of a tick stands in [`finding`], [`status`], [`trace`] and [`explain`].
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
 
+pub mod capacity;
+pub mod control_loop;
 pub mod demand;
+mod desired;
+pub mod drift;
 pub mod explain;
 pub mod fairness;
+pub mod finding;
 pub mod place;
 pub mod plan;
 pub mod sample;
+pub mod state;
 pub mod status;
 pub mod target;
 pub mod trace;

@@ -19,8 +19,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use super::finding::{Code, Finding};
 use super::tree::TreeNode;
-use super::width::{Breadth, Leaf};
+use super::width::{Leaf, WidthState};
 use crate::dop::placement::{self, Placement, Reason, Request, Want};
 use crate::dop::topology::Level;
 use crate::dop::{CpuSet, Topology, transition};
@@ -36,55 +37,55 @@ pub fn pins(nodes: &[TreeNode]) -> bool {
     nodes.iter().any(|node| node.is_leaf && node.cpus != CpusPolicy::Shared)
 }
 
-/// Places all leaves that are pinned (`breadths[i]` belongs to `leaves[i]`); returns what a person should
+/// Places all leaves that are pinned (`states[i]` belongs to `leaves[i]`); returns what a person should
 /// know of it.
 pub fn place(
     leaves: &[Leaf<'_>],
-    breadths: &mut [Breadth],
+    states: &mut [WidthState],
     topology: &Topology,
     now: Duration,
-) -> Vec<String> {
+) -> Vec<Finding> {
     let exclusive = leaves.iter().any(is_exclusive);
     let takes_part = |index: &usize| {
-        let (leaf, breadth) = (&leaves[*index], &breadths[*index]);
+        let (leaf, state) = (&leaves[*index], &states[*index]);
         match leaf.node.cpus {
             // Shared tenants are told to keep off exclusive CPUs; otherwise they are left alone.
             CpusPolicy::Shared => exclusive,
             CpusPolicy::Exclusive | CpusPolicy::Fixed(_) => true,
             CpusPolicy::Dop => {
                 // A sleeper that was moved a moment ago must not be in the way of exclusive CPUs again.
-                let rests = exclusive && breadth.moved.is_some_and(|moved| is_held(moved, now));
-                !breadth.is_asleep() || rests || lacks_cpus(breadth, topology)
+                let rests = exclusive && state.moved.is_some_and(|moved| is_held(moved, now));
+                !state.is_asleep() || rests || lacks_cpus(state, topology)
             }
         }
     };
     let placed: Vec<usize> = (0..leaves.len()).filter(takes_part).collect();
-    let held = held(leaves, breadths, &placed, now);
+    let held = held(leaves, states, &placed, now);
     let requests: Vec<Request> = placed
         .iter()
         .zip(&held)
-        .map(|(&index, &held)| request(&leaves[index], &breadths[index], held))
+        .map(|(&index, &held)| request(&leaves[index], &states[index], held))
         .collect();
     let mut placement = placement::place(topology, &requests);
-    let last_moved = placed.iter().filter_map(|&i| breadths[i].moved).max();
+    let last_moved = placed.iter().filter_map(|&i| states[i].moved).max();
     if last_moved.is_some_and(|moved| TIDY.contains(&now.saturating_sub(moved)))
         && let Some(tidy) = tidied(topology, requests, &placement)
     {
         placement = tidy;
     }
     let reasons = reasons(&placement, placed.len());
-    let mut seats = seats(leaves, breadths, &placed, &held, placement);
-    keep_still(&mut seats, topology.online());
-    for ((&index, seat), reason) in placed.iter().zip(&seats).zip(reasons) {
-        let breadth = &mut breadths[index];
+    let mut spots = spots(leaves, states, &placed, &held, placement);
+    keep_still(&mut spots, topology.online());
+    for ((&index, spot), reason) in placed.iter().zip(&spots).zip(reasons) {
+        let state = &mut states[index];
         // Of one that rests nothing new is known, unless it found a place all the same.
-        if reason.is_some() || !seat.held || (breadth.is_homeless() && seat.is_own) {
-            breadth.refused = reason;
+        if reason.is_some() || !spot.held || (state.lacks_own_cpus() && spot.is_own) {
+            state.refused = reason;
         }
-        breadth.move_to(seat.cpus.clone(), now);
+        state.move_to(spot.cpus.clone(), now);
     }
-    clear_off(leaves, breadths, topology, &seats, now);
-    let refused = leaves.iter().zip(breadths).filter_map(|(leaf, b)| Some((leaf, b.refused?)));
+    clear_off(leaves, states, topology, &spots, now);
+    let refused = leaves.iter().zip(states).filter_map(|(leaf, b)| Some((leaf, b.refused?)));
     refused.map(|(leaf, reason)| refusal(leaf.node, reason)).collect()
 }
 
@@ -102,18 +103,18 @@ fn is_exclusive(leaf: &Leaf<'_>) -> bool {
 }
 
 /// Whether a sleeper has no CPU to wake up on.
-fn lacks_cpus(breadth: &Breadth, topology: &Topology) -> bool {
-    breadth.placed.as_ref().is_none_or(|cpus| !cpus.is_subset(topology.usable()))
+fn lacks_cpus(state: &WidthState, topology: &Topology) -> bool {
+    state.placed.as_ref().is_none_or(|cpus| !cpus.is_subset(topology.usable()))
 }
 
 /// Which of the `placed` leaves were moved so recently that they must stay for now.
-fn held(leaves: &[Leaf<'_>], breadths: &[Breadth], placed: &[usize], now: Duration) -> Vec<bool> {
+fn held(leaves: &[Leaf<'_>], states: &[WidthState], placed: &[usize], now: Duration) -> Vec<bool> {
     // A change of exclusive CPUs changes the sets of all who share the rest: so these all rest together.
     let shares = |index: usize| {
         matches!(leaves[index].node.cpus, CpusPolicy::Exclusive | CpusPolicy::Shared)
     };
-    let together = placed.iter().filter(|&&i| shares(i)).filter_map(|&i| breadths[i].moved).max();
-    let moved = |index: usize| if shares(index) { together } else { breadths[index].moved };
+    let together = placed.iter().filter(|&&i| shares(i)).filter_map(|&i| states[i].moved).max();
+    let moved = |index: usize| if shares(index) { together } else { states[index].moved };
     placed.iter().map(|&i| moved(i).is_some_and(|moved| is_held(moved, now))).collect()
 }
 
@@ -121,22 +122,22 @@ fn is_held(moved: Duration, now: Duration) -> bool {
     transition::is_held(Some(moved + WRITE_SLACK), now)
 }
 
-fn request(leaf: &Leaf<'_>, breadth: &Breadth, held: bool) -> Request {
-    let dop = breadth.dop().unwrap_or(1);
+fn request(leaf: &Leaf<'_>, state: &WidthState, held: bool) -> Request {
+    let dop = state.dop().unwrap_or(1);
     let want = match &leaf.node.cpus {
         CpusPolicy::Shared => Want::Shared,
         CpusPolicy::Dop => Want::Dop(dop),
         CpusPolicy::Exclusive => Want::Exclusive(dop),
         CpusPolicy::Fixed(cpus) => Want::Fixed(cpus.iter().copied().collect()),
     };
-    match breadth.is_homeless() {
+    match state.lacks_own_cpus() {
         true => Request::new(want),
-        false => Request { want, previous: breadth.placed.clone(), held },
+        false => Request { want, previous: state.placed.clone(), held },
     }
 }
 
 /// Where one leaf is and where it would go.
-struct Seat {
+struct Spot {
     present: Option<CpuSet>,
     held: bool,
     was_own: bool,
@@ -144,27 +145,27 @@ struct Seat {
     cpus: CpuSet,
 }
 
-fn seats(
+fn spots(
     leaves: &[Leaf<'_>],
-    breadths: &[Breadth],
+    states: &[WidthState],
     placed: &[usize],
     held: &[bool],
     placement: Placement,
-) -> Vec<Seat> {
-    let seat = |((&index, &held), cpus): ((&usize, &bool), CpuSet)| Seat {
-        present: breadths[index].placed.clone(),
+) -> Vec<Spot> {
+    let spot = |((&index, &held), cpus): ((&usize, &bool), CpuSet)| Spot {
+        present: states[index].placed.clone(),
         held,
-        was_own: is_exclusive(&leaves[index]) && !breadths[index].is_homeless(),
+        was_own: is_exclusive(&leaves[index]) && !states[index].lacks_own_cpus(),
         is_own: is_exclusive(&leaves[index]),
         cpus,
     };
-    let mut seats: Vec<Seat> = placed.iter().zip(held).zip(placement.sets).map(seat).collect();
+    let mut spots: Vec<Spot> = placed.iter().zip(held).zip(placement.sets).map(spot).collect();
     for refusal in &placement.refusals {
         if let Reason::Narrowed { granted: 0, .. } = refusal.reason {
-            seats[refusal.request].is_own = false;
+            spots[refusal.request].is_own = false;
         }
     }
-    seats
+    spots
 }
 
 /// Lets those who were placed a moment ago wait with what can wait.
@@ -172,20 +173,20 @@ fn seats(
 /// The placement itself holds the sets of those who have a width. A list whose CPUs came back, the rest that
 /// shared tenants have of the machine, an exclusive tenant that found no CPU of its own and now could: these
 /// it would change at once. Nobody has to go without a CPU or onto somebody's own for the waiting.
-fn keep_still(seats: &mut [Seat], online: &CpuSet) {
+fn keep_still(spots: &mut [Spot], online: &CpuSet) {
     for own_first in [true, false] {
-        for index in 0..seats.len() {
-            let Seat { present: Some(present), held: true, was_own: false, .. } = &seats[index]
+        for index in 0..spots.len() {
+            let Spot { present: Some(present), held: true, was_own: false, .. } = &spots[index]
             else {
                 continue;
             };
-            let moves = *present != seats[index].cpus && seats[index].is_own == own_first;
+            let moves = *present != spots[index].cpus && spots[index].is_own == own_first;
             let allows = |other: usize| {
-                other == index || !seats[other].is_own || seats[other].cpus.is_disjoint(present)
+                other == index || !spots[other].is_own || spots[other].cpus.is_disjoint(present)
             };
-            if moves && present.is_subset(online) && (0..seats.len()).all(allows) {
-                seats[index].cpus = present.clone();
-                seats[index].is_own = false;
+            if moves && present.is_subset(online) && (0..spots.len()).all(allows) {
+                spots[index].cpus = present.clone();
+                spots[index].is_own = false;
             }
         }
     }
@@ -194,20 +195,20 @@ fn keep_still(seats: &mut [Seat], online: &CpuSet) {
 /// Moves sleepers, who are not placed, off what became somebody's own meanwhile: they are not to wake up there.
 fn clear_off(
     leaves: &[Leaf<'_>],
-    breadths: &mut [Breadth],
+    states: &mut [WidthState],
     topology: &Topology,
-    seats: &[Seat],
+    spots: &[Spot],
     now: Duration,
 ) {
-    let own = seats.iter().filter(|seat| seat.is_own);
-    let own = own.fold(CpuSet::new(), |all, seat| all.union(&seat.cpus));
-    for (leaf, breadth) in leaves.iter().zip(breadths) {
-        let Some(cpus) = &breadth.placed else { continue };
-        if leaf.node.cpus == CpusPolicy::Dop && breadth.is_asleep() && !cpus.is_disjoint(&own) {
+    let own = spots.iter().filter(|spot| spot.is_own);
+    let own = own.fold(CpuSet::new(), |all, spot| all.union(&spot.cpus));
+    for (leaf, state) in leaves.iter().zip(states) {
+        let Some(cpus) = &state.placed else { continue };
+        if leaf.node.cpus == CpusPolicy::Dop && state.is_asleep() && !cpus.is_disjoint(&own) {
             let left = cpus.difference(&own);
             let left = if left.is_empty() { topology.usable().difference(&own) } else { left };
             if !left.is_empty() {
-                breadth.move_to(left, now);
+                state.move_to(left, now);
             }
         }
     }
@@ -237,19 +238,17 @@ fn tidied(
     better.then_some(fresh)
 }
 
-fn refusal(node: &TreeNode, reason: Reason) -> String {
-    match reason {
+fn refusal(node: &TreeNode, reason: Reason) -> Finding {
+    let message = match reason {
         Reason::Narrowed { wanted, granted: 0 } => format!(
-            "{}: no CPU is left to be exclusive of the {wanted} it wants: it runs on the shared ones",
-            node.path
+            "no CPU is left to be exclusive of the {wanted} it wants: it runs on the shared ones"
         ),
         Reason::Narrowed { wanted, granted } => format!(
-            "{}: only {granted} of {wanted} CPUs could be exclusive; lower `dop` or other exclusive tenants",
-            node.path
+            "only {granted} of {wanted} CPUs could be exclusive; lower `dop` or other exclusive tenants"
         ),
-        Reason::Offline => format!(
-            "{}: none of the CPUs in `cpus` is online: it runs on the shared ones",
-            node.path
-        ),
-    }
+        Reason::Offline => {
+            "none of the CPUs in `cpus` is online: it runs on the shared ones".to_string()
+        }
+    };
+    Finding::of(&node.path, Code::NotPlaced, message)
 }

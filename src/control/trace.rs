@@ -13,7 +13,7 @@ use super::sample::TenantSample;
 use super::target::Target;
 use super::tree::TreeNode;
 use super::usage::Usage;
-use super::width::Stance;
+use super::width::WidthStatus;
 use crate::policy::model::Allocation;
 
 /// One tick, as far as it is needed to explain any value of it.
@@ -49,7 +49,7 @@ pub struct Record {
     /// What it is entitled to.
     pub target: Target,
     /// Its width and its place.
-    pub stance: Stance,
+    pub width: WidthStatus,
     /// Its values, in the order of the links that made them.
     pub values: Vec<ValueRecord>,
 }

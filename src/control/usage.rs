@@ -40,6 +40,14 @@ pub struct Usage {
     pub populated: bool,
 }
 
+impl Usage {
+    /// The same with no more CPUs than there are: clocks are read a little apart, and a late reading of the time
+    /// would else let a tenant use more CPUs than the machine has.
+    pub fn within(self, nr_cpus: u32) -> Usage {
+        Usage { cpu_cores: self.cpu_cores.min(f64::from(nr_cpus)), ..self }
+    }
+}
+
 /// What a counter of the kernel's came to since the agent first saw it, over cgroups that were made anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {

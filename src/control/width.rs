@@ -39,7 +39,7 @@ const STARVED_RATIO: f64 = 0.5;
 const WAKING_TICKS: u32 = 3;
 /// The width of one tenant between ticks.
 #[derive(Clone, Debug, Default)]
-pub struct Breadth {
+pub struct WidthState {
     band: Option<Band>,
     quiet_ticks: u32,
     /// Ticks since it woke up, or since it was first seen.
@@ -52,10 +52,10 @@ pub struct Breadth {
     pub(super) refused: Option<Reason>,
 }
 
-impl Breadth {
+impl WidthState {
     /// A tenant that was placed on `cpus` by an earlier agent.
-    pub fn placed_on(cpus: CpuSet) -> Breadth {
-        Breadth { placed: Some(cpus), ..Breadth::default() }
+    pub fn placed_on(cpus: CpuSet) -> WidthState {
+        WidthState { placed: Some(cpus), ..WidthState::default() }
     }
 
     /// How many CPUs wide it should run; `None` before the first tick.
@@ -69,9 +69,9 @@ impl Breadth {
     }
 
     /// What there is to say of it.
-    pub fn stance(&self) -> Stance {
+    pub fn status(&self) -> WidthStatus {
         let band = self.band.as_ref();
-        Stance {
+        WidthStatus {
             dop: self.dop(),
             aim: band.and_then(Band::aim),
             outside_ticks: band.map_or(0, Band::outside_ticks),
@@ -96,7 +96,7 @@ impl Breadth {
     }
 
     /// Whether it is on shared CPUs because none could be its own.
-    pub(super) fn is_homeless(&self) -> bool {
+    pub(super) fn lacks_own_cpus(&self) -> bool {
         matches!(self.refused, Some(Reason::Narrowed { granted: 0, .. }))
     }
 
@@ -112,7 +112,7 @@ impl Breadth {
 
 /// The width and the place of one tenant in one tick, to be told.
 #[derive(Clone, Debug, Default)]
-pub struct Stance {
+pub struct WidthStatus {
     /// How many CPUs wide it should run; `None` before the first tick.
     pub dop: Option<u32>,
     /// What the last tick with a sample asked for.
@@ -155,52 +155,52 @@ pub struct Leaf<'a> {
     pub fair_slots: f64,
 }
 
-/// Steps the widths of all leaves; `breadths[i]` belongs to `leaves[i]`.
-pub fn widen(leaves: &[Leaf<'_>], breadths: &mut [Breadth], slots: u32, now: Duration) {
+/// Steps the widths of all leaves; `states[i]` belongs to `leaves[i]`.
+pub fn widen(leaves: &[Leaf<'_>], states: &mut [WidthState], slots: u32, now: Duration) {
     let fair = fair_widths(leaves, slots);
-    for ((leaf, breadth), fair) in leaves.iter().zip(breadths.iter_mut()).zip(fair) {
+    for ((leaf, state), fair) in leaves.iter().zip(states.iter_mut()).zip(fair) {
         let quiet = match leaf.usage {
             Some(usage) => is_quiet(usage),
             // Not read this time: whatever it was, it still is. Never read: nobody is there yet.
-            None => leaf.demand.is_none() || breadth.is_asleep(),
+            None => leaf.demand.is_none() || state.is_asleep(),
         };
-        let woke = breadth.is_asleep() && !quiet;
-        breadth.awake_ticks = if woke { 0 } else { breadth.awake_ticks.saturating_add(1) };
-        breadth.quiet_ticks = if quiet { breadth.quiet_ticks.saturating_add(1) } else { 0 };
-        match &breadth.band {
-            None => breadth.band = Some(Band::new(first_width(leaf, breadth).unwrap_or(fair))),
-            Some(band) if breadth.is_asleep() && band.dop() != fair => {
-                breadth.band = Some(Band::new(fair));
+        let woke = state.is_asleep() && !quiet;
+        state.awake_ticks = if woke { 0 } else { state.awake_ticks.saturating_add(1) };
+        state.quiet_ticks = if quiet { state.quiet_ticks.saturating_add(1) } else { 0 };
+        match &state.band {
+            None => state.band = Some(Band::new(first_width(leaf, state).unwrap_or(fair))),
+            Some(band) if state.is_asleep() && band.dop() != fair => {
+                state.band = Some(Band::new(fair));
             }
             Some(_) => {}
         }
     }
-    let awake: Vec<usize> = (0..leaves.len()).filter(|&i| !breadths[i].is_asleep()).collect();
+    let awake: Vec<usize> = (0..leaves.len()).filter(|&i| !states[i].is_asleep()).collect();
     // What the published rule gives each of them: the slots over the number that want some.
     let imci = (slots / awake.len().max(1) as u32).max(1);
-    let wakes = awake.iter().any(|&i| breadths[i].is_waking());
+    let wakes = awake.iter().any(|&i| states[i].is_waking());
     let claimants: Vec<Claimant> = awake
         .iter()
-        .map(|&i| match (wakes, breadths[i].is_waking()) {
+        .map(|&i| match (wakes, states[i].is_waking()) {
             (false, _) => claimant(&leaves[i], imci),
             (true, is_waking) => {
                 expectant(claimant(&leaves[i], imci), leaves[i].fair_slots, is_waking)
             }
         })
         .collect();
-    let somebody_woke = awake.iter().any(|&i| breadths[i].awake_ticks == 0);
+    let somebody_woke = awake.iter().any(|&i| states[i].awake_ticks == 0);
     let mut bands = Vec::with_capacity(awake.len());
     for &index in &awake {
-        let breadth = &mut breadths[index];
-        let Some(mut band) = breadth.band.take() else { continue };
-        if somebody_woke && breadth.awake_ticks > 0 {
+        let state = &mut states[index];
+        let Some(mut band) = state.band.take() else { continue };
+        if somebody_woke && state.awake_ticks > 0 {
             band.hurry(now);
         }
         bands.push(band);
     }
     tenant::tick(slots, &claimants, &mut bands, now);
     for (index, band) in awake.into_iter().zip(bands) {
-        breadths[index].band = Some(band);
+        states[index].band = Some(band);
     }
 }
 
@@ -215,11 +215,9 @@ fn is_quiet(usage: &Usage) -> bool {
 
 /// The width that an earlier agent left this tenant, where its set tells; the policy's bounds are obeyed in
 /// the first step.
-fn first_width(leaf: &Leaf<'_>, breadth: &Breadth) -> Option<u32> {
+fn first_width(leaf: &Leaf<'_>, state: &WidthState) -> Option<u32> {
     match leaf.node.cpus {
-        CpusPolicy::Dop | CpusPolicy::Exclusive => {
-            Some(breadth.placed.as_ref()?.len().max(1) as u32)
-        }
+        CpusPolicy::Dop | CpusPolicy::Exclusive => Some(state.placed.as_ref()?.len().max(1) as u32),
         CpusPolicy::Shared | CpusPolicy::Fixed(_) => None,
     }
 }

@@ -10,10 +10,12 @@
 //! | [`systemd`] | cgroups that systemd owns |
 //! | [`journal`] | what the files held before us |
 //! | [`notify`] | telling the service manager how it goes |
+//! | `enforce` | everything that changes the host, journal first |
 //! | [`cost`] | what the agent itself uses |
 
 pub mod cgroup;
 pub mod cost;
+pub mod enforce;
 pub mod journal;
 pub mod kernfs;
 pub mod machine;

@@ -3,9 +3,9 @@
 use std::os::unix::fs::symlink;
 
 use nix::errno::Errno;
+use tenantd::daemon::agent::ChangeError;
 use tenantd::daemon::agent::{Agent, Options, StartError};
-use tenantd::daemon::claims;
-use tenantd::daemon::switch::ChangeError;
+use tenantd::daemon::backend::claims;
 use tenantd::host::kernfs::Operation;
 use tenantd::policy::model::Mode;
 use tenantd::sim::{Controller, Fault, Layout, Load, SimHost, SimKernel, Workload};

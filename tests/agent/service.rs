@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenantd::daemon::agent::{Agent, Options};
-use tenantd::daemon::claims;
+use tenantd::daemon::backend::claims;
 use tenantd::daemon::service::{PolicySource, Service};
 use tenantd::host::notify::Notifier;
 use tenantd::policy::HostFacts;
@@ -165,7 +165,7 @@ fn what_a_reload_cannot_do_is_said_in_its_own_words() {
     assert_eq!(reply["error"], "io.tenantd.Manager.Failed", "{reply}");
     ground.tick();
     let findings = ground.findings();
-    let why = "host.root is another than at the start: restart tenantd for that";
+    let why = "host.root cannot be changed at run time; restart tenantd";
     assert!(findings.contains(&format!("policy.yaml was not taken up: {why}")), "{findings}");
     let bad = TWO.replace("weight: 300", "weight: 0").replace("db: {}", "db: { weight: 0 }");
     std::fs::write(ground.policy(), bad).unwrap();

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenantd::control::status::Status;
-use tenantd::daemon::publish;
+use tenantd::daemon::recovery::dop_files;
 use tenantd::dop::CpuSet;
 use tenantd::sim::SimHost;
 
@@ -158,6 +158,6 @@ fn cpuset_findings(status: &Status) -> Vec<&String> {
 
 /// What a tenant was told.
 fn told(world: &World, tenant: &str) -> String {
-    let file = Path::new("tenants").join(tenant).join(publish::FILE);
+    let file = Path::new("tenants").join(tenant).join(dop_files::FILE);
     std::fs::read_to_string(world.state_dir().join(file)).unwrap()
 }

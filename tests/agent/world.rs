@@ -8,9 +8,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenantd::control::status::{Status, TenantStatus};
 use tenantd::daemon::agent::{Agent, Options, StartError};
-use tenantd::daemon::claims;
-use tenantd::daemon::handover;
-use tenantd::daemon::restore::Restored;
+use tenantd::daemon::backend::claims;
+use tenantd::daemon::recovery::leftover;
+use tenantd::daemon::recovery::restored::Restored;
 use tenantd::host::kernfs::{DirId, FileId, KernError, KernFs};
 use tenantd::host::systemd::UnitManager;
 use tenantd::policy::Policy;
@@ -323,13 +323,13 @@ impl World {
     /// `tenantd --restore`.
     pub(super) fn restore(&mut self) -> Restored {
         let state_dir = self.state_dir();
-        handover::restore_only(&mut self.host, &state_dir).unwrap()
+        leftover::restore_only(&mut self.host, &state_dir).unwrap()
     }
 
     /// `tenantd --restore --unless-kept`, which systemd runs after every stop.
     pub(super) fn restore_unless_kept(&mut self) -> Restored {
         let state_dir = self.state_dir();
-        handover::restore_unless_kept(&mut self.host, &state_dir).unwrap()
+        leftover::restore_unless_kept(&mut self.host, &state_dir).unwrap()
     }
 
     pub(super) fn state_dir(&self) -> PathBuf {

@@ -19,7 +19,7 @@ use tracing::warn;
 
 use crate::cli::load;
 use crate::daemon::agent::{Agent, Options};
-use crate::daemon::handover;
+use crate::daemon::recovery::leftover;
 use crate::host::kernfs::{KernFs, RealKernFs};
 use crate::host::machine::Machine;
 use crate::policy::model::Policy;
@@ -120,7 +120,7 @@ fn clean_up_after_killed_demos() {
         if !path.to_string_lossy().starts_with(STATE_PREFIX) {
             continue;
         }
-        match handover::restore_only(&mut RealKernFs::new(), &path) {
+        match leftover::restore_only(&mut RealKernFs::new(), &path) {
             Ok(restored) if restored.failures.is_empty() => {
                 if let Err(error) = fs::remove_dir_all(&path) {
                     warn!("cannot remove {}: {error}", path.display());

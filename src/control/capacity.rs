@@ -1,0 +1,45 @@
+//! What can be divided in a tick, and what processes outside every tenant use.
+
+use std::time::Duration;
+
+use super::sample::HostSample;
+use super::state::NodeState;
+use super::target;
+use super::tree::{CPU, MEMORY, TreeNode};
+use super::usage;
+
+/// What can be divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Capacity {
+    /// Cores and bytes.
+    pub divided: [f64; 2],
+    /// CPUs that processes outside every tenant used; `None` without two readings of the host.
+    pub outside_cores: Option<f64>,
+}
+
+/// What can be divided of the machine: what it has, less the `reserve`, less what outside processes use.
+pub(super) fn measure(
+    nodes: &[TreeNode],
+    states: &[NodeState],
+    reserve: [f64; 2],
+    host: HostSample,
+    before: Option<(Duration, HostSample)>,
+) -> Capacity {
+    let usages = || states.iter().filter_map(|state| state.usage.as_ref());
+    let used: f64 = usages().map(|usage| usage.cpu_cores).sum();
+    let outside_cores = before
+        .and_then(|(elapsed, before)| usage::outside_cores(&before, &host, elapsed, used))
+        .map(|outside| outside.min(f64::from(host.nr_cpus)));
+    let tenants_memory: f64 = usages().filter_map(|usage| usage.working_set_bytes).sum();
+    let total = host.memory_total_bytes as f64;
+    let outside_memory = host
+        .memory_available_bytes
+        .map_or(0.0, |available| (total - available as f64 - tenants_memory).max(0.0));
+    // What the reserve already covers is not taken off twice.
+    let outside = [
+        (outside_cores.unwrap_or(0.0) - reserve[CPU]).max(0.0),
+        (outside_memory - reserve[MEMORY]).max(0.0),
+    ];
+    let machine = [f64::from(host.nr_cpus), total];
+    Capacity { divided: target::capacity(machine, reserve, outside, nodes), outside_cores }
+}

@@ -1,0 +1,524 @@
+//! The control loop: one tick as a function of values.
+//!
+//! **Problem.** What is decided in a tick depends on what was decided before it: demands are smoothed, widths are
+//! held, failed writes wait. All of that state is here and nowhere else, so that a whole tick is a value: the same
+//! inputs give the same decisions, bit for bit, in production, in a simulation and in a replay.
+//!
+//! **Terms.** An [`Input`] is all that was read from the host in a tick; a [`Decision`] is all that follows from it.
+//! Between them stands [`ControlLoop::step`]: usage, demand, allocation, width, placement, plan. What came of the
+//! actions is told afterwards ([`ControlLoop::settle`]), and counts in the next tick.
+//!
+//! **Rules.** A node whose sample is missing keeps its last decision. A tick that comes less than half an interval
+//! after the one before decides nothing and keeps the earlier samples: rates over a few milliseconds are noise.
+//!
+//! **Properties** (`tests/control/control_loop.rs`): two loops over the same inputs decide the same; allocations
+//! never exceed the capacity over any number of ticks; a loop that is fed what it asked for falls silent.
+
+use std::time::Duration;
+
+use super::capacity::{self, Capacity};
+use super::demand::{self, Context, Demand};
+use super::desired;
+use super::drift::{self, Drift, Observation};
+use super::fairness::Episode;
+use super::finding::{Code, Finding};
+use super::place;
+use super::plan::{self, Action, Knob, NodeKnobs};
+use super::sample::{HostSample, TenantSample};
+use super::state::{NodeState, Outcome};
+use super::target;
+use super::tree::{CPU, MEMORY, Tree, TreeNode};
+use super::usage;
+use super::width::{self, Leaf, WidthState};
+use crate::dop::{CpuSet, Topology, tenant};
+use crate::policy::model::{Allocation, OnDrift, Policy};
+use crate::units::{Bytes, Limit};
+
+/// Every so many ticks the files are read again, to see whether someone else wrote there.
+const VERIFY_TICKS: u64 = 10;
+
+/// What of the policy and the mode decides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Time from tick to tick.
+    pub interval: Duration,
+    /// Kept for the system: cores and bytes.
+    pub reserve: [f64; 2],
+    /// How the machine is divided.
+    pub allocation: Allocation,
+    /// Slots over CPUs.
+    pub oversubscription: f64,
+    /// Whose value stands where someone else wrote.
+    pub on_drift: OnDrift,
+    /// Whether any tenant needs a set of CPUs of its own.
+    pub pins: bool,
+    /// Whether values are written.
+    pub is_enforcing: bool,
+}
+
+impl Settings {
+    /// The settings of `policy`.
+    pub fn of(policy: &Policy, pins: bool, is_enforcing: bool) -> Settings {
+        let reserve = policy.host.reserve;
+        Settings {
+            interval: policy.control.interval,
+            reserve: [reserve.cpu.cores(), reserve.memory.0 as f64],
+            allocation: policy.control.allocation,
+            oversubscription: policy.control.oversubscription,
+            on_drift: policy.control.on_drift,
+            pins,
+            is_enforcing,
+        }
+    }
+}
+
+/// All that was read from the host in one tick.
+#[derive(Clone, Debug, Default)]
+pub struct Input {
+    /// When, since any fixed instant.
+    pub now: Duration,
+    /// The host's counters.
+    pub host: HostSample,
+    /// One for each number of the tree.
+    pub nodes: Vec<NodeInput>,
+    /// The machine's CPUs, where they are not those of the tick before.
+    pub topology: Option<Topology>,
+}
+
+/// What was read of one node.
+#[derive(Clone, Debug, Default)]
+pub struct NodeInput {
+    /// Whether any cgroup is steered for it.
+    pub is_governed: bool,
+    /// Whether its cgroup is there.
+    pub is_present: bool,
+    /// Its counters; `None` where they were not read.
+    pub sample: Option<TenantSample>,
+    /// Processes of it that were killed for want of memory, since its cgroup was made; `None` where not asked.
+    pub nr_oom_kills: Option<u64>,
+    /// What its files hold; `None` where they were not read.
+    pub observed: Option<Vec<Observation>>,
+    /// What came of values that were asked for in earlier ticks.
+    pub arrivals: Vec<Outcome>,
+    /// Of an ancestor: how much of it was protected before the agent.
+    pub protected_before: Option<Limit<Bytes>>,
+}
+
+/// What to read of one tenant beside its counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampling {
+    /// Its threads: its demand is in question.
+    pub threads: bool,
+    /// Its kills for want of memory also where no process is left: the last one there may have been killed.
+    pub kills_of_empty: bool,
+}
+
+/// All that follows from one input.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// Whether the tick came too soon after the one before, and decides nothing.
+    pub is_void: bool,
+    /// Since the tick before.
+    pub elapsed: Option<Duration>,
+    /// What was divided.
+    pub capacity: Capacity,
+    /// CPUs that all tenants can be wide together.
+    pub slots: u32,
+    /// What each node's files shall hold and do hold, by number.
+    pub knobs: Vec<NodeKnobs>,
+    /// The writes that bring the one to the other, in order.
+    pub actions: Vec<Action>,
+    /// What others wrote into files of ours.
+    pub drifts: Vec<Drift>,
+    /// What a person should know of it.
+    pub findings: Vec<Finding>,
+}
+
+/// What was read of the files of one node.
+struct Read {
+    observed: Option<Vec<Observation>>,
+    arrivals: Vec<Outcome>,
+}
+
+/// All state that decisions depend on.
+#[derive(Clone, Debug)]
+pub struct ControlLoop {
+    settings: Settings,
+    tree: Tree,
+    states: Vec<NodeState>,
+    tick: u64,
+    last: Option<(Duration, HostSample)>,
+    topology: Option<Topology>,
+    episode: Episode,
+    nr_drift: u64,
+}
+
+impl ControlLoop {
+    /// A loop that has seen nothing yet.
+    pub fn new(settings: Settings, tree: Tree) -> ControlLoop {
+        let states = vec![NodeState::default(); tree.len()];
+        ControlLoop {
+            settings,
+            tree,
+            states,
+            tick: 0,
+            last: None,
+            topology: None,
+            episode: Episode::default(),
+            nr_drift: 0,
+        }
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The nodes.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// What is known of each node, by number.
+    pub fn states(&self) -> &[NodeState] {
+        &self.states
+    }
+
+    /// Ticks since the start, from 1; 0 before the first.
+    pub fn tick(&self) -> u64 {
+        self.tick
+    }
+
+    /// The machine's CPUs; `None` where they could not be read.
+    pub fn topology(&self) -> Option<&Topology> {
+        self.topology.as_ref()
+    }
+
+    /// The present or the last episode of unfairness.
+    pub fn episode(&self) -> &Episode {
+        &self.episode
+    }
+
+    /// How often someone else's write was found since the start.
+    pub fn nr_drift(&self) -> u64 {
+        self.nr_drift
+    }
+
+    /// Begins a tick, and counts it.
+    pub fn begin_tick(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+
+    /// What to read of the tenant with this number.
+    pub fn sampling(&self, number: usize) -> Sampling {
+        let state = &self.states[number];
+        let was_empty = state.sample.as_ref().is_some_and(|last| last.populated == Some(false));
+        // Processes may also come and be killed between two ticks.
+        let is_due = (self.tick + number as u64).is_multiple_of(VERIFY_TICKS);
+        Sampling { threads: state.is_pressed(), kills_of_empty: !was_empty || is_due }
+    }
+
+    /// Whether the files of the node with this number are to be read in this tick.
+    pub fn wants_observation(&self, number: usize) -> bool {
+        self.tick.is_multiple_of(VERIFY_TICKS) || self.states[number].observed.is_empty()
+    }
+
+    /// Whether what stands in the way of the values is to be looked for in this tick.
+    pub fn wants_effects(&self) -> bool {
+        self.tick % VERIFY_TICKS == 1
+    }
+
+    /// For each number, whether a task in or below that node waits for a CPU.
+    pub fn waiting(&self) -> Vec<bool> {
+        self.tree.any_below(|number| self.states[number].is_pressed())
+    }
+
+    /// One tick.
+    pub fn step(&mut self, input: Input) -> Decision {
+        let Input { now, host, nodes, topology } = input;
+        let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
+        if elapsed.is_some_and(|elapsed| elapsed < self.settings.interval / 2) {
+            return Decision { is_void: true, elapsed, ..Decision::default() };
+        }
+        let before = self.last.replace((now, host));
+        let protected: Vec<Option<Limit<Bytes>>> =
+            nodes.iter().map(|node| node.protected_before).collect();
+        let observed = self.take_in(nodes, elapsed, host.nr_cpus);
+        let since = elapsed.zip(before).map(|(elapsed, (_, before))| (elapsed, before));
+        let (reserve, tree) = (self.settings.reserve, &self.tree);
+        let capacity = capacity::measure(tree.nodes(), &self.states, reserve, host, since);
+        self.estimate(host, elapsed);
+        self.allocate(capacity.divided);
+        self.judge(capacity.divided, elapsed);
+        if let Some(topology) = topology {
+            self.topology = Some(topology);
+        }
+        let slots = self.slots(host.nr_cpus);
+        let findings = self.widen(slots, now);
+        let drifts = self.observe(observed);
+        let (knobs, actions) = self.plan(&protected);
+        Decision { is_void: false, elapsed, capacity, slots, knobs, actions, drifts, findings }
+    }
+
+    /// Takes in what was read of each node; returns what the files hold.
+    fn take_in(
+        &mut self,
+        nodes: Vec<NodeInput>,
+        elapsed: Option<Duration>,
+        nr_cpus: u32,
+    ) -> Vec<Read> {
+        let take = |(state, input): (&mut NodeState, NodeInput)| {
+            state.is_governed = input.is_governed;
+            state.is_present = input.is_present;
+            if let Some(sample) = input.sample {
+                if let Some(kills) = input.nr_oom_kills {
+                    state.oom_kills.note(sample.generation, kills);
+                }
+                let before = state.take_sample(sample);
+                let pair = before.as_ref().zip(state.sample.as_ref()).zip(elapsed);
+                state.usage = pair.and_then(|((before, now), elapsed)| {
+                    usage::usage(before, now, elapsed).map(|usage| usage.within(nr_cpus))
+                });
+            }
+            Read { observed: input.observed, arrivals: input.arrivals }
+        };
+        self.states.iter_mut().zip(nodes).map(take).collect()
+    }
+
+    /// Estimates every tenant's demand; one without rates keeps its last.
+    fn estimate(&mut self, host: HostSample, elapsed: Option<Duration>) {
+        self.states.iter_mut().for_each(|state| state.context = None);
+        let Some(elapsed) = elapsed else { return };
+        for (node, state) in self.tree.nodes().iter().zip(&mut self.states) {
+            let (true, Some(usage)) = (node.is_leaf, &state.usage) else { continue };
+            let max = |resource: usize, machine: f64| {
+                node.limit[resource].unwrap_or(f64::INFINITY).min(machine)
+            };
+            let context = Context {
+                allocation_cores: state.target.allocation[CPU],
+                guarantee_cores: node.guarantee[CPU].unwrap_or(0.0),
+                max_cores: max(CPU, f64::from(host.nr_cpus)),
+                max_memory_bytes: max(MEMORY, host.memory_total_bytes as f64),
+                last: state.demand,
+            };
+            state.demand = Some(demand::estimate(usage, &context, elapsed));
+            state.context = Some(context);
+        }
+    }
+
+    /// Divides the machine.
+    fn allocate(&mut self, capacity: [f64; 2]) {
+        let nodes = self.tree.nodes();
+        let demands: Vec<Demand> = self.states[..nodes.len()]
+            .iter()
+            .map(|state| state.demand.unwrap_or_default())
+            .collect();
+        let targets = target::targets(nodes, &demands, capacity, self.settings.allocation);
+        for (state, target) in self.states.iter_mut().zip(targets) {
+            state.target = target;
+        }
+    }
+
+    /// Measures how far what the tenants got is from what they were entitled to.
+    fn judge(&mut self, capacity: [f64; 2], elapsed: Option<Duration>) {
+        let Some(elapsed) = elapsed else { return };
+        let mut worst: f64 = 0.0;
+        for state in &mut self.states {
+            let Some(measured) = state.measured() else {
+                state.share_error = None;
+                continue;
+            };
+            let error = measured.share_error(capacity[CPU]);
+            state.share_error = Some(error);
+            worst = worst.max(error);
+            if measured.is_starved() {
+                state.starved += elapsed;
+            }
+        }
+        self.episode.step(worst, elapsed);
+    }
+
+    /// CPUs that tenants can be wide together: the machine's less the reserve.
+    ///
+    /// What processes outside every tenant use is not taken off: it changes from second to second, and a width
+    /// that followed it would too. Weights divide the time that is there.
+    fn slots(&self, nr_cpus: u32) -> u32 {
+        let usable = self.topology.as_ref().map_or(f64::from(nr_cpus), |t| t.usable().len() as f64);
+        let allocatable = usable - self.settings.reserve[CPU];
+        tenant::slots(allocatable, self.settings.oversubscription)
+    }
+
+    /// Steps the widths of all tenants, and places those that are pinned.
+    fn widen(&mut self, slots: u32, now: Duration) -> Vec<Finding> {
+        let fair = target::bursts(self.tree.nodes(), f64::from(slots));
+        let mut widths: Vec<WidthState> = Vec::new();
+        let mut leaves: Vec<Leaf<'_>> = Vec::new();
+        let nodes = self.tree.nodes().iter().zip(&mut self.states).zip(fair);
+        for ((node, state), fair_slots) in nodes.filter(|((node, _), _)| node.is_leaf) {
+            widths.push(std::mem::take(&mut state.width));
+            leaves.push(Leaf {
+                node,
+                target: &state.target,
+                demand: state.demand.as_ref(),
+                usage: state.usage.as_ref(),
+                pressed: state
+                    .usage
+                    .as_ref()
+                    .is_some_and(|usage| demand::is_pressed(usage, state.target.allocation[CPU])),
+                fair_slots,
+            });
+        }
+        width::widen(&leaves, &mut widths, slots, now);
+        let findings = match &self.topology {
+            Some(topology) if self.settings.pins => {
+                place::place(&leaves, &mut widths, topology, now)
+            }
+            _ => Vec::new(),
+        };
+        let nodes = self.tree.nodes().iter().zip(&mut self.states).filter(|(node, _)| node.is_leaf);
+        for ((_, state), width) in nodes.zip(widths) {
+            state.width = width;
+        }
+        findings
+    }
+
+    /// Takes in what the files hold; counts what others wrote, and leaves it to them where the policy says so.
+    fn observe(&mut self, read: Vec<Read>) -> Vec<Drift> {
+        let mut drifts = Vec::new();
+        for (number, read) in read.into_iter().enumerate() {
+            let state = &mut self.states[number];
+            if let Some(observed) = read.observed {
+                drifts.extend(drift::observe(number, state, observed));
+            }
+            for (action, outcome) in read.arrivals {
+                match outcome {
+                    // What the file holds was just read.
+                    Ok(_) => state.retries.retain(|retry| retry.knob != action.knob),
+                    Err(refusal) => state.settle(&action, self.tick, Err(refusal)),
+                }
+            }
+        }
+        self.nr_drift += drifts.len() as u64;
+        if self.leaves_drift() {
+            for drift in &drifts {
+                self.states[drift.node].left_to_others.push(drift.knob);
+            }
+        }
+        drifts
+    }
+
+    /// Whether what others wrote is left to them.
+    pub fn leaves_drift(&self) -> bool {
+        self.settings.is_enforcing && self.settings.on_drift == OnDrift::Accept
+    }
+
+    /// What every file shall hold and does hold, and the actions that bring the one to the other.
+    fn plan(&self, protected_before: &[Option<Limit<Bytes>>]) -> (Vec<NodeKnobs>, Vec<Action>) {
+        let knobs = desired::knobs(&self.tree, &self.states, protected_before);
+        let online = self.topology.as_ref().map(|topology| topology.online().clone());
+        let mut actions = plan::plan(&knobs, &online.unwrap_or_else(CpuSet::new));
+        let unknown = desired::unknown(&self.tree, &self.states);
+        actions.retain(|action| !desired::is_premature(action, &unknown));
+        (knobs, actions)
+    }
+
+    // --- what is told after a decision ---
+
+    /// Whether `action` is to be tried now: one that failed waits.
+    pub fn is_due(&self, action: &Action) -> bool {
+        !self.states[action.node].waits(action.knob, self.tick)
+    }
+
+    /// Takes in what came of an action.
+    pub fn settle(&mut self, (action, outcome): Outcome) {
+        let tick = self.tick;
+        self.states[action.node].settle(&action, tick, outcome);
+    }
+
+    /// A value of another writer that could not be recorded is not left to it.
+    pub fn reclaim(&mut self, number: usize, knob: Knob) {
+        self.states[number].left_to_others.retain(|known| *known != knob);
+    }
+
+    /// The cgroup of the node with this number went; what another writer set there is forgotten with it, unless it
+    /// outlives the cgroup (`keeps_left`).
+    pub fn lose(&mut self, number: usize, keeps_left: bool) {
+        self.states[number].lose_cgroup(keeps_left);
+    }
+
+    /// The value of `knob` was put back: what is known of it is void.
+    pub fn forget(&mut self, number: usize, knob: Knob) {
+        self.states[number].forget(knob);
+    }
+
+    /// All cgroups are opened anew: what their files held is read again, and nothing waits.
+    pub fn forget_observed(&mut self) {
+        for state in &mut self.states {
+            state.observed.clear();
+            state.retries.clear();
+        }
+    }
+
+    /// Everything was put back.
+    pub fn reset(&mut self) {
+        self.states.iter_mut().for_each(NodeState::reset);
+    }
+
+    /// The tenants are placed where an earlier agent had placed them.
+    pub fn place_on(&mut self, mut place: impl FnMut(&TreeNode) -> Option<CpuSet>) {
+        for (node, state) in self.tree.nodes().iter().zip(&mut self.states) {
+            if let Some(cpus) = place(node).filter(|_| node.is_leaf) {
+                state.width = WidthState::placed_on(cpus);
+            }
+        }
+    }
+
+    /// Other settings from the next tick on.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Takes another tree: the node with the number `n` is the one with the number `kept[n]` from now on, and keeps
+    /// what is known of it. `unpinned` are those of the new ones that may run anywhere.
+    pub fn take_tree(
+        &mut self,
+        tree: Tree,
+        kept: &[Option<usize>],
+        unpinned: impl Fn(&TreeNode) -> bool,
+    ) {
+        let mut states = vec![NodeState::default(); tree.len()];
+        for (mut state, new) in std::mem::take(&mut self.states).into_iter().zip(kept) {
+            let Some(new) = *new else { continue };
+            if tree.nodes().get(new).is_some_and(&unpinned) {
+                state.width.unpin();
+            }
+            states[new] = state;
+        }
+        (self.tree, self.states) = (tree, states);
+    }
+
+    /// What waits to be written, and what is left to other writers, for a person; `file` names a knob's file.
+    pub fn findings(&self, file: impl Fn(Knob) -> &'static str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (number, state) in self.states.iter().enumerate() {
+            let name = self.tree.name(number);
+            findings.extend(state.left_to_others.iter().map(|knob| {
+                let file = file(*knob);
+                let what =
+                    format!("its {file} was set by someone else and is left so (control.on_drift)");
+                Finding::of(name, Code::LeftToOthers, what)
+            }));
+            let mut messages: Vec<&String> =
+                state.retries.iter().filter_map(|retry| retry.refusal.message.as_ref()).collect();
+            // What systemd says of a unit it says of each of its values.
+            messages.dedup();
+            findings.extend(
+                messages
+                    .iter()
+                    .map(|message| Finding::of(name, Code::NotWritten, message.as_str())),
+            );
+        }
+        findings
+    }
+}

@@ -1,0 +1,80 @@
+//! What the files hold, and whose value stands where someone else wrote.
+//!
+//! A value that is neither what was seen last nor what the agent asked for is *drift*: counted, logged once, and
+//! then, as `control.on_drift` says, written over (`repair`) or left to the other writer for good (`accept`).
+//! What is left is not put back at the end either.
+
+use super::plan::{Knob, Value};
+use super::state::NodeState;
+
+/// One value read from a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// Which.
+    pub knob: Knob,
+    /// What the file holds.
+    pub value: Value,
+    /// Whether the agent asked for this value, and it has arrived only now.
+    pub is_ours: bool,
+}
+
+/// A value of another writer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drift {
+    /// The number of the node.
+    pub node: usize,
+    /// Which.
+    pub knob: Knob,
+    /// What the file held when it was read last.
+    pub before: Value,
+    /// What it holds now.
+    pub now: Value,
+}
+
+/// Takes in what the files of the node with this number hold now; returns what others wrote there.
+pub(super) fn observe(
+    node: usize,
+    state: &mut NodeState,
+    observations: Vec<Observation>,
+) -> Vec<Drift> {
+    let drifted = |observation: &Observation| {
+        let before = state.observed(observation.knob)?;
+        let is_drift = *before != observation.value
+            && !observation.is_ours
+            && !state.left_to_others.contains(&observation.knob);
+        is_drift.then(|| Drift {
+            node,
+            knob: observation.knob,
+            before: before.clone(),
+            now: observation.value.clone(),
+        })
+    };
+    let drifts = observations.iter().filter_map(drifted).collect();
+    state.observed = observations.into_iter().map(|seen| (seen.knob, seen.value)).collect();
+    drifts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weight(value: f64, is_ours: bool) -> Vec<Observation> {
+        vec![Observation { knob: Knob::CpuWeight, value: Value::Weight(value), is_ours }]
+    }
+
+    #[test]
+    fn drift_is_what_was_neither_seen_nor_asked_for() {
+        let mut state = NodeState::default();
+        assert_eq!(observe(0, &mut state, weight(100.0, false)), [], "the first reading");
+        assert_eq!(observe(0, &mut state, weight(100.0, false)), []);
+        assert_eq!(observe(0, &mut state, weight(200.0, true)), [], "asked for");
+        let drifts = observe(0, &mut state, weight(300.0, false));
+        assert_eq!(drifts.len(), 1);
+        assert_eq!(
+            (&drifts[0].before, &drifts[0].now),
+            (&Value::Weight(200.0), &Value::Weight(300.0))
+        );
+        state.left_to_others.push(Knob::CpuWeight);
+        assert_eq!(observe(0, &mut state, weight(400.0, false)), [], "left to the other writer");
+    }
+}

@@ -1,0 +1,166 @@
+//! What the control loop knows of one node between ticks.
+
+use std::time::Duration;
+
+use super::demand::{self, Context, Demand};
+use super::fairness::Measured;
+use super::plan::{Action, Knob, Value};
+use super::sample::TenantSample;
+use super::target::Target;
+use super::tree::CPU;
+use super::usage::{Tally, Usage};
+use super::width::WidthState;
+
+/// A failed write is tried again after 1, 2, 4 … at most this many ticks.
+const RETRY_TICKS_MAX: u64 = 64;
+/// A set of CPUs is tried again sooner: it is a place to run, and wrong again whenever a CPU goes away.
+const RETRY_CPUS_TICKS_MAX: u64 = 4;
+
+/// One node between ticks.
+#[derive(Clone, Debug, Default)]
+pub struct NodeState {
+    /// Whether any cgroup is steered for it.
+    pub is_governed: bool,
+    /// Whether its cgroup is there.
+    pub is_present: bool,
+    /// The sample before the newest, without threads.
+    pub before: Option<Box<TenantSample>>,
+    /// The newest sample.
+    pub sample: Option<TenantSample>,
+    /// What the two come to; `None` where there is no rate.
+    pub usage: Option<Usage>,
+    /// What it could use.
+    pub demand: Option<Demand>,
+    /// What the demand was estimated from, where it was in this tick.
+    pub context: Option<Context>,
+    /// What it is entitled to.
+    pub target: Target,
+    /// What its files held when they were read last.
+    pub observed: Vec<(Knob, Value)>,
+    /// Writes that failed.
+    pub retries: Vec<Retry>,
+    /// Its degree of parallelism and its CPUs.
+    pub width: WidthState,
+    /// What of the CPUs that are divided it was entitled to, wanted and did not get; `None` without rates.
+    pub share_error: Option<f64>,
+    /// For how long it was starved, since the agent started.
+    pub starved: Duration,
+    /// Processes of it that were killed for want of memory, since the agent started.
+    pub oom_kills: Tally,
+    /// Knobs that another writer has set and the policy leaves to it.
+    pub left_to_others: Vec<Knob>,
+}
+
+/// A write that failed, and when it is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// What could not be told.
+    pub knob: Knob,
+    /// How often it failed in a row.
+    pub nr_failures: u32,
+    /// The tick in which it is due.
+    pub at_tick: u64,
+    /// Why it was not done.
+    pub refusal: Refusal,
+}
+
+/// Why a write was not done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusal {
+    /// What went wrong; `None` where the file is not there, which was found when the cgroup was opened.
+    pub message: Option<String>,
+    /// Whether it was not tried, because it would have done harm.
+    pub is_deferred: bool,
+}
+
+/// What came of an action: what the file holds now, or why it was not written.
+pub type Outcome = (Action, Result<Value, Refusal>);
+
+impl NodeState {
+    /// Whether its threads are worth a look: some task waited in the last interval, or the kernel cannot tell.
+    pub fn is_pressed(&self) -> bool {
+        let allocation_cores = self.target.allocation[CPU];
+        self.usage.as_ref().is_some_and(|usage| demand::is_pressed(usage, allocation_cores))
+    }
+
+    /// What the last interval came to; `None` without rates.
+    pub fn measured(&self) -> Option<Measured> {
+        let (usage, demand) = (self.usage.as_ref()?, self.demand?);
+        Some(Measured {
+            used_cores: usage.cpu_cores,
+            pressed: self.is_pressed(),
+            demand_cores: demand.cpu_cores,
+            allocation_cores: self.target.allocation[CPU],
+            fair_share_cores: self.target.burst_cores,
+        })
+    }
+
+    /// What the file of `knob` held when it was read last.
+    pub fn observed(&self, knob: Knob) -> Option<&Value> {
+        self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
+    }
+
+    /// Takes the newest sample; the one that was so far is kept without its threads, for the explanation.
+    pub(super) fn take_sample(&mut self, sample: TenantSample) -> Option<TenantSample> {
+        self.before = self.sample.as_ref().map(without_threads).map(Box::new);
+        self.sample.replace(sample)
+    }
+
+    /// Its cgroup went: what was counted and read there is void. It keeps its demand, its width and its target,
+    /// for whatever makes the cgroup again most likely runs the same work.
+    pub(super) fn lose_cgroup(&mut self, keeps_left: bool) {
+        let old = std::mem::take(self);
+        *self = NodeState {
+            is_governed: old.is_governed,
+            demand: old.demand,
+            width: old.width,
+            target: old.target,
+            starved: old.starved,
+            oom_kills: old.oom_kills,
+            left_to_others: if keeps_left { old.left_to_others } else { Vec::new() },
+            ..NodeState::default()
+        };
+    }
+
+    /// Everything was put back: only what was counted since the agent started stays.
+    pub(super) fn reset(&mut self) {
+        let (starved, oom_kills) = (self.starved, self.oom_kills);
+        *self = NodeState { starved, oom_kills, ..NodeState::default() };
+    }
+
+    /// Whether a failed write of `knob` still waits in `tick`.
+    pub(super) fn waits(&self, knob: Knob, tick: u64) -> bool {
+        self.retries.iter().any(|retry| retry.knob == knob && retry.at_tick > tick)
+    }
+
+    /// Notes what came of an action in `tick`.
+    pub(super) fn settle(&mut self, action: &Action, tick: u64, outcome: Result<Value, Refusal>) {
+        let failures = self.retries.iter().find(|r| r.knob == action.knob).map(|r| r.nr_failures);
+        self.forget(action.knob);
+        match outcome {
+            Ok(found) => self.observed.push((action.knob, found)),
+            Err(refusal) => {
+                self.observed.extend(action.from.clone().map(|from| (action.knob, from)));
+                let nr_failures = failures.unwrap_or(0).saturating_add(1);
+                let pause_max = match action.knob {
+                    Knob::Cpus => RETRY_CPUS_TICKS_MAX,
+                    _ => RETRY_TICKS_MAX,
+                };
+                let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(pause_max);
+                let at_tick = tick + pause;
+                self.retries.push(Retry { knob: action.knob, nr_failures, at_tick, refusal });
+            }
+        }
+    }
+
+    /// Forgets what the file of `knob` held, and that it could not be written.
+    pub(super) fn forget(&mut self, knob: Knob) {
+        self.retries.retain(|retry| retry.knob != knob);
+        self.observed.retain(|(known, _)| *known != knob);
+    }
+}
+
+/// A sample to keep: threads are many, and tell something to the next sample only.
+pub(crate) fn without_threads(sample: &TenantSample) -> TenantSample {
+    TenantSample { threads: None, ..*sample }
+}

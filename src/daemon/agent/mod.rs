@@ -1,0 +1,19 @@
+//! The agent of one host: sample, step, apply, report.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`start`] | what an agent holds; how it comes to be, and how it goes |
+//! | `tick` | one tick |
+//! | [`mode`] | switching between observe and enforce |
+//! | `ready` | the part of a reload that may fail |
+//! | [`reload`] | taking up another policy |
+
+pub mod mode;
+mod ready;
+pub mod reload;
+pub mod start;
+mod tick;
+
+pub use crate::daemon::start_error::StartError;
+pub use mode::ChangeError;
+pub use start::{Agent, Options};

@@ -1,0 +1,159 @@
+//! Switching between observe and enforce, while the agent runs.
+//!
+//! To observe is to have written nothing: the switch to it leaves the host as it was before the agent came, and the
+//! switch back begins as at a start. In between the agent goes on sampling the cgroups of the policy's names that
+//! are there.
+
+use tracing::info;
+
+use super::start::Agent;
+use crate::control::control_loop::Settings;
+use crate::control::tree::TreeNode;
+use crate::daemon::backend::access::HostAccess;
+use crate::daemon::backend::location::Location;
+use crate::daemon::backend::root;
+use crate::daemon::recovery::deadline::Deadline;
+use crate::daemon::recovery::leftover;
+use crate::daemon::recovery::restored::Restored;
+use crate::daemon::start_error::StartError;
+use crate::host::enforce::with_causes;
+use crate::host::kernfs::KernFs;
+use crate::policy::model::Mode;
+
+/// Why a running agent was not changed; it goes on as before.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// It was started so.
+    #[error("tenantd was started with --observe: start it without to let it enforce")]
+    OnlyObserves,
+    /// What is decided at the start.
+    #[error("{0} cannot be changed at run time; restart tenantd")]
+    NeedsRestart(&'static str),
+    /// It could not begin to enforce.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+impl<K: KernFs> Agent<K> {
+    /// Switches to `mode`; returns what could not be put back.
+    ///
+    /// # Errors
+    /// It could not begin to enforce, and goes on observing.
+    pub fn set_mode(&mut self, mode: Mode) -> Result<Vec<String>, ChangeError> {
+        match (self.mode(), mode) {
+            (Mode::Observe, Mode::Enforce) => {
+                let tree = self.control.tree();
+                let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
+                self.begin_enforcing(&nodes, &locations, self.host.pins)?;
+                Ok(Vec::new())
+            }
+            (Mode::Enforce, Mode::Observe) => Ok(self.put_all_back().failures),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Publishes the mode without waiting for the next tick.
+    pub(in crate::daemon) fn publish_mode(&mut self) {
+        let mode = self.mode();
+        self.reporter.amend(|status| status.mode = mode);
+    }
+
+    /// Puts everything back and goes on observing.
+    ///
+    /// What could not be put back is in [`Restored::failures`]; it stays in the journal, and is tried again
+    /// when this is asked for again, when the agent begins to enforce, and when it stops.
+    pub fn put_all_back(&mut self) -> Restored {
+        self.backends.close_all(&mut self.host.kernel);
+        self.control.reset();
+        self.keeper.end();
+        self.set_enforcing(false);
+        let restored = self.put_journal_back();
+        self.backends.close_root(&mut self.host.kernel);
+        info!("observing from now on");
+        restored
+    }
+
+    /// Puts back all that the journal tells of, and empties it.
+    fn put_journal_back(&mut self) -> Restored {
+        let units = self.backends.take_manager();
+        let deadline = Deadline::between_ticks(&self.notifier);
+        let HostAccess { kernel, machine, journal, .. } = &mut self.host;
+        let mut restored = leftover::put_back(kernel, machine, units, journal.entries(), deadline);
+        self.backends.restart_units(kernel);
+        // What is put back once more does no harm: a journal that stays is a failure to be told, and no more.
+        if let Err(error) = leftover::keep_owed(journal, &restored) {
+            restored.failures.push(with_causes(&error));
+        }
+        leftover::report(&restored, &self.keeper);
+        restored
+    }
+
+    /// Takes the root for the tenants `nodes` at their `locations`, as at a start.
+    ///
+    /// # Errors
+    /// The host refused; the agent goes on observing.
+    pub(super) fn begin_enforcing(
+        &mut self,
+        nodes: &[TreeNode],
+        locations: &[Location],
+        pins: bool,
+    ) -> Result<(), ChangeError> {
+        if self.options.observe {
+            return Err(ChangeError::OnlyObserves);
+        }
+        let state_dir = self.options.state_dir.as_deref();
+        if !self.host.journal.is_on_disk() && state_dir.is_some() {
+            let deadline = Deadline::between_ticks(&self.notifier);
+            let HostAccess { kernel, machine, .. } = &mut self.host;
+            (self.host.journal, self.keeper) =
+                leftover::take_up(kernel, machine, state_dir, true, deadline)?;
+        }
+        if !self.host.journal.entries().is_empty() {
+            // As at a start: what could not be put back when the agent began to observe is tried once more.
+            self.put_journal_back();
+        }
+        if let Err(error) = self.take_root_for(nodes, locations, pins) {
+            self.put_journal_back();
+            return Err(error.into());
+        }
+        self.host.pins = pins;
+        self.keeper.begin(self.options.state_dir.as_deref(), pins);
+        self.set_enforcing(true);
+        self.open_anew();
+        info!("enforcing from now on");
+        Ok(())
+    }
+
+    /// Takes the root, unless it is taken, or no node has a cgroup of ours.
+    ///
+    /// # Errors
+    /// The host refused; what was done is in the journal.
+    pub(super) fn take_root_for(
+        &mut self,
+        nodes: &[TreeNode],
+        locations: &[Location],
+        pins: bool,
+    ) -> Result<(), StartError> {
+        if self.backends.has_root() || !locations.contains(&Location::Direct) {
+            return Ok(());
+        }
+        let pinned_before = std::mem::replace(&mut self.host.pins, pins);
+        let taken = root::take(&mut self.host, nodes, &self.keeper.displaced());
+        self.host.pins = pinned_before;
+        self.backends.hold_root(taken?);
+        Ok(())
+    }
+
+    /// Writes values from now on, or not.
+    fn set_enforcing(&mut self, is_enforcing: bool) {
+        let settings = Settings { is_enforcing, ..self.control.settings().clone() };
+        self.control.set(settings);
+        self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
+    }
+
+    /// Lets go of every cgroup, so that the next tick makes and opens what is needed by then. Samples stay.
+    pub(super) fn open_anew(&mut self) {
+        self.backends.close_all(&mut self.host.kernel);
+        self.control.forget_observed();
+    }
+}

@@ -1,0 +1,106 @@
+//! The part of a reload that may fail: all of it is done, or nothing.
+//!
+//! Tenants that come may need a root where there was none, and sets of CPUs may need controllers that were not
+//! needed before. Both are had before anything is put back or exchanged; where one of them is refused, what was
+//! done for it is put back at once, and the policy in force has what it had.
+
+use std::path::Path;
+
+use super::mode::ChangeError;
+use super::start::Agent;
+use crate::control::tree::TreeNode;
+use crate::daemon::backend::access::HostAccess;
+use crate::daemon::backend::location::Location;
+use crate::daemon::recovery::{leftover, restore};
+use crate::daemon::start_error::StartError;
+use crate::host::cgroup::Dialect;
+use crate::host::enforce::{SUBTREE_CONTROL, with_causes};
+use crate::host::journal::{Entry, Mark};
+use crate::host::kernfs::KernFs;
+
+impl<K: KernFs> Agent<K> {
+    /// Does all of taking up `nodes` that may fail, or else nothing.
+    pub(super) fn make_ready(
+        &mut self,
+        nodes: &[TreeNode],
+        locations: &[Location],
+        pins: bool,
+    ) -> Result<(), ChangeError> {
+        let (mark, had_root) = (self.host.journal.mark(), self.backends.has_root());
+        let controllers = controllers_above(&mut self.host);
+        let ready = self.take_root_for(nodes, locations, pins).and_then(|()| {
+            match pins && !self.host.pins {
+                true => self.begin_pinning(),
+                false => Ok(()),
+            }
+        });
+        if let Err(error) = ready {
+            self.put_back_since(mark, controllers);
+            if !had_root {
+                self.backends.close_root(&mut self.host.kernel);
+            }
+            return Err(error.into());
+        }
+        if !had_root && self.backends.has_root() {
+            self.keeper.forget_displaced();
+        }
+        Ok(())
+    }
+
+    /// Puts back what was recorded since `mark`, and the `controllers` that there were.
+    fn put_back_since(&mut self, mark: Mark, controllers: Vec<Entry>) {
+        let undone = [&controllers, self.host.journal.since(mark)].concat();
+        let proc = self.host.proc();
+        let mut restored = restore::put_back(&mut self.host.kernel, proc, &undone);
+        if restored.failures.is_empty()
+            && let Err(error) = self.host.journal.forget_since(mark)
+        {
+            restored.failures.push(with_causes(&error));
+        }
+        leftover::report(&restored, &self.keeper);
+    }
+
+    /// Sees to it that tenants can be given CPU sets, which none of them had until now.
+    fn begin_pinning(&mut self) -> Result<(), StartError> {
+        self.host.pins = true;
+        // Units need no root, and their cpusets are systemd's to enable.
+        let trees = match self.backends.has_root() {
+            true => self.host.layout.trees.clone(),
+            false => Vec::new(),
+        };
+        let mut enforcer = self.host.enforcer();
+        let ready = trees.iter().try_for_each(|tree| {
+            let missing = enforcer.make_missing(tree)?;
+            enforcer.enable_above(tree, &missing)
+        });
+        if let Err(error) = ready {
+            self.host.pins = false;
+            return Err(error.into());
+        }
+        self.keeper.begin_placing(self.options.state_dir.as_deref());
+        self.open_anew();
+        Ok(())
+    }
+}
+
+/// What the cgroups above the root that are ours give their children now, the topmost first: the journal has it
+/// as it was before the first write.
+fn controllers_above<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Entry> {
+    if host.layout.dialect != Dialect::Unified {
+        return Vec::new();
+    }
+    let (kernel, tree) = (&mut host.kernel, &host.layout.trees[0]);
+    let held = |path: &Path| -> Option<Entry> {
+        let dir = kernel.open_dir(path).ok()?;
+        let inode = kernel.inode(dir).ok();
+        let value = kernel.read_once(dir, SUBTREE_CONTROL).ok();
+        let value = value.map(|text| String::from_utf8_lossy(text).trim_end().into());
+        kernel.close_dir(dir);
+        let (path, file) = (path.to_path_buf(), SUBTREE_CONTROL.into());
+        Some(Entry::Held { path, inode: inode?, file, value: value? })
+    };
+    let above = tree.root.ancestors().skip(1).take_while(|up| up.starts_with(&tree.own));
+    let mut entries: Vec<Entry> = above.filter_map(held).collect();
+    entries.reverse();
+    entries
+}

@@ -1,0 +1,165 @@
+//! Taking up another policy while the agent runs.
+//!
+//! **Problem.** A restart would put every file back, and the tenants would live without weights, protection
+//! and CPUs until the next agent has seen them twice. **Answer.** Nodes of the old and the new tree that have
+//! the same path and place, and are both tenants or both groups, are the same node: it keeps its cgroup, samples,
+//! demand, width, CPUs and journal, and only what the policy says of it is new. Nodes that went are put back
+//! as at a stop, from their part of the journal; those that came are made at the next tick. Of a node that
+//! stays, what the policy no longer names (a limit, a CPU set) is put back, and so are processes that it was
+//! given by a `match` that changed.
+//!
+//! What may fail comes first, and leaves the agent as it was; what is put back comes next, and what of it
+//! fails is told and stays in the journal; then everything else is exchanged at once.
+//!
+//! A mode that was set by hand holds until the policy's own mode changes.
+//!
+//! **Properties** (`tests/agent/reload.rs`): a tenant that stays is not written, not moved and not made anew;
+//! one that went leaves nothing; a reload that fails changes nothing; after any reloads, a stop puts everything
+//! back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::mode::ChangeError;
+use super::start::{Agent, tree_of};
+use crate::control::control_loop::Settings;
+use crate::control::place;
+use crate::control::tree::{Tree, TreeNode};
+use crate::daemon::backend::location::{self, Location};
+use crate::daemon::backend::release::{Release, has_exclusive};
+use crate::daemon::recovery::deadline::Deadline;
+use crate::host::kernfs::KernFs;
+use crate::host::process::ClaimRule;
+use crate::policy::model::{CpusPolicy, Mode, Policy};
+
+impl<K: KernFs> Agent<K> {
+    /// Takes up `policy`, with its claims resolved; returns what could not be put back.
+    ///
+    /// # Errors
+    /// The policy asks for what a running agent cannot do; it goes on with the old one.
+    pub fn reload(
+        &mut self,
+        policy: Policy,
+        claim_rules: Vec<ClaimRule>,
+    ) -> Result<Vec<String>, ChangeError> {
+        if policy.host.root != self.policy.host.root && self.options.root.is_none() {
+            return Err(ChangeError::NeedsRestart("host.root"));
+        }
+        if policy.host.hierarchy != self.policy.host.hierarchy {
+            return Err(ChangeError::NeedsRestart("host.hierarchy"));
+        }
+        let locations = location::locations_on(&self.host.layout, &policy);
+        let tree = tree_of(&self.host.layout, &policy, &locations);
+        let pins = place::pins(tree.nodes());
+        let old_locations = self.backends.locations(self.control.tree());
+        let kept = kept((self.control.tree(), &old_locations), (&tree, &locations));
+        let mut failures = Vec::new();
+        match (self.mode(), self.mode_of(&policy)) {
+            (Mode::Observe, Mode::Enforce) => {
+                self.begin_enforcing(tree.nodes(), &locations, pins)?;
+            }
+            (Mode::Enforce, Mode::Observe) => failures = self.put_all_back().failures,
+            (Mode::Enforce, Mode::Enforce) => {
+                self.make_ready(tree.nodes(), &locations, pins)?;
+                failures = self.release(&tree, &kept, &claim_rules);
+            }
+            (Mode::Observe, Mode::Observe) => self.host.pins = pins,
+        }
+        let moved = old_locations != locations;
+        self.install(policy, tree, &locations, claim_rules, &kept);
+        if moved {
+            let is_enforcing = self.mode() == Mode::Enforce;
+            self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
+        }
+        self.reporter.count_reload();
+        Ok(failures)
+    }
+
+    /// The mode under `policy`: one that was set by hand holds until the policy's own changes.
+    fn mode_of(&self, policy: &Policy) -> Mode {
+        match (policy.mode == self.policy.mode, self.options.observe) {
+            (true, _) => self.mode(),
+            (false, true) => Mode::Observe,
+            (false, false) => policy.mode,
+        }
+    }
+
+    /// Puts back what the new policy takes away.
+    fn release(
+        &mut self,
+        tree: &Tree,
+        kept: &[Option<usize>],
+        claim_rules: &[ClaimRule],
+    ) -> Vec<String> {
+        let Agent { host, backends, control, keeper, notifier, .. } = self;
+        let widths = control.states().iter().map(|state| state.width.cpus().is_some());
+        let deadline = Deadline::between_ticks(notifier);
+        let mut release = Release {
+            host,
+            backends,
+            keeper,
+            old: control.tree().clone(),
+            new: tree,
+            kept,
+            is_pinned: widths.collect(),
+            failures: Vec::new(),
+        };
+        let unnamed = release.unnamed();
+        release.let_go_of_cgroups(claim_rules);
+        release.put_back_unnamed(&unnamed);
+        release.let_go_of_units(&unnamed, deadline);
+        let failures = release.failures;
+        for (number, knob) in unnamed {
+            control.forget(number, knob);
+        }
+        failures
+    }
+
+    /// Exchanges the policy; nodes that stay keep what is known of them.
+    fn install(
+        &mut self,
+        policy: Policy,
+        tree: Tree,
+        locations: &[Location],
+        claim_rules: Vec<ClaimRule>,
+        kept: &[Option<usize>],
+    ) {
+        for (node, new) in self.control.tree().nodes().iter().zip(kept) {
+            if new.is_none() {
+                self.keeper.forget(&node.path);
+            }
+        }
+        let kernel = &mut self.host.kernel;
+        self.backends.take_tree(kernel, &tree, locations, claim_rules, kept);
+        self.control.set(Settings::of(&policy, self.host.pins, self.mode() == Mode::Enforce));
+        let has_exclusive = has_exclusive(tree.nodes());
+        let may_run_anywhere = |node: &TreeNode| node.cpus == CpusPolicy::Shared && !has_exclusive;
+        self.control.take_tree(tree, kept, may_run_anywhere);
+        self.policy = Arc::new(policy);
+    }
+}
+
+/// For each old number the new one of the node that it is, where it stays.
+fn kept(
+    (old, old_locations): (&Tree, &[Location]),
+    (new, new_locations): (&Tree, &[Location]),
+) -> Vec<Option<usize>> {
+    let by_path: HashMap<&str, usize> =
+        new.nodes().iter().enumerate().map(|(index, node)| (node.path.as_str(), index)).collect();
+    let mut kept: Vec<Option<usize>> = Vec::with_capacity(old.len());
+    for (node, location) in old.nodes().iter().zip(old_locations) {
+        let is_below_kept = node.parent.is_none_or(|parent| kept[parent].is_some());
+        let same = by_path.get(node.path.as_str()).copied();
+        let is_same = |number: &usize| {
+            is_below_kept
+                && new.nodes()[*number].is_leaf == node.is_leaf
+                && new_locations[*number] == *location
+        };
+        kept.push(same.filter(is_same));
+    }
+    for (_, ancestor) in old.ancestors() {
+        let same = new.ancestors().find(|(_, other)| other.name == ancestor.name);
+        kept.push(same.map(|(number, _)| number));
+    }
+    kept
+}

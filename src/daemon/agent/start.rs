@@ -1,0 +1,253 @@
+//! An agent on one host: what it holds, how it comes to be, and how it goes.
+//!
+//! An [`Agent`] owns a kernel (real or simulated), a policy and a journal. It never asks what time it is:
+//! [`Agent::tick`] is told. What it decides is decided by its control loop, where its tenants live is known to its
+//! backends, what readers see is made by its reporter; the agent carries values from one to the other.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tracing::{info, warn};
+
+use crate::control::control_loop::{ControlLoop, Settings};
+use crate::control::finding::Finding;
+use crate::control::place;
+use crate::control::status::{AgentStatus, Status};
+use crate::control::trace::Trace;
+use crate::control::tree::{self, Tree, TreeNode};
+use crate::daemon::backend::access::HostAccess;
+use crate::daemon::backend::backends::Backends;
+use crate::daemon::backend::location::{self, Location};
+use crate::daemon::backend::root;
+use crate::daemon::recovery::deadline::Deadline;
+use crate::daemon::recovery::leftover::{self, Keeper};
+use crate::daemon::recovery::restored::Restored;
+use crate::daemon::report::reporter::Reporter;
+use crate::daemon::start_error::StartError;
+use crate::dop::Topology;
+use crate::host::cgroup::{Facet, Layout};
+use crate::host::enforce::with_causes;
+use crate::host::journal::{Entry, JournalError};
+use crate::host::kernfs::{DirId, KernFs};
+use crate::host::machine::Machine;
+use crate::host::notify::Notifier;
+use crate::host::process::ClaimRule;
+use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
+
+/// What a person or a unit file says beside the policy.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Write nothing, whatever the policy says.
+    pub observe: bool,
+    /// The root, instead of the policy's.
+    pub root: Option<PathBuf>,
+    /// Where the journal is kept; `None` keeps it in memory, for a kernel that ends with the program.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// The agent of one host.
+#[derive(Debug)]
+pub struct Agent<K> {
+    pub(super) host: HostAccess<K>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) options: Options,
+    pub(super) control: ControlLoop,
+    pub(super) backends: Backends,
+    pub(super) keeper: Keeper,
+    pub(super) reporter: Reporter,
+    /// The service manager, which is told that all is well while a change takes long.
+    pub(super) notifier: Arc<Notifier>,
+}
+
+impl<K: KernFs> Agent<K> {
+    /// Takes up a host: finds its hierarchy, puts back what a crashed agent left, takes the root.
+    ///
+    /// Nothing of the tenants is touched before the first tick.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Nothing is left behind then.
+    pub fn start(
+        mut kernel: K,
+        policy: Policy,
+        claim_rules: Vec<ClaimRule>,
+        options: &Options,
+    ) -> Result<Agent<K>, StartError> {
+        let is_enforcing = policy.mode == Mode::Enforce && !options.observe;
+        let machine = Machine::open(&mut kernel)?;
+        let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
+        let locations = location::locations_on(&layout, &policy);
+        let tree = tree_of(&layout, &policy, &locations);
+        let pins = place::pins(tree.nodes());
+        let notifier = Notifier::default();
+        let deadline = Deadline::unlimited(&notifier);
+        let state_dir = options.state_dir.as_deref();
+        let (journal, mut keeper) =
+            leftover::take_up(&mut kernel, &machine, state_dir, is_enforcing, deadline)?;
+        let mut host = HostAccess { kernel, layout, machine, journal, pins };
+        let mut backends = Backends::new(&host.kernel, &tree, &locations, claim_rules);
+        // Where nothing is made by the agent there is no root to be taken, and none is needed.
+        if is_enforcing && backends.has_direct() {
+            match root::take(&mut host, tree.nodes(), &keeper.displaced()) {
+                Ok(root) => backends.hold_root(root),
+                Err(error) => {
+                    leftover::give_back(&mut host.kernel, &host.machine, host.journal, &keeper);
+                    return Err(error);
+                }
+            }
+        }
+        if is_enforcing {
+            keeper.begin(state_dir, pins);
+        }
+        let mut reporter = Reporter::new(&host);
+        reporter.find_obstacles(&mut host, &backends, is_enforcing);
+        let control = ControlLoop::new(Settings::of(&policy, pins, is_enforcing), tree);
+        let agent = Agent {
+            host,
+            policy: Arc::new(policy),
+            options: options.clone(),
+            control,
+            backends,
+            keeper,
+            reporter,
+            notifier: Arc::new(notifier),
+        };
+        info!(action = "start", "{}", agent.first_words());
+        Ok(agent)
+    }
+
+    /// What began where, and to do what.
+    fn first_words(&self) -> String {
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let layout = &self.host.layout;
+        format!(
+            "started on {}: {}, {} tenants below {}, owner {}, mode {}",
+            host.to_string_lossy(),
+            layout.describe(),
+            self.nodes().iter().filter(|node| node.is_leaf).count(),
+            layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root.display(),
+            self.backends.owners(),
+            self.mode().word(),
+        )
+    }
+
+    // --- what is asked of it ---
+
+    /// The status of the last tick.
+    pub fn status(&self) -> &Status {
+        self.reporter.status()
+    }
+
+    /// The status of the last tick, to be shared.
+    pub fn shared_status(&self) -> Arc<Status> {
+        Arc::clone(self.reporter.status())
+    }
+
+    /// The last tick, as far as it is needed to explain any value of it.
+    pub fn trace(&self) -> &Arc<Trace> {
+        self.reporter.trace()
+    }
+
+    /// What the agent itself cost, told with the status of the last tick.
+    pub fn note_cost(&mut self, cost: AgentStatus) {
+        self.reporter.note_cost(cost);
+    }
+
+    /// The kernel, for a simulation that moves its time.
+    pub fn kernel_mut(&mut self) -> &mut K {
+        &mut self.host.kernel
+    }
+
+    /// Something that a person should know, told with the findings of each tick until it is taken back.
+    pub(in crate::daemon) fn set_notice(&mut self, notice: Option<Finding>) {
+        self.reporter.set_notice(notice);
+    }
+
+    /// Has the agent tell `notifier` that all is well while it puts back what takes long.
+    pub fn supervised_by(&mut self, notifier: Arc<Notifier>) {
+        self.notifier = notifier;
+    }
+
+    /// Where the trees are.
+    pub fn layout(&self) -> &Layout {
+        &self.host.layout
+    }
+
+    /// The nodes of the policy, in pre-order.
+    pub fn nodes(&self) -> &[TreeNode] {
+        self.control.tree().nodes()
+    }
+
+    /// The machine's CPUs; `None` where they could not be read.
+    pub fn topology(&self) -> Option<&Topology> {
+        self.control.topology()
+    }
+
+    /// Whether values are written.
+    pub fn mode(&self) -> Mode {
+        if self.control.settings().is_enforcing { Mode::Enforce } else { Mode::Observe }
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The policy in force, to be kept.
+    pub fn shared_policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy)
+    }
+
+    // --- how it goes ---
+
+    /// Puts everything back and hands out the kernel.
+    ///
+    /// With `on_exit: keep` the values stay, and so does the journal, which says so: what runs after every stop
+    /// of a service leaves them ([`leftover::restore_unless_kept`]), and a `--restore` that is asked for still works.
+    ///
+    /// # Errors
+    /// The journal could not be removed. What could not be put back is in [`Restored::failures`], and stays
+    /// in the journal.
+    pub fn stop(mut self) -> Result<(Restored, K), JournalError> {
+        self.backends.close_all(&mut self.host.kernel);
+        self.keeper.end();
+        if self.mode() == Mode::Enforce && self.policy.control.on_exit == OnExit::Keep {
+            match self.host.journal.record(Entry::Kept) {
+                Ok(()) => info!("stopped; the written values stay in force, as the policy says"),
+                Err(error) => {
+                    warn!("{}: as after a kill, the values may be put back", with_causes(&error));
+                }
+            }
+            return Ok((Restored::default(), self.host.kernel));
+        }
+        let units = self.backends.take_manager();
+        let deadline = Deadline::unlimited(&self.notifier);
+        let HostAccess { kernel, machine, journal, .. } = &mut self.host;
+        let restored = leftover::put_back(kernel, machine, units, journal.entries(), deadline);
+        leftover::report(&restored, &self.keeper);
+        self.backends.close_root(&mut self.host.kernel);
+        leftover::end(self.host.journal, &restored)?;
+        Ok((restored, self.host.kernel))
+    }
+}
+
+/// The tree of a policy on a host with this layout.
+pub(super) fn tree_of(layout: &Layout, policy: &Policy, locations: &[Location]) -> Tree {
+    let nodes: Arc<[TreeNode]> = tree::flatten(policy).into();
+    let ancestors = location::ancestors(layout, &nodes, locations);
+    Tree::new(nodes, ancestors)
+}
+
+fn layout(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    policy: &Policy,
+    options: &Options,
+) -> Result<Layout, StartError> {
+    let mountinfo = kernel.read_once(proc, "self/mountinfo")?.to_vec();
+    let own = kernel.read_once(proc, "self/cgroup")?.to_vec();
+    let root = match &options.root {
+        Some(path) => RootChoice::Path(path.clone()),
+        None => policy.host.root.clone(),
+    };
+    Ok(Layout::detect(&mountinfo, &own, policy.host.hierarchy, &root)?)
+}

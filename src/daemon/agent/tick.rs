@@ -1,0 +1,197 @@
+//! One tick: sample, step, apply, report.
+//!
+//! All that is decided is decided by the [`control loop`](crate::control::control_loop); this file carries values
+//! from the host to it and its actions back. One bad tenant never stops the tick: what went wrong with it becomes a
+//! finding, and its last decision stands.
+
+use std::time::Duration;
+
+use tracing::info;
+
+use super::start::Agent;
+use crate::control::control_loop::{Decision, Input, NodeInput};
+use crate::control::finding::{Code, Finding};
+use crate::control::plan::{Action, Knob};
+use crate::control::sample::HostSample;
+use crate::control::status::Status;
+use crate::daemon::backend::backends::Events;
+use crate::daemon::report::reporter::TickReport;
+use crate::dop::Topology;
+use crate::host::kernfs::KernFs;
+use crate::policy::model::Mode;
+
+/// Every so many ticks new processes are looked for.
+const CLAIM_TICKS: u64 = 5;
+
+impl<K: KernFs> Agent<K> {
+    /// One tick at time `now` (since any fixed instant); returns what was decided and done.
+    pub fn tick(&mut self, now: Duration) -> &Status {
+        let tick = self.control.begin_tick();
+        let mut findings = self.reporter.standing_findings();
+        self.attach(tick, now, &mut findings);
+        let host_sample = match self.host.machine.sample(&mut self.host.kernel) {
+            Ok(host_sample) => host_sample,
+            Err(error) => {
+                // Without the size of the machine nothing can be divided: all decisions stand.
+                findings.push(Finding::of_host(Code::Unreadable, error.to_string()).as_error());
+                self.reporter.skip(tick, &findings, now);
+                return self.reporter.status();
+            }
+        };
+        let input = self.sample(tick, now, host_sample, &mut findings);
+        let mut decision = self.control.step(input);
+        if decision.is_void {
+            self.reporter.skip(tick, &findings, now);
+            return self.reporter.status();
+        }
+        findings.append(&mut decision.findings);
+        self.reporter.log_drifts(&self.host, &self.control, &decision.drifts);
+        self.leave_to_others(&decision, &mut findings);
+        let actions =
+            self.reporter.spell_actions(&self.host, &self.backends, &self.control, &decision);
+        if self.mode() == Mode::Enforce {
+            self.apply(tick, &decision.actions, &mut findings);
+        }
+        findings.extend(self.control.findings(|knob| self.host.file(knob)));
+        let Agent { host, backends, control, reporter, .. } = self;
+        reporter.publish(TickReport {
+            now,
+            host_sample,
+            host,
+            backends,
+            control,
+            decision,
+            actions,
+            findings,
+        });
+        reporter.status()
+    }
+
+    /// Opens what is missing, and looks at what stands in the way.
+    fn attach(&mut self, tick: u64, now: Duration, findings: &mut Vec<Finding>) {
+        let is_enforcing = self.mode() == Mode::Enforce;
+        let tree = self.control.tree();
+        let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing);
+        self.take_in(events, findings);
+        if !is_enforcing {
+            return;
+        }
+        let Agent { host, backends, control, reporter, .. } = self;
+        if control.wants_effects() {
+            reporter.look_around(host, backends, control, now);
+        }
+        findings.extend(reporter.effect_findings(backends, control));
+        if tick % CLAIM_TICKS == 1 {
+            findings.extend(backends.claim(host, control.tree()));
+        }
+    }
+
+    /// Tells the control loop what happened to cgroups, and what came of actions.
+    fn take_in(&mut self, events: Events, findings: &mut Vec<Finding>) {
+        findings.extend(events.findings);
+        for outcome in events.outcomes {
+            self.control.settle(outcome);
+        }
+        for loss in events.losses {
+            self.control.lose(loss.number, loss.keeps_left);
+        }
+    }
+
+    /// Reads all that a step needs.
+    fn sample(
+        &mut self,
+        tick: u64,
+        now: Duration,
+        host: HostSample,
+        findings: &mut Vec<Finding>,
+    ) -> Input {
+        let topology = match self.backends.topology(&mut self.host) {
+            Ok(topology) => topology,
+            Err(finding) => {
+                findings.push(finding);
+                None
+            }
+        };
+        if let Some(topology) = &topology {
+            self.note_topology(topology);
+        }
+        let mut events = Events::default();
+        let nodes = (0..self.control.tree().len())
+            .map(|number| self.sample_node(number, tick, &mut events))
+            .collect();
+        self.take_in(events, findings);
+        Input { now, host, nodes, topology }
+    }
+
+    fn sample_node(&mut self, number: usize, tick: u64, events: &mut Events) -> NodeInput {
+        let Agent { host, backends, control, .. } = self;
+        let tree = control.tree();
+        let is_leaf = tree.nodes().get(number).is_some_and(|node| node.is_leaf);
+        let mut input =
+            NodeInput { is_governed: backends.is_governed(number), ..NodeInput::default() };
+        if is_leaf {
+            let sampling = control.sampling(number);
+            let sampled = backends.sample(host, tree, number, sampling, events);
+            if let Some(sampled) = sampled {
+                input.nr_oom_kills = sampled.nr_oom_kills;
+                input.sample = Some(sampled.sample);
+            }
+        }
+        if control.wants_observation(number) || backends.is_watched(number) {
+            let known = &control.states()[number].observed;
+            input.observed = backends.observe(host, tree, number, known, events);
+        }
+        let observed = input.observed.as_deref().unwrap_or_default();
+        input.arrivals = backends.arrivals(host, number, tick, observed);
+        if number >= tree.nodes().len() {
+            let low = observed.iter().find(|seen| seen.knob == Knob::MemoryLow);
+            let low = low.map(|seen| &seen.value);
+            input.protected_before = backends.protected_before(host, number, low);
+        }
+        input.is_present = backends.is_present(number);
+        if !input.is_present {
+            // It went while it was read.
+            input.sample = None;
+        }
+        input
+    }
+
+    /// The machine has other CPUs than the tick before, or is seen for the first time.
+    fn note_topology(&mut self, topology: &Topology) {
+        match self.control.topology() {
+            Some(_) => info!(cpus = %topology.usable(), "the CPUs of the tenants changed"),
+            None => {
+                let mut placed = self.keeper.placements(topology.usable());
+                self.control.place_on(|node| placed.remove(&node.path));
+            }
+        }
+    }
+
+    /// Records which values are left to others from now on.
+    fn leave_to_others(&mut self, decision: &Decision, findings: &mut Vec<Finding>) {
+        if !self.control.leaves_drift() {
+            return;
+        }
+        for drift in &decision.drifts {
+            if let Err(error) = self.backends.leave(&mut self.host, drift) {
+                // Written over until it can be recorded whose it is.
+                let name = self.control.tree().name(drift.node);
+                findings.push(Finding::of(name, Code::NotKept, error.to_string()));
+                self.control.reclaim(drift.node, drift.knob);
+            }
+        }
+    }
+
+    /// Carries out what was decided.
+    fn apply(&mut self, tick: u64, actions: &[Action], findings: &mut Vec<Finding>) {
+        let Agent { host, backends, control, keeper, .. } = self;
+        let (tree, states) = (control.tree(), control.states());
+        let is_pinned = |number: usize| states[number].width.cpus().is_some();
+        findings.extend(backends.join_cpusets(host, tree, is_pinned));
+        findings.extend(keeper.keep(tree.nodes(), states));
+        let due: Vec<Action> =
+            actions.iter().filter(|action| control.is_due(action)).cloned().collect();
+        let events = backends.apply(host, tree, tick, &due);
+        self.take_in(events, findings);
+    }
+}

@@ -1,0 +1,93 @@
+//! The CPUs of the machine, and what it takes to join a cpuset.
+//!
+//! The topology is read once, and again when the CPUs that are online or allowed change. On a legacy host a cpuset
+//! is a tree of its own: a new cgroup there holds no CPU and no memory node until it is told, and a process that
+//! was put into its tenant's other cgroups has to be taken along.
+
+use std::path::Path;
+
+use super::access::HostAccess;
+use super::place::Place;
+use crate::dop::{CpuSet, Topology};
+use crate::host::cgroup::{Dialect, Facet};
+use crate::host::enforce::{EnforceError, cpus_of};
+use crate::host::kernfs::KernFs;
+use crate::host::process;
+use crate::host::topology::{self, ReadTopologyError};
+
+/// Where the machine's topology is read.
+const SYSFS: &str = "/sys";
+
+/// The CPUs that were there when the topology was read last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CpuInventory {
+    online: Option<CpuSet>,
+    /// Those that the root of the tenants may use, where it is restricted.
+    allowed: Option<CpuSet>,
+}
+
+impl CpuInventory {
+    /// Reads the topology, where the CPUs that are online or allowed are not those that are known.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(super) fn refresh<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+    ) -> Result<Option<Topology>, ReadTopologyError> {
+        let online = Some(topology::online(&mut host.kernel, Path::new(SYSFS))?);
+        let now = CpuInventory { online, allowed: allowed_in_root(host) };
+        if *self == now {
+            return Ok(None);
+        }
+        let topology = topology::read(&mut host.kernel, Path::new(SYSFS))?;
+        let restricted = now.allowed.as_ref().map(|allowed| topology.restricted_to(allowed));
+        *self = now;
+        Ok(Some(restricted.and_then(Result::ok).unwrap_or(topology)))
+    }
+}
+
+/// The CPUs that the root of the tenants may use; `None` where it has nothing to restrict.
+fn allowed_in_root<K: KernFs>(host: &mut HostAccess<K>) -> Option<CpuSet> {
+    let root = &host.layout.trees[host.layout.tree(Facet::Cpuset)?].root;
+    let dir = host.kernel.open_dir(root).ok()?;
+    let allowed = cpus_of(&mut host.kernel, dir, host.layout.dialect.effective_cpus());
+    host.kernel.close_dir(dir);
+    allowed.ok().flatten().filter(|allowed| !allowed.is_empty())
+}
+
+/// Whether processes have to be taken along into a cpuset at all.
+pub(super) fn needs_joining<K: KernFs>(host: &HostAccess<K>) -> bool {
+    host.layout.dialect == Dialect::Legacy && host.pins
+}
+
+/// Takes what lives in the other cgroups of the tenant `path` along into its cpuset, on a legacy host.
+///
+/// # Errors
+/// The journal or the kernel refused.
+pub(super) fn join<K: KernFs>(
+    host: &mut HostAccess<K>,
+    place: &mut Place,
+    path: &str,
+) -> Result<(), EnforceError> {
+    let Some(cgroup) = &place.cgroup else { return Ok(()) };
+    let Some(dir) = cgroup.dir(&host.layout, Facet::Cpuset) else { return Ok(()) };
+    if !place.has_cpus
+        && let Some(tree) = host.layout.tree(Facet::Cpuset)
+    {
+        let tree = host.layout.trees[tree].clone();
+        host.enforcer().fill_legacy(&tree, &tree.root.join(path))?;
+        place.has_cpus = true;
+    }
+    let there = String::from_utf8_lossy(host.kernel.read_once(dir, "cgroup.procs")?).into_owned();
+    let there: Vec<&str> = there.lines().collect();
+    let here = cgroup.processes(&mut host.kernel, &host.layout)?;
+    let proc = host.proc();
+    for pid in here.into_iter().filter(|pid| !there.contains(&pid.to_string().as_str())) {
+        let Some(start_ticks) = process::start_ticks(&mut host.kernel, proc, pid) else { continue };
+        let from = process::cgroup_dir(&mut host.kernel, proc, &host.layout, pid, Facet::Cpuset);
+        let Some(from) = from else { continue };
+        host.enforcer().join(pid, start_ticks, from, dir)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Cgroups that the agent makes below its root and writes itself.
+//!
+//! A cgroup that was removed answers on every kept descriptor that it is gone, whatever was made in its place
+//! meanwhile, and so do the files of a controller that was disabled and enabled again. Either way the remedy is to
+//! let go of all that is kept and to open the cgroup anew at the next tick, making it where it is missing.
+
+use tracing::debug;
+
+use super::access::HostAccess;
+use super::place::Place;
+use crate::control::finding::{Code, Finding};
+use crate::control::plan::{Action, Value};
+use crate::control::tree::TreeNode;
+use crate::host::cgroup::Cgroup;
+use crate::host::enforce::EnforceError;
+use crate::host::kernfs::KernFs;
+use crate::host::process::{self, ClaimRule};
+
+/// When this many processes have been moved, records of those that ended are dropped.
+const MOVED_MAX: usize = 1024;
+
+/// Opens the cgroup of `node`; makes it where it is missing, if the agent enforces.
+pub(super) fn attach<K: KernFs>(
+    host: &mut HostAccess<K>,
+    place: &mut Place,
+    node: &TreeNode,
+    is_enforcing: bool,
+) -> Result<(), Finding> {
+    let refused = |error: &dyn std::fmt::Display| {
+        Finding::of(&node.path, Code::NotAttached, error.to_string())
+    };
+    if is_enforcing {
+        host.enforcer().make_node(&node.path).map_err(|error| refused(&error))?;
+    }
+    match Cgroup::open(&mut host.kernel, &host.layout, &node.path) {
+        Ok(cgroup) => place.cgroup = Some(cgroup),
+        Err(error) if error.is_gone() && !is_enforcing => {}
+        Err(error) => return Err(refused(&error)),
+    }
+    Ok(())
+}
+
+/// Writes the value of `action`; `None` where there is no file for it.
+pub(super) fn apply<K: KernFs>(
+    host: &mut HostAccess<K>,
+    place: &Place,
+    action: &Action,
+    tenant: &str,
+) -> Option<Result<Value, EnforceError>> {
+    let cgroup = place.cgroup.as_ref().filter(|cgroup| cgroup.has(&host.layout, action.knob))?;
+    let outcome = host.enforcer().apply(action, cgroup);
+    if outcome.is_ok() {
+        let (resource, reason) = (action.knob.resource(), &action.reason);
+        let file = host.file(action.knob);
+        debug!(tenant, resource, action = "write", "{file}: {}: {reason}", action.to);
+    }
+    Some(outcome)
+}
+
+/// Moves the processes that the policy gives to a tenant into its cgroup.
+pub(super) fn claim<K: KernFs>(
+    host: &mut HostAccess<K>,
+    places: &[Place],
+    nodes: &[TreeNode],
+    rules: &[ClaimRule],
+) -> Vec<Finding> {
+    let proc = host.proc();
+    let claims = process::own_pid(&mut host.kernel, proc)
+        .and_then(|own| process::claims(&mut host.kernel, proc, &host.layout, rules, own));
+    let claims = match claims {
+        Ok(claims) => claims,
+        Err(error) => return vec![Finding::of_host(Code::Unreadable, error.to_string())],
+    };
+    let mut findings = Vec::new();
+    for claim in &claims {
+        let Some(cgroup) = &places[claim.node].cgroup else { continue };
+        if let Err(error) = host.enforcer().claim(claim, cgroup) {
+            let what = format!("process {} not claimed: {error}", claim.pid);
+            findings.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));
+        }
+    }
+    if host.journal.nr_moved() > MOVED_MAX
+        && let Err(error) = host.enforcer().forget_ended(proc)
+    {
+        findings.push(Finding::of_host(Code::NotKept, error.to_string()));
+    }
+    findings
+}

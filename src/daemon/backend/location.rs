@@ -1,0 +1,206 @@
+//! Where each node's cgroup is, and who owns it.
+//!
+//! A tenant that names a unit is that unit. Any other is made below the agent's root, unless it or the group above
+//! it says `owner: systemd`: then it is a slice of its own, or, where it names one user, the slice of that user. A
+//! group is where its tenants are; one whose tenants are all units has no cgroup.
+//!
+//! All slices of tenants live in one slice ([`TOP`]), and what is protected in them is void without protection for
+//! it: it is an ancestor of the tree ([`ancestors`]).
+
+use nix::unistd::User;
+
+use crate::control::tree::{Ancestor, TreeNode};
+use crate::host::cgroup::{Dialect, Facet, Layout};
+use crate::host::systemd::slice_name::{BYTES_MAX, TOP, slice_name};
+use crate::policy::model::{OwnerChoice, Policy, Tenant};
+
+/// Where the cgroup of one node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::daemon) enum Location {
+    /// Below the agent's root: made and written by the agent.
+    Direct,
+    /// A slice of systemd's that is started where it is missing.
+    Slice(String),
+    /// A unit that is there without the agent.
+    Unit(String),
+    /// In the policy alone.
+    Nowhere,
+    /// It has no cgroup, for this reason.
+    Unknown(String),
+}
+
+impl Location {
+    /// The unit, where systemd owns the cgroup.
+    pub(in crate::daemon) fn unit(&self) -> Option<&str> {
+        match self {
+            Location::Slice(unit) | Location::Unit(unit) => Some(unit),
+            Location::Direct | Location::Nowhere | Location::Unknown(_) => None,
+        }
+    }
+
+    /// Whether any cgroup is steered there.
+    pub(in crate::daemon) fn is_governed(&self) -> bool {
+        !matches!(self, Location::Nowhere | Location::Unknown(_))
+    }
+}
+
+/// The locations of all nodes of the policy, in pre-order.
+pub(in crate::daemon) fn locations(policy: &Policy) -> Vec<Location> {
+    let mut locations = Vec::new();
+    for tenant in &policy.tenants {
+        locate(tenant, "", OwnerChoice::Auto, &mut locations);
+    }
+    locations
+}
+
+/// The same on a host with this layout: systemd sets the files of one tree only, where it has one.
+pub(in crate::daemon) fn locations_on(layout: &Layout, policy: &Policy) -> Vec<Location> {
+    let mut locations = locations(policy);
+    if layout.dialect == Dialect::Legacy {
+        for location in locations.iter_mut().filter(|location| location.unit().is_some()) {
+            let why = "tenants that are units need the unified hierarchy: boot with \
+                       systemd.unified_cgroup_hierarchy=1, or say `owner: direct`";
+            *location = Location::Unknown(why.into());
+        }
+    }
+    locations
+}
+
+/// The ancestors of the nodes at these locations: the slice above the slices of tenants, where there are any.
+pub(in crate::daemon) fn ancestors(
+    layout: &Layout,
+    nodes: &[TreeNode],
+    locations: &[Location],
+) -> Vec<Ancestor> {
+    let is_slice = |location: &Location| matches!(location, Location::Slice(_));
+    if !locations.iter().any(is_slice) {
+        return Vec::new();
+    }
+    // Tenants that are made may be in it too: in a service that lives there.
+    let memory = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);
+    let root_is_inside = memory.is_some_and(|tree| tree.root.starts_with(tree.mount.join(TOP)));
+    let is_below = |number: &usize| {
+        nodes[*number].depth == 0
+            && (is_slice(&locations[*number])
+                || (root_is_inside && locations[*number] == Location::Direct))
+    };
+    let below = (0..nodes.len()).filter(is_below).collect();
+    vec![Ancestor { name: TOP.to_string(), below }]
+}
+
+fn locate(tenant: &Tenant, above: &str, owner: OwnerChoice, locations: &mut Vec<Location>) {
+    let path = match above {
+        "" => tenant.name.clone(),
+        _ => format!("{above}/{}", tenant.name),
+    };
+    let owner = match tenant.owner {
+        OwnerChoice::Auto => owner,
+        said => said,
+    };
+    let index = locations.len();
+    locations.push(Location::Nowhere);
+    tenant.tenants.iter().for_each(|below| locate(below, &path, owner, locations));
+    let below = &locations[index + 1..];
+    locations[index] = match tenant.is_group() {
+        true if below.iter().any(|location| matches!(location, Location::Slice(_))) => {
+            slice_of(&path)
+        }
+        true if below.contains(&Location::Direct) => Location::Direct,
+        true => Location::Nowhere,
+        false => location_of(tenant, &path, owner),
+    };
+}
+
+fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice) -> Location {
+    if let Some(unit) = tenant.matches.units.first() {
+        return Location::Unit(unit.clone());
+    }
+    match (owner, tenant.matches.users.first()) {
+        (OwnerChoice::Systemd, Some(user)) => match number(user) {
+            Some(uid) => Location::Unit(format!("user-{uid}.slice")),
+            None => Location::Unknown(format!(
+                "this host has no user `{user}`, and so no slice for that user"
+            )),
+        },
+        (OwnerChoice::Systemd, None) => slice_of(path),
+        (OwnerChoice::Auto | OwnerChoice::Direct, _) => Location::Direct,
+    }
+}
+
+fn slice_of(path: &str) -> Location {
+    slice_name(path).map_or_else(
+        || {
+            let why = "the name of its slice would be longer than a unit's can be";
+            Location::Unknown(format!("{why} ({BYTES_MAX} bytes): shorten the names above it"))
+        },
+        Location::Slice,
+    )
+}
+
+fn number(user: &str) -> Option<u32> {
+    let named = || User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
+    user.parse().ok().or_else(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy;
+
+    #[test]
+    fn every_node_has_a_location() {
+        let text = "
+version: 1
+tenants:
+  web: { match: { unit: nginx.service } }
+  own:
+  made: { owner: systemd }
+  ana: { owner: systemd, match: { users: 1000 } }
+  ci:
+    owner: systemd
+    tenants:
+      nightly:
+      db: { match: { unit: postgresql.service } }
+  services:
+    tenants:
+      a: { match: { unit: a.service } }
+  mixed:
+    tenants:
+      b: { match: { unit: b.service } }
+      jobs:
+";
+        let policy = policy::load_text("policy.yaml", text).unwrap().policy;
+        let slice = |name: &str| Location::Slice(name.into());
+        let unit = |name: &str| Location::Unit(name.into());
+        assert_eq!(
+            locations(&policy),
+            [
+                unit("nginx.service"),
+                Location::Direct,
+                slice("tenants-made.slice"),
+                unit("user-1000.slice"),
+                slice("tenants-ci.slice"),
+                slice("tenants-ci-nightly.slice"),
+                unit("postgresql.service"),
+                Location::Nowhere,
+                unit("a.service"),
+                Location::Direct,
+                unit("b.service"),
+                Location::Direct,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_tenant_without_a_location_says_why() {
+        let text = "
+version: 1
+tenants:
+  nobody: { owner: systemd, match: { users: no-such-user-here } }
+";
+        let policy = policy::load_text("policy.yaml", text).unwrap().policy;
+        assert!(
+            matches!(&locations(&policy)[..], [Location::Unknown(why)] if why.contains("no-such-user"))
+        );
+    }
+}

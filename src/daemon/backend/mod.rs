@@ -1,0 +1,31 @@
+//! Where tenants live, behind one set of verbs: attach, sample, observe, apply, release.
+//!
+//! A tenant's cgroup is either made by the agent and written directly, or it belongs to a unit of systemd, which is
+//! asked for changes. [`backends::Backends`] is all that the rest of the daemon knows of it: no other room asks who
+//! owns a cgroup.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`access`] | the kernel, its layout and the journal: all that it takes to change the host and to undo it |
+//! | [`location`] | where each node's cgroup is, and who owns it |
+//! | [`claims`] | from the policy's `match` to users and groups by number |
+//! | `place` | one node's cgroup: opened, sampled, observed |
+//! | `direct` | cgroups that the agent makes and writes itself |
+//! | `unit_state` | what is known of one unit of systemd |
+//! | `systemd` | cgroups of units: finding them, asking for changes, and believing only the file |
+//! | `cpusets` | the CPUs of the machine, and what it takes to join a cpuset |
+//! | `root` | taking the cgroup under which the direct ones are made |
+//! | [`backends`] | the verbs |
+//! | `release` | putting back what a reload takes away |
+
+pub(super) mod access;
+pub(super) mod backends;
+pub mod claims;
+mod cpusets;
+mod direct;
+pub(super) mod location;
+mod place;
+pub(super) mod release;
+pub(super) mod root;
+mod systemd;
+mod unit_state;

@@ -1,0 +1,133 @@
+//! One node's cgroup, whoever owns it: opened, sampled and observed alike.
+
+use super::access::HostAccess;
+use super::location::Location;
+use crate::control::control_loop::Sampling;
+use crate::control::drift::Observation;
+use crate::control::plan::{Knob, Value};
+use crate::control::sample::TenantSample;
+use crate::host::cgroup::{self, Cgroup, Layout, ReadError};
+use crate::host::kernfs::{ErrorKind, KernError, KernFs};
+
+/// Tenants with more threads than this are judged by their pressure alone.
+const THREADS_MAX: usize = 256;
+
+/// The cgroup of one node.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) location: Location,
+    pub(super) cgroup: Option<Cgroup>,
+    /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
+    pub(super) has_cpus: bool,
+}
+
+/// What was read of one tenant.
+#[derive(Debug)]
+pub(in crate::daemon) struct Sampled {
+    pub(in crate::daemon) sample: TenantSample,
+    /// Processes killed for want of memory; `None` where that was not asked.
+    pub(in crate::daemon) nr_oom_kills: Option<u64>,
+    /// What could not be read.
+    pub(in crate::daemon) gaps: Vec<ReadError>,
+}
+
+/// What the files of one node hold.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    pub(super) values: Vec<(Knob, Value)>,
+    /// Knobs whose files are not there.
+    pub(super) gone: Vec<Knob>,
+    /// What could not be read.
+    pub(super) gaps: Vec<ReadError>,
+}
+
+impl Place {
+    pub(super) fn new(location: Location) -> Place {
+        Place { location, cgroup: None, has_cpus: false }
+    }
+
+    /// Lets go of the cgroup.
+    pub(super) fn close(&mut self, kernel: &mut impl KernFs) {
+        self.has_cpus = false;
+        if let Some(cgroup) = self.cgroup.take() {
+            cgroup.close(kernel);
+        }
+    }
+
+    /// Whether its cgroup is in the tree that holds the files of `knob`.
+    pub(super) fn has(&self, layout: &Layout, knob: Knob) -> bool {
+        self.cgroup.as_ref().is_some_and(|cgroup| cgroup.has(layout, knob))
+    }
+
+    /// Reads the counters; `None` where the cgroup is not open.
+    ///
+    /// # Errors
+    /// The cgroup is gone.
+    pub(super) fn sample<K: KernFs>(
+        &self,
+        host: &mut HostAccess<K>,
+        sampling: Sampling,
+    ) -> Option<Result<Sampled, KernError>> {
+        let cgroup = self.cgroup.as_ref()?;
+        let mut gaps = Vec::new();
+        let read = read_counters(cgroup, host, sampling, &mut gaps);
+        Some(read.map(|(sample, nr_oom_kills)| Sampled { sample, nr_oom_kills, gaps }))
+    }
+
+    /// Reads what the files of `knobs` hold; `None` where the cgroup is not open.
+    pub(super) fn observe<K: KernFs>(
+        &self,
+        host: &mut HostAccess<K>,
+        knobs: impl Iterator<Item = Knob>,
+    ) -> Option<Observed> {
+        let cgroup = self.cgroup.as_ref()?;
+        let mut observed = Observed::default();
+        for knob in knobs {
+            match cgroup.observe(&mut host.kernel, &host.layout, knob) {
+                Ok(value) => observed.values.push((knob, value)),
+                Err(error) if error.is_gone() => observed.gone.push(knob),
+                Err(ReadError::Kernel(error)) if error.kind() == ErrorKind::Unsupported => {}
+                Err(error) => observed.gaps.push(error),
+            }
+        }
+        Some(observed)
+    }
+}
+
+impl Observed {
+    /// The values, where `is_ours` says which of them were asked for and have arrived only now.
+    pub(super) fn into_observations(
+        self,
+        is_ours: impl Fn(Knob, &Value) -> bool,
+    ) -> Vec<Observation> {
+        let observation = |(knob, value): (Knob, Value)| {
+            let is_ours = is_ours(knob, &value);
+            Observation { knob, value, is_ours }
+        };
+        self.values.into_iter().map(observation).collect()
+    }
+}
+
+fn read_counters<K: KernFs>(
+    cgroup: &Cgroup,
+    host: &mut HostAccess<K>,
+    sampling: Sampling,
+    gaps: &mut Vec<ReadError>,
+) -> Result<(TenantSample, Option<u64>), KernError> {
+    let proc = host.proc();
+    let HostAccess { kernel, layout, .. } = host;
+    let mut sample = cgroup.sample(kernel, gaps)?;
+    if sample.populated == Some(false) {
+        let kills = match sampling.kills_of_empty {
+            true => cgroup.oom_kills(kernel, gaps)?,
+            false => None,
+        };
+        return Ok((sample, kills));
+    }
+    if sampling.threads {
+        let tids = cgroup.threads(kernel, layout, THREADS_MAX, gaps)?;
+        sample.threads = tids.map(|tids| cgroup::thread_samples(kernel, proc, &tids));
+    }
+    let kills = sample.memory.and_then(|memory| memory.nr_oom_kills);
+    Ok((sample, kills))
+}

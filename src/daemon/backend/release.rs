@@ -1,0 +1,300 @@
+//! Putting back what a reload takes away: cgroups of nodes that went, values that the policy no longer names, and
+//! processes of claims that changed.
+
+use std::path::{Path, PathBuf};
+
+use super::access::HostAccess;
+use super::backends::Backends;
+use super::location::Location;
+use crate::control::plan::{Action, Knob, Value};
+use crate::control::tree::{CPU, MEMORY, Tree, TreeNode};
+use crate::daemon::recovery::deadline::Deadline;
+use crate::daemon::recovery::leftover::{self, Keeper};
+use crate::daemon::recovery::processes::processes_in;
+use crate::daemon::recovery::residents::REST_CGROUP;
+use crate::daemon::recovery::restored::Restored;
+use crate::daemon::recovery::{restore, unit_restore};
+use crate::dop::CpuSet;
+use crate::host::cgroup::Dialect;
+use crate::host::enforce::{EnforceError, cpus_of, with_causes};
+use crate::host::journal::Entry;
+use crate::host::kernfs::KernFs;
+use crate::host::process::ClaimRule;
+use crate::host::systemd::Property;
+use crate::policy::model::CpusPolicy;
+use crate::units::Limit;
+
+/// A reload that puts back what the new policy takes away.
+#[derive(Debug)]
+pub(in crate::daemon) struct Release<'a, K> {
+    pub(in crate::daemon) host: &'a mut HostAccess<K>,
+    pub(in crate::daemon) backends: &'a mut Backends,
+    pub(in crate::daemon) keeper: &'a Keeper,
+    pub(in crate::daemon) old: Tree,
+    pub(in crate::daemon) new: &'a Tree,
+    /// For each old number the new one of the node that it is, where it stays.
+    pub(in crate::daemon) kept: &'a [Option<usize>],
+    /// For each old number, whether the node is placed on CPUs.
+    pub(in crate::daemon) is_pinned: Vec<bool>,
+    /// What could not be put back.
+    pub(in crate::daemon) failures: Vec<String>,
+}
+
+impl<K: KernFs> Release<'_, K> {
+    /// The knobs of nodes that stay of which the old policy said something, and the new one says nothing.
+    pub(in crate::daemon) fn unnamed(&self) -> Vec<(usize, Knob)> {
+        let has_exclusive = has_exclusive(self.new.nodes());
+        let mut unnamed = Vec::new();
+        for (number, old) in self.old.nodes().iter().enumerate() {
+            let Some(new) = self.kept[number].map(|new| &self.new.nodes()[new]) else { continue };
+            let is_free = new.cpus == CpusPolicy::Shared && !has_exclusive;
+            let is_unlimited =
+                |resource: usize| old.limit[resource].is_some() && new.limit[resource].is_none();
+            let knobs = [
+                (Knob::CpuMax, is_unlimited(CPU)),
+                (Knob::MemoryMax, is_unlimited(MEMORY)),
+                (Knob::Cpus, is_free && self.is_pinned[number]),
+            ];
+            let knobs = knobs.into_iter().filter(|(_, is_unnamed)| *is_unnamed);
+            unnamed.extend(knobs.map(|(knob, _)| (number, knob)));
+        }
+        unnamed
+    }
+
+    /// Puts back the cgroups of nodes that went, and the processes of claims that changed.
+    pub(in crate::daemon) fn let_go_of_cgroups(&mut self, claim_rules: &[ClaimRule]) {
+        let is_ours = |number: &usize| self.backends.places[*number].location == Location::Direct;
+        let gone = (0..self.old.nodes().len()).filter(|number| self.kept[*number].is_none());
+        let dirs: Vec<PathBuf> =
+            gone.filter(is_ours).flat_map(|number| self.dirs_of(number)).collect();
+        let changed = self.changed_claims(claim_rules);
+        let unclaimed: Vec<PathBuf> =
+            changed.into_iter().flat_map(|number| self.dirs_of(number)).collect();
+        if dirs.is_empty() && unclaimed.is_empty() {
+            return;
+        }
+        for (place, kept) in self.backends.places.iter_mut().zip(self.kept) {
+            if kept.is_none() {
+                place.close(&mut self.host.kernel);
+            }
+        }
+        let is_below = |path: &Path| dirs.iter().any(|dir| path.starts_with(dir));
+        let concerns = |entry: &Entry| match entry {
+            Entry::Making { path }
+            | Entry::Made { path, .. }
+            | Entry::NotMade { path }
+            | Entry::Held { path, .. }
+            | Entry::Theirs { path, .. } => is_below(path),
+            Entry::Moved { to, .. } => {
+                to.iter().any(|to| is_below(to) || unclaimed.iter().any(|dir| dir == to))
+            }
+            Entry::UnitHeld(_)
+            | Entry::UnitTheirs { .. }
+            | Entry::Starting { .. }
+            | Entry::Kept => false,
+        };
+        let restored = self.put_cgroups_back(concerns);
+        leftover::report(&restored, self.keeper);
+        self.forget(concerns, restored);
+    }
+
+    fn put_cgroups_back(&mut self, concerns: impl Fn(&Entry) -> bool) -> Restored {
+        let entries = self.host.journal.entries().iter().filter(|entry| concerns(entry));
+        let (cgroups, contents): (Vec<Entry>, Vec<Entry>) =
+            entries.cloned().partition(is_of_cgroup);
+        let made: Vec<&Path> = cgroups.iter().filter_map(made_path).collect();
+        // What a cgroup held that was made here goes with it.
+        let lasting: Vec<Entry> = contents
+            .into_iter()
+            .filter(|entry| !matches!(entry, Entry::Held { path, .. } if made.contains(&&**path)))
+            .collect();
+        let proc = self.host.proc();
+        let mut restored = restore::put_back(&mut self.host.kernel, proc, &lasting);
+        self.rehouse(&made, &mut restored);
+        let removed = restore::put_back(&mut self.host.kernel, proc, &cgroups);
+        restored.nr_cgroups += removed.nr_cgroups;
+        restored.displaced.extend(removed.displaced);
+        restored.failures.extend(removed.failures);
+        restored.owed.extend(removed.owed);
+        restored
+    }
+
+    /// Finds a place for processes that live in cgroups which are about to be removed, where those above them
+    /// take no process: beside the tenants, never above the root.
+    fn rehouse(&mut self, made: &[&Path], restored: &mut Restored) {
+        if self.host.layout.dialect != Dialect::Unified {
+            return;
+        }
+        for path in made.iter().rev() {
+            if let Err(error) = self.rehouse_from(path)
+                && !error.is_gone()
+            {
+                restored.failures.push(error.to_string());
+            }
+        }
+    }
+
+    fn rehouse_from(&mut self, path: &Path) -> Result<(), EnforceError> {
+        let dir = self.host.kernel.open_dir(path)?;
+        let pids = processes_in(&mut self.host.kernel, dir);
+        self.host.kernel.close_dir(dir);
+        let pids = pids?;
+        if pids.is_empty() {
+            return Ok(());
+        }
+        let tree = &self.host.layout.trees[0];
+        let (mount, rest) = (tree.mount.clone(), tree.root.join(REST_CGROUP));
+        let mut enforcer = self.host.enforcer();
+        enforcer.make_all(&mount, &rest)?;
+        let dir = enforcer.kernel.open_dir(&rest)?;
+        let outcome = pids.into_iter().try_for_each(|pid| enforcer.move_into(dir, pid));
+        enforcer.kernel.close_dir(dir);
+        outcome
+    }
+
+    /// Puts back the values of nodes that stay which the policy no longer names.
+    pub(in crate::daemon) fn put_back_unnamed(&mut self, unnamed: &[(usize, Knob)]) {
+        for (number, knob) in unnamed {
+            self.backends.systemd.forget(*number, *knob);
+            if self.backends.places[*number].location == Location::Direct {
+                self.put_back_value(*number, *knob);
+            }
+        }
+    }
+
+    fn put_back_value(&mut self, number: usize, knob: Knob) {
+        let dialect = self.host.layout.dialect;
+        let Some(tree) = self.host.layout.tree(dialect.facet(knob)) else { return };
+        let path = self.old.nodes()[number].path.clone();
+        let dir = self.host.layout.trees[tree].root.join(&path);
+        let is_made = |entry: &Entry| made_path(entry) == Some(&*dir);
+        if knob == Knob::Cpus && self.host.journal.entries().iter().any(is_made) {
+            // Once set, a list cannot be emptied where processes are: it becomes all that there is above.
+            if let Err(error) = self.widen_to_parent(number, &dir) {
+                self.failures.push(format!("{path}: {error}"));
+            }
+            return;
+        }
+        let files: Vec<&str> =
+            dialect.spell(knob, &nothing(knob)).into_iter().map(|spelling| spelling.file).collect();
+        let concerns = |entry: &Entry| match entry {
+            Entry::Held { path, file, .. } => *path == dir && files.contains(&&**file),
+            _ => false,
+        };
+        let entries = self.host.journal.entries().iter();
+        let held: Vec<Entry> = entries.filter(|entry| concerns(entry)).cloned().collect();
+        let proc = self.host.proc();
+        let restored = restore::put_back(&mut self.host.kernel, proc, &held);
+        self.forget(concerns, restored);
+    }
+
+    fn widen_to_parent(&mut self, number: usize, dir: &Path) -> Result<(), EnforceError> {
+        let Some(parent) = dir.parent() else { return Ok(()) };
+        let above = self.host.kernel.open_dir(parent)?;
+        let file = self.host.layout.dialect.effective_cpus();
+        let cpus = cpus_of(&mut self.host.kernel, above, file);
+        self.host.kernel.close_dir(above);
+        let Some(cpus) = cpus? else { return Ok(()) };
+        let Some(cgroup) = &self.backends.places[number].cgroup else { return Ok(()) };
+        let action = Action {
+            node: number,
+            knob: Knob::Cpus,
+            from: None,
+            to: Value::CpuList(cpus),
+            reason: "the policy pins it no longer".to_string(),
+        };
+        self.host.enforcer().apply(&action, cgroup).map(|_| ())
+    }
+
+    /// Gives back units that went, and of those that stay what the policy no longer names.
+    pub(in crate::daemon) fn let_go_of_units(
+        &mut self,
+        unnamed: &[(usize, Knob)],
+        deadline: Deadline<'_>,
+    ) {
+        let systemd = &self.backends.systemd;
+        let gone: Vec<String> = (0..self.old.len())
+            .filter(|number| self.kept[*number].is_none())
+            .filter_map(|number| systemd.name(number).map(str::to_string))
+            .collect();
+        let properties: Vec<(String, Property)> = unnamed
+            .iter()
+            .filter_map(|(number, knob)| {
+                Some((systemd.name(*number)?.to_string(), Property::of(*knob)))
+            })
+            .collect();
+        let is_concerned = |unit: &String, property| {
+            gone.contains(unit) || properties.contains(&(unit.clone(), property))
+        };
+        let concerns = |entry: &Entry| match entry {
+            Entry::Starting { unit } => gone.contains(unit),
+            Entry::UnitHeld(was) => is_concerned(&was.unit, was.held.property),
+            Entry::UnitTheirs { unit, property } => is_concerned(unit, *property),
+            _ => false,
+        };
+        let journal = self.host.journal.entries().iter();
+        let entries: Vec<Entry> = journal.filter(|entry| concerns(entry)).cloned().collect();
+        if entries.is_empty() {
+            return;
+        }
+        let manager = self.backends.take_manager();
+        let mut restored = Restored::default();
+        let (proc, kernel) = (self.host.proc(), &mut self.host.kernel);
+        unit_restore::put_back(kernel, proc, manager, &entries, deadline, &mut restored);
+        self.forget(concerns, restored);
+    }
+
+    /// Forgets the entries that something `concerns`, less those that are owed.
+    fn forget(&mut self, concerns: impl Fn(&Entry) -> bool, mut restored: Restored) {
+        let keeps = |entry: &Entry| !concerns(entry) || restored.owes(entry);
+        if let Err(error) = self.host.journal.retain(keeps) {
+            // All of it is put back once more at the end.
+            restored.failures.push(with_causes(&error));
+        }
+        self.failures.append(&mut restored.failures);
+    }
+
+    /// The old nodes that claim other processes from now on.
+    fn changed_claims(&self, new: &[ClaimRule]) -> Vec<usize> {
+        let says = |rule: &ClaimRule| (rule.cgroups.clone(), rule.uids.clone(), rule.gids.clone());
+        let is_same = |rule: &&ClaimRule| {
+            let path = &self.old.nodes()[rule.node].path;
+            let twin = new.iter().find(|new| self.new.nodes()[new.node].path == *path);
+            twin.is_some_and(|twin| says(twin) == says(rule))
+        };
+        let old = self.backends.claim_rules().iter();
+        old.filter(|rule| !is_same(rule)).map(|rule| rule.node).collect()
+    }
+
+    /// The directories of a node, one in each tree.
+    fn dirs_of(&self, number: usize) -> Vec<PathBuf> {
+        let path = &self.old.nodes()[number].path;
+        self.host.layout.trees.iter().map(|tree| tree.root.join(path)).collect()
+    }
+}
+
+/// Whether any tenant has CPUs of its own, which the others are to keep off.
+pub(in crate::daemon) fn has_exclusive(nodes: &[TreeNode]) -> bool {
+    nodes.iter().any(|node| node.is_leaf && node.cpus == CpusPolicy::Exclusive)
+}
+
+fn is_of_cgroup(entry: &Entry) -> bool {
+    matches!(entry, Entry::Making { .. } | Entry::Made { .. } | Entry::NotMade { .. })
+}
+
+fn made_path(entry: &Entry) -> Option<&Path> {
+    match entry {
+        Entry::Made { path, .. } => Some(path),
+        _ => None,
+    }
+}
+
+/// Any value of `knob`: its files are the same for all.
+fn nothing(knob: Knob) -> Value {
+    match knob {
+        Knob::CpuWeight => Value::Weight(1.0),
+        Knob::CpuMax => Value::Cpus(Limit::Max),
+        Knob::MemoryLow | Knob::MemoryMax => Value::Memory(Limit::Max),
+        Knob::Cpus => Value::CpuList(CpuSet::new()),
+    }
+}

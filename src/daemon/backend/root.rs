@@ -1,0 +1,95 @@
+//! Taking the root: the cgroup under which the tenants are made, for one agent alone.
+//!
+//! It is made where it is missing, given controllers as far as what is above it is ours, and locked; who lived in
+//! the tenants' cgroups is back in them before that. Whether anything can be written and enforced there is known
+//! before the first tick. What was done up to a refusal is in the journal; the lock is released then.
+
+use std::path::Path;
+
+use super::access::HostAccess;
+use crate::control::tree::TreeNode;
+use crate::daemon::recovery::residents::{self, Resident};
+use crate::daemon::start_error::StartError;
+use crate::host::cgroup::{Dialect, Facet, Layout};
+use crate::host::enforce::EnforceError;
+use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
+
+/// Makes the root where it is missing, brings `displaced` back into it, takes it for this agent, and checks
+/// that it can enforce anything.
+pub(in crate::daemon) fn take<K: KernFs>(
+    host: &mut HostAccess<K>,
+    nodes: &[TreeNode],
+    displaced: &[Resident],
+) -> Result<DirId, StartError> {
+    let proc = host.proc();
+    let mut enforcer = host.enforcer();
+    let layout = enforcer.layout;
+    let mut missing = Vec::new();
+    for tree in &layout.trees {
+        missing.extend(enforcer.make_missing(tree).map_err(not_permitted)?);
+    }
+    residents::bring_home(&mut enforcer, proc, nodes, displaced)?;
+    for tree in &layout.trees {
+        enforcer.enable_above(tree, &missing).map_err(not_permitted)?;
+    }
+    let kernel = &mut *enforcer.kernel;
+    for tree in layout.trees.iter().filter(|tree| tree.is_for_all()) {
+        try_writing(kernel, &tree.root).map_err(|error| not_permitted(error.into()))?;
+    }
+    let cpu = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root;
+    let root = kernel.open_dir(cpu)?;
+    match hold(kernel, layout, root, cpu) {
+        Ok(()) => Ok(root),
+        Err(error) => {
+            // With it goes the lock, or the next try would meet this one.
+            kernel.close_dir(root);
+            Err(error)
+        }
+    }
+}
+
+/// Takes the open `root` for this agent, where anything can be enforced below it.
+fn hold(
+    kernel: &mut impl KernFs,
+    layout: &Layout,
+    root: DirId,
+    path: &Path,
+) -> Result<(), StartError> {
+    kernel.lock_dir(root).map_err(|error| match error.kind() {
+        ErrorKind::Rejected => StartError::RootTaken(path.to_path_buf()),
+        _ => error.into(),
+    })?;
+    match has_controllers(kernel, layout, root) {
+        true => Ok(()),
+        false => Err(StartError::NoControllers(path.to_path_buf())),
+    }
+}
+
+/// Whether the CPU or the memory files of tenants can be there at all below `root`.
+fn has_controllers(kernel: &mut impl KernFs, layout: &Layout, root: DirId) -> bool {
+    match layout.dialect {
+        Dialect::Legacy => true,
+        Dialect::Unified => kernel.read_once(root, "cgroup.controllers").is_ok_and(|text| {
+            let text = String::from_utf8_lossy(text);
+            text.split_ascii_whitespace().any(|name| name == "cpu" || name == "memory")
+        }),
+    }
+}
+
+/// Whether anything below `root` may be changed: known before the first tick, and not from each of its writes.
+fn try_writing(kernel: &mut impl KernFs, root: &Path) -> Result<(), KernError> {
+    let dir = kernel.open_dir(root)?;
+    // Writing nothing does nothing, but the file has to be opened for it.
+    let outcome = kernel.write(dir, "cgroup.procs", "");
+    kernel.close_dir(dir);
+    outcome
+}
+
+fn not_permitted(error: EnforceError) -> StartError {
+    match error {
+        EnforceError::Kernel(error) if error.kind() == ErrorKind::Denied => {
+            StartError::NotPermitted { path: error.path, errno: error.errno }
+        }
+        other => other.into(),
+    }
+}

@@ -1,0 +1,627 @@
+//! Cgroups of units: finding them, asking systemd for changes, and believing only the file.
+//!
+//! **Problem.** A unit's cgroup is read like any other, but it is changed by asking, and an answer may take its
+//! time, stay away, or say yes without anything happening. The unit may not run now, or be another one of the same
+//! name the next time; its administrator may set the same properties.
+//!
+//! **Terms.** A unit is *missing* until systemd says where its cgroup is, and again when that cgroup goes. A set
+//! that was asked for is *pending* until its values stand in the files, which are read in every tick.
+//!
+//! **Rules.** Nothing here waits. A unit has one order at a time; what it shall hold meanwhile is decided anew when
+//! that is through. What a property held is journalled before it is first set, from a look that is no older than the
+//! tick before. A value that does not arrive, and an order that is refused, is said and tried again with growing
+//! pauses; a bus that is away is said once, for all units, and asked again with growing pauses as well. A unit that
+//! does not run is not set. A reload of the policy leaves the state of units that stay as it is: what was asked for
+//! is still on its way, and is not another writer's value when it arrives
+//! (`our_own_values_are_no_drift_after_a_reload`).
+//!
+//! **Properties.** `tests/agent/units.rs`: tenants as slices and units get their values and give them back,
+//! whatever the bus does meanwhile; drift is found in the next tick.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::time::Duration;
+
+use super::access::HostAccess;
+use super::location::Location;
+use super::place::Place;
+use super::unit_state::{Pending, Phase, UnitState};
+use crate::control::drift::Observation;
+use crate::control::finding::{Code, Finding};
+use crate::control::plan::{Action, Knob, Value};
+use crate::control::state::Outcome;
+use crate::control::tree::Tree;
+use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout};
+use crate::host::enforce::{EnforceError, taken};
+use crate::host::journal::{Entry, UnitHeld};
+use crate::host::kernfs::KernFs;
+use crate::host::systemd::{self, Answer, Order, Reply, Setting, UnitError, UnitManager};
+use crate::units::{Bytes, Limit};
+
+/// So many ticks after systemd said that it is done the files must hold it: it writes them a moment later.
+const ARRIVAL_TICKS: u64 = 2;
+/// A bus that is away is tried again after 1, 2, 4 … at most this many ticks.
+const BUS_TICKS_MAX: u64 = 32;
+
+/// What happened to units since the last tick.
+#[derive(Debug, Default)]
+pub(super) struct UnitEvents {
+    pub(super) findings: Vec<Finding>,
+    /// Nodes whose unit has another cgroup now.
+    pub(super) moved: Vec<usize>,
+    /// Orders that came to nothing.
+    pub(super) refused: Vec<Outcome>,
+}
+
+/// A bus that is away.
+#[derive(Debug)]
+struct Trouble {
+    nr_failures: u32,
+    retry_at: u64,
+    message: String,
+}
+
+/// The units of all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Systemd {
+    manager: Option<Box<dyn UnitManager>>,
+    /// One for each number of the tree that is a unit.
+    units: Vec<Option<Box<UnitState>>>,
+    by_name: HashMap<String, usize>,
+    trouble: Option<Trouble>,
+}
+
+impl Systemd {
+    /// The units at these locations. A manager is made only where one of them is a unit.
+    pub(super) fn new(kernel: &impl KernFs, places: &[Place]) -> Systemd {
+        let unit = |place: &Place| {
+            let is_slice = matches!(place.location, Location::Slice(_));
+            Some(Box::new(UnitState::new(place.location.unit()?, is_slice)))
+        };
+        let mut systemd =
+            Systemd { units: places.iter().map(unit).collect(), ..Systemd::default() };
+        systemd.index();
+        if !systemd.by_name.is_empty() {
+            systemd.manager = kernel.unit_manager();
+        }
+        systemd
+    }
+
+    fn index(&mut self) {
+        let units = self.units.iter().enumerate();
+        let units = units.filter_map(|(number, unit)| Some((number, unit.as_ref()?)));
+        let names =
+            units.flat_map(|(number, unit)| [&unit.name, &unit.unit].map(|n| (n.clone(), number)));
+        self.by_name = names.collect();
+    }
+
+    /// Takes other places. What is known of a unit stays so where its node stays: the node `n` is `kept[n]` now.
+    pub(super) fn replace(
+        &mut self,
+        kernel: &impl KernFs,
+        places: &[Place],
+        kept: &[Option<usize>],
+    ) {
+        let old = std::mem::replace(self, Systemd::new(kernel, places));
+        let is_heard = old.manager.is_some();
+        for (unit, new) in old.units.into_iter().zip(kept) {
+            if let (Some(mut unit), Some(new)) = (unit, new) {
+                if !is_heard {
+                    unit.miss_answers();
+                }
+                self.units[*new] = Some(unit);
+            }
+        }
+        self.index();
+        self.trouble = old.trouble;
+        self.manager = old.manager.or(self.manager.take());
+    }
+
+    // --- what is known ---
+
+    fn unit(&self, number: usize) -> Option<&UnitState> {
+        self.units.get(number)?.as_deref()
+    }
+
+    fn unit_mut(&mut self, number: usize) -> Option<&mut UnitState> {
+        self.units.get_mut(number)?.as_deref_mut()
+    }
+
+    /// Whether the node with this number is a unit.
+    pub(super) fn owns(&self, number: usize) -> bool {
+        self.unit(number).is_some()
+    }
+
+    /// The name of its unit.
+    pub(super) fn name(&self, number: usize) -> Option<&str> {
+        Some(&self.unit(number)?.unit)
+    }
+
+    /// Its cgroup, from the mount; `None` where it is no unit, or not found yet.
+    pub(super) fn cgroup(&self, number: usize) -> Option<&str> {
+        let unit = self.unit(number)?;
+        (unit.phase == Phase::There).then_some(&*unit.cgroup)
+    }
+
+    /// Whether `found` is what systemd was asked to write there.
+    pub(super) fn ordered(&self, number: usize, knob: Knob, found: &Value) -> bool {
+        let Some(unit) = self.unit(number) else { return false };
+        unit.ordered.iter().any(|(known, value)| *known == knob && taken(found, value))
+    }
+
+    /// How much of the unit was protected before the agent: by the journal, or by what is there `now`.
+    pub(super) fn protected_before<K>(
+        &self,
+        host: &HostAccess<K>,
+        number: usize,
+        now: Option<&Value>,
+    ) -> Option<Limit<Bytes>> {
+        let name = self.name(number)?;
+        let recorded = |entry: &Entry| match entry {
+            Entry::UnitHeld(was) if was.unit == name => was.held.expected(),
+            _ => None,
+        };
+        let recorded = host.journal.entries().iter().find_map(recorded);
+        match recorded.or_else(|| now.cloned())? {
+            Value::Memory(low) => Some(low),
+            _ => None,
+        }
+    }
+
+    /// The knob of the node was put back: what was asked for is void.
+    pub(super) fn forget(&mut self, number: usize, knob: Knob) {
+        let Some(unit) = self.unit_mut(number) else { return };
+        unit.ordered.retain(|(known, _)| *known != knob);
+        if let Some(pending) = &mut unit.pending {
+            pending.actions.retain(|action| action.knob != knob);
+        }
+    }
+
+    /// The node's cgroup went: systemd is asked for it again.
+    pub(super) fn lose(&mut self, number: usize) {
+        if let Some(unit) = self.unit_mut(number) {
+            unit.phase = Phase::Missing { look_at: 0 };
+            unit.pending = None;
+            unit.ordered.clear();
+        }
+    }
+
+    /// Hands the manager to what puts everything back, so that nothing asked for earlier comes later.
+    pub(super) fn take_manager(&mut self) -> Option<Box<dyn UnitManager>> {
+        self.manager.take()
+    }
+
+    // --- the bus ---
+
+    /// Whether the bus may be asked now.
+    fn may_ask(&self, tick: u64) -> bool {
+        self.trouble.as_ref().is_none_or(|trouble| tick >= trouble.retry_at)
+    }
+
+    fn submit(&mut self, order: Order) {
+        if let Some(manager) = &mut self.manager {
+            manager.submit(order);
+        }
+    }
+
+    /// Notes how the bus is doing.
+    fn note(&mut self, tick: u64, outcome: &Result<Reply, UnitError>) {
+        let Err(error) = outcome.as_ref() else {
+            self.trouble = None;
+            return;
+        };
+        if !error.is_about_the_bus() || !self.may_ask(tick) {
+            return;
+        }
+        let nr_failures = self.trouble.as_ref().map_or(1, |trouble| trouble.nr_failures + 1);
+        let pause = (1_u64 << (nr_failures - 1).min(8)).min(BUS_TICKS_MAX);
+        let message =
+            format!("{error}: tenants that are units keep what they have until it answers");
+        self.trouble = Some(Trouble { nr_failures, retry_at: tick + pause, message });
+    }
+
+    /// Takes in what systemd has answered since the last tick.
+    pub(super) fn refresh<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        tick: u64,
+        is_enforcing: bool,
+    ) -> UnitEvents {
+        let mut events = UnitEvents::default();
+        if self.manager.is_none() && !self.by_name.is_empty() {
+            let what = "this host is not run by systemd: tenants that are units are left out";
+            events.findings.push(Finding::of_host(Code::BusAway, what));
+        }
+        while let Some(answer) = self.next_answer() {
+            self.note(tick, &answer.outcome);
+            let Some(&number) = self.by_name.get(answer.order.unit()) else { continue };
+            match (answer.order, answer.outcome) {
+                (Order::Look { .. }, Ok(Reply::Unit(state))) => {
+                    if self.found(host, tree, number, state, tick, is_enforcing) {
+                        events.moved.push(number);
+                    }
+                }
+                (Order::StartSlice { .. }, Ok(_)) => {
+                    if let Some(unit) = self.unit_mut(number) {
+                        unit.phase = Phase::Missing { look_at: tick };
+                    }
+                }
+                (Order::Set { .. }, Ok(_)) => {
+                    let pending = self.unit_mut(number).and_then(|unit| unit.pending.as_mut());
+                    if let Some(pending) = pending {
+                        pending.answered_at = Some(tick);
+                    }
+                }
+                (order, Err(error)) => {
+                    events.refused.extend(self.refused(number, &order, &error, tick));
+                }
+                _ => {}
+            }
+        }
+        let trouble = self.trouble.as_ref();
+        events.findings.extend(
+            trouble.map(|trouble| Finding::of_host(Code::BusAway, trouble.message.as_str())),
+        );
+        events
+    }
+
+    fn next_answer(&mut self) -> Option<Answer> {
+        self.manager.as_mut()?.answer(Duration::ZERO)
+    }
+
+    /// Systemd told what it knows of a unit; returns whether its cgroup is a different one now.
+    fn found<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        number: usize,
+        state: systemd::UnitState,
+        tick: u64,
+        is_enforcing: bool,
+    ) -> bool {
+        let is_known = state.is_loaded && !state.id.is_empty();
+        let double = if is_known { self.identify(number, &state.id).err() } else { None };
+        let Some(unit) = self.unit_mut(number) else { return false };
+        unit.is_looking = false;
+        let name = &unit.name;
+        if !state.is_loaded {
+            let why = format!(
+                "systemd knows no unit {name}: name one that `systemctl list-units --all` shows"
+            );
+            unit.miss(tick, why);
+            return false;
+        }
+        if let Some(other) = double {
+            let other = tree.name(other);
+            let why = format!(
+                "{name} is {}, which is that of {other}: name it for one tenant only",
+                state.id
+            );
+            unit.miss(tick, why);
+            return false;
+        }
+        if !state.is_active || state.cgroup.is_empty() {
+            if is_back(&mut host.kernel, &host.layout, &unit.cgroup) {
+                // Some process outlived its end: that there is a cgroup tells nothing.
+                unit.cgroup.clear();
+            }
+            let why = format!("{name} does not run: it is shared with once it does");
+            match unit.is_slice && is_enforcing {
+                true => self.start_slice(host, tree, number, tick),
+                false => unit.miss(tick, why),
+            }
+            return false;
+        }
+        let moved = unit.phase == Phase::There && unit.cgroup != state.cgroup;
+        unit.phase = Phase::There;
+        unit.nr_misses = 0;
+        unit.message = None;
+        unit.life = state.life;
+        unit.held = state.held;
+        unit.looked_at = tick;
+        unit.cgroup = state.cgroup;
+        moved
+    }
+
+    /// Notes what systemd calls the unit of a node.
+    ///
+    /// # Errors
+    /// Another node has that unit: its number.
+    fn identify(&mut self, number: usize, id: &str) -> Result<(), usize> {
+        match self.by_name.get(id) {
+            Some(other) if *other != number => return Err(*other),
+            Some(_) => {}
+            None => drop(self.by_name.insert(id.to_string(), number)),
+        }
+        if let Some(unit) = self.unit_mut(number) {
+            unit.unit = id.to_string();
+        }
+        Ok(())
+    }
+
+    /// Starts a slice once the one above it is there, so that none is started without being recorded.
+    fn start_slice<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        number: usize,
+        tick: u64,
+    ) {
+        let is_node = number < tree.nodes().len();
+        let above = if is_node { self.slice_above(tree, number) } else { None };
+        let waits = above
+            .is_some_and(|above| self.unit(above).is_none_or(|unit| unit.phase != Phase::There));
+        let name = if is_node { tree.name(number) } else { "all tenants" };
+        let description = format!("tenantd: {name}");
+        let Some(unit) = self.unit_mut(number) else { return };
+        if waits {
+            unit.phase = Phase::Missing { look_at: tick };
+            return;
+        }
+        let name = unit.unit.clone();
+        match host.journal.record(Entry::Starting { unit: name.clone() }) {
+            Ok(()) => {
+                unit.phase = Phase::Asked;
+                self.submit(Order::StartSlice { unit: name, description });
+            }
+            Err(error) => unit.miss(tick, EnforceError::from(error).to_string()),
+        }
+    }
+
+    /// The node whose slice the slice of this one lies in.
+    fn slice_above(&self, tree: &Tree, number: usize) -> Option<usize> {
+        let first_ancestor = tree.ancestors().map(|(number, _)| number).next();
+        tree.nodes()[number].parent.or(first_ancestor)
+    }
+
+    /// An order came to nothing; returns the actions that were asked for with it, and failed.
+    fn refused(
+        &mut self,
+        number: usize,
+        order: &Order,
+        error: &UnitError,
+        tick: u64,
+    ) -> Vec<Outcome> {
+        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        unit.is_looking = false;
+        match order {
+            Order::Set { .. } => {
+                let pending = unit.pending.take();
+                if matches!(error, UnitError::NoSuchUnit(_)) {
+                    unit.phase = Phase::Missing { look_at: tick };
+                }
+                // What is the matter with the bus is said once, and not for each value.
+                if error.is_about_the_bus() {
+                    return Vec::new();
+                }
+                let actions = pending.into_iter().flat_map(|pending| pending.actions);
+                let refusal = EnforceError::from(error.clone()).refusal();
+                return actions.map(|action| (action, Err(refusal.clone()))).collect();
+            }
+            // Asked again as soon as the bus is.
+            _ if error.is_about_the_bus() && unit.phase == Phase::Asked => {
+                unit.phase = Phase::Missing { look_at: tick };
+            }
+            _ if unit.phase == Phase::Asked => unit.miss(tick, error.to_string()),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    // --- attach ---
+
+    /// Looks for the unit of one node where it is missing, and opens its cgroup where it is there.
+    pub(super) fn attach<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        place: &mut Place,
+        number: usize,
+        name: &str,
+        tick: u64,
+    ) -> Vec<Finding> {
+        let may_ask = self.may_ask(tick);
+        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        let mut findings = Vec::new();
+        if let Some(message) = &unit.message {
+            findings.push(Finding::of(name, Code::UnitMissing, message.as_str()));
+        }
+        match unit.phase {
+            Phase::There if place.cgroup.is_none() => {
+                match Cgroup::open_unit(&mut host.kernel, &host.layout, &unit.cgroup) {
+                    Ok(cgroup) => place.cgroup = Some(cgroup),
+                    Err(error) if error.is_gone() => unit.phase = Phase::Missing { look_at: tick },
+                    Err(error) => {
+                        findings.push(Finding::of(name, Code::NotAttached, error.to_string()));
+                    }
+                }
+            }
+            Phase::Missing { look_at } if may_ask => {
+                let is_due = tick >= look_at;
+                if is_due || is_back(&mut host.kernel, &host.layout, &unit.cgroup) {
+                    unit.phase = Phase::Asked;
+                    let unit = unit.name.clone();
+                    self.submit(Order::Look { unit });
+                }
+            }
+            _ => {}
+        }
+        findings
+    }
+
+    /// Sees whether a bus that was away is back, also where there is nothing to ask for.
+    pub(super) fn probe(&mut self, tick: u64) {
+        if self.trouble.is_none() || !self.may_ask(tick) {
+            return;
+        }
+        let mut idle = self.units.iter_mut().flatten().filter(|unit| !unit.is_looking);
+        if let Some(unit) = idle.find(|unit| unit.phase == Phase::There) {
+            unit.is_looking = true;
+            let unit = unit.name.clone();
+            self.submit(Order::Look { unit });
+        }
+    }
+
+    // --- apply ---
+
+    /// Asks for what `actions` say of units, all of one unit in one call; returns what was not asked for, and why.
+    pub(super) fn order<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        places: &[Place],
+        tick: u64,
+        actions: &[Action],
+    ) -> Vec<Outcome> {
+        let mut wanted: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
+        for action in actions.iter().filter(|action| self.owns(action.node)) {
+            wanted.entry(action.node).or_default().push(action.clone());
+        }
+        let mut outcomes = Vec::new();
+        // In the order of the plan: what grows before what shrinks, parents before children.
+        for action in actions {
+            if let Some(wanted) = wanted.remove(&action.node)
+                && self.may_ask(tick)
+                && let Some(cgroup) = &places[action.node].cgroup
+            {
+                let wanted = without_lethal(host, cgroup, wanted, &mut outcomes);
+                outcomes.extend(self.order_one(host, action.node, tick, wanted));
+            }
+        }
+        outcomes
+    }
+
+    fn order_one<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        number: usize,
+        tick: u64,
+        actions: Vec<Action>,
+    ) -> Vec<Outcome> {
+        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        if unit.phase != Phase::There || unit.pending.is_some() || actions.is_empty() {
+            return Vec::new();
+        }
+        let settings: Vec<Setting> =
+            actions.iter().map(|action| Setting::of(action.knob, &action.to)).collect();
+        let is_new = |setting: &&Setting| {
+            !host.journal.knows_property(&unit.unit, &unit.life, setting.property)
+        };
+        let new: Vec<&Setting> = settings.iter().filter(is_new).collect();
+        if !new.is_empty() && unit.looked_at + 1 < tick {
+            // What it holds was seen too long ago to be what is to be put back.
+            if !std::mem::replace(&mut unit.is_looking, true) {
+                let unit = unit.name.clone();
+                self.submit(Order::Look { unit });
+            }
+            return Vec::new();
+        }
+        let entries: Vec<Entry> = new.into_iter().filter_map(|new| held_by(unit, new)).collect();
+        let recorded = entries.into_iter().try_for_each(|entry| host.journal.record(entry));
+        if let Err(error) = recorded {
+            // Each of them is refused for the same reason.
+            let refusal = EnforceError::from(error).refusal();
+            return actions.into_iter().map(|action| (action, Err(refusal.clone()))).collect();
+        }
+        for action in &actions {
+            unit.ordered.retain(|(knob, _)| *knob != action.knob);
+            unit.ordered.push((action.knob, action.to.clone()));
+        }
+        unit.pending = Some(Pending { actions, answered_at: None });
+        let unit = unit.unit.clone();
+        self.submit(Order::Set { unit, settings });
+        Vec::new()
+    }
+
+    // --- arrive ---
+
+    /// Compares what was asked of the unit of one node with what its files hold now; returns what arrived, and what
+    /// did not in time.
+    pub(super) fn arrivals<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        place: &Place,
+        number: usize,
+        tick: u64,
+        observed: &[Observation],
+    ) -> Vec<Outcome> {
+        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        let Some(pending) = unit.pending.take() else { return Vec::new() };
+        let now = |knob: Knob| observed.iter().find(|seen| seen.knob == knob);
+        let (arrived, waiting): (Vec<Action>, Vec<Action>) =
+            pending.actions.into_iter().partition(|action| {
+                now(action.knob).is_some_and(|seen| taken(&seen.value, &action.to))
+            });
+        let is_late = pending.answered_at.is_some_and(|at| tick >= at + ARRIVAL_TICKS);
+        let mut outcomes = Vec::new();
+        if is_late {
+            for action in waiting {
+                let found = now(action.knob).map(|seen| seen.value.to_string());
+                let error = not_arrived(&unit.unit, &action, found);
+                outcomes.push((action, Err(error.refusal())));
+            }
+        } else if !waiting.is_empty() {
+            unit.pending = Some(Pending { actions: waiting, ..pending });
+        }
+        let Some(cgroup) = &place.cgroup else { return outcomes };
+        for action in arrived {
+            // A value that stands in its file may still have no effect.
+            let effective = host.enforcer().check_effective(&action, cgroup);
+            let value = action.to.clone();
+            outcomes.push((action, effective.map(|()| value).map_err(|error| error.refusal())));
+        }
+        outcomes
+    }
+}
+
+/// What is to be journalled before `setting` is set: what the unit held.
+fn held_by(unit: &UnitState, setting: &Setting) -> Option<Entry> {
+    let held = unit.held.iter().find(|held| held.setting.property == setting.property)?;
+    Some(Entry::UnitHeld(Box::new(UnitHeld {
+        unit: unit.unit.clone(),
+        life: unit.life.clone(),
+        held: held.setting.clone(),
+        drop_in: held.drop_in.clone(),
+    })))
+}
+
+/// Takes a memory limit that could be met only by killing out of `actions`: it waits.
+fn without_lethal<K: KernFs>(
+    host: &mut HostAccess<K>,
+    cgroup: &Cgroup,
+    mut actions: Vec<Action>,
+    outcomes: &mut Vec<Outcome>,
+) -> Vec<Action> {
+    let limit = actions.iter().position(|action| action.knob == Knob::MemoryMax);
+    let Some(at) = limit else { return actions };
+    let Value::Memory(Limit::Finite(limit)) = actions[at].to else { return actions };
+    let dir = cgroup.dir(&host.layout, Facet::Memory);
+    let safe = dir.map_or(Ok(()), |dir| host.enforcer().check_limit_is_safe(dir, limit));
+    if let Err(error) = safe {
+        outcomes.push((actions.remove(at), Err(error.refusal())));
+    }
+    actions
+}
+
+fn not_arrived(unit: &str, action: &Action, found: Option<String>) -> EnforceError {
+    let setting = Setting::of(action.knob, &action.to);
+    EnforceError::NotArrived {
+        unit: unit.to_string(),
+        property: setting.property.name(),
+        written: action.to.to_string(),
+        file: Dialect::Unified.file(action.knob),
+        found: found.unwrap_or_else(|| "nothing".to_string()),
+    }
+}
+
+/// Whether there is again a cgroup where that of a unit was, `cgroup` from the mount; empty where it had none yet.
+fn is_back(kernel: &mut impl KernFs, layout: &Layout, cgroup: &str) -> bool {
+    if cgroup.is_empty() {
+        return false;
+    }
+    let path = layout.trees[0].dir_of(cgroup);
+    let dir = kernel.open_dir(Path::new(&path));
+    dir.is_ok_and(|dir| {
+        kernel.close_dir(dir);
+        true
+    })
+}

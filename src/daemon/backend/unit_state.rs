@@ -1,0 +1,93 @@
+//! What is known of the unit of one node.
+//!
+//! What is done about it stands in [`super::systemd`].
+
+use crate::control::plan::{Action, Knob, Value};
+use crate::host::systemd::Held;
+
+/// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks. One that ran before is found
+/// by its cgroup as soon as it runs again.
+const LOOK_TICKS_MAX: u64 = 64;
+/// What is known of one unit.
+#[derive(Debug)]
+pub(super) struct UnitState {
+    /// As the policy calls it, which may be by another name than systemd's.
+    pub(super) name: String,
+    /// As systemd calls it, once it said so. Its drop-ins are found under this name alone.
+    pub(super) unit: String,
+    /// Whether it is a slice of a tenant, which is started where it is missing.
+    pub(super) is_slice: bool,
+    pub(super) phase: Phase,
+    /// Its cgroup, from the mount.
+    pub(super) cgroup: String,
+    /// Which life of it, where what is set goes with it.
+    pub(super) life: String,
+    pub(super) held: Vec<Held>,
+    /// When `held` was true.
+    pub(super) looked_at: u64,
+    pub(super) is_looking: bool,
+    pub(super) pending: Option<Pending>,
+    /// What was asked for last, of each knob.
+    pub(super) ordered: Vec<(Knob, Value)>,
+    pub(super) nr_misses: u32,
+    pub(super) message: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Looked for at this tick.
+    Missing { look_at: u64 },
+    /// Looked for, or started, just now.
+    Asked,
+    /// Its cgroup is there.
+    There,
+}
+
+/// Values that were asked for and have not all arrived.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) actions: Vec<Action>,
+    /// When systemd said that it is done.
+    pub(super) answered_at: Option<u64>,
+}
+
+impl UnitState {
+    pub(super) fn new(unit: &str, is_slice: bool) -> UnitState {
+        UnitState {
+            name: unit.to_string(),
+            unit: unit.to_string(),
+            is_slice,
+            phase: Phase::Missing { look_at: 0 },
+            cgroup: String::new(),
+            life: String::new(),
+            held: Vec::new(),
+            looked_at: 0,
+            is_looking: false,
+            pending: None,
+            ordered: Vec::new(),
+            nr_misses: 0,
+            message: None,
+        }
+    }
+
+    /// It is not there: look again later, and say why until then.
+    pub(super) fn miss(&mut self, tick: u64, why: String) {
+        let pause = (1_u64 << self.nr_misses.min(8)).min(LOOK_TICKS_MAX);
+        self.nr_misses = self.nr_misses.saturating_add(1);
+        self.phase = Phase::Missing { look_at: tick + pause };
+        self.message = Some(why);
+    }
+
+    /// The connection on which it was asked for is gone, after all of it was done: no answer comes any more, and
+    /// what a look had found may have changed since.
+    pub(super) fn miss_answers(&mut self) {
+        self.is_looking = false;
+        self.looked_at = 0;
+        if self.phase == Phase::Asked {
+            self.phase = Phase::Missing { look_at: 0 };
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.answered_at.get_or_insert(0);
+        }
+    }
+}

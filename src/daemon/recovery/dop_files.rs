@@ -1,0 +1,139 @@
+//! Telling each tenant how wide it should run: one small file it can read and watch.
+//!
+//! `DIR/NAME/dop` holds the degree of parallelism as a number and a newline (`ci/nightly` is in
+//! `DIR/ci/nightly/dop`). It is replaced by renaming, so that a reader sees the old number or the new one
+//! and a watcher gets one event for each change. It is there as long as an agent steers: what one that was
+//! killed has told goes with all else that it left. A program that can resize while it runs watches the
+//! directory for IN_MOVED_TO (inotify(7)) and reads the file again.
+
+use std::collections::HashMap;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tracing::warn;
+
+/// The file's name.
+pub const FILE: &str = "dop";
+
+/// Where the tenants of the agent with this state directory find theirs.
+pub(super) fn dop_dir(state_dir: &Path) -> PathBuf {
+    state_dir.join("tenants")
+}
+
+/// Writes the tenants' files, each only when its number changed.
+#[derive(Debug)]
+pub struct DopFiles {
+    dir: PathBuf,
+    told: HashMap<String, u32>,
+}
+
+/// Removes what an earlier agent told below `dir`: it steers no tenant any more.
+pub(in crate::daemon) fn remove_all(dir: &Path) {
+    if let Err(error) = DopFiles::new(dir.to_path_buf()).remove() {
+        warn!("cannot remove what the tenants were told: {}: {error}", dir.display());
+    }
+}
+
+impl DopFiles {
+    /// Writes below `dir`, which is made when it is needed.
+    pub fn new(dir: PathBuf) -> DopFiles {
+        DopFiles { dir, told: HashMap::new() }
+    }
+
+    /// Tells `tenant` (a path of names) its width.
+    ///
+    /// # Errors
+    /// The file could not be written; the old number then stands.
+    pub fn tell(&mut self, tenant: &str, dop: u32) -> io::Result<()> {
+        if self.told.get(tenant) == Some(&dop) {
+            return Ok(());
+        }
+        let dir = self.dir.join(tenant);
+        self.make_readable(&dir)?;
+        let fresh = dir.join(".dop.new");
+        fs::write(&fresh, format!("{dop}\n"))?;
+        // Whatever the umask of the service: the tenant's users are to read this.
+        fs::set_permissions(&fresh, Permissions::from_mode(0o644))?;
+        fs::rename(&fresh, dir.join(FILE))?;
+        self.told.insert(tenant.to_string(), dop);
+        Ok(())
+    }
+
+    /// Makes `dir`, and lets everyone in, from the top of what is ours.
+    fn make_readable(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)?;
+        for ours in dir.ancestors().take_while(|up| up.starts_with(&self.dir)) {
+            fs::set_permissions(ours, Permissions::from_mode(0o755))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what `tenant` was told.
+    ///
+    /// # Errors
+    /// The file could not be removed.
+    pub fn forget(&mut self, tenant: &str) -> io::Result<()> {
+        if self.told.remove(tenant).is_none() {
+            return Ok(());
+        }
+        let dir = self.dir.join(tenant);
+        match fs::remove_file(dir.join(FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // The directories above it may be those of others.
+        for up in dir.ancestors().take_while(|up| *up != self.dir) {
+            if fs::remove_dir(up).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes everything that was written.
+    ///
+    /// # Errors
+    /// A file could not be removed.
+    pub fn remove(&mut self) -> io::Result<()> {
+        self.told.clear();
+        match fs::remove_dir_all(&self.dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_replaced_whole_and_readable_by_all() {
+        let state = tempfile::tempdir().unwrap();
+        let mut files = DopFiles::new(state.path().join("tenants"));
+        files.tell("ci/nightly", 3).unwrap();
+        let file = state.path().join("tenants/ci/nightly/dop");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "3\n");
+        files.tell("ci/nightly", 4).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "4\n");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&file), 0o644);
+        assert_eq!(mode(&state.path().join("tenants/ci")), 0o755);
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+        files.remove().unwrap();
+        assert!(!state.path().join("tenants").exists());
+    }
+
+    #[test]
+    fn what_did_not_change_is_not_written_again() {
+        let state = tempfile::tempdir().unwrap();
+        let mut files = DopFiles::new(state.path().join("tenants"));
+        files.tell("web", 2).unwrap();
+        let file = state.path().join("tenants/web/dop");
+        fs::remove_file(&file).unwrap();
+        files.tell("web", 2).unwrap();
+        assert!(!file.exists());
+    }
+}

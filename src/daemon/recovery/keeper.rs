@@ -1,0 +1,116 @@
+//! What an agent keeps in its state directory beside the journal, for the next agent and for its tenants.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tracing::warn;
+
+use super::dop_files::{DopFiles, dop_dir};
+use super::placement_store::PlacementStore;
+use super::residents::{Resident, ResidentStore};
+use crate::control::finding::{Code, Finding};
+use crate::control::state::NodeState;
+use crate::control::tree::TreeNode;
+use crate::dop::CpuSet;
+use crate::policy::model::CpusPolicy;
+
+/// The files of one state directory; without one, or while nothing is enforced, nothing is kept.
+#[derive(Debug, Default)]
+pub(in crate::daemon) struct Keeper {
+    residents: Option<ResidentStore>,
+    placements: Option<PlacementStore>,
+    dop_files: Option<DopFiles>,
+}
+
+impl Keeper {
+    /// That of `state_dir` for this boot; nothing is read or written yet.
+    pub(super) fn new(state_dir: &Path, boot_id: &str) -> Keeper {
+        Keeper { residents: Some(ResidentStore::new(state_dir, boot_id)), ..Keeper::default() }
+    }
+
+    /// Begins to keep: the tenants have their cgroups again.
+    pub(in crate::daemon) fn begin(&mut self, state_dir: Option<&Path>, pins: bool) {
+        self.forget_displaced();
+        self.dop_files = state_dir.map(|dir| DopFiles::new(dop_dir(dir)));
+        self.placements = None;
+        if pins {
+            self.begin_placing(state_dir);
+        }
+    }
+
+    /// Begins to keep where tenants are placed.
+    pub(in crate::daemon) fn begin_placing(&mut self, state_dir: Option<&Path>) {
+        self.placements = state_dir.map(PlacementStore::new);
+    }
+
+    /// Ends to keep: nothing is steered any more.
+    pub(in crate::daemon) fn end(&mut self) {
+        self.placements = None;
+        if let Some(Err(error)) = self.dop_files.take().map(|mut files| files.remove()) {
+            warn!("cannot remove what the tenants were told: {error}");
+        }
+    }
+
+    /// Processes that lost the cgroups they lived in when an earlier agent stopped.
+    pub(in crate::daemon) fn displaced(&self) -> Vec<Resident> {
+        self.residents.as_ref().map(ResidentStore::load).unwrap_or_default()
+    }
+
+    /// Adds processes that lost the cgroups they lived in.
+    pub(in crate::daemon) fn keep_displaced(&self, displaced: &[Resident]) {
+        if let Some(residents) = &self.residents {
+            residents.keep(displaced);
+        }
+    }
+
+    /// They are back.
+    pub(in crate::daemon) fn forget_displaced(&self) {
+        if let Some(residents) = &self.residents {
+            residents.forget();
+        }
+    }
+
+    /// Where an earlier agent had placed the tenants, as far as those CPUs are `usable`.
+    pub(in crate::daemon) fn placements(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
+        self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
+    }
+
+    /// Tells every tenant its degree of parallelism, and keeps where it is placed.
+    pub(in crate::daemon) fn keep(
+        &mut self,
+        nodes: &[TreeNode],
+        states: &[NodeState],
+    ) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if let Some(files) = &mut self.dop_files {
+            for (node, state) in nodes.iter().zip(states) {
+                if let Some(dop) = state.width.dop()
+                    && let Err(error) = files.tell(&node.path, dop)
+                {
+                    let what = format!("cannot tell it its width: {error}");
+                    findings.push(Finding::of(&node.path, Code::NotKept, what));
+                }
+            }
+        }
+        if let Some(store) = &mut self.placements {
+            let placed = nodes.iter().zip(states).filter_map(|(node, state)| {
+                let moves = matches!(node.cpus, CpusPolicy::Dop | CpusPolicy::Exclusive);
+                Some((node.path.as_str(), state.width.cpus().filter(|_| moves && node.is_leaf)?))
+            });
+            if let Err(error) = store.keep(placed) {
+                let what = format!("cannot keep the placement for the next start: {error}");
+                findings.push(Finding::of_host(Code::NotKept, what));
+            }
+        }
+        findings
+    }
+
+    /// A tenant left the policy.
+    pub(in crate::daemon) fn forget(&mut self, tenant: &str) {
+        if let Some(files) = &mut self.dop_files
+            && let Err(error) = files.forget(tenant)
+        {
+            warn!(tenant, "cannot remove what it was told: {error}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! From one agent to the next, and to `tenantd --restore`: what was left is taken up, or put back.
+//!
+//! An agent that stops puts everything back and removes its journal. One that was killed leaves it, and one whose
+//! policy says `on_exit: keep` leaves it on purpose, with a last line that says so. The next one begins with
+//! what the journal tells: an agent puts it back to begin anew, `--restore` puts it back and goes,
+//! `--restore --unless-kept` leaves alone what was kept. What cannot be put back stays in the journal for the next.
+
+use std::path::Path;
+
+use tracing::{info, warn};
+
+use super::deadline::Deadline;
+use super::dop_files::{dop_dir, remove_all};
+pub(in crate::daemon) use super::keeper::Keeper;
+use super::restore::{self, Restored};
+use super::unit_restore;
+use crate::daemon::start_error::StartError;
+use crate::host::enforce::with_causes;
+use crate::host::journal::{Entry, Journal, JournalError};
+use crate::host::kernfs::KernFs;
+use crate::host::machine::Machine;
+use crate::host::notify::Notifier;
+use crate::host::systemd::UnitManager;
+
+/// Puts back what an agent left in `state_dir`, and nothing else: `tenantd --restore`.
+///
+/// # Errors
+/// The journal is in use, not readable or of another version.
+pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restored, StartError> {
+    restore_left(kernel, state_dir, false)
+}
+
+/// The same, except where the agent stopped and left its values on purpose: `tenantd --restore --unless-kept`,
+/// for what a service manager runs after every stop. An agent that was killed left nothing on purpose.
+///
+/// # Errors
+/// As [`restore_only`].
+pub fn restore_unless_kept(
+    kernel: &mut impl KernFs,
+    state_dir: &Path,
+) -> Result<Restored, StartError> {
+    restore_left(kernel, state_dir, true)
+}
+
+fn restore_left(
+    kernel: &mut impl KernFs,
+    state_dir: &Path,
+    unless_kept: bool,
+) -> Result<Restored, StartError> {
+    let machine = Machine::open(kernel)?;
+    if !state_dir.join("journal").exists() {
+        info!(state_dir = %state_dir.display(), "nothing to put back");
+        return Ok(Restored::default());
+    }
+    let boot_id = machine.boot_id(kernel)?;
+    let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
+    leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
+    if unless_kept && leftover.is_kept() {
+        info!("left as it is: the last tenantd kept its values on purpose (control.on_exit)");
+        return Ok(Restored::default());
+    }
+    let nobody = Notifier::default();
+    let deadline = Deadline::unlimited(&nobody);
+    let restored = put_back(kernel, &machine, None, &leftover.entries, deadline);
+    remove_all(&dop_dir(state_dir));
+    report(&restored, &Keeper::new(state_dir, &boot_id));
+    end(journal, &restored)?;
+    Ok(restored)
+}
+
+/// Ends a journal of which everything was put back but what is owed: that the next agent or `--restore` finds.
+pub(in crate::daemon) fn end(
+    mut journal: Journal,
+    restored: &Restored,
+) -> Result<(), JournalError> {
+    match restored.owed.is_empty() {
+        true => journal.remove(),
+        false => keep_owed(&mut journal, restored),
+    }
+}
+
+/// Forgets what was put back.
+///
+/// # Errors
+/// Everything was put back, and the journal cannot be emptied.
+pub(in crate::daemon) fn keep_owed(
+    journal: &mut Journal,
+    restored: &Restored,
+) -> Result<(), JournalError> {
+    match journal.retain(|entry| restored.owes(entry)) {
+        Err(error) if !restored.owed.is_empty() => {
+            let error = with_causes(&error);
+            warn!("{error}: what is not put back yet is tried again with all the rest");
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Puts everything back that `entries` tell of: units through `units`, all else by itself.
+pub(in crate::daemon) fn put_back(
+    kernel: &mut impl KernFs,
+    machine: &Machine,
+    units: Option<Box<dyn UnitManager>>,
+    entries: &[Entry],
+    deadline: Deadline<'_>,
+) -> Restored {
+    let mut restored = restore::put_back(kernel, machine.proc(), entries);
+    unit_restore::put_back(kernel, machine.proc(), units, entries, deadline, &mut restored);
+    restored
+}
+
+/// Says what was put back, and keeps for the next start who lost its cgroup.
+pub(in crate::daemon) fn report(restored: &Restored, keeper: &Keeper) {
+    keeper.keep_displaced(&restored.displaced);
+    info!(
+        files = restored.nr_files,
+        processes = restored.nr_processes,
+        cgroups = restored.nr_cgroups,
+        "put back what was there before"
+    );
+    restored.failures.iter().for_each(|failure| warn!("not put back: {failure}"));
+}
+
+/// Opens the journal and puts back what an earlier agent left.
+pub(in crate::daemon) fn take_up(
+    kernel: &mut impl KernFs,
+    machine: &Machine,
+    state_dir: Option<&Path>,
+    enforcing: bool,
+    deadline: Deadline<'_>,
+) -> Result<(Journal, Keeper), StartError> {
+    let Some(state_dir) = state_dir else {
+        return Ok((Journal::in_memory(), Keeper::default()));
+    };
+    // An observer that never wrote anything has nothing to keep, and may not be allowed to.
+    if !enforcing && !state_dir.join("journal").exists() {
+        return Ok((Journal::in_memory(), Keeper::default()));
+    }
+    let boot_id = machine.boot_id(kernel)?;
+    let keeper = Keeper::new(state_dir, &boot_id);
+    let (mut journal, leftover) = Journal::open(state_dir, &boot_id)?;
+    leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
+    remove_all(&dop_dir(state_dir));
+    if !leftover.entries.is_empty() {
+        match leftover.is_kept() {
+            true => {
+                info!("putting back what the last tenantd kept, to begin anew");
+                // From here on a kill would leave what nobody meant to leave.
+                journal.retain(|entry| *entry != Entry::Kept)?;
+            }
+            false => warn!("the last tenantd did not stop cleanly: putting back what it left"),
+        }
+        let restored = put_back(kernel, machine, None, &leftover.entries, deadline);
+        report(&restored, &keeper);
+        keep_owed(&mut journal, &restored)?;
+    }
+    Ok((journal, keeper))
+}
+
+/// Undoes a start that failed half way.
+pub(in crate::daemon) fn give_back(
+    kernel: &mut impl KernFs,
+    machine: &Machine,
+    journal: Journal,
+    keeper: &Keeper,
+) {
+    // All that a start does is done to cgroups of its own.
+    let nobody = Notifier::default();
+    let deadline = Deadline::unlimited(&nobody);
+    let restored = put_back(kernel, machine, None, journal.entries(), deadline);
+    keeper.keep_displaced(&restored.displaced);
+    if let Err(error) = end(journal, &restored) {
+        warn!("{error}");
+    }
+}

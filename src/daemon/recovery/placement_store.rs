@@ -1,0 +1,131 @@
+//! Where the tenants were placed, kept over a restart of the agent.
+//!
+//! A stop puts every file back, and the next start would place all tenants anew: somewhere else, most
+//! likely, far from their warm caches and their memory. So the state directory keeps `placement.json`, one
+//! object with the list of CPUs of each tenant by name. It is a hint and nothing else: what cannot be read,
+//! or names a CPU that is not there any more, is passed over with a line in the log, and a start never
+//! depends on it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use tracing::warn;
+
+use crate::dop::CpuSet;
+
+/// The file of one state directory.
+#[derive(Debug)]
+pub(in crate::daemon) struct PlacementStore {
+    path: PathBuf,
+    kept: HashMap<String, CpuSet>,
+}
+
+impl PlacementStore {
+    /// The store in `state_dir`; nothing is read or written yet.
+    pub(in crate::daemon) fn new(state_dir: &Path) -> PlacementStore {
+        PlacementStore { path: state_dir.join("placement.json"), kept: HashMap::new() }
+    }
+
+    /// The sets that an earlier agent kept, as far as they lie within `usable`.
+    pub(in crate::daemon) fn load(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
+        match self.read() {
+            Ok(lists) => {
+                let (fit, unfit): (BTreeMap<_, _>, BTreeMap<_, _>) = lists
+                    .into_iter()
+                    .partition(|(_, cpus)| !cpus.is_empty() && cpus.is_subset(usable));
+                if !unfit.is_empty() {
+                    let names: Vec<&str> = unfit.keys().map(String::as_str).collect();
+                    warn!(
+                        tenants = names.join(" "),
+                        "some CPUs of the last placement are not there any more: placed anew"
+                    );
+                }
+                fit
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => {
+                warn!("the last placement is passed over: {}: {error}", self.path.display());
+                BTreeMap::new()
+            }
+        }
+    }
+
+    fn read(&self) -> io::Result<BTreeMap<String, CpuSet>> {
+        let lists: BTreeMap<String, String> = serde_json::from_slice(&fs::read(&self.path)?)?;
+        let parse = |(name, list): (String, String)| match list.parse() {
+            Ok(cpus) => Ok((name, cpus)),
+            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        };
+        lists.into_iter().map(parse).collect()
+    }
+
+    /// Writes `placed` (names and their sets), if that is not what the file holds already.
+    ///
+    /// # Errors
+    /// The file could not be written; the old one then stands.
+    pub(in crate::daemon) fn keep<'a>(
+        &mut self,
+        placed: impl Iterator<Item = (&'a str, &'a CpuSet)> + Clone,
+    ) -> io::Result<()> {
+        if placed.clone().all(|(name, cpus)| self.kept.get(name) == Some(cpus)) {
+            return Ok(());
+        }
+        let lists: BTreeMap<&str, String> =
+            placed.clone().map(|(name, cpus)| (name, cpus.to_string())).collect();
+        let fresh = self.path.with_extension("new");
+        fs::write(&fresh, serde_json::to_vec(&lists)?)?;
+        fs::rename(&fresh, &self.path)?;
+        self.kept = placed.map(|(name, cpus)| (name.to_string(), cpus.clone())).collect();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    fn keep(store: &mut PlacementStore, placed: &[(&str, CpuSet)]) {
+        store.keep(placed.iter().map(|(name, cpus)| (*name, cpus))).unwrap();
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_as_far_as_it_fits() {
+        let state = tempfile::tempdir().unwrap();
+        let mut store = PlacementStore::new(state.path());
+        assert!(store.load(&set("0-7")).is_empty());
+        keep(&mut store, &[("web", set("0-3")), ("ci/nightly", set("4,6"))]);
+        let text = fs::read_to_string(state.path().join("placement.json")).unwrap();
+        assert_eq!(text, r#"{"ci/nightly":"4,6","web":"0-3"}"#);
+        assert_eq!(store.load(&set("0-7")).len(), 2);
+        let loaded = store.load(&set("0-5"));
+        assert_eq!(loaded.into_iter().collect::<Vec<_>>(), [("web".to_string(), set("0-3"))]);
+    }
+
+    #[test]
+    fn only_a_change_is_written() {
+        let state = tempfile::tempdir().unwrap();
+        let mut store = PlacementStore::new(state.path());
+        keep(&mut store, &[("web", set("0-3"))]);
+        fs::remove_file(state.path().join("placement.json")).unwrap();
+        keep(&mut store, &[("web", set("0-3"))]);
+        assert!(store.load(&set("0-7")).is_empty());
+        keep(&mut store, &[("web", set("0-4"))]);
+        assert_eq!(store.load(&set("0-7")).len(), 1);
+    }
+
+    #[test]
+    fn a_damaged_file_is_passed_over() {
+        let state = tempfile::tempdir().unwrap();
+        let store = PlacementStore::new(state.path());
+        for text in ["", "{", "[]", r#"{"web":"x"}"#, r#"{"web":3}"#, r#"{"web":""}"#, "\u{0}\u{1}"]
+        {
+            fs::write(state.path().join("placement.json"), text).unwrap();
+            assert!(store.load(&set("0-7")).is_empty(), "{text}");
+        }
+    }
+}

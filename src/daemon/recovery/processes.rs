@@ -1,0 +1,123 @@
+//! Processes on their way from one cgroup to another.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use crate::host::enforce::SUBTREE_CONTROL;
+use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::host::process;
+
+/// How often a cgroup is emptied again before it is given up: its processes may fork meanwhile.
+pub(super) const EVACUATIONS: usize = 16;
+
+/// How far up a process's ancestors are asked for.
+const GENERATIONS: usize = 64;
+
+/// What `known` knows of `pid`, or else of the nearest of its ancestors that it knows.
+pub(in crate::daemon) fn ancestor<T>(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    mut pid: u32,
+    known: impl Fn((u32, u64)) -> Option<T>,
+) -> Result<Option<T>, KernError> {
+    for _ in 0..GENERATIONS {
+        let Some(birth) = process::birth(kernel, proc, pid)? else { return Ok(None) };
+        if let Some(found) = known((pid, birth.start_ticks)) {
+            return Ok(Some(found));
+        }
+        match birth.parent.filter(|parent| *parent > 1) {
+            Some(parent) => pid = parent,
+            None => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// The numbers of the processes in `dir`.
+pub(in crate::daemon) fn processes_in(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+) -> Result<Vec<u32>, KernError> {
+    let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?).into_owned();
+    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+}
+
+/// Moves a process into the cgroup at `path`.
+pub(super) fn move_to(kernel: &mut impl KernFs, path: &Path, pid: u32) -> Result<(), KernError> {
+    let dir = kernel.open_dir(path)?;
+    let outcome = kernel.move_process(dir, pid);
+    kernel.close_dir(dir);
+    outcome
+}
+
+/// Moves every process in `dir` to one of `refuges`, and tells `evicted` of each.
+pub(super) fn evacuate<K: KernFs>(
+    kernel: &mut K,
+    dir: DirId,
+    refuges: &[&Path],
+    evicted: &mut impl FnMut(&mut K, u32, &Path),
+) -> Result<(), KernError> {
+    for _ in 0..EVACUATIONS {
+        let pids = processes_in(kernel, dir)?;
+        if pids.is_empty() {
+            return Ok(());
+        }
+        for pid in pids {
+            if let Some(refuge) = shelter(kernel, pid, refuges)? {
+                evicted(kernel, pid, refuge);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Moves every process in `from` to `to`; one that ended meanwhile needs no moving.
+pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Result<(), KernError> {
+    for _ in 0..EVACUATIONS {
+        let pids = processes_in(kernel, from)?;
+        if pids.is_empty() {
+            return Ok(());
+        }
+        for pid in pids {
+            match kernel.move_process(to, pid) {
+                Err(error) if error.errno != Errno::ESRCH => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the children of `path` have controllers.
+fn has_controllers(kernel: &mut impl KernFs, path: &Path) -> bool {
+    let Ok(dir) = kernel.open_dir(path) else { return false };
+    let enabled =
+        kernel.read_once(dir, SUBTREE_CONTROL).is_ok_and(|text| !text.trim_ascii().is_empty());
+    kernel.close_dir(dir);
+    enabled
+}
+
+/// Moves a process to the first of `refuges` that takes it, and says to which; `None` where it has ended.
+fn shelter<'a>(
+    kernel: &mut impl KernFs,
+    pid: u32,
+    refuges: &[&'a Path],
+) -> Result<Option<&'a Path>, KernError> {
+    let mut refused = None;
+    for refuge in refuges {
+        match move_to(kernel, refuge, pid) {
+            Ok(()) => return Ok(Some(refuge)),
+            // A process that ended needs no refuge.
+            Err(error) if error.errno == Errno::ESRCH => return Ok(None),
+            Err(error) if error.is_gone() => refused = Some(error),
+            // A cgroup must not hold processes while its children have controllers. Where they have none,
+            // it was busy for a moment: the next try will do, and further up would be the wrong place.
+            Err(error) if error.errno == Errno::EBUSY && has_controllers(kernel, refuge) => {
+                refused = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}

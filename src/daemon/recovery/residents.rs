@@ -1,0 +1,262 @@
+//! Processes that live in the cgroups the agent makes, over a restart of the agent.
+//!
+//! **Problem.** A stop removes every cgroup that was made, and who lives there without having been claimed from
+//! anywhere (a process that was put there, or born there of one that has ended) is put above it. That must
+//! not end its tenancy when the agent starts again; and on the unified hierarchy it would keep the next agent
+//! from starting at all, for a cgroup with processes of its own cannot give controllers to its children.
+//!
+//! **Shape.** Who was put above is written to `residents.json` in the state directory: which process, from
+//! which cgroup, to which. The next start looks who of them, or of their descendants, is still where it was
+//! put, and brings it back before controllers are enabled: to the cgroup it lived in, where the policy still
+//! has that tenant; otherwise, where it would stand in the way, to a cgroup beside the tenants that gets
+//! nothing and is owed nothing ([`REST_CGROUP`]). Somebody else's process is never moved, and neither is one
+//! that an administrator moved elsewhere meanwhile.
+//!
+//! The cgroups are made, and journalled, as ever; so nothing of this needs undoing. The file itself is a hint:
+//! if it cannot be read, or speaks of another boot, the processes stay where they are, with a line in the log.
+//!
+//! **Properties** (`tests/agent/residents.rs`): a restart brings residents back, their children included; a
+//! tenant that left the policy keeps nobody from starting; others' processes stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use super::processes::{ancestor, processes_in};
+use crate::control::tree::TreeNode;
+use crate::host::cgroup::{Dialect, Facet, Tree};
+use crate::host::enforce::{EnforceError, Enforcer};
+use crate::host::kernfs::{DirId, KernFs};
+use crate::host::process;
+
+/// The child of the root for residents whose tenant is no longer in the policy.
+pub const REST_CGROUP: &str = "tenantd.rest";
+
+/// A process that lost the cgroup it lived in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resident {
+    pid: u32,
+    start_ticks: u64,
+    /// The cgroup it lived in.
+    from: PathBuf,
+    /// The cgroup above that took it.
+    to: PathBuf,
+}
+
+impl Resident {
+    /// Process `pid`, which was put from the cgroup `from` to `to`; `None` where it has ended.
+    pub(in crate::daemon) fn of(
+        kernel: &mut impl KernFs,
+        proc: DirId,
+        pid: u32,
+        from: &Path,
+        to: &Path,
+    ) -> Option<Resident> {
+        let start_ticks = process::start_ticks(kernel, proc, pid)?;
+        Some(Resident { pid, start_ticks, from: from.to_path_buf(), to: to.to_path_buf() })
+    }
+}
+
+/// What the file holds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Record {
+    boot_id: String,
+    residents: Vec<Resident>,
+}
+
+/// The file of one state directory.
+#[derive(Debug)]
+pub(in crate::daemon) struct ResidentStore {
+    path: PathBuf,
+    boot_id: String,
+}
+
+impl ResidentStore {
+    /// The store in `state_dir` for this boot; nothing is read or written yet.
+    pub(in crate::daemon) fn new(state_dir: &Path, boot_id: &str) -> ResidentStore {
+        ResidentStore { path: state_dir.join("residents.json"), boot_id: boot_id.to_string() }
+    }
+
+    /// Those of this boot; what cannot be read is passed over.
+    pub(in crate::daemon) fn load(&self) -> Vec<Resident> {
+        match self.read() {
+            Ok(record) if record.boot_id == self.boot_id => record.residents,
+            Ok(_) => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                warn!(
+                    "who lived in the tenants' cgroups is passed over: {}: {error}",
+                    self.path.display()
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    fn read(&self) -> io::Result<Record> {
+        Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
+    }
+
+    /// Adds `displaced` to those that are kept.
+    pub(in crate::daemon) fn keep(&self, displaced: &[Resident]) {
+        if displaced.is_empty() {
+            return;
+        }
+        let mut residents = self.load();
+        residents.retain(|known| {
+            !displaced.iter().any(|new| (new.pid, &new.from) == (known.pid, &known.from))
+        });
+        residents.extend_from_slice(displaced);
+        if let Err(error) = self.write(residents) {
+            warn!(
+                "who lived in the tenants' cgroups is not kept for the next start: {}: {error}",
+                self.path.display()
+            );
+        }
+    }
+
+    fn write(&self, residents: Vec<Resident>) -> io::Result<()> {
+        let record = Record { boot_id: self.boot_id.clone(), residents };
+        let fresh = self.path.with_extension("new");
+        fs::write(&fresh, serde_json::to_vec(&record)?)?;
+        fs::rename(&fresh, &self.path)
+    }
+
+    /// Removes the file.
+    pub(in crate::daemon) fn forget(&self) {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                warn!("cannot remove {}: {error}", self.path.display());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Brings back those of `residents`, and their descendants, who are still where they were put.
+///
+/// # Errors
+/// The journal refused: then nothing more may be changed. What the kernel refuses for one process leaves it
+/// where it is, with a line in the log.
+pub(in crate::daemon) fn bring_home<K: KernFs>(
+    enforcer: &mut Enforcer<'_, K>,
+    proc: DirId,
+    nodes: &[TreeNode],
+    residents: &[Resident],
+) -> Result<(), EnforceError> {
+    let shelters: BTreeSet<&Path> = residents.iter().map(|resident| &*resident.to).collect();
+    let mut nr_housed = 0;
+    for shelter in shelters {
+        for (pid, from) in sheltered(enforcer.kernel, proc, shelter, residents) {
+            let Some((tree, home)) = home(enforcer, nodes, &from, shelter) else { continue };
+            match house(enforcer, tree, &home, pid) {
+                Ok(()) => nr_housed += 1,
+                Err(error @ EnforceError::Journal { .. }) => return Err(error),
+                Err(error) => warn!("process {pid} stays in {}: {error}", shelter.display()),
+            }
+        }
+    }
+    if nr_housed > 0 {
+        info!(processes = nr_housed, "took up again who lived in the tenants' cgroups");
+    }
+    Ok(())
+}
+
+/// Who of `residents` and their descendants is in `shelter`, and where it lived.
+fn sheltered(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    shelter: &Path,
+    residents: &[Resident],
+) -> Vec<(u32, PathBuf)> {
+    let here = residents.iter().filter(|resident| resident.to == shelter);
+    let known: BTreeMap<(u32, u64), &Path> =
+        here.map(|r| ((r.pid, r.start_ticks), &*r.from)).collect();
+    let own = process::own_pid(kernel, proc).ok();
+    let Ok(dir) = kernel.open_dir(shelter) else { return Vec::new() };
+    let pids = processes_in(kernel, dir).unwrap_or_default();
+    kernel.close_dir(dir);
+    let lived_in = |pid| {
+        let from = ancestor(kernel, proc, pid, |key| known.get(&key).copied()).ok().flatten();
+        from.map(|from| (pid, from.to_path_buf()))
+    };
+    pids.into_iter().filter(|pid| Some(*pid) != own).filter_map(lived_in).collect()
+}
+
+/// Where someone who lived in `from` is to live, and in which tree; `None` where it had better stay.
+fn home<'a, K: KernFs>(
+    enforcer: &Enforcer<'a, K>,
+    nodes: &[TreeNode],
+    from: &Path,
+    shelter: &Path,
+) -> Option<(&'a Tree, PathBuf)> {
+    let layout = enforcer.layout;
+    let has_tenant = |tree: &&Tree| {
+        let below = from.strip_prefix(&tree.root).ok().and_then(Path::to_str);
+        nodes.iter().any(|node| node.is_leaf && Some(&*node.path) == below)
+    };
+    if let Some(tree) = layout.trees.iter().filter(|tree| enforcer.uses(tree)).find(has_tenant) {
+        return Some((tree, from.to_path_buf()));
+    }
+    let is_in_the_way =
+        |tree: &&Tree| tree.root == shelter || (tree.own == shelter && tree.root != tree.own);
+    let tree = layout.trees.iter().find(is_in_the_way)?;
+    let home = || (tree, tree.root.join(REST_CGROUP));
+    (layout.dialect == Dialect::Unified).then(home)
+}
+
+fn house<K: KernFs>(
+    enforcer: &mut Enforcer<'_, K>,
+    tree: &Tree,
+    home: &Path,
+    pid: u32,
+) -> Result<(), EnforceError> {
+    let made = enforcer.make_all(&tree.mount, home)?;
+    if !made.is_empty() && tree.facets.contains(&Facet::Cpuset) {
+        enforcer.fill_legacy(tree, home)?;
+    }
+    let dir = enforcer.kernel.open_dir(home)?;
+    let outcome = enforcer.move_into(dir, pid);
+    enforcer.kernel.close_dir(dir);
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resident(pid: u32, from: &str) -> Resident {
+        Resident { pid, start_ticks: 7, from: from.into(), to: "/r".into() }
+    }
+
+    #[test]
+    fn residents_are_kept_once_each_and_for_one_boot() {
+        let state = tempfile::tempdir().unwrap();
+        let store = ResidentStore::new(state.path(), "one");
+        assert!(store.load().is_empty());
+        store.keep(&[]);
+        assert!(!state.path().join("residents.json").exists());
+        store.keep(&[resident(1, "/r/a"), resident(2, "/r/a")]);
+        store.keep(&[resident(2, "/r/a"), resident(2, "/s/a")]);
+        let all = [resident(1, "/r/a"), resident(2, "/r/a"), resident(2, "/s/a")];
+        assert_eq!(store.load(), all);
+        assert!(ResidentStore::new(state.path(), "two").load().is_empty());
+        store.forget();
+        assert!(store.load().is_empty());
+        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_file_is_passed_over() {
+        let state = tempfile::tempdir().unwrap();
+        let store = ResidentStore::new(state.path(), "one");
+        for text in ["", "{", "[]", r#"{"boot_id":"one","residents":[{"pid":-1}]}"#] {
+            fs::write(state.path().join("residents.json"), text).unwrap();
+            assert!(store.load().is_empty(), "{text}");
+        }
+    }
+}

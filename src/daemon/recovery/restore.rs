@@ -1,0 +1,345 @@
+//! Putting everything back, from the journal alone.
+//!
+//! The same few lines serve a clean stop, the start after `kill -9`, and `tenantd --restore`: none of them
+//! trusts anything but the journal. Five passes, each backwards in time:
+//!
+//! 1. processes go back to where they were, and files get back what they held;
+//! 2. children that those processes had meanwhile follow them;
+//! 3. controllers that were enabled for children are disabled again;
+//! 4. cgroups that were made lose the processes that are still in them, to where others were claimed from,
+//!    or else to the nearest cgroup above that takes them, where the next agent finds them (`residents`);
+//! 5. and are removed.
+//!
+//! What is gone needs no putting back. What cannot be put back is said, with its file, and is *owed*: it stays
+//! in the journal for the next try, and nothing else does, for what was put back may be changed by others
+//! from then on. A memory limit that the kernel could meet only by killing is such a thing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::processes::{EVACUATIONS, ancestor, evacuate, move_to, processes_in};
+use super::residents::Resident;
+use super::restored::NotBack;
+pub use super::restored::Restored;
+use super::unpin::{bring_back, unpin};
+use crate::host::cgroup::{self, Dialect, parse};
+use crate::host::enforce::SUBTREE_CONTROL;
+use crate::host::journal::Entry;
+use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::host::process;
+use crate::units::{Bytes, Limit};
+
+/// The limit for which the unified hierarchy kills at once where reclaim does not do.
+const MEMORY_MAX: &str = "memory.max";
+
+/// Undoes `entries` (oldest first).
+pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Restored {
+    let mut restored = Restored::default();
+    let made: BTreeSet<(&Path, u64)> = entries.iter().filter_map(made).collect();
+    let theirs: BTreeSet<(&Path, u64, &str)> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Theirs { path, inode, file } => Some((path.as_path(), *inode, &**file)),
+            _ => None,
+        })
+        .collect();
+    for entry in entries.iter().rev() {
+        match entry {
+            // A list that cannot be emptied where processes are; it goes with its cgroup.
+            Entry::Held { path, inode, value, .. }
+                if value.is_empty() && made.contains(&(path.as_path(), *inode)) => {}
+            Entry::Moved { pid, start_ticks, from, .. } => {
+                match process::birth(kernel, proc, *pid) {
+                    Ok(Some(birth)) if birth.start_ticks == *start_ticks => {
+                        move_back(kernel, *pid, from, entry, &mut restored);
+                    }
+                    // It ended, and its number may be another's by now.
+                    Ok(_) => {}
+                    Err(error) => restored.fail(error.to_string(), entry),
+                }
+            }
+            // Someone else has set it since, and it was left to him.
+            Entry::Held { path, inode, file, .. }
+                if theirs.contains(&(path.as_path(), *inode, &**file)) => {}
+            Entry::Held { path, inode, file, value } if **file != *SUBTREE_CONTROL => {
+                let outcome = write_back(kernel, path, *inode, file, value);
+                restored.note(outcome, [entry], |restored| restored.nr_files += 1);
+            }
+            _ => {}
+        }
+    }
+    follow_parents(kernel, proc, entries, &mut restored);
+    for entry in entries.iter().rev() {
+        // Put back by difference, not by text.
+        if let Entry::Held { path, inode, file, value } = entry
+            && **file == *SUBTREE_CONTROL
+        {
+            let outcome = disable(kernel, path, *inode, value);
+            restored.note(outcome, [entry], |restored| restored.nr_files += 1);
+        }
+    }
+    remove_made(kernel, proc, entries, &mut restored);
+    restored
+}
+
+fn made(entry: &Entry) -> Option<(&Path, u64)> {
+    match entry {
+        Entry::Made { path, inode } => Some((path, *inode)),
+        _ => None,
+    }
+}
+
+/// Opens `path` if it is still the cgroup with this inode number.
+fn open_same(
+    kernel: &mut impl KernFs,
+    path: &Path,
+    inode: u64,
+) -> Result<Option<DirId>, KernError> {
+    let dir = kernel.open_dir(path)?;
+    match kernel.inode(dir) {
+        Ok(found) if found == inode => Ok(Some(dir)),
+        other => {
+            kernel.close_dir(dir);
+            other.map(|_| None)
+        }
+    }
+}
+
+fn write_back(
+    kernel: &mut impl KernFs,
+    path: &Path,
+    inode: u64,
+    file: &str,
+    value: &str,
+) -> Result<(), NotBack> {
+    let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
+    let outcome = write_back_in(kernel, dir, file, value);
+    kernel.close_dir(dir);
+    outcome
+}
+
+fn write_back_in(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    file: &str,
+    value: &str,
+) -> Result<(), NotBack> {
+    if kernel.read_once(dir, file)?.trim_ascii_end() == value.as_bytes() {
+        if value.is_empty() {
+            bring_back(kernel, dir)?;
+        }
+        return Ok(());
+    }
+    if file == MEMORY_MAX
+        && let Ok(Limit::Finite(limit)) = parse::limit(value.as_bytes())
+    {
+        let memory = cgroup::memory_sample(kernel, dir, Dialect::Unified)?;
+        if !memory.fits(limit) {
+            return Err(NotBack::WouldKill {
+                path: kernel.dir_path(dir).join(file).display().to_string(),
+                limit: Bytes(limit).rounded(),
+                needed: Bytes(memory.unreclaimable_bytes()).rounded(),
+            });
+        }
+    }
+    // An empty text would be no write at all: the kernel takes a newline for "nothing".
+    match kernel.write(dir, file, if value.is_empty() { "\n" } else { value }) {
+        Err(error) if value.is_empty() && error.errno == Errno::ENOSPC => {
+            Ok(unpin(kernel, dir, file)?)
+        }
+        Ok(()) if value.is_empty() => Ok(bring_back(kernel, dir)?),
+        outcome => Ok(outcome?),
+    }
+}
+
+fn move_back(
+    kernel: &mut impl KernFs,
+    pid: u32,
+    from: &[PathBuf],
+    entry: &Entry,
+    restored: &mut Restored,
+) {
+    let mut moved = false;
+    for path in from {
+        restored.note(move_to(kernel, path, pid), [entry], |_| moved = true);
+    }
+    restored.nr_processes += usize::from(moved);
+}
+
+/// Brings the descendants of moved processes to where their ancestors came from: without us they would have
+/// been born there. One whose ancestors have all ended is nobody's, and stays.
+fn follow_parents(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    entries: &[Entry],
+    restored: &mut Restored,
+) {
+    let mut moves: BTreeMap<(u32, u64), Vec<(&Path, &Path)>> = BTreeMap::new();
+    let mut nests: BTreeSet<&Path> = BTreeSet::new();
+    for entry in entries {
+        let Entry::Moved { pid, start_ticks, from, to } = entry else { continue };
+        let pairs = to.iter().zip(from).map(|(to, from)| (to.as_path(), from.as_path()));
+        moves.entry((*pid, *start_ticks)).or_default().extend(pairs);
+        nests.extend(to.iter().map(PathBuf::as_path));
+    }
+    for nest in nests {
+        let homes = |key: (u32, u64)| {
+            let pairs = moves.get(&key)?;
+            pairs.iter().find(|(to, _)| *to == nest).map(|(_, from)| *from)
+        };
+        for _ in 0..EVACUATIONS {
+            let before = restored.nr_processes;
+            let movers = entries.iter().filter(move |entry| is_moved_to(entry, nest));
+            let outcome = empty_nest(kernel, proc, nest, &homes, movers.clone(), restored);
+            restored.note(outcome, movers, |_| ());
+            if restored.nr_processes == before {
+                break;
+            }
+        }
+    }
+}
+
+fn is_moved_to(entry: &Entry, nest: &Path) -> bool {
+    matches!(entry, Entry::Moved { to, .. } if to.iter().any(|to| to == nest))
+}
+
+/// Moves those in the cgroup `nest` who have a home to it; `movers` tell of their ancestors.
+fn empty_nest<'a>(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    nest: &Path,
+    homes: &impl Fn((u32, u64)) -> Option<&'a Path>,
+    movers: impl Iterator<Item = &'a Entry> + Clone,
+    restored: &mut Restored,
+) -> Result<(), KernError> {
+    let dir = kernel.open_dir(nest)?;
+    let pids = processes_in(kernel, dir);
+    kernel.close_dir(dir);
+    for pid in pids? {
+        if let Some(home) = ancestor(kernel, proc, pid, homes)? {
+            let outcome = move_to(kernel, home, pid);
+            restored.note(outcome, movers.clone(), |restored| restored.nr_processes += 1);
+        }
+    }
+    Ok(())
+}
+
+/// Disables the controllers that `path` has for its children now and had not before.
+fn disable(
+    kernel: &mut impl KernFs,
+    path: &Path,
+    inode: u64,
+    before: &str,
+) -> Result<(), KernError> {
+    let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
+    let outcome = disable_in(kernel, dir, before);
+    kernel.close_dir(dir);
+    outcome
+}
+
+fn disable_in(kernel: &mut impl KernFs, dir: DirId, before: &str) -> Result<(), KernError> {
+    let now = kernel.read_once(dir, SUBTREE_CONTROL)?;
+    let now = String::from_utf8_lossy(now).into_owned();
+    let had = |controller: &&str| before.split_ascii_whitespace().any(|c| c == *controller);
+    let mut outcome = Ok(());
+    for controller in now.split_ascii_whitespace().filter(|c| !had(c)) {
+        let disabled = kernel.write(dir, SUBTREE_CONTROL, &format!("-{controller}"));
+        outcome = outcome.and(disabled);
+    }
+    outcome
+}
+
+/// Empties and removes the cgroups that were made, children before parents.
+fn remove_made(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry], restored: &mut Restored) {
+    let made = still_made(entries);
+    let ours: HashSet<&Path> = made.iter().map(|(path, _)| *path).collect();
+    let origins = origins(entries);
+    for (path, inode) in made.iter().rev() {
+        let above = path.ancestors().skip(1).filter(|up| !ours.contains(up));
+        // The nearest one takes nobody while its children have controllers. If that is because they could
+        // not be disabled just now, waiting for the next try is better than going further up.
+        let nr_above = if restored.failures.is_empty() { usize::MAX } else { 1 };
+        let claimed_from = origins.get(path).copied().into_iter();
+        let refuges: Vec<&Path> = claimed_from.chain(above.take(nr_above)).collect();
+        let outcome = remove(kernel, proc, path, *inode, &refuges, &mut restored.displaced);
+        let tells = |entry: &&Entry| cgroup_of(entry) == Some(*path);
+        let told = entries.iter().filter(tells);
+        restored.note(outcome, told, |restored| restored.nr_cgroups += 1);
+    }
+}
+
+/// The cgroups that were made, or announced at least, in that order, with their inode numbers where they are
+/// known. The last record of a cgroup is what is true of it.
+fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
+    let mut last: HashMap<&Path, usize> = HashMap::new();
+    for (index, entry) in entries.iter().enumerate() {
+        last.extend(cgroup_of(entry).map(|path| (path, index)));
+    }
+    let mut indices: Vec<usize> = last.into_values().collect();
+    indices.sort_unstable();
+    let is_made = |index: usize| match &entries[index] {
+        Entry::Making { path } => Some((path.as_path(), None)),
+        Entry::Made { path, inode } => Some((path.as_path(), Some(*inode))),
+        _ => None,
+    };
+    indices.into_iter().filter_map(is_made).collect()
+}
+
+/// For each cgroup that processes were moved to, where the first of them was.
+fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
+    let mut origins: HashMap<&Path, &Path> = HashMap::new();
+    for entry in entries {
+        let Entry::Moved { from, to, .. } = entry else { continue };
+        for (to, from) in to.iter().zip(from) {
+            origins.entry(to).or_insert(from);
+        }
+    }
+    origins
+}
+
+/// The cgroup of which `entry` says that it is, or is about to be, or was not made.
+fn cgroup_of(entry: &Entry) -> Option<&Path> {
+    match entry {
+        Entry::Making { path } | Entry::Made { path, .. } | Entry::NotMade { path } => Some(path),
+        _ => None,
+    }
+}
+
+fn remove(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    path: &Path,
+    inode: Option<u64>,
+    refuges: &[&Path],
+    displaced: &mut Vec<Resident>,
+) -> Result<(), KernError> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    match inode {
+        Some(inode) => {
+            let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
+            let mut evicted = |kernel: &mut _, pid, refuge: &Path| {
+                // Whoever went to where others were claimed from is claimed again from there.
+                if path.starts_with(refuge) {
+                    displaced.extend(Resident::of(kernel, proc, pid, path, refuge));
+                }
+            };
+            let outcome = evacuate(kernel, dir, refuges, &mut evicted);
+            kernel.close_dir(dir);
+            outcome?;
+        }
+        // Announced but never confirmed: removed only if it is empty, for it may be someone else's.
+        None => {
+            let dir = kernel.open_dir(path)?;
+            kernel.close_dir(dir);
+        }
+    }
+    let parent = kernel.open_dir(parent)?;
+    let outcome = kernel.remove_dir(parent, &name.to_string_lossy());
+    kernel.close_dir(parent);
+    match outcome {
+        Err(error) if inode.is_none() && error.errno == Errno::EBUSY => Ok(()),
+        outcome => outcome,
+    }
+}

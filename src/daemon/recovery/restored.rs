@@ -1,0 +1,92 @@
+//! What came of putting things back: what was, what was not, and what is therefore still owed.
+
+use std::path::Path;
+
+use super::residents::Resident;
+use crate::host::cgroup::ReadError;
+use crate::host::journal::Entry;
+use crate::host::kernfs::KernError;
+
+/// What came of putting things back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Files that hold again what they held before.
+    pub nr_files: usize,
+    /// Processes that were moved back.
+    pub nr_processes: usize,
+    /// Cgroups that were removed.
+    pub nr_cgroups: usize,
+    /// Processes that lost the cgroup they lived in, and were put above it.
+    pub displaced: Vec<Resident>,
+    /// What could not be put back, each with its file and reason.
+    pub failures: Vec<String>,
+    /// What of the journal is still to be put back.
+    pub owed: Vec<Entry>,
+}
+
+/// Why something was not put back.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::daemon) enum NotBack {
+    #[error(transparent)]
+    Kernel(#[from] KernError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(
+        "{path} not put back to {limit} yet: {needed} cannot be reclaimed, and the kernel would kill for it; \
+         end some of its processes, then run tenantd --restore"
+    )]
+    WouldKill { path: String, limit: String, needed: String },
+}
+
+impl NotBack {
+    fn is_gone(&self) -> bool {
+        match self {
+            NotBack::Kernel(error) => error.is_gone(),
+            NotBack::Read(error) => error.is_gone(),
+            NotBack::WouldKill { .. } => false,
+        }
+    }
+}
+
+impl Restored {
+    /// Counts a success; what is gone is one too, but counts for nothing. Else `entries` are owed.
+    pub(in crate::daemon) fn note<'a, E: Into<NotBack>>(
+        &mut self,
+        outcome: Result<(), E>,
+        entries: impl IntoIterator<Item = &'a Entry>,
+        count: impl FnOnce(&mut Restored),
+    ) {
+        match outcome.map_err(Into::into) {
+            Ok(()) => count(self),
+            Err(error) if error.is_gone() => {}
+            Err(error) => {
+                self.failures.push(error.to_string());
+                entries.into_iter().for_each(|entry| self.owe(entry));
+            }
+        }
+    }
+
+    pub(in crate::daemon) fn fail(&mut self, failure: String, entry: &Entry) {
+        self.failures.push(failure);
+        self.owe(entry);
+    }
+
+    pub(in crate::daemon) fn owe(&mut self, entry: &Entry) {
+        if !self.owed.contains(entry) {
+            self.owed.push(entry.clone());
+        }
+    }
+
+    /// Whether `entry` is still to be put back. What a cgroup of ours holds goes with it.
+    pub(in crate::daemon) fn owes(&self, entry: &Entry) -> bool {
+        let is_inside = |path: &Path| {
+            let mut owed = self.owed.iter();
+            owed.any(|owed| matches!(owed, Entry::Made { path: made, .. } if made == path))
+        };
+        let is_held = match entry {
+            Entry::Held { path, .. } | Entry::Theirs { path, .. } => is_inside(path),
+            _ => false,
+        };
+        is_held || self.owed.contains(entry)
+    }
+}

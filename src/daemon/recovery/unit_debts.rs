@@ -1,0 +1,105 @@
+//! What is still to be given back of units, read from the journal.
+//!
+//! A *debt* is a unit, a *due* one property of it. A due comes to an end in two stages: the unit is set to what it
+//! held, and systemd forgets that it was set. What has not come to its end stays in the journal, and nothing else.
+
+use crate::host::journal::{Entry, UnitHeld};
+use crate::host::systemd::{Property, Setting, UnitState};
+
+/// What is to be put back of one unit.
+pub(in crate::daemon) struct Debt<'a> {
+    pub(in crate::daemon) unit: &'a str,
+    pub(in crate::daemon) life: &'a str,
+    pub(in crate::daemon) dues: Vec<Due<'a>>,
+}
+
+/// What is to be put back of one property.
+pub(in crate::daemon) struct Due<'a> {
+    pub(in crate::daemon) held: Setting,
+    /// The text of the drop-in that said so, where there was one.
+    pub(in crate::daemon) drop_in: Option<&'a str>,
+    pub(in crate::daemon) stage: Stage,
+    pub(in crate::daemon) entry: &'a Entry,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::daemon) enum Stage {
+    /// Nothing was done about it, or it has to wait.
+    Owed,
+    /// It is set, where there is anything to be set; systemd has not forgotten yet that it was.
+    Set,
+    /// It is as it was.
+    Paid,
+}
+
+/// A slice that was started.
+pub(in crate::daemon) struct Started<'a> {
+    pub(in crate::daemon) unit: &'a str,
+    pub(in crate::daemon) is_settled: bool,
+    pub(in crate::daemon) entry: &'a Entry,
+}
+
+/// What was recorded of each unit, less what is someone else's by now.
+pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
+    let is_theirs = |of: &str, property: Property| {
+        entries.iter().any(
+            |entry| matches!(entry, Entry::UnitTheirs { unit, property: p } if unit == of && *p == property),
+        )
+    };
+    let mut debts: Vec<Debt<'_>> = Vec::new();
+    for entry in entries {
+        let Entry::UnitHeld(was) = entry else { continue };
+        let UnitHeld { unit, life, held, drop_in } = &**was;
+        if is_theirs(unit, held.property) {
+            continue;
+        }
+        let (held, drop_in, stage) = (held.clone(), drop_in.as_deref(), Stage::Owed);
+        let due = Due { held, drop_in, stage, entry };
+        let known = debts.iter_mut().find(|d| d.unit == unit && d.life == life);
+        match known {
+            // The first record is of what was there before any of us.
+            Some(debt) if debt.dues.iter().any(|d| d.held.property == due.held.property) => {}
+            Some(debt) => debt.dues.push(due),
+            None => debts.push(Debt { unit, life, dues: vec![due] }),
+        }
+    }
+    debts
+}
+
+pub(in crate::daemon) fn started<'a>(entries: &'a [Entry]) -> Vec<Started<'a>> {
+    let slice = |entry: &'a Entry| match entry {
+        Entry::Starting { unit } => Some(Started { unit, is_settled: false, entry }),
+        _ => None,
+    };
+    entries.iter().filter_map(slice).collect()
+}
+
+impl<'a> Due<'a> {
+    /// What has to be put back instead, where something else than was put back is true of the unit by now.
+    pub(in crate::daemon) fn changed(&self, state: &UnitState) -> Option<Due<'a>> {
+        let now = state.held.iter().find(|held| held.setting.property == self.held.property)?;
+        let is_changed = self.stage == Stage::Paid && now.setting != self.held;
+        is_changed.then(|| Due { held: now.setting.clone(), stage: Stage::Owed, ..*self })
+    }
+}
+
+impl Debt<'_> {
+    pub(in crate::daemon) fn properties(
+        &self,
+        is_meant: impl Fn(&Due<'_>) -> bool,
+    ) -> Vec<Property> {
+        self.dues.iter().filter(|due| is_meant(due)).map(|due| due.held.property).collect()
+    }
+
+    /// What is to be set of it.
+    pub(in crate::daemon) fn set(&self) -> Vec<Setting> {
+        let is_set = |due: &&Due<'_>| due.stage == Stage::Set;
+        self.dues.iter().filter(is_set).map(|due| due.held.clone()).collect()
+    }
+
+    /// What has come to stage `from` goes on to stage `to`.
+    pub(in crate::daemon) fn advance(&mut self, from: Stage, to: Stage) {
+        let dues = self.dues.iter_mut().filter(|due| due.stage == from);
+        dues.for_each(|due| due.stage = to);
+    }
+}

@@ -1,0 +1,106 @@
+//! Emptying a list of CPUs that processes live under.
+//!
+//! An empty `cpuset.cpus` means "those of the parent". Once it is set the kernel will not empty it while
+//! processes are in the cgroup (ENOSPC, `validate_change` in `kernel/cgroup/cpuset.c`), so a cgroup that
+//! lived before us and was pinned by us could not be given back as it was. What can be done depends on the
+//! hierarchy:
+//!
+//! - *unified*: its processes step aside into a sibling for the moment that the write takes, and come back.
+//!   They keep running, and their memory stays charged where it is. The sibling is named after the cgroup's
+//!   inode number, so that the next try finds those whom an agent that died in between left there;
+//! - *legacy*: no process can have been there before us, since an empty list takes none. Those that are there
+//!   now were born there, and go to the cgroup above.
+//!
+//! A cgroup with populated children cannot be emptied so: moving a whole tree aside is more than giving back.
+//! It keeps its list, and the error tells.
+
+use nix::errno::Errno;
+
+use super::processes::{evacuate, move_all};
+use crate::host::kernfs::{DirId, KernError, KernFs};
+
+/// How often processes are moved and the write is tried: they may fork meanwhile.
+const TRIES: usize = 16;
+
+/// Writes the empty list to `file` of the cgroup in `dir`, after a plain write was answered with ENOSPC.
+///
+/// # Errors
+/// The kernel refused; every process is where it was then, if the kernel let it.
+pub(in crate::daemon) fn unpin(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    file: &str,
+) -> Result<(), KernError> {
+    let Some(Aside { above, name }) = Aside::of(kernel, dir)? else {
+        // The legacy hierarchy.
+        let path = kernel.dir_path(dir);
+        evacuate(kernel, dir, path.parent().as_slice(), &mut |_, _, _| ())?;
+        return kernel.write(dir, file, "\n");
+    };
+    let outcome = match kernel.make_dir(above, &name) {
+        Err(error) if error.errno != Errno::EEXIST => Err(error),
+        _ => step_aside(kernel, dir, file, above, &name),
+    };
+    kernel.close_dir(above);
+    outcome
+}
+
+/// Brings back those who stood aside for the cgroup in `dir` when an agent died.
+///
+/// # Errors
+/// As [`unpin`].
+pub(in crate::daemon) fn bring_back(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
+    let Some(Aside { above, name }) = Aside::of(kernel, dir)? else { return Ok(()) };
+    let path = kernel.dir_path(above).join(&name);
+    let outcome = match kernel.open_dir(&path) {
+        Ok(aside) => {
+            let back = move_all(kernel, aside, dir);
+            kernel.close_dir(aside);
+            back.and_then(|()| kernel.remove_dir(above, &name))
+        }
+        Err(error) if error.is_gone() => Ok(()),
+        Err(error) => Err(error),
+    };
+    kernel.close_dir(above);
+    outcome
+}
+
+/// Where the processes of a cgroup of the unified hierarchy step: a sibling of it.
+struct Aside {
+    above: DirId,
+    name: String,
+}
+
+impl Aside {
+    fn of(kernel: &mut impl KernFs, dir: DirId) -> Result<Option<Aside>, KernError> {
+        // Only cgroups of the unified hierarchy have a type.
+        if kernel.read_once(dir, "cgroup.type").is_err() {
+            return Ok(None);
+        }
+        let path = kernel.dir_path(dir);
+        let Some(parent) = path.parent() else { return Ok(None) };
+        let name = format!("tenantd.aside.{}", kernel.inode(dir)?);
+        Ok(Some(Aside { above: kernel.open_dir(parent)?, name }))
+    }
+}
+
+fn step_aside(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    file: &str,
+    above: DirId,
+    name: &str,
+) -> Result<(), KernError> {
+    let path = kernel.dir_path(above).join(name);
+    let aside = kernel.open_dir(&path)?;
+    let mut outcome = Ok(());
+    for _ in 0..TRIES {
+        outcome = move_all(kernel, dir, aside).and_then(|()| kernel.write(dir, file, "\n"));
+        if outcome.as_ref().err().is_none_or(|error| error.errno != Errno::ENOSPC) {
+            break;
+        }
+    }
+    let back = move_all(kernel, aside, dir);
+    kernel.close_dir(aside);
+    outcome.and(back).and_then(|()| kernel.remove_dir(above, name))
+}

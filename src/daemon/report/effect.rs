@@ -1,0 +1,149 @@
+//! What stands in the way of what is written: obstacles of the kernel, of the cgroups above, and beside.
+//!
+//! The kernel accepts a weight below a scheduler that ignores weights, and a protection below a parent that has
+//! none, without a word: the files hold the right values and nothing follows. So the agent looks at what stands in
+//! the way, and says it with the remedy.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::control::finding::{Code, Finding};
+use crate::daemon::backend::access::HostAccess;
+use crate::host::cgroup::{Dialect, Facet, parse};
+use crate::host::kernfs::{KernError, KernFs};
+use crate::units::Limit;
+
+/// What stands in the way of every tenant alike, found once at the start.
+pub(super) fn standing<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> Vec<Finding> {
+    let lacks = |message: &str, remedy: &str| {
+        Finding::of_host(Code::KernelLacks, message).with_remedy(remedy)
+    };
+    let mut findings = Vec::new();
+    if !host.machine.has_pressure(&mut host.kernel) {
+        findings.push(lacks(
+            "the kernel accounts no pressure: demand is estimated from threads",
+            "boot with psi=1",
+        ));
+    } else if host.layout.tree(Facet::Pressure).is_none() {
+        findings
+            .push(lacks("tenants have no pressure files", "mount cgroup2 beside the legacy trees"));
+    }
+    if host.layout.tree(Facet::Memory).is_none() {
+        let what = "no memory controller is mounted: only CPU is divided";
+        findings.push(Finding::of_host(Code::KernelLacks, what));
+    }
+    if has_root {
+        findings.extend(missing_controllers(host));
+    }
+    findings
+}
+
+/// A sched_ext scheduler decides itself what a weight means, and most ignore it.
+pub(super) fn foreign_scheduler(kernel: &mut impl KernFs) -> Option<Finding> {
+    let dir = kernel.open_dir(Path::new("/sys/kernel/sched_ext")).ok()?;
+    let enabled = kernel.read_once(dir, "state").is_ok_and(|text| text.starts_with(b"enabled"));
+    kernel.close_dir(dir);
+    enabled.then(|| {
+        let what = "cpu weights are ineffective if the loaded sched_ext scheduler ignores them";
+        Finding::of_host(Code::Ineffective, what)
+            .with_remedy("unload it, or use one that honours cpu.weight")
+    })
+}
+
+fn missing_controllers<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Finding> {
+    if host.layout.dialect == Dialect::Legacy {
+        return Vec::new();
+    }
+    let (kernel, root) = (&mut host.kernel, &host.layout.trees[0].root);
+    let Ok(dir) = kernel.open_dir(root) else { return Vec::new() };
+    let available = kernel
+        .read_once(dir, "cgroup.controllers")
+        .map(|text| String::from_utf8_lossy(text).into_owned());
+    kernel.close_dir(dir);
+    let Ok(available) = available else { return Vec::new() };
+    let is_missing = |name: &&&str| !available.split_ascii_whitespace().any(|word| word == **name);
+    let finding = |name: &&str| {
+        let root = root.display();
+        let what =
+            format!("the {name} controller is not available in {root}: nothing of it is enforced");
+        Finding::of_host(Code::KernelLacks, what)
+            .with_remedy("enable it in the cgroups above (on a systemd host: Delegate=yes)")
+    };
+    ["cpu", "memory"].iter().filter(is_missing).map(finding).collect()
+}
+
+/// The cgroups at or above `dirs` whose missing protection makes `memory.low` below them void, each with what
+/// to say about it.
+///
+/// Protection is limited by that of every ancestor up to the top of the hierarchy, whose own root has none
+/// and needs none (kernel document `cgroup-v2.rst`, "memory.low").
+pub(super) fn void_protection<K: KernFs>(
+    host: &mut HostAccess<K>,
+    dirs: &BTreeSet<PathBuf>,
+) -> Vec<(PathBuf, Finding)> {
+    let Some(tree) = host.layout.tree(Facet::Memory).map(|index| &host.layout.trees[index]) else {
+        return Vec::new();
+    };
+    if host.layout.dialect == Dialect::Legacy {
+        return Vec::new();
+    }
+    let up_to_mount = |dir: &'_ PathBuf| -> Vec<PathBuf> {
+        let ups = dir.ancestors().take_while(|up| *up != tree.mount && up.starts_with(&tree.mount));
+        ups.map(Path::to_path_buf).collect()
+    };
+    let above: BTreeSet<PathBuf> = dirs.iter().flat_map(up_to_mount).collect();
+    let mut void = Vec::new();
+    for up in above {
+        let Ok(dir) = host.kernel.open_dir(&up) else { continue };
+        let low = host.kernel.read_once(dir, "memory.low").ok().map(parse::limit);
+        host.kernel.close_dir(dir);
+        if let Some(Ok(Limit::Finite(0))) = low {
+            let what =
+                format!("memory.low is ineffective: {} is not protected itself", up.display());
+            let finding = Finding::of_host(Code::Ineffective, what).with_remedy(
+                "give it memory.low (on a systemd host: MemoryLow= of that unit or slice)",
+            );
+            void.push((up, finding));
+        }
+    }
+    void
+}
+
+/// That the policy weighs two tenants against one another and the kernel does not, because they have different
+/// parents; each with the directory that its cgroup is in.
+pub(super) fn apart((one, dir): (&str, &Path), (other, elsewhere): (&str, &Path)) -> Finding {
+    let what = format!(
+        "cpu weights are ineffective between {one} and {other}: one is in {}, the other in {}, and the \
+         kernel weighs siblings only",
+        dir.display(),
+        elsewhere.display()
+    );
+    Finding::of_host(Code::Ineffective, what)
+        .with_remedy("what those two get of each other is for their own CPUWeight= to say")
+}
+
+/// Cgroups that are no tenants and are `busy` beside the `waiting` tenants.
+pub(super) fn beside(waiting: &[String], busy: &[&PathBuf]) -> Option<Finding> {
+    let (tenant, first) = (waiting.first()?, busy.first()?);
+    let more = match busy.len() {
+        1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
+    let what = format!(
+        "cpu weights are ineffective against {}{more}: busy beside {tenant}, which waits, and no tenant",
+        first.display()
+    );
+    let remedy = "name it in the policy, or give it a smaller weight (on a systemd host: CPUWeight= of \
+                  that unit)";
+    Some(Finding::of_host(Code::Ineffective, what).with_remedy(remedy))
+}
+
+/// The files that the cgroup of `tenant` should have and has not.
+pub(super) fn missing_files(tenant: &str, missing: &[KernError]) -> Option<Finding> {
+    let first = missing.first()?;
+    let more = match missing.len() {
+        1 => String::new(),
+        n => format!(" (and {} more files)", n - 1),
+    };
+    Some(Finding::of(tenant, Code::KernelLacks, format!("{first}{more}")))
+}

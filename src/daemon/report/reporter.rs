@@ -1,0 +1,242 @@
+//! What is reported after each tick: status, trace and log.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::competition::{self, Competition};
+use super::finding_log::FindingLog;
+use super::{effect, status, trace};
+use crate::control::control_loop::{ControlLoop, Decision};
+use crate::control::drift::Drift;
+use crate::control::explain::Outcome;
+use crate::control::finding::Finding;
+use crate::control::sample::HostSample;
+use crate::control::status::{ActionStatus, AgentStatus, Status};
+use crate::control::trace::{Spelling, Trace};
+use crate::daemon::backend::access::HostAccess;
+use crate::daemon::backend::backends::Backends;
+use crate::host::kernfs::KernFs;
+use crate::policy::model::Mode;
+
+/// What readers are told.
+#[derive(Debug)]
+pub(in crate::daemon) struct Reporter {
+    status: Arc<Status>,
+    trace: Arc<Trace>,
+    spelling: Spelling,
+    log: FindingLog,
+    /// Told with the findings of each tick until it is taken back.
+    notice: Option<Finding>,
+    /// What stands in the way of every tenant alike.
+    standing: Vec<Finding>,
+    foreign_scheduler: Option<Finding>,
+    competition: Competition,
+    nr_reloads: u64,
+}
+
+/// One tick that is over.
+#[derive(Debug)]
+pub(in crate::daemon) struct TickReport<'a, K> {
+    pub(in crate::daemon) now: Duration,
+    pub(in crate::daemon) host_sample: HostSample,
+    pub(in crate::daemon) host: &'a HostAccess<K>,
+    pub(in crate::daemon) backends: &'a Backends,
+    pub(in crate::daemon) control: &'a ControlLoop,
+    pub(in crate::daemon) decision: Decision,
+    /// The actions as they were before they were carried out.
+    pub(in crate::daemon) actions: Vec<ActionStatus>,
+    pub(in crate::daemon) findings: Vec<Finding>,
+}
+
+impl Reporter {
+    /// Nothing is told yet.
+    pub(in crate::daemon) fn new<K>(host: &HostAccess<K>) -> Reporter {
+        Reporter {
+            status: Arc::default(),
+            trace: Arc::default(),
+            spelling: trace::spelling(&host.layout, HashMap::new()),
+            log: FindingLog::default(),
+            notice: None,
+            standing: Vec::new(),
+            foreign_scheduler: None,
+            competition: Competition::default(),
+            nr_reloads: 0,
+        }
+    }
+
+    /// The status of the last tick.
+    pub(in crate::daemon) fn status(&self) -> &Arc<Status> {
+        &self.status
+    }
+
+    /// The trace of the last tick.
+    pub(in crate::daemon) fn trace(&self) -> &Arc<Trace> {
+        &self.trace
+    }
+
+    /// Changes the published status between two ticks.
+    pub(in crate::daemon) fn amend(&mut self, change: impl FnOnce(&mut Status)) {
+        change(Arc::make_mut(&mut self.status));
+    }
+
+    /// Something to be told with each tick, or nothing more.
+    pub(in crate::daemon) fn set_notice(&mut self, notice: Option<Finding>) {
+        self.notice = notice;
+    }
+
+    /// Counts a policy that was taken up.
+    pub(in crate::daemon) fn count_reload(&mut self) {
+        self.nr_reloads += 1;
+    }
+
+    // --- what stands in the way ---
+
+    /// Looks for what stands in the way of every tenant alike; that depends on whether anything is written.
+    pub(in crate::daemon) fn find_obstacles<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        backends: &Backends,
+        is_enforcing: bool,
+    ) {
+        self.standing = effect::standing(host, is_enforcing && backends.has_direct());
+        self.foreign_scheduler =
+            effect::foreign_scheduler(&mut host.kernel).filter(|_| is_enforcing);
+        self.competition = Competition::default();
+    }
+
+    /// Looks at what is above and beside the tenants.
+    pub(in crate::daemon) fn look_around<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        backends: &Backends,
+        control: &ControlLoop,
+        now: Duration,
+    ) {
+        let (tree, nr_cpus) = (control.tree(), self.status.host.cpus);
+        let waiting = &control.waiting();
+        let mut scene = competition::Scene { host, backends, tree, waiting, nr_cpus, now };
+        self.competition.refresh(&mut scene);
+    }
+
+    /// The findings that every tick begins with.
+    pub(in crate::daemon) fn standing_findings(&self) -> Vec<Finding> {
+        self.standing.iter().chain(&self.notice).cloned().collect()
+    }
+
+    /// What is written and cannot take effect.
+    pub(in crate::daemon) fn effect_findings(
+        &self,
+        backends: &Backends,
+        control: &ControlLoop,
+    ) -> Vec<Finding> {
+        let missing = |number: usize| {
+            effect::missing_files(control.tree().name(number), backends.missing_files(number))
+        };
+        let missing = (0..control.tree().nodes().len()).filter_map(missing);
+        self.competition.findings().chain(self.foreign_scheduler.clone()).chain(missing).collect()
+    }
+
+    // --- one tick ---
+
+    /// The actions of a decision as text, before they are carried out.
+    pub(in crate::daemon) fn spell_actions<K>(
+        &mut self,
+        host: &HostAccess<K>,
+        backends: &Backends,
+        control: &ControlLoop,
+        decision: &Decision,
+    ) -> Vec<ActionStatus> {
+        let nodes = control.tree().nodes().iter().enumerate();
+        let home = |(number, node): (usize, &crate::control::tree::TreeNode)| {
+            Some((node.path.clone(), backends.unit_home(host, number)?))
+        };
+        let homes: HashMap<String, PathBuf> = nodes.filter_map(home).collect();
+        if !homes.is_empty() {
+            self.spelling = trace::spelling(&host.layout, homes);
+        }
+        status::action_statuses(control.tree(), &self.spelling, &decision.actions)
+    }
+
+    /// Logs what others wrote.
+    pub(in crate::daemon) fn log_drifts<K>(
+        &self,
+        host: &HostAccess<K>,
+        control: &ControlLoop,
+        drifts: &[Drift],
+    ) {
+        for Drift { node, knob, before, now } in drifts {
+            let (tenant, file) = (control.tree().name(*node), host.file(*knob));
+            let (resource, action) = (knob.resource(), "drift");
+            warn!(
+                tenant,
+                resource, action, "someone else wrote here: {file} holds {now} instead of {before}"
+            );
+        }
+    }
+
+    /// Nothing was decided in this tick: what was decided before stands.
+    pub(in crate::daemon) fn skip(&mut self, tick: u64, findings: &[Finding], now: Duration) {
+        self.log.tell(findings, now);
+        let status = Arc::make_mut(&mut self.status);
+        status.tick = tick;
+        status.findings = findings.iter().map(ToString::to_string).collect();
+        status.actions.clear();
+    }
+
+    /// Publishes a tick.
+    pub(in crate::daemon) fn publish<K>(&mut self, report: TickReport<'_, K>) {
+        let TickReport { now, host_sample, host, backends, control, .. } = report;
+        let TickReport { mut decision, actions, findings, .. } = report;
+        let scene = trace::Scene {
+            host,
+            backends,
+            control,
+            competition: &self.competition,
+            foreign_scheduler: self.foreign_scheduler.as_ref(),
+        };
+        let settings = control.settings();
+        self.trace = Arc::new(Trace {
+            now,
+            elapsed: decision.elapsed,
+            machine: [f64::from(host_sample.nr_cpus), host_sample.memory_total_bytes as f64],
+            capacity: decision.capacity.divided,
+            rule: settings.allocation,
+            slots: decision.slots,
+            nodes: control.tree().shared_nodes(),
+            records: scene.records(&mut decision),
+            spelling: self.spelling.clone(),
+        });
+        self.log.tell(&findings, now);
+        self.status = Arc::new(Status {
+            tick: control.tick(),
+            mode: if settings.is_enforcing { Mode::Enforce } else { Mode::Observe },
+            interval_seconds: settings.interval.as_secs_f64(),
+            host: status::host_status(host.layout.describe(), host_sample, decision.capacity),
+            tenants: status::tenant_statuses(control),
+            actions,
+            jain_index: status::jain_index(control),
+            max_share_error: status::max_share_error(control),
+            convergence_seconds: control.episode().length().map(|length| length.as_secs_f64()),
+            nr_drift: control.nr_drift(),
+            nr_ineffective: nr_ineffective(&self.trace),
+            nr_reloads: self.nr_reloads,
+            agent: self.status.agent,
+            findings: findings.iter().map(ToString::to_string).collect(),
+        });
+    }
+
+    /// What the agent itself cost, told with the status of the last tick.
+    pub(in crate::daemon) fn note_cost(&mut self, cost: AgentStatus) {
+        self.amend(|status| status.agent = cost);
+    }
+}
+
+/// Values that were written, or would be, and cannot take effect: those that an explanation calls so.
+fn nr_ineffective(trace: &Trace) -> u64 {
+    let values = trace.records.iter().flat_map(|record| &record.values);
+    values.filter(|value| value.outcome == Outcome::Ineffective).count() as u64
+}

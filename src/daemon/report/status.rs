@@ -1,0 +1,106 @@
+//! One tick as a status: values of the control loop in the words of the wire.
+
+use std::borrow::Cow;
+
+use crate::control::capacity::Capacity;
+use crate::control::control_loop::ControlLoop;
+use crate::control::plan::{Action, Knob, Value};
+use crate::control::sample::HostSample;
+use crate::control::state::NodeState;
+use crate::control::status::{ActionStatus, HostStatus, TenantStatus};
+use crate::control::trace::Spelling;
+use crate::control::tree::{CPU, MEMORY, RESOURCES, Tree, TreeNode};
+use crate::fair::measure;
+
+/// The machine in this tick.
+pub(super) fn host_status(
+    hierarchy: &'static str,
+    host: HostSample,
+    capacity: Capacity,
+) -> HostStatus {
+    HostStatus {
+        hierarchy: Cow::Borrowed(hierarchy),
+        cpus: host.nr_cpus,
+        memory_bytes: host.memory_total_bytes,
+        capacity_cores: capacity.divided[CPU],
+        capacity_memory_bytes: capacity.divided[MEMORY],
+        outside_cores: capacity.outside_cores,
+    }
+}
+
+/// The tenants in this tick.
+pub(super) fn tenant_statuses(control: &ControlLoop) -> Vec<TenantStatus> {
+    let nodes = control.tree().nodes();
+    let leaves = nodes.iter().zip(control.states()).filter(|(node, _)| node.is_leaf);
+    // The largest thing that every tick makes: one that grew would leave holes of all sizes behind.
+    let mut statuses = Vec::with_capacity(nodes.len());
+    statuses.extend(leaves.map(|(node, state)| tenant_status(node, state)));
+    statuses
+}
+
+/// Jain's index over what the tenants that want more got of what they are entitled to.
+pub(super) fn jain_index(control: &ControlLoop) -> Option<f64> {
+    let measured = control.states().iter().filter_map(NodeState::measured);
+    let deliveries: Vec<f64> = measured.filter_map(|measured| measured.delivery()).collect();
+    (!deliveries.is_empty()).then(|| measure::jain_index(deliveries))
+}
+
+/// The largest share error of any tenant.
+pub(super) fn max_share_error(control: &ControlLoop) -> Option<f64> {
+    control.states().iter().filter_map(|state| state.share_error).reduce(f64::max)
+}
+
+/// The actions on nodes of the policy, as text.
+pub(super) fn action_statuses(
+    tree: &Tree,
+    spelling: &Spelling,
+    actions: &[Action],
+) -> Vec<ActionStatus> {
+    let show = |action: &Action| {
+        let node = tree.nodes().get(action.node)?;
+        Some(ActionStatus {
+            tenant: node.path.clone(),
+            path: (spelling.path)(action.knob, &node.path),
+            from: action.from.as_ref().map(|value| (spelling.text)(action.knob, value)),
+            to: (spelling.text)(action.knob, &action.to),
+            reason: action.reason.clone(),
+        })
+    };
+    actions.iter().filter_map(show).collect()
+}
+
+fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
+    let demand = state.demand.unwrap_or_default();
+    let usage = state.usage.as_ref();
+    TenantStatus {
+        name: node.path.clone(),
+        weight: node.weight[CPU],
+        guarantee_cores: node.guarantee[CPU],
+        guarantee_memory_bytes: node.guarantee[MEMORY],
+        limit_cores: node.limit[CPU],
+        limit_memory_bytes: node.limit[MEMORY],
+        usage_cores: usage.map(|usage| usage.cpu_cores),
+        usage_memory_bytes: usage.and_then(|usage| usage.working_set_bytes),
+        cpu_pressure_ratio: usage.and_then(|usage| usage.cpu_some_ratio),
+        memory_pressure_ratio: usage.and_then(|usage| usage.memory_some_ratio),
+        demand_cores: demand.cpu_cores,
+        demand_memory_bytes: demand.memory_bytes,
+        demand_basis: demand.cpu_basis,
+        allocation_cores: state.target.allocation[CPU],
+        allocation_memory_bytes: state.target.allocation[MEMORY],
+        fair_share_cores: state.target.burst_cores,
+        dominant_resource: state.target.dominant.map(|r| Cow::Borrowed(RESOURCES[r])),
+        dominant_share: state.target.dominant_share,
+        level: state.target.level,
+        satisfied: state.target.satisfied,
+        share_error: state.share_error,
+        starved_seconds: state.starved.as_secs_f64(),
+        nr_oom_kills: state.oom_kills.total(),
+        dop: state.width.dop(),
+        cpus: state.width.cpus().map(ToString::to_string),
+        cpu_weight: match state.observed(Knob::CpuWeight) {
+            Some(Value::Weight(weight)) => Some(*weight),
+            _ => None,
+        },
+    }
+}

@@ -1,0 +1,161 @@
+//! One tick as a trace, from which every value of it can be explained.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::competition::Competition;
+use crate::control::control_loop::{ControlLoop, Decision};
+use crate::control::explain::Outcome;
+use crate::control::finding::Finding;
+use crate::control::plan::{Knob, NodeKnobs, Value};
+use crate::control::state::{NodeState, Retry, without_threads};
+use crate::control::trace::{Counters, Record, Seen, Spelling, ValueRecord};
+use crate::daemon::backend::access::HostAccess;
+use crate::daemon::backend::backends::Backends;
+use crate::host::cgroup::{Dialect, Facet, Layout};
+use crate::units::{Bytes, Limit};
+
+/// What a tick is explained from.
+#[derive(Debug)]
+pub(super) struct Scene<'a, K> {
+    pub(super) host: &'a HostAccess<K>,
+    pub(super) backends: &'a Backends,
+    pub(super) control: &'a ControlLoop,
+    pub(super) competition: &'a Competition,
+    pub(super) foreign_scheduler: Option<&'a Finding>,
+}
+
+impl<K> Scene<'_, K> {
+    /// The records of all nodes of the policy.
+    pub(super) fn records(&self, decision: &mut Decision) -> Vec<Record> {
+        let mut planned: Vec<(usize, Knob)> =
+            decision.actions.iter().map(|action| (action.node, action.knob)).collect();
+        planned.sort_unstable();
+        let nr_nodes = self.control.tree().nodes().len();
+        let knobs = std::mem::take(&mut decision.knobs).into_iter().take(nr_nodes);
+        knobs.enumerate().map(|(number, knobs)| self.record(number, knobs, &planned)).collect()
+    }
+
+    fn record(&self, number: usize, knobs: NodeKnobs, planned: &[(usize, Knob)]) -> Record {
+        let state = &self.control.states()[number];
+        let NodeKnobs { desired, observed, .. } = knobs;
+        // The reasons are not kept: they follow from the rest of the record.
+        let values = desired.into_iter().map(|(knob, wanted, _)| {
+            let held = observed.iter().find(|(known, _)| *known == knob).map(|(_, v)| v.clone());
+            let is_planned = planned.binary_search(&(number, knob)).is_ok();
+            let is_settled = held.as_ref().is_some_and(|held| held.settles(&wanted, knob));
+            let (outcome, detail) = match self.obstacle(number, knob, &wanted) {
+                Some(obstacle) => obstacle,
+                None => self.outcome(is_planned, is_settled),
+            };
+            let detail = detail.map(String::into_boxed_str);
+            ValueRecord { knob, held, wanted, outcome, detail }
+        });
+        Record {
+            seen: seen(state),
+            demand: state.demand,
+            target: state.target.clone(),
+            values: values.collect(),
+            width: state.width.status(),
+        }
+    }
+
+    /// What keeps a value from its file, or from its effect.
+    fn obstacle(
+        &self,
+        number: usize,
+        knob: Knob,
+        wanted: &Value,
+    ) -> Option<(Outcome, Option<String>)> {
+        if !self.backends.is_present(number) {
+            return Some((Outcome::Missing, None));
+        }
+        let state = &self.control.states()[number];
+        if let Some(retry) = state.retries.iter().find(|retry| retry.knob == knob) {
+            return Some(refused(retry, self.control.tick()));
+        }
+        if !self.backends.has(self.host, number, knob) {
+            return Some((Outcome::Missing, None));
+        }
+        let protects = *wanted != Value::Memory(Limit::Finite(Bytes(0)));
+        let why = match knob {
+            Knob::MemoryLow if protects => {
+                let dir =
+                    self.backends.dir_of(self.host, self.control.tree(), number, Facet::Memory)?;
+                self.competition.void_protection(&dir)
+            }
+            Knob::CpuWeight => {
+                self.foreign_scheduler.or_else(|| self.competition.void_weight(number))
+            }
+            _ => None,
+        };
+        Some((Outcome::Ineffective, Some(why?.to_string())))
+    }
+
+    fn outcome(&self, is_planned: bool, is_settled: bool) -> (Outcome, Option<String>) {
+        match (is_planned, is_settled) {
+            (true, _) if self.control.settings().is_enforcing => (Outcome::Written, None),
+            (true, _) => (Outcome::Planned, None),
+            (false, true) => (Outcome::Settled, None),
+            (false, false) => {
+                let why = "nothing is taken away before its demand is known";
+                (Outcome::Deferred, Some(why.to_string()))
+            }
+        }
+    }
+}
+
+fn refused(retry: &Retry, tick: u64) -> (Outcome, Option<String>) {
+    let message = retry.refusal.message.as_deref();
+    let again = match retry.at_tick.saturating_sub(tick) {
+        0 | 1 => "tried again at the next tick".to_string(),
+        ticks => format!("tried again in {ticks} ticks"),
+    };
+    let outcome = match (retry.refusal.is_deferred, message) {
+        (true, _) => Outcome::Deferred,
+        (false, Some(_)) => Outcome::Failed,
+        (false, None) => Outcome::Missing,
+    };
+    (outcome, Some(format!("{}; {again}", message.unwrap_or("there is no such file"))))
+}
+
+/// What was seen of one node in this tick.
+fn seen(state: &NodeState) -> Option<Seen> {
+    let now = state.sample.as_ref()?;
+    if now.populated == Some(false) {
+        return Some(Seen::Nobody);
+    }
+    let before = state.before.as_deref().cloned();
+    let (usage, context) = (state.usage, state.context);
+    Some(Seen::Counters(Box::new(Counters { before, now: without_threads(now), usage, context })))
+}
+
+/// How files are named and values spelled on a host with `layout`, where `homes` are the cgroups of the nodes
+/// that live elsewhere than below the root.
+pub(super) fn spelling(layout: &Layout, homes: HashMap<String, PathBuf>) -> Spelling {
+    let dialect = layout.dialect;
+    let roots: Vec<PathBuf> = Knob::ALL
+        .iter()
+        .map(|knob| {
+            let tree = layout.tree(dialect.facet(*knob));
+            tree.map(|tree| layout.trees[tree].root.clone()).unwrap_or_default()
+        })
+        .collect();
+    let path = move |knob: Knob, node: &str| {
+        let dir = homes.get(node).cloned().unwrap_or_else(|| roots[knob as usize].join(node));
+        dir.join(dialect.file(knob)).display().to_string()
+    };
+    Spelling {
+        path: Arc::new(path),
+        text: match dialect {
+            Dialect::Unified => |knob, value| spell(Dialect::Unified, knob, value),
+            Dialect::Legacy => |knob, value| spell(Dialect::Legacy, knob, value),
+        },
+    }
+}
+
+/// A value as its file spells it.
+fn spell(dialect: Dialect, knob: Knob, value: &Value) -> String {
+    dialect.spell(knob, value).pop().map_or_else(|| value.to_string(), |last| last.text)
+}

@@ -1,0 +1,398 @@
+//! The agent as a service: with its policy on disk, its socket, and whoever started it.
+//!
+//! [`Service`] is what runs between two sleeps of the [`EventLoop`]: it ticks and publishes, makes the changes
+//! that were asked for on the socket, takes up the policy again, and tells the service manager how it goes. It
+//! is one thread; that of the socket is another, and only [`crate::varlink::bridge`] lies between them.
+//!
+//! A change is made between two ticks, and at most one before the next: whoever asks for a thousand reloads
+//! delays a tick by one of them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tracing::{error, info, warn};
+
+use super::event_loop::{EventLoop, Wake};
+use super::policy_watch::{PolicyWatch, STILL};
+use crate::control::finding::{Code, Finding};
+use crate::control::status::AgentStatus;
+use crate::daemon::agent::{Agent, ChangeError};
+use crate::daemon::backend::claims;
+use crate::host::cost;
+use crate::host::enforce::with_causes;
+use crate::host::kernfs::KernFs;
+use crate::host::notify::Notifier;
+use crate::policy::model::Mode;
+use crate::policy::outline::{Change, ChangeKind, Outline};
+use crate::policy::report::{Report, Severity, Style};
+use crate::policy::{HostFacts, Loaded, load, load_with_host};
+use crate::varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
+use crate::varlink::interface::{CallError, ModeReply, ReloadReply, RestoreReply};
+use crate::varlink::listen::Listener;
+use crate::varlink::server::{Limits, Server};
+
+/// Where the policy comes from, each time it is taken up.
+#[derive(Clone, Debug)]
+pub struct PolicySource {
+    /// A file, or a directory of files.
+    pub path: PathBuf,
+    /// The machine it has to fit; `None` asks this one.
+    pub facts: Option<HostFacts>,
+}
+
+impl PolicySource {
+    /// The policy as it is on disk now.
+    ///
+    /// # Errors
+    /// Every finding, at least one of them an error.
+    pub fn load(&self) -> Result<Loaded, Report> {
+        match self.facts.clone().map_or_else(HostFacts::of_this_machine, Ok) {
+            Ok(facts) => load_with_host(&self.path, &facts),
+            // A machine that will not say how large it is: the agent will say so when it samples.
+            Err(_) => load(&self.path),
+        }
+    }
+}
+
+/// An agent, and all that is around it.
+#[derive(Debug)]
+pub struct Service<K> {
+    agent: Agent<K>,
+    source: PolicySource,
+    governance: Arc<Governance>,
+    notifier: Arc<Notifier>,
+    socket: Option<(AgentEnd, JoinHandle<()>)>,
+    watch: Option<PolicyWatch>,
+    /// Whether the policy's files could not be watched: tried again when the policy is another.
+    watch_refused: bool,
+}
+
+impl<K: KernFs> Service<K> {
+    /// A service of `agent`, whose policy came from `source`.
+    pub fn new(mut agent: Agent<K>, source: PolicySource, notifier: Notifier) -> Service<K> {
+        let notifier = Arc::new(notifier);
+        agent.supervised_by(Arc::clone(&notifier));
+        let governance = Arc::new(governance(&agent, &source.path));
+        Service {
+            agent,
+            source,
+            governance,
+            notifier,
+            socket: None,
+            watch: None,
+            watch_refused: false,
+        }
+    }
+
+    /// The agent.
+    pub fn agent(&self) -> &Agent<K> {
+        &self.agent
+    }
+
+    /// The agent, for whoever moves its kernel.
+    pub fn agent_mut(&mut self) -> &mut Agent<K> {
+        &mut self.agent
+    }
+
+    /// Begins to serve all who connect to `listener`, on a thread of its own.
+    ///
+    /// # Errors
+    /// The system has no descriptors or threads left.
+    pub fn serve(&mut self, listener: Listener, limits: Limits) -> io::Result<()> {
+        let (agent_end, socket_end) = bridge::bridge(self.publication())?;
+        let server = Server::new(listener, socket_end, limits)?;
+        let run = move || {
+            if let Err(error) = server.run() {
+                error!("the socket is not served any more: {error}");
+            }
+        };
+        let thread = thread::Builder::new().name("socket".into()).spawn(run)?;
+        self.socket = Some((agent_end, thread));
+        Ok(())
+    }
+
+    /// One tick at `now`, which comes `late`.
+    pub fn tick(&mut self, now: Duration, late: Duration) {
+        let begin = Instant::now();
+        self.agent.tick(now);
+        let cost = cost::own();
+        self.agent.note_cost(AgentStatus {
+            cpu_seconds: cost.cpu.as_secs_f64(),
+            resident_bytes: cost.resident_bytes,
+            tick_seconds: begin.elapsed().as_secs_f64(),
+            tick_late_seconds: late.as_secs_f64(),
+        });
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        if self.socket.is_some() {
+            let publication = self.publication();
+            if let Some((bridge, _)) = &self.socket {
+                bridge.publish(publication);
+            }
+        }
+    }
+
+    fn publication(&self) -> Published {
+        let trace = Arc::clone(self.agent.trace());
+        Published::new(self.agent.shared_status(), trace, Arc::clone(&self.governance))
+    }
+
+    /// Makes the next change that was asked for on the socket, if there is one.
+    pub fn serve_command(&mut self) -> bool {
+        let Some((bridge, _)) = &self.socket else { return false };
+        let Some((ticket, command)) = bridge.next_command() else { return false };
+        let answer = match command {
+            Command::Reload => self.reload().map(|reply| json(&reply)),
+            Command::SetMode(mode) => self.set_mode(mode).map(|reply| json(&reply)),
+            Command::Restore => Ok(json(&self.put_all_back())),
+        };
+        // Whoever has the answer and then asks for the status sees what it did.
+        self.publish();
+        if let Some((bridge, _)) = &self.socket {
+            bridge.answer(ticket, answer);
+        }
+        true
+    }
+
+    /// Takes up the policy that is on disk now, whole, or leaves the running one as it is.
+    ///
+    /// # Errors
+    /// [`CallError::BadPolicy`] and [`CallError::Failed`].
+    pub fn reload(&mut self) -> Result<ReloadReply, CallError> {
+        self.notifier.reloading();
+        self.renew_watch();
+        let outcome = self.try_reload();
+        if let Err(error) = &outcome {
+            let path = &self.source.path;
+            let notice = format!("{} was not taken up: {}", path.display(), why(error, path));
+            let notice = Finding::of_host(Code::PolicyRefused, notice).as_error();
+            self.agent.set_notice(Some(notice));
+            match error {
+                CallError::BadPolicy { report, .. } => error!(action = "reload", "{report}"),
+                error => error!(action = "reload", "the policy was not taken up: {error}"),
+            }
+        }
+        self.notifier.ready(&self.summary());
+        outcome
+    }
+
+    fn try_reload(&mut self) -> Result<ReloadReply, CallError> {
+        let Loaded { policy, report } = self.source.load().map_err(bad_policy)?;
+        let rules = claims::rules(&policy);
+        rules.findings.iter().for_each(|finding| warn!("{finding}"));
+        let changes = Outline::of(self.agent.policy()).changes_to(&Outline::of(&policy));
+        let failures = self.agent.reload(policy, rules.rules).map_err(failed)?;
+        failures.iter().for_each(|failure| warn!(action = "reload", "not put back: {failure}"));
+        self.agent.set_notice(None);
+        self.watch_refused = false;
+        self.agent.publish_mode();
+        self.governance = Arc::new(governance(&self.agent, &self.source.path));
+        log_changes(&changes);
+        let findings = report.findings().iter().map(|finding| finding.to_finding()).collect();
+        Ok(ReloadReply { changes, findings })
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<ModeReply, CallError> {
+        let before = self.agent.mode();
+        let failures = self.agent.set_mode(mode).map_err(failed)?;
+        self.publish_mode();
+        Ok(ModeReply { before, failures })
+    }
+
+    fn put_all_back(&mut self) -> RestoreReply {
+        let restored = self.agent.put_all_back();
+        self.publish_mode();
+        RestoreReply {
+            files: restored.nr_files as u64,
+            processes: restored.nr_processes as u64,
+            cgroups: restored.nr_cgroups as u64,
+            failures: restored.failures,
+        }
+    }
+
+    /// Whoever asks is told the mode that is, and not that of the last tick.
+    fn publish_mode(&mut self) {
+        self.agent.publish_mode();
+        self.notifier.status(&self.summary());
+    }
+
+    /// One line for whoever looks at the service.
+    fn summary(&self) -> String {
+        let tenants = self.agent.nodes().iter().filter(|node| node.is_leaf).count();
+        format!("{tenants} tenants, mode {}", self.agent.mode().word())
+    }
+
+    /// Ticks and serves until it is told to stop; with `once`, until something was decided and written.
+    ///
+    /// The socket is served and the service manager told from the first tick on: whoever asks is answered
+    /// from a tick, never from nothing.
+    ///
+    /// # Errors
+    /// The system refused to wait.
+    pub fn run(
+        &mut self,
+        events: &mut EventLoop,
+        mut listener: Option<Listener>,
+        once: bool,
+    ) -> io::Result<()> {
+        let start = Instant::now();
+        if let Some(watchdog) = self.notifier.watchdog() {
+            events.watch_every(watchdog / 2)?;
+        }
+        self.watch_policy(events);
+        let mut interval = self.agent.policy().control.interval;
+        loop {
+            match events.wait()? {
+                Wake::Stop => {
+                    info!("told to stop");
+                    self.notifier.stopping();
+                    return Ok(());
+                }
+                Wake::Tick { late } => {
+                    self.tick(start.elapsed(), late);
+                    if self.agent.status().tick == 1 {
+                        self.open(events, listener.take())?;
+                    }
+                    // The first tick has only one sample: it takes a second one to decide anything.
+                    if once && self.agent.status().tick >= 2 {
+                        return Ok(());
+                    }
+                }
+                Wake::Watchdog => {}
+                Wake::Reload => {
+                    // What it came to is logged.
+                    let _ = self.reload();
+                    self.publish();
+                }
+                Wake::Command => {
+                    self.serve_command();
+                }
+                Wake::Files => self.look_at_files(events)?,
+                Wake::Settled => {
+                    info!(action = "reload", "the policy's files changed");
+                    let _ = self.reload();
+                    self.publish();
+                }
+            }
+            self.notifier.beat();
+            let now = self.agent.policy().control.interval;
+            if now != interval {
+                events.tick_every(now)?;
+                interval = now;
+            }
+            let wants_watch = self.agent.policy().control.watch_policy && !self.watch_refused;
+            if wants_watch != self.watch.is_some() {
+                self.watch_policy(events);
+            }
+        }
+    }
+
+    /// Opens the doors after the first tick.
+    fn open(&mut self, events: &EventLoop, listener: Option<Listener>) -> io::Result<()> {
+        if let Some(listener) = listener {
+            self.serve(listener, Limits::default())?;
+        }
+        if let Some((bridge, _)) = &self.socket {
+            events.add_commands(bridge)?;
+        }
+        self.notifier.ready(&self.summary());
+        Ok(())
+    }
+
+    /// Watches the policy's files, or stops to, as the policy says.
+    fn watch_policy(&mut self, events: &EventLoop) {
+        self.watch = None;
+        if !self.agent.policy().control.watch_policy {
+            return;
+        }
+        let watch = PolicyWatch::new(&self.source.path)
+            .and_then(|watch| events.add_files(&watch).map(|()| watch));
+        match watch {
+            Ok(watch) => self.watch = Some(watch),
+            Err(error) => {
+                warn!("cannot watch {} for changes: {error}", self.source.path.display());
+                self.watch_refused = true;
+            }
+        }
+    }
+
+    /// Watches what the policy's name means now, so that nothing is missed that happens after it is read.
+    fn renew_watch(&mut self) {
+        if let Some(Err(error)) = self.watch.as_mut().map(PolicyWatch::renew) {
+            let path = self.source.path.display();
+            warn!("{path} is not watched for changes until it is taken up again: {error}");
+        }
+    }
+
+    fn look_at_files(&mut self, events: &mut EventLoop) -> io::Result<()> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        match watch.concerns_policy() {
+            Ok(false) => Ok(()),
+            Ok(true) => events.settle(STILL),
+            Err(error) => {
+                warn!("the policy's files are not watched any more: {error}");
+                self.watch = None;
+                self.watch_refused = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the socket's thread and hands out the agent.
+    pub fn into_agent(self) -> Agent<K> {
+        if let Some((bridge, thread)) = self.socket {
+            // Without this end the other one stops.
+            drop(bridge);
+            if thread.join().is_err() {
+                warn!("the socket's thread had failed");
+            }
+        }
+        self.agent
+    }
+}
+
+/// What is said of the policy in force.
+fn governance<K: KernFs>(agent: &Agent<K>, path: &Path) -> Governance {
+    Governance { path: Some(path.display().to_string()), policy: agent.shared_policy() }
+}
+
+fn bad_policy(report: Report) -> CallError {
+    CallError::BadPolicy {
+        report: report.render(Style::PLAIN),
+        findings: report.findings().iter().map(|finding| finding.to_finding()).collect(),
+    }
+}
+
+fn failed(error: ChangeError) -> CallError {
+    CallError::Failed { reason: with_causes(&error) }
+}
+
+/// Why a policy was not taken up, in a line: of a policy with errors the first, and where the others are shown.
+fn why(error: &CallError, path: &Path) -> String {
+    let CallError::BadPolicy { findings, .. } = error else { return error.to_string() };
+    let mut errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
+    let Some(first) = errors.next() else { return error.to_string() };
+    let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let more = match errors.count() {
+        0 => String::new(),
+        count => format!(", and {count} more: see tenantctl check {}", path.display()),
+    };
+    format!("{}: {} ({}{line}){more}", first.code, first.message, first.file)
+}
+
+fn log_changes(changes: &[Change]) {
+    info!(action = "reload", "the policy was taken up again: {} differences", changes.len());
+    for change in changes {
+        let action = match change.kind {
+            ChangeKind::Added => "policy-added",
+            ChangeKind::Removed => "policy-removed",
+            ChangeKind::Changed => "policy-changed",
+        };
+        info!(tenant = change.tenant.as_deref(), action, "{change}");
+    }
+}
