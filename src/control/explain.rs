@@ -20,6 +20,7 @@ use super::plan::{self, Knob};
 use super::sample::TenantSample;
 use super::status::Status;
 use super::target::{self, Target};
+pub use super::trace::Outcome;
 use super::trace::{Record, Seen, Trace, ValueRecord};
 use super::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use super::usage::Usage;
@@ -216,27 +217,6 @@ pub struct PlacementStep {
     pub moved_seconds: Option<f64>,
     /// Why.
     pub reason: String,
-}
-
-/// What came of a value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The file holds it already, exactly or closely enough.
-    #[default]
-    Settled,
-    /// It was written.
-    Written,
-    /// It would be written, in mode enforce.
-    Planned,
-    /// It was put off, because it would do harm now.
-    Deferred,
-    /// It was refused.
-    Failed,
-    /// There is no such file.
-    Missing,
-    /// It stands in the file and cannot take effect.
-    Ineffective,
 }
 
 /// One value in one file.

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::demand::{Context, Demand};
-use super::explain::Outcome;
 use super::plan::{Knob, Value};
 use super::sample::TenantSample;
 use super::target::Target;
@@ -97,6 +98,27 @@ impl Record {
             None => None,
         }
     }
+}
+
+/// What came of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The file holds it already, exactly or closely enough.
+    #[default]
+    Settled,
+    /// It was written.
+    Written,
+    /// It would be written, in mode enforce.
+    Planned,
+    /// It was put off, because it would do harm now.
+    Deferred,
+    /// It was refused.
+    Failed,
+    /// There is no such file.
+    Missing,
+    /// It stands in the file and cannot take effect.
+    Ineffective,
 }
 
 /// One value in one tick.

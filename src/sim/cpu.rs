@@ -16,53 +16,11 @@ use super::kernel::SimKernel;
 use super::parse::CpuSet;
 use super::pressure::{AVERAGING_NSEC, Activity};
 use super::process::Process;
+use super::rates::{QuotaState, Rates};
 use super::tree::CgroupId;
 
 /// The weight of one thread in its group: nice 0, as much as a group of `cpu.weight` 100.
 const THREAD_WEIGHT: f64 = 1024.0;
-
-/// What `cpu.stat` counts, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CpuAccount {
-    pub(super) usage_nsec: f64,
-    pub(super) system_nsec: f64,
-    pub(super) nr_periods: u64,
-    pub(super) nr_throttled: u64,
-    pub(super) throttled_nsec: f64,
-    /// How far into the current period of its quota the group is.
-    pub(super) period_elapsed_nsec: u64,
-}
-
-/// The time of one CPU: a line of `/proc/stat`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CpuTimes {
-    pub(super) user_nsec: f64,
-    pub(super) system_nsec: f64,
-    pub(super) idle_nsec: f64,
-}
-
-/// What flows where until the next change.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rates {
-    /// By pid: CPUs of all threads together, and the waiting part of each thread's time.
-    processes: Vec<(u32, f64, f64)>,
-    /// Every cgroup of every hierarchy.
-    cgroups: Vec<(CgroupId, Activity)>,
-    /// Groups with a quota that want to run.
-    quotas: Vec<(CgroupId, QuotaState)>,
-    /// Busy part of each CPU, and the part of that in the kernel.
-    busy: BTreeMap<u32, f64>,
-    system_ratio: f64,
-}
-
-/// How a quota meets the demand under it.
-#[derive(Clone, Copy, Debug)]
-struct QuotaState {
-    /// CPUs that are wanted beyond the quota, where it is what holds the group; otherwise 0.
-    over: f64,
-    /// The part of time that the group is stopped, 0 ..= 1.
-    throttled_ratio: f64,
-}
 
 /// The scheduling problem, and whose each part is.
 struct Posed {

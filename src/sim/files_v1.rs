@@ -6,39 +6,17 @@
 
 use nix::errno::Errno;
 
+use super::account::Kind;
 use super::controller::Controller;
-use super::files::{File as AnyFile, Mode, Place, Spec};
 use super::kernel::SimKernel;
-use super::memory::Kind;
 use super::parse::{self, Bandwidth, PAGE_BYTES};
 use super::reclaim::Reason;
+use super::spec::{File as AnyFile, LegacyFile as File, Mode, Place, Spec};
 use super::tree::{CgroupId, Version};
 
 /// The scheduler's bounds of `cpu.shares`.
 const SHARES_MIN: u64 = 2;
 const SHARES_MAX: u64 = 1 << 18;
-
-/// A file of the legacy hierarchies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum File {
-    CpuShares,
-    CpuQuota,
-    CpuPeriod,
-    CpuStat,
-    CpuacctUsage,
-    CpuacctStat,
-    CpusetCpus,
-    CpusetMems,
-    CpusetEffectiveCpus,
-    CpusetEffectiveMems,
-    MemoryUsage,
-    MemoryMaxUsage,
-    MemoryLimit,
-    MemorySoftLimit,
-    MemoryFailcnt,
-    MemoryOomControl,
-    MemoryStat,
-}
 
 const fn file(name: &'static str, file: File, controller: Controller, mode: Mode) -> Spec {
     Spec {
@@ -304,7 +282,7 @@ impl SimKernel {
         let account = &self.tree[id].memory_account;
         let limit = self.tree.lineage(id).map(|id| self.tree[id].memory.max).min();
         let limit = limit.unwrap_or(parse::PAGES_MAX) * PAGE_BYTES;
-        let block = |prefix: &str, pages: &super::memory::Pages| -> String {
+        let block = |prefix: &str, pages: &super::account::Pages| -> String {
             let of = |kind| pages.of(kind) * PAGE_BYTES;
             let counters = &account.counters;
             let lines = [

@@ -6,11 +6,11 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::controller::{Controller, ControllerSet};
-use super::cpu::{CpuTimes, Rates};
+use super::handles::Handles;
 use super::parse::{CpuSet, PAGE_BYTES};
 use super::process::{Process, Stall, Thread};
+use super::rates::{CpuTimes, Rates};
 use super::tree::{CgroupId, Tree, Version};
-use super::vfs::Handles;
 use super::workload::{Load, Trace, Workload};
 
 /// The longest step of the memory model: all loads are looked at, and all memory touched, this often.

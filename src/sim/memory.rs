@@ -16,8 +16,7 @@
 //! **Properties.** `memory.current` never exceeds `memory.max` after a step; the host's pages sum to its
 //! memory; anonymous pages vanish with their process only (`tests/sim/memory.rs`).
 
-use std::collections::BTreeSet;
-
+use super::account::{Kind, MemoryCounters, MemoryEvents, Pages};
 use super::controller::Controller;
 use super::kernel::SimKernel;
 use super::parse::PAGE_BYTES;
@@ -42,80 +41,6 @@ const RECLAIM_PAGES_PER_SEC: f64 = (4_u64 << 30) as f64 / PAGE_BYTES as f64;
 
 /// Kernel memory of a thread: its stack of 16 KiB.
 const KERNEL_PAGES_PER_THREAD: u64 = 4;
-
-/// What pages are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Anon,
-    ActiveFile,
-    InactiveFile,
-    Kernel,
-}
-
-/// A number of pages of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pages([u64; 4]);
-
-impl Pages {
-    pub(super) fn of(&self, kind: Kind) -> u64 {
-        self.0[kind as usize]
-    }
-
-    pub(super) fn file(&self) -> u64 {
-        self.of(Kind::ActiveFile) + self.of(Kind::InactiveFile)
-    }
-
-    pub(super) fn add(&mut self, other: &Pages) {
-        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
-    }
-
-    pub(super) fn of_mut(&mut self, kind: Kind) -> &mut u64 {
-        &mut self.0[kind as usize]
-    }
-}
-
-/// `memory.events`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MemoryEvents {
-    pub(super) low: u64,
-    pub(super) high: u64,
-    pub(super) max: u64,
-    pub(super) oom: u64,
-    pub(super) oom_kill: u64,
-    pub(super) oom_group_kill: u64,
-}
-
-/// Counters of `memory.stat` that only grow.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MemoryCounters {
-    pub(super) refault_file: u64,
-    pub(super) fault: u64,
-    pub(super) major_fault: u64,
-    pub(super) scan_background: u64,
-    pub(super) scan_direct: u64,
-    pub(super) steal_background: u64,
-    pub(super) steal_direct: u64,
-}
-
-/// The memory of one cgroup.
-#[derive(Clone, Debug, Default)]
-pub(super) struct MemoryAccount {
-    /// Charged here and not below.
-    pub(super) local: Pages,
-    /// The part of `local` that no living process answers for: file pages of processes that ended.
-    pub(super) orphans: Pages,
-    /// The processes with charges here.
-    pub(super) chargers: BTreeSet<u32>,
-    /// Everything charged here and below: `memory.current` in pages.
-    pub(super) usage: u64,
-    pub(super) peak: u64,
-    /// Including what happened below.
-    pub(super) events: MemoryEvents,
-    pub(super) local_events: MemoryEvents,
-    pub(super) counters: MemoryCounters,
-    /// Charges that the legacy limit refused.
-    pub(super) failcnt: u64,
-}
 
 impl SimKernel {
     /// The hierarchy in which memory is charged.

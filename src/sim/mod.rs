@@ -14,6 +14,7 @@
 //! | `kernel` | the host, its processes, the clock |
 //! | `vfs` | paths, handles, and what an operation on them may answer |
 //! | `tree`, `rules` | cgroups, and the kernel's rules for making, removing, moving, enabling |
+//! | `account`, `rates`, `spec`, `handles` | what is counted, what flows, which files there are, what is kept open |
 //! | `files`, `show`, `store`, `files_v1` | interface files: which, their texts, what they accept |
 //! | `proc_files`, `sys_files` | `/proc` and `/sys/devices/system` |
 //! | `fluid`, `flow`, `cpu` | who runs: weighted max-min with quotas and affinities |
@@ -32,6 +33,7 @@
 //! **Properties** and the tests that hold them: conservation of CPU time and of memory, exact shares by
 //! weight, quota and affinity, protection, determinism, and each errno (`tests/sim.rs`).
 
+mod account;
 mod controller;
 mod cpu;
 mod fault;
@@ -39,6 +41,7 @@ mod files;
 mod files_v1;
 mod flow;
 mod fluid;
+mod handles;
 mod kernel;
 mod memory;
 mod oom;
@@ -46,9 +49,11 @@ mod parse;
 mod pressure;
 mod proc_files;
 mod process;
+mod rates;
 mod reclaim;
 mod rules;
 mod show;
+mod spec;
 mod store;
 mod sys_files;
 mod systemd;

@@ -7,8 +7,8 @@
 
 use std::cmp::Reverse;
 
+use super::account::Kind;
 use super::kernel::SimKernel;
-use super::memory::Kind;
 use super::process::Process;
 use super::tree::CgroupId;
 

@@ -5,13 +5,13 @@
 
 use nix::errno::Errno;
 
+use super::account::Kind;
+use super::handles::{DirPlace, ProcFile};
 use super::kernel::{Layout, SimKernel, legacy_name};
-use super::memory::Kind;
 use super::parse::{PAGE_BYTES, format_list};
 use super::pressure::Resource;
 use super::process::Process;
 use super::tree::Version;
-use super::vfs::DirPlace;
 
 /// A tick of `/proc/stat`, nanoseconds.
 const TICK_NSEC: f64 = 10_000_000.0;
@@ -21,21 +21,6 @@ const SLICE_NSEC: f64 = 3_000_000.0;
 
 /// When the host booted, in seconds since 1970; the simulation has no calendar of its own.
 const BOOT_TIME_SEC: u64 = 1_700_000_000;
-
-/// A file below `/proc`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProcFile {
-    Stat,
-    Meminfo,
-    Uptime,
-    Pressure(Resource),
-    Mountinfo(u32),
-    Cgroup(u32),
-    Status(u32),
-    PidStat(u32),
-    Comm(u32),
-    Schedstat(u32, u32),
-}
 
 impl SimKernel {
     /// The file `name` of a directory of `/proc`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::memory::Pages;
+use super::account::Pages;
 use super::tree::CgroupId;
 use super::workload::{Load, Trace};
 

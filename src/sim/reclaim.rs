@@ -11,9 +11,9 @@
 
 use std::collections::BTreeMap;
 
+use super::account::Kind;
 use super::controller::Controller;
 use super::kernel::SimKernel;
-use super::memory::Kind;
 use super::tree::{CgroupId, Version};
 
 /// Who needs the pages.

@@ -2,11 +2,11 @@
 
 use nix::errno::Errno;
 
+use super::account::{Kind, MemoryEvents};
 use super::controller::Controller;
-use super::files::{Bound, File};
 use super::kernel::SimKernel;
-use super::memory::{Kind, MemoryEvents};
 use super::parse::{self, PAGE_BYTES, PAGES_MAX};
+use super::spec::{Bound, File};
 use super::tree::CgroupId;
 
 impl SimKernel {

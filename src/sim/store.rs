@@ -5,10 +5,10 @@
 
 use nix::errno::Errno;
 
-use super::files::{Bound, File, Mode, Spec};
 use super::kernel::SimKernel;
 use super::parse::{self, PAGE_BYTES};
 use super::reclaim::Reason;
+use super::spec::{Bound, File, Mode, Spec};
 use super::tree::CgroupId;
 
 impl SimKernel {

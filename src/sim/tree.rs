@@ -6,9 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::account::{CpuAccount, MemoryAccount};
 use super::controller::{Controller, ControllerSet};
-use super::cpu::CpuAccount;
-use super::memory::MemoryAccount;
 use super::parse::{Bandwidth, CpuSet, PAGES_MAX};
 use super::pressure::Pressure;
 

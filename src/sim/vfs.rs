@@ -11,66 +11,16 @@ use nix::errno::Errno;
 
 use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
-use super::files::{Mode, Spec};
+use super::handles::{DirPlace, FilePlace, KeptDir, KeptFile};
 use super::kernel::{Access, MOUNT, SimKernel};
-use super::proc_files::ProcFile;
 use super::process::Process;
+use super::spec::{Mode, Spec};
 use super::tree::CgroupId;
-
-/// A directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum DirPlace {
-    Cgroup(CgroupId),
-    /// `/proc`.
-    Proc,
-    /// `/proc/PID`.
-    Process(u32),
-    /// `/proc/PID/task`.
-    Tasks(u32),
-    /// `/proc/PID/task/TID`.
-    Task(u32, u32),
-    /// `/proc/pressure`.
-    ProcPressure,
-    /// Any directory that holds only what stands still, by its path without the last slash.
-    Still(String),
-}
-
-/// A file.
-#[derive(Clone, Debug)]
-pub(super) enum FilePlace {
-    /// An interface file, and how often its controller had been taken away when it was opened.
-    Cgroup(CgroupId, &'static Spec, u32),
-    Proc(ProcFile),
-    /// A file of `/sys/devices`, by its path.
-    Sys(String),
-}
 
 /// Where a path led.
 enum Found {
     Dir(DirPlace),
     File(FilePlace),
-}
-
-#[derive(Clone, Debug)]
-struct KeptDir {
-    place: DirPlace,
-    path: PathBuf,
-    files: Vec<FileId>,
-    is_locked: bool,
-}
-
-#[derive(Clone, Debug)]
-struct KeptFile {
-    place: FilePlace,
-    path: PathBuf,
-}
-
-/// The kept directories and files, and the one buffer of texts.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Handles {
-    dirs: Vec<Option<KeptDir>>,
-    files: Vec<Option<KeptFile>>,
-    text: String,
 }
 
 impl SimKernel {

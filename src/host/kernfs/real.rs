@@ -14,7 +14,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
-use super::{DirId, FileId, KernError, KernFs, Operation};
+use super::seam::{DirId, FileId, KernError, KernFs, Operation};
 use crate::host::systemd::{self, UnitManager};
 
 /// The first size of the read buffer; `memory.stat` of a 6.18 kernel needs about 2 KiB.

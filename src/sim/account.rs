@@ -1,0 +1,89 @@
+//! What is counted of one cgroup: CPU time, and pages by kind.
+
+use std::collections::BTreeSet;
+
+/// What `cpu.stat` counts, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CpuAccount {
+    pub(super) usage_nsec: f64,
+    pub(super) system_nsec: f64,
+    pub(super) nr_periods: u64,
+    pub(super) nr_throttled: u64,
+    pub(super) throttled_nsec: f64,
+    /// How far into the current period of its quota the group is.
+    pub(super) period_elapsed_nsec: u64,
+}
+
+/// What pages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Anon,
+    ActiveFile,
+    InactiveFile,
+    Kernel,
+}
+
+/// A number of pages of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pages([u64; 4]);
+
+impl Pages {
+    pub(super) fn of(&self, kind: Kind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    pub(super) fn file(&self) -> u64 {
+        self.of(Kind::ActiveFile) + self.of(Kind::InactiveFile)
+    }
+
+    pub(super) fn add(&mut self, other: &Pages) {
+        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    pub(super) fn of_mut(&mut self, kind: Kind) -> &mut u64 {
+        &mut self.0[kind as usize]
+    }
+}
+
+/// `memory.events`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MemoryEvents {
+    pub(super) low: u64,
+    pub(super) high: u64,
+    pub(super) max: u64,
+    pub(super) oom: u64,
+    pub(super) oom_kill: u64,
+    pub(super) oom_group_kill: u64,
+}
+
+/// Counters of `memory.stat` that only grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MemoryCounters {
+    pub(super) refault_file: u64,
+    pub(super) fault: u64,
+    pub(super) major_fault: u64,
+    pub(super) scan_background: u64,
+    pub(super) scan_direct: u64,
+    pub(super) steal_background: u64,
+    pub(super) steal_direct: u64,
+}
+
+/// The memory of one cgroup.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MemoryAccount {
+    /// Charged here and not below.
+    pub(super) local: Pages,
+    /// The part of `local` that no living process answers for: file pages of processes that ended.
+    pub(super) orphans: Pages,
+    /// The processes with charges here.
+    pub(super) chargers: BTreeSet<u32>,
+    /// Everything charged here and below: `memory.current` in pages.
+    pub(super) usage: u64,
+    pub(super) peak: u64,
+    /// Including what happened below.
+    pub(super) events: MemoryEvents,
+    pub(super) local_events: MemoryEvents,
+    pub(super) counters: MemoryCounters,
+    /// Charges that the legacy limit refused.
+    pub(super) failcnt: u64,
+}

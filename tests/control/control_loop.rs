@@ -1,0 +1,268 @@
+//! Whole ticks as values: what must hold over any number of them, without a kernel.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tenantd::control::control_loop::{ControlLoop, Decision, Input, NodeInput, Settings};
+use tenantd::control::drift::Observation;
+use tenantd::control::plan::{Knob, Value};
+use tenantd::control::sample::{HostSample, MemorySample, TenantSample};
+use tenantd::control::state::Refusal;
+use tenantd::control::tree::{CPU, MEMORY, Tree, TreeNode};
+use tenantd::policy::model::Policy;
+
+use super::{CORES, MEMORY_BYTES, nodes};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What one tenant does in one second: the CPUs it uses, the time it waits, the memory it holds, whether it is
+/// there at all, and whether its files can be written.
+#[derive(Clone, Debug)]
+struct Second {
+    used_ratio: f64,
+    waits_ratio: f64,
+    memory_ratio: f64,
+    is_there: bool,
+    is_writable: bool,
+    someone_writes: bool,
+}
+
+fn second() -> impl Strategy<Value = Second> {
+    let flags = (prop::bool::weighted(0.9), prop::bool::weighted(0.9), prop::bool::weighted(0.05));
+    (0.0..1.0_f64, 0.0..1.0_f64, 0.0..1.0_f64, flags).prop_map(
+        |(used_ratio, waits_ratio, memory_ratio, (is_there, is_writable, someone_writes))| Second {
+            used_ratio,
+            waits_ratio,
+            memory_ratio,
+            is_there,
+            is_writable,
+            someone_writes,
+        },
+    )
+}
+
+/// Tenants, and for each second what each of up to twelve of them does.
+fn story() -> impl Strategy<Value = (Vec<TreeNode>, Vec<Vec<Second>>)> {
+    (nodes(), vec(vec(second(), 16), 2..20))
+}
+
+/// The cgroups of a tree, in values: counters that only grow, and files that hold what was written.
+#[derive(Clone, Debug, Default)]
+struct Cgroups {
+    now: Duration,
+    busy_usec: u64,
+    usage_usec: Vec<u64>,
+    some_usec: Vec<u64>,
+    files: Vec<Vec<(Knob, Value)>>,
+}
+
+impl Cgroups {
+    fn new(nodes: &[TreeNode]) -> Cgroups {
+        Cgroups {
+            usage_usec: vec![0; nodes.len()],
+            some_usec: vec![0; nodes.len()],
+            files: vec![Vec::new(); nodes.len()],
+            ..Cgroups::default()
+        }
+    }
+
+    fn pass(&mut self, control: &ControlLoop, seconds: &[Second]) -> Input {
+        self.now += SECOND;
+        let nodes = control.tree().nodes();
+        let nr_leaves = nodes.iter().filter(|node| node.is_leaf).count() as f64;
+        let mut inputs = Vec::new();
+        for (number, (node, second)) in nodes.iter().zip(seconds.iter().cycle()).enumerate() {
+            let used_usec = (second.used_ratio * CORES / nr_leaves * 1e6) as u64;
+            let mut input = NodeInput {
+                is_governed: true,
+                is_present: second.is_there,
+                ..NodeInput::default()
+            };
+            if node.is_leaf && second.is_there {
+                self.usage_usec[number] += used_usec;
+                self.some_usec[number] += (second.waits_ratio * 1e6) as u64;
+                self.busy_usec += used_usec;
+                let memory = MemorySample {
+                    current_bytes: (second.memory_ratio * MEMORY_BYTES / nr_leaves) as u64,
+                    ..MemorySample::default()
+                };
+                input.sample = Some(TenantSample {
+                    generation: 1,
+                    populated: Some(true),
+                    usage_usec: Some(self.usage_usec[number]),
+                    cpu_some_usec: Some(self.some_usec[number]),
+                    memory: Some(memory),
+                    ..TenantSample::default()
+                });
+            }
+            if second.someone_writes {
+                self.files[number].retain(|(knob, _)| *knob != Knob::CpuWeight);
+                self.files[number].push((Knob::CpuWeight, Value::Weight(77.0)));
+            }
+            if second.is_there && control.wants_observation(number) {
+                let observation = |(knob, value): &(Knob, Value)| Observation {
+                    knob: *knob,
+                    value: value.clone(),
+                    is_ours: false,
+                };
+                input.observed = Some(self.files[number].iter().map(observation).collect());
+            }
+            inputs.push(input);
+        }
+        let host = HostSample {
+            nr_cpus: CORES as u32,
+            busy_usec: Some(self.busy_usec),
+            memory_total_bytes: MEMORY_BYTES as u64,
+            memory_available_bytes: Some(MEMORY_BYTES as u64 / 2),
+            ..HostSample::default()
+        };
+        Input { now: self.now, host, nodes: inputs, topology: None }
+    }
+
+    /// Carries out what was decided, where the files can be written.
+    fn obey(&mut self, control: &mut ControlLoop, decision: &Decision, seconds: &[Second]) {
+        for action in &decision.actions {
+            let second = &seconds[action.node % seconds.len()];
+            if !second.is_there || !control.is_due(action) {
+                continue;
+            }
+            if !second.is_writable {
+                let refusal = Refusal { message: Some("busy".into()), is_deferred: false };
+                control.settle((action.clone(), Err(refusal)));
+                continue;
+            }
+            let files = &mut self.files[action.node];
+            files.retain(|(knob, _)| *knob != action.knob);
+            files.push((action.knob, action.to.clone()));
+            control.settle((action.clone(), Ok(action.to.clone())));
+        }
+    }
+}
+
+fn control_loop(nodes: &[TreeNode]) -> ControlLoop {
+    let settings = Settings::of(&Policy::default(), false, true);
+    ControlLoop::new(settings, Tree::new(nodes.to_vec().into(), Vec::new()))
+}
+
+/// Plays a story; `look` sees each decision and the loop after it.
+fn play(
+    nodes: &[TreeNode],
+    story: &[Vec<Second>],
+    mut look: impl FnMut(&ControlLoop, &Decision),
+) -> (ControlLoop, Cgroups) {
+    let (mut control, mut cgroups) = (control_loop(nodes), Cgroups::new(nodes));
+    for seconds in story {
+        control.begin_tick();
+        let input = cgroups.pass(&control, seconds);
+        let decision = control.step(input);
+        look(&control, &decision);
+        cgroups.obey(&mut control, &decision, seconds);
+    }
+    (control, cgroups)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_same_inputs_give_the_same_decisions((nodes, story) in story()) {
+        let decisions = || {
+            let mut decisions = Vec::new();
+            play(&nodes, &story, |_, decision| decisions.push(format!("{decision:?}")));
+            decisions
+        };
+        prop_assert_eq!(decisions(), decisions());
+    }
+
+    #[test]
+    fn allocations_fit_the_capacity_in_every_tick((nodes, story) in story()) {
+        play(&nodes, &story, |control, decision| {
+            for (resource, name) in [(CPU, "cpu"), (MEMORY, "memory")] {
+                let leaves = control.tree().nodes().iter().zip(control.states());
+                let sum: f64 = leaves
+                    .filter(|(node, _)| node.is_leaf)
+                    .map(|(_, state)| state.target.allocation[resource])
+                    .sum();
+                let capacity = decision.capacity.divided[resource];
+                assert!(sum <= capacity * (1.0 + 1e-9), "{name}: {sum} of {capacity}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_steady_load_falls_silent((nodes, story) in story()) {
+        let steady: Vec<Second> = story[0]
+            .iter()
+            .map(|second| Second {
+                is_there: true,
+                is_writable: true,
+                someone_writes: false,
+                ..second.clone()
+            })
+            .collect();
+        let story = vec![steady; 90];
+        let mut actions_of_tick = Vec::new();
+        play(&nodes, &story, |_, decision| actions_of_tick.push(decision.actions.len()));
+        prop_assert_eq!(&actions_of_tick[80..], [0; 10]);
+    }
+
+    #[test]
+    fn a_tenant_that_is_not_read_keeps_its_last_decision((nodes, story) in story()) {
+        let (mut control, mut cgroups) = play(&nodes, &story, |_, _| ());
+        let demands = |control: &ControlLoop| -> Vec<_> {
+            control.states().iter().map(|state| state.demand).collect()
+        };
+        let before = demands(&control);
+        let away: Vec<Second> =
+            story[0].iter().map(|second| Second { is_there: false, ..second.clone() }).collect();
+        control.begin_tick();
+        // The usage of the tick before is what is known last, and the demand that follows from it may still fall.
+        let input = cgroups.pass(&control, &away);
+        control.step(input);
+        let known = |demands: &[Option<_>]| demands.iter().map(Option::is_some).collect::<Vec<_>>();
+        prop_assert_eq!(known(&before), known(&demands(&control)));
+    }
+}
+
+#[test]
+fn a_tick_that_comes_too_soon_decides_nothing() {
+    let policy = Policy::default();
+    let settings = Settings::of(&policy, false, true);
+    let leaf = tenantd::policy::model::Tenant { name: "a".into(), ..Default::default() };
+    let nodes =
+        tenantd::control::tree::flatten(&Policy { tenants: vec![leaf], ..Policy::default() });
+    let mut control = ControlLoop::new(settings, Tree::new(nodes.into(), Vec::new()));
+    let mut cgroups = Cgroups::new(control.tree().nodes());
+    let second = Second {
+        used_ratio: 0.1,
+        waits_ratio: 0.0,
+        memory_ratio: 0.1,
+        is_there: true,
+        is_writable: true,
+        someone_writes: false,
+    };
+    let seconds = vec![second];
+    for _ in 0..3 {
+        control.begin_tick();
+        let input = cgroups.pass(&control, &seconds);
+        assert!(!control.step(input).is_void);
+    }
+    let usage = control.states()[0].usage;
+    // A whole second of CPU time, two milliseconds after the last tick.
+    control.begin_tick();
+    let mut input = cgroups.pass(&control, &seconds);
+    cgroups.now = cgroups.now - SECOND + Duration::from_millis(2);
+    input.now = cgroups.now;
+    let decision = control.step(input);
+    assert!(decision.is_void && decision.actions.is_empty());
+    assert_eq!(control.states()[0].usage, usage);
+    // The next one counts from the last that counted, so that nothing is lost.
+    control.begin_tick();
+    let input = cgroups.pass(&control, &seconds);
+    let decision = control.step(input);
+    let elapsed = Duration::from_millis(1002);
+    assert_eq!(decision.elapsed, Some(elapsed));
+    let used = control.states()[0].usage.unwrap().cpu_cores;
+    assert!((used - 2.0 * 0.1 * CORES / elapsed.as_secs_f64()).abs() < 1e-3, "{used}");
+}
