@@ -1,7 +1,14 @@
-//! The house keeps its shape: arrows point downwards, pure rooms stay pure, each crate has one place.
+//! The structure of the code: imports point one way, pure modules stay pure, each crate has one place, files and
+//! functions stay small, and commits have readable subjects.
 //!
-//! These tests read the sources as text. What they hold is said in ARCHITECTURE.md, "Invariants".
+//! These tests read the sources and the history as text. The rules are in ARCHITECTURE.md, "Invariants", and in
+//! CONTRIBUTING.md. Exceptions that exist are listed; a list may shrink and never grow, and an entry that is no
+//! longer needed fails the test that reads it.
 
+mod commits;
+mod imports;
+
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -37,10 +44,29 @@ const ONE_PLACE: [(&str, &[&str]); 9] = [
     ("anyhow", &["src/cli", "src/bin"]),
 ];
 
-/// A file that a person can hold in the head.
-const LINES_MAX: usize = 700;
-/// The house's width is 100, comments go to 112; a message in one piece may be longer.
+/// Lines of a file, all counted.
+const FILE_LINES_MAX: usize = 700;
+/// Lines of code of a file, without its unit tests.
+const FILE_CODE_LINES_MAX: usize = 400;
+/// Lines of code of a function, its signature and its last brace included.
+const FUNCTION_CODE_LINES_MAX: usize = 70;
+/// The width is 100, comments go to 112; a message in one piece may be longer.
 const COLUMNS_MAX: usize = 140;
+
+/// Files of `src` that exceed [`FILE_CODE_LINES_MAX`]. This list may only shrink.
+const LONG_FILES: [&str; 7] = [
+    "src/control/explain.rs",
+    "src/host/enforce.rs",
+    "src/daemon/backend/backends.rs",
+    "src/daemon/backend/systemd.rs",
+    "src/control/control_loop.rs",
+    "src/policy/check.rs",
+    "src/policy/read.rs",
+];
+/// Functions of `src` that exceed [`FUNCTION_CODE_LINES_MAX`]. This list may only shrink.
+const LONG_FUNCTIONS: [&str; 0] = [];
+/// Pairs of files below `src` that import each other, one pair a line. This list may only shrink.
+const CIRCLES: &str = include_str!("architecture/circles.txt");
 
 fn sources(below: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -115,7 +141,7 @@ fn each_crate_has_one_place() {
 fn files_stay_small_and_finished() {
     for (path, text) in sources("src").into_iter().chain(sources("tests")) {
         let lines = text.lines().count();
-        assert!(lines <= LINES_MAX, "{} has {lines} lines", path.display());
+        assert!(lines <= FILE_LINES_MAX, "{} has {lines} lines", path.display());
         for (index, line) in text.lines().enumerate() {
             let place = format!("{}:{}", path.display(), index + 1);
             assert!(line.chars().count() <= COLUMNS_MAX, "{place} is too wide");
@@ -125,4 +151,102 @@ fn files_stay_small_and_finished() {
             }
         }
     }
+}
+
+#[test]
+fn files_and_functions_hold_little_code() {
+    let (mut files, mut functions) = (Vec::new(), Vec::new());
+    for (path, text) in sources("src") {
+        let lines = code_lines(code(&text).lines());
+        if lines > FILE_CODE_LINES_MAX {
+            files.push((path.display().to_string(), lines));
+        }
+        for (name, lines) in functions_of(&code(&text)) {
+            if lines > FUNCTION_CODE_LINES_MAX {
+                functions.push((format!("{} {name}", path.display()), lines));
+            }
+        }
+    }
+    are_the_exceptions(&LONG_FILES, &files, "lines of code in a file");
+    are_the_exceptions(&LONG_FUNCTIONS, &functions, "lines of code in a function");
+}
+
+/// Fails unless what was `found` to be too long is what `allowed` lists.
+#[track_caller]
+fn are_the_exceptions(allowed: &[&str], found: &[(String, usize)], what: &str) {
+    let too_long: Vec<_> =
+        found.iter().filter(|(name, _)| !allowed.contains(&name.as_str())).collect();
+    assert!(too_long.is_empty(), "too many {what}: {too_long:?}");
+    let done: Vec<_> =
+        allowed.iter().filter(|name| !found.iter().any(|(one, _)| one == *name)).collect();
+    assert!(done.is_empty(), "no longer too many {what}, take it off the list: {done:?}");
+}
+
+/// The lines that are not blank; comments are no code.
+fn code_lines<'a>(lines: impl Iterator<Item = &'a str>) -> usize {
+    lines.filter(|line| !line.trim().is_empty()).count()
+}
+
+/// The functions of a formatted source without comments, with their lines of code. A function ends at the brace
+/// under its first word.
+fn functions_of(code: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = code.lines().map(str::trim_end).collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(name) = function_name(line) else { continue };
+        let indent = line.len() - line.trim_start().len();
+        let ends = |line: &&str| line.trim_start() == "}" && line.len() == indent + 1;
+        // A declaration without a body ends with its signature.
+        let signature = lines[at..].iter().position(|line| line.ends_with(['{', '}', ';']));
+        let Some(signature) = signature.map(|offset| at + offset) else { continue };
+        let last = match lines[signature].ends_with('{') {
+            true => lines[signature..].iter().position(ends).map_or(signature, |n| signature + n),
+            false => signature,
+        };
+        found.push((name.to_string(), code_lines(lines[at..=last].iter().copied())));
+    }
+    found
+}
+
+/// The name of the function whose signature begins in this line.
+fn function_name(line: &str) -> Option<&str> {
+    let (before, after) = line.trim_start().split_once("fn ")?;
+    let modifiers = before.split_whitespace();
+    let is_modifier = |word: &str| word.starts_with("pub") || ["const", "async"].contains(&word);
+    if !modifiers.clone().all(is_modifier) {
+        return None;
+    }
+    after.split(|sign: char| !sign.is_alphanumeric() && sign != '_').next()
+}
+
+#[test]
+fn lines_of_functions_are_counted() {
+    let source = "impl A {\n    pub(super) fn one(\n        &self,\n    ) -> u8 {\n        1\n\n    }\n\n    fn two() {}\n}\n\
+                  trait B {\n    fn three(&self)\n    -> u8;\n}\nfn four() {\n    if x {\n        y\n    }\n}\n";
+    let found = functions_of(source);
+    let expected = [("one", 5), ("two", 1), ("three", 2), ("four", 5)];
+    assert_eq!(found, expected.map(|(name, lines)| (name.to_string(), lines)));
+}
+
+#[test]
+fn no_two_files_import_each_other() {
+    let below_src = |(path, text): (PathBuf, String)| {
+        (path.strip_prefix("src").unwrap().display().to_string(), text)
+    };
+    let sources: Vec<(String, String)> = sources("src").into_iter().map(below_src).collect();
+    let mut imports = imports::imports(&sources);
+    let found = imports::circles(&imports);
+    let pair = |line: &str| line.split_once(' ').map(|(a, b)| (a.to_string(), b.to_string()));
+    let listed = CIRCLES.lines().filter(|line| !line.starts_with('#'));
+    let allowed: BTreeSet<(String, String)> = listed.map(|line| pair(line).unwrap()).collect();
+    let new: Vec<_> = found.difference(&allowed).collect();
+    assert!(new.is_empty(), "these files import each other: {new:#?}");
+    let gone: Vec<_> = allowed.difference(&found).map(|(a, b)| format!("{a} {b}")).collect();
+    assert!(gone.is_empty(), "take these lines out of circles.txt:\n{}", gone.join("\n"));
+    // Nothing may run in a larger circle either.
+    for (one, other) in &allowed {
+        imports.get_mut(one).unwrap().remove(other);
+        imports.get_mut(other).unwrap().remove(one);
+    }
+    assert_eq!(imports::longer_circle(&imports), None, "files that import each other in turn");
 }

@@ -46,7 +46,7 @@ fn as_nobody(command: &Command) -> Option<Command> {
     let mut probe = Command::new("setpriv");
     probe.args(nobody.get_args()).arg(command.get_program()).arg("--version");
     if !probe.output().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: setpriv is not there, or nobody may not run the built programs");
+        util::skipped("setpriv is missing, or the user nobody cannot run the built programs");
         return None;
     }
     nobody.arg(command.get_program()).args(command.get_args());

@@ -195,7 +195,7 @@ fn a_journal_that_cannot_be_begun_is_an_error_and_no_file() {
 /// mounted.
 fn tiny_disk(at: &Path) -> Option<()> {
     if !nix::unistd::Uid::effective().is_root() {
-        eprintln!("skipped: mounting a tiny disk needs root");
+        util::skipped("mounting a tiny disk needs root");
         return None;
     }
     let run = |arguments: &[&str]| {
@@ -207,7 +207,7 @@ fn tiny_disk(at: &Path) -> Option<()> {
         || !Command::new("mount").args(["--make-rprivate", "/"]).status().is_ok_and(|s| s.success())
         || !run(&["-t", "tmpfs", "-o", "size=8k", "tmpfs"])
     {
-        eprintln!("skipped: no mount namespace to be had");
+        util::skipped("no mount namespace can be made");
         return None;
     }
     Some(())

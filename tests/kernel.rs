@@ -2,9 +2,10 @@
 //!
 //! Each test works under a root of its own, named after the test process and below our own cgroup, so that
 //! runs side by side never meet, and removes it also when it fails. Nothing else of the machine is touched.
-//! Where this cannot be done a test says why in one line and passes; with `TENANTD_REQUIRE_KERNEL` set it
-//! fails instead. Nothing waits by the clock: events are awaited, and shares are measured over CPU time
-//! that was really used, because the machine may be busy with other things.
+//! They are ignored unless asked for (`cargo test -- --include-ignored kernel::`), so that `cargo test` without root
+//! reports them as ignored and not as passed. Asked for where no cgroup can be made, a test says in one line that it
+//! is skipped; with `TENANTD_REQUIRE_KERNEL` set, as under CI, it fails instead. Nothing waits by the clock: events
+//! are awaited, and shares are measured over CPU time that was really used, because the machine may be busy.
 
 mod ask;
 mod cpuset;

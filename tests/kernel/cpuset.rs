@@ -22,7 +22,7 @@ fn take() -> Option<(Ground, usize)> {
     match all.and_then(|list| list.trim_end().parse::<CpuSet>().ok()) {
         Some(all) if all.len() >= 2 => Some((ground, all.len())),
         _ => {
-            eprintln!("skipped: fewer than two CPUs in a cpuset here");
+            util::skipped("fewer than two CPUs in a cpuset here");
             None
         }
     }
@@ -85,6 +85,7 @@ fn made() -> Option<(Ground, usize)> {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn processes_follow_into_the_sets_of_their_tenants() {
     let Some((mut ground, nr_cpus)) = made() else { return };
     let (daemon, pids) = pinned(&mut ground, nr_cpus);
@@ -102,6 +103,7 @@ fn processes_follow_into_the_sets_of_their_tenants() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn cpus_of_a_sleeper_are_lent_and_given_back() {
     let Some((mut ground, nr_cpus)) = made() else { return };
     let (daemon, [a, b]) = pinned(&mut ground, nr_cpus);
@@ -152,11 +154,13 @@ fn put_back(end: impl FnOnce(&Ground, Daemon)) {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn sigterm_puts_sets_back() {
     put_back(|_, daemon| drop(daemon.stop()));
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn restore_after_kill_puts_sets_back() {
     put_back(|ground, daemon| {
         daemon.signal(Signal::SIGKILL);

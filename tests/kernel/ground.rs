@@ -28,14 +28,14 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// Makes the root; `None`, with the reason on standard error, where that is not possible.
+    /// Makes the root; `None`, and the test skipped, where that is not possible.
     pub(super) fn take() -> Option<Ground> {
         match Ground::try_take() {
             Ok(ground) => Some(ground),
             Err(reason) => {
-                eprintln!("skipped: {reason}");
-                let required = std::env::var_os("TENANTD_REQUIRE_KERNEL").is_some();
+                let required = util::is_set("TENANTD_REQUIRE_KERNEL");
                 assert!(!required, "skipped, and must not be: {reason}");
+                util::skipped(&reason);
                 None
             }
         }

@@ -7,6 +7,7 @@ use tenantd::host::kernfs::{ErrorKind, KernFs, Operation, RealKernFs};
 use super::ground::Ground;
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_kept_handle_dies_with_its_cgroup_and_never_means_another() {
     let Some(ground) = Ground::take() else { return };
     ground.make("a");
@@ -35,6 +36,7 @@ fn a_kept_handle_dies_with_its_cgroup_and_never_means_another() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_refused_value_is_an_error_with_path_value_and_errno() {
     let Some(ground) = Ground::take() else { return };
     let mut kernel = RealKernFs::new();
@@ -53,6 +55,7 @@ fn a_refused_value_is_an_error_with_path_value_and_errno() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn shares_are_clamped_and_weights_are_not() {
     let Some(ground) = Ground::take() else { return };
     let mut kernel = RealKernFs::new();
@@ -72,6 +75,7 @@ fn shares_are_clamped_and_weights_are_not() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_longer_text_is_replaced_whole_by_a_shorter_one() {
     let Some(ground) = Ground::take() else { return };
     let mut kernel = RealKernFs::new();
@@ -86,6 +90,7 @@ fn a_longer_text_is_replaced_whole_by_a_shorter_one() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_cgroup_with_a_process_or_a_child_is_not_removed() {
     let Some(mut ground) = Ground::take() else { return };
     ground.make("a");
@@ -107,6 +112,7 @@ fn a_cgroup_with_a_process_or_a_child_is_not_removed() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_process_that_ended_is_gone() {
     let Some(ground) = Ground::take() else { return };
     let mut kernel = RealKernFs::new();
@@ -118,6 +124,7 @@ fn a_process_that_ended_is_gone() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_directory_is_taken_once() {
     let Some(ground) = Ground::take() else { return };
     let path = ground.dir(Facet::Cpu, "");
@@ -132,6 +139,7 @@ fn a_directory_is_taken_once() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_file_longer_than_the_buffer_is_read_whole() {
     let Some(mut ground) = Ground::take() else { return };
     ground.make("a");
@@ -151,6 +159,7 @@ fn a_file_longer_than_the_buffer_is_read_whole() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn handles_that_were_closed_answer_ebadf() {
     let mut kernel = RealKernFs::new();
     let proc = kernel.open_dir("/proc".as_ref()).unwrap();

@@ -42,6 +42,7 @@ fn enforced_by(ground: &mut Ground, mut daemon: Command) -> (Daemon, Snapshot) {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn sigterm_and_sigint_put_everything_back() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let Some(mut ground) = Ground::take() else { return };
@@ -54,6 +55,7 @@ fn sigterm_and_sigint_put_everything_back() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_restore_follows_a_kill() {
     let Some(mut ground) = Ground::take() else { return };
     let (daemon, before) = enforced(&mut ground);
@@ -65,6 +67,7 @@ fn a_restore_follows_a_kill() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn what_was_kept_on_purpose_is_put_back_only_for_whoever_asks() {
     let Some(mut ground) = Ground::take() else { return };
     let keeping = |ground: &Ground| {
@@ -90,6 +93,7 @@ fn what_was_kept_on_purpose_is_put_back_only_for_whoever_asks() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn the_next_start_follows_a_kill() {
     let Some(mut ground) = Ground::take() else { return };
     let (daemon, before) = enforced(&mut ground);
@@ -102,6 +106,7 @@ fn the_next_start_follows_a_kill() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn processes_in_a_made_tenant_outlive_it() {
     let Some(mut ground) = Ground::take() else { return };
     let daemon = Daemon::start(&mut ground.enforce(POLICY));
@@ -113,12 +118,14 @@ fn processes_in_a_made_tenant_outlive_it() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn claimed_processes_move_with_their_children_and_back() {
     let Some(ground) = Ground::take() else { return };
     claim_and_give_back(ground);
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn claimed_processes_leave_a_tenant_that_was_there_before() {
     let Some(ground) = Ground::take() else { return };
     ground.make("tenants");
@@ -157,6 +164,7 @@ fn claim_and_give_back(mut ground: Ground) {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn nothing_is_written_that_the_disk_cannot_record() {
     let Some(mut ground) = Ground::take() else { return };
     ground.make("a");
@@ -175,6 +183,7 @@ fn nothing_is_written_that_the_disk_cannot_record() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_disk_that_filled_up_after_a_kill_keeps_nothing_from_being_put_back() {
     let Some(mut ground) = Ground::take() else { return };
     let (daemon, before) = enforced(&mut ground);
@@ -188,6 +197,7 @@ fn a_disk_that_filled_up_after_a_kill_keeps_nothing_from_being_put_back() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_torn_or_damaged_journal_still_puts_back_the_rest() {
     let Some(mut ground) = Ground::take() else { return };
     let (daemon, _) = enforced(&mut ground);
@@ -206,6 +216,7 @@ fn a_torn_or_damaged_journal_still_puts_back_the_rest() {
 }
 
 #[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn who_lives_in_a_tenant_is_there_again_after_a_restart() {
     let Some(mut ground) = Ground::take() else { return };
     let start = |ground: &mut Ground| {

@@ -9,6 +9,8 @@ use std::process::{Child, Command};
 
 use nix::errno::Errno;
 use tenantd::host::kernfs::{KernError, KernFs, RealKernFs};
+
+use crate::util;
 use tenantd::sim::{Controller, Layout, Load, SimHost, SimKernel};
 
 /// A write, or for no value a read.
@@ -371,7 +373,7 @@ fn the_unified_hierarchy_answers_alike() {
         }
     }
     if !compare(None, sim, "/", &questions) {
-        eprintln!("skipped: no unified hierarchy that this user may write");
+        util::skipped("no unified hierarchy that this user may write");
     }
 }
 
@@ -380,7 +382,7 @@ fn the_legacy_hierarchies_answer_alike() {
     for (controller, questions) in LEGACY {
         // A process may enter a legacy cpuset only once its lists are filled; the questions fill them.
         if !compare(Some(*controller), twin(Layout::Legacy), "/", questions) {
-            eprintln!("skipped: no legacy {} that this user may write", controller.name());
+            util::skipped(&format!("no legacy {} that this user may write", controller.name()));
         }
     }
 }
