@@ -155,7 +155,7 @@ fn sampling(crowd: &Crowd, size: usize) {
         ours.push(time(|| {
             let mut gaps = Vec::new();
             for cgroup in &cgroups {
-                cgroup.sample(&mut kernel, &mut gaps).expect("still there");
+                cgroup.sample(&mut kernel, false, &mut gaps).expect("still there");
             }
             assert!(gaps.is_empty(), "{:?}", gaps.first());
         }));

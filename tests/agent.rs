@@ -10,6 +10,7 @@ mod faults;
 mod hosts;
 mod kills;
 mod patience;
+mod pressure;
 mod reload;
 mod residents;
 mod service;

@@ -70,6 +70,11 @@ impl Settings {
             is_enforcing,
         }
     }
+
+    /// Whether what others wrote is left to them.
+    pub fn leaves_drift(&self) -> bool {
+        self.is_enforcing && self.on_drift == OnDrift::Accept
+    }
 }
 
 /// All that was read from the host in one tick.
@@ -111,6 +116,8 @@ pub struct Sampling {
     pub threads: bool,
     /// Its kills for want of memory also where no process is left: the last one there may have been killed.
     pub kills_of_empty: bool,
+    /// Its CPU time also where no process is left: its last processes used some while they ended.
+    pub usage_of_empty: bool,
 }
 
 /// All that follows from one input.
@@ -216,12 +223,17 @@ impl ControlLoop {
         let was_empty = state.sample.as_ref().is_some_and(|last| last.populated == Some(false));
         // Processes may also come and be killed between two ticks.
         let is_due = (self.tick + number as u64).is_multiple_of(VERIFY_TICKS);
-        Sampling { threads: state.is_pressed(), kills_of_empty: !was_empty || is_due }
+        Sampling {
+            threads: state.is_pressed(),
+            kills_of_empty: !was_empty || is_due,
+            usage_of_empty: !was_empty,
+        }
     }
 
     /// Whether the files of the node with this number are to be read in this tick.
     pub fn wants_observation(&self, number: usize) -> bool {
-        self.tick.is_multiple_of(VERIFY_TICKS) || self.states[number].observed.is_empty()
+        let state = &self.states[number];
+        self.tick.is_multiple_of(VERIFY_TICKS) || state.observed.is_empty() || state.is_overtaken
     }
 
     /// Whether what stands in the way of the values is to be looked for in this tick.
@@ -389,6 +401,7 @@ impl ControlLoop {
         for (number, read) in read.into_iter().enumerate() {
             let state = &mut self.states[number];
             if let Some(observed) = read.observed {
+                state.is_overtaken = false;
                 drifts.extend(drift::observe(number, state, observed));
             }
             for (action, outcome) in read.arrivals {
@@ -400,17 +413,12 @@ impl ControlLoop {
             }
         }
         self.nr_drift += drifts.len() as u64;
-        if self.leaves_drift() {
+        if self.settings.leaves_drift() {
             for drift in &drifts {
                 self.states[drift.node].left_to_others.push(drift.knob);
             }
         }
         drifts
-    }
-
-    /// Whether what others wrote is left to them.
-    pub fn leaves_drift(&self) -> bool {
-        self.settings.is_enforcing && self.settings.on_drift == OnDrift::Accept
     }
 
     /// What every file shall hold and does hold, and the actions that bring the one to the other.

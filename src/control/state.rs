@@ -39,6 +39,8 @@ pub struct NodeState {
     pub observed: Vec<(Knob, Value)>,
     /// Writes that failed.
     pub retries: Vec<Retry>,
+    /// Whether its files are to be read at the next tick: someone else has written there.
+    pub is_overtaken: bool,
     /// Its degree of parallelism and its CPUs.
     pub width: WidthState,
     /// What of the CPUs that are divided it was entitled to, wanted and did not get; `None` without rates.
@@ -71,6 +73,8 @@ pub struct Refusal {
     pub message: Option<String>,
     /// Whether it was not tried, because it would have done harm.
     pub is_deferred: bool,
+    /// Whether it was not tried, because someone else has written there since it was read.
+    pub is_overtaken: bool,
 }
 
 /// What came of an action: what the file holds now, or why it was not written.
@@ -103,7 +107,13 @@ impl NodeState {
     /// Takes the newest sample; the one that was so far is kept without its threads, for the explanation.
     pub(super) fn take_sample(&mut self, sample: TenantSample) -> Option<TenantSample> {
         self.before = self.sample.as_ref().map(without_threads).map(Box::new);
-        self.sample.replace(sample)
+        let carried = self
+            .sample
+            .as_ref()
+            .filter(|last| last.generation == sample.generation && sample.populated == Some(false));
+        // The counter of an empty cgroup stands still: what it was stays true until processes come again.
+        let usage_usec = sample.usage_usec.or(carried.and_then(|last| last.usage_usec));
+        self.sample.replace(TenantSample { usage_usec, ..sample })
     }
 
     /// Its cgroup went: what was counted and read there is void. It keeps its demand, its width and its target,
@@ -139,6 +149,10 @@ impl NodeState {
         self.forget(action.knob);
         match outcome {
             Ok(found) => self.observed.push((action.knob, found)),
+            Err(Refusal { is_overtaken: true, .. }) => {
+                self.observed.extend(action.from.clone().map(|from| (action.knob, from)));
+                self.is_overtaken = true;
+            }
             Err(refusal) => {
                 self.observed.extend(action.from.clone().map(|from| (action.knob, from)));
                 let nr_failures = failures.unwrap_or(0).saturating_add(1);

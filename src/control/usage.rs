@@ -83,16 +83,18 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     if before.generation != now.generation || elapsed_usec <= 0.0 {
         return None;
     }
+    let rate = |before: Option<u64>, now: Option<u64>| {
+        Some(now?.checked_sub(before?)? as f64 / elapsed_usec)
+    };
     if now.populated == Some(false) {
         return Some(Usage {
+            // What its last processes used before they ended.
+            cpu_cores: rate(before.usage_usec, now.usage_usec).unwrap_or(0.0),
             working_set_bytes: Some(0.0),
             unreclaimable_bytes: Some(0.0),
             ..Usage::default()
         });
     }
-    let rate = |before: Option<u64>, now: Option<u64>| {
-        Some(now?.checked_sub(before?)? as f64 / elapsed_usec)
-    };
     let cpu_cores = rate(before.usage_usec, now.usage_usec)?;
     let cpu_some_ratio = rate(before.cpu_some_usec, now.cpu_some_usec).map(|r| r.min(1.0));
     let threads = before.threads.as_ref().zip(now.threads.as_ref());

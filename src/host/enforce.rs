@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+use super::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
 use super::cgroup::{self, Cgroup, Dialect, Facet, Layout, ReadError, Tree};
 use super::journal::{Entry, Journal, JournalError};
 use super::kernfs::{DirId, KernError, KernFs};
@@ -53,6 +54,9 @@ pub enum EnforceError {
         /// What it holds.
         found: String,
     },
+    /// Someone else has written there since it was read last, and the policy leaves such values alone.
+    #[error("someone else wrote there since it was read: it holds {0}")]
+    Overtaken(Value),
     /// Systemd did not do it.
     #[error(transparent)]
     Unit(#[from] UnitError),
@@ -107,6 +111,7 @@ impl EnforceError {
         Refusal {
             message: (!self.is_gone()).then(|| self.to_string()),
             is_deferred: matches!(self, EnforceError::Deferred(_)),
+            is_overtaken: matches!(self, EnforceError::Overtaken(_)),
         }
     }
 
@@ -131,6 +136,8 @@ pub struct Enforcer<'a, K> {
     pub layout: &'a Layout,
     /// Whether any tenant is pinned to CPUs; cpusets are left alone otherwise.
     pub pins: bool,
+    /// Whether a value that someone else wrote since it was read is left alone.
+    pub leaves_drift: bool,
 }
 
 impl<K: KernFs> Enforcer<'_, K> {
@@ -434,6 +441,12 @@ impl<K: KernFs> Enforcer<'_, K> {
     pub fn apply(&mut self, action: &Action, cgroup: &Cgroup) -> Result<Value, EnforceError> {
         let dialect = self.layout.dialect;
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
+        if let Some(from) = action.from.as_ref().filter(|_| self.leaves_drift) {
+            let now = cgroup.observe(self.kernel, self.layout, action.knob)?;
+            if now != *from {
+                return Err(EnforceError::Overtaken(now));
+            }
+        }
         if let (Knob::MemoryMax, Value::Memory(Limit::Finite(limit))) = (action.knob, &action.to) {
             self.check_limit_is_safe(dir, *limit)?;
         }
@@ -443,6 +456,9 @@ impl<K: KernFs> Enforcer<'_, K> {
                 continue;
             }
             self.record_held(dir, spelling.file, &String::from_utf8_lossy(&held))?;
+            if spelling.file == LEGACY_PERIOD {
+                self.lift_quota(dir, dialect.file(Knob::CpuMax))?;
+            }
             self.kernel.write(dir, spelling.file, &spelling.text)?;
         }
         let found = cgroup.observe(self.kernel, self.layout, action.knob)?;
@@ -460,6 +476,17 @@ impl<K: KernFs> Enforcer<'_, K> {
                 found: found.to_string(),
             }),
         }
+    }
+
+    /// Lifts a legacy quota for the moment in which its period changes: the old one with the new period, or the new
+    /// one with the old, may be more than a parent or less than a child allows, which the kernel refuses.
+    fn lift_quota(&mut self, dir: DirId, file: &'static str) -> Result<(), EnforceError> {
+        let held = self.kernel.read_once(dir, file)?.trim_ascii_end().to_vec();
+        if held != LEGACY_NO_QUOTA.as_bytes() {
+            self.record_held(dir, file, &String::from_utf8_lossy(&held))?;
+            self.kernel.write(dir, file, LEGACY_NO_QUOTA)?;
+        }
+        Ok(())
     }
 
     /// A set of CPUs that the kernel took may still be cut down to what the cgroups above allow.

@@ -128,7 +128,7 @@ impl Cgroups {
                 continue;
             }
             if !second.is_writable {
-                let refusal = Refusal { message: Some("busy".into()), is_deferred: false };
+                let refusal = Refusal { message: Some("busy".into()), ..Refusal::default() };
                 control.settle((action.clone(), Err(refusal)));
                 continue;
             }

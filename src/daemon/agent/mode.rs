@@ -144,10 +144,16 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
+    /// Other settings from now on.
+    pub(super) fn set(&mut self, settings: Settings) {
+        self.host.leaves_drift = settings.leaves_drift();
+        self.control.set(settings);
+    }
+
     /// Writes values from now on, or not.
     fn set_enforcing(&mut self, is_enforcing: bool) {
         let settings = Settings { is_enforcing, ..self.control.settings().clone() };
-        self.control.set(settings);
+        self.set(settings);
         self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
     }
 

@@ -131,7 +131,7 @@ impl<K: KernFs> Agent<K> {
         }
         let kernel = &mut self.host.kernel;
         self.backends.take_tree(kernel, &tree, locations, claim_rules, kept);
-        self.control.set(Settings::of(&policy, self.host.pins, self.mode() == Mode::Enforce));
+        self.set(Settings::of(&policy, self.host.pins, self.mode() == Mode::Enforce));
         let has_exclusive = has_exclusive(tree.nodes());
         let may_run_anywhere = |node: &TreeNode| node.cpus == CpusPolicy::Shared && !has_exclusive;
         self.control.take_tree(tree, kept, may_run_anywhere);

@@ -83,7 +83,9 @@ impl<K: KernFs> Agent<K> {
         let state_dir = options.state_dir.as_deref();
         let (journal, mut keeper) =
             leftover::take_up(&mut kernel, &machine, state_dir, is_enforcing, deadline)?;
-        let mut host = HostAccess { kernel, layout, machine, journal, pins };
+        let settings = Settings::of(&policy, pins, is_enforcing);
+        let leaves_drift = settings.leaves_drift();
+        let mut host = HostAccess { kernel, layout, machine, journal, pins, leaves_drift };
         let mut backends = Backends::new(&host.kernel, &tree, &locations, claim_rules);
         // Where nothing is made by the agent there is no root to be taken, and none is needed.
         if is_enforcing && backends.has_direct() {
@@ -100,7 +102,7 @@ impl<K: KernFs> Agent<K> {
         }
         let mut reporter = Reporter::new(&host);
         reporter.find_obstacles(&mut host, &backends, is_enforcing);
-        let control = ControlLoop::new(Settings::of(&policy, pins, is_enforcing), tree);
+        let control = ControlLoop::new(settings, tree);
         let agent = Agent {
             host,
             policy: Arc::new(policy),

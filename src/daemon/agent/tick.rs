@@ -169,7 +169,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Records which values are left to others from now on.
     fn leave_to_others(&mut self, decision: &Decision, findings: &mut Vec<Finding>) {
-        if !self.control.leaves_drift() {
+        if !self.control.settings().leaves_drift() {
             return;
         }
         for drift in &decision.drifts {

@@ -16,6 +16,8 @@ pub(in crate::daemon) struct HostAccess<K> {
     pub(in crate::daemon) journal: Journal,
     /// Whether any tenant is pinned to CPUs; cpusets are left alone otherwise.
     pub(in crate::daemon) pins: bool,
+    /// Whether a value that someone else wrote since it was read is left alone.
+    pub(in crate::daemon) leaves_drift: bool,
 }
 
 impl<K: KernFs> HostAccess<K> {
@@ -26,6 +28,7 @@ impl<K: KernFs> HostAccess<K> {
             journal: &mut self.journal,
             layout: &self.layout,
             pins: self.pins,
+            leaves_drift: self.leaves_drift,
         }
     }
 }

@@ -15,6 +15,7 @@ use super::cpusets::{self, CpuInventory};
 use super::direct;
 use super::location::Location;
 use super::place::{Place, Sampled};
+use super::root;
 use super::systemd::Systemd;
 use crate::control::control_loop::Sampling;
 use crate::control::drift::{Drift, Observation};
@@ -179,6 +180,9 @@ impl Backends {
             self.lose(host, tree, number, "its unit has another cgroup now", &mut events);
         }
         self.lose_groups_of_missing(host, tree, &mut events);
+        if is_enforcing {
+            self.retake_root(host, tree, &mut events);
+        }
         for number in tree.from_above() {
             let is_ancestor = number >= tree.nodes().len();
             // An observer leaves ancestors out: nothing is to be written there.
@@ -189,6 +193,34 @@ impl Backends {
         }
         self.systemd.probe(tick);
         events
+    }
+
+    /// Takes the root again where it was removed: its lock went with it.
+    fn retake_root<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        events: &mut Events,
+    ) {
+        let is_missing =
+            |place: &Place| place.location == Location::Direct && place.cgroup.is_none();
+        let Some(root) = self.root.filter(|_| self.places.iter().any(is_missing)) else { return };
+        let is_gone = host.kernel.read_once(root, "cgroup.procs").is_err_and(|e| e.is_gone());
+        if !is_gone {
+            return;
+        }
+        match root::take(host, tree.nodes(), &[]) {
+            Ok(taken) => {
+                let what = "the root of the tenants was removed: it is made and taken again";
+                events.findings.push(Finding::of_host(Code::CgroupGone, what));
+                host.kernel.close_dir(root);
+                self.root = Some(taken);
+            }
+            Err(error) => {
+                let what = format!("the root of the tenants was removed: {error}");
+                events.findings.push(Finding::of_host(Code::CgroupGone, what).as_error());
+            }
+        }
     }
 
     fn attach_one<K: KernFs>(

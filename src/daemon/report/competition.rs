@@ -19,7 +19,7 @@ use crate::control::finding::Finding;
 use crate::control::tree::Tree;
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
-use crate::host::cgroup::{self, Facet};
+use crate::host::cgroup::{self, Dialect, Facet};
 use crate::host::enforce::AGENT_CGROUP;
 use crate::host::kernfs::KernFs;
 
@@ -117,7 +117,8 @@ impl Competition {
         let mut used = HashMap::new();
         let busy_cores = FAIR_ERROR_MAX * f64::from(scene.nr_cpus);
         for (place, nodes) in places {
-            let foreign = foreign_in(scene.host, &place, &lived_in);
+            let mut foreign = foreign_in(scene.host, &place, &lived_in);
+            foreign.extend(directly_in(scene.host, &place, &foreign, &lived_in));
             let is_busy = |(path, usage): &&(PathBuf, u64)| {
                 let Some((then, known)) = &before else { return false };
                 let elapsed_usec = scene.now.saturating_sub(*then).as_micros() as f64;
@@ -128,7 +129,7 @@ impl Competition {
                 foreign.iter().filter(is_busy).map(|(path, _)| path).collect();
             let names: Vec<String> =
                 nodes.iter().map(|number| scene.tree.name(*number).to_string()).collect();
-            if let Some(what) = effect::beside(&names, &busy) {
+            if let Some(what) = effect::beside(&names, &busy, &place) {
                 for number in nodes {
                     self.weights.entry(number).or_insert_with(|| what.clone());
                 }
@@ -150,6 +151,31 @@ fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
         .filter(|number| scene.backends.needs_protection_above(scene.tree, *number))
         .filter_map(parent)
         .collect()
+}
+
+/// The CPU time that processes directly in `place` have used, as if they were a cgroup of its name: on a legacy host
+/// they compete with the cgroups in it. That is what `place` has used, less what those in it have.
+fn directly_in<K: KernFs>(
+    host: &mut HostAccess<K>,
+    place: &Path,
+    foreign: &[(PathBuf, u64)],
+    lived_in: &BTreeSet<&Path>,
+) -> Option<(PathBuf, u64)> {
+    if host.layout.dialect != Dialect::Legacy {
+        return None;
+    }
+    let all = cgroup::usage_usec(&mut host.kernel, &host.layout, place)?;
+    let children: BTreeSet<PathBuf> = lived_in
+        .iter()
+        .filter_map(|home| home.strip_prefix(place).ok()?.components().next())
+        .map(|name| place.join(name))
+        .chain([place.join(AGENT_CGROUP)])
+        .collect();
+    let mut inside: u64 = foreign.iter().map(|(_, usage)| usage).sum();
+    for child in children {
+        inside += cgroup::usage_usec(&mut host.kernel, &host.layout, &child).unwrap_or(0);
+    }
+    Some((place.to_path_buf(), all.saturating_sub(inside)))
 }
 
 /// The cgroups in `place` in which no node lives, with the CPU time that each has used.

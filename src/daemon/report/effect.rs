@@ -122,16 +122,20 @@ pub(super) fn apart((one, dir): (&str, &Path), (other, elsewhere): (&str, &Path)
         .with_remedy("what those two get of each other is for their own CPUWeight= to say")
 }
 
-/// Cgroups that are no tenants and are `busy` beside the `waiting` tenants.
-pub(super) fn beside(waiting: &[String], busy: &[&PathBuf]) -> Option<Finding> {
+/// Cgroups that are no tenants and are `busy` beside the `waiting` tenants in `place`; that itself stands for the
+/// processes directly in it.
+pub(super) fn beside(waiting: &[String], busy: &[&PathBuf], place: &Path) -> Option<Finding> {
     let (tenant, first) = (waiting.first()?, busy.first()?);
     let more = match busy.len() {
         1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
+    let first = match *first == place {
+        true => format!("the processes directly in {}", first.display()),
+        false => first.display().to_string(),
+    };
     let what = format!(
-        "cpu weights are ineffective against {}{more}: busy beside {tenant}, which waits, and no tenant",
-        first.display()
+        "cpu weights are ineffective against {first}{more}: busy beside {tenant}, which waits, and no tenant"
     );
     let remedy = "name it in the policy, or give it a smaller weight (on a systemd host: CPUWeight= of \
                   that unit)";

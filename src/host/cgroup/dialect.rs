@@ -21,6 +21,12 @@ use crate::units::{Bytes, Limit, MilliCpus};
 /// The CFS period that the agent sets with a quota: the kernel's default.
 const PERIOD_USEC: u64 = 100_000;
 
+/// The file of the legacy hierarchy that holds the period of a quota.
+pub const LEGACY_PERIOD: &str = "cpu.cfs_period_us";
+
+/// What the legacy quota file holds where there is none.
+pub const LEGACY_NO_QUOTA: &str = "-1";
+
 /// The smallest quota that the kernel takes (`min_cfs_quota_period`, `kernel/sched/core.c`).
 const QUOTA_MIN_USEC: u64 = 1_000;
 
@@ -82,9 +88,9 @@ impl Dialect {
             (Dialect::Legacy, Value::Cpus(cpus)) => {
                 let quota = match cpus {
                     Limit::Finite(cpus) => quota_usec(*cpus).to_string(),
-                    Limit::Max => "-1".to_string(),
+                    Limit::Max => LEGACY_NO_QUOTA.to_string(),
                 };
-                let period = Spelling { file: "cpu.cfs_period_us", text: PERIOD_USEC.to_string() };
+                let period = Spelling { file: LEGACY_PERIOD, text: PERIOD_USEC.to_string() };
                 return vec![period, Spelling { file, text: quota }];
             }
             (_, Value::Memory(Limit::Finite(bytes))) => {
@@ -133,6 +139,20 @@ impl Dialect {
                 list.parse().map(Value::CpuList).map_err(|_| malformed())
             }
         }
+    }
+
+    /// What a legacy quota comes to with this period; [`Dialect::read`] takes the agent's own period for granted.
+    ///
+    /// # Errors
+    /// A text that no kernel writes.
+    pub fn with_period(self, value: Value, period: &[u8]) -> Result<Value, Malformed> {
+        let period_usec: u64 = parse::single(period, "a period")?;
+        Ok(match value {
+            Value::Cpus(Limit::Finite(cpus)) => {
+                Value::Cpus(cpus_of(cpus.0 * (PERIOD_USEC / 1000), period_usec))
+            }
+            other => other,
+        })
     }
 
     /// The file that tells on which CPUs a cgroup really may run.
@@ -215,6 +235,17 @@ mod tests {
                 assert_eq!(dialect.read(knob, text.as_bytes()), Ok(value), "{dialect:?} {knob:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_legacy_quota_counts_with_its_period() {
+        let quota = Dialect::Legacy.read(Knob::CpuMax, b"50000\n").unwrap();
+        let cpus = |period: &[u8]| Dialect::Legacy.with_period(quota.clone(), period).unwrap();
+        assert_eq!(cpus(b"20000\n"), Value::Cpus(Limit::Finite(MilliCpus(2500))));
+        assert_eq!(cpus(b"100000\n"), Value::Cpus(Limit::Finite(MilliCpus(500))));
+        let none = Value::Cpus(Limit::Max);
+        assert_eq!(Dialect::Legacy.with_period(none.clone(), b"20000\n"), Ok(none));
+        assert!(Dialect::Legacy.with_period(quota, b"often\n").is_err());
     }
 
     #[test]

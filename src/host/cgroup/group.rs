@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::dialect::LEGACY_PERIOD;
 use super::mount::{Dialect, Facet, Layout, Tree};
 use super::parse::{self, Malformed};
 use crate::control::plan::{Knob, Value};
@@ -47,10 +48,11 @@ enum Source {
     MemoryEvents,
     MemoryPressure,
     Populated,
+    Processes,
 }
 
 impl Source {
-    const ALL: [Source; 8] = [
+    const ALL: [Source; 9] = [
         Source::CpuUsage,
         Source::CpuThrottled,
         Source::CpuPressure,
@@ -59,6 +61,7 @@ impl Source {
         Source::MemoryEvents,
         Source::MemoryPressure,
         Source::Populated,
+        Source::Processes,
     ];
 
     /// The tree and name of this file; v2 tells usage and throttling in one file, read once.
@@ -76,6 +79,8 @@ impl Source {
             (Dialect::Legacy, Source::MemoryEvents) => (Facet::Memory, "memory.oom_control"),
             (_, Source::MemoryPressure) => (Facet::Pressure, "memory.pressure"),
             (_, Source::Populated) => (Facet::Pressure, "cgroup.events"),
+            (Dialect::Unified, Source::Processes) => return None,
+            (Dialect::Legacy, Source::Processes) => (Facet::Cpu, "cgroup.procs"),
         })
     }
 }
@@ -195,23 +200,26 @@ impl Cgroup {
         self.dirs.into_iter().flatten().for_each(|dir| kernel.close_dir(dir));
     }
 
-    /// Reads every counter; `gaps` takes what could not be read.
+    /// Reads every counter; `gaps` takes what could not be read. Of an empty cgroup only the CPU time is read, and
+    /// only where `usage_of_empty` asks for it: what its last processes used while they ended.
     ///
     /// # Errors
     /// The cgroup is gone. Any other failed read leaves its field absent and goes to `gaps`.
     pub fn sample(
         &self,
         kernel: &mut impl KernFs,
+        usage_of_empty: bool,
         gaps: &mut Vec<ReadError>,
     ) -> Result<TenantSample, KernError> {
         let mut sample = TenantSample { generation: self.generation, ..Default::default() };
         let mut reader = Reader { cgroup: self, kernel, gaps };
-        sample.populated = reader.take(Source::Populated, |text| {
-            parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
-        })?;
+        sample.populated = reader.populated()?;
         if sample.populated == Some(false) {
-            // Nobody is there: its counters stand still, and a thousand idle tenants cost one read each. What
-            // moved while the last one ended is asked for apart ([`Cgroup::oom_kills`]).
+            // Its counters stand still, and a thousand idle tenants cost one read each. Kills for want of memory
+            // are asked for apart ([`Cgroup::oom_kills`]).
+            if usage_of_empty {
+                reader.cpu(&mut sample)?;
+            }
             return Ok(sample);
         }
         reader.cpu(&mut sample)?;
@@ -251,7 +259,16 @@ impl Cgroup {
         let dir = self.knob_dir(layout, knob)?;
         let text = kernel.read_once(dir, name)?;
         let value = self.dialect.read(knob, text);
-        value.map_err(|source| malformed(kernel, dir, name, source))
+        let value = value.map_err(|source| malformed(kernel, dir, name, source))?;
+        match (self.dialect, knob) {
+            // A quota alone says nothing: what it comes to is for its period to say.
+            (Dialect::Legacy, Knob::CpuMax) => {
+                let period = kernel.read_once(dir, LEGACY_PERIOD)?;
+                let value = self.dialect.with_period(value, period);
+                value.map_err(|source| malformed(kernel, dir, LEGACY_PERIOD, source))
+            }
+            _ => Ok(value),
+        }
     }
 
     /// Whether this cgroup is in the tree that holds the files of `knob`.
@@ -416,6 +433,19 @@ impl<K: KernFs> Reader<'_, K> {
         };
         self.gaps.push(gap);
         Ok(None)
+    }
+
+    /// Whether any process lives in the cgroup or below it. On a hybrid host the unified mount tells, but the tree
+    /// that divides the CPUs decides: processes that were put there alone count as well.
+    fn populated(&mut self) -> Result<Option<bool>, KernError> {
+        let populated = self.take(Source::Populated, |text| {
+            parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
+        })?;
+        if populated != Some(false) {
+            return Ok(populated);
+        }
+        let here = self.take(Source::Processes, |text| Ok(Some(!text.trim_ascii().is_empty())))?;
+        Ok(Some(here.unwrap_or(false)))
     }
 
     fn cpu(&mut self, sample: &mut TenantSample) -> Result<(), KernError> {

@@ -1,0 +1,138 @@
+//! The agent where its figures are easily wrong: late ticks, short jobs, other writers, a root that goes away.
+
+use std::time::Duration;
+
+use tenantd::policy::model::Policy;
+use tenantd::sim::Load;
+
+use super::world::{World, legacy, tenant};
+
+const TWO: &str = "tenants: { a: {}, b: {} }";
+
+/// Lets the kernel run for `time` and the agent tick then.
+fn tick_after(world: &mut World, time: Duration) -> tenantd::control::status::Status {
+    let interval = world.step.replace(time);
+    let status = world.tick();
+    world.step = interval;
+    status
+}
+
+#[test]
+fn a_tick_right_after_a_late_one_gives_no_false_rates() {
+    let mut world = World::begin(TWO);
+    world.spawn("/a", Load::busy(1));
+    world.ticks(3);
+    tick_after(&mut world, Duration::from_millis(2500));
+    for msec in [1, 14, 400] {
+        let status = tick_after(&mut world, Duration::from_millis(msec));
+        let used = tenant(&status, "a").usage_cores.unwrap();
+        assert!((used - 1.0).abs() < 0.02, "{msec} ms later: {used} CPUs of one thread");
+        assert!(status.host.outside_cores.unwrap() < 0.1, "{:?}", status.host);
+        assert!(status.actions.is_empty(), "{:?}", status.actions);
+    }
+    let status = world.tick();
+    assert!((tenant(&status, "a").usage_cores.unwrap() - 1.0).abs() < 0.02);
+}
+
+#[test]
+fn short_jobs_are_visible() {
+    for host in [tenantd::sim::SimHost::default(), legacy()] {
+        let mut world = World::on(host, TWO);
+        world.start().unwrap();
+        world.tick();
+        let mut seen = 0.0;
+        for _ in 0..10 {
+            // 0.8 s of work that is over before the next tick but one.
+            let pid = world.spawn("/a", Load::busy(1));
+            let status = tick_after(&mut world, Duration::from_millis(600));
+            seen += tenant(&status, "a").usage_cores.unwrap_or(0.0) * 0.6;
+            world.host.with(|kernel| {
+                kernel.advance(Duration::from_millis(200));
+                kernel.kill(pid).unwrap();
+            });
+            // The clock of the agent has to follow.
+            let status = tick_after(&mut world, Duration::from_millis(1000));
+            seen += tenant(&status, "a").usage_cores.unwrap_or(0.0);
+        }
+        assert!(seen > 0.5 * 8.0, "{seen:.2} s of 8 s of work were seen");
+    }
+}
+
+#[test]
+fn a_tenant_that_is_only_in_the_trees_of_cpu_and_memory_is_not_empty() {
+    let mut world = World::on(legacy(), TWO);
+    world.start().unwrap();
+    world.tick();
+    let pid = world.spawn("/a", Load::busy(2));
+    // As a container engine does that knows no unified mount.
+    world.host.with(|kernel| {
+        kernel.write_file("/sys/fs/cgroup/unified/cgroup.procs", &pid.to_string()).unwrap();
+    });
+    let status = world.ticks(3);
+    let used = tenant(&status, "a").usage_cores.unwrap();
+    assert!((used - 2.0).abs() < 0.05, "{used}");
+}
+
+#[test]
+fn a_legacy_quota_counts_with_its_period() {
+    let mut world = World::on(legacy(), "tenants: { a: { limit: { cpu: 500m } }, b: {} }");
+    world.start().unwrap();
+    world.ticks(2);
+    let files = ["cpu/a/cpu.cfs_quota_us", "cpu/a/cpu.cfs_period_us"];
+    let held = |world: &World| files.map(|file| world.file(file)).join(" ");
+    assert_eq!(held(&world), "50000 100000");
+    // The same quota, five times as often.
+    world.write(files[1], "20000");
+    let status = world.ticks(12);
+    assert_eq!(held(&world), "50000 100000", "{:?}", status.findings);
+    assert_eq!(status.nr_drift, 1);
+}
+
+#[test]
+fn what_is_found_at_the_moment_of_writing_is_left_where_drift_is_accepted() {
+    let policy = "control: { on_drift: accept }\ntenants: { a: {}, b: {} }";
+    let mut world = World::begin(policy);
+    world.ticks(3);
+    world.write("a/cpu.weight", "777");
+    // The next write falls between two readings.
+    let heavy = policy.replace("a: {}", "a: { weight: 900 }");
+    let heavier: Policy =
+        super::super::util::policy(&format!("version: 1\nmode: enforce\n{heavy}"));
+    world.agent.as_mut().unwrap().reload(heavier, Vec::new()).unwrap();
+    let status = world.ticks(3);
+    assert_eq!(world.file("a/cpu.weight"), "777", "{:?}", status.findings);
+    let left = status.findings.iter().any(|finding| finding.contains("is left so"));
+    assert!(left, "{:?}", status.findings);
+}
+
+#[test]
+fn a_root_that_was_removed_is_made_and_taken_again() {
+    for host in [tenantd::sim::SimHost::default(), legacy()] {
+        let mut world = World::on(host, TWO);
+        world.options.root = Some("/tenants".into());
+        world.start().unwrap();
+        world.ticks(2);
+        world.host.with(|kernel| {
+            for path in ["/tenants/a", "/tenants/b", "/tenants"] {
+                kernel.remove_cgroup_at(path).unwrap();
+            }
+        });
+        let told = (0..3).flat_map(|_| world.tick().findings).collect::<Vec<_>>();
+        assert!(told.iter().any(|f| f.contains("made and taken again")), "{told:?}");
+        let status = world.tick();
+        assert_eq!(status.findings.iter().filter(|f| f.contains("the root")).count(), 0);
+        assert_eq!(world.stop().failures, [""; 0]);
+    }
+}
+
+#[test]
+fn processes_directly_beside_the_tenants_are_named() {
+    let mut world = World::on(legacy(), TWO);
+    world.start().unwrap();
+    world.tick();
+    world.spawn("/a", Load::busy(4));
+    world.spawn("/", Load::busy(8));
+    let status = world.ticks(25);
+    let said = status.findings.iter().any(|f| f.contains("the processes directly in"));
+    assert!(said, "{:?}", status.findings);
+}
