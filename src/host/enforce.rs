@@ -3,6 +3,7 @@
 //! Each function here records what it is about to do, does it, and checks that it was done. A record that
 //! fails stops the act, so that nothing is ever changed that could not be put back.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -550,7 +551,7 @@ impl<K: KernFs> Enforcer<'_, K> {
             // Forgetting one that lives would leave it where it is.
             Err(_) => true,
         };
-        let ended: Vec<(u32, u64)> = self
+        let ended: HashSet<(u32, u64)> = self
             .journal
             .entries()
             .iter()
@@ -560,6 +561,9 @@ impl<K: KernFs> Enforcer<'_, K> {
             })
             .filter(|(pid, start)| !alive(*pid, *start))
             .collect();
+        if ended.is_empty() {
+            return Ok(());
+        }
         Ok(self.journal.retain(|entry| match entry {
             Entry::Moved { pid, start_ticks, .. } => !ended.contains(&(*pid, *start_ticks)),
             _ => true,

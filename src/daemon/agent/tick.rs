@@ -17,6 +17,7 @@ use crate::control::status::Status;
 use crate::daemon::backend::backends::Events;
 use crate::daemon::report::reporter::TickReport;
 use crate::dop::Topology;
+use crate::host::enforce::with_causes;
 use crate::host::kernfs::KernFs;
 use crate::policy::model::Mode;
 
@@ -28,6 +29,9 @@ impl<K: KernFs> Agent<K> {
     pub fn tick(&mut self, now: Duration) -> &Status {
         let tick = self.control.begin_tick();
         let mut findings = self.reporter.standing_findings();
+        if let Err(error) = self.host.journal.compact() {
+            findings.push(Finding::of_host(Code::NotKept, with_causes(&error)));
+        }
         self.attach(tick, now, &mut findings);
         let host_sample = match self.host.machine.sample(&mut self.host.kernel) {
             Ok(host_sample) => host_sample,

@@ -56,6 +56,8 @@ pub(in crate::daemon) struct Backends {
     /// The root of the direct ones, while it is taken.
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
+    /// With more records of moved processes than this, those that ended are dropped.
+    forget_at: usize,
 }
 
 impl Backends {
@@ -68,7 +70,14 @@ impl Backends {
     ) -> Backends {
         let places = places(tree, locations);
         let systemd = Systemd::new(kernel, &places);
-        Backends { places, systemd, claim_rules, root: None, inventory: CpuInventory::default() }
+        Backends {
+            places,
+            systemd,
+            claim_rules,
+            root: None,
+            inventory: CpuInventory::default(),
+            forget_at: 0,
+        }
     }
 
     // --- what is known ---
@@ -306,7 +315,7 @@ impl Backends {
         host: &mut HostAccess<K>,
         tree: &Tree,
     ) -> Vec<Finding> {
-        direct::claim(host, &self.places, tree.nodes(), &self.claim_rules)
+        direct::claim(host, &self.places, tree.nodes(), &self.claim_rules, &mut self.forget_at)
     }
 
     /// Reads the counters of one tenant; `None` where its cgroup is not open, or went.

@@ -4,6 +4,7 @@
 //! is a tree of its own: a new cgroup there holds no CPU and no memory node until it is told, and a process that
 //! was put into its tenant's other cgroups has to be taken along.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::access::HostAccess;
@@ -79,11 +80,12 @@ pub(super) fn join<K: KernFs>(
         host.enforcer().fill_legacy(&tree, &tree.root.join(path))?;
         place.has_cpus = true;
     }
-    let there = String::from_utf8_lossy(host.kernel.read_once(dir, "cgroup.procs")?).into_owned();
-    let there: Vec<&str> = there.lines().collect();
+    let there = host.kernel.read_once(dir, "cgroup.procs")?;
+    let there: HashSet<u32> =
+        String::from_utf8_lossy(there).lines().filter_map(|line| line.parse().ok()).collect();
     let here = cgroup.processes(&mut host.kernel, &host.layout)?;
     let proc = host.proc();
-    for pid in here.into_iter().filter(|pid| !there.contains(&pid.to_string().as_str())) {
+    for pid in here.into_iter().filter(|pid| !there.contains(pid)) {
         let Some(start_ticks) = process::start_ticks(&mut host.kernel, proc, pid) else { continue };
         let from = process::cgroup_dir(&mut host.kernel, proc, &host.layout, pid, Facet::Cpuset);
         let Some(from) = from else { continue };

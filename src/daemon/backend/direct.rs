@@ -16,7 +16,8 @@ use crate::host::enforce::EnforceError;
 use crate::host::kernfs::KernFs;
 use crate::host::process::{self, ClaimRule};
 
-/// When this many processes have been moved, records of those that ended are dropped.
+/// When this many processes have been moved, and then each time that their number has doubled, records of those that
+/// ended are dropped.
 const MOVED_MAX: usize = 1024;
 
 /// Opens the cgroup of `node`; makes it where it is missing, if the agent enforces.
@@ -57,12 +58,14 @@ pub(super) fn apply<K: KernFs>(
     Some(outcome)
 }
 
-/// Moves the processes that the policy gives to a tenant into its cgroup.
+/// Moves the processes that the policy gives to a tenant into its cgroup. With more than `forget_at` records of moved
+/// processes, those that ended are dropped.
 pub(super) fn claim<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &[Place],
     nodes: &[TreeNode],
     rules: &[ClaimRule],
+    forget_at: &mut usize,
 ) -> Vec<Finding> {
     let proc = host.proc();
     let claims = process::own_pid(&mut host.kernel, proc)
@@ -79,10 +82,12 @@ pub(super) fn claim<K: KernFs>(
             findings.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));
         }
     }
-    if host.journal.nr_moved() > MOVED_MAX
-        && let Err(error) = host.enforcer().forget_ended(proc)
-    {
-        findings.push(Finding::of_host(Code::NotKept, error.to_string()));
+    if host.journal.nr_moved() > (*forget_at).max(MOVED_MAX) {
+        if let Err(error) = host.enforcer().forget_ended(proc) {
+            findings.push(Finding::of_host(Code::NotKept, error.to_string()));
+        }
+        // Those that live are not looked at again before there are twice as many.
+        *forget_at = 2 * host.journal.nr_moved();
     }
     findings
 }

@@ -40,7 +40,12 @@ pub struct Journal {
     hasher: RandomState,
     /// Cgroups that are about to be made: one, or those that could not be.
     announced: HashSet<PathBuf>,
+    /// With this many entries it is time to drop those that are void.
+    compact_at: usize,
 }
+
+/// A journal is not compacted before it has grown by this many entries.
+const COMPACT_MIN: usize = 1024;
 
 /// A place in a journal.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +89,8 @@ impl Journal {
     /// What is in `entries` is true of whoever comes next as well: what was there first.
     fn of(store: Option<Store>, entries: Vec<Entry>) -> Journal {
         let (recorded, hasher) = (HashMap::new(), RandomState::new());
-        let mut journal = Journal { store, entries, recorded, hasher, announced: HashSet::new() };
+        let (announced, compact_at) = (HashSet::new(), entries.len() + COMPACT_MIN);
+        let mut journal = Journal { store, entries, recorded, hasher, announced, compact_at };
         journal.index();
         journal
     }
@@ -175,6 +181,59 @@ impl Journal {
         let all = self.entries.clone();
         self.entries.retain(keep);
         self.rewrite().inspect_err(|_| self.entries = all)?;
+        self.index();
+        Ok(())
+    }
+
+    /// Drops entries of cgroups and units that are gone for good, where enough has been recorded since the last time:
+    /// a path has one cgroup at a time, so that a record of a later one proves that the earlier is gone.
+    ///
+    /// # Errors
+    /// The disk refused; nothing is dropped then.
+    pub fn compact(&mut self) -> Result<(), JournalError> {
+        if self.entries.len() < self.compact_at {
+            return Ok(());
+        }
+        let mut newest: HashMap<&Path, u64> = HashMap::new();
+        let mut newest_life: HashMap<&str, &str> = HashMap::new();
+        let mut last_made: HashMap<&Path, usize> = HashMap::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            match entry {
+                Entry::Made { path, inode } => {
+                    newest.insert(path, *inode);
+                    last_made.insert(path, index);
+                }
+                Entry::Making { path } | Entry::NotMade { path } => {
+                    last_made.insert(path, index);
+                }
+                Entry::Held { path, inode, .. } | Entry::Theirs { path, inode, .. } => {
+                    newest.insert(path, *inode);
+                }
+                Entry::UnitHeld(was) => drop(newest_life.insert(&was.unit, &was.life)),
+                _ => {}
+            }
+        }
+        let is_live = |(index, entry): (usize, &Entry)| match entry {
+            Entry::Made { path, .. } | Entry::Making { path } | Entry::NotMade { path } => {
+                last_made.get(path.as_path()) == Some(&index)
+            }
+            Entry::Held { path, inode, .. } | Entry::Theirs { path, inode, .. } => {
+                newest.get(path.as_path()) == Some(inode)
+            }
+            Entry::UnitHeld(was) => newest_life.get(&*was.unit) == Some(&&*was.life),
+            _ => true,
+        };
+        let live: Vec<bool> = self.entries.iter().enumerate().map(is_live).collect();
+        let nr_live = live.iter().filter(|live| **live).count();
+        self.compact_at = 2 * nr_live + COMPACT_MIN;
+        if nr_live == self.entries.len() {
+            return Ok(());
+        }
+        let all = self.entries.clone();
+        let mut live = live.into_iter();
+        self.entries.retain(|_| live.next().unwrap_or(true));
+        self.rewrite().inspect_err(|_| self.entries = all)?;
+        self.entries.shrink_to_fit();
         self.index();
         Ok(())
     }
@@ -283,6 +342,35 @@ mod tests {
         fs::write(dir.path().join("journal"), "not a journal\n").unwrap();
         let error = Journal::open(dir.path(), "boot").unwrap_err();
         assert!(matches!(error, JournalError::Foreign(_)), "{error}");
+    }
+
+    /// A cgroup that is made, and written, and made anew.
+    fn recreate(journal: &mut Journal, inodes: std::ops::Range<u64>) {
+        for inode in inodes {
+            let path = || PathBuf::from("/root/web");
+            journal.record(Entry::Making { path: path() }).unwrap();
+            journal.record(Entry::Made { path: path(), inode }).unwrap();
+            let (file, value) = ("cpu.weight".into(), "100".into());
+            journal.record(Entry::Held { path: path(), inode, file, value }).unwrap();
+            journal.compact().unwrap();
+            assert!(journal.entries().len() <= COMPACT_MIN + 8, "{inode}");
+        }
+    }
+
+    #[test]
+    fn cgroups_that_are_made_again_and_again_leave_it_flat() {
+        recreate(&mut Journal::in_memory(), 0..1_000_000);
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path(), "boot").unwrap();
+        journal.record(held("cpu.weight", "100")).unwrap();
+        recreate(&mut journal, 0..600);
+        let last = Entry::Made { path: "/root/web".into(), inode: 599 };
+        assert!(journal.entries().contains(&last));
+        assert!(journal.entries().contains(&held("cpu.weight", "100")), "that of another cgroup");
+        drop(journal);
+        let (_, leftover) = Journal::open(dir.path(), "boot").unwrap();
+        assert!(leftover.entries.len() <= COMPACT_MIN, "{}", leftover.entries.len());
+        assert!(leftover.entries.contains(&last));
     }
 
     #[test]
