@@ -23,16 +23,50 @@ use crate::policy::model::Mode;
 
 /// Every so many ticks new processes are looked for.
 const CLAIM_TICKS: u64 = 5;
+/// The first tick of a service attaches no more tenants than this: it is ready when it watches over its tenants, and
+/// not when the last file is written.
+const FIRST_ATTACHED: usize = 16;
+/// So many are attached at once after that, before anything else is looked at.
+const ATTACHED_AT_ONCE: usize = 64;
 
 impl<K: KernFs> Agent<K> {
     /// One tick at time `now` (since any fixed instant); returns what was decided and done.
     pub fn tick(&mut self, now: Duration) -> &Status {
+        self.tick_with(now, usize::MAX)
+    }
+
+    /// The first tick of a service, which is short: it attaches few tenants. The others follow with
+    /// [`Agent::attach_more`], and are reported as attached and written only then.
+    pub fn first_tick(&mut self, now: Duration) -> &Status {
+        self.tick_with(now, FIRST_ATTACHED)
+    }
+
+    /// Attaches some of the tenants that the first tick left out; whether more are left.
+    pub fn attach_more(&mut self) -> bool {
+        let (is_enforcing, tick) = (self.mode() == Mode::Enforce, self.control.tick());
+        let nr_before = self.nr_unattached();
+        let tree = self.control.tree();
+        let events =
+            self.backends.attach(&mut self.host, tree, tick, is_enforcing, ATTACHED_AT_ONCE);
+        // What went wrong is found again at the next tick.
+        self.take_in(events, &mut Vec::new());
+        let nr_left = self.nr_unattached();
+        nr_left > 0 && nr_left < nr_before
+    }
+
+    fn nr_unattached(&self) -> usize {
+        let numbers = 0..self.nodes().len();
+        let is_missing = |n: &usize| self.backends.is_governed(*n) && !self.backends.is_present(*n);
+        numbers.filter(is_missing).count()
+    }
+
+    fn tick_with(&mut self, now: Duration, nr_attached_max: usize) -> &Status {
         let tick = self.control.begin_tick();
         let mut findings = self.reporter.standing_findings();
         if let Err(error) = self.host.journal.compact() {
             findings.push(Finding::of_host(Code::NotKept, with_causes(&error)));
         }
-        self.attach(tick, now, &mut findings);
+        self.attach(tick, now, nr_attached_max, &mut findings);
         let host_sample = match self.host.machine.sample(&mut self.host.kernel) {
             Ok(host_sample) => host_sample,
             Err(error) => {
@@ -72,10 +106,10 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Opens what is missing, and looks at what stands in the way.
-    fn attach(&mut self, tick: u64, now: Duration, findings: &mut Vec<Finding>) {
+    fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {
         let is_enforcing = self.mode() == Mode::Enforce;
         let tree = self.control.tree();
-        let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing);
+        let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing, nr_max);
         self.take_in(events, findings);
         if !is_enforcing {
             return;

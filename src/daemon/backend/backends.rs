@@ -173,13 +173,15 @@ impl Backends {
 
     // --- attach ---
 
-    /// Opens the cgroups of all nodes; makes those that are missing, where the agent may.
+    /// Opens the cgroups of all nodes, at most `nr_max` of those that are not open; makes those that are missing,
+    /// where the agent may.
     pub(in crate::daemon) fn attach<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
         tick: u64,
         is_enforcing: bool,
+        nr_max: usize,
     ) -> Events {
         let mut events = Events::default();
         let units = self.systemd.refresh(host, tree, tick, is_enforcing);
@@ -192,11 +194,16 @@ impl Backends {
         if is_enforcing {
             self.retake_root(host, tree, &mut events);
         }
+        let mut left = nr_max;
         for number in tree.from_above() {
             let is_ancestor = number >= tree.nodes().len();
             // An observer leaves ancestors out: nothing is to be written there.
             if is_ancestor && !is_enforcing {
                 continue;
+            }
+            if self.places[number].cgroup.is_none() && self.is_governed(number) {
+                let Some(fewer) = left.checked_sub(1) else { continue };
+                left = fewer;
             }
             self.attach_one(host, tree, number, tick, is_enforcing, &mut events.findings);
         }

@@ -117,7 +117,10 @@ impl<K: KernFs> Service<K> {
     /// One tick at `now`, which comes `late`.
     pub fn tick(&mut self, now: Duration, late: Duration) {
         let begin = Instant::now();
-        self.agent.tick(now);
+        match self.agent.status().tick {
+            0 => self.agent.first_tick(now),
+            _ => self.agent.tick(now),
+        };
         let cost = cost::own();
         self.agent.note_cost(AgentStatus {
             cpu_seconds: cost.cpu.as_secs_f64(),
@@ -257,6 +260,9 @@ impl<K: KernFs> Service<K> {
                     self.tick(start.elapsed(), late);
                     if self.agent.status().tick == 1 {
                         self.open(events, listener.take())?;
+                        while self.agent.attach_more() {
+                            self.notifier.beat();
+                        }
                     }
                     // The first tick has only one sample: it takes a second one to decide anything.
                     if once && self.agent.status().tick >= 2 {
