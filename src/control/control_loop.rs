@@ -116,8 +116,8 @@ pub struct Sampling {
     pub threads: bool,
     /// Its kills for want of memory also where no process is left: the last one there may have been killed.
     pub kills_of_empty: bool,
-    /// Its CPU time also where no process is left: its last processes used some while they ended.
-    pub usage_of_empty: bool,
+    /// Its CPU and waiting times also where no process is left: its last processes used some while they ended.
+    pub times_of_empty: bool,
 }
 
 /// All that follows from one input.
@@ -226,7 +226,7 @@ impl ControlLoop {
         Sampling {
             threads: state.is_pressed(),
             kills_of_empty: !was_empty || is_due,
-            usage_of_empty: !was_empty,
+            times_of_empty: !was_empty,
         }
     }
 

@@ -107,13 +107,19 @@ impl NodeState {
     /// Takes the newest sample; the one that was so far is kept without its threads, for the explanation.
     pub(super) fn take_sample(&mut self, sample: TenantSample) -> Option<TenantSample> {
         self.before = self.sample.as_ref().map(without_threads).map(Box::new);
-        let carried = self
-            .sample
-            .as_ref()
-            .filter(|last| last.generation == sample.generation && sample.populated == Some(false));
-        // The counter of an empty cgroup stands still: what it was stays true until processes come again.
-        let usage_usec = sample.usage_usec.or(carried.and_then(|last| last.usage_usec));
-        self.sample.replace(TenantSample { usage_usec, ..sample })
+        let is_same = |last: &&TenantSample| last.generation == sample.generation;
+        let sample = match self.sample.as_ref().filter(is_same) {
+            // The counters of an empty cgroup stand still: what they were stays true until processes come again.
+            Some(last) if sample.populated == Some(false) => TenantSample {
+                usage_usec: sample.usage_usec.or(last.usage_usec),
+                nr_throttled: sample.nr_throttled.or(last.nr_throttled),
+                cpu_some_usec: sample.cpu_some_usec.or(last.cpu_some_usec),
+                memory_some_usec: sample.memory_some_usec.or(last.memory_some_usec),
+                ..sample
+            },
+            _ => sample,
+        };
+        self.sample.replace(sample)
     }
 
     /// Its cgroup went: what was counted and read there is void. It keeps its demand, its width and its target,

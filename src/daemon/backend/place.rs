@@ -116,7 +116,7 @@ fn read_counters<K: KernFs>(
 ) -> Result<(TenantSample, Option<u64>), KernError> {
     let proc = host.proc();
     let HostAccess { kernel, layout, .. } = host;
-    let mut sample = cgroup.sample(kernel, sampling.usage_of_empty, gaps)?;
+    let mut sample = cgroup.sample(kernel, sampling.times_of_empty, gaps)?;
     if sample.populated == Some(false) {
         let kills = match sampling.kills_of_empty {
             true => cgroup.oom_kills(kernel, gaps)?,

@@ -200,15 +200,15 @@ impl Cgroup {
         self.dirs.into_iter().flatten().for_each(|dir| kernel.close_dir(dir));
     }
 
-    /// Reads every counter; `gaps` takes what could not be read. Of an empty cgroup only the CPU time is read, and
-    /// only where `usage_of_empty` asks for it: what its last processes used while they ended.
+    /// Reads every counter; `gaps` takes what could not be read. Of an empty cgroup only the times are read, and
+    /// only where `times_of_empty` asks for them: what its last processes used while they ended.
     ///
     /// # Errors
     /// The cgroup is gone. Any other failed read leaves its field absent and goes to `gaps`.
     pub fn sample(
         &self,
         kernel: &mut impl KernFs,
-        usage_of_empty: bool,
+        times_of_empty: bool,
         gaps: &mut Vec<ReadError>,
     ) -> Result<TenantSample, KernError> {
         let mut sample = TenantSample { generation: self.generation, ..Default::default() };
@@ -217,14 +217,12 @@ impl Cgroup {
         if sample.populated == Some(false) {
             // Its counters stand still, and a thousand idle tenants cost one read each. Kills for want of memory
             // are asked for apart ([`Cgroup::oom_kills`]).
-            if usage_of_empty {
-                reader.cpu(&mut sample)?;
+            if times_of_empty {
+                reader.times(&mut sample)?;
             }
             return Ok(sample);
         }
-        reader.cpu(&mut sample)?;
-        sample.cpu_some_usec = reader.take(Source::CpuPressure, some_usec)?;
-        sample.memory_some_usec = reader.take(Source::MemoryPressure, some_usec)?;
+        reader.times(&mut sample)?;
         sample.memory = reader.memory()?;
         Ok(sample)
     }
@@ -446,6 +444,14 @@ impl<K: KernFs> Reader<'_, K> {
         }
         let here = self.take(Source::Processes, |text| Ok(Some(!text.trim_ascii().is_empty())))?;
         Ok(Some(here.unwrap_or(false)))
+    }
+
+    /// What only grows with time that passes: CPU time used, and time waited.
+    fn times(&mut self, sample: &mut TenantSample) -> Result<(), KernError> {
+        self.cpu(sample)?;
+        sample.cpu_some_usec = self.take(Source::CpuPressure, some_usec)?;
+        sample.memory_some_usec = self.take(Source::MemoryPressure, some_usec)?;
+        Ok(())
     }
 
     fn cpu(&mut self, sample: &mut TenantSample) -> Result<(), KernError> {
