@@ -14,7 +14,7 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use microlp::{ComparisonOp, OptimizationDirection};
 use tenantd::fair::{
-    self, Algorithm, Demand, Kind, Node, Problem, WorkConserving, integer, max_min,
+    self, Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, integer, max_min,
 };
 
 const RESOURCES: usize = 3;
@@ -43,7 +43,7 @@ fn problem(leaves: usize, group: Option<usize>) -> Problem {
         if group.is_some_and(|group| leaf % group == 0) {
             parent = Some(nodes.len());
             let weight = vec![1.0 + (dice.roll() * 4.0).floor(); RESOURCES];
-            nodes.push(Node { parent: None, weight, kind: Kind::Group });
+            nodes.push(Node { parent: None, weight, kind: Kind::Group(Bounds::none(RESOURCES)) });
         }
         let mut demand = Demand::once((0..RESOURCES).map(|_| dice.roll()).collect());
         for r in 0..RESOURCES {

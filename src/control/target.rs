@@ -189,7 +189,10 @@ fn describe(node: &TreeNode, demand: &Demand) -> fair::Node {
             limit: node.limit.map(|amount| amount.unwrap_or(f64::INFINITY)).to_vec(),
             ..fair::Demand::once(vector.to_vec())
         }),
-        false => fair::Kind::Group,
+        false => fair::Kind::Group(fair::Bounds {
+            guarantee: node.guarantee.map(|amount| amount.unwrap_or(0.0)).to_vec(),
+            limit: node.limit.map(|amount| amount.unwrap_or(f64::INFINITY)).to_vec(),
+        }),
     };
     fair::Node { parent: node.parent, weight: node.weight.to_vec(), kind }
 }

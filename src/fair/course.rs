@@ -36,7 +36,8 @@ impl Point {
         Point { level, jump: 0.0 }
     }
 
-    fn total_cmp(self, other: Point) -> std::cmp::Ordering {
+    /// The order of points, total even where a coordinate is no number.
+    pub(super) fn total_cmp(self, other: Point) -> std::cmp::Ordering {
         self.level.total_cmp(&other.level).then(self.jump.total_cmp(&other.jump))
     }
 
@@ -159,6 +160,17 @@ impl Courses {
             Some(stretch) => Some(stretch.inner(point)),
             None => course.last().map(|stretch| stretch.inner_to),
         }
+    }
+
+    /// Where a course ends; `None` for one without stretches.
+    pub(super) fn end(&self, span: Span) -> Option<Point> {
+        self.stretches[span].last().map(|stretch| stretch.to)
+    }
+
+    /// The stretches of a leaf's course that end at or below a level.
+    pub(super) fn until(&self, span: Span, level: f64) -> Span {
+        let course = &self.stretches[span.clone()];
+        span.start..span.start + course.partition_point(|stretch| stretch.to.level <= level)
     }
 
     fn rates(rates: &[f64], resources: usize, stretch: usize) -> &[f64] {

@@ -322,41 +322,53 @@ pub(super) fn usage(
     }
 }
 
-/// Takes what rounding gave away beyond the capacity back: from those who stand at the common level, or
-/// else from all who are above their guarantees.
+/// Takes what rounding gave away beyond the capacity back.
+pub(super) fn trim(problem: &Problem, reservations: Reservations, filling: &mut Filling) {
+    let leaves: Vec<usize> = problem.leaves().collect();
+    for r in 0..problem.resources() {
+        trim_to(problem, reservations, filling, &leaves, (r, problem.capacity[r]));
+    }
+}
+
+/// Takes what rounding gave some leaves of a resource beyond `whole` back: from those who stand at the common
+/// level, or else from all who are above their guarantees.
 ///
 /// The factor is the same for all of them: equal leaves stay equal, whatever their order.
-pub(super) fn trim(problem: &Problem, reservations: Reservations, filling: &mut Filling) {
+pub(super) fn trim_to(
+    problem: &Problem,
+    reservations: Reservations,
+    filling: &mut Filling,
+    leaves: &[usize],
+    (r, whole): (usize, f64),
+) {
     let Filling { tasks, growth } = filling;
-    for r in 0..problem.resources() {
-        let capacity = problem.capacity[r];
-        let unit = Unit::for_terms_up_to(capacity);
-        for round in 0..TRIM_ROUNDS {
-            let used = |leaf: usize| usage(problem, reservations, leaf, r, tasks[leaf]);
-            let excess = exact::excess(unit, problem.leaves().map(used), capacity);
-            if excess <= 0.0 {
-                break;
-            }
-            let uses = |leaf: &usize| problem.task(*leaf)[r] > 0.0;
-            let least = |leaf: usize| growth[leaf].lo;
-            let is_above = |leaf: &usize| uses(leaf) && tasks[*leaf] > least(*leaf);
-            let is_between = |leaf: &usize| is_above(leaf) && tasks[*leaf] < growth[*leaf].hi;
-            let between: Vec<usize> = problem.leaves().filter(is_between).collect();
-            let above = || problem.leaves().filter(is_above).collect();
-            let loose: Vec<usize> = if between.is_empty() { above() } else { between };
-            let held = exact::sum(loose.iter().map(|&leaf| used(leaf)));
-            if held == 0.0 && excess > capacity * ROUNDING {
-                break;
-            }
-            let factor = shrinking(excess / if held > 0.0 { held } else { capacity }, round);
-            let (from, least): (Vec<usize>, bool) = match held > 0.0 {
-                true => (loose, true),
-                false => (problem.leaves().filter(uses).collect(), false),
-            };
-            for leaf in from {
-                let least = if least { growth[leaf].lo } else { 0.0 };
-                tasks[leaf] = (tasks[leaf] * factor).max(least);
-            }
+    let unit = Unit::for_terms_up_to(whole);
+    let leaves = || leaves.iter().copied();
+    for round in 0..TRIM_ROUNDS {
+        let used = |leaf: usize| usage(problem, reservations, leaf, r, tasks[leaf]);
+        let excess = exact::excess(unit, leaves().map(used), whole);
+        if excess <= 0.0 {
+            break;
+        }
+        let uses = |leaf: &usize| problem.task(*leaf)[r] > 0.0;
+        let least = |leaf: usize| growth[leaf].lo;
+        let is_above = |leaf: &usize| uses(leaf) && tasks[*leaf] > least(*leaf);
+        let is_between = |leaf: &usize| is_above(leaf) && tasks[*leaf] < growth[*leaf].hi;
+        let between: Vec<usize> = leaves().filter(is_between).collect();
+        let above = || leaves().filter(is_above).collect();
+        let loose: Vec<usize> = if between.is_empty() { above() } else { between };
+        let held = exact::sum(loose.iter().map(|&leaf| used(leaf)));
+        if held == 0.0 && excess > whole * ROUNDING {
+            break;
+        }
+        let factor = shrinking(excess / if held > 0.0 { held } else { whole }, round);
+        let (from, least): (Vec<usize>, bool) = match held > 0.0 {
+            true => (loose, true),
+            false => (leaves().filter(uses).collect(), false),
+        };
+        for leaf in from {
+            let least = if least { growth[leaf].lo } else { 0.0 };
+            tasks[leaf] = (tasks[leaf] * factor).max(least);
         }
     }
 }

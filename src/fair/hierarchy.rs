@@ -17,7 +17,7 @@
 //! The paper gives out one task at a time; this is the limit of ever smaller tasks.
 //!
 //! # Algorithm
-//! In phases, each of which ends when a resource saturates (at most `m` of them):
+//! In phases, each of which ends when a resource saturates (at most `m` of them), or at the limit of a group:
 //!
 //! - *Up.* Children before parents, every node gets its course, the polyline of what its subtree would
 //!   hold at each level ([`super::course`]). A leaf's is a ray from where it stands to where it ends; a
@@ -29,6 +29,11 @@
 //! - The leaves that demand the saturated resource are blocked, the resource no longer counts (rule 3), which
 //!   lowers the levels of groups that had much of it, and the next phase begins.
 //!
+//! A group that reaches a limit of its own ends like a leaf that has all it wants. Where all that can grow
+//! in it needs the resource, its course just ends there; leaves right in it that do not need it go on; and where
+//! groups in it could go on, a phase ends, for what counts for their levels has changed (rule 3, within the
+//! group).
+//!
 //! A guarantee is not a head start: a leaf on its guarantee is counted as it is, not rescaled, so that a
 //! group pays for its members' guarantees. O(m · N log N · depth · m) time for N nodes, and no recursion:
 //! both directions are loops over the nodes in pre-order.
@@ -37,6 +42,8 @@
 //! - The three rules, in an example each (`members_ahead_are_rescaled`, `blocked_members_count_as_they_are`,
 //!   `saturated_resources_do_not_count`), and the jump (`a_group_catches_up_while_its_level_stands_still`).
 //! - On a flat tree it is the sweep of [`super::drf`] (`a_flat_tree_is_the_sweep`).
+//! - Limits of groups hold, exactly, and what they leave is used by others (`bounds_of_groups_are_kept`);
+//!   small steps come to the same (`bounded_groups_are_the_limit_of_small_steps`).
 //! - With one resource it is recursive weighted max-min, guarantees and limits included
 //!   (`one_resource_is_recursive_max_min`).
 //! - Capacity, bounds and Pareto efficiency (`the_tree_keeps_capacity_and_bounds`).
@@ -48,12 +55,14 @@
 //! - The order of siblings does not matter, bit for bit (`the_tree_ignores_the_order`).
 //! - No depth is too deep (`three_thousand_groups_deep`).
 
-use super::course::{Courses, Fold, Point, Span, Walk};
+use super::course::{Courses, Fold, Point, Span, Step, Walk};
 use super::drf::{self, Filling, Reservations};
 use super::exact::{self, Unit};
 use super::growth;
+use super::limits::{Limits, first_used_up};
 use super::problem::Problem;
 use super::tree::{self, Members};
+use super::weights::sibling_set;
 
 /// A resource of which no more than this part is left is used up.
 const USED_UP: f64 = 1e-13;
@@ -61,17 +70,18 @@ const USED_UP: f64 = 1e-13;
 /// Fills a problem with groups.
 pub(super) fn fill(problem: &Problem, reservations: Reservations) -> Filling {
     let mut tree = Tree::new(problem, reservations);
-    // Every phase but the last saturates a resource.
-    for _ in 0..=problem.resources() {
-        tree.saturate_used_up();
+    // Every phase but the last uses up a resource: of the machine, or of a group with a limit.
+    for _ in 0..=problem.resources() * (1 + tree.limits.limited().len()) {
+        tree.mark_used_up();
         let phase = tree.phase();
         tree.apply(&phase);
-        match phase.saturates {
-            Some(resource) => tree.saturated[resource] = true,
-            None => break,
+        match phase.ended {
+            Ended::Saturated(resource) => tree.limits.use_up(None, resource),
+            Ended::GroupFull => {}
+            Ended::Everywhere => break,
         }
     }
-    drf::trim(problem, reservations, &mut tree.filling);
+    tree.trim();
     tree.filling
 }
 
@@ -81,7 +91,8 @@ struct Tree<'a> {
     reservations: Reservations,
     members: Members,
     filling: Filling,
-    saturated: Vec<bool>,
+    /// What is used up, and what the limits of groups leave.
+    limits: Limits,
     /// What each subtree is guaranteed in full tasks, as parts of the capacity: `n × m`.
     guaranteed: Vec<f64>,
 }
@@ -92,7 +103,20 @@ struct Phase {
     nodes: Vec<Standing>,
     /// How far the nodes under the machine come.
     ends: Point,
-    saturates: Option<usize>,
+    ended: Ended,
+    /// The tasks at which each leaf ends, whatever comes; less where its group reaches its limit.
+    leaf_ends: Vec<f64>,
+}
+
+/// Why a phase ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The machine has no more of a resource.
+    Saturated(usize),
+    /// A group has reached its limit, and leaves in it can still grow without that resource.
+    GroupFull,
+    /// Nothing can grow any further.
+    Everywhere,
 }
 
 /// Where a node stands when a phase begins.
@@ -104,6 +128,10 @@ struct Standing {
     guaranteed_level: f64,
     /// Its own level.
     level: f64,
+    /// The resource of which the node has reached its limit where its course ends.
+    fills: Option<usize>,
+    /// Whether the phase must end where the course ends.
+    stops: bool,
 }
 
 impl Standing {
@@ -118,13 +146,13 @@ impl<'a> Tree<'a> {
         let growth: Vec<_> = (0..n).map(|leaf| growth::of(problem, leaf)).collect();
         let tasks = growth.iter().map(|g| if g.rho > 0.0 { g.lo } else { 0.0 }).collect();
         let filling = Filling { tasks, growth };
-        let members = tree::members(problem);
+        let (members, limits) = (tree::members(problem), Limits::new(problem));
         let mut tree = Tree {
             problem,
             reservations,
             members,
             filling,
-            saturated: vec![false; m],
+            limits,
             guaranteed: vec![0.0; n * m],
         };
         for leaf in problem.leaves() {
@@ -160,11 +188,37 @@ impl<'a> Tree<'a> {
         1.0 + exact::excess(unit, used, capacity) / capacity
     }
 
-    fn saturate_used_up(&mut self) {
-        for r in 0..self.saturated.len() {
+    fn mark_used_up(&mut self) {
+        for r in 0..self.problem.resources() {
             let capacity = self.problem.capacity[r];
-            self.saturated[r] |= capacity == 0.0 || self.used(r) >= 1.0 - USED_UP;
+            if capacity == 0.0 || self.used(r) >= 1.0 - USED_UP {
+                self.limits.use_up(None, r);
+            }
         }
+        let (problem, reservations) = (self.problem, self.reservations);
+        let tasks = &self.filling.tasks;
+        self.limits
+            .count(problem, |leaf, r| drf::usage(problem, reservations, leaf, r, tasks[leaf]));
+    }
+
+    /// What is live for the siblings of a node.
+    fn live(&self, node: usize) -> &[bool] {
+        self.limits.live(sibling_set(self.problem, node))
+    }
+
+    /// Takes back what rounding gave away beyond the limits and the capacity.
+    fn trim(&mut self) {
+        let (problem, reservations) = (self.problem, self.reservations);
+        for &group in self.limits.limited().iter().rev() {
+            let leaves = tree::leaves_below(problem, &self.members, group);
+            for r in 0..problem.resources() {
+                let limit = problem.limit(group)[r];
+                if limit < problem.capacity[r] {
+                    drf::trim_to(problem, reservations, &mut self.filling, &leaves, (r, limit));
+                }
+            }
+        }
+        drf::trim(problem, reservations, &mut self.filling);
     }
 
     /// The tasks at which a leaf ends as things are: all it wants, or all it holds of what is saturated.
@@ -173,42 +227,43 @@ impl<'a> Tree<'a> {
         if growth.rho == 0.0 {
             return 0.0;
         }
-        let stops = |&r: &usize| self.saturated[r] && self.problem.task(leaf)[r] > 0.0;
+        let live = self.live(leaf);
+        let stops = |&r: &usize| !live[r] && self.problem.task(leaf)[r] > 0.0;
         let held = |r| drf::held(self.problem, self.reservations, leaf, r, growth);
-        (0..self.saturated.len()).filter(stops).map(held).fold(growth.hi, f64::min)
+        (0..live.len()).filter(stops).map(held).fold(growth.hi, f64::min)
     }
 
     /// Up and across.
     fn phase(&self) -> Phase {
         let (n, m) = (self.problem.nodes(), self.problem.resources());
-        let live: Vec<bool> = self.saturated.iter().map(|&saturated| !saturated).collect();
-        let mut courses = Courses::new(m);
-        let mut nodes = vec![Standing::default(); n];
+        let mut phase = Phase {
+            courses: Courses::new(m),
+            nodes: vec![Standing::default(); n],
+            ends: Point::at(f64::INFINITY),
+            ended: Ended::Everywhere,
+            leaf_ends: vec![0.0; n],
+        };
         let mut claimed = vec![0.0; n * m];
         for node in (0..n).rev() {
             match self.problem.is_leaf[node] {
-                true => self.leaf(node, &mut courses, &mut nodes, &mut claimed),
-                false => self.group(node, &live, &mut courses, &mut nodes, &mut claimed),
+                true => self.leaf(node, &mut phase, &mut claimed),
+                false => self.group(node, &mut phase, &mut claimed),
             }
         }
-        let (ends, saturates) = self.across(&courses, &nodes, &live);
-        Phase { courses, nodes, ends, saturates }
+        self.across(&mut phase);
+        phase
     }
 
     /// The course of a leaf: the ray it has gone, on which it waits, and the ray before it.
-    fn leaf(
-        &self,
-        leaf: usize,
-        courses: &mut Courses,
-        nodes: &mut [Standing],
-        claimed: &mut [f64],
-    ) {
+    fn leaf(&self, leaf: usize, phase: &mut Phase, claimed: &mut [f64]) {
+        let courses = &mut phase.courses;
         let m = self.problem.resources();
         let (growth, tasks) = (self.filling.growth[leaf], self.filling.tasks[leaf]);
         for r in 0..m {
             claimed[leaf * m + r] = tasks * self.share(leaf, r);
         }
         let end = self.end(leaf);
+        phase.leaf_ends[leaf] = end;
         let first = courses.len();
         let (guaranteed_level, level) = (growth.rho * growth.lo, growth.rho * tasks);
         if end > tasks {
@@ -233,22 +288,17 @@ impl<'a> Tree<'a> {
                 from = to;
             }
         }
-        nodes[leaf] = Standing { course: first..courses.len(), guaranteed_level, level };
+        let course = first..courses.len();
+        phase.nodes[leaf] = Standing { course, guaranteed_level, level, ..Standing::default() };
     }
 
     /// The course of a group, folded from those of its members.
-    fn group(
-        &self,
-        group: usize,
-        live: &[bool],
-        courses: &mut Courses,
-        nodes: &mut [Standing],
-        claimed: &mut [f64],
-    ) {
+    fn group(&self, group: usize, phase: &mut Phase, claimed: &mut [f64]) {
         let m = self.problem.resources();
-        let members = self.members.of(Some(group));
+        let (members, live) = (self.members.of(Some(group)), self.live(group));
+        let nodes = &phase.nodes;
         let growing = members.iter().filter(|&&node| nodes[node].can_grow());
-        let inner = growing.clone().map(|&node| nodes[node].level).fold(f64::INFINITY, f64::min);
+        let inner = growing.map(|&node| nodes[node].level).fold(f64::INFINITY, f64::min);
         let row = group * m..(group + 1) * m;
         for r in 0..m {
             let terms =
@@ -259,26 +309,105 @@ impl<'a> Tree<'a> {
         let guaranteed = &self.guaranteed[row.clone()];
         let level = Fold::level(weight, live, &claimed[row.clone()]);
         let guaranteed_level = Fold::level(weight, live, guaranteed);
-        let first = courses.len();
+        let first = phase.courses.len();
+        let mut standing = Standing { guaranteed_level, level, ..Standing::default() };
         if inner.is_finite() {
             if level > guaranteed_level {
                 let length = level - guaranteed_level;
                 let rise = claimed[row.clone()].iter().zip(guaranteed);
                 let claims = rise.map(|(claimed, guaranteed)| (claimed - guaranteed) / length);
                 let none = std::iter::repeat_n(0.0, m);
-                courses.push_rise(guaranteed_level, level, Point::at(inner), claims, none);
+                let inner = Point::at(inner);
+                phase.courses.push_rise(guaranteed_level, level, inner, claims, none);
             }
             let here = Point::at(level);
             let mut fold = Fold { weight, live, claimed: claimed[row].to_vec(), here };
-            let spans = growing.map(|&node| nodes[node].course.clone());
-            let mut course = Courses::new(m);
-            courses.walk(spans, inner, |step| {
-                fold.fold(&mut course, step);
-                Walk::GoOn
-            });
-            courses.append(&mut course);
+            let (mut course, fills, stops) = self.fold(group, inner, &mut fold, phase);
+            phase.courses.append(&mut course);
+            (standing.fills, standing.stops) = (fills, stops);
         }
-        nodes[group] = Standing { course: first..courses.len(), guaranteed_level, level };
+        standing.course = first..phase.courses.len();
+        phase.nodes[group] = standing;
+    }
+
+    /// Folds the courses of a group's members from their level `inner` on, as far as its limit lets them.
+    ///
+    /// Returns the course, the resource of which the group reaches its limit where the course ends, and
+    /// whether the phase must end there.
+    fn fold(
+        &self,
+        group: usize,
+        inner: f64,
+        fold: &mut Fold<'_>,
+        phase: &mut Phase,
+    ) -> (Courses, Option<usize>, bool) {
+        let (m, members) = (self.problem.resources(), self.members.of(Some(group)));
+        let growing = members.iter().copied().filter(|&node| phase.nodes[node].can_grow());
+        let mut spans: Vec<(usize, Span)> =
+            growing.map(|node| (node, phase.nodes[node].course.clone())).collect();
+        let stop = self.first_stop(phase, spans.iter().map(|(node, _)| *node));
+        let mut room =
+            self.limits.room(group).map_or_else(|| vec![f64::INFINITY; m], <[f64]>::to_vec);
+        let (mut course, mut from) = (Courses::new(m), inner);
+        loop {
+            let (mut hit, mut stopped) = (None, false);
+            let courses = &phase.courses;
+            courses.walk(spans.iter().map(|(_, span)| span.clone()), from, |step| {
+                let (length, used_up) = first_used_up(&room, step.used, step.length());
+                let to = if used_up.is_some() { step.after(length) } else { step.to };
+                fold.fold(&mut course, &Step { to, ..*step });
+                room.iter_mut().zip(step.used).for_each(|(room, rate)| {
+                    if *rate > 0.0 {
+                        *room -= rate * length;
+                    }
+                });
+                hit = used_up.map(|resource| (to, resource));
+                stopped = stop.is_some_and(|stop| to >= stop);
+                if hit.is_some() || stopped { Walk::Stop } else { Walk::GoOn }
+            });
+            let Some((point, resource)) = hit else { return (course, None, stopped) };
+            if !spans.iter().all(|&(node, _)| self.problem.is_leaf[node]) {
+                return (course, Some(resource), self.can_go_on(group, resource, phase));
+            }
+            // Leaves have no corners that the resource would turn: those who take of it stop, the others
+            // go on.
+            room[resource] = f64::INFINITY;
+            for (leaf, span) in &mut spans {
+                self.stop_at(*leaf, span, (point.level, resource), phase);
+            }
+            from = point.level;
+        }
+    }
+
+    /// Where the first of some nodes ends the phase.
+    fn first_stop(&self, phase: &Phase, nodes: impl Iterator<Item = usize>) -> Option<Point> {
+        let stops = nodes.map(|node| &phase.nodes[node]).filter(|standing| standing.stops);
+        let ends = stops.filter_map(|standing| phase.courses.end(standing.course.clone()));
+        ends.min_by(|a, b| a.total_cmp(*b))
+    }
+
+    /// Ends the course of a leaf where it would take of a resource that is used up from a level on.
+    fn stop_at(&self, leaf: usize, span: &mut Span, at: (f64, usize), phase: &mut Phase) {
+        let ((level, resource), growth) = (at, self.filling.growth[leaf]);
+        if self.problem.task(leaf)[resource] == 0.0 {
+            return;
+        }
+        let held = drf::held(self.problem, self.reservations, leaf, resource, growth);
+        let end = &mut phase.leaf_ends[leaf];
+        *end = end.min(held.max(level / growth.rho));
+        let last = level.max(growth.rho * held);
+        *span = phase.courses.until(span.clone(), last);
+    }
+
+    /// Whether any leaf below a group could grow on when the group has used up a resource.
+    fn can_go_on(&self, group: usize, resource: usize, phase: &Phase) -> bool {
+        let goes_on = |leaf: usize| {
+            let growth = self.filling.growth[leaf];
+            let takes = self.problem.task(leaf)[resource] > 0.0;
+            let holds = || drf::held(self.problem, self.reservations, leaf, resource, growth);
+            phase.nodes[leaf].can_grow() && (!takes || holds() > self.filling.tasks[leaf])
+        };
+        tree::leaves_below(self.problem, &self.members, group).into_iter().any(goes_on)
     }
 
     /// What a member claims when its siblings are at `level`, which is not above its own (rules 1 and 2).
@@ -300,40 +429,42 @@ impl<'a> Tree<'a> {
         guaranteed + (claimed - guaranteed) * part
     }
 
-    /// Raises the nodes under the machine together until a resource is used up, and says which.
-    fn across(
-        &self,
-        courses: &Courses,
-        nodes: &[Standing],
-        live: &[bool],
-    ) -> (Point, Option<usize>) {
-        let growing = self.members.of(None).iter().filter(|&&node| nodes[node].can_grow());
-        let from = growing.clone().map(|&node| nodes[node].level).fold(f64::INFINITY, f64::min);
-        let mut used: Vec<f64> = (0..live.len()).map(|r| self.used(r)).collect();
-        let mut end = (Point::at(f64::INFINITY), None);
+    /// Raises the nodes under the machine together until a resource is used up, or until a group has to stop
+    /// that could go on without it.
+    fn across(&self, phase: &mut Phase) {
+        let nodes = &phase.nodes;
+        let growing = || self.members.of(None).iter().copied().filter(|&it| nodes[it].can_grow());
+        let from = growing().map(|node| nodes[node].level).fold(f64::INFINITY, f64::min);
         if from.is_infinite() {
-            return end;
+            return;
         }
-        courses.walk(growing.map(|&node| nodes[node].course.clone()), from, |step| {
-            let length = step.length();
-            let mut next = (length, None);
-            for r in (0..live.len()).filter(|&r| live[r] && step.used[r] > 0.0) {
-                let distance = ((1.0 - used[r]) / step.used[r]).max(0.0);
-                if distance < next.0 {
-                    next = (distance, Some(r));
-                }
-            }
-            if next.1.is_some() {
-                end = (step.after(next.0), next.1);
+        let stop = self.first_stop(phase, growing());
+        let live = self.limits.live(0);
+        let left = |r: usize| if live[r] { 1.0 - self.used(r) } else { f64::INFINITY };
+        let mut room: Vec<f64> = (0..live.len()).map(left).collect();
+        let mut end = (phase.ends, phase.ended);
+        let spans = growing().map(|node| nodes[node].course.clone());
+        phase.courses.walk(spans, from, |step| {
+            let (length, used_up) = first_used_up(&room, step.used, step.length());
+            if let Some(resource) = used_up {
+                end = (step.after(length), Ended::Saturated(resource));
                 return Walk::Stop;
             }
-            used.iter_mut().zip(step.used).for_each(|(used, rate)| *used += rate * length);
+            if stop.is_some_and(|stop| step.to >= stop) {
+                end = (step.to, Ended::GroupFull);
+                return Walk::Stop;
+            }
+            room.iter_mut().zip(step.used).for_each(|(room, rate)| {
+                if *rate > 0.0 {
+                    *room -= rate * length;
+                }
+            });
             Walk::GoOn
         });
-        end
+        (phase.ends, phase.ended) = end;
     }
 
-    /// Down: moves every leaf to where the phase has brought it.
+    /// Down: moves every leaf to where the phase has brought it, and marks the groups that are full.
     fn apply(&mut self, phase: &Phase) {
         let mut points = vec![None; phase.nodes.len()];
         for (node, standing) in phase.nodes.iter().enumerate() {
@@ -344,12 +475,18 @@ impl<'a> Tree<'a> {
             let Some(point) = above else { continue };
             if !self.problem.is_leaf[node] {
                 points[node] = phase.courses.inner(standing.course.clone(), point);
+                let end = phase.courses.end(standing.course.clone());
+                if let Some(resource) = standing.fills
+                    && end.is_some_and(|end| point >= end)
+                {
+                    self.limits.use_up(Some(node), resource);
+                }
             } else if point.level > standing.level {
-                let (growth, end) = (self.filling.growth[node], self.end(node));
+                let (growth, end) = (self.filling.growth[node], phase.leaf_ends[node]);
                 let reached = point.level / growth.rho;
                 let ended = point.level >= growth.rho * end;
                 let tasks = &mut self.filling.tasks[node];
-                *tasks = if ended { end } else { reached.clamp(*tasks, end) };
+                *tasks = if ended { end.max(*tasks) } else { reached.clamp(*tasks, end) };
             }
         }
     }

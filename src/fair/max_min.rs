@@ -13,13 +13,16 @@
 //! level is found on the first segment that reaches the capacity. O(n log n).
 //!
 //! A tree of claims is divided from the top: a group claims what its members claim together (sums of
-//! floors and of ceilings), and what it gets it divides among them the same way.
+//! floors and of ceilings) within its own guarantee and limit, and what it gets it divides among them the
+//! same way.
 //!
 //! # Properties, and the test that holds each
 //! - The sum never exceeds the capacity, and reaches it unless all are at their ceilings
 //!   (`max_min_divides_all_there_is`).
 //! - Floors and ceilings hold (same test); floors that add up to more than the capacity are all there is
 //!   to give, and are given: YARN means its minimum shares so (`floors_beyond_the_capacity_are_given`).
+//! - Guarantees and limits of groups bind (vectors `group_bounds`), as if every group were divided alone by
+//!   a search for its level (`bounds_of_groups_hold_as_a_search_finds_them`).
 //! - `clamp(level·w, lo, hi)` for everyone, which is the optimality condition (`one_level_explains_all`).
 //! - The order of the claims does not matter, bit for bit (`max_min_ignores_the_order`).
 
@@ -60,7 +63,8 @@ pub fn divide(capacity: f64, claims: &[Claim]) -> Division {
 }
 
 /// Divides `capacity` among the leaves of the tree of `problem`, where node `i` has the claim
-/// `claims[i]`; floors and ceilings of groups are overwritten by the sums over their members.
+/// `claims[i]`. A group claims at least what its members are promised and at most what they could use,
+/// within its own floor and ceiling.
 ///
 /// Returns what each node gets.
 pub(super) fn divide_tree(problem: &Problem, capacity: f64, claims: &mut [Claim]) -> Vec<f64> {
@@ -73,7 +77,9 @@ pub(super) fn divide_tree(problem: &Problem, capacity: f64, claims: &mut [Claim]
             exact::sum(members.of(Some(group)).iter().map(|&node| bound(&claims[node])))
         };
         let (floor, ceiling) = (sum(|claim| claim.floor), sum(|claim| claim.ceiling));
-        claims[group] = Claim { floor: floor.min(ceiling), ceiling, ..claims[group] };
+        let claim = &mut claims[group];
+        claim.ceiling = claim.ceiling.min(ceiling);
+        claim.floor = claim.floor.max(floor).min(claim.ceiling);
     }
     let mut allocation = vec![0.0; problem.nodes()];
     let groups = (0..problem.nodes()).filter(|&node| !problem.is_leaf[node]).map(Some);

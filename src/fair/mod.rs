@@ -13,7 +13,7 @@
 //! 2. [`max_min`]: one resource. The idea of all that follows: raise a level, find where it stops.
 //! 3. `drf`: several resources, by one sweep.
 //! 4. `second_stage`: what proportions left idle, and why not all of it may be handed out.
-//! 5. `hierarchy`, on `course`: groups, of any depth.
+//! 5. `hierarchy`, on `course`: groups, of any depth, and their limits; `promises`: their guarantees.
 //! 6. [`tasks`], [`integer`]: when tasks, or slots, cannot be divided.
 //! 7. [`yarn`]: how a well-known cluster scheduler does it.
 //! 8. [`measure`]: how fair an allocation is, whoever made it.
@@ -47,9 +47,11 @@ mod exact;
 mod growth;
 mod hierarchy;
 pub mod integer;
+mod limits;
 pub mod max_min;
 pub mod measure;
 pub mod problem;
+mod promises;
 mod second_stage;
 mod solution;
 pub mod tasks;
@@ -57,5 +59,5 @@ mod tree;
 mod weights;
 pub mod yarn;
 
-pub use problem::{Demand, Field, Kind, Node, Place, Problem, ProblemError, Reason};
+pub use problem::{Bounds, Demand, Field, Kind, Node, Place, Problem, ProblemError, Reason};
 pub use solution::{Algorithm, Leaf, Solution, State, WorkConserving, allocate};

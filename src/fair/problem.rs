@@ -1,7 +1,8 @@
 //! What is to be divided, among whom, and on which terms; and what came out.
 //!
-//! A [`Problem`] is a tree. Its leaves want resources, its groups only hold them together; a group with
-//! no node above it is a root of its own, and all nodes without a parent are siblings under the machine.
+//! A [`Problem`] is a tree. Its leaves want resources; its groups hold them together and may bound what they
+//! have together. A group with no node above it is a root of its own, and all nodes without a parent are
+//! siblings under the machine.
 //! The nodes stand in pre-order, every parent before its children, so that one pass up or down the tree
 //! is one loop over an array and no depth can overflow the stack.
 //!
@@ -49,9 +50,36 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Holds other nodes together; may be empty.
-    Group,
+    Group(Bounds),
     /// Wants resources.
     Leaf(Demand),
+}
+
+impl Kind {
+    /// Its guarantees and its limits.
+    fn bounds(&self) -> (&[f64], &[f64]) {
+        match self {
+            Kind::Group(bounds) => (&bounds.guarantee, &bounds.limit),
+            Kind::Leaf(demand) => (&demand.guarantee, &demand.limit),
+        }
+    }
+}
+
+/// What a group has at least and at most of each resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bounds {
+    /// What its leaves get together whenever they want it; 0 is no guarantee. What is guaranteed below a
+    /// group is guaranteed to the group as well, whatever stands here.
+    pub guarantee: Vec<f64>,
+    /// What its leaves never exceed together; `f64::INFINITY` is no limit.
+    pub limit: Vec<f64>,
+}
+
+impl Bounds {
+    /// Neither guarantee nor limit.
+    pub fn none(resources: usize) -> Bounds {
+        Bounds { guarantee: vec![0.0; resources], limit: vec![f64::INFINITY; resources] }
+    }
 }
 
 /// What a leaf wants: so many times a vector of resources that are only useful together.
@@ -193,16 +221,19 @@ impl Problem {
                     problem.guarantee.extend(demand.guarantee);
                     problem.limit.extend(demand.limit);
                 }
-                Kind::Leaf(_) | Kind::Group => {
-                    problem.tasks.push(0.0);
-                    let row = |value| std::iter::repeat_n(value, m);
-                    problem.task.extend(row(0.0));
-                    problem.guarantee.extend(row(0.0));
-                    problem.limit.extend(row(f64::INFINITY));
-                }
+                Kind::Leaf(_) => problem.push_idle(Bounds::none(m)),
+                Kind::Group(bounds) => problem.push_idle(bounds),
             }
         }
         problem
+    }
+
+    /// Lays out a node that wants nothing itself.
+    fn push_idle(&mut self, bounds: Bounds) {
+        self.tasks.push(0.0);
+        self.task.extend(std::iter::repeat_n(0.0, self.capacity.len()));
+        self.guarantee.extend(bounds.guarantee);
+        self.limit.extend(bounds.limit);
     }
 
     /// How many resources there are: `m`.
@@ -250,14 +281,19 @@ impl Problem {
         self.tasks[leaf]
     }
 
-    /// The guarantees of a leaf.
-    pub fn guarantee(&self, leaf: usize) -> &[f64] {
-        &self.guarantee[self.row(leaf)]
+    /// The guarantees of a node.
+    pub fn guarantee(&self, node: usize) -> &[f64] {
+        &self.guarantee[self.row(node)]
     }
 
-    /// The limits of a leaf.
-    pub fn limit(&self, leaf: usize) -> &[f64] {
-        &self.limit[self.row(leaf)]
+    /// The limits of a node.
+    pub fn limit(&self, node: usize) -> &[f64] {
+        &self.limit[self.row(node)]
+    }
+
+    /// The groups in whose limits a node stands, from the nearest up.
+    pub fn groups_above(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(self.parent[node], |&group| self.parent[group])
     }
 
     /// Where a node's row lies in the matrices.
@@ -307,7 +343,7 @@ pub enum Place {
 
 /// A field of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields of `Node` and `Demand`")]
+#[allow(missing_docs, reason = "the fields of `Node`, `Demand` and `Bounds`")]
 pub enum Field {
     Parent,
     Weight,
@@ -344,6 +380,8 @@ pub enum Reason {
     OutOfRange(f64),
     /// The limit is below the guarantee, which is given here.
     LimitBelowGuarantee(f64),
+    /// The limit of a group is below what is guaranteed to the leaves in it together, which is given here.
+    LimitBelowPromises(f64),
     /// The guarantees for this resource add up to `promised`, and there is only `capacity`.
     Overbooked {
         /// The sum of the guarantees.
@@ -362,6 +400,9 @@ impl fmt::Display for Reason {
             Reason::OutOfRange(value) => write!(f, "{value} is out of range"),
             Reason::LimitBelowGuarantee(guarantee) => {
                 write!(f, "the limit is below the guarantee of {guarantee}")
+            }
+            Reason::LimitBelowPromises(promised) => {
+                write!(f, "the limit is below the {promised} that are guaranteed in the group")
             }
             Reason::Overbooked { promised, capacity } => {
                 write!(f, "the guarantees add up to {promised}, and there is only {capacity}")
@@ -430,7 +471,7 @@ fn check_node(
     let mut find = |field, resource, reason| {
         findings.push(ProblemError { place: Place::Node { node: index, field, resource }, reason });
     };
-    let is_group_before = |p: usize| p < index && nodes[p].kind == Kind::Group;
+    let is_group_before = |p: usize| p < index && matches!(nodes[p].kind, Kind::Group(_));
     if node.parent.is_some_and(|parent| !is_group_before(parent)) {
         find(Field::Parent, None, Reason::Misshapen);
     }
@@ -445,40 +486,65 @@ fn check_node(
         }
     };
     check(Field::Weight, &node.weight, check_weight);
-    let Kind::Leaf(demand) = &node.kind else { return };
     let unless_infinite = |value| if value == f64::INFINITY { None } else { check_quantity(value) };
-    check(Field::Task, &demand.task, check_quantity);
-    check(Field::Guarantee, &demand.guarantee, check_quantity);
-    check(Field::Limit, &demand.limit, unless_infinite);
-    if let Some(reason) = unless_infinite(demand.tasks) {
+    let (guarantees, limits) = node.kind.bounds();
+    if let Kind::Leaf(demand) = &node.kind {
+        check(Field::Task, &demand.task, check_quantity);
+    }
+    check(Field::Guarantee, guarantees, check_quantity);
+    check(Field::Limit, limits, unless_infinite);
+    if let Kind::Leaf(demand) = &node.kind
+        && let Some(reason) = unless_infinite(demand.tasks)
+    {
         find(Field::Tasks, None, reason);
     }
-    for (resource, (&limit, &guarantee)) in demand.limit.iter().zip(&demand.guarantee).enumerate() {
+    for (resource, (&limit, &guarantee)) in limits.iter().zip(guarantees).enumerate() {
         if limit < guarantee {
             find(Field::Limit, Some(resource), Reason::LimitBelowGuarantee(guarantee));
         }
     }
 }
 
-/// The resources of which more is guaranteed than there is, each reported at the guarantee that broke it.
+/// The limits below what is guaranteed in their groups; and the resources of which more is guaranteed than
+/// there is, each reported at the guarantee that broke it.
+///
+/// What is promised to a group is its own guarantee or those of its members together, whichever is more.
 fn overbooked(capacity: &[f64], nodes: &[Node]) -> Vec<ProblemError> {
-    let overbooked = |resource: usize| {
-        let whole = capacity[resource] * (1.0 + OVERBOOKING_TOLERANCE);
-        let guarantees = nodes.iter().enumerate().filter_map(|(index, node)| match &node.kind {
-            Kind::Leaf(demand) => Some((index, demand.guarantee[resource])),
-            Kind::Group => None,
-        });
-        let promised: f64 = guarantees.clone().map(|(_, guarantee)| guarantee).sum();
-        let first_too_many = guarantees
-            .scan(0.0, |sum, (node, guarantee)| {
-                *sum += guarantee;
-                Some((node, *sum))
-            })
-            .find(|(_, sum)| *sum > whole);
-        first_too_many.map(|(node, _)| ProblemError {
-            place: Place::Node { node, field: Field::Guarantee, resource: Some(resource) },
-            reason: Reason::Overbooked { promised, capacity: capacity[resource] },
-        })
-    };
-    (0..capacity.len()).filter_map(overbooked).collect()
+    let mut findings = Vec::new();
+    for (resource, &capacity) in capacity.iter().enumerate() {
+        let mut below = vec![0.0; nodes.len()];
+        for (index, node) in nodes.iter().enumerate().rev() {
+            let (guarantees, limits) = node.kind.bounds();
+            let promised = guarantees[resource].max(below[index]);
+            if limits[resource] * (1.0 + OVERBOOKING_TOLERANCE) < below[index] {
+                let place =
+                    Place::Node { node: index, field: Field::Limit, resource: Some(resource) };
+                let reason = Reason::LimitBelowPromises(below[index]);
+                findings.push(ProblemError { place, reason });
+            }
+            if let Some(parent) = node.parent {
+                below[parent] += promised;
+            }
+        }
+        // A group that is guaranteed more than those in it together speaks for them.
+        let mut spoken_for = vec![false; nodes.len()];
+        let (mut promised, mut first_too_many) = (0.0, None);
+        for (index, node) in nodes.iter().enumerate() {
+            let guarantee = node.kind.bounds().0[resource];
+            let above = node.parent.is_some_and(|parent| spoken_for[parent]);
+            let speaks = guarantee >= below[index] && guarantee > 0.0;
+            spoken_for[index] = above || speaks;
+            if speaks && !above {
+                promised += guarantee;
+            }
+            if promised > capacity * (1.0 + OVERBOOKING_TOLERANCE) {
+                first_too_many = first_too_many.or(Some(index));
+            }
+        }
+        if let Some(node) = first_too_many {
+            let place = Place::Node { node, field: Field::Guarantee, resource: Some(resource) };
+            findings.push(ProblemError { place, reason: Reason::Overbooked { promised, capacity } });
+        }
+    }
+    findings
 }

@@ -36,10 +36,14 @@ pub(super) fn divide(problem: &Problem, filling: &Filling) -> Vec<f64> {
     allocation
 }
 
-/// What a node claims of a resource in the second stage; only the weight counts for a group.
+/// What a node claims of a resource in the second stage; only its weight and its limit count for a group,
+/// whose guarantee has become its leaves' ([`super::promises`]).
 fn claim(problem: &Problem, filling: &Filling, node: usize, resource: usize) -> Claim {
     let weight = problem.weight(node)[resource];
-    if !problem.is_leaf[node] || problem.task(node)[resource] == 0.0 {
+    if !problem.is_leaf[node] {
+        return Claim { weight, floor: 0.0, ceiling: problem.limit(node)[resource] };
+    }
+    if problem.task(node)[resource] == 0.0 {
         return Claim { weight, floor: 0.0, ceiling: 0.0 };
     }
     let tasks = filling.tasks[node];

@@ -7,9 +7,11 @@ use super::hierarchy;
 use super::max_min::{self, Claim};
 use super::measure;
 use super::problem::Problem;
+use super::promises;
 use super::second_stage;
 use super::tasks;
 use super::tree;
+use super::weights::sibling_set;
 
 /// The rule by which a problem is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ pub struct Leaf {
 pub enum State {
     /// It has all it demands.
     Satisfied,
-    /// It has all its limit allows.
+    /// It has all its limit allows, or that of a group it stands in.
     Limited,
     /// It demands a resource that is given away.
     Blocked,
@@ -103,6 +105,11 @@ pub fn allocate(
     algorithm: Algorithm,
     work_conserving: WorkConserving,
 ) -> Solution {
+    let kept = match algorithm {
+        Algorithm::Drf | Algorithm::DrfTasks => promises::to_leaves(problem),
+        Algorithm::MaxMin | Algorithm::Yarn => None,
+    };
+    let problem = kept.as_ref().unwrap_or(problem);
     let mut order = Vec::new();
     let mut division = Division::InProportion;
     let (allocation, filling) = match (algorithm, work_conserving) {
@@ -162,10 +169,12 @@ fn each_alone(problem: &Problem) -> (Vec<f64>, Filling) {
     let (n, m) = (problem.nodes(), problem.resources());
     let mut allocation = vec![0.0; n * m];
     for r in 0..m {
-        let claim = |node: usize| Claim {
-            weight: problem.weight(node)[r],
-            floor: problem.floor(node, r),
-            ceiling: problem.ceiling(node, r),
+        let claim = |node: usize| {
+            let (floor, ceiling) = match problem.is_leaf[node] {
+                true => (problem.floor(node, r), problem.ceiling(node, r)),
+                false => (problem.guarantee(node)[r], problem.limit(node)[r]),
+            };
+            Claim { weight: problem.weight(node)[r], floor, ceiling }
         };
         let mut claims: Vec<Claim> = (0..n).map(claim).collect();
         let shares = max_min::divide_tree(problem, problem.capacity[r], &mut claims);
@@ -188,9 +197,17 @@ fn conclude(
     filling: &Filling,
 ) -> Solution {
     let m = problem.resources();
+    add_up_groups(problem, &mut allocation);
+    let at_limit = groups_at_limit(problem, &allocation);
     let leaves = problem.leaves().map(|leaf| {
         let row = &allocation[problem.row(leaf)];
-        conclude_leaf(problem, division, leaf, row, filling)
+        let mut concluded = conclude_leaf(problem, division, leaf, row, filling);
+        let set = sibling_set(problem, leaf) * m;
+        let is_held = |r: usize| problem.task(leaf)[r] > 0.0 && at_limit[set + r];
+        if concluded.state == State::Blocked && !at_limit.is_empty() && (0..m).any(is_held) {
+            concluded.state = State::Limited;
+        }
+        concluded
     });
     let leaves: Vec<Leaf> = leaves.collect();
     let left = |r: usize| {
@@ -201,7 +218,6 @@ fn conclude(
     };
     let unallocated: Vec<f64> = (0..m).map(left).collect();
     let saturated = (0..m).map(|r| unallocated[r] <= problem.capacity[r] * SATURATED).collect();
-    add_up_groups(problem, &mut allocation);
     Solution { allocation, leaves, unallocated, saturated, order: Vec::new() }
 }
 
@@ -218,6 +234,25 @@ fn add_up_groups(problem: &Problem, allocation: &mut [f64]) {
             allocation[group * m + r] = exact::sum(amounts);
         }
     }
+}
+
+/// Whether some group above has all that its limit allows of a resource: a row for each set of siblings.
+/// Empty where no group has a limit.
+fn groups_at_limit(problem: &Problem, allocation: &[f64]) -> Vec<bool> {
+    let (n, m) = (problem.nodes(), problem.resources());
+    let groups = || (0..n).filter(|&node| !problem.is_leaf[node]);
+    if !groups().any(|group| problem.limit(group).iter().any(|limit| limit.is_finite())) {
+        return Vec::new();
+    }
+    let mut at_limit = vec![false; (n + 1) * m];
+    for group in groups() {
+        let above = sibling_set(problem, group);
+        for r in 0..m {
+            let is_full = allocation[group * m + r] >= problem.limit(group)[r] * (1.0 - SATURATED);
+            at_limit[(group + 1) * m + r] = at_limit[above * m + r] || is_full;
+        }
+    }
+    at_limit
 }
 
 /// Where a leaf stands.

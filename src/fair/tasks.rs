@@ -9,7 +9,7 @@
 //! first. In a tree the choice is made at every group on the way down, by the three rules of H-DRF
 //! (module `hierarchy`): members are rescaled to the smallest share among those that can grow, members
 //! that cannot are counted as they are, and a resource that turned a task away does not count for a group's
-//! share any more. Tasks that guarantees pay for are granted first, in the order of the leaves.
+//! share any more; a task that would exceed the limit of a group does not fit. Tasks that guarantees pay for are granted first, in the order of the leaves.
 //!
 //! A heap for each group makes a grant O(depth · (m + log n)). A rescaled sum is kept as
 //! `smallest share · Σ vector/share`, so that it need not be added up again when the smallest share moves.
@@ -92,7 +92,7 @@ pub(super) fn fill(problem: &Problem) -> (Filling, Vec<usize>) {
 
 /// Why a leaf gets no further task.
 enum Obstacle {
-    /// It wants none, or may have none.
+    /// It wants none, or a limit leaves none: its own, or that of a group above it.
     Enough,
     /// There is no room for it on a resource.
     Full(usize),
@@ -104,6 +104,8 @@ struct Grants<'a> {
     growth: Vec<Growth>,
     tasks: Vec<f64>,
     used: Vec<Exact>,
+    /// What each group uses; empty where no group has a limit.
+    used_in: Vec<Exact>,
     use_unit: Vec<Unit>,
     saturated: Vec<bool>,
     /// Whether a node can have no further task.
@@ -138,12 +140,17 @@ impl<'a> Grants<'a> {
             let most = if takes_something { growth.hi } else { 0.0 };
             growth.hi = (most * (1.0 + STICKS_OUT)).floor();
         }
+        let is_limited = |&node: &usize| {
+            !problem.is_leaf[node] && problem.limit(node).iter().any(|limit| limit.is_finite())
+        };
+        let has_limits = (0..n).any(|node| is_limited(&node));
         let heaviest = problem.weight.iter().copied().fold(1.0, f64::max);
         Grants {
             problem,
             growth,
             tasks: vec![0.0; n],
             used: vec![Exact::ZERO; m],
+            used_in: if has_limits { vec![Exact::ZERO; n * m] } else { Vec::new() },
             use_unit: problem.capacity.iter().map(|&c| Unit::for_terms_up_to(c)).collect(),
             saturated: vec![false; m],
             out: vec![false; n],
@@ -167,13 +174,37 @@ impl<'a> Grants<'a> {
             let used = self.use_unit[r].to_f64(self.used[r]);
             task[r] > 0.0 && used + task[r] > capacity * (1.0 + STICKS_OUT)
         };
-        (0..task.len()).find(sticks_out).map(Obstacle::Full)
+        if let Some(resource) = (0..task.len()).find(sticks_out) {
+            return Some(Obstacle::Full(resource));
+        }
+        if self.used_in.is_empty() {
+            return None;
+        }
+        let exceeds = |group: usize| {
+            let limit = self.problem.limit(group);
+            (0..task.len()).any(|r| {
+                let used = self.use_unit[r].to_f64(self.used_in[group * task.len() + r]);
+                task[r] > 0.0 && used + task[r] > limit[r] * (1.0 + STICKS_OUT)
+            })
+        };
+        self.problem.groups_above(leaf).any(exceeds).then_some(Obstacle::Enough)
     }
 
     fn grant(&mut self, leaf: usize) {
         self.tasks[leaf] += 1.0;
         for (r, &task) in self.problem.task(leaf).iter().enumerate() {
             self.used[r].add(self.use_unit[r].of(task));
+        }
+        if self.used_in.is_empty() {
+            return;
+        }
+        for group in self.problem.groups_above(leaf) {
+            let row = self.problem.row(group);
+            for (index, (unit, &task)) in
+                row.zip(self.use_unit.iter().zip(self.problem.task(leaf)))
+            {
+                self.used_in[index].add(unit.of(task));
+            }
         }
     }
 

@@ -37,3 +37,16 @@ pub(super) fn members(problem: &Problem) -> Members {
     }
     Members { nodes, first }
 }
+
+/// The leaves below a group, in no particular order.
+pub(super) fn leaves_below(problem: &Problem, members: &Members, group: usize) -> Vec<usize> {
+    let mut leaves = Vec::new();
+    let mut stack = vec![group];
+    while let Some(node) = stack.pop() {
+        match problem.is_leaf[node] {
+            true => leaves.push(node),
+            false => stack.extend(members.of(Some(node))),
+        }
+    }
+    leaves
+}

@@ -12,6 +12,8 @@ pub(crate) struct Filling<'a> {
     nodes: &'a [Node],
     pub(crate) tasks: Vec<f64>,
     saturated: Vec<bool>,
+    /// Whether a group has reached its limit.
+    full: Vec<bool>,
     blocked: Vec<bool>,
 }
 
@@ -29,7 +31,30 @@ impl<'a> Filling<'a> {
     pub(crate) fn new(capacity: &'a [f64], nodes: &'a [Node]) -> Filling<'a> {
         let tasks = (0..nodes.len()).map(|node| bounds(&nodes[node]).0).collect();
         let blocked = vec![false; nodes.len()];
-        Filling { capacity, nodes, tasks, saturated: vec![false; capacity.len()], blocked }
+        let full = vec![false; nodes.len() * capacity.len()];
+        Filling { capacity, nodes, tasks, saturated: vec![false; capacity.len()], full, blocked }
+    }
+
+    fn groups_above(&self, node: usize) -> impl Iterator<Item = usize> + use<'a> {
+        let nodes = self.nodes;
+        std::iter::successors(nodes[node].parent, move |&group| nodes[group].parent)
+    }
+
+    /// Whether there is more of a resource for the members of a group.
+    fn is_live(&self, group: Option<usize>, r: usize) -> bool {
+        let Some(group) = group else { return !self.saturated[r] };
+        let full = |group: usize| self.full[group * self.capacity.len() + r];
+        !self.saturated[r] && !full(group) && !self.groups_above(group).any(full)
+    }
+
+    fn used_in(&self, group: usize, r: usize) -> f64 {
+        let used = |(node, it): (usize, &Node)| match &it.kind {
+            Kind::Leaf(demand) if self.groups_above(node).any(|above| above == group) => {
+                demand.task[r] * self.tasks[node]
+            }
+            _ => 0.0,
+        };
+        self.nodes.iter().enumerate().map(used).sum()
     }
 
     /// Fills in steps that raise a leaf's level by `step`.
@@ -44,6 +69,13 @@ impl<'a> Filling<'a> {
                     self.saturated[r] = true;
                     fits = false;
                 }
+                for group in self.groups_above(leaf) {
+                    let Kind::Group(bounds) = &self.nodes[group].kind else { continue };
+                    if self.used_in(group, r) + more * task > bounds.limit[r] * (1.0 + 1e-9) {
+                        self.full[group * self.capacity.len() + r] = true;
+                        fits = false;
+                    }
+                }
             }
             if fits {
                 self.tasks[leaf] += more;
@@ -53,7 +85,7 @@ impl<'a> Filling<'a> {
             }
             for (node, it) in self.nodes.iter().enumerate() {
                 if let Kind::Leaf(demand) = &it.kind {
-                    let stuck = |r: usize| self.saturated[r] && demand.task[r] > 0.0;
+                    let stuck = |r: usize| !self.is_live(it.parent, r) && demand.task[r] > 0.0;
                     self.blocked[node] |= (0..self.capacity.len()).any(stuck);
                 }
             }
@@ -64,7 +96,7 @@ impl<'a> Filling<'a> {
     fn used(&self, r: usize) -> f64 {
         let used = |(node, tasks): (&Node, &f64)| match &node.kind {
             Kind::Leaf(demand) => demand.task[r] * tasks,
-            Kind::Group => 0.0,
+            Kind::Group(_) => 0.0,
         };
         self.nodes.iter().zip(&self.tasks).map(used).sum()
     }
@@ -95,7 +127,7 @@ impl<'a> Filling<'a> {
         let m = self.capacity.len();
         let mut counts = vec![Count::default(); self.nodes.len()];
         for node in (0..self.nodes.len()).rev() {
-            let live = |r: &usize| !self.saturated[*r];
+            let live = |r: &usize| self.is_live(self.nodes[node].parent, *r);
             let level = |vector: &[f64]| {
                 let share = |r: usize| vector[r] / self.nodes[node].weight[r];
                 (0..m).filter(live).map(share).fold(0.0, f64::max)
@@ -115,7 +147,7 @@ impl<'a> Filling<'a> {
                         blocked: self.blocked[node] || rho == 0.0,
                     }
                 }
-                Kind::Group => {
+                Kind::Group(_) => {
                     let members: Vec<&Count> = (0..self.nodes.len())
                         .filter(|&member| self.nodes[member].parent == Some(node))
                         .map(|member| &counts[member])

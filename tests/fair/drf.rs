@@ -1,7 +1,7 @@
 //! Properties of the sweep, over random instances, and what must not be asserted of it.
 
 use proptest::prelude::*;
-use tenantd::fair::{
+use tenantd::fair::{Bounds, 
     self, Algorithm, Demand, Field, Kind, Node, Place, Problem, Reason, Solution, State,
     WorkConserving, max_min, measure, problem,
 };
@@ -22,7 +22,7 @@ fn drf(capacity: &[f64], nodes: &[Node]) -> (Problem, Solution) {
 fn demand(node: &Node) -> &Demand {
     match &node.kind {
         Kind::Leaf(demand) => demand,
-        Kind::Group => panic!("a group demands nothing"),
+        Kind::Group(_) => panic!("a group demands nothing"),
     }
 }
 
@@ -375,7 +375,7 @@ fn every_finding_names_its_place() {
     demand.limit = vec![2.0, -1.0];
     demand.tasks = -1.0;
     let nodes = vec![
-        Node { parent: Some(0), weight: vec![0.0], kind: Kind::Group },
+        Node { parent: Some(0), weight: vec![0.0], kind: Kind::Group(Bounds::none(2)) },
         Node { parent: None, weight: vec![1.0, f64::INFINITY], kind: Kind::Leaf(demand) },
     ];
     let errors = Problem::try_new(vec![4.0, f64::NAN], nodes).unwrap_err();

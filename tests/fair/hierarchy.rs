@@ -4,7 +4,7 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem as Program, Variable}
 use proptest::prelude::*;
 use tenantd::fair::problem::{Terms, Weights};
 use tenantd::fair::{
-    self, Algorithm, Demand, Kind, Leaf, Node, Problem, Solution, State, WorkConserving, measure,
+    self, Algorithm, Bounds, Demand, Kind, Leaf, Node, Problem, Solution, State, WorkConserving, measure,
 };
 
 use super::discrete::Filling;
@@ -75,13 +75,107 @@ proptest! {
         }
     }
 
+    /// Limits on groups beside those of leaves, and promises to leaves: the paper's rules a small step at a time.
+    #[test]
+    fn bounded_groups_are_the_limit_of_small_steps(
+        (capacity, nodes) in prop_oneof![instance(Shape::BOUNDED), instance(Shape::BOUNDED_SPARSE)],
+    ) {
+        let (_, exact) = drf_as_given(&capacity, &nodes);
+        let slow = Filling::new(&capacity, &nodes).run(1.0 / 2000.0);
+        for leaf in &exact.leaves {
+            let slow = slow[leaf.node];
+            prop_assert!(near(leaf, slow, 0.01), "{leaf:?} and slowly {slow}");
+        }
+    }
+
+    #[test]
+    fn bounds_of_groups_are_kept((capacity, nodes) in instance(Shape::PROMISED), second: bool) {
+        let work_conserving = if second { WorkConserving::Yes } else { WorkConserving::No };
+        let problem = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
+        let solution = fair::allocate(&problem, Algorithm::Drf, work_conserving);
+        let below = |leaf: usize, node: usize| {
+            leaf == node || problem.groups_above(leaf).any(|group| group == node)
+        };
+        for node in 0..nodes.len() {
+            for (r, capacity) in capacity.iter().enumerate() {
+                let row = |leaf: &Leaf| solution.allocation(leaf.node)[r];
+                let leaves = || solution.leaves.iter().filter(|leaf| below(leaf.node, node));
+                if matches!(nodes[node].kind, Kind::Group(_)) {
+                    assert_within(problem.limit(node)[r].min(*capacity), leaves().map(row));
+                }
+                // What is owed to a group is bounded by what those in it could use.
+                if second && leaves().all(|leaf| leaf.state == State::Blocked) && leaves().next().is_some() {
+                    let could = most_usable(&problem, node, r);
+                    let owed = problem.guarantee(node)[r].min(could);
+                    let has: f64 = leaves().map(row).sum();
+                    prop_assert!(has >= owed * (1.0 - 1e-9), "{node} has {has} of {owed}");
+                }
+            }
+        }
+        // Bottleneck: who is below what it could use demands something that is used up, by the machine or by
+        // a group that it stands in.
+        for leaf in solution.leaves.iter().filter(|leaf| leaf.state == State::Blocked) {
+            let task = problem.task(leaf.node);
+            prop_assert!((0..capacity.len()).any(|r| task[r] > 0.0 && solution.saturated[r]), "{leaf:?}");
+        }
+        for leaf in solution.leaves.iter().filter(|leaf| leaf.state == State::Limited) {
+            let at_limit = |node: usize, r: usize| {
+                solution.allocation(node)[r] >= problem.limit(node)[r] * (1.0 - 1e-9)
+            };
+            let task = problem.task(leaf.node);
+            let held = |r: usize| {
+                let group = problem.groups_above(leaf.node).any(|group| at_limit(group, r));
+                task[r] > 0.0 && (group || at_limit(leaf.node, r))
+            };
+            prop_assert!((0..capacity.len()).any(held), "{leaf:?}");
+        }
+    }
+
+    /// With one resource: every set of siblings divided by a search for its level, from the top.
+    #[test]
+    fn bounds_of_groups_hold_as_a_search_finds_them(
+        (capacity, nodes) in instance(Shape { resources: 1..=1, nodes: 2..=40, ..Shape::PROMISED }),
+    ) {
+        let expected = by_search(capacity[0], &nodes);
+        for (algorithm, work_conserving) in [
+            (Algorithm::Drf, WorkConserving::No),
+            (Algorithm::Drf, WorkConserving::Yes),
+            (Algorithm::MaxMin, WorkConserving::No),
+        ] {
+            let problem = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
+            let solution = fair::allocate(&problem, algorithm, work_conserving);
+            for leaf in &solution.leaves {
+                let (got, expected) = (solution.allocation(leaf.node)[0], expected[leaf.node]);
+                prop_assert!(
+                    (got - expected).abs() <= 1e-9 * expected.max(1e-3),
+                    "{algorithm:?}: {leaf:?} instead of {expected}"
+                );
+            }
+        }
+    }
+
+    /// With one resource, against linear programs: the set of siblings that has least is raised as far as all
+    /// bounds below allow, one set after the other from the top.
+    #[test]
+    fn bounds_of_groups_are_lexicographically_optimal(
+        (capacity, nodes) in instance(Shape { resources: 1..=1, nodes: 2..=7, ..Shape::PROMISED }),
+    ) {
+        let problem = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
+        let solution = fair::allocate(&problem, Algorithm::Drf, WorkConserving::No);
+        let optimum = super::lexicographic::optimum_of_tree(&problem);
+        for leaf in &solution.leaves {
+            let (got, expected) = (solution.allocation(leaf.node)[0], optimum[leaf.node]);
+            prop_assert!((got - expected).abs() <= 1e-5 * capacity[0], "{leaf:?} instead of {expected}");
+        }
+    }
+
     #[test]
     fn a_flat_tree_is_the_sweep((capacity, nodes) in instance(Shape::FLAT), second: bool) {
         let work_conserving = if second { WorkConserving::Yes } else { WorkConserving::No };
         let flat = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
         // An empty group is nobody, but it makes a tree.
         let mut tree = nodes;
-        tree.push(Node { parent: None, weight: vec![5.0; capacity.len()], kind: Kind::Group });
+        tree.push(Node { parent: None, weight: vec![5.0; capacity.len()], kind: Kind::Group(Bounds::none(capacity.len())) });
         let tree = Problem::try_new(capacity, tree).unwrap();
         let flat = fair::allocate(&flat, Algorithm::Drf, work_conserving);
         let tree = fair::allocate(&tree, Algorithm::Drf, work_conserving);
@@ -197,6 +291,58 @@ proptest! {
     }
 }
 
+/// What the leaves below a node could use of a resource within every limit on the way.
+fn most_usable(problem: &Problem, node: usize, r: usize) -> f64 {
+    if problem.leaves().any(|leaf| leaf == node) {
+        let task = problem.task(node)[r];
+        return if task > 0.0 { (task * problem.tasks(node)).min(problem.limit(node)[r]) } else { 0.0 };
+    }
+    let members = (node + 1..problem.nodes()).filter(|&it| problem.parent(it) == Some(node));
+    let sum: f64 = members.map(|member| most_usable(problem, member, r)).sum();
+    sum.min(problem.limit(node)[r])
+}
+
+/// The slow reference for one resource: at every node the level is found by bisection, from the top.
+fn by_search(capacity: f64, nodes: &[Node]) -> Vec<f64> {
+    let members = |group: Option<usize>| -> Vec<usize> {
+        (0..nodes.len()).filter(|&node| nodes[node].parent == group).collect()
+    };
+    let mut bounds = vec![(0.0, 0.0); nodes.len()];
+    for node in (0..nodes.len()).rev() {
+        bounds[node] = match &nodes[node].kind {
+            Kind::Leaf(demand) if demand.task[0] > 0.0 => {
+                let most = (demand.task[0] * demand.tasks).min(demand.limit[0]);
+                (demand.guarantee[0].min(most), most)
+            }
+            Kind::Leaf(_) => (0.0, 0.0),
+            Kind::Group(own) => {
+                let below = members(Some(node));
+                let floor: f64 = below.iter().map(|&member| bounds[member].0).sum();
+                let most: f64 = below.iter().map(|&member| bounds[member].1).sum();
+                let most = most.min(own.limit[0]);
+                (floor.max(own.guarantee[0]).min(most), most)
+            }
+        };
+    }
+    let mut share = vec![0.0; nodes.len()];
+    for group in std::iter::once(None).chain((0..nodes.len()).map(Some)) {
+        let (whole, siblings) = (group.map_or(capacity, |it| share[it]), members(group));
+        let at = |level: f64, node: usize| {
+            (level * nodes[node].weight[0]).max(bounds[node].0).min(bounds[node].1)
+        };
+        let sum = |level: f64| siblings.iter().map(|&node| at(level, node)).sum::<f64>();
+        let (mut low, mut high) = (0.0, 1e9);
+        for _ in 0..200 {
+            let middle = 0.5 * (low + high);
+            if sum(middle) < whole { low = middle } else { high = middle }
+        }
+        for &node in &siblings {
+            share[node] = at(high, node);
+        }
+    }
+    share
+}
+
 /// The exact oracle for the first phase: an integer program. The highest common level of the nodes under
 /// the machine, where a group's level is its members' largest weighted share: a binary for each resource
 /// says which one it is.
@@ -249,7 +395,7 @@ fn first_saturation(problem: &Problem, capacity: &[f64], nodes: &[Node]) -> Vec<
     let solution = program.solve().unwrap().into_solution().unwrap();
     let tasks = |(node, it): (usize, &Node)| match &it.kind {
         Kind::Leaf(demand) => solution.var_value(shares[node][0]) * capacity[0] / demand.task[0],
-        Kind::Group => 0.0,
+        Kind::Group(_) => 0.0,
     };
     nodes.iter().enumerate().map(tasks).collect()
 }
@@ -259,7 +405,7 @@ fn member(parent: Option<usize>, weight: f64, demand: Demand) -> Node {
 }
 
 fn group(parent: Option<usize>, resources: usize) -> Node {
-    Node { parent, weight: vec![1.0; resources], kind: Kind::Group }
+    Node { parent, weight: vec![1.0; resources], kind: Kind::Group(Bounds::none(resources)) }
 }
 
 /// A chain of groups, each with a leaf that wants CPU only; memory is wanted at the bottom alone.
@@ -277,6 +423,62 @@ fn three_thousand_groups_deep() {
     assert_close(solution.leaves[0].fraction, 4.0, "half of the CPUs");
     assert_close(solution.leaves[1].fraction, 2.0, "half of the rest");
     assert_close(solution.leaves[3000].fraction, 16.0, "all the memory");
+}
+
+/// A CPU-only leaf, a memory-only leaf and a guaranteed group of both: the group gets all of both.
+#[test]
+fn a_group_has_its_guarantee_of_each_resource() {
+    let mut bounds = Bounds::none(2);
+    bounds.guarantee = vec![6.0, 8.0];
+    let unlimited = |task: [f64; 2]| Demand::tasks(task.to_vec(), f64::INFINITY);
+    let nodes = [
+        Node { parent: None, weight: vec![1.0; 2], kind: Kind::Group(bounds) },
+        member(Some(0), 1.0, unlimited([1.0, 0.0])),
+        member(Some(0), 1.0, unlimited([0.0, 1.0])),
+        member(None, 99.0, unlimited([1.0, 1.0])),
+    ];
+    let (_, solution) = solve(&[10.0, 10.0], &nodes, Algorithm::Drf);
+    // The memory that is left lets the other run two tasks; the rest of the CPUs is for whoever takes it.
+    for (got, expected) in solution.allocation.iter().zip([8.0, 8.0, 8.0, 0.0, 0.0, 8.0, 2.0, 2.0]) {
+        assert_close(*got, expected, "a guaranteed group");
+    }
+}
+
+/// A group that is out of CPU goes on with memory, also through the groups in it.
+#[test]
+fn a_full_group_goes_on_with_what_it_may_still_use() {
+    let mut bounds = Bounds::none(2);
+    bounds.limit = vec![2.0, f64::INFINITY];
+    let nodes = [
+        Node { parent: None, weight: vec![1.0; 2], kind: Kind::Group(bounds) },
+        group(Some(0), 2),
+        single(Some(1), 1.0, 0),
+        single(Some(1), 1.0, 1),
+        single(Some(0), 1.0, 0),
+        single(None, 1.0, 0),
+        single(None, 1.0, 1),
+    ];
+    let (_, solution) = solve(&[10.0, 10.0], &nodes, Algorithm::Drf);
+    let fractions: Vec<f64> = solution.leaves.iter().map(|leaf| leaf.fraction).collect();
+    for (got, expected) in fractions.iter().zip([1.0, 5.0, 1.0, 8.0, 5.0]) {
+        assert_close(*got, expected, "beside a full group");
+    }
+}
+
+/// Whole tasks stay within the limit of their group.
+#[test]
+fn tasks_stay_within_the_limits_of_groups() {
+    let mut bounds = Bounds::none(1);
+    bounds.limit = vec![2.5];
+    let nodes = [
+        Node { parent: None, weight: vec![1.0], kind: Kind::Group(bounds) },
+        member(Some(0), 1.0, Demand::tasks(vec![1.0], f64::INFINITY)),
+        member(Some(0), 1.0, Demand::tasks(vec![0.5], f64::INFINITY)),
+        member(None, 1.0, Demand::tasks(vec![1.0], f64::INFINITY)),
+    ];
+    let (_, solution) = solve(&[10.0], &nodes, Algorithm::DrfTasks);
+    assert_eq!(solution.allocation, [2.5, 1.0, 1.5, 7.0]);
+    assert_eq!(solution.leaves[0].state, State::Limited);
 }
 
 /// While the largest share of a group belongs to a member at its limit, the others catch up at once.

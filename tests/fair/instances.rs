@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use proptest::prelude::*;
-use tenantd::fair::{Demand, Kind, Node};
+use tenantd::fair::{Bounds, Demand, Kind, Node};
 
 /// Panics unless `got` is `expected` within a relative 1e-9.
 pub(crate) fn assert_close(got: f64, expected: f64, what: &str) {
@@ -34,6 +34,10 @@ pub(crate) struct Shape {
     pub(crate) weights: bool,
     pub(crate) guarantees: bool,
     pub(crate) limits: bool,
+    /// Whether groups have limits.
+    pub(crate) group_limits: bool,
+    /// Whether groups have guarantees.
+    pub(crate) group_guarantees: bool,
 }
 
 impl Shape {
@@ -45,12 +49,21 @@ impl Shape {
         weights: true,
         guarantees: true,
         limits: true,
+        group_limits: false,
+        group_guarantees: false,
     };
     pub(crate) const TREE: Shape =
         Shape { nodes: 2..=12, resources: 1..=3, groups: 4, ..Shape::FLAT };
     /// Leaves that want one resource or two: groups are stuck on one while they could use another.
     pub(crate) const SPARSE: Shape =
         Shape { nodes: 6..=14, zeros: 5, guarantees: false, limits: false, ..Shape::TREE };
+    /// Limits on groups as well as on leaves.
+    pub(crate) const BOUNDED: Shape =
+        Shape { nodes: 3..=14, group_limits: true, guarantees: false, ..Shape::TREE };
+    pub(crate) const BOUNDED_SPARSE: Shape = Shape { group_limits: true, ..Shape::SPARSE };
+    /// All bounds that there are.
+    pub(crate) const PROMISED: Shape =
+        Shape { nodes: 3..=20, group_limits: true, group_guarantees: true, ..Shape::TREE };
     /// Equal weights and no bounds: the world of the DRF paper.
     pub(crate) const PURE: Shape =
         Shape { zeros: 0, weights: false, guarantees: false, limits: false, ..Shape::FLAT };
@@ -79,7 +92,9 @@ pub(crate) fn instance(shape: Shape) -> impl Strategy<Value = (Vec<f64>, Vec<Nod
                 let node = node(&shape, &capacity, leaves, index, dice, &nodes);
                 nodes.push(node);
             }
-            (capacity, pre_order(nodes))
+            let mut nodes = pre_order(nodes);
+            bound_groups(&shape, &capacity, &mut nodes, &dice);
+            (capacity, nodes)
         })
 }
 
@@ -91,7 +106,7 @@ fn node(
     (amounts, weights, chance): &Dice,
     before: &[Node],
 ) -> Node {
-    let groups: Vec<usize> = (0..before.len()).filter(|&g| before[g].kind == Kind::Group).collect();
+    let groups: Vec<usize> = (0..before.len()).filter(|&g| matches!(before[g].kind, Kind::Group(_))).collect();
     // As likely right under the machine as in any group.
     let parent = match chance[0] as usize % (groups.len() + 1) {
         0 => None,
@@ -105,7 +120,7 @@ fn node(
     };
     let weight = (0..capacity.len()).map(weight).collect();
     if chance[2] % 10 < shape.groups {
-        return Node { parent, weight, kind: Kind::Group };
+        return Node { parent, weight, kind: Kind::Group(Bounds::none(capacity.len())) };
     }
     let zero = |r: usize| (chance[3] / (r as u32 + 1) + r as u32 + index as u32) % 10 < shape.zeros;
     let task: Vec<f64> =
@@ -121,6 +136,41 @@ fn node(
         }
     }
     Node { parent, weight, kind: Kind::Leaf(demand) }
+}
+
+/// Gives groups limits above what is promised in them, and guarantees that fit into the machine.
+fn bound_groups(shape: &Shape, capacity: &[f64], nodes: &mut [Node], dice: &[Dice]) {
+    for (r, capacity) in capacity.iter().enumerate() {
+        let mut below = vec![0.0; nodes.len()];
+        // What is not promised to leaves is left for groups.
+        let promise = |node: &Node| match &node.kind {
+            Kind::Leaf(demand) => demand.guarantee[r],
+            Kind::Group(_) => 0.0,
+        };
+        let mut left: f64 = capacity - nodes.iter().map(promise).sum::<f64>();
+        for index in (0..nodes.len()).rev() {
+            let (_, _, chance) = &dice[index];
+            let part = f64::from(chance[5] % 7) / 10.0;
+            let mut promised = below[index];
+            match &mut nodes[index].kind {
+                Kind::Leaf(demand) => promised = demand.guarantee[r],
+                Kind::Group(bounds) => {
+                    if shape.group_guarantees && chance[4] % 2 == 0 {
+                        let more = part * left * 0.9;
+                        left -= more;
+                        promised += more;
+                        bounds.guarantee[r] = promised;
+                    }
+                    if shape.group_limits && chance[3] % 2 == 0 {
+                        bounds.limit[r] = promised + part * (capacity - promised) + 0.01;
+                    }
+                }
+            }
+            if let Some(parent) = nodes[index].parent {
+                below[parent] += promised;
+            }
+        }
+    }
 }
 
 /// The same tree with every group right before its members.

@@ -25,7 +25,7 @@ fn run(text: &[u8], arguments: &[&str]) -> Output {
 }
 
 /// The answer to a problem that has one.
-fn solve(text: &str) -> Value {
+pub(crate) fn solve(text: &str) -> Value {
     let output = run(text.as_bytes(), &["--json"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{text}\n{errors}");
@@ -194,7 +194,17 @@ const WRONG: &[(&str, &[Found])] = &[
     ("a: { task: { cpu: 1 }, tasks: -3 }", &[("S006", 4, 33)]),
     ("a: { task: { cpu: 1 }, demand: { cpu: 1 } }", &[("S008", 4, 26)]),
     ("a: { weight: 1 }", &[("S008", 4, 3)]),
-    ("a: { tenants: {}, limit: { cpu: 1 } }", &[("S008", 4, 21)]),
+    ("a: { tenants: {}, tasks: 1 }", &[("S008", 4, 21)]),
+    ("a: { tenants: {}, guarantee: { cpu: 2 }, limit: { cpu: 1 } }", &[("S010", 4, 58)]),
+    (
+        "a: { limit: { cpu: 1 }, tenants: { b: { demand: { cpu: 1 }, guarantee: { cpu: 2 } } } }",
+        &[("S010", 4, 22)],
+    ),
+    (
+        "a: { guarantee: { cpu: 9 }, tenants: { b: { demand: { cpu: 1 }, guarantee: { cpu: 2 } } } }",
+        &[("S011", 4, 26)],
+    ),
+    ("a: { limit: { gpu: 1 }, tenants: {} }", &[("S007", 4, 17)]),
     ("a: 3", &[("S005", 4, 6)]),
     ("a: { wight: 2, demand: { cpu: 1 } }", &[("S002", 4, 8)]),
     ("a/b: { demand: { cpu: 1 } }", &[("S009", 4, 3)]),

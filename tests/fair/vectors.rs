@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use tenantd::fair::problem::{Terms, Weights};
 use tenantd::fair::{
-    self, Algorithm, Demand, Kind, Node, Problem, Solution, State, WorkConserving, integer,
+    self, Algorithm, Bounds, Demand, Kind, Node, Problem, Solution, State, WorkConserving, integer,
     max_min, yarn,
 };
 
@@ -164,7 +164,7 @@ fn hdrf() {
             let node = nodes.len();
             if let Some(kids) = tenant.get("kids") {
                 let weight = row(&resources, tenant.get("w"), 1.0);
-                nodes.push(Node { parent, weight, kind: Kind::Group });
+                nodes.push(Node { parent, weight, kind: Kind::Group(Bounds::none(resources.len())) });
                 let kids = kids.as_array().unwrap().iter().rev();
                 stack.extend(kids.map(|kid| (Some(node), kid)));
                 continue;
@@ -184,6 +184,26 @@ fn hdrf() {
             let allocation = row(&resources, expected.get("alloc"), f64::NAN);
             for (got, expected) in solution.allocation(leaf.node).iter().zip(allocation) {
                 assert_close(*got, expected, &what);
+            }
+        }
+    }
+}
+
+/// Problem files as they are, through the program.
+#[test]
+fn group_bounds() {
+    for vector in suite("group_bounds") {
+        for (algorithm, work_conserving) in [("drf", false), ("drf", true), ("max-min", false)] {
+            let mut input = vector["input"].clone();
+            input["algorithm"] = algorithm.into();
+            input["work_conserving"] = work_conserving.into();
+            let answer = super::solve::solve(&input.to_string());
+            for (name, expected) in vector["expect"].as_object().unwrap() {
+                for (resource, expected) in expected.as_object().unwrap() {
+                    let got = number(&answer["tenants"][name]["allocation"][resource]);
+                    let what = format!("{} {algorithm} {work_conserving} {name}", id(&vector));
+                    assert_close(got, number(expected), &what);
+                }
             }
         }
     }

@@ -24,7 +24,7 @@ pub(super) const UNKNOWN_RESOURCE: &str = "S007";
 pub(super) const KIND: &str = "S008";
 /// A name that cannot be told apart in the answer.
 pub(super) const NAME: &str = "S009";
-/// A limit below the guarantee.
+/// A limit below the guarantee, or below what is guaranteed in the group together.
 pub(super) const LIMIT_BELOW_GUARANTEE: &str = "S010";
 /// More is guaranteed than there is.
 pub(super) const OVERBOOKED: &str = "S011";

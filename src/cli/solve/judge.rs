@@ -56,6 +56,11 @@ impl Reader {
                 format!("the limit is below the guarantee of {guarantee}"),
                 "raise the limit or lower the guarantee".to_string(),
             ),
+            Reason::LimitBelowPromises(_) => (
+                findings::LIMIT_BELOW_GUARANTEE,
+                error.reason.to_string(),
+                "raise the limit of the group, or lower the guarantees in it".to_string(),
+            ),
             Reason::Overbooked { .. } => (
                 findings::OVERBOOKED,
                 error.reason.to_string(),

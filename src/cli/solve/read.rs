@@ -6,7 +6,7 @@
 
 use super::findings::{self, Findings};
 use crate::fair::problem::{Guarantees, Terms};
-use crate::fair::{Algorithm, Demand, Kind, Node, Problem, WorkConserving, tasks};
+use crate::fair::{Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, tasks};
 use crate::policy::Report;
 use crate::policy::parse::{self, Budget, listed, nearest};
 use crate::policy::report::Source;
@@ -246,7 +246,7 @@ impl Reader {
             let kind = match self.kind(entry, fields) {
                 Some(members) if &*members.key == "tenants" => {
                     self.push_members(&members.value, Some(node), &mut stack);
-                    Kind::Group
+                    Kind::Group(self.bounds(fields))
                 }
                 Some(demand) => Kind::Leaf(self.demand(fields, demand, whole_tasks)),
                 None => continue,
@@ -296,16 +296,13 @@ impl Reader {
             return None;
         };
         let strangers: &[&str] = match &*kind.key {
-            "tenants" => &["tasks", "guarantee", "limit"],
+            "tenants" => &["tasks"],
             "demand" => &["tasks"],
             _ => &[],
         };
         for stranger in strangers.iter().filter_map(|key| get(fields, key)) {
             let message = format!("`{}` does not go with `{}`", stranger.key, kind.key);
-            let help = match &*stranger.key {
-                "tasks" => "`tasks` bounds the number of a `task`",
-                _ => "say it of the tenants in the group",
-            };
+            let help = "`tasks` bounds the number of a `task`";
             self.findings.add(findings::KIND, stranger.span(), message, help);
         }
         Some(kind)
@@ -321,13 +318,21 @@ impl Reader {
             }
             _ => Demand::once(task),
         };
+        let bounds = self.bounds(fields);
+        (demand.guarantee, demand.limit) = (bounds.guarantee, bounds.limit);
+        demand
+    }
+
+    /// What a tenant or a group has at least and at most.
+    fn bounds(&mut self, fields: &[Entry]) -> Bounds {
+        let mut bounds = Bounds::none(self.resources.len());
         if let Some(guarantee) = get(fields, "guarantee") {
-            demand.guarantee = self.amounts(&guarantee.value, 0.0);
+            bounds.guarantee = self.amounts(&guarantee.value, 0.0);
         }
         if let Some(limit) = get(fields, "limit") {
-            demand.limit = self.amounts(&limit.value, f64::INFINITY);
+            bounds.limit = self.amounts(&limit.value, f64::INFINITY);
         }
-        demand
+        bounds
     }
 
     fn tasks(&mut self, node: &tree::Node, whole_tasks: bool) -> Option<f64> {

@@ -1,0 +1,118 @@
+//! The limits of groups while the level rises: what is used up where.
+//!
+//! # Problem
+//! A resource may be used up for everybody, because the machine has no more of it, or for the leaves of one
+//! group, because the group has reached its limit. Both mean the same to a leaf: it demands something of
+//! which there is no more. They differ in whom they concern.
+//!
+//! # Terms
+//! A resource is *live* for a set of siblings while neither the machine nor any group above them has used it
+//! up. The *room* of a group is what is left of its limit, as a part of the capacity.
+
+use super::exact::{Exact, Unit};
+use super::problem::Problem;
+use super::weights::sibling_set;
+
+/// A resource of which no more than this part is left is used up.
+const USED_UP: f64 = 1e-13;
+
+/// What is used up, for the machine and below each group.
+#[derive(Debug)]
+pub(super) struct Limits {
+    resources: usize,
+    /// The groups with a limit below the capacity, in node order.
+    limited: Vec<usize>,
+    /// Whether a resource is live, a row for each set of siblings: the machine's first, then one for the
+    /// members of each node.
+    live: Vec<bool>,
+    /// What is left below each limit, as parts of the capacity: a row for each node. Empty without limits.
+    room: Vec<f64>,
+}
+
+impl Limits {
+    /// Everything live.
+    pub(super) fn new(problem: &Problem) -> Limits {
+        let (n, m) = (problem.nodes(), problem.resources());
+        let binds = |&group: &usize| {
+            let limits = problem.limit(group).iter().zip(&problem.capacity);
+            !problem.is_leaf[group] && limits.into_iter().any(|(limit, capacity)| limit < capacity)
+        };
+        let limited: Vec<usize> = (0..n).filter(binds).collect();
+        Limits { resources: m, limited, live: vec![true; (n + 1) * m], room: Vec::new() }
+    }
+
+    /// The groups with a limit below the capacity, in node order.
+    pub(super) fn limited(&self) -> &[usize] {
+        &self.limited
+    }
+
+    /// What is live for a set of siblings ([`sibling_set`]).
+    pub(super) fn live(&self, set: usize) -> &[bool] {
+        &self.live[set * self.resources..(set + 1) * self.resources]
+    }
+
+    /// What is left below the limit of a group; `None` where it has none.
+    pub(super) fn room(&self, group: usize) -> Option<&[f64]> {
+        let row = group * self.resources..(group + 1) * self.resources;
+        self.limited.binary_search(&group).ok().map(|_| &self.room[row])
+    }
+
+    /// The resource is used up for the members of a group, or for the machine.
+    pub(super) fn use_up(&mut self, group: Option<usize>, resource: usize) {
+        self.live[group.map_or(0, |group| group + 1) * self.resources + resource] = false;
+    }
+
+    /// Counts what is left below each limit, marks what is used up, and hands it on to the groups below.
+    /// `usage` is what a leaf uses or holds of a resource.
+    pub(super) fn count(&mut self, problem: &Problem, usage: impl Fn(usize, usize) -> f64) {
+        let (n, m) = (problem.nodes(), self.resources);
+        if !self.limited.is_empty() {
+            self.count_room(problem, usage);
+        }
+        for node in (0..n).filter(|&node| !problem.is_leaf[node]) {
+            let above = sibling_set(problem, node);
+            for r in 0..m {
+                let is_limited = problem.limit(node)[r] < problem.capacity[r];
+                let least = USED_UP * problem.limit(node)[r] / problem.capacity[r];
+                let is_full = is_limited && self.room[node * m + r] <= least;
+                self.live[(node + 1) * m + r] &= self.live[above * m + r] && !is_full;
+            }
+        }
+    }
+
+    fn count_room(&mut self, problem: &Problem, usage: impl Fn(usize, usize) -> f64) {
+        let (n, m) = (problem.nodes(), self.resources);
+        let units: Vec<Unit> =
+            problem.capacity.iter().map(|&capacity| Unit::for_terms_up_to(capacity)).collect();
+        let mut used = vec![Exact::ZERO; n * m];
+        self.room = vec![f64::INFINITY; n * m];
+        for node in (0..n).rev() {
+            for r in 0..m {
+                let index = node * m + r;
+                if problem.is_leaf[node] {
+                    used[index] = units[r].of(usage(node, r));
+                } else if problem.limit(node)[r] < problem.capacity[r] {
+                    let left = used[index].rest_of(units[r].of(problem.limit(node)[r]));
+                    self.room[index] = (units[r].to_f64(left) / problem.capacity[r]).max(0.0);
+                }
+                if let Some(parent) = problem.parent[node] {
+                    let term = used[index];
+                    used[parent * m + r].add(term);
+                }
+            }
+        }
+    }
+}
+
+/// After which distance the first of some rooms is used up at these rates, no further than `length`, and
+/// which one it is.
+pub(super) fn first_used_up(room: &[f64], rates: &[f64], length: f64) -> (f64, Option<usize>) {
+    let mut next = (length, None);
+    for (r, (room, rate)) in room.iter().zip(rates).enumerate().filter(|(_, it)| *it.1 > 0.0) {
+        let distance = (room / rate).max(0.0);
+        if distance < next.0 {
+            next = (distance, Some(r));
+        }
+    }
+    next
+}
