@@ -11,6 +11,7 @@ mod hosts;
 mod kills;
 mod patience;
 mod pressure;
+mod protect;
 mod reload;
 mod residents;
 mod service;

@@ -17,7 +17,12 @@
 //!   opens the door by a fifth for as long as there is pressure behind it;
 //! - then never more than its limit and the machine, and smoothed: up at once, down by half in two seconds.
 //!
-//! For memory it is the working set, plus a fifth while pages are read back under pressure.
+//! For memory it is the working set. While evicted pages come back it is more than is resident: those pages are
+//! wanted, and only fit because others were evicted for them. So it is the working set and what came back, a
+//! fifth above it where tasks wait for memory, and not less than before: a working set that refaults does not
+//! shrink, or a tenant that is squeezed would lose its claim to the memory that it is squeezed out of. Pages
+//! come back in earnest when a hundredth of what is missing did so in the interval, or when tasks wait for
+//! memory; a few pages of a file that is read again after hours are no working set.
 //!
 //! Going down fast costs nothing here: a tenant that is satisfied keeps the weight of its full fair share
 //! (`target`), so an underestimate never delays one that wakes up.
@@ -49,6 +54,9 @@ const CPU_HALF_LIFE: Duration = Duration::from_secs(2);
 const MEMORY_HALF_LIFE: Duration = Duration::from_secs(15);
 /// PSI `some` for memory above this share of the time means that reads-back matter.
 const MEMORY_PRESSED_RATIO: f64 = 0.01;
+
+/// When this part of what is missing was read back in an interval, the tenant is refaulting.
+const REFAULTING_RATIO: f64 = 0.01;
 
 /// What a tenant could use now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -103,7 +111,7 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let cpu_cores = smooth(fresh, last.cpu_cores, elapsed, CPU_HALF_LIFE).min(context.max_cores);
     // Within a thousandth of a CPU nobody cares whether it is falling.
     let decaying = cpu_cores > fresh + 1e-3;
-    let memory_bytes = match memory(usage) {
+    let memory_bytes = match memory(usage, last.memory_bytes) {
         Some(fresh) => smooth(fresh, last.memory_bytes, elapsed, MEMORY_HALF_LIFE),
         None => last.memory_bytes,
     };
@@ -148,11 +156,17 @@ fn cpu(usage: &Usage, context: &Context) -> (f64, CpuBasis) {
     }
 }
 
-fn memory(usage: &Usage) -> Option<f64> {
+fn memory(usage: &Usage, last_bytes: f64) -> Option<f64> {
     let working_set = usage.working_set_bytes?;
-    let reads_back = usage.refaults_per_sec.is_some_and(|rate| rate > 0.0)
-        && usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
-    Some(if reads_back { working_set * EXPLORATION } else { working_set })
+    let came_back = usage.refaulted_bytes.unwrap_or(0.0);
+    let waits = usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
+    let missing = last_bytes - working_set;
+    let is_refaulting = came_back > 0.0 && (waits || came_back >= REFAULTING_RATIO * missing);
+    if !is_refaulting {
+        return Some(working_set);
+    }
+    let grown = if waits { working_set * EXPLORATION } else { working_set };
+    Some(grown.max(working_set + came_back).max(last_bytes))
 }
 
 /// Up at once, down by half in `half_life`.
@@ -234,9 +248,34 @@ mod tests {
         let mut usage = using(0.0, 0.0);
         usage.working_set_bytes = Some(100.0);
         assert_eq!(estimate(&usage, &context(1.0), SECOND).memory_bytes, 100.0);
-        usage.refaults_per_sec = Some(50.0);
+        usage.refaulted_bytes = Some(8.0);
         usage.memory_some_ratio = Some(0.2);
         assert_eq!(estimate(&usage, &context(1.0), SECOND).memory_bytes, 120.0);
+    }
+
+    #[test]
+    fn a_working_set_that_refaults_does_not_shrink() {
+        let squeezed = |refaulted: f64, some: f64| Usage {
+            working_set_bytes: Some(113e6),
+            refaulted_bytes: Some(refaulted),
+            memory_some_ratio: Some(some),
+            ..using(0.5, 0.0)
+        };
+        let mut context = context(1.0);
+        for _ in 0..600 {
+            let last = context.last.map_or(615e6, |last| last.memory_bytes);
+            context.last = Some(Demand { memory_bytes: last, ..Demand::default() });
+            context.last = Some(estimate(&squeezed(20e6, 0.0), &context, SECOND));
+        }
+        assert_eq!(context.last.unwrap().memory_bytes, 615e6);
+        // What comes back beyond that was wanted as well.
+        assert_eq!(estimate(&squeezed(600e6, 0.0), &context, SECOND).memory_bytes, 713e6);
+        // A few pages are no working set, unless somebody waits for them.
+        assert!(estimate(&squeezed(4e6, 0.0), &context, SECOND).memory_bytes < 600e6);
+        assert_eq!(estimate(&squeezed(4e6, 0.1), &context, SECOND).memory_bytes, 615e6);
+        // It is over when nothing comes back any more.
+        let quiet = estimate(&squeezed(0.0, 0.0), &context, Duration::from_secs(15));
+        assert_eq!(quiet.memory_bytes, 364e6);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
 //! | capacity | [`capacity`] | the machine less reserve and outside use → what is divided |
 //! | target | [`target`] | demands, policy, capacity → allocation and the values that enforce it |
+//! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
 //! | width | [`width`] | allocations → degrees of parallelism |
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
 //! | drift | [`drift`] | what the files hold → what others wrote there |
@@ -36,6 +37,7 @@ pub mod fairness;
 pub mod finding;
 pub mod place;
 pub mod plan;
+pub mod protect;
 pub mod sample;
 pub mod state;
 pub mod status;

@@ -36,6 +36,10 @@ pub struct MemorySample {
     pub inactive_file_bytes: u64,
     /// File cache in use.
     pub active_file_bytes: u64,
+    /// Anonymous and shared memory: what only swap could take. Absent where it was not read.
+    pub anon_bytes: Option<u64>,
+    /// Kernel caches that reclaim takes like file cache; absent where the kernel does not tell them apart.
+    pub slab_reclaimable_bytes: Option<u64>,
     /// Pages read back soon after they were reclaimed, since the cgroup was made.
     pub refaults: Option<u64>,
     /// Allocations that met the hard limit.
@@ -55,9 +59,11 @@ impl MemorySample {
             || self.unreclaimable_bytes().saturating_add(LIMIT_MARGIN.0) <= limit_bytes
     }
 
-    /// What reclaim could not take back quickly: all but file cache.
+    /// What reclaim could not take back quickly: all but file cache and the kernel's own caches.
     pub fn unreclaimable_bytes(&self) -> u64 {
-        let cache = self.inactive_file_bytes + self.active_file_bytes;
+        let slab = self.slab_reclaimable_bytes.unwrap_or(0);
+        let cache = self.inactive_file_bytes.saturating_add(self.active_file_bytes);
+        let cache = cache.saturating_add(slab);
         self.current_bytes.saturating_sub(cache)
     }
 
@@ -89,6 +95,13 @@ pub struct HostSample {
     pub memory_total_bytes: u64,
     /// Memory that could be had without swapping, in bytes (`MemAvailable`).
     pub memory_available_bytes: Option<u64>,
+    /// Memory that reclaim cannot take without swap: all that is neither free nor file cache nor one of the
+    /// kernel's caches.
+    pub unreclaimable_bytes: Option<u64>,
+    /// The part of it that swap could take: anonymous and shared memory.
+    pub anon_bytes: Option<u64>,
+    /// Free swap; 0 where there is none.
+    pub swap_free_bytes: Option<u64>,
 }
 
 /// Something that should have been readable and was not.

@@ -21,9 +21,9 @@
 //! fair share is still 10 where that is more. The scale comes from the policy alone: one that followed the
 //! demand would rewrite every file whenever one tenant changed its mind.
 //!
-//! **Memory.** Protection is the larger of the allocation and the guarantee; a group's is the sum of its
-//! children's, because protection below an unprotected parent is void. Protecting more than is used takes
-//! nothing from anyone.
+//! **Memory.** Protection is the larger of the allocation and the guarantee, as far as that leaves something to
+//! reclaim ([`super::protect`]); a group's is the sum of its children's, because protection below an unprotected
+//! parent is void.
 //!
 //! **Properties** (`tests/control.rs`): allocations never exceed the capacity; weights divide contended CPUs
 //! as allocated (`weights_bring_about_the_allocation`); whoever wakes has its fair share at once
@@ -31,7 +31,10 @@
 
 use crate::control::demand::Demand;
 use crate::control::plan::{Knob, Value};
+use crate::control::protect::{self, Need, Shortage};
+use crate::control::sample::HostSample;
 use crate::control::tree::{CPU, MEMORY, TreeNode};
+use crate::control::usage::Usage;
 use crate::fair::{self, Algorithm, Problem, WorkConserving};
 use crate::policy::model::Allocation;
 use crate::units::{Bytes, Limit, MilliCpus};
@@ -65,6 +68,8 @@ pub struct Target {
     pub satisfied: bool,
     /// The resources that it wants more of and that are used up.
     pub scarce: [bool; 2],
+    /// How much of its memory is protected, in bytes, where that is less than it should be.
+    pub bounded_protection_bytes: Option<f64>,
 }
 
 /// What can be divided: the machine less `reserve` less `outside`, but at least the guarantees.
@@ -329,6 +334,54 @@ pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, St
     nodes.iter().enumerate().map(of).collect()
 }
 
+/// Bounds what is protected of the leaves' memory by what cannot be reclaimed on this host. `usages` are in the
+/// order of the nodes; of a leaf without usage what it holds counts as held outside.
+///
+/// Returns why not everything that should be is protected. Where the host tells nothing of its memory, nothing
+/// is bounded.
+pub fn protect<'a>(
+    nodes: &[TreeNode],
+    usages: impl Iterator<Item = Option<&'a Usage>>,
+    host: &HostSample,
+    targets: &mut [Target],
+) -> Option<Shortage> {
+    let mut memory = protect::Memory {
+        total_bytes: host.memory_total_bytes as f64,
+        swap_free_bytes: host.swap_free_bytes.unwrap_or(0) as f64,
+        outside_unreclaimable_bytes: host.unreclaimable_bytes? as f64,
+        outside_anon_bytes: host.anon_bytes.unwrap_or(0) as f64,
+    };
+    let need = |(index, usage): (usize, Option<&Usage>)| {
+        let of = |amount: fn(&Usage) -> Option<f64>| usage.and_then(amount).unwrap_or(0.0);
+        Need {
+            unreclaimable_bytes: of(|usage| usage.unreclaimable_bytes),
+            anon_bytes: of(|usage| usage.anon_bytes),
+            growth_bytes: of(|usage| usage.unreclaimable_growth_bytes),
+            limit_bytes: nodes[index].limit[MEMORY].unwrap_or(f64::INFINITY),
+            wanted_bytes: wanted_protection(&nodes[index], &targets[index]),
+            guarantee_bytes: nodes[index].guarantee[MEMORY].unwrap_or(0.0),
+        }
+    };
+    let leaves: Vec<usize> = (0..nodes.len()).filter(|&node| nodes[node].is_leaf).collect();
+    let needs: Vec<Need> =
+        usages.enumerate().filter(|(node, _)| nodes[*node].is_leaf).map(need).collect();
+    let sum = |amount: fn(&Need) -> f64| needs.iter().map(amount).sum::<f64>();
+    let (held, anon) = (sum(|need| need.unreclaimable_bytes), sum(|need| need.anon_bytes));
+    memory.outside_unreclaimable_bytes = (memory.outside_unreclaimable_bytes - held).max(0.0);
+    memory.outside_anon_bytes = (memory.outside_anon_bytes - anon).max(0.0);
+    let protections = protect::protect(&memory, &needs);
+    for ((&leaf, need), bytes) in leaves.iter().zip(&needs).zip(&protections.bytes) {
+        let is_bounded = *bytes < need.wanted_bytes * (1.0 - SATISFIED_RATIO);
+        targets[leaf].bounded_protection_bytes = is_bounded.then_some(*bytes);
+    }
+    protections.shortage
+}
+
+/// What should be protected of a leaf's memory: its allocation or its guarantee, whichever is more.
+fn wanted_protection(node: &TreeNode, target: &Target) -> f64 {
+    target.allocation[MEMORY].max(node.guarantee[MEMORY].unwrap_or(0.0))
+}
+
 /// Why a knob of a node shall hold `wanted`.
 pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> String {
     match (knob, wanted) {
@@ -340,13 +393,13 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
     }
 }
 
-/// The memory protection of each node: allocation or guarantee, whichever is more; groups the sum.
+/// The memory protection of each node; that of a group is the sum of those below.
 fn protections(nodes: &[TreeNode], targets: &[Target]) -> Vec<f64> {
     let mut protection = vec![0.0; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
         if node.is_leaf {
-            protection[index] =
-                targets[index].allocation[MEMORY].max(node.guarantee[MEMORY].unwrap_or(0.0));
+            let wanted = wanted_protection(node, &targets[index]);
+            protection[index] = targets[index].bounded_protection_bytes.unwrap_or(wanted);
         }
         if let Some(parent) = node.parent {
             protection[parent] += protection[index];
@@ -368,6 +421,10 @@ fn weight_reason(target: &Target) -> String {
 
 fn low_reason(node: &TreeNode, target: &Target, protection: f64) -> String {
     let shown = Bytes(protection as u64).rounded();
+    if target.bounded_protection_bytes.is_some() && node.is_leaf {
+        let wanted = Bytes(wanted_protection(node, target) as u64).rounded();
+        return format!("{shown} of {wanted}: more would leave nothing to reclaim");
+    }
     match (node.is_leaf, protection > target.allocation[MEMORY]) {
         (false, _) => format!("what is protected below it, {shown}"),
         (true, true) => format!("guaranteed {shown}"),

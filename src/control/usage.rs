@@ -16,6 +16,9 @@ const SEEN_RATIO: f64 = 0.9;
 /// longer than the interval is on none.
 const WAITED_RATIO: f64 = 0.1;
 
+/// The smallest page that Linux runs with. Where pages are larger, what came back counts for less than it was.
+const PAGE_BYTES: f64 = 4096.0;
+
 /// What one tenant used between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
@@ -32,6 +35,12 @@ pub struct Usage {
     pub working_set_bytes: Option<f64>,
     /// Memory that cannot be reclaimed, in bytes.
     pub unreclaimable_bytes: Option<f64>,
+    /// The part of that which swap could take, in bytes.
+    pub anon_bytes: Option<f64>,
+    /// What the unreclaimable part grew by since the sample before, in bytes; 0 where it shrank.
+    pub unreclaimable_growth_bytes: Option<f64>,
+    /// Bytes of pages that were read back after they were reclaimed, since the sample before.
+    pub refaulted_bytes: Option<f64>,
     /// Share of the time in which some task waited for memory, 0 ..= 1; absent without PSI.
     pub memory_some_ratio: Option<f64>,
     /// Pages read back after they were reclaimed, a second.
@@ -99,6 +108,7 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     let cpu_some_ratio = rate(before.cpu_some_usec, now.cpu_some_usec).map(|r| r.min(1.0));
     let threads = before.threads.as_ref().zip(now.threads.as_ref());
     let memory = now.memory;
+    let held = |sample: &TenantSample| sample.memory.map(|memory| memory.unreclaimable_bytes());
     let refaults = |sample: &TenantSample| sample.memory.and_then(|memory| memory.refaults);
     Some(Usage {
         cpu_cores,
@@ -109,6 +119,14 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         }),
         working_set_bytes: memory.map(|m| m.working_set_bytes() as f64),
         unreclaimable_bytes: memory.map(|m| m.unreclaimable_bytes() as f64),
+        anon_bytes: memory.and_then(|m| m.anon_bytes).map(|bytes| bytes as f64),
+        unreclaimable_growth_bytes: held(before)
+            .zip(held(now))
+            .map(|(before, now)| now.saturating_sub(before) as f64),
+        refaulted_bytes: refaults(before)
+            .zip(refaults(now))
+            .and_then(|(before, now)| now.checked_sub(before))
+            .map(|pages| pages as f64 * PAGE_BYTES),
         memory_some_ratio: rate(before.memory_some_usec, now.memory_some_usec).map(|r| r.min(1.0)),
         refaults_per_sec: rate(refaults(before), refaults(now)).map(|r| r * 1e6),
         populated: now.populated.unwrap_or(true),

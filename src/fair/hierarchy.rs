@@ -147,14 +147,8 @@ impl<'a> Tree<'a> {
         let tasks = growth.iter().map(|g| if g.rho > 0.0 { g.lo } else { 0.0 }).collect();
         let filling = Filling { tasks, growth };
         let (members, limits) = (tree::members(problem), Limits::new(problem));
-        let mut tree = Tree {
-            problem,
-            reservations,
-            members,
-            filling,
-            limits,
-            guaranteed: vec![0.0; n * m],
-        };
+        let mut tree =
+            Tree { problem, reservations, members, filling, limits, guaranteed: vec![0.0; n * m] };
         for leaf in problem.leaves() {
             for r in 0..m {
                 tree.guaranteed[leaf * m + r] = tree.filling.tasks[leaf] * tree.share(leaf, r);

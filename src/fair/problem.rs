@@ -543,7 +543,8 @@ fn overbooked(capacity: &[f64], nodes: &[Node]) -> Vec<ProblemError> {
         }
         if let Some(node) = first_too_many {
             let place = Place::Node { node, field: Field::Guarantee, resource: Some(resource) };
-            findings.push(ProblemError { place, reason: Reason::Overbooked { promised, capacity } });
+            findings
+                .push(ProblemError { place, reason: Reason::Overbooked { promised, capacity } });
         }
     }
     findings

@@ -200,8 +200,7 @@ impl<'a> Grants<'a> {
         }
         for group in self.problem.groups_above(leaf) {
             let row = self.problem.row(group);
-            for (index, (unit, &task)) in
-                row.zip(self.use_unit.iter().zip(self.problem.task(leaf)))
+            for (index, (unit, &task)) in row.zip(self.use_unit.iter().zip(self.problem.task(leaf)))
             {
                 self.used_in[index].add(unit.of(task));
             }

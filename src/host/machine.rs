@@ -66,6 +66,9 @@ impl Machine {
             busy_usec: Some(busy * USEC_PER_JIFFY),
             memory_total_bytes: meminfo.mem_total,
             memory_available_bytes: meminfo.mem_available,
+            unreclaimable_bytes: unreclaimable_bytes(&meminfo),
+            anon_bytes: meminfo.anon_pages.map(|anon| anon + meminfo.shmem.unwrap_or(0)),
+            swap_free_bytes: Some(meminfo.swap_free),
         })
     }
 
@@ -83,6 +86,14 @@ impl Machine {
         let text = kernel.read_once(self.proc, "pressure/cpu");
         text.is_ok_and(|text| parse::pressure(text).is_ok())
     }
+}
+
+/// All memory that is neither free nor on the lists of file pages nor in a cache of the kernel's: anonymous and
+/// shared memory, locked pages, page tables, stacks, what drivers hold. A sum of its parts would miss those that
+/// no line tells of.
+fn unreclaimable_bytes(meminfo: &Meminfo) -> Option<u64> {
+    let cache = meminfo.active_file? + meminfo.inactive_file? + meminfo.s_reclaimable.unwrap_or(0);
+    Some(meminfo.mem_total.saturating_sub(meminfo.mem_free).saturating_sub(cache))
 }
 
 /// What a parser of another crate said: only its kind is told, its text speaks of its own source files.

@@ -1,8 +1,8 @@
 //! Properties of the sweep, over random instances, and what must not be asserted of it.
 
 use proptest::prelude::*;
-use tenantd::fair::{Bounds, 
-    self, Algorithm, Demand, Field, Kind, Node, Place, Problem, Reason, Solution, State,
+use tenantd::fair::{
+    self, Algorithm, Bounds, Demand, Field, Kind, Node, Place, Problem, Reason, Solution, State,
     WorkConserving, max_min, measure, problem,
 };
 

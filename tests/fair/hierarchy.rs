@@ -4,7 +4,8 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem as Program, Variable}
 use proptest::prelude::*;
 use tenantd::fair::problem::{Terms, Weights};
 use tenantd::fair::{
-    self, Algorithm, Bounds, Demand, Kind, Leaf, Node, Problem, Solution, State, WorkConserving, measure,
+    self, Algorithm, Bounds, Demand, Kind, Leaf, Node, Problem, Solution, State, WorkConserving,
+    measure,
 };
 
 use super::discrete::Filling;
@@ -295,7 +296,11 @@ proptest! {
 fn most_usable(problem: &Problem, node: usize, r: usize) -> f64 {
     if problem.leaves().any(|leaf| leaf == node) {
         let task = problem.task(node)[r];
-        return if task > 0.0 { (task * problem.tasks(node)).min(problem.limit(node)[r]) } else { 0.0 };
+        return if task > 0.0 {
+            (task * problem.tasks(node)).min(problem.limit(node)[r])
+        } else {
+            0.0
+        };
     }
     let members = (node + 1..problem.nodes()).filter(|&it| problem.parent(it) == Some(node));
     let sum: f64 = members.map(|member| most_usable(problem, member, r)).sum();
@@ -439,7 +444,8 @@ fn a_group_has_its_guarantee_of_each_resource() {
     ];
     let (_, solution) = solve(&[10.0, 10.0], &nodes, Algorithm::Drf);
     // The memory that is left lets the other run two tasks; the rest of the CPUs is for whoever takes it.
-    for (got, expected) in solution.allocation.iter().zip([8.0, 8.0, 8.0, 0.0, 0.0, 8.0, 2.0, 2.0]) {
+    for (got, expected) in solution.allocation.iter().zip([8.0, 8.0, 8.0, 0.0, 0.0, 8.0, 2.0, 2.0])
+    {
         assert_close(*got, expected, "a guaranteed group");
     }
 }

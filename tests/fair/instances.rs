@@ -106,7 +106,8 @@ fn node(
     (amounts, weights, chance): &Dice,
     before: &[Node],
 ) -> Node {
-    let groups: Vec<usize> = (0..before.len()).filter(|&g| matches!(before[g].kind, Kind::Group(_))).collect();
+    let groups: Vec<usize> =
+        (0..before.len()).filter(|&g| matches!(before[g].kind, Kind::Group(_))).collect();
     // As likely right under the machine as in any group.
     let parent = match chance[0] as usize % (groups.len() + 1) {
         0 => None,

@@ -138,9 +138,8 @@ fn raise_nodes(
     };
     let mut bounds = vec![(0.0, 0.0); problem.nodes()];
     for node in (0..problem.nodes()).rev() {
-        let below = members(Some(node)).fold((0.0, 0.0), |sum: (f64, f64), it| {
-            (sum.0 + bounds[it].0, sum.1 + bounds[it].1)
-        });
+        let below = members(Some(node))
+            .fold((0.0, 0.0), |sum: (f64, f64), it| (sum.0 + bounds[it].0, sum.1 + bounds[it].1));
         let most = match (is_leaf(node), problem.task(node)[0]) {
             (true, 0.0) => 0.0,
             (true, task) => task * problem.tasks(node),

@@ -164,7 +164,11 @@ fn hdrf() {
             let node = nodes.len();
             if let Some(kids) = tenant.get("kids") {
                 let weight = row(&resources, tenant.get("w"), 1.0);
-                nodes.push(Node { parent, weight, kind: Kind::Group(Bounds::none(resources.len())) });
+                nodes.push(Node {
+                    parent,
+                    weight,
+                    kind: Kind::Group(Bounds::none(resources.len())),
+                });
                 let kids = kids.as_array().unwrap().iter().rev();
                 stack.extend(kids.map(|kid| (Some(node), kid)));
                 continue;

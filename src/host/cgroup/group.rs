@@ -479,16 +479,31 @@ impl<K: KernFs> Reader<'_, K> {
     /// All of the memory counters, or none: a working set without its cache would be another figure.
     fn memory(&mut self) -> Result<Option<MemorySample>, KernError> {
         let [inactive, active] = cache_keys(self.cgroup.dialect);
+        let [anon, shmem, slab] = match self.cgroup.dialect {
+            Dialect::Unified => ["anon", "shmem", "slab_reclaimable"],
+            // The legacy file knows no slab: its part of the charge counts as not reclaimable.
+            Dialect::Legacy => ["total_rss", "total_shmem", "slab_reclaimable"],
+        };
         let current =
             self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
         let stat = self.take(Source::MemoryStat, |text| {
-            let keys = [inactive, active, "workingset_refault_anon", "workingset_refault_file"];
+            let keys = [
+                inactive,
+                active,
+                "workingset_refault_anon",
+                "workingset_refault_file",
+                anon,
+                shmem,
+                slab,
+            ];
             parse::keyed(text, keys).map(Some)
         })?;
         let events = self
             .take(Source::MemoryEvents, |text| parse::keyed(text, ["max", "oom_kill"]).map(Some))?;
-        let (Some(current_bytes), Some([Some(inactive), Some(active), anon, file])) =
-            (current, stat)
+        let (
+            Some(current_bytes),
+            Some([Some(inactive), Some(active), refaults_anon, refaults_file, anon, shmem, slab]),
+        ) = (current, stat)
         else {
             return Ok(None);
         };
@@ -497,7 +512,9 @@ impl<K: KernFs> Reader<'_, K> {
             current_bytes,
             inactive_file_bytes: inactive,
             active_file_bytes: active,
-            refaults: anon.zip(file).map(|(anon, file)| anon + file),
+            anon_bytes: anon.map(|anon| anon.saturating_add(shmem.unwrap_or(0))),
+            slab_reclaimable_bytes: slab,
+            refaults: refaults_anon.zip(refaults_file).map(|(anon, file)| anon + file),
             nr_max_events,
             nr_oom_kills,
         }))

@@ -1,0 +1,94 @@
+//! Memory protection on a small host without swap, beside memory that cannot be reclaimed.
+
+use tenantd::control::protect;
+use tenantd::sim::{Load, SimHost};
+
+use super::world::{GIB, MIB, World, tenant};
+
+const VICTIM: u64 = 600 * MIB;
+const HOG: u64 = 1500 * MIB;
+
+fn host() -> SimHost {
+    SimHost { memory_bytes: 2 * GIB, ..SimHost::default() }
+}
+
+/// What of a cgroup's memory the kernel could not take, in bytes.
+fn unreclaimable(world: &World, path: &str) -> f64 {
+    let stat = world.file(&format!("{path}/memory.stat"));
+    let of = |key: &str| -> u64 {
+        let line = stat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        line.unwrap().parse().unwrap()
+    };
+    (of("anon") + of("kernel")) as f64
+}
+
+fn number(world: &World, file: &str) -> f64 {
+    world.file(file).parse().unwrap()
+}
+
+/// A tenant reads 600 MiB of files all the time; a minute later another fills 1,500 MiB of anonymous memory as
+/// fast as it can. Returns how much of the first is left in the end, tick by tick checked by `look`.
+fn squeeze(agent: bool, mut look: impl FnMut(&World)) -> f64 {
+    let mut world = World::on(host(), "tenants: { victim: {}, hog: {} }");
+    if agent {
+        world.start().unwrap();
+        world.tick();
+    } else {
+        world.host.with(|kernel| {
+            for dir in ["victim", "hog"] {
+                kernel.make_cgroup(&format!("/{dir}")).unwrap();
+            }
+        });
+    }
+    let pass = |world: &mut World| match agent {
+        true => drop(world.tick()),
+        false => world.host.with(|kernel| kernel.advance(std::time::Duration::from_secs(1))),
+    };
+    world
+        .spawn("/victim", Load { touch_bytes_per_sec: GIB, ..Load::busy(1) }.with_hot_file(VICTIM));
+    (0..60).for_each(|_| pass(&mut world));
+    let hog = Load { touch_bytes_per_sec: GIB, ..Load::busy(1) };
+    world.spawn("/hog", hog.with_working_set(HOG));
+    for _ in 0..120 {
+        pass(&mut world);
+        look(&world);
+    }
+    number(&world, "victim/memory.current")
+}
+
+/// The second in which the hog arrives cannot be foreseen; after it what is protected and what cannot be taken fit
+/// into the machine, with room between them.
+#[test]
+fn protection_leaves_something_to_reclaim_at_every_tick() {
+    let alone = squeeze(false, |_| ());
+    let mut ticks = 0;
+    let with_agent = squeeze(true, |world| {
+        ticks += 1;
+        let kept = |path: &str| {
+            number(world, &format!("{path}/memory.low")).max(unreclaimable(world, path))
+        };
+        let total = (2 * GIB) as f64;
+        // The kernel's own part of the simulated machine.
+        let sum = kept("victim") + kept("hog") + total / 64.0;
+        let standing = 0.2 * protect::margin(total);
+        assert!(ticks <= 2 || sum <= total - standing, "tick {ticks}: {sum} of {total}");
+    });
+    assert!(with_agent >= alone * 0.99, "{with_agent} with an agent and {alone} without");
+    assert!(with_agent > 0.4 * VICTIM as f64, "{with_agent}");
+}
+
+#[test]
+fn a_squeezed_tenant_goes_on_asking_for_what_it_needs() {
+    let mut world = World::on(host(), "tenants: { victim: {}, hog: {} }");
+    world.start().unwrap();
+    world.tick();
+    world
+        .spawn("/victim", Load { touch_bytes_per_sec: GIB, ..Load::busy(1) }.with_hot_file(VICTIM));
+    world.ticks(10);
+    world.spawn("/hog", Load { touch_bytes_per_sec: GIB, ..Load::busy(1) }.with_working_set(HOG));
+    let status = world.ticks(90);
+    let victim = tenant(&status, "victim");
+    assert!(victim.demand_memory_bytes >= 0.95 * VICTIM as f64, "{victim:?}");
+    let bounded = |finding: &String| finding.contains("leaves too little to protect");
+    assert!(status.findings.iter().any(bounded), "{:?}", status.findings);
+}
