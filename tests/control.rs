@@ -3,6 +3,8 @@
 mod control_loop;
 mod explain;
 
+mod weights;
+
 use std::time::Duration;
 
 use proptest::collection::vec;

@@ -14,6 +14,8 @@
 //! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
 //! | capacity | [`capacity`] | the machine less reserve and outside use → what is divided |
 //! | target | [`target`] | demands, policy, capacity → allocation and the values that enforce it |
+//! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
+//! | | [`burst`], [`weight`] | what each gets when all are hungry; entitlements as the kernel's weights |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
 //! | width | [`width`] | allocations → degrees of parallelism |
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
@@ -29,6 +31,7 @@
 
 pub mod capacity;
 pub mod control_loop;
+pub mod burst;
 pub mod demand;
 mod desired;
 pub mod drift;
@@ -45,4 +48,5 @@ pub mod target;
 pub mod trace;
 pub mod tree;
 pub mod usage;
+pub mod weight;
 pub mod width;

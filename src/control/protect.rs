@@ -1,11 +1,11 @@
 //! How much memory can be protected, so that there is always something left to reclaim.
 //!
 //! **Problem.** A protection (`memory.low`, `memory.min`) tells the kernel what it may not take. Without swap
-//! it cannot take anonymous memory, page tables or locked pages either, whoever has them and whether or not
-//! they are entitled to them. Where both together are all there is, reclaim finds nothing: every allocation
-//! scans the whole host, the page cache that programs run from is read again and again, and a host that would
-//! have lived on without any protection answers nothing for minutes. So what is protected has to fit beside
-//! what cannot be taken.
+//! it cannot take anonymous memory, page tables or locked pages either, whether or not their tenant is entitled
+//! to them. Where the two together fill the memory, reclaim finds nothing: every allocation scans the whole
+//! host, the page cache that programs run from is read again and again, and a host that would have survived
+//! without any protection does not respond for minutes. So protected memory has to fit beside memory that
+//! cannot be reclaimed.
 //!
 //! **Terms**, per tenant:
 //! - *inelastic*: what reclaim cannot take, whatever is protected. Everything but file cache and reclaimable
@@ -25,16 +25,17 @@
 //! - a standing margin of a sixteenth of the machine, 64 MiB at least and 1 GiB at most. That is one second of
 //!   such a process where memory is large enough for it to matter; on a small machine a larger margin would
 //!   leave nothing to protect, and a sixteenth still holds the kernel's own watermarks and the programs of the
-//!   host. What exceeds it for the rest of one tick meets `memory.low`, which the kernel breaks when it finds
-//!   nothing else, and not `memory.min`.
+//!   host. It is also more than the dead band within which a written protection is left alone. Growth beyond it
+//!   within one tick meets `memory.low`, which the kernel breaks when it finds nothing else, and not
+//!   `memory.min`.
 //! - growth that has been seen goes on: what a tenant's inelastic part grew by in the last interval is
 //!   expected again for each of the next two, as far as its limit lets it. The first half of a second of a hog
 //!   costs the margin, and everything after it is taken off the protections before it happens.
 //!
 //! **Properties** (tests below, and `tests/control/protect.rs`): the rule holds for every input
-//! (`what_is_protected_leaves_room`), nobody is protected beyond what is wanted, guarantees before allocations
-//! (`guarantees_come_first`), ratios are the largest possible (`no_more_could_be_protected`), and where all fits nothing
-//! is changed (`where_all_fits_nothing_is_bounded`).
+//! (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before allocations
+//! (`guarantees_come_first`), the ratios are the largest possible (`no_more_could_be_protected`), and where
+//! everything fits nothing is changed (`where_all_fits_nothing_is_bounded`).
 
 use std::fmt;
 
@@ -141,7 +142,10 @@ pub fn protect(memory: &Memory, needs: &[Need]) -> Protections {
     let guarantees: Vec<f64> =
         needs.iter().map(|need| need.guarantee_bytes.min(need.wanted_bytes)).collect();
     let nothing = vec![0.0; needs.len()];
-    let guarantee_ratio = largest_ratio(room, &inelastic, &nothing, &guarantees);
+    let guarantee_ratio = match guarantees.iter().all(|&promised| promised == 0.0) {
+        true => 1.0,
+        false => largest_ratio(room, &inelastic, &nothing, &guarantees),
+    };
     let allocation_ratio = match guarantee_ratio < 1.0 {
         true => 0.0,
         false => {
@@ -259,7 +263,7 @@ mod tests {
     /// The machine that thrashed: 600 MiB of cache that is read all the time beside 1,500 MiB of anonymous
     /// memory, on 2 GiB without swap.
     #[test]
-    fn anonymous_memory_cannot_be_taken_whoever_is_entitled_to_it() {
+    fn anonymous_memory_cannot_be_taken_for_a_protected_tenant() {
         let memory = Memory { outside_unreclaimable_bytes: 100.0 * MIB, ..machine(2048.0) };
         let protections = protect(&memory, &[cache(600.0, 0.0), anonymous(1500.0, 1200.0)]);
         // 2048 less 128 of margin, less 100, less 1500: what is left is 320 of the 600 that are wanted.
@@ -310,6 +314,10 @@ mod tests {
         let protections =
             protect(&machine(2048.0), &[cache(600.0, 300.0), anonymous(2000.0, 100.0)]);
         assert_eq!(mib(&protections), [0.0, 0.0]);
+        assert!(protections.shortage.is_some_and(|shortage| shortage.breaks_guarantees()));
+        // A guarantee that was not given is not broken.
+        let protections = protect(&machine(2048.0), &[cache(600.0, 0.0), anonymous(2000.0, 100.0)]);
+        assert!(protections.shortage.is_some_and(|shortage| !shortage.breaks_guarantees()));
         assert_eq!(protect(&machine(2048.0), &[]), Protections::default());
     }
 }

@@ -4,8 +4,10 @@
 //! could use. The kernel does not take entitlements: it takes weights among siblings, protections and
 //! limits. The map between the two decides what happens in the second until the next tick.
 //!
-//! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant really
-//! use; never less than the guarantees, which were promised.
+//! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant really use;
+//! and no more than the limits above the tenants let through ([`AncestorBounds`]). The policy's guarantees fit into
+//! the machine, but not always into what is left of it. Then they are scaled down together and this is reported
+//! ([`super::burst`]). Otherwise tenants without a guarantee would pay for capacity that does not exist.
 //!
 //! **Weights carry entitlement, not demand.** The weight of a tenant whose demand is not met is
 //! proportional to its allocation. The weight of one that is satisfied or idle is proportional to the larger
@@ -16,10 +18,11 @@
 //! what divides the CPUs now, stay. Where all are satisfied, all are weighed by their bursts, and demands
 //! that move write nothing. A group is weighed in the same way, by the sum of what is below it.
 //!
-//! **Scale.** Only ratios among siblings matter, but a weight is an integer from 1 to 10,000, and siblings
-//! that are not ours sit at 100. Weights are scaled so that a sibling's mean is 100, or so that the smallest
-//! fair share is still 10 where that is more. The scale comes from the policy alone: one that followed the
-//! demand would rewrite every file whenever one tenant changed its mind.
+//! **What weight alone would have given stays a floor.** Where guarantees take CPUs that another tenant would have
+//! by weight, it keeps the weight of a tenth of them, even where nothing is allocated to it. A guarantee has
+//! priority over other tenants' shares; it must not starve them.
+//!
+//! Weights become integers in [`super::weight`].
 //!
 //! **Memory.** Protection is the larger of the allocation and the guarantee, as far as that leaves something to
 //! reclaim ([`super::protect`]); a group's is the sum of its children's, because protection below an unprotected
@@ -27,14 +30,17 @@
 //!
 //! **Properties** (`tests/control.rs`): allocations never exceed the capacity; weights divide contended CPUs
 //! as allocated (`weights_bring_about_the_allocation`); whoever wakes has its fair share at once
-//! (`a_tenant_that_wakes_gets_its_burst`).
+//! (`a_tenant_that_wakes_gets_its_burst`); guarantees below a group are there when their tenants wake
+//! (`tests/control/weights.rs`).
 
+use crate::control::burst;
 use crate::control::demand::Demand;
 use crate::control::plan::{Knob, Value};
 use crate::control::protect::{self, Need, Shortage};
 use crate::control::sample::HostSample;
 use crate::control::tree::{CPU, MEMORY, TreeNode};
 use crate::control::usage::Usage;
+use crate::control::weight::{self, Entitlement};
 use crate::fair::{self, Algorithm, Problem, WorkConserving};
 use crate::policy::model::Allocation;
 use crate::units::{Bytes, Limit, MilliCpus};
@@ -42,12 +48,8 @@ use crate::units::{Bytes, Limit, MilliCpus};
 /// A tenant whose allocation lacks less than this part of its demand counts as satisfied.
 const SATISFIED_RATIO: f64 = 1e-6;
 
-/// The mean weight of siblings: the kernel's default, so that foreign siblings keep their place.
-const WEIGHT_MEAN: f64 = 100.0;
-/// The weight that the smallest fair share gets at least, so that rounding to integers stays under 5 %.
-const WEIGHT_SMALLEST: f64 = 10.0;
-/// The largest weight that the kernel takes.
-const WEIGHT_MAX: f64 = 10_000.0;
+/// Tenants whose weights cannot be written, reported by name; more are counted.
+const MOST_REPORTED: usize = 4;
 
 /// What one node of the tree is entitled to, and how it is weighed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +60,14 @@ pub struct Target {
     pub burst_cores: f64,
     /// Its weight among its siblings, in the unit of `cpu.weight`.
     pub cpu_weight: f64,
+    /// What that would be if files took any number: more than a fortieth away from it only where siblings are
+    /// too far apart for the kernel.
+    pub exact_cpu_weight: f64,
+    /// CPUs that it never exceeds: its own limit or that of a group above it, whichever is less.
+    pub limit_cores: Option<f64>,
+    /// The part of its guarantees that is kept: less than 1 where what is outside of the tenants leaves too
+    /// little for all of them.
+    pub kept_ratio: [f64; 2],
     /// The resource of which it is allocated the largest weighted share.
     pub dominant: Option<usize>,
     /// The part of the capacity that this is, not weighted.
@@ -72,18 +82,59 @@ pub struct Target {
     pub bounded_protection_bytes: Option<f64>,
 }
 
-/// What can be divided: the machine less `reserve` less `outside`, but at least the guarantees.
+/// What the limits above the tenants leave of the machine: those of their root and of everything above it.
+///
+/// Absent where no limit binds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AncestorBounds {
+    /// CPU quota, in cores.
+    pub cpu_cores: Option<f64>,
+    /// Memory limit, in bytes.
+    pub memory_bytes: Option<f64>,
+    /// CPUs that tenants may run on at all: those of the effective set that are online and not isolated.
+    pub nr_cpus: Option<u32>,
+}
+
+impl AncestorBounds {
+    /// These bounds and those of one more ancestor: whichever is less.
+    pub fn and(self, other: AncestorBounds) -> AncestorBounds {
+        fn less<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
+            match (one, other) {
+                (Some(one), Some(other)) => Some(if other < one { other } else { one }),
+                (one, other) => one.or(other),
+            }
+        }
+        AncestorBounds {
+            cpu_cores: less(self.cpu_cores, other.cpu_cores),
+            memory_bytes: less(self.memory_bytes, other.memory_bytes),
+            nr_cpus: less(self.nr_cpus, other.nr_cpus),
+        }
+    }
+
+    /// What all tenants can have together at most, in cores and bytes: the quota, or the CPUs that it can be used
+    /// on; infinite where nothing binds.
+    pub fn most(&self) -> [f64; 2] {
+        let nr_cpus = self.nr_cpus.map_or(f64::INFINITY, f64::from);
+        let cores = self.cpu_cores.unwrap_or(f64::INFINITY).min(nr_cpus);
+        [cores, self.memory_bytes.unwrap_or(f64::INFINITY)]
+    }
+}
+
+/// What can be divided: the machine less `reserve` less `outside`, within the limits above the tenants.
+///
+/// These hold for the tenants alone, so what the reserve and the outside use counts against the machine only.
 pub fn capacity(
     machine: [f64; 2],
     reserve: [f64; 2],
     outside: [f64; 2],
-    nodes: &[TreeNode],
+    above: &AncestorBounds,
 ) -> [f64; 2] {
+    let most = above.most();
     [CPU, MEMORY].map(|r| {
-        let promised: f64 = nodes.iter().filter_map(|node| node.guarantee[r]).sum();
+        let machine_or_less = machine[r].min(most[r]);
         // A machine whose reserve or neighbours take all of it still has something to divide by weight.
-        let least = machine[r] * 0.01;
-        (machine[r] - reserve[r] - outside[r]).max(promised).max(least).min(machine[r])
+        let least = machine_or_less * 0.01;
+        (machine[r] - reserve[r] - outside[r]).max(least).min(machine_or_less)
     })
 }
 
@@ -95,9 +146,11 @@ pub fn targets(
     rule: Allocation,
 ) -> Vec<Target> {
     let burst = bursts(nodes, capacity[CPU]);
-    let mut targets = allocations(nodes, demands, capacity, rule, &burst);
+    let kept_ratio = [CPU, MEMORY].map(|r| burst::kept_ratio(nodes, capacity[r], r));
+    let mut targets = allocations(nodes, demands, (capacity, kept_ratio), rule, &burst);
     for (index, node) in nodes.iter().enumerate().rev() {
         targets[index].burst_cores = burst[index];
+        targets[index].kept_ratio = kept_ratio;
         if let Some(parent) = node.parent {
             let (allocation, satisfied) = (targets[index].allocation, targets[index].satisfied);
             let above = &mut targets[parent];
@@ -106,15 +159,54 @@ pub fn targets(
             above.allocation[MEMORY] += allocation[MEMORY];
         }
     }
+    for (index, node) in nodes.iter().enumerate() {
+        let above = node.parent.and_then(|parent| targets[parent].limit_cores);
+        let limits = [node.limit[CPU], above].into_iter().flatten();
+        targets[index].limit_cores = limits.reduce(f64::min);
+    }
     weigh(nodes, &burst, capacity[CPU], &mut targets);
     targets
+}
+
+/// Findings about these targets: guarantees that cannot be kept, weights that cannot be written.
+///
+/// Without figures that change from tick to tick.
+pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (r, resource) in [(CPU, "CPU"), (MEMORY, "memory")] {
+        let broken = |(node, target): &(&TreeNode, &Target)| {
+            node.guarantee[r].is_some_and(|it| it > 0.0) && target.kept_ratio[r] < 1.0
+        };
+        if nodes.iter().zip(targets).any(|it| broken(&it)) {
+            findings.push(format!(
+                "what is used outside of the tenants leaves too little {resource} for all guarantees: they are \
+                 scaled down together"
+            ));
+        }
+    }
+    let is_reported =
+        |target: &Target| weight::is_reported(target.cpu_weight, target.exact_cpu_weight);
+    let reported: Vec<(&TreeNode, &Target)> =
+        nodes.iter().zip(targets).filter(|(_, target)| is_reported(target)).collect();
+    for (node, target) in reported.iter().take(MOST_REPORTED) {
+        findings.push(format!(
+            "{}: its CPU weight is {:.0} instead of {:.2}: the kernel's weights are whole numbers from 1 to 10000, \
+             and its siblings are too far apart",
+            node.path, target.cpu_weight, target.exact_cpu_weight
+        ));
+    }
+    if let Some(more @ 1..) = reported.len().checked_sub(MOST_REPORTED) {
+        findings
+            .push(format!("the CPU weights of {more} more tenants are not what they should be"));
+    }
+    findings
 }
 
 /// What the allocation core gives each leaf, by `rule`; groups are left empty.
 fn allocations(
     nodes: &[TreeNode],
     demands: &[Demand],
-    capacity: [f64; 2],
+    (capacity, kept_ratio): ([f64; 2], [f64; 2]),
     rule: Allocation,
     burst: &[f64],
 ) -> Vec<Target> {
@@ -124,8 +216,8 @@ fn allocations(
         Allocation::MaxMin => Algorithm::MaxMin,
         Allocation::Static => return by_weight_alone(nodes, demands, capacity, burst, empty()),
     };
-    let described =
-        nodes.iter().zip(demands).map(|(node, demand)| describe(node, demand)).collect();
+    let described = nodes.iter().zip(demands);
+    let described = described.map(|(node, demand)| describe(node, demand, kept_ratio)).collect();
     let problem = match Problem::try_new(capacity.to_vec(), described) {
         Ok(problem) => problem,
         Err(findings) => {
@@ -160,7 +252,7 @@ fn by_weight_alone(
     burst: &[f64],
     mut targets: Vec<Target>,
 ) -> Vec<Target> {
-    let memory = fair_shares(nodes, capacity[MEMORY], MEMORY);
+    let memory = burst::bursts(nodes, capacity[MEMORY], MEMORY);
     for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.is_leaf) {
         let target = &mut targets[index];
         target.allocation = [burst[index], memory[index]];
@@ -183,107 +275,85 @@ pub(crate) fn meets(allocation: f64, demand: f64) -> bool {
     allocation >= demand * (1.0 - SATISFIED_RATIO)
 }
 
-/// A node as the allocation core takes it.
-fn describe(node: &TreeNode, demand: &Demand) -> fair::Node {
+/// A node as the allocation core takes it, with the part of its guarantees that can be kept.
+fn describe(node: &TreeNode, demand: &Demand, kept_ratio: [f64; 2]) -> fair::Node {
+    let bounds = fair::Bounds {
+        guarantee: [CPU, MEMORY].map(|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]).to_vec(),
+        limit: node.limit.map(|amount| amount.unwrap_or(f64::INFINITY)).to_vec(),
+    };
     // Less than a millionth of a CPU or a single byte is noise of the smoothing, not a demand.
     let vector = [(demand.cpu_cores, 1e-6), (demand.memory_bytes, 1.0)]
         .map(|(amount, noise)| if amount > noise { amount } else { 0.0 });
     let kind = match node.is_leaf {
         true => fair::Kind::Leaf(fair::Demand {
-            guarantee: node.guarantee.map(|amount| amount.unwrap_or(0.0)).to_vec(),
-            limit: node.limit.map(|amount| amount.unwrap_or(f64::INFINITY)).to_vec(),
+            guarantee: bounds.guarantee,
+            limit: bounds.limit,
             ..fair::Demand::once(vector.to_vec())
         }),
-        false => fair::Kind::Group(fair::Bounds {
-            guarantee: node.guarantee.map(|amount| amount.unwrap_or(0.0)).to_vec(),
-            limit: node.limit.map(|amount| amount.unwrap_or(f64::INFINITY)).to_vec(),
-        }),
+        false => fair::Kind::Group(bounds),
     };
     fair::Node { parent: node.parent, weight: node.weight.to_vec(), kind }
 }
 
-/// The weight-fair share of the CPUs of each node, within its limit: what it gets when all are hungry.
+/// The weight-fair share of `cores` of each node, with what is guaranteed below it and within its limit: what it
+/// gets when all are hungry.
 pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
-    fair_shares(nodes, cores, CPU)
-}
-
-/// The weight-fair share of `amount` of a resource for each node, at least its guarantee, within its limit.
-fn fair_shares(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
-    let totals = sibling_weights(nodes, resource);
-    let mut shares = vec![0.0; nodes.len()];
-    for (index, node) in nodes.iter().enumerate() {
-        let (above, total) = match node.parent {
-            Some(parent) => (shares[parent], totals[parent + 1]),
-            None => (amount, totals[0]),
-        };
-        let fair: f64 = above * node.weight[resource] / total;
-        let promised = node.guarantee[resource].unwrap_or(0.0);
-        shares[index] = fair.max(promised).min(node.limit[resource].unwrap_or(f64::INFINITY));
-    }
-    shares
-}
-
-/// The sum of the weights below each parent; index 0 is the top, index `p + 1` is node `p`.
-fn sibling_weights(nodes: &[TreeNode], resource: usize) -> Vec<f64> {
-    let mut totals = vec![0.0; nodes.len() + 1];
-    for node in nodes {
-        totals[node.parent.map_or(0, |parent| parent + 1)] += node.weight[resource];
-    }
-    totals
+    burst::bursts(nodes, cores, CPU)
 }
 
 /// Sets the weight of each node among its siblings.
 fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target]) {
-    let set_of = |node: &TreeNode| node.parent.map_or(0, |parent| parent + 1);
-    let whole_of =
-        |node: &TreeNode| node.parent.map_or(cores, |parent| bursts[parent]).max(f64::MIN_POSITIVE);
+    let by_weight = burst::by_weight(nodes, cores, CPU);
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
     let mut sets = vec![Siblings::default(); nodes.len() + 1];
-    for ((node, burst), target) in nodes.iter().zip(bursts).zip(&*targets) {
-        let set = &mut sets[set_of(node)];
-        set.count += 1.0;
-        set.smallest = set.smallest.min(burst / whole_of(node));
-        let share = [target.allocation[CPU], *burst];
-        match target.satisfied {
-            false => set.unmet.push(share),
-            true if share[0] > share[1] => set.borrowers.push(share),
-            true => {}
-        }
+    for (index, node) in nodes.iter().enumerate() {
+        let set = burst::siblings_of(node);
+        members[set].push(index);
+        sets[set].add(&targets[index]);
     }
-    let ratios: Vec<f64> = sets.iter_mut().map(Siblings::own_ratio).collect();
-    for (node, target) in nodes.iter().zip(targets) {
-        let set = set_of(node);
-        let by_allocation = target.allocation[CPU] * ratios[set];
-        let entitled = match target.satisfied {
-            true => by_allocation.max(target.burst_cores),
-            false => by_allocation,
+    for (set, (members, siblings)) in members.iter().zip(&mut sets).enumerate() {
+        let whole = set.checked_sub(1).map_or(cores, |parent| bursts[parent]);
+        let whole = whole.max(f64::MIN_POSITIVE);
+        let ratio = siblings.own_ratio();
+        let entitlement = |&node: &usize| {
+            let target = &targets[node];
+            // What guarantees of others have taken from it is not taken to the last.
+            let is_squeezed = bursts[node] < by_weight[node] * (1.0 - SATISFIED_RATIO);
+            let floor = if is_squeezed { by_weight[node] * burst::FLOOR_RATIO } else { 0.0 };
+            let by_allocation = target.allocation[CPU] * ratio;
+            let now = match target.satisfied {
+                true => by_allocation.max(target.burst_cores),
+                false => by_allocation,
+            };
+            Entitlement { standing: bursts[node].max(floor) / whole, now: now.max(floor) / whole }
         };
-        target.cpu_weight = (sets[set].scale() * entitled / whole_of(node)).clamp(1.0, WEIGHT_MAX);
+        let entitlements: Vec<Entitlement> = members.iter().map(entitlement).collect();
+        let weights = weight::weigh(&entitlements);
+        for (&node, (written, exact)) in
+            members.iter().zip(weights.written.iter().zip(weights.exact))
+        {
+            (targets[node].cpu_weight, targets[node].exact_cpu_weight) = (*written, exact);
+        }
     }
 }
 
 /// The children of one node, or the top level, as far as their weights depend on each other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Siblings {
-    count: f64,
-    /// The smallest burst, as a part of what the siblings have together.
-    smallest: f64,
     /// Allocation and burst of those whose demand is not met.
     unmet: Vec<[f64; 2]>,
     /// ... and of those that are satisfied with more than their burst.
     borrowers: Vec<[f64; 2]>,
 }
 
-impl Default for Siblings {
-    fn default() -> Self {
-        let (unmet, borrowers) = (Vec::new(), Vec::new());
-        Siblings { count: 0.0, smallest: f64::INFINITY, unmet, borrowers }
-    }
-}
-
 impl Siblings {
-    fn scale(&self) -> f64 {
-        let smallest = self.smallest.max(f64::MIN_POSITIVE);
-        (WEIGHT_MEAN * self.count).max((WEIGHT_SMALLEST / smallest).min(WEIGHT_MAX))
+    fn add(&mut self, target: &Target) {
+        let share = [target.allocation[CPU], target.burst_cores];
+        match target.satisfied {
+            false => self.unmet.push(share),
+            true if share[0] > share[1] => self.borrowers.push(share),
+            true => {}
+        }
     }
 
     /// What an allocation is worth as a weight, where a burst is worth 1: so much that those who are weighed
@@ -410,6 +480,10 @@ fn protections(nodes: &[TreeNode], targets: &[Target]) -> Vec<f64> {
 
 fn weight_reason(target: &Target) -> String {
     let (allocation, burst) = (target.allocation[CPU], target.burst_cores);
+    if weight::is_reported(target.cpu_weight, target.exact_cpu_weight) {
+        let exact = target.exact_cpu_weight;
+        return format!("as near to {exact:.2} as the kernel's weights come");
+    }
     match target.satisfied {
         true if allocation > burst => {
             format!("satisfied with {allocation:.2} CPUs, {:.2} of them lent", allocation - burst)

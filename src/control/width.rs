@@ -232,7 +232,7 @@ fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
                 DopPolicy::AtMost(most) => (1, most.min(slots)),
                 DopPolicy::Manual(dop) => (dop, dop),
             };
-            let limit = limit_cpus(leaf.node).map_or(slots, |cpus| cpus.ceil() as u32);
+            let limit = limit_cpus(leaf).map_or(slots, |cpus| cpus.ceil() as u32);
             Claim {
                 // A share of nothing is still a share.
                 weight: leaf.fair_slots.max(1e-6),
@@ -245,13 +245,13 @@ fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
     widths.iter().zip(claims).map(|(width, claim)| (*width).max(claim.floor) as u32).collect()
 }
 
-/// CPUs that the tenant never exceeds, where the policy says so.
-fn limit_cpus(node: &TreeNode) -> Option<f64> {
-    let listed = match &node.cpus {
+/// CPUs that the tenant never exceeds, where the policy says so of it or of a group that it is in.
+fn limit_cpus(leaf: &Leaf<'_>) -> Option<f64> {
+    let listed = match &leaf.node.cpus {
         CpusPolicy::Fixed(cpus) => Some(cpus.len() as f64),
         _ => None,
     };
-    [node.limit[CPU], listed].into_iter().flatten().reduce(f64::min)
+    [leaf.target.limit_cores, listed].into_iter().flatten().reduce(f64::min)
 }
 
 fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
@@ -269,7 +269,7 @@ fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
             DopPolicy::Manual(dop) => Width::Manual(dop),
             DopPolicy::Imci => Width::Manual(imci),
         },
-        limit_cpus: limit_cpus(leaf.node),
+        limit_cpus: limit_cpus(leaf),
         exclusive: leaf.node.cpus == CpusPolicy::Exclusive,
     }
 }

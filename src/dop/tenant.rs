@@ -10,8 +10,10 @@
 //!
 //! Two refinements make that work on a host, where most tenants sleep most of the time:
 //! - A tenant that can use no more than one CPU is one wide but takes only its allocation out of the slots.
-//!   A thousand sleepers would otherwise hold every slot of the machine while two tenants work. A tenant with
-//!   exclusive CPUs takes the whole of its CPU.
+//!   A thousand sleepers would otherwise hold every slot of the machine while two tenants work. A quarter of a
+//!   slot that all of them take together takes none from the others, whose sets then overlap theirs: beside a
+//!   tenant that may use a fifth of a CPU four fifths of it would stand idle. A tenant with exclusive CPUs takes
+//!   the whole of its CPU.
 //! - The real-valued division is rounded so that whoever has the larger of its two possible whole numbers
 //!   keeps it. Otherwise 8 / 3 would turn between 3,3,2 and 2,3,3 with the last digit of a sample.
 //!
@@ -31,6 +33,9 @@ use crate::fair::max_min;
 
 /// Rounding errors of the allocation make no CPU.
 const EPSILON: f64 = 1e-6;
+
+/// So much of a slot may be lent to tenants of width one and given to the others as well.
+const SHARED_SLOT: f64 = 0.25;
 
 /// The slots of a machine: allocatable CPUs × oversubscription, rounded down, at least 1.
 pub fn slots(allocatable_cpus: f64, oversubscription: f64) -> u32 {
@@ -115,7 +120,7 @@ pub fn targets(slots: u32, claimants: &[Claimant], present: &[u32]) -> Vec<Targe
     let terms: Vec<Terms> =
         claimants.iter().zip(present).map(|(c, present)| Terms::of(c, *present, slots)).collect();
     let lent: f64 = terms.iter().map(|terms| terms.lent).sum();
-    let whole = f64::from(slots) - (lent - EPSILON).ceil().max(0.0);
+    let whole = f64::from(slots) - (lent - SHARED_SLOT - EPSILON).ceil().max(0.0);
     let claims: Vec<max_min::Claim> = terms
         .iter()
         .map(|terms| max_min::Claim {
@@ -208,18 +213,16 @@ fn round(ideals: &[f64], present: &[u32], terms: &[Terms]) -> Vec<u32> {
 
 /// Whether the present widths exceed the slots; what tenants of width one really take is counted as that.
 fn supply(slots: u32, claimants: &[Claimant], present: &[u32]) -> Supply {
-    let taken: f64 = claimants
-        .iter()
-        .zip(present)
-        .map(|(claimant, &present)| {
-            let terms = Terms::of(claimant, present, slots);
-            match terms.ceiling {
-                0 => f64::from(present.saturating_sub(1)) + terms.lent,
-                _ => f64::from(present),
-            }
-        })
-        .sum();
-    match (taken - EPSILON).ceil() > f64::from(slots) {
+    let (mut taken, mut lent) = (0.0, 0.0);
+    for (claimant, &present) in claimants.iter().zip(present) {
+        let terms = Terms::of(claimant, present, slots);
+        lent += terms.lent;
+        taken += match terms.ceiling {
+            0 => f64::from(present.saturating_sub(1)) + terms.lent,
+            _ => f64::from(present),
+        };
+    }
+    match (taken - lent.min(SHARED_SLOT) - EPSILON).ceil() > f64::from(slots) {
         true => Supply::Short,
         false => Supply::Enough,
     }

@@ -330,8 +330,8 @@ pub(super) fn trim(problem: &Problem, reservations: Reservations, filling: &mut 
     }
 }
 
-/// Takes what rounding gave some leaves of a resource beyond `whole` back: from those who stand at the common
-/// level, or else from all who are above their guarantees.
+/// Takes back what rounding gave some leaves of a resource beyond `whole`: from those at the common level, or
+/// else from all that are above their guarantees.
 ///
 /// The factor is the same for all of them: equal leaves stay equal, whatever their order.
 pub(super) fn trim_to(

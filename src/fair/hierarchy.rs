@@ -29,10 +29,10 @@
 //! - The leaves that demand the saturated resource are blocked, the resource no longer counts (rule 3), which
 //!   lowers the levels of groups that had much of it, and the next phase begins.
 //!
-//! A group that reaches a limit of its own ends like a leaf that has all it wants. Where all that can grow
-//! in it needs the resource, its course just ends there; leaves right in it that do not need it go on; and where
-//! groups in it could go on, a phase ends, for what counts for their levels has changed (rule 3, within the
-//! group).
+//! A group that reaches a limit of its own ends like a leaf that is satisfied. Where everything that can grow
+//! below it needs the resource, its course ends there. Leaves directly below it that do not need it go on. Where
+//! groups below it could go on, the phase ends, because the resource no longer counts for their levels (rule 3,
+//! within the group).
 //!
 //! A guarantee is not a head start: a leaf on its guarantee is counted as it is, not rescaled, so that a
 //! group pays for its members' guarantees. O(m · N log N · depth · m) time for N nodes, and no recursion:
@@ -363,8 +363,8 @@ impl<'a> Tree<'a> {
             if !spans.iter().all(|&(node, _)| self.problem.is_leaf[node]) {
                 return (course, Some(resource), self.can_go_on(group, resource, phase));
             }
-            // Leaves have no corners that the resource would turn: those who take of it stop, the others
-            // go on.
+            // The level of a leaf does not depend on what is live: leaves that take of the resource stop, and
+            // the others go on.
             room[resource] = f64::INFINITY;
             for (leaf, span) in &mut spans {
                 self.stop_at(*leaf, span, (point.level, resource), phase);

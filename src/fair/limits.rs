@@ -1,9 +1,8 @@
 //! The limits of groups while the level rises: what is used up where.
 //!
 //! # Problem
-//! A resource may be used up for everybody, because the machine has no more of it, or for the leaves of one
-//! group, because the group has reached its limit. Both mean the same to a leaf: it demands something of
-//! which there is no more. They differ in whom they concern.
+//! A resource may be used up for all leaves, because the machine has no more of it, or for the leaves of one
+//! group, because the group has reached its limit. Either way a leaf that demands the resource is blocked.
 //!
 //! # Terms
 //! A resource is *live* for a set of siblings while neither the machine nor any group above them has used it

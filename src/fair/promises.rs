@@ -1,8 +1,8 @@
 //! What a group is guaranteed, made the guarantees of its leaves.
 //!
 //! # Problem
-//! A group's guarantee is owed to whoever in it can use it, and to nobody in particular. The sweeps know
-//! guarantees of leaves only.
+//! A group's guarantee belongs to its leaves together, as far as they can use it. The sweeps know guarantees of
+//! leaves only.
 //!
 //! # Algorithm
 //! A guaranteed group is divided alone, as a machine of the size of its guarantee: first in the proportions of

@@ -77,6 +77,24 @@ fn a_guarantee_holds_whatever_the_weights_say() {
     assert_near(&[cores.iter().sum()], &[4.0], 0.01);
 }
 
+/// A guarantee below a light group, asleep beside a heavy tenant that has taken both CPUs.
+#[test]
+fn a_nested_guarantee_is_there_in_the_first_second() {
+    let mut world = World::on(
+        SimHost { cpus: 2, ..SimHost::default() },
+        "tenants:\n  g: { weight: 1, tenants: { x: { guarantee: { cpu: 680m } } } }\n  b: { weight: 99 }\n",
+    );
+    world.start().unwrap();
+    world.tick();
+    world.spawn("/b", Load::busy(4));
+    world.ticks(6);
+    world.spawn("/g/x", Load::busy(4));
+    let first = world.cores(&["g/x", "b"], 1);
+    assert!(first[0] > 0.64, "{first:?}");
+    let later = world.cores(&["g/x", "b"], 5);
+    assert!(later[0] > 0.64 && later[1] > 1.25, "{later:?}");
+}
+
 #[test]
 fn a_guaranteed_amount_of_memory_is_protected_even_unused() {
     let mut world = World::begin("tenants: { a: { guarantee: { memory: 1GiB } }, b: {} }");

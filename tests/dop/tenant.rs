@@ -95,6 +95,18 @@ fn with_more_busy_tenants_than_slots_everybody_has_one() {
 }
 
 #[test]
+fn a_small_part_of_a_slot_blocks_no_cpu() {
+    let limited = |cpus| Claimant { limit_cpus: Some(cpus), ..busy(cpus) };
+    assert_eq!(widths(2, &[limited(0.2), busy(1.8)]), [1, 2]);
+    assert_eq!(widths(2, &[limited(0.4), busy(1.6)]), [1, 1]);
+    let mut bands = [Band::new(1), Band::new(1)];
+    for second in 1..30 {
+        tick(2, &[limited(0.2), busy(1.8)], &mut bands, Duration::from_secs(second));
+    }
+    assert_eq!((bands[0].dop(), bands[1].dop()), (1, 2));
+}
+
+#[test]
 fn a_tenant_without_a_sample_keeps_its_width() {
     let dark = Claimant { sample: None, ..busy(4.0) };
     assert_eq!(dops(&targets(8, &[dark, busy(4.0)], &[3, 5])), [3, 5]);

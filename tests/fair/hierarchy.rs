@@ -113,8 +113,8 @@ proptest! {
                 }
             }
         }
-        // Bottleneck: who is below what it could use demands something that is used up, by the machine or by
-        // a group that it stands in.
+        // Bottleneck: a leaf with less than it could use demands a resource that is used up, for the machine or
+        // for a group above it.
         for leaf in solution.leaves.iter().filter(|leaf| leaf.state == State::Blocked) {
             let task = problem.task(leaf.node);
             prop_assert!((0..capacity.len()).any(|r| task[r] > 0.0 && solution.saturated[r]), "{leaf:?}");
@@ -443,7 +443,7 @@ fn a_group_has_its_guarantee_of_each_resource() {
         member(None, 99.0, unlimited([1.0, 1.0])),
     ];
     let (_, solution) = solve(&[10.0, 10.0], &nodes, Algorithm::Drf);
-    // The memory that is left lets the other run two tasks; the rest of the CPUs is for whoever takes it.
+    // The memory that is left lets the other run two tasks; the CPU-only leaf takes the rest.
     for (got, expected) in solution.allocation.iter().zip([8.0, 8.0, 8.0, 0.0, 0.0, 8.0, 2.0, 2.0])
     {
         assert_close(*got, expected, "a guaranteed group");

@@ -46,6 +46,19 @@ fn widths_fit_into_the_slots_where_all_are_hungry() {
     assert!(a.is_disjoint(&b) && a.is_disjoint(&c) && b.is_disjoint(&c), "{:?}", watch.sets);
 }
 
+/// A group that may use a fifth of a CPU, and is hungry, leaves the rest of two CPUs to the other tenant.
+#[test]
+fn a_limit_on_a_group_leaves_no_cpu_idle() {
+    let yaml = "tenants:\n  g: { limit: { cpu: 200m }, tenants: { x: { cpus: dop } } }\n  b: { cpus: dop }\n";
+    let host = SimHost { cpus: 2, threads_per_core: 1, ..SimHost::default() };
+    let mut watch = Watch::begin(host, &["g/x", "b"], yaml);
+    watch.world.spawn("/g/x", Load::busy(4));
+    watch.world.spawn("/b", Load::busy(4));
+    watch.ticks(30);
+    let cores = watch.world.cores(&["g/x", "b"], 10);
+    assert!(cores[0] > 0.17 && cores[1] > 1.75, "{cores:?}");
+}
+
 #[test]
 fn shared_tenants_keep_off_exclusive_cpus_and_fixed_lists_stand() {
     let yaml = "tenants:\n  own: { cpus: exclusive, dop: { manual: 2 } }\n  free: {}\n  \

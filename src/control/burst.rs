@@ -1,0 +1,193 @@
+//! What each node gets of a resource when all are hungry: its *burst*.
+//!
+//! **Problem.** A tenant that sleeps has no demand, and so no allocation; but when it wakes between two ticks it
+//! must have at once what it would get if it were awake all the time. That depends on weights, guarantees and
+//! limits alone, at every level of the tree: a guarantee of a tenant that its group cannot pass on is none.
+//!
+//! **Terms.** What a node is *promised* is its guarantee, or what is promised below it together, whichever is
+//! more, within its limit. What it has *by weight alone* is its weight's part of its parent's part, as if
+//! nothing were guaranteed.
+//!
+//! **Algorithm.** From the top, what a node has is divided among those below it by weighted max-min
+//! ([`crate::fair::max_min`]): each gets at least what it is promised and at most what it, or all below it,
+//! may have. So the burst of a group is at least the sum of what is promised below it, and bursts of
+//! siblings never add up to more than their parent's.
+//!
+//! **Promises that cannot be kept.** The policy's guarantees fit into the machine, but not always into what
+//! processes outside every tenant leave of it. Then all promises are scaled down by one ratio, the largest at
+//! which every node under the machine still has [`FLOOR_RATIO`] of what its weight alone would give it. A
+//! guarantee of one tenant must not starve another, whatever runs outside.
+//!
+//! **Properties** (tests below, and `tests/control/weights.rs`): `a_burst_holds_what_is_promised_below`,
+//! `bursts_fit_into_their_parent`, `promises_are_scaled_down_together`.
+
+use crate::control::tree::TreeNode;
+use crate::fair::max_min::{self, Claim};
+
+/// The part of what weight alone would give it that no tenant loses to the guarantees of others.
+pub const FLOOR_RATIO: f64 = 0.1;
+
+/// Room for `0.1 + 0.2 > 0.3`, less than the allocation core leaves.
+const ROUNDING: f64 = 1e-13;
+
+/// What each node is promised of a resource, within its limit.
+pub fn promised(nodes: &[TreeNode], resource: usize) -> Vec<f64> {
+    let mut promised = vec![0.0; nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        let own = node.guarantee[resource].unwrap_or(0.0).max(promised[index]);
+        promised[index] = own.min(node.limit[resource].unwrap_or(f64::INFINITY));
+        if let Some(parent) = node.parent {
+            promised[parent] += promised[index];
+        }
+    }
+    promised
+}
+
+/// What each node has of `amount` by weight alone, within its limit.
+pub fn by_weight(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
+    let mut totals = vec![0.0; nodes.len() + 1];
+    for node in nodes {
+        totals[siblings_of(node)] += node.weight[resource];
+    }
+    let mut shares: Vec<f64> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let above = node.parent.map_or(amount, |parent| shares[parent]);
+        let share = above * node.weight[resource] / totals[siblings_of(node)];
+        shares.push(share.min(node.limit[resource].unwrap_or(f64::INFINITY)));
+    }
+    shares
+}
+
+/// Which part of every promise `amount` can keep, 0 ..= 1.
+pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: usize) -> f64 {
+    let promised = promised(nodes, resource);
+    let top = || nodes.iter().zip(&promised).filter(|(node, _)| node.parent.is_none());
+    let sum: f64 = top().map(|(_, promised)| promised).sum();
+    if sum <= amount * (1.0 + ROUNDING) {
+        return 1.0;
+    }
+    let floors = by_weight(nodes, amount * FLOOR_RATIO, resource);
+    let floors = nodes.iter().zip(&floors).filter(|(node, _)| node.parent.is_none());
+    // `Σ max(t·promise, floor) = amount`: a promise counts from the ratio at which it exceeds its floor.
+    let mut bends: Vec<(f64, f64, f64)> = top()
+        .zip(floors)
+        .filter(|((_, promised), _)| **promised > 0.0)
+        .map(|((_, promised), (_, floor))| (floor / promised, *promised, *floor))
+        .collect();
+    bends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all: f64 = by_weight(nodes, amount * FLOOR_RATIO, resource)
+        .iter()
+        .zip(nodes)
+        .filter(|(_, node)| node.parent.is_none())
+        .map(|(floor, _)| floor)
+        .sum();
+    let (mut floors, mut promises) = (all, 0.0);
+    let mut ratio = 0.0;
+    for (index, (bend, promise, floor)) in bends.iter().enumerate() {
+        (floors, promises) = (floors - floor, promises + promise);
+        ratio = ((amount - floors) / promises).max(*bend);
+        if bends.get(index + 1).is_none_or(|next| ratio <= next.0) {
+            break;
+        }
+    }
+    ratio.clamp(0.0, 1.0)
+}
+
+/// The burst of each node where `amount` is divided: cores, slots or bytes.
+pub fn bursts(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
+    let ratio = kept_ratio(nodes, amount, resource);
+    let promised = promised(nodes, resource);
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
+    let mut ceilings = vec![0.0; nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        let below = if node.is_leaf { f64::INFINITY } else { ceilings[index] };
+        ceilings[index] = below.min(node.limit[resource].unwrap_or(f64::INFINITY));
+        members[siblings_of(node)].push(index);
+        if let Some(parent) = node.parent {
+            ceilings[parent] += ceilings[index];
+        }
+    }
+    let mut bursts = vec![0.0; nodes.len()];
+    for set in 0..=nodes.len() {
+        let whole = set.checked_sub(1).map_or(amount, |parent| bursts[parent]);
+        let claim = |&node: &usize| Claim {
+            weight: nodes[node].weight[resource],
+            floor: (promised[node] * ratio).min(ceilings[node]),
+            ceiling: ceilings[node],
+        };
+        let claims: Vec<Claim> = members[set].iter().map(claim).collect();
+        let shares = max_min::divide(whole, &claims).allocation;
+        for (&node, share) in members[set].iter().zip(shares) {
+            bursts[node] = share;
+        }
+    }
+    bursts
+}
+
+/// The set of siblings a node belongs to: 0 under the machine, else one more than its parent.
+pub fn siblings_of(node: &TreeNode) -> usize {
+    node.parent.map_or(0, |parent| parent + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tree::CPU;
+
+    fn node(parent: Option<usize>, is_leaf: bool, weight: f64, guarantee: Option<f64>) -> TreeNode {
+        TreeNode {
+            path: String::new(),
+            parent,
+            depth: 0,
+            is_leaf,
+            weight: [weight; 2],
+            guarantee: [guarantee; 2],
+            limit: [None; 2],
+            dop: Default::default(),
+            cpus: Default::default(),
+        }
+    }
+
+    /// A group of weight 1 with a guarantee of 0.68 CPUs in it, beside a tenant of weight 99.
+    fn nested() -> Vec<TreeNode> {
+        vec![
+            node(None, false, 1.0, None),
+            node(Some(0), true, 1.0, Some(0.68)),
+            node(None, true, 99.0, None),
+        ]
+    }
+
+    fn near(got: &[f64], expected: &[f64]) {
+        assert!(
+            got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9),
+            "{got:?} not {expected:?}"
+        );
+    }
+
+    #[test]
+    fn a_burst_holds_what_is_promised_below() {
+        near(&bursts(&nested(), 2.0, CPU), &[0.68, 0.68, 1.32]);
+        near(&promised(&nested(), CPU), &[0.68, 0.68, 0.0]);
+    }
+
+    #[test]
+    fn promises_are_scaled_down_together() {
+        // Of 0.4 CPUs the tenant of weight 99 keeps a tenth of its 0.396.
+        near(&bursts(&nested(), 0.4, CPU), &[0.3604, 0.3604, 0.0396]);
+        assert!((kept_ratio(&nested(), 0.4, CPU) - 0.3604 / 0.68).abs() < 1e-9);
+        let two = [node(None, true, 1.0, Some(3.0)), node(None, true, 1.0, Some(1.0))];
+        near(&bursts(&two, 2.0, CPU), &[1.5, 0.5]);
+        // A promise below the floor costs nothing.
+        let uneven = [node(None, true, 1.0, Some(3.0)), node(None, true, 99.0, Some(0.001))];
+        near(&bursts(&uneven, 2.0, CPU), &[1.802, 0.198]);
+    }
+
+    #[test]
+    fn limits_leave_what_others_can_have() {
+        let mut nodes = nested();
+        nodes[2].limit = [Some(0.5); 2];
+        near(&bursts(&nodes, 2.0, CPU), &[1.5, 1.5, 0.5]);
+        nodes[1].limit = [Some(0.7); 2];
+        near(&bursts(&nodes, 2.0, CPU), &[0.7, 0.7, 0.5]);
+    }
+}

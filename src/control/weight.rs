@@ -1,0 +1,146 @@
+//! From entitlements to weights among siblings, in the unit of `cpu.weight`.
+//!
+//! **Problem.** Only ratios among siblings matter to the kernel, but a weight is an integer of a bounded range:
+//! 1 to 10,000 (`cpu.shares`: 2 to 262,144, of which a weight of 1 to 10,000 makes 10 to 102,400). A scale is
+//! wanted that keeps the ratios, and is moved as rarely as possible.
+//!
+//! **Scale.** Siblings that are not ours sit at 100, so the mean is 100 where that keeps the ratios. It is more
+//! where the smallest would come below [`SMALLEST`], because rounding to an integer would then cost more than
+//! a fortieth of it; two such errors are a twentieth of the ratio. **The largest share bounds the scale:** at
+//! 10,000 it goes no further. Cutting the large weights off would make different entitlements equal, at the cost
+//! of the largest. Where that leaves the smallest below [`SMALLEST`], the scale is moved down a
+//! little so that the roundings err the least (equal small ones are then exact). The scale comes from the policy
+//! alone; one that followed the demand would rewrite every file whenever one tenant changed its mind. Only
+//! where what is allocated lies outside of what the policy lets expect is it moved, by powers of four.
+//!
+//! **What cannot be expressed.** A weight that is written with an error of more than a fortieth is reported, with
+//! the weight that it should have. This requires siblings that are more than 1 to 500 apart.
+//!
+//! **Properties** (`tests/control/weights.rs`): the ratio of any two written weights is within 5 % of that of
+//! their entitlements, for files of both kinds, unless one of the two is reported
+//! (`written_weights_keep_their_ratio`).
+
+/// The mean weight of siblings: the kernel's default, so that siblings of others keep their place.
+const MEAN: f64 = 100.0;
+/// The smallest weight that an integer is within a fortieth of.
+const SMALLEST: f64 = 20.0;
+/// Weights below this are written as whole numbers on every hierarchy, so that a file shows what was wanted.
+const WHOLE_BELOW: f64 = 10.0;
+/// The smallest and the largest weight that the kernel takes.
+const RANGE: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
+/// What a weight of 1 is in `cpu.shares`.
+const SHARES_PER_WEIGHT: f64 = 10.24;
+/// An error that is reported: two smaller ones make less than a twentieth of a ratio.
+const REPORTED_RATIO: f64 = 0.025;
+
+/// What one of some siblings is entitled to, as parts of what they have together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entitlement {
+    /// What the policy alone entitles it to.
+    pub standing: f64,
+    /// What it is to be weighed by now.
+    pub now: f64,
+}
+
+/// The weights of some siblings, in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Weights {
+    /// What is to be written.
+    pub written: Vec<f64>,
+    /// What it would be if files took any number.
+    pub exact: Vec<f64>,
+}
+
+/// The weights of siblings. O(n).
+pub fn weigh(siblings: &[Entitlement]) -> Weights {
+    let scale = scale(siblings);
+    let exact: Vec<f64> = siblings.iter().map(|sibling| scale * sibling.now).collect();
+    let written = exact.iter().map(|&exact| {
+        let whole = if exact < WHOLE_BELOW { exact.round() } else { exact };
+        whole.clamp(*RANGE.start(), *RANGE.end())
+    });
+    Weights { written: written.collect(), exact }
+}
+
+/// Whether the file of some hierarchy holds a weight so far from what it should be that it is reported.
+pub fn is_reported(written: f64, exact: f64) -> bool {
+    let legacy = (written * SHARES_PER_WEIGHT).round() / SHARES_PER_WEIGHT;
+    [written.round(), legacy].iter().any(|file| (file - exact).abs() > REPORTED_RATIO * exact)
+}
+
+fn scale(siblings: &[Entitlement]) -> f64 {
+    let positive = |part: f64| if part > 0.0 { part } else { f64::INFINITY };
+    let bounds = |of: fn(&Entitlement) -> f64| {
+        let largest = siblings.iter().map(of).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+        (siblings.iter().map(|it| positive(of(it))).fold(f64::INFINITY, f64::min), largest)
+    };
+    let (smallest, largest) = bounds(|sibling| sibling.standing);
+    let most = RANGE.end() / largest;
+    let wanted = (MEAN * siblings.len() as f64).max(SMALLEST / smallest);
+    let mut scale = if wanted <= most { wanted } else { least_error(siblings, smallest, most) };
+    let (smallest, largest) = bounds(|sibling| sibling.now);
+    while scale * largest > *RANGE.end() {
+        scale /= 4.0;
+    }
+    while scale * smallest < SMALLEST && 4.0 * scale * largest <= *RANGE.end() {
+        scale *= 4.0;
+    }
+    scale
+}
+
+/// The scale of no more than `most`, and no less than half of it, at which rounding errs the least.
+///
+/// Those are tried at which the smallest becomes a whole number; where it is large enough, or vanishes, there
+/// is nothing to gain.
+fn least_error(siblings: &[Entitlement], smallest: f64, most: f64) -> f64 {
+    let at_most = (most * smallest).floor();
+    if !(1.0..SMALLEST).contains(&at_most) {
+        return most;
+    }
+    let error = |scale: f64| {
+        let of = |sibling: &Entitlement| {
+            let exact = scale * sibling.standing;
+            if exact > 0.0 { (exact.round().max(1.0) - exact).abs() / exact } else { 0.0 }
+        };
+        siblings.iter().map(of).fold(0.0, f64::max)
+    };
+    let least = (at_most / 2.0).ceil() as u32;
+    let tried = (least..=at_most as u32).rev().map(|whole| f64::from(whole) / smallest);
+    let best = tried.map(|scale| (error(scale), scale)).min_by(|a, b| a.0.total_cmp(&b.0));
+    best.map_or(most, |(_, scale)| scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weights(parts: &[f64]) -> Vec<f64> {
+        let sum: f64 = parts.iter().sum();
+        let entitled: Vec<Entitlement> = parts
+            .iter()
+            .map(|part| Entitlement { standing: part / sum, now: part / sum })
+            .collect();
+        weigh(&entitled).written.iter().map(|weight| weight.round()).collect()
+    }
+
+    #[test]
+    fn the_mean_is_the_kernel_s_default() {
+        assert_eq!(weights(&[1.0, 1.0]), [100.0, 100.0]);
+        assert_eq!(weights(&[1.0, 3.0]), [50.0, 150.0]);
+        assert_eq!(weights(&[1.0; 1000]), [100.0; 1000]);
+    }
+
+    #[test]
+    fn the_largest_share_bounds_the_scale() {
+        let mut parts = vec![3000.0, 1000.0];
+        parts.extend([1.0; 1000]);
+        let weights = weights(&parts);
+        assert_eq!(weights[..3], [9000.0, 3000.0, 3.0]);
+    }
+
+    #[test]
+    fn small_ones_are_not_rounded_away() {
+        assert_eq!(weights(&[14.0, 10.0, 9976.0]), [14.0, 10.0, 9976.0]);
+        assert_eq!(weights(&[1.0, 1.4, 240.0]), [20.0, 28.0, 4800.0]);
+    }
+}

@@ -1,0 +1,240 @@
+//! Weights as files hold them, guarantees in groups, and what is above the tenants.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tenantd::control::burst;
+use tenantd::control::demand::Demand;
+use tenantd::control::plan::{Knob, Value};
+use tenantd::control::target::{self, AncestorBounds, Target};
+use tenantd::control::tree::{self, CPU, MEMORY, TreeNode};
+use tenantd::host::cgroup::Dialect;
+use tenantd::policy::model::{Allocation, Policy, Tenant, Weights};
+use tenantd::units::Weight;
+
+use crate::util;
+
+const CORES: f64 = 16.0;
+const GIB: f64 = (1_u64 << 30) as f64;
+
+fn siblings(weights: &[f64]) -> Vec<TreeNode> {
+    let leaf = |(i, weight): (usize, &f64)| {
+        let weight = Weight::try_new(*weight).unwrap();
+        let weight = Weights { cpu: weight, memory: weight };
+        Tenant { name: format!("t{i}"), weight, ..Tenant::default() }
+    };
+    let tenants = weights.iter().enumerate().map(leaf).collect();
+    tree::flatten(&Policy { tenants, ..Policy::default() })
+}
+
+fn hungry(nodes: &[TreeNode], cores: f64) -> Vec<Demand> {
+    vec![Demand { cpu_cores: cores, memory_bytes: 0.0, ..Demand::default() }; nodes.len()]
+}
+
+/// The number that a file of this hierarchy holds.
+fn written(dialect: Dialect, target: &Target) -> f64 {
+    let spelling = dialect.spell(Knob::CpuWeight, &Value::Weight(target.cpu_weight));
+    spelling[0].text.parse().unwrap()
+}
+
+/// Checks the written weights of siblings against what each is entitled to; returns how many were reported.
+fn check_ratios(nodes: &[TreeNode], targets: &[Target], entitled: &[f64]) -> usize {
+    let findings = target::findings(nodes, targets);
+    let reported = |index: usize| {
+        let name = format!("{}: its CPU weight is", nodes[index].path);
+        findings.iter().any(|finding| finding.starts_with(&name))
+    };
+    let is_off = |index: &usize| {
+        let exact = targets[*index].exact_cpu_weight;
+        let legacy = written(Dialect::Legacy, &targets[*index]) / 10.24;
+        let files = [written(Dialect::Unified, &targets[*index]), legacy];
+        files.iter().any(|file| (file - exact).abs() > 0.025 * exact)
+    };
+    let off: Vec<usize> = (0..nodes.len()).filter(is_off).collect();
+    assert!(off.iter().take(4).all(|index| reported(*index)), "{findings:?}");
+    assert_eq!(off.is_empty(), findings.is_empty(), "{findings:?}");
+    // The smallest and the largest error of one make the largest of any two.
+    for dialect in [Dialect::Unified, Dialect::Legacy] {
+        let errors = (0..nodes.len())
+            .filter(|index| !off.contains(index))
+            .map(|index| written(dialect, &targets[index]) / entitled[index]);
+        let (least, most) =
+            errors.fold((f64::INFINITY, 0.0_f64), |(a, b), error| (a.min(error), b.max(error)));
+        assert!(most <= least * 1.0513, "{dialect:?}: {}", most / least);
+    }
+    off.len()
+}
+
+/// Weights of siblings: from alike to as far apart as policies allow, few and many.
+fn many_weights() -> impl Strategy<Value = Vec<f64>> {
+    let near = 1.0..20.0_f64;
+    let far = (0.0..4.0_f64).prop_map(|power| 10_f64.powf(power));
+    let few = prop_oneof![20 => Just(1.0), 1 => 500.0..10_000.0_f64];
+    prop_oneof![
+        vec(near.clone(), 1..40),
+        vec(near, 400..3000),
+        vec(far.clone(), 1..20),
+        vec(far, 100..1000),
+        vec(few, 100..3000),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+
+    #[test]
+    fn written_weights_keep_their_ratio(weights in many_weights(), idle: bool) {
+        let nodes = siblings(&weights);
+        let demands = hungry(&nodes, if idle { 0.0 } else { CORES });
+        let targets = target::targets(&nodes, &demands, [CORES, GIB], Allocation::Drf);
+        let off = check_ratios(&nodes, &targets, &weights);
+        // Only weights out of the kernel's reach are reported.
+        let largest = weights.iter().copied().fold(0.0, f64::max);
+        let smallest = weights.iter().copied().fold(f64::INFINITY, f64::min);
+        prop_assert!(off == 0 || largest / smallest > 475.0, "{off} of {weights:?}");
+    }
+
+    #[test]
+    fn bursts_fit_into_their_parent(
+        weights in vec((1.0..100.0_f64, 0.0..0.3_f64), 2..8),
+        amount in 0.1..20.0_f64,
+    ) {
+        let mut nodes = siblings(&weights.iter().map(|(weight, _)| *weight).collect::<Vec<f64>>());
+        for (node, (_, guarantee)) in nodes.iter_mut().zip(&weights) {
+            node.guarantee[CPU] = Some(guarantee * 10.0);
+        }
+        let bursts = burst::bursts(&nodes, amount, CPU);
+        let ratio = burst::kept_ratio(&nodes, amount, CPU);
+        prop_assert!((bursts.iter().sum::<f64>() - amount).abs() < 1e-9 * amount, "{bursts:?}");
+        let floors = burst::by_weight(&nodes, amount, CPU);
+        for ((node, burst), floor) in nodes.iter().zip(&bursts).zip(floors) {
+            let promised = node.guarantee[CPU].unwrap_or(0.0) * ratio;
+            prop_assert!(*burst >= promised * (1.0 - 1e-9), "{burst} of {promised}");
+            prop_assert!(ratio == 1.0 || *burst >= floor * burst::FLOOR_RATIO * (1.0 - 1e-9));
+        }
+    }
+}
+
+/// What was measured at 52 : 48: two heavy siblings beside a thousand light ones.
+#[test]
+fn a_thousand_light_siblings_leave_the_heavy_ones_their_ratio() {
+    let mut weights = vec![3000.0, 1000.0];
+    weights.extend([1.0; 1000]);
+    let nodes = siblings(&weights);
+    let targets = target::targets(&nodes, &hungry(&nodes, CORES), [CORES, GIB], Allocation::Drf);
+    assert_eq!(check_ratios(&nodes, &targets, &weights), 0);
+    let file = |dialect, index: usize| written(dialect, &targets[index]);
+    assert_eq!([0, 1, 2].map(|i| file(Dialect::Unified, i)), [9000.0, 3000.0, 3.0]);
+    assert_eq!([0, 1, 2].map(|i| file(Dialect::Legacy, i)), [92160.0, 30720.0, 31.0]);
+}
+
+#[test]
+fn what_the_kernel_cannot_express_is_reported() {
+    let nodes = siblings(&[10_000.0, 10_000.0, 1.0, 1.4]);
+    let targets = target::targets(&nodes, &hungry(&nodes, CORES), [CORES, GIB], Allocation::Drf);
+    let findings = target::findings(&nodes, &targets);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(findings[0].starts_with("t3: its CPU weight is 1 instead of 1.40"), "{findings:?}");
+}
+
+fn nodes(yaml: &str) -> Vec<TreeNode> {
+    tree::flatten(&util::policy(&format!("version: 1\n{yaml}")))
+}
+
+/// What each of some siblings gets of the CPUs when all of them are hungry.
+fn shares(targets: &[Target], siblings: &[usize]) -> Vec<f64> {
+    let sum: f64 = siblings.iter().map(|&index| targets[index].cpu_weight.round()).sum();
+    siblings.iter().map(|&index| targets[index].cpu_weight.round() / sum).collect()
+}
+
+/// Two CPUs; a tenant with a guarantee of 0.68 in a light group, which sleeps, beside a hungry one of weight 99.
+#[test]
+fn a_nested_guarantee_is_there_when_its_tenant_wakes() {
+    let nodes = nodes(
+        "tenants: { g: { weight: 1, tenants: { x: { guarantee: { cpu: 680m } } } }, b: { weight: 99 } }",
+    );
+    let [g, x, b] = [0, 1, 2];
+    for awake in [false, true] {
+        let mut demands = hungry(&nodes, 2.0);
+        demands[x].cpu_cores = if awake { 2.0 } else { 0.0 };
+        let targets = target::targets(&nodes, &demands, [2.0, GIB], Allocation::Drf);
+        // In the second in which it wakes, before anybody decides anew, and after it.
+        let share = 2.0 * shares(&targets, &[g, b])[0];
+        assert!(share > 0.66, "{share} of 0.68 CPUs, awake {awake}: {targets:?}");
+        assert_eq!(targets[x].kept_ratio[CPU], 1.0);
+    }
+}
+
+/// The same where processes outside leave 0.7 and then 0.4 of the two CPUs.
+#[test]
+fn a_guarantee_does_not_starve_others_when_the_outside_takes_the_cpus() {
+    let nodes = nodes(
+        "tenants: { g: { weight: 1, tenants: { x: { guarantee: { cpu: 680m } } } }, b: { weight: 99 } }",
+    );
+    for (cores, kept) in [(0.7, 0.68), (0.4, 0.3604)] {
+        let machine = [2.0, GIB];
+        let outside = [2.0 - cores, 0.0];
+        let capacity = target::capacity(machine, [0.0; 2], outside, &AncestorBounds::default());
+        assert!((capacity[CPU] - cores).abs() < 1e-9, "{capacity:?}");
+        let targets = target::targets(&nodes, &hungry(&nodes, 2.0), capacity, Allocation::Drf);
+        assert!((targets[1].allocation[CPU] - kept).abs() < 1e-6, "{targets:?}");
+        assert_eq!(target::findings(&nodes, &targets).is_empty(), cores == 0.7, "{targets:?}");
+        // At least half of a tenth of what its weight alone would give it, and nowhere near the kernel's least.
+        let shares_file = written(Dialect::Legacy, &targets[2]);
+        assert!(shares_file >= 50.0, "cpu.shares {shares_file}");
+        let share = shares(&targets, &[0, 2])[1];
+        assert!(share >= 0.05, "{share}: {targets:?}");
+    }
+}
+
+/// A guarantee that takes all of its group leaves the group's other members the weight of a tenth of their part.
+#[test]
+fn a_guarantee_does_not_starve_its_own_group() {
+    let nodes = nodes(
+        "tenants: { g: { weight: 1, tenants: { x: { weight: 1, guarantee: { cpu: 1500m } }, z: { weight: 99 } } }, b: { weight: 9 } }",
+    );
+    let targets = target::targets(&nodes, &hungry(&nodes, 2.0), [2.0, GIB], Allocation::Drf);
+    assert!((targets[1].allocation[CPU] - 1.5).abs() < 1e-6, "{targets:?}");
+    assert!(targets[2].allocation[CPU] < 1e-6, "{targets:?}");
+    let inner = shares(&targets, &[1, 2]);
+    assert!(inner[0] > 0.95 && inner[1] > 0.01, "{inner:?}");
+    assert!(written(Dialect::Legacy, &targets[2]) > 100.0, "{targets:?}");
+}
+
+/// A group with a limit beside a hungry tenant: the other tenant gets what the group cannot use, and the group's
+/// tenant is not entitled to more than the limit.
+#[test]
+fn a_limit_on_a_group_is_part_of_the_division() {
+    let nodes = nodes("tenants: { g: { limit: { cpu: 200m }, tenants: { x: {} } }, b: {} }");
+    let targets = target::targets(&nodes, &hungry(&nodes, 2.0), [2.0, GIB], Allocation::Drf);
+    let cpus: Vec<f64> = targets.iter().map(|target| target.allocation[CPU]).collect();
+    for (got, expected) in cpus.iter().zip([0.2, 0.2, 1.8]) {
+        assert!((got - expected).abs() < 1e-9, "{cpus:?}");
+    }
+    assert!((targets[1].burst_cores - 0.2).abs() < 1e-9);
+}
+
+#[test]
+fn limits_above_the_tenants_are_capacity() {
+    let machine = [2.0, 23.0 * GIB];
+    let slice = AncestorBounds {
+        memory_bytes: Some(1.0 * GIB),
+        nr_cpus: Some(1),
+        ..AncestorBounds::default()
+    };
+    let root =
+        AncestorBounds { cpu_cores: Some(0.5), memory_bytes: Some(0.3 * GIB), nr_cpus: None };
+    let above = slice.and(root);
+    assert_eq!(
+        (above.cpu_cores, above.memory_bytes, above.nr_cpus),
+        (Some(0.5), Some(0.3 * GIB), Some(1))
+    );
+    let capacity = |outside| target::capacity(machine, [0.1, GIB], outside, &above);
+    assert_eq!(capacity([0.0; 2]), [0.5, 0.3 * GIB]);
+    // What others use counts against the machine, not against our limit.
+    assert_eq!(capacity([1.0, 0.0])[CPU], 0.5);
+    assert!((capacity([1.7, 22.5 * GIB])[CPU] - 0.2).abs() < 1e-9);
+    assert_eq!(capacity([9.0, 99.0 * GIB]), [0.005, 0.3 * GIB * 0.01]);
+    let free = target::capacity(machine, [0.0; 2], [0.0; 2], &AncestorBounds::default());
+    assert_eq!((free, slice.most()[MEMORY]), (machine, GIB));
+    assert_eq!(slice.and(AncestorBounds::default()).most()[CPU], 1.0);
+}
