@@ -108,16 +108,16 @@ pub fn bursts(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
         }
     }
     let mut bursts = vec![0.0; nodes.len()];
-    for set in 0..=nodes.len() {
+    for (set, members) in members.iter().enumerate() {
         let whole = set.checked_sub(1).map_or(amount, |parent| bursts[parent]);
         let claim = |&node: &usize| Claim {
             weight: nodes[node].weight[resource],
             floor: (promised[node] * ratio).min(ceilings[node]),
             ceiling: ceilings[node],
         };
-        let claims: Vec<Claim> = members[set].iter().map(claim).collect();
+        let claims: Vec<Claim> = members.iter().map(claim).collect();
         let shares = max_min::divide(whole, &claims).allocation;
-        for (&node, share) in members[set].iter().zip(shares) {
+        for (&node, share) in members.iter().zip(shares) {
             bursts[node] = share;
         }
     }

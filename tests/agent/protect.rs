@@ -3,7 +3,7 @@
 use tenantd::control::protect;
 use tenantd::sim::{Load, SimHost};
 
-use super::world::{GIB, MIB, World, tenant};
+use super::world::{GIB, MIB, World, legacy, tenant};
 
 const VICTIM: u64 = 600 * MIB;
 const HOG: u64 = 1500 * MIB;
@@ -79,16 +79,18 @@ fn protection_leaves_something_to_reclaim_at_every_tick() {
 
 #[test]
 fn a_squeezed_tenant_goes_on_asking_for_what_it_needs() {
-    let mut world = World::on(host(), "tenants: { victim: {}, hog: {} }");
-    world.start().unwrap();
-    world.tick();
-    world
-        .spawn("/victim", Load { touch_bytes_per_sec: GIB, ..Load::busy(1) }.with_hot_file(VICTIM));
-    world.ticks(10);
-    world.spawn("/hog", Load { touch_bytes_per_sec: GIB, ..Load::busy(1) }.with_working_set(HOG));
-    let status = world.ticks(90);
-    let victim = tenant(&status, "victim");
-    assert!(victim.demand_memory_bytes >= 0.95 * VICTIM as f64, "{victim:?}");
-    let bounded = |finding: &String| finding.contains("leaves too little to protect");
-    assert!(status.findings.iter().any(bounded), "{:?}", status.findings);
+    for host in [host(), SimHost { memory_bytes: 2 * GIB, ..legacy() }] {
+        let mut world = World::on(host, "tenants: { victim: {}, hog: {} }");
+        world.start().unwrap();
+        world.tick();
+        let load = Load { touch_bytes_per_sec: GIB, ..Load::busy(1) };
+        world.spawn("/victim", load.with_hot_file(VICTIM));
+        world.ticks(10);
+        world.spawn("/hog", load.with_working_set(HOG));
+        let status = world.ticks(90);
+        let victim = tenant(&status, "victim");
+        assert!(victim.demand_memory_bytes >= 0.95 * VICTIM as f64, "{victim:?}");
+        let bounded = |finding: &String| finding.contains("leaves too little to protect");
+        assert!(status.findings.iter().any(bounded), "{:?}", status.findings);
+    }
 }

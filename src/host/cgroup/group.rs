@@ -484,18 +484,15 @@ impl<K: KernFs> Reader<'_, K> {
             // The legacy file knows no slab: its part of the charge counts as not reclaimable.
             Dialect::Legacy => ["total_rss", "total_shmem", "slab_reclaimable"],
         };
+        // Without `total_` the legacy file leaves out what happens in nested cgroups.
+        let [refault_anon, refault_file] = match self.cgroup.dialect {
+            Dialect::Unified => ["workingset_refault_anon", "workingset_refault_file"],
+            Dialect::Legacy => ["total_workingset_refault_anon", "total_workingset_refault_file"],
+        };
         let current =
             self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
         let stat = self.take(Source::MemoryStat, |text| {
-            let keys = [
-                inactive,
-                active,
-                "workingset_refault_anon",
-                "workingset_refault_file",
-                anon,
-                shmem,
-                slab,
-            ];
+            let keys = [inactive, active, refault_anon, refault_file, anon, shmem, slab];
             parse::keyed(text, keys).map(Some)
         })?;
         let events = self
