@@ -404,47 +404,67 @@ pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, St
     nodes.iter().enumerate().map(of).collect()
 }
 
-/// Bounds what is protected of the leaves' memory by what cannot be reclaimed on this host. `usages` are in the
-/// order of the nodes; of a leaf without usage what it holds counts as held outside.
+/// Bounds what is protected of the leaves' memory by what cannot be reclaimed: on the host, and within a memory
+/// limit above the tenants. `usages` are in the order of the nodes; what a leaf without usage holds counts as held
+/// outside of the tenants.
 ///
-/// Returns why not everything that should be is protected. Where the host tells nothing of its memory, nothing
-/// is bounded.
+/// Returns why some protection is less than it should be. Where the host reports no memory counters, nothing is
+/// bounded.
 pub fn protect<'a>(
     nodes: &[TreeNode],
     usages: impl Iterator<Item = Option<&'a Usage>>,
     host: &HostSample,
+    above: &AncestorBounds,
     targets: &mut [Target],
 ) -> Option<Shortage> {
-    let mut memory = protect::Memory {
+    let leaves: Vec<usize> = (0..nodes.len()).filter(|&node| nodes[node].is_leaf).collect();
+    let usages = usages.enumerate().filter(|(node, _)| nodes[*node].is_leaf);
+    let needs: Vec<Need> =
+        usages.map(|(node, usage)| need(&nodes[node], &targets[node], usage)).collect();
+    let sum = |amount: fn(&Need) -> f64| needs.iter().map(amount).sum::<f64>();
+    let held = host.unreclaimable_bytes? as f64 - sum(|need| need.unreclaimable_bytes);
+    let anon = host.anon_bytes.unwrap_or(0) as f64 - sum(|need| need.anon_bytes);
+    let machine = protect::Memory {
         total_bytes: host.memory_total_bytes as f64,
         swap_free_bytes: host.swap_free_bytes.unwrap_or(0) as f64,
-        outside_unreclaimable_bytes: host.unreclaimable_bytes? as f64,
-        outside_anon_bytes: host.anon_bytes.unwrap_or(0) as f64,
+        outside_unreclaimable_bytes: held.max(0.0),
+        outside_anon_bytes: anon.max(0.0),
     };
-    let need = |(index, usage): (usize, Option<&Usage>)| {
-        let of = |amount: fn(&Usage) -> Option<f64>| usage.and_then(amount).unwrap_or(0.0);
-        Need {
-            unreclaimable_bytes: of(|usage| usage.unreclaimable_bytes),
-            anon_bytes: of(|usage| usage.anon_bytes),
-            growth_bytes: of(|usage| usage.unreclaimable_growth_bytes),
-            limit_bytes: nodes[index].limit[MEMORY].unwrap_or(f64::INFINITY),
-            wanted_bytes: wanted_protection(&nodes[index], &targets[index]),
-            guarantee_bytes: nodes[index].guarantee[MEMORY].unwrap_or(0.0),
+    // What the outside holds is not charged to a limit above the tenants.
+    let limited = above.memory_bytes.map(|bytes| protect::Memory {
+        total_bytes: bytes.min(machine.total_bytes),
+        outside_unreclaimable_bytes: 0.0,
+        outside_anon_bytes: 0.0,
+        ..machine
+    });
+    let mut shortage: Option<Shortage> = None;
+    for memory in std::iter::once(machine).chain(limited) {
+        let protections = protect::protect(&memory, &needs);
+        for ((&leaf, need), bytes) in leaves.iter().zip(&needs).zip(&protections.bytes) {
+            let before = shortage.and(targets[leaf].bounded_protection_bytes);
+            let bytes = before.map_or(*bytes, |before| before.min(*bytes));
+            let is_bounded = bytes < need.wanted_bytes * (1.0 - SATISFIED_RATIO);
+            targets[leaf].bounded_protection_bytes = is_bounded.then_some(bytes);
         }
-    };
-    let leaves: Vec<usize> = (0..nodes.len()).filter(|&node| nodes[node].is_leaf).collect();
-    let needs: Vec<Need> =
-        usages.enumerate().filter(|(node, _)| nodes[*node].is_leaf).map(need).collect();
-    let sum = |amount: fn(&Need) -> f64| needs.iter().map(amount).sum::<f64>();
-    let (held, anon) = (sum(|need| need.unreclaimable_bytes), sum(|need| need.anon_bytes));
-    memory.outside_unreclaimable_bytes = (memory.outside_unreclaimable_bytes - held).max(0.0);
-    memory.outside_anon_bytes = (memory.outside_anon_bytes - anon).max(0.0);
-    let protections = protect::protect(&memory, &needs);
-    for ((&leaf, need), bytes) in leaves.iter().zip(&needs).zip(&protections.bytes) {
-        let is_bounded = *bytes < need.wanted_bytes * (1.0 - SATISFIED_RATIO);
-        targets[leaf].bounded_protection_bytes = is_bounded.then_some(*bytes);
+        let worse = |found: &Shortage| {
+            shortage.is_none_or(|known| found.protected_bytes < known.protected_bytes)
+        };
+        shortage = protections.shortage.filter(worse).or(shortage);
     }
-    protections.shortage
+    shortage
+}
+
+/// What a leaf holds of memory that cannot be reclaimed, and what of its memory should be protected.
+fn need(node: &TreeNode, target: &Target, usage: Option<&Usage>) -> Need {
+    let of = |amount: fn(&Usage) -> Option<f64>| usage.and_then(amount).unwrap_or(0.0);
+    Need {
+        unreclaimable_bytes: of(|usage| usage.unreclaimable_bytes),
+        anon_bytes: of(|usage| usage.anon_bytes),
+        growth_bytes: of(|usage| usage.unreclaimable_growth_bytes),
+        limit_bytes: node.limit[MEMORY].unwrap_or(f64::INFINITY),
+        wanted_bytes: wanted_protection(node, target),
+        guarantee_bytes: node.guarantee[MEMORY].unwrap_or(0.0),
+    }
 }
 
 /// What should be protected of a leaf's memory: its allocation or its guarantee, whichever is more.

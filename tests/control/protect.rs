@@ -6,7 +6,7 @@ use tenantd::control::demand::Demand;
 use tenantd::control::plan::{Knob, Value};
 use tenantd::control::protect::{self, Memory, Need};
 use tenantd::control::sample::HostSample;
-use tenantd::control::target;
+use tenantd::control::target::{self, AncestorBounds};
 use tenantd::control::tree::{self, MEMORY};
 use tenantd::control::usage::Usage;
 use tenantd::policy::model::Allocation;
@@ -132,7 +132,9 @@ fn the_values_written_are_bounded_at_every_level() {
         target::knobs(&nodes, targets).iter().map(of).collect()
     };
     assert_eq!(low(&targets)[..3], [600.0, 600.0, 0.0]);
-    let shortage = target::protect(&nodes, usages.iter().map(Option::as_ref), &host, &mut targets);
+    let usages = || usages.iter().map(Option::as_ref);
+    let free = AncestorBounds::default();
+    let shortage = target::protect(&nodes, usages(), &host, &free, &mut targets);
     assert!(shortage.is_some_and(|shortage| !shortage.breaks_guarantees()));
     // 2048 less 128 of margin, 100 outside and 1500 of the hog's.
     assert_eq!(low(&targets)[..3], [320.0, 320.0, 0.0]);
@@ -143,9 +145,13 @@ fn the_values_written_are_bounded_at_every_level() {
     // A host that tells nothing of its memory bounds nothing.
     let mute = HostSample { unreclaimable_bytes: None, ..host };
     let mut targets = target::targets(&nodes, &demands, capacity, Allocation::Drf);
-    assert_eq!(
-        target::protect(&nodes, usages.iter().map(Option::as_ref), &mute, &mut targets),
-        None
-    );
+    assert_eq!(target::protect(&nodes, usages(), &mute, &free, &mut targets), None);
+    assert_eq!(low(&targets)[1], 600.0);
+    // What the outside holds is not charged to a limit above the tenants: 2000 less 125 of margin and 1500.
+    let roomy = HostSample { memory_total_bytes: 64 << 30, ..host };
+    let slice = AncestorBounds { memory_bytes: Some(2000.0 * MIB), ..free };
+    assert!(target::protect(&nodes, usages(), &roomy, &slice, &mut targets).is_some());
+    assert_eq!(low(&targets)[1], 375.0);
+    assert_eq!(target::protect(&nodes, usages(), &roomy, &free, &mut targets), None);
     assert_eq!(low(&targets)[1], 600.0);
 }
