@@ -1,25 +1,28 @@
 //! What each node gets of a resource when all are hungry: its *burst*.
 //!
-//! **Problem.** A tenant that sleeps has no demand, and so no allocation; but when it wakes between two ticks it
-//! must have at once what it would get if it were awake all the time. That depends on weights, guarantees and
-//! limits alone, at every level of the tree: a guarantee of a tenant that its group cannot pass on is none.
+//! **Problem.** A tenant that sleeps has no demand, and so no allocation; but when it wakes between
+//! two ticks it must have at once what it would get if it were awake all the time. That depends on
+//! weights, guarantees and limits alone, at every level of the tree: a guarantee of a tenant that
+//! its group cannot pass on is none.
 //!
-//! **Terms.** What a node is *promised* is its guarantee, or what is promised below it together, whichever is
-//! more, within its limit. What it has *by weight alone* is its weight's part of its parent's part, as if
-//! nothing were guaranteed.
+//! **Terms.** What a node is *promised* is its guarantee, or what is promised below it together,
+//! whichever is more, within its limit. What it has *by weight alone* is its weight's part of its
+//! parent's part, as if nothing were guaranteed.
 //!
 //! **Algorithm.** From the top, what a node has is divided among those below it by weighted max-min
-//! ([`crate::fair::max_min`]): each gets at least what it is promised and at most what it, or all below it,
-//! may have. So the burst of a group is at least the sum of what is promised below it, and bursts of
-//! siblings never add up to more than their parent's.
+//! ([`crate::fair::max_min`]): each gets at least what it is promised and at most what it, or all
+//! below it, may have. So the burst of a group is at least the sum of what is promised below it,
+//! and bursts of siblings never add up to more than their parent's.
 //!
-//! **Promises that cannot be kept.** The policy's guarantees fit into the machine, but not always into what
-//! processes outside every tenant leave of it. Then all promises are scaled down by one ratio, the largest at
-//! which every node under the machine still has [`FLOOR_RATIO`] of what its weight alone would give it. A
-//! guarantee of one tenant must not starve another, whatever runs outside.
+//! **Promises that cannot be kept.** The policy's guarantees fit into the machine, but not always
+//! into what processes outside every tenant leave of it. Then all promises are scaled down by one
+//! ratio, the largest at which every node under the machine still has [`FLOOR_RATIO`] of what its
+//! weight alone would give it. A guarantee of one tenant must not starve another, whatever runs
+//! outside.
 //!
-//! **Properties** (tests below, and `tests/control/weights.rs`): `a_burst_holds_what_is_promised_below`,
-//! `bursts_fit_into_their_parent`, `promises_are_scaled_down_together`.
+//! **Properties** (tests below, and `tests/control/weights.rs`):
+//! `a_burst_holds_what_is_promised_below`, `bursts_fit_into_their_parent`,
+//! `promises_are_scaled_down_together`.
 
 use crate::control::tree::TreeNode;
 use crate::fair::max_min::{self, Claim};
@@ -68,7 +71,8 @@ pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: usize) -> f64 {
     }
     let floors = by_weight(nodes, amount * FLOOR_RATIO, resource);
     let floors = nodes.iter().zip(&floors).filter(|(node, _)| node.parent.is_none());
-    // `Σ max(t·promise, floor) = amount`: a promise counts from the ratio at which it exceeds its floor.
+    // `Σ max(t·promise, floor) = amount`: a promise counts from the ratio at which it exceeds its
+    // floor.
     let mut bends: Vec<(f64, f64, f64)> = top()
         .zip(floors)
         .filter(|((_, promised), _)| **promised > 0.0)

@@ -17,12 +17,13 @@
 //!   opens the door by a fifth for as long as there is pressure behind it;
 //! - then never more than its limit and the machine, and smoothed: up at once, down by half in two seconds.
 //!
-//! For memory it is the working set. While evicted pages come back, demand is more than what is resident: those
-//! pages fit only because others were evicted for them. Then it is the working set and what came back, a
-//! fifth above it where tasks wait for memory, and not less than before. Otherwise a tenant would lose its claim
-//! to the memory that it is squeezed out of. A tenant counts as refaulting when at least a hundredth of what is
-//! missing came back in the interval, or when tasks wait for memory; a few pages of a file that is read again
-//! after hours are no working set.
+//! For memory it is the working set. While evicted pages come back, demand is more than what is
+//! resident: those pages fit only because others were evicted for them. Then it is the working set
+//! and what came back, a fifth above it where tasks wait for memory, and not less than before.
+//! Otherwise a tenant would lose its claim to the memory that it is squeezed out of. A tenant
+//! counts as refaulting when at least a hundredth of what is missing came back in the interval, or
+//! when tasks wait for memory; a few pages of a file that is read again after hours are no working
+//! set.
 //!
 //! Going down fast costs nothing here: a tenant that is satisfied keeps the weight of its full fair share
 //! (`target`), so an underestimate never delays one that wakes up.

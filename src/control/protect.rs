@@ -1,41 +1,45 @@
 //! How much memory can be protected, so that there is always something left to reclaim.
 //!
-//! **Problem.** A protection (`memory.low`, `memory.min`) tells the kernel what it may not take. Without swap
-//! it cannot take anonymous memory, page tables or locked pages either, whether or not their tenant is entitled
-//! to them. Where the two together fill the memory, reclaim finds nothing: every allocation scans the whole
-//! host, the page cache that programs run from is read again and again, and a host that would have survived
-//! without any protection does not respond for minutes. So protected memory has to fit beside memory that
-//! cannot be reclaimed.
+//! **Problem.** A protection (`memory.low`, `memory.min`) tells the kernel what it may not take.
+//! Without swap it cannot take anonymous memory, page tables or locked pages either, whether or not
+//! their tenant is entitled to them. Where the two together fill the memory, reclaim finds nothing:
+//! every allocation scans the whole host, the page cache that programs run from is read again and
+//! again, and a host that would have survived without any protection does not respond for minutes.
+//! So protected memory has to fit beside memory that cannot be reclaimed.
 //!
 //! **Terms**, per tenant:
-//! - *inelastic*: what reclaim cannot take, whatever is protected. Everything but file cache and reclaimable
-//!   slab; where there is swap, less the part of the anonymous memory for which swap has room.
-//! - *kept*: the larger of the protection and the inelastic part. An anonymous page is there once, whether it
-//!   is protected or not.
+//! - *inelastic*: what reclaim cannot take, whatever is protected. Everything but file cache and
+//!   reclaimable slab; where there is swap, less the part of the anonymous memory for which swap
+//!   has room.
+//! - *kept*: the larger of the protection and the inelastic part. An anonymous page is there once,
+//!   whether it is protected or not.
 //! - *growth*: by how much the inelastic part is going to grow until the next values take effect.
 //!
-//! **Rule.** `Σ kept + what is inelastic outside every tenant + margin ≤ memory`. Guarantees come first: they
-//! are promises. What is wanted beyond them is scaled down, by one ratio for all tenants; and only where
-//! even the guarantees do not fit are these scaled down, again all by one ratio. Both ratios are as large as
-//! the rule allows. A protection within its tenant's inelastic part costs nothing, but where not even that
-//! leaves room nothing is protected: the host is then as it would be without the agent.
+//! **Rule.** `Σ kept + what is inelastic outside every tenant + margin ≤ memory`. Guarantees come
+//! first: they are promises. What is wanted beyond them is scaled down, by one ratio for all
+//! tenants; and only where even the guarantees do not fit are these scaled down, again all by one
+//! ratio. Both ratios are as large as the rule allows. A protection within its tenant's inelastic
+//! part costs nothing, but where not even that leaves room nothing is protected: the host is then
+//! as it would be without the agent.
 //!
-//! **The margin.** A process can take 1 GiB of memory a second, more than any controller with a tick of a
-//! second can answer. Two things are done about it:
-//! - a standing margin of a sixteenth of the machine, 64 MiB at least and 1 GiB at most. That is one second of
-//!   such a process where memory is large enough for it to matter; on a small machine a larger margin would
-//!   leave nothing to protect, and a sixteenth still holds the kernel's own watermarks and the programs of the
-//!   host. It is also more than the dead band within which a written protection is left alone. Growth beyond it
-//!   within one tick meets `memory.low`, which the kernel breaks when it finds nothing else, and not
-//!   `memory.min`.
-//! - growth that has been seen goes on: what a tenant's inelastic part grew by in the last interval is
-//!   expected again for each of the next two, as far as its limit lets it. The first half of a second of a hog
-//!   costs the margin, and everything after it is taken off the protections before it happens.
+//! **The margin.** A process can take 1 GiB of memory a second, more than any controller with a
+//! tick of a second can answer. Two things are done about it:
+//! - a standing margin of a sixteenth of the machine, 64 MiB at least and 1 GiB at most. That is
+//!   one second of such a process where memory is large enough for it to matter; on a small machine
+//!   a larger margin would leave nothing to protect, and a sixteenth still holds the kernel's own
+//!   watermarks and the programs of the host. It is also more than the dead band within which a
+//!   written protection is left alone. Growth beyond it within one tick meets `memory.low`, which
+//!   the kernel breaks when it finds nothing else, and not `memory.min`.
+//! - growth that has been seen goes on: what a tenant's inelastic part grew by in the last interval
+//!   is expected again for each of the next two, as far as its limit lets it. The first half of a
+//!   second of a hog costs the margin, and everything after it is taken off the protections before
+//!   it happens.
 //!
 //! **Properties** (tests below, and `tests/control/protect.rs`): the rule holds for every input
-//! (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before allocations
-//! (`guarantees_come_first`), the ratios are the largest possible (`no_more_could_be_protected`), and where
-//! everything fits nothing is changed (`where_all_fits_nothing_is_bounded`).
+//! (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before
+//! allocations (`guarantees_come_first`), the ratios are the largest possible
+//! (`no_more_could_be_protected`), and where everything fits nothing is changed
+//! (`where_all_fits_nothing_is_bounded`).
 
 use std::fmt;
 
@@ -48,8 +52,8 @@ const MARGIN_LEAST: Bytes = Bytes::mib(64);
 /// ... and so much at most: what a process can take in a second.
 const MARGIN_MOST: Bytes = Bytes::gib(1);
 
-/// Intervals for which growth that was seen is expected to go on: the one that passes before the values of
-/// this tick meet the next, and the one after, in which late writes and late ticks fall.
+/// Intervals for which growth that was seen is expected to go on: the one that passes before the
+/// values of this tick meet the next, and the one after, in which late writes and late ticks fall.
 const GROWTH_INTERVALS: f64 = 2.0;
 
 /// What the machine has, in bytes.
@@ -193,11 +197,11 @@ fn outside_inelastic(memory: &Memory, needs: &[Need]) -> f64 {
     (memory.outside_unreclaimable_bytes - swappable).max(0.0)
 }
 
-/// The largest part `t` of `more`, 0 ..= 1, for which `Σ max(inelastic, base + t·more)` fits into `room`; 0
-/// where nothing does.
+/// The largest part `t` of `more`, 0 ..= 1, for which `Σ max(inelastic, base + t·more)` fits into
+/// `room`; 0 where nothing does.
 ///
-/// The sum is a rising polyline in `t`, bent where a protection begins to exceed its inelastic part: one sweep
-/// over the bends.
+/// The sum is a rising polyline in `t`, bent where a protection begins to exceed its inelastic
+/// part: one sweep over the bends.
 fn largest_ratio(room: f64, inelastic: &[f64], base: &[f64], more: &[f64]) -> f64 {
     let each =
         || inelastic.iter().zip(base).zip(more).map(|((held, base), more)| (*held, *base, *more));
@@ -260,13 +264,14 @@ mod tests {
         assert_eq!((mib(&protections), protections.shortage), (vec![600.0, 1600.0], None));
     }
 
-    /// The machine that thrashed: 600 MiB of cache that is read all the time beside 1,500 MiB of anonymous
-    /// memory, on 2 GiB without swap.
+    /// The machine that thrashed: 600 MiB of cache that is read all the time beside 1,500 MiB of
+    /// anonymous memory, on 2 GiB without swap.
     #[test]
     fn anonymous_memory_cannot_be_taken_for_a_protected_tenant() {
         let memory = Memory { outside_unreclaimable_bytes: 100.0 * MIB, ..machine(2048.0) };
         let protections = protect(&memory, &[cache(600.0, 0.0), anonymous(1500.0, 1200.0)]);
-        // 2048 less 128 of margin, less 100, less 1500: what is left is 320 of the 600 that are wanted.
+        // 2048 less 128 of margin, less 100, less 1500: what is left is 320 of the 600 that are
+        // wanted.
         assert_eq!(mib(&protections), [320.0, 640.0]);
         let shortage = protections.shortage.unwrap();
         assert!(!shortage.breaks_guarantees());

@@ -4,10 +4,11 @@
 //! could use. The kernel does not take entitlements: it takes weights among siblings, protections and
 //! limits. The map between the two decides what happens in the second until the next tick.
 //!
-//! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant really use;
-//! and no more than the limits above the tenants let through ([`AncestorBounds`]). The policy's guarantees fit into
-//! the machine, but not always into what is left of it. Then they are scaled down together and this is reported
-//! ([`super::burst`]). Otherwise tenants without a guarantee would pay for capacity that does not exist.
+//! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant
+//! really use; and no more than the limits above the tenants let through ([`AncestorBounds`]). The
+//! policy's guarantees fit into the machine, but not always into what is left of it. Then they are
+//! scaled down together and this is reported ([`super::burst`]). Otherwise tenants without a
+//! guarantee would pay for capacity that does not exist.
 //!
 //! **Weights carry entitlement, not demand.** The weight of a tenant whose demand is not met is
 //! proportional to its allocation. The weight of one that is satisfied or idle is proportional to the larger
@@ -18,15 +19,15 @@
 //! what divides the CPUs now, stay. Where all are satisfied, all are weighed by their bursts, and demands
 //! that move write nothing. A group is weighed in the same way, by the sum of what is below it.
 //!
-//! **What weight alone would have given stays a floor.** Where guarantees take CPUs that another tenant would have
-//! by weight, it keeps the weight of a tenth of them, even where nothing is allocated to it. A guarantee has
-//! priority over other tenants' shares; it must not starve them.
+//! **What weight alone would have given stays a floor.** Where guarantees take CPUs that another
+//! tenant would have by weight, it keeps the weight of a tenth of them, even where nothing is
+//! allocated to it. A guarantee has priority over other tenants' shares; it must not starve them.
 //!
 //! Weights become integers in [`super::weight`].
 //!
-//! **Memory.** Protection is the larger of the allocation and the guarantee, as far as that leaves something to
-//! reclaim ([`super::protect`]); a group's is the sum of its children's, because protection below an unprotected
-//! parent is void.
+//! **Memory.** Protection is the larger of the allocation and the guarantee, as far as that leaves
+//! something to reclaim ([`super::protect`]); a group's is the sum of its children's, because
+//! protection below an unprotected parent is void.
 //!
 //! **Properties** (`tests/control.rs`): allocations never exceed the capacity; weights divide contended CPUs
 //! as allocated (`weights_bring_about_the_allocation`); whoever wakes has its fair share at once
@@ -111,8 +112,8 @@ impl AncestorBounds {
         }
     }
 
-    /// What all tenants can have together at most, in cores and bytes: the quota, or the CPUs that it can be used
-    /// on; infinite where nothing binds.
+    /// What all tenants can have together at most, in cores and bytes: the quota, or the CPUs that
+    /// it can be used on; infinite where nothing binds.
     pub fn most(&self) -> [f64; 2] {
         let nr_cpus = self.nr_cpus.map_or(f64::INFINITY, f64::from);
         let cores = self.cpu_cores.unwrap_or(f64::INFINITY).min(nr_cpus);
@@ -295,8 +296,8 @@ fn describe(node: &TreeNode, demand: &Demand, kept_ratio: [f64; 2]) -> fair::Nod
     fair::Node { parent: node.parent, weight: node.weight.to_vec(), kind }
 }
 
-/// The weight-fair share of `cores` of each node, with what is guaranteed below it and within its limit: what it
-/// gets when all are hungry.
+/// The weight-fair share of `cores` of each node, with what is guaranteed below it and within its
+/// limit: what it gets when all are hungry.
 pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
     burst::bursts(nodes, cores, CPU)
 }
@@ -404,9 +405,9 @@ pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, St
     nodes.iter().enumerate().map(of).collect()
 }
 
-/// Bounds what is protected of the leaves' memory by what cannot be reclaimed: on the host, and within a memory
-/// limit above the tenants. `usages` are in the order of the nodes; what a leaf without usage holds counts as held
-/// outside of the tenants.
+/// Bounds what is protected of the leaves' memory by what cannot be reclaimed: on the host, and
+/// within a memory limit above the tenants. `usages` are in the order of the nodes; what a leaf
+/// without usage holds counts as held outside of the tenants.
 ///
 /// Returns why some protection is less than it should be. Where the host reports no memory counters, nothing is
 /// bounded.

@@ -1,30 +1,33 @@
 //! From entitlements to weights among siblings, in the unit of `cpu.weight`.
 //!
-//! **Problem.** Only ratios among siblings matter to the kernel, but a weight is an integer of a bounded range:
-//! 1 to 10,000 (`cpu.shares`: 2 to 262,144, of which a weight of 1 to 10,000 makes 10 to 102,400). A scale is
-//! wanted that keeps the ratios, and is moved as rarely as possible.
+//! **Problem.** Only ratios among siblings matter to the kernel, but a weight is an integer of a
+//! bounded range: 1 to 10,000 (`cpu.shares`: 2 to 262,144, of which a weight of 1 to 10,000 makes
+//! 10 to 102,400). A scale is wanted that keeps the ratios, and is moved as rarely as possible.
 //!
-//! **Scale.** Siblings that are not ours sit at 100, so the mean is 100 where that keeps the ratios. It is more
-//! where the smallest would come below [`SMALLEST`], because rounding to an integer would then cost more than
-//! a fortieth of it; two such errors are a twentieth of the ratio. **The largest share bounds the scale:** at
-//! 10,000 it goes no further. Cutting the large weights off would make different entitlements equal, at the cost
-//! of the largest. Where that leaves the smallest below [`SMALLEST`], the scale is moved down a
-//! little so that the roundings err the least (equal small ones are then exact). The scale comes from the policy
-//! alone; one that followed the demand would rewrite every file whenever one tenant changed its mind. Only
-//! where what is allocated lies outside of what the policy lets expect is it moved, by powers of four.
+//! **Scale.** Siblings that are not ours sit at 100, so the mean is 100 where that keeps the
+//! ratios. It is more where the smallest would come below [`SMALLEST`], because rounding to an
+//! integer would then cost more than a fortieth of it; two such errors are a twentieth of the
+//! ratio. **The largest share bounds the scale:** at 10,000 it goes no further. Cutting the large
+//! weights off would make different entitlements equal, at the cost of the largest. Where that
+//! leaves the smallest below [`SMALLEST`], the scale is moved down a little so that the roundings
+//! err the least (equal small ones are then exact). The scale comes from the policy alone; one that
+//! followed the demand would rewrite every file whenever one tenant changed its mind. Only where
+//! what is allocated lies outside of what the policy lets expect is it moved, by powers of four.
 //!
-//! **What cannot be expressed.** A weight that is written with an error of more than a fortieth is reported, with
-//! the weight that it should have. This requires siblings that are more than 1 to 500 apart.
+//! **What cannot be expressed.** A weight that is written with an error of more than a fortieth is
+//! reported, with the weight that it should have. This requires siblings that are more than 1 to
+//! 500 apart.
 //!
-//! **Properties** (`tests/control/weights.rs`): the ratio of any two written weights is within 5 % of that of
-//! their entitlements, for files of both kinds, unless one of the two is reported
+//! **Properties** (`tests/control/weights.rs`): the ratio of any two written weights is within 5 %
+//! of that of their entitlements, for files of both kinds, unless one of the two is reported
 //! (`written_weights_keep_their_ratio`).
 
 /// The mean weight of siblings: the kernel's default, so that siblings of others keep their place.
 const MEAN: f64 = 100.0;
 /// The smallest weight that an integer is within a fortieth of.
 const SMALLEST: f64 = 20.0;
-/// Weights below this are written as whole numbers on every hierarchy, so that a file shows what was wanted.
+/// Weights below this are written as whole numbers on every hierarchy, so that a file shows what
+/// was wanted.
 const WHOLE_BELOW: f64 = 10.0;
 /// The smallest and the largest weight that the kernel takes.
 const RANGE: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
@@ -62,7 +65,8 @@ pub fn weigh(siblings: &[Entitlement]) -> Weights {
     Weights { written: written.collect(), exact }
 }
 
-/// Whether the file of some hierarchy holds a weight so far from what it should be that it is reported.
+/// Whether the file of some hierarchy holds a weight so far from what it should be that it is
+/// reported.
 pub fn is_reported(written: f64, exact: f64) -> bool {
     let legacy = (written * SHARES_PER_WEIGHT).round() / SHARES_PER_WEIGHT;
     [written.round(), legacy].iter().any(|file| (file - exact).abs() > REPORTED_RATIO * exact)
@@ -90,8 +94,8 @@ fn scale(siblings: &[Entitlement]) -> f64 {
 
 /// The scale of no more than `most`, and no less than half of it, at which rounding errs the least.
 ///
-/// Those are tried at which the smallest becomes a whole number; where it is large enough, or vanishes, there
-/// is nothing to gain.
+/// Those are tried at which the smallest becomes a whole number; where it is large enough, or
+/// vanishes, there is nothing to gain.
 fn least_error(siblings: &[Entitlement], smallest: f64, most: f64) -> f64 {
     let at_most = (most * smallest).floor();
     if !(1.0..SMALLEST).contains(&at_most) {

@@ -9,11 +9,11 @@
 //! parallelism*, the CPUs a tenant could keep busy now. Then the [`band`](super::band) keeps it still.
 //!
 //! Two refinements make that work on a host, where most tenants sleep most of the time:
-//! - A tenant that can use no more than one CPU is one wide but takes only its allocation out of the slots.
-//!   A thousand sleepers would otherwise hold every slot of the machine while two tenants work. A quarter of a
-//!   slot that all of them take together takes none from the others, whose sets then overlap theirs: beside a
-//!   tenant that may use a fifth of a CPU four fifths of it would stand idle. A tenant with exclusive CPUs takes
-//!   the whole of its CPU.
+//! - A tenant that can use no more than one CPU is one wide but takes only its allocation out of
+//!   the slots. A thousand sleepers would otherwise hold every slot of the machine while two
+//!   tenants work. A quarter of a slot that all of them take together takes none from the others,
+//!   whose sets then overlap theirs: beside a tenant that may use a fifth of a CPU four fifths of
+//!   it would stand idle. A tenant with exclusive CPUs takes the whole of its CPU.
 //! - The real-valued division is rounded so that whoever has the larger of its two possible whole numbers
 //!   keeps it. Otherwise 8 / 3 would turn between 3,3,2 and 2,3,3 with the last digit of a sample.
 //!

@@ -29,14 +29,15 @@
 //! - The leaves that demand the saturated resource are blocked, the resource no longer counts (rule 3), which
 //!   lowers the levels of groups that had much of it, and the next phase begins.
 //!
-//! A group that reaches a limit of its own ends like a leaf that is satisfied. Where everything that can grow
-//! below it needs the resource, its course ends there. Leaves directly below it that do not need it go on. Where
-//! groups below it could go on, the phase ends, because the resource no longer counts for their levels (rule 3,
-//! within the group).
+//! A group that reaches a limit of its own ends like a leaf that is satisfied. Where everything
+//! that can grow below it needs the resource, its course ends there. Leaves directly below it that
+//! do not need it go on. Where groups below it could go on, the phase ends, because the resource no
+//! longer counts for their levels (rule 3, within the group).
 //!
 //! A guarantee is not a head start: a leaf on its guarantee is counted as it is, not rescaled, so that a
-//! group pays for its members' guarantees. O(m · N log N · depth · m) time for N nodes, and no recursion:
-//! both directions are loops over the nodes in pre-order.
+//! group pays for its members' guarantees. O(p · N log N · depth · m) time for N nodes and p phases: at most
+//! one for each resource, and one for each group whose limit ends a phase. No recursion: both directions are
+//! loops over the nodes in pre-order.
 //!
 //! # Properties, and the test that holds each
 //! - The three rules, in an example each (`members_ahead_are_rescaled`, `blocked_members_count_as_they_are`,

@@ -1,12 +1,13 @@
 //! The limits of groups while the level rises: what is used up where.
 //!
 //! # Problem
-//! A resource may be used up for all leaves, because the machine has no more of it, or for the leaves of one
-//! group, because the group has reached its limit. Either way a leaf that demands the resource is blocked.
+//! A resource may be used up for all leaves, because the machine has no more of it, or for the
+//! leaves of one group, because the group has reached its limit. Either way a leaf that demands the
+//! resource is blocked.
 //!
 //! # Terms
-//! A resource is *live* for a set of siblings while neither the machine nor any group above them has used it
-//! up. The *room* of a group is what is left of its limit, as a part of the capacity.
+//! A resource is *live* for a set of siblings while neither the machine nor any group above them
+//! has used it up. The *room* of a group is what is left of its limit, as a part of the capacity.
 
 use super::exact::{Exact, Unit};
 use super::problem::Problem;
@@ -21,10 +22,11 @@ pub(super) struct Limits {
     resources: usize,
     /// The groups with a limit below the capacity, in node order.
     limited: Vec<usize>,
-    /// Whether a resource is live, a row for each set of siblings: the machine's first, then one for the
-    /// members of each node.
+    /// Whether a resource is live, a row for each set of siblings: the machine's first, then one
+    /// for the members of each node.
     live: Vec<bool>,
-    /// What is left below each limit, as parts of the capacity: a row for each node. Empty without limits.
+    /// What is left below each limit, as parts of the capacity: a row for each node. Empty without
+    /// limits.
     room: Vec<f64>,
 }
 
@@ -61,8 +63,8 @@ impl Limits {
         self.live[group.map_or(0, |group| group + 1) * self.resources + resource] = false;
     }
 
-    /// Counts what is left below each limit, marks what is used up, and hands it on to the groups below.
-    /// `usage` is what a leaf uses or holds of a resource.
+    /// Counts what is left below each limit, marks what is used up, and hands it on to the groups
+    /// below. `usage` is what a leaf uses or holds of a resource.
     pub(super) fn count(&mut self, problem: &Problem, usage: impl Fn(usize, usize) -> f64) {
         let (n, m) = (problem.nodes(), self.resources);
         if !self.limited.is_empty() {
@@ -103,8 +105,8 @@ impl Limits {
     }
 }
 
-/// After which distance the first of some rooms is used up at these rates, no further than `length`, and
-/// which one it is.
+/// After which distance the first of some rooms is used up at these rates, no further than
+/// `length`, and which one it is.
 pub(super) fn first_used_up(room: &[f64], rates: &[f64], length: f64) -> (f64, Option<usize>) {
     let mut next = (length, None);
     for (r, (room, rate)) in room.iter().zip(rates).enumerate().filter(|(_, it)| *it.1 > 0.0) {

@@ -1,20 +1,22 @@
 //! What a group is guaranteed, made the guarantees of its leaves.
 //!
 //! # Problem
-//! A group's guarantee belongs to its leaves together, as far as they can use it. The sweeps know guarantees of
-//! leaves only.
+//! A group's guarantee belongs to its leaves together, as far as they can use it. The sweeps know
+//! guarantees of leaves only.
 //!
 //! # Algorithm
-//! A guaranteed group is divided alone, as a machine of the size of its guarantee: first in the proportions of
-//! its leaves' demands, by the rule that divides the machine, with the guarantee as the group's limit; then
-//! each resource by itself, where proportions have left some of it. What a leaf gets so is its guarantee
-//! from then on. Groups within groups come first, so that what they are promised is a floor here. Of a resource
-//! of which the group is guaranteed nothing, its leaves keep what they are guaranteed themselves.
+//! A guaranteed group is divided alone, as a machine of the size of its guarantee: first in the
+//! proportions of its leaves' demands, by the rule that divides the machine, with the guarantee as
+//! the group's limit; then each resource by itself, where proportions have left some of it. What a
+//! leaf gets so is its guarantee from then on. Groups within groups come first, so that what they
+//! are promised is a floor here. Of a resource of which the group is guaranteed nothing, its leaves
+//! keep what they are guaranteed themselves.
 //!
-//! With one resource the answer is that of max-min with floors at every node: what a leaf gets never falls
-//! when its group gets more, so what it has of the guarantee is a floor of what it has of more than that
-//! (vectors `group_bounds`). With several, a group of leaves that want different resources gets its guarantee
-//! of each of them, as far as they can use it (`a_group_has_its_guarantee_of_each_resource`).
+//! With one resource the answer is that of max-min with floors at every node: what a leaf gets
+//! never falls when its group gets more, so what it has of the guarantee is a floor of what it has
+//! of more than that (vectors `group_bounds`). With several, a group of leaves that want different
+//! resources gets its guarantee of each of them, as far as they can use it
+//! (`a_group_has_its_guarantee_of_each_resource`).
 //!
 //! One solution of a subtree for each guaranteed group.
 
@@ -24,8 +26,8 @@ use super::hierarchy;
 use super::max_min::{self, Claim};
 use super::problem::Problem;
 
-/// The same problem with the guarantees of groups at their leaves; `None` where no group has one that its
-/// leaves do not have already.
+/// The same problem with the guarantees of groups at their leaves; `None` where no group has one
+/// that its leaves do not have already.
 pub(super) fn to_leaves(problem: &Problem) -> Option<Problem> {
     let has_guarantee = |&node: &usize| {
         !problem.is_leaf[node] && problem.guarantee(node).iter().any(|&guarantee| guarantee > 0.0)

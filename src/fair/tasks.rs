@@ -4,12 +4,13 @@
 //! A task runs whole or not at all. Who gets the next one?
 //!
 //! # Algorithm
-//! Ghodsi et al., NSDI'11 §4.1, Algorithm 1: the leaf with the smallest weighted dominant share gets its
-//! next task, if that fits; a leaf whose next task does not fit is out. Among equals the earlier leaf comes
-//! first. In a tree the choice is made at every group on the way down, by the three rules of H-DRF
-//! (module `hierarchy`): members are rescaled to the smallest share among those that can grow, members
-//! that cannot are counted as they are, and a resource that turned a task away does not count for a group's
-//! share any more; a task that would exceed the limit of a group does not fit. Tasks that guarantees pay for are granted first, in the order of the leaves.
+//! Ghodsi et al., NSDI'11 §4.1, Algorithm 1: the leaf with the smallest weighted dominant share
+//! gets its next task, if that fits; a leaf whose next task does not fit is out. Among equals the
+//! earlier leaf comes first. In a tree the choice is made at every group on the way down, by the
+//! three rules of H-DRF (module `hierarchy`): members are rescaled to the smallest share among
+//! those that can grow, members that cannot are counted as they are, and a resource that turned a
+//! task away does not count for a group's share any more; a task that would exceed the limit of a
+//! group does not fit. Tasks that guarantees pay for are granted first, in the order of the leaves.
 //!
 //! A heap for each group makes a grant O(depth · (m + log n)). A rescaled sum is kept as
 //! `smallest share · Σ vector/share`, so that it need not be added up again when the smallest share moves.

@@ -88,9 +88,9 @@ impl Machine {
     }
 }
 
-/// All memory that is neither free nor on the lists of file pages nor in a cache of the kernel's: anonymous and
-/// shared memory, locked pages, page tables, stacks, what drivers hold. A sum of its parts would miss those that
-/// no line tells of.
+/// All memory that is neither free nor on the lists of file pages nor in a cache of the kernel's:
+/// anonymous and shared memory, locked pages, page tables, stacks, what drivers hold. A sum of its
+/// parts would miss those that no line tells of.
 fn unreclaimable_bytes(meminfo: &Meminfo) -> Option<u64> {
     let cache = meminfo.active_file? + meminfo.inactive_file? + meminfo.s_reclaimable.unwrap_or(0);
     Some(meminfo.mem_total.saturating_sub(meminfo.mem_free).saturating_sub(cache))

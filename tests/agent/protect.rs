@@ -26,8 +26,9 @@ fn number(world: &World, file: &str) -> f64 {
     world.file(file).parse().unwrap()
 }
 
-/// A tenant reads 600 MiB of files all the time; a minute later another fills 1,500 MiB of anonymous memory as
-/// fast as it can. Returns how much of the first is left in the end, tick by tick checked by `look`.
+/// A tenant reads 600 MiB of files all the time; a minute later another fills 1,500 MiB of
+/// anonymous memory as fast as it can. Returns how much of the first is left in the end, tick by
+/// tick checked by `look`.
 fn squeeze(agent: bool, mut look: impl FnMut(&World)) -> f64 {
     let mut world = World::on(host(), "tenants: { victim: {}, hog: {} }");
     if agent {
@@ -56,8 +57,8 @@ fn squeeze(agent: bool, mut look: impl FnMut(&World)) -> f64 {
     number(&world, "victim/memory.current")
 }
 
-/// The second in which the hog arrives cannot be foreseen; after it what is protected and what cannot be taken fit
-/// into the machine, with room between them.
+/// The second in which the hog arrives cannot be foreseen; after it what is protected and what
+/// cannot be taken fit into the machine, with room between them.
 #[test]
 fn protection_leaves_something_to_reclaim_at_every_tick() {
     let alone = squeeze(false, |_| ());

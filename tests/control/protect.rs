@@ -42,7 +42,8 @@ fn memory() -> impl Strategy<Value = Memory> {
     )
 }
 
-/// What cannot be reclaimed where so much is protected, growth included: counted anew, one tenant after the other.
+/// What cannot be reclaimed where so much is protected, growth included: counted anew, one tenant
+/// after the other.
 fn kept(memory: &Memory, needs: &[Need], bytes: &[f64]) -> f64 {
     let anon: f64 =
         needs.iter().map(|need| need.anon_bytes).sum::<f64>() + memory.outside_anon_bytes;
@@ -147,7 +148,8 @@ fn the_values_written_are_bounded_at_every_level() {
     let mut targets = target::targets(&nodes, &demands, capacity, Allocation::Drf);
     assert_eq!(target::protect(&nodes, usages(), &mute, &free, &mut targets), None);
     assert_eq!(low(&targets)[1], 600.0);
-    // What the outside holds is not charged to a limit above the tenants: 2000 less 125 of margin and 1500.
+    // What the outside holds is not charged to a limit above the tenants: 2000 less 125 of margin
+    // and 1500.
     let roomy = HostSample { memory_total_bytes: 64 << 30, ..host };
     let slice = AncestorBounds { memory_bytes: Some(2000.0 * MIB), ..free };
     assert!(target::protect(&nodes, usages(), &roomy, &slice, &mut targets).is_some());

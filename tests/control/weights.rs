@@ -36,7 +36,8 @@ fn written(dialect: Dialect, target: &Target) -> f64 {
     spelling[0].text.parse().unwrap()
 }
 
-/// Checks the written weights of siblings against what each is entitled to; returns how many were reported.
+/// Checks the written weights of siblings against what each is entitled to; returns how many were
+/// reported.
 fn check_ratios(nodes: &[TreeNode], targets: &[Target], entitled: &[f64]) -> usize {
     let findings = target::findings(nodes, targets);
     let reported = |index: usize| {
@@ -148,7 +149,8 @@ fn shares(targets: &[Target], siblings: &[usize]) -> Vec<f64> {
     siblings.iter().map(|&index| targets[index].cpu_weight.round() / sum).collect()
 }
 
-/// Two CPUs; a tenant with a guarantee of 0.68 in a light group, which sleeps, beside a hungry one of weight 99.
+/// Two CPUs; a tenant with a guarantee of 0.68 in a light group, which sleeps, beside a hungry one
+/// of weight 99.
 #[test]
 fn a_nested_guarantee_is_there_when_its_tenant_wakes() {
     let nodes = nodes(
@@ -180,7 +182,8 @@ fn a_guarantee_does_not_starve_others_when_the_outside_takes_the_cpus() {
         let targets = target::targets(&nodes, &hungry(&nodes, 2.0), capacity, Allocation::Drf);
         assert!((targets[1].allocation[CPU] - kept).abs() < 1e-6, "{targets:?}");
         assert_eq!(target::findings(&nodes, &targets).is_empty(), cores == 0.7, "{targets:?}");
-        // At least half of a tenth of what its weight alone would give it, and nowhere near the kernel's least.
+        // At least half of a tenth of what its weight alone would give it, and nowhere near the
+        // kernel's least.
         let shares_file = written(Dialect::Legacy, &targets[2]);
         assert!(shares_file >= 50.0, "cpu.shares {shares_file}");
         let share = shares(&targets, &[0, 2])[1];
@@ -188,7 +191,8 @@ fn a_guarantee_does_not_starve_others_when_the_outside_takes_the_cpus() {
     }
 }
 
-/// A guarantee that takes all of its group leaves the group's other members the weight of a tenth of their part.
+/// A guarantee that takes all of its group leaves the group's other members the weight of a tenth
+/// of their part.
 #[test]
 fn a_guarantee_does_not_starve_its_own_group() {
     let nodes = nodes(
@@ -202,8 +206,8 @@ fn a_guarantee_does_not_starve_its_own_group() {
     assert!(written(Dialect::Legacy, &targets[2]) > 100.0, "{targets:?}");
 }
 
-/// A group with a limit beside a hungry tenant: the other tenant gets what the group cannot use, and the group's
-/// tenant is not entitled to more than the limit.
+/// A group with a limit beside a hungry tenant: the other tenant gets what the group cannot use,
+/// and the group's tenant is not entitled to more than the limit.
 #[test]
 fn a_limit_on_a_group_is_part_of_the_division() {
     let nodes = nodes("tenants: { g: { limit: { cpu: 200m }, tenants: { x: {} } }, b: {} }");

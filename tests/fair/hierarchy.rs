@@ -76,7 +76,8 @@ proptest! {
         }
     }
 
-    /// Limits on groups beside those of leaves, and promises to leaves: the paper's rules a small step at a time.
+    /// Limits on groups beside those of leaves, and promises to leaves: the paper's rules a small
+    /// step at a time.
     #[test]
     fn bounded_groups_are_the_limit_of_small_steps(
         (capacity, nodes) in prop_oneof![instance(Shape::BOUNDED), instance(Shape::BOUNDED_SPARSE)],

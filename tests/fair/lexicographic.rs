@@ -1,4 +1,5 @@
-//! The exact oracles for flat problems, and for trees of one resource: lexicographic max-min by linear programs.
+//! The exact oracles for flat problems, and for trees of one resource: lexicographic max-min by
+//! linear programs.
 //!
 //! First everyone is raised as far as all can be raised together; then, for each, one program asks whether
 //! he alone could be raised further. Who cannot is fixed, and the rest are raised again.
@@ -96,8 +97,8 @@ fn raise(
     (solution.var_value(level), of_one)
 }
 
-/// What every node of a tree gets of the one resource: the siblings under the machine first, then the members of
-/// each group with what it has got.
+/// What every node of a tree gets of the one resource: the siblings under the machine first, then
+/// the members of each group with what it has got.
 pub(crate) fn optimum_of_tree(problem: &Problem) -> Vec<f64> {
     let mut fixed: Vec<Option<f64>> = vec![None; problem.nodes()];
     let groups = (0..problem.nodes()).filter(|&node| !problem.leaves().any(|leaf| leaf == node));
@@ -124,8 +125,9 @@ pub(crate) fn optimum_of_tree(problem: &Problem) -> Vec<f64> {
     fixed.into_iter().map(|amount| amount.unwrap_or(0.0)).collect()
 }
 
-/// The highest common `amount / weight` of the open nodes; or, with one of them named and the others at least at
-/// a level as far as they can, the most it can have. A promise counts as far as those below can use it.
+/// The highest common `amount / weight` of the open nodes; or, with one of them named and the
+/// others at least at a level as far as they can, the most it can have. A promise counts as far as
+/// those below can use it.
 fn raise_nodes(
     problem: &Problem,
     fixed: &[Option<f64>],
