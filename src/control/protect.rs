@@ -31,12 +31,12 @@
 //!   written protection is left alone. Growth beyond it within one tick meets `memory.low`, which
 //!   the kernel breaks when it finds nothing else, and not `memory.min`.
 //! - growth that has been seen goes on: what a tenant's inelastic part grew by in the last interval
-//!   is expected again for each of the next two, as far as its limit lets it. The first half of a
-//!   second of a hog costs the margin, and everything after it is taken off the protections before
-//!   it happens.
+//!   is expected again for each of the next two, as far as its limit lets it. What such a process
+//!   takes before its growth is seen comes out of the margin; what follows is taken off the
+//!   protections in advance.
 //!
-//! **Properties** (tests below, and `tests/control/protect.rs`): the rule holds for every input
-//! (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before
+//! **Properties** (tests below, and `tests/control/protect.rs`): the rule holds, or nothing
+//! is protected (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before
 //! allocations (`guarantees_come_first`), the ratios are the largest possible
 //! (`no_more_could_be_protected`), and where everything fits nothing is changed
 //! (`where_all_fits_nothing_is_bounded`).
