@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::sample::HostSample;
 use super::state::NodeState;
-use super::target;
-use super::tree::{CPU, MEMORY, TreeNode};
+use super::target::{self, AncestorBounds};
+use super::tree::{CPU, MEMORY};
 use super::usage;
 
 /// What can be divided.
@@ -17,11 +17,12 @@ pub struct Capacity {
     pub outside_cores: Option<f64>,
 }
 
-/// What can be divided of the machine: what it has, less the `reserve`, less what outside processes use.
+/// What can be divided of the machine: what it has, less the `reserve`, less what outside processes use, within the
+/// limits `above` the tenants.
 pub(super) fn measure(
-    nodes: &[TreeNode],
     states: &[NodeState],
     reserve: [f64; 2],
+    above: &AncestorBounds,
     host: HostSample,
     before: Option<(Duration, HostSample)>,
 ) -> Capacity {
@@ -41,5 +42,5 @@ pub(super) fn measure(
         (outside_memory - reserve[MEMORY]).max(0.0),
     ];
     let machine = [f64::from(host.nr_cpus), total];
-    Capacity { divided: target::capacity(machine, reserve, outside, nodes), outside_cores }
+    Capacity { divided: target::capacity(machine, reserve, outside, above), outside_cores }
 }

@@ -26,7 +26,7 @@ use super::place;
 use super::plan::{self, Action, Knob, NodeKnobs};
 use super::sample::{HostSample, TenantSample};
 use super::state::{NodeState, Outcome};
-use super::target;
+use super::target::{self, AncestorBounds};
 use super::tree::{CPU, MEMORY, Tree, TreeNode};
 use super::usage;
 use super::width::{self, Leaf, WidthState};
@@ -36,6 +36,9 @@ use crate::units::{Bytes, Limit};
 
 /// Every so many ticks the files are read again, to see whether someone else wrote there.
 const VERIFY_TICKS: u64 = 10;
+
+/// Every so many ticks the limits above the tenants are read again.
+const BOUNDS_TICKS: u64 = 4;
 
 /// What of the policy and the mode decides.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +91,8 @@ pub struct Input {
     pub nodes: Vec<NodeInput>,
     /// The machine's CPUs, where they are not those of the tick before.
     pub topology: Option<Topology>,
+    /// The limits above the tenants.
+    pub above: AncestorBounds,
 }
 
 /// What was read of one node.
@@ -241,6 +246,11 @@ impl ControlLoop {
         self.tick % VERIFY_TICKS == 1
     }
 
+    /// Whether the limits above the tenants are to be read in this tick.
+    pub fn wants_bounds(&self) -> bool {
+        self.tick % BOUNDS_TICKS == 1
+    }
+
     /// For each number, whether a task in or below that node waits for a CPU.
     pub fn waiting(&self) -> Vec<bool> {
         self.tree.any_below(|number| self.states[number].is_pressed())
@@ -248,7 +258,7 @@ impl ControlLoop {
 
     /// One tick.
     pub fn step(&mut self, input: Input) -> Decision {
-        let Input { now, host, nodes, topology } = input;
+        let Input { now, host, nodes, topology, above } = input;
         let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
         if elapsed.is_some_and(|elapsed| elapsed < self.settings.interval / 2) {
             return Decision { is_void: true, elapsed, ..Decision::default() };
@@ -258,16 +268,17 @@ impl ControlLoop {
             nodes.iter().map(|node| node.protected_before).collect();
         let observed = self.take_in(nodes, elapsed, host.nr_cpus);
         let since = elapsed.zip(before).map(|(elapsed, (_, before))| (elapsed, before));
-        let (reserve, tree) = (self.settings.reserve, &self.tree);
-        let capacity = capacity::measure(tree.nodes(), &self.states, reserve, host, since);
-        self.estimate(host, elapsed);
-        self.allocate(capacity.divided);
-        self.judge(capacity.divided, elapsed);
         if let Some(topology) = topology {
             self.topology = Some(topology);
         }
+        let above = self.with_usable_cpus(above);
+        let reserve = self.settings.reserve;
+        let capacity = capacity::measure(&self.states, reserve, &above, host, since);
+        self.estimate(host, elapsed);
+        let mut findings = self.allocate(capacity.divided, &above, host);
+        self.judge(capacity.divided, elapsed);
         let slots = self.slots(host.nr_cpus);
-        let findings = self.widen(slots, now);
+        findings.extend(self.widen(slots, now));
         let drifts = self.observe(observed);
         let (knobs, actions) = self.plan(&protected);
         Decision { is_void: false, elapsed, capacity, slots, knobs, actions, drifts, findings }
@@ -319,17 +330,34 @@ impl ControlLoop {
         }
     }
 
+    /// The limits above the tenants, with the CPUs that may be used at all.
+    fn with_usable_cpus(&self, above: AncestorBounds) -> AncestorBounds {
+        let nr_cpus = self.topology.as_ref().map(|topology| topology.usable().len() as u32);
+        above.and(AncestorBounds { nr_cpus, ..AncestorBounds::default() })
+    }
+
     /// Divides the machine.
-    fn allocate(&mut self, capacity: [f64; 2]) {
+    fn allocate(
+        &mut self,
+        capacity: [f64; 2],
+        above: &AncestorBounds,
+        host: HostSample,
+    ) -> Vec<Finding> {
         let nodes = self.tree.nodes();
         let demands: Vec<Demand> = self.states[..nodes.len()]
             .iter()
             .map(|state| state.demand.unwrap_or_default())
             .collect();
-        let targets = target::targets(nodes, &demands, capacity, self.settings.allocation);
+        let mut targets = target::targets(nodes, &demands, capacity, self.settings.allocation);
+        let usages = self.states.iter().map(|state| state.usage.as_ref()).take(nodes.len());
+        let shortage = target::protect(nodes, usages, &host, above, &mut targets);
+        let shortage =
+            shortage.map(|shortage| Finding::of_host(Code::Unkeepable, shortage.to_string()));
+        let findings = shortage.into_iter().chain(target::findings(nodes, &targets)).collect();
         for (state, target) in self.states.iter_mut().zip(targets) {
             state.target = target;
         }
+        findings
     }
 
     /// Measures how far what the tenants got is from what they were entitled to.

@@ -14,7 +14,6 @@
 //! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
 //! | capacity | [`capacity`] | the machine less reserve and outside use → what is divided |
 //! | target | [`target`] | demands, policy, capacity → allocation and the values that enforce it |
-//! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
 //! | | [`burst`], [`weight`] | what each gets when all are hungry; entitlements as the kernel's weights |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
 //! | width | [`width`] | allocations → degrees of parallelism |
@@ -29,9 +28,9 @@
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
 
+pub mod burst;
 pub mod capacity;
 pub mod control_loop;
-pub mod burst;
 pub mod demand;
 mod desired;
 pub mod drift;

@@ -36,6 +36,7 @@
 
 use crate::control::burst;
 use crate::control::demand::Demand;
+use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Knob, Value};
 use crate::control::protect::{self, Need, Shortage};
 use crate::control::sample::HostSample;
@@ -172,17 +173,18 @@ pub fn targets(
 /// Findings about these targets: guarantees that cannot be kept, weights that cannot be written.
 ///
 /// Without figures that change from tick to tick.
-pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<String> {
+pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (r, resource) in [(CPU, "CPU"), (MEMORY, "memory")] {
         let broken = |(node, target): &(&TreeNode, &Target)| {
             node.guarantee[r].is_some_and(|it| it > 0.0) && target.kept_ratio[r] < 1.0
         };
         if nodes.iter().zip(targets).any(|it| broken(&it)) {
-            findings.push(format!(
+            let what = format!(
                 "what is used outside of the tenants leaves too little {resource} for all guarantees: they are \
                  scaled down together"
-            ));
+            );
+            findings.push(Finding::of_host(Code::Unkeepable, what));
         }
     }
     let is_reported =
@@ -190,15 +192,16 @@ pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<String> {
     let reported: Vec<(&TreeNode, &Target)> =
         nodes.iter().zip(targets).filter(|(_, target)| is_reported(target)).collect();
     for (node, target) in reported.iter().take(MOST_REPORTED) {
-        findings.push(format!(
-            "{}: its CPU weight is {:.0} instead of {:.2}: the kernel's weights are whole numbers from 1 to 10000, \
+        let what = format!(
+            "its CPU weight is {:.0} instead of {:.2}: the kernel's weights are whole numbers from 1 to 10000, \
              and its siblings are too far apart",
-            node.path, target.cpu_weight, target.exact_cpu_weight
-        ));
+            target.cpu_weight, target.exact_cpu_weight
+        );
+        findings.push(Finding::of(&node.path, Code::Ineffective, what));
     }
     if let Some(more @ 1..) = reported.len().checked_sub(MOST_REPORTED) {
-        findings
-            .push(format!("the CPU weights of {more} more tenants are not what they should be"));
+        let what = format!("the CPU weights of {more} more tenants are not what they should be");
+        findings.push(Finding::of_host(Code::Ineffective, what));
     }
     findings
 }

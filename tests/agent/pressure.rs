@@ -136,3 +136,29 @@ fn processes_directly_beside_the_tenants_are_named() {
     let said = status.findings.iter().any(|f| f.contains("the processes directly in"));
     assert!(said, "{:?}", status.findings);
 }
+
+#[test]
+fn limits_above_the_tenants_are_capacity() {
+    for (host, quota, memory) in [
+        (tenantd::sim::SimHost::default(), "cpu.max", "memory.max"),
+        (legacy(), "cpu/tenants/cpu.cfs_quota_us", "memory/tenants/memory.limit_in_bytes"),
+    ] {
+        let mut world = World::on(host, TWO);
+        world.options.root = Some("/tenants".into());
+        world.start().unwrap();
+        world.ticks(2);
+        let is_legacy = quota.contains('/');
+        let place = |file: &str| match is_legacy {
+            true => file.to_string(),
+            false => format!("tenants/{file}"),
+        };
+        world.write(&place(quota), if is_legacy { "50000" } else { "50000 100000" });
+        world.write(&place(memory), "314572800");
+        ["/tenants/a", "/tenants/b"].map(|path| world.spawn(path, Load::busy(2)));
+        let status = world.ticks(8);
+        assert!((status.host.capacity_cores - 0.5).abs() < 1e-9, "{:?}", status.host);
+        assert_eq!(status.host.capacity_memory_bytes, 314_572_800.0);
+        assert!((tenant(&status, "a").allocation_cores - 0.25).abs() < 0.01);
+        assert!(status.max_share_error.unwrap() < 0.02, "{:?}", status.max_share_error);
+    }
+}

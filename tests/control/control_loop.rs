@@ -117,7 +117,7 @@ impl Cgroups {
             memory_available_bytes: Some(MEMORY_BYTES as u64 / 2),
             ..HostSample::default()
         };
-        Input { now: self.now, host, nodes: inputs, topology: None }
+        Input { now: self.now, host, nodes: inputs, ..Input::default() }
     }
 
     /// Carries out what was decided, where the files can be written.

@@ -42,7 +42,7 @@ fn check_ratios(nodes: &[TreeNode], targets: &[Target], entitled: &[f64]) -> usi
     let findings = target::findings(nodes, targets);
     let reported = |index: usize| {
         let name = format!("{}: its CPU weight is", nodes[index].path);
-        findings.iter().any(|finding| finding.starts_with(&name))
+        findings.iter().any(|finding| finding.to_string().starts_with(&name))
     };
     let is_off = |index: &usize| {
         let exact = targets[*index].exact_cpu_weight;
@@ -136,7 +136,10 @@ fn what_the_kernel_cannot_express_is_reported() {
     let targets = target::targets(&nodes, &hungry(&nodes, CORES), [CORES, GIB], Allocation::Drf);
     let findings = target::findings(&nodes, &targets);
     assert_eq!(findings.len(), 1, "{findings:?}");
-    assert!(findings[0].starts_with("t3: its CPU weight is 1 instead of 1.40"), "{findings:?}");
+    assert!(
+        findings[0].to_string().starts_with("t3: its CPU weight is 1 instead of 1.40"),
+        "{findings:?}"
+    );
 }
 
 fn nodes(yaml: &str) -> Vec<TreeNode> {

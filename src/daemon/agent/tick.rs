@@ -158,7 +158,9 @@ impl<K: KernFs> Agent<K> {
             .map(|number| self.sample_node(number, tick, &mut events))
             .collect();
         self.take_in(events, findings);
-        Input { now, host, nodes, topology }
+        let refreshes = self.control.wants_bounds();
+        let above = self.backends.bounds_above(&mut self.host, refreshes);
+        Input { now, host, nodes, topology, above }
     }
 
     fn sample_node(&mut self, number: usize, tick: u64, events: &mut Events) -> NodeInput {

@@ -11,6 +11,7 @@
 use std::path::PathBuf;
 
 use super::access::HostAccess;
+use super::bounds;
 use super::cpusets::{self, CpuInventory};
 use super::direct;
 use super::location::Location;
@@ -22,6 +23,7 @@ use crate::control::drift::{Drift, Observation};
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::state::Outcome;
+use crate::control::target::AncestorBounds;
 use crate::control::tree::Tree;
 use crate::dop::Topology;
 use crate::host::cgroup::Facet;
@@ -56,6 +58,8 @@ pub(in crate::daemon) struct Backends {
     /// The root of the direct ones, while it is taken.
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
+    /// The limits above the direct ones, as they were when they were read last.
+    above: AncestorBounds,
     /// With more records of moved processes than this, those that ended are dropped.
     forget_at: usize,
 }
@@ -76,6 +80,7 @@ impl Backends {
             claim_rules,
             root: None,
             inventory: CpuInventory::default(),
+            above: AncestorBounds::default(),
             forget_at: 0,
         }
     }
@@ -430,6 +435,20 @@ impl Backends {
             self.places.iter_mut().for_each(|place| place.has_cpus = false);
         }
         Ok(changed)
+    }
+
+    /// The limits above the tenants, read again where `refreshes`; none where some of them are units, which have
+    /// each their own.
+    pub(in crate::daemon) fn bounds_above<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        refreshes: bool,
+    ) -> AncestorBounds {
+        let has_units = self.places.iter().any(|place| place.location.unit().is_some());
+        if refreshes && !has_units {
+            self.above = bounds::read(host);
+        }
+        if has_units { AncestorBounds::default() } else { self.above }
     }
 
     // --- apply ---

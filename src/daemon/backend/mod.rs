@@ -13,6 +13,7 @@
 //! | `direct` | cgroups that the agent makes and writes itself |
 //! | `unit_state` | what is known of one unit of systemd |
 //! | `systemd` | cgroups of units: finding them, asking for changes, and believing only the file |
+//! | `bounds` | the limits above the tenants that the agent makes |
 //! | `cpusets` | the CPUs of the machine, and what it takes to join a cpuset |
 //! | `root` | taking the cgroup under which the direct ones are made |
 //! | [`backends`] | the verbs |
@@ -20,6 +21,7 @@
 
 pub(super) mod access;
 pub(super) mod backends;
+mod bounds;
 pub mod claims;
 mod cpusets;
 mod direct;

@@ -253,20 +253,8 @@ impl Cgroup {
         layout: &Layout,
         knob: Knob,
     ) -> Result<Value, ReadError> {
-        let name = self.dialect.file(knob);
         let dir = self.knob_dir(layout, knob)?;
-        let text = kernel.read_once(dir, name)?;
-        let value = self.dialect.read(knob, text);
-        let value = value.map_err(|source| malformed(kernel, dir, name, source))?;
-        match (self.dialect, knob) {
-            // A quota alone says nothing: what it comes to is for its period to say.
-            (Dialect::Legacy, Knob::CpuMax) => {
-                let period = kernel.read_once(dir, LEGACY_PERIOD)?;
-                let value = self.dialect.with_period(value, period);
-                value.map_err(|source| malformed(kernel, dir, LEGACY_PERIOD, source))
-            }
-            _ => Ok(value),
-        }
+        observe_in(kernel, self.dialect, dir, knob)
     }
 
     /// Whether this cgroup is in the tree that holds the files of `knob`.
@@ -334,6 +322,30 @@ impl Cgroup {
         let Some(dir) = self.dir(layout, Facet::Cpu) else { return Ok(Vec::new()) };
         let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?).into_owned();
         Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+}
+
+/// What `knob` holds in the cgroup that is open as `dir`, in the tree of its files.
+///
+/// # Errors
+/// A file cannot be read, or not understood.
+pub fn observe_in(
+    kernel: &mut impl KernFs,
+    dialect: Dialect,
+    dir: DirId,
+    knob: Knob,
+) -> Result<Value, ReadError> {
+    let name = dialect.file(knob);
+    let value = dialect.read(knob, kernel.read_once(dir, name)?);
+    let value = value.map_err(|source| malformed(kernel, dir, name, source))?;
+    match (dialect, knob) {
+        // A quota alone says nothing: what it comes to is for its period to say.
+        (Dialect::Legacy, Knob::CpuMax) => {
+            let period = kernel.read_once(dir, LEGACY_PERIOD)?;
+            let value = dialect.with_period(value, period);
+            value.map_err(|source| malformed(kernel, dir, LEGACY_PERIOD, source))
+        }
+        _ => Ok(value),
     }
 }
 

@@ -12,5 +12,5 @@ pub mod group;
 pub mod mount;
 pub mod parse;
 
-pub use group::{Cgroup, ReadError, memory_sample, thread_samples, usage_usec};
+pub use group::{Cgroup, ReadError, memory_sample, observe_in, thread_samples, usage_usec};
 pub use mount::{Dialect, Facet, Layout, LayoutError, Tree};

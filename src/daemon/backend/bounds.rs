@@ -1,0 +1,41 @@
+//! The limits above the tenants that the agent makes: quotas and memory limits of their root and of what is above it.
+
+use std::path::Path;
+
+use super::access::HostAccess;
+use crate::control::plan::{Knob, Value};
+use crate::control::target::AncestorBounds;
+use crate::host::cgroup;
+use crate::host::kernfs::KernFs;
+use crate::units::Limit;
+
+/// The least of all limits of the root and of each cgroup above it. What cannot be read is taken for no limit: the
+/// top of a hierarchy has no such files.
+pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
+    let mut bounds = AncestorBounds::default();
+    for knob in [Knob::CpuMax, Knob::MemoryMax] {
+        let Some(tree) = host.layout.tree(host.layout.dialect.facet(knob)) else { continue };
+        let tree = host.layout.trees[tree].clone();
+        let ups = tree.root.ancestors().take_while(|up| up.starts_with(&tree.mount));
+        for up in ups.take_while(|up| *up != tree.mount) {
+            bounds = bounds.and(limit_at(host, up, knob));
+        }
+    }
+    bounds
+}
+
+fn limit_at<K: KernFs>(host: &mut HostAccess<K>, path: &Path, knob: Knob) -> AncestorBounds {
+    let none = AncestorBounds::default();
+    let Ok(dir) = host.kernel.open_dir(path) else { return none };
+    let value = cgroup::observe_in(&mut host.kernel, host.layout.dialect, dir, knob);
+    host.kernel.close_dir(dir);
+    match value {
+        Ok(Value::Cpus(Limit::Finite(cpus))) => {
+            AncestorBounds { cpu_cores: Some(cpus.cores()), ..none }
+        }
+        Ok(Value::Memory(Limit::Finite(bytes))) => {
+            AncestorBounds { memory_bytes: Some(bytes.0 as f64), ..none }
+        }
+        _ => none,
+    }
+}
