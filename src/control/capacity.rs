@@ -4,9 +4,64 @@ use std::time::Duration;
 
 use super::sample::HostSample;
 use super::state::NodeState;
-use super::target::{self, AncestorBounds};
 use super::tree::{CPU, MEMORY};
 use super::usage;
+
+/// What the limits above the tenants leave of the machine: those of their root and of everything above it.
+///
+/// Absent where no limit binds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AncestorBounds {
+    /// CPU quota, in cores.
+    pub cpu_cores: Option<f64>,
+    /// Memory limit, in bytes.
+    pub memory_bytes: Option<f64>,
+    /// CPUs that tenants may run on at all: those of the effective set that are online and not isolated.
+    pub nr_cpus: Option<u32>,
+}
+
+impl AncestorBounds {
+    /// These bounds and those of one more ancestor: whichever is less.
+    pub fn and(self, other: AncestorBounds) -> AncestorBounds {
+        fn less<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
+            match (one, other) {
+                (Some(one), Some(other)) => Some(if other < one { other } else { one }),
+                (one, other) => one.or(other),
+            }
+        }
+        AncestorBounds {
+            cpu_cores: less(self.cpu_cores, other.cpu_cores),
+            memory_bytes: less(self.memory_bytes, other.memory_bytes),
+            nr_cpus: less(self.nr_cpus, other.nr_cpus),
+        }
+    }
+
+    /// What all tenants can have together at most, in cores and bytes: the quota, or the CPUs that
+    /// it can be used on; infinite where nothing binds.
+    pub fn most(&self) -> [f64; 2] {
+        let nr_cpus = self.nr_cpus.map_or(f64::INFINITY, f64::from);
+        let cores = self.cpu_cores.unwrap_or(f64::INFINITY).min(nr_cpus);
+        [cores, self.memory_bytes.unwrap_or(f64::INFINITY)]
+    }
+}
+
+/// What can be divided: the machine less `reserve` less `outside`, within the limits above the tenants.
+///
+/// These hold for the tenants alone, so what the reserve and the outside use counts against the machine only.
+pub fn capacity(
+    machine: [f64; 2],
+    reserve: [f64; 2],
+    outside: [f64; 2],
+    above: &AncestorBounds,
+) -> [f64; 2] {
+    let most = above.most();
+    [CPU, MEMORY].map(|r| {
+        let machine_or_less = machine[r].min(most[r]);
+        // A machine whose reserve or neighbours take all of it still has something to divide by weight.
+        let least = machine_or_less * 0.01;
+        (machine[r] - reserve[r] - outside[r]).max(least).min(machine_or_less)
+    })
+}
 
 /// What can be divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,5 +97,5 @@ pub(super) fn measure(
         (outside_memory - reserve[MEMORY]).max(0.0),
     ];
     let machine = [f64::from(host.nr_cpus), total];
-    Capacity { divided: target::capacity(machine, reserve, outside, above), outside_cores }
+    Capacity { divided: capacity(machine, reserve, outside, above), outside_cores }
 }

@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use super::capacity::{self, Capacity};
+use super::capacity::{self, AncestorBounds};
 use super::demand::{self, Context, Demand};
 use super::desired;
 use super::drift::{self, Drift, Observation};
@@ -24,14 +24,14 @@ use super::fairness::Episode;
 use super::finding::{Code, Finding};
 use super::place;
 use super::plan::{self, Action, Knob, NodeKnobs};
-use super::sample::{HostSample, TenantSample};
+use super::sample::HostSample;
 use super::state::{NodeState, Outcome};
-use super::target::{self, AncestorBounds};
+use super::step::{Decision, Input, NodeInput, Sampling, Settings};
+use super::target;
 use super::tree::{CPU, MEMORY, Tree, TreeNode};
 use super::usage;
 use super::width::{self, Leaf, WidthState};
 use crate::dop::{CpuSet, Topology, tenant};
-use crate::policy::model::{Allocation, OnDrift, Policy};
 use crate::units::{Bytes, Limit};
 
 /// Every so many ticks the files are read again, to see whether someone else wrote there.
@@ -39,112 +39,6 @@ const VERIFY_TICKS: u64 = 10;
 
 /// Every so many ticks the limits above the tenants are read again.
 const BOUNDS_TICKS: u64 = 4;
-
-/// What of the policy and the mode decides.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// Time from tick to tick.
-    pub interval: Duration,
-    /// Kept for the system: cores and bytes.
-    pub reserve: [f64; 2],
-    /// How the machine is divided.
-    pub allocation: Allocation,
-    /// Slots over CPUs.
-    pub oversubscription: f64,
-    /// Whose value stands where someone else wrote.
-    pub on_drift: OnDrift,
-    /// Whether any tenant needs a set of CPUs of its own.
-    pub pins: bool,
-    /// Whether values are written.
-    pub is_enforcing: bool,
-}
-
-impl Settings {
-    /// The settings of `policy`.
-    pub fn of(policy: &Policy, pins: bool, is_enforcing: bool) -> Settings {
-        let reserve = policy.host.reserve;
-        Settings {
-            interval: policy.control.interval,
-            reserve: [reserve.cpu.cores(), reserve.memory.0 as f64],
-            allocation: policy.control.allocation,
-            oversubscription: policy.control.oversubscription,
-            on_drift: policy.control.on_drift,
-            pins,
-            is_enforcing,
-        }
-    }
-
-    /// Whether what others wrote is left to them.
-    pub fn leaves_drift(&self) -> bool {
-        self.is_enforcing && self.on_drift == OnDrift::Accept
-    }
-}
-
-/// All that was read from the host in one tick.
-#[derive(Clone, Debug, Default)]
-pub struct Input {
-    /// When, since any fixed instant.
-    pub now: Duration,
-    /// The host's counters.
-    pub host: HostSample,
-    /// One for each number of the tree.
-    pub nodes: Vec<NodeInput>,
-    /// The machine's CPUs, where they are not those of the tick before.
-    pub topology: Option<Topology>,
-    /// The limits above the tenants.
-    pub above: AncestorBounds,
-}
-
-/// What was read of one node.
-#[derive(Clone, Debug, Default)]
-pub struct NodeInput {
-    /// Whether any cgroup is steered for it.
-    pub is_governed: bool,
-    /// Whether its cgroup is there.
-    pub is_present: bool,
-    /// Its counters; `None` where they were not read.
-    pub sample: Option<TenantSample>,
-    /// Processes of it that were killed for want of memory, since its cgroup was made; `None` where not asked.
-    pub nr_oom_kills: Option<u64>,
-    /// What its files hold; `None` where they were not read.
-    pub observed: Option<Vec<Observation>>,
-    /// What came of values that were asked for in earlier ticks.
-    pub arrivals: Vec<Outcome>,
-    /// Of an ancestor: how much of it was protected before the agent.
-    pub protected_before: Option<Limit<Bytes>>,
-}
-
-/// What to read of one tenant beside its counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sampling {
-    /// Its threads: its demand is in question.
-    pub threads: bool,
-    /// Its kills for want of memory also where no process is left: the last one there may have been killed.
-    pub kills_of_empty: bool,
-    /// Its CPU and waiting times also where no process is left: its last processes used some while they ended.
-    pub times_of_empty: bool,
-}
-
-/// All that follows from one input.
-#[derive(Clone, Debug, Default)]
-pub struct Decision {
-    /// Whether the tick came too soon after the one before, and decides nothing.
-    pub is_void: bool,
-    /// Since the tick before.
-    pub elapsed: Option<Duration>,
-    /// What was divided.
-    pub capacity: Capacity,
-    /// CPUs that all tenants can be wide together.
-    pub slots: u32,
-    /// What each node's files shall hold and do hold, by number.
-    pub knobs: Vec<NodeKnobs>,
-    /// The writes that bring the one to the other, in order.
-    pub actions: Vec<Action>,
-    /// What others wrote into files of ours.
-    pub drifts: Vec<Drift>,
-    /// What a person should know of it.
-    pub findings: Vec<Finding>,
-}
 
 /// What was read of the files of one node.
 struct Read {

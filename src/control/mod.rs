@@ -23,7 +23,7 @@
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
 //! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
 //!
-//! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`]): `step(Input) -> Decision`.
+//! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`], [`step`]): `step(Input) -> Decision`.
 //! What is told of a tick stands in [`finding`], [`status`], [`trace`] and [`explain`].
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
@@ -43,6 +43,7 @@ pub mod protect;
 pub mod sample;
 pub mod state;
 pub mod status;
+pub mod step;
 pub mod target;
 pub mod trace;
 pub mod tree;

@@ -5,7 +5,7 @@
 //! limits. The map between the two decides what happens in the second until the next tick.
 //!
 //! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant
-//! really use; and no more than the limits above the tenants let through ([`AncestorBounds`]). The
+//! really use; and no more than the limits above the tenants let through ([`super::capacity::AncestorBounds`]). The
 //! policy's guarantees fit into the machine, but not always into what is left of it. Then they are
 //! scaled down together and this is reported ([`super::burst`]). Otherwise tenants without a
 //! guarantee would pay for capacity that does not exist.
@@ -35,6 +35,7 @@
 //! (`tests/control/weights.rs`).
 
 use crate::control::burst;
+use crate::control::capacity::AncestorBounds;
 use crate::control::demand::Demand;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Knob, Value};
@@ -82,62 +83,6 @@ pub struct Target {
     pub scarce: [bool; 2],
     /// How much of its memory is protected, in bytes, where that is less than it should be.
     pub bounded_protection_bytes: Option<f64>,
-}
-
-/// What the limits above the tenants leave of the machine: those of their root and of everything above it.
-///
-/// Absent where no limit binds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct AncestorBounds {
-    /// CPU quota, in cores.
-    pub cpu_cores: Option<f64>,
-    /// Memory limit, in bytes.
-    pub memory_bytes: Option<f64>,
-    /// CPUs that tenants may run on at all: those of the effective set that are online and not isolated.
-    pub nr_cpus: Option<u32>,
-}
-
-impl AncestorBounds {
-    /// These bounds and those of one more ancestor: whichever is less.
-    pub fn and(self, other: AncestorBounds) -> AncestorBounds {
-        fn less<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
-            match (one, other) {
-                (Some(one), Some(other)) => Some(if other < one { other } else { one }),
-                (one, other) => one.or(other),
-            }
-        }
-        AncestorBounds {
-            cpu_cores: less(self.cpu_cores, other.cpu_cores),
-            memory_bytes: less(self.memory_bytes, other.memory_bytes),
-            nr_cpus: less(self.nr_cpus, other.nr_cpus),
-        }
-    }
-
-    /// What all tenants can have together at most, in cores and bytes: the quota, or the CPUs that
-    /// it can be used on; infinite where nothing binds.
-    pub fn most(&self) -> [f64; 2] {
-        let nr_cpus = self.nr_cpus.map_or(f64::INFINITY, f64::from);
-        let cores = self.cpu_cores.unwrap_or(f64::INFINITY).min(nr_cpus);
-        [cores, self.memory_bytes.unwrap_or(f64::INFINITY)]
-    }
-}
-
-/// What can be divided: the machine less `reserve` less `outside`, within the limits above the tenants.
-///
-/// These hold for the tenants alone, so what the reserve and the outside use counts against the machine only.
-pub fn capacity(
-    machine: [f64; 2],
-    reserve: [f64; 2],
-    outside: [f64; 2],
-    above: &AncestorBounds,
-) -> [f64; 2] {
-    let most = above.most();
-    [CPU, MEMORY].map(|r| {
-        let machine_or_less = machine[r].min(most[r]);
-        // A machine whose reserve or neighbours take all of it still has something to divide by weight.
-        let least = machine_or_less * 0.01;
-        (machine[r] - reserve[r] - outside[r]).max(least).min(machine_or_less)
-    })
 }
 
 /// The targets of all `nodes` (pre-order) for the `demands` of the leaves (same order; groups ignored).

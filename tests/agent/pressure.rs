@@ -154,7 +154,9 @@ fn limits_above_the_tenants_are_capacity() {
         };
         world.write(&place(quota), if is_legacy { "50000" } else { "50000 100000" });
         world.write(&place(memory), "314572800");
-        ["/tenants/a", "/tenants/b"].map(|path| world.spawn(path, Load::busy(2)));
+        for path in ["/tenants/a", "/tenants/b"] {
+            world.spawn(path, Load::busy(2));
+        }
         let status = world.ticks(8);
         assert!((status.host.capacity_cores - 0.5).abs() < 1e-9, "{:?}", status.host);
         assert_eq!(status.host.capacity_memory_bytes, 314_572_800.0);

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd::control::control_loop::{ControlLoop, Decision, Input, NodeInput, Settings};
+use tenantd::control::control_loop::ControlLoop;
 use tenantd::control::drift::Observation;
 use tenantd::control::plan::{Knob, Value};
 use tenantd::control::sample::{HostSample, MemorySample, TenantSample};
 use tenantd::control::state::Refusal;
+use tenantd::control::step::{Decision, Input, NodeInput, Settings};
 use tenantd::control::tree::{CPU, MEMORY, Tree, TreeNode};
 use tenantd::policy::model::Policy;
 

@@ -2,11 +2,12 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tenantd::control::capacity::AncestorBounds;
 use tenantd::control::demand::Demand;
 use tenantd::control::plan::{Knob, Value};
 use tenantd::control::protect::{self, Memory, Need};
 use tenantd::control::sample::HostSample;
-use tenantd::control::target::{self, AncestorBounds};
+use tenantd::control::target;
 use tenantd::control::tree::{self, MEMORY};
 use tenantd::control::usage::Usage;
 use tenantd::policy::model::Allocation;

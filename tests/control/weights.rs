@@ -3,9 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tenantd::control::burst;
+use tenantd::control::capacity::{self, AncestorBounds};
 use tenantd::control::demand::Demand;
 use tenantd::control::plan::{Knob, Value};
-use tenantd::control::target::{self, AncestorBounds, Target};
+use tenantd::control::target::{self, Target};
 use tenantd::control::tree::{self, CPU, MEMORY, TreeNode};
 use tenantd::host::cgroup::Dialect;
 use tenantd::policy::model::{Allocation, Policy, Tenant, Weights};
@@ -180,7 +181,7 @@ fn a_guarantee_does_not_starve_others_when_the_outside_takes_the_cpus() {
     for (cores, kept) in [(0.7, 0.68), (0.4, 0.3604)] {
         let machine = [2.0, GIB];
         let outside = [2.0 - cores, 0.0];
-        let capacity = target::capacity(machine, [0.0; 2], outside, &AncestorBounds::default());
+        let capacity = capacity::capacity(machine, [0.0; 2], outside, &AncestorBounds::default());
         assert!((capacity[CPU] - cores).abs() < 1e-9, "{capacity:?}");
         let targets = target::targets(&nodes, &hungry(&nodes, 2.0), capacity, Allocation::Drf);
         assert!((targets[1].allocation[CPU] - kept).abs() < 1e-6, "{targets:?}");
@@ -237,13 +238,13 @@ fn limits_above_the_tenants_are_capacity() {
         (above.cpu_cores, above.memory_bytes, above.nr_cpus),
         (Some(0.5), Some(0.3 * GIB), Some(1))
     );
-    let capacity = |outside| target::capacity(machine, [0.1, GIB], outside, &above);
+    let capacity = |outside| capacity::capacity(machine, [0.1, GIB], outside, &above);
     assert_eq!(capacity([0.0; 2]), [0.5, 0.3 * GIB]);
     // What others use counts against the machine, not against our limit.
     assert_eq!(capacity([1.0, 0.0])[CPU], 0.5);
     assert!((capacity([1.7, 22.5 * GIB])[CPU] - 0.2).abs() < 1e-9);
     assert_eq!(capacity([9.0, 99.0 * GIB]), [0.005, 0.3 * GIB * 0.01]);
-    let free = target::capacity(machine, [0.0; 2], [0.0; 2], &AncestorBounds::default());
+    let free = capacity::capacity(machine, [0.0; 2], [0.0; 2], &AncestorBounds::default());
     assert_eq!((free, slice.most()[MEMORY]), (machine, GIB));
     assert_eq!(slice.and(AncestorBounds::default()).most()[CPU], 1.0);
 }

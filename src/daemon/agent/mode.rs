@@ -7,7 +7,7 @@
 use tracing::info;
 
 use super::start::Agent;
-use crate::control::control_loop::Settings;
+use crate::control::step::Settings;
 use crate::control::tree::TreeNode;
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::location::Location;

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use super::mode::ChangeError;
 use super::start::{Agent, tree_of};
-use crate::control::control_loop::Settings;
 use crate::control::place;
+use crate::control::step::Settings;
 use crate::control::tree::{Tree, TreeNode};
 use crate::daemon::backend::location::{self, Location};
 use crate::daemon::backend::release::{Release, has_exclusive};

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use crate::control::control_loop::{ControlLoop, Settings};
+use crate::control::control_loop::ControlLoop;
 use crate::control::finding::Finding;
 use crate::control::place;
 use crate::control::status::{AgentStatus, Status};
+use crate::control::step::Settings;
 use crate::control::trace::Trace;
 use crate::control::tree::{self, Tree, TreeNode};
 use crate::daemon::backend::access::HostAccess;

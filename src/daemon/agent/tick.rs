@@ -9,11 +9,11 @@ use std::time::Duration;
 use tracing::info;
 
 use super::start::Agent;
-use crate::control::control_loop::{Decision, Input, NodeInput};
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Knob};
 use crate::control::sample::HostSample;
 use crate::control::status::Status;
+use crate::control::step::{Decision, Input, NodeInput};
 use crate::daemon::backend::backends::Events;
 use crate::daemon::report::reporter::TickReport;
 use crate::dop::Topology;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::access::HostAccess;
+use crate::control::capacity::AncestorBounds;
 use crate::control::plan::{Knob, Value};
-use crate::control::target::AncestorBounds;
 use crate::host::cgroup;
 use crate::host::kernfs::KernFs;
 use crate::units::Limit;

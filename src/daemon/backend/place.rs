@@ -2,10 +2,10 @@
 
 use super::access::HostAccess;
 use super::location::Location;
-use crate::control::control_loop::Sampling;
 use crate::control::drift::Observation;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::TenantSample;
+use crate::control::step::Sampling;
 use crate::host::cgroup::{self, Cgroup, Layout, ReadError};
 use crate::host::kernfs::{ErrorKind, KernError, KernFs};
 

@@ -1,0 +1,137 @@
+//! Single readings of cgroups and threads whose files are not kept open.
+
+use std::path::Path;
+
+use super::dialect::LEGACY_PERIOD;
+use super::mount::{Dialect, Facet, Layout};
+use super::parse::{self, Malformed};
+use crate::control::plan::{Knob, Value};
+use crate::control::sample::{MemorySample, ThreadSample};
+use crate::host::kernfs::{DirId, KernError, KernFs};
+
+/// Why a kernel file gave no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Kernel(#[from] KernError),
+    /// The text is not what the kernel documents.
+    #[error("cannot understand {path}: {source}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// What was wrong with its text.
+        source: Malformed,
+    },
+}
+
+impl ReadError {
+    /// Whether the cgroup is gone.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, ReadError::Kernel(error) if error.is_gone())
+    }
+}
+
+/// What `knob` holds in the cgroup that is open as `dir`, in the tree of its files.
+///
+/// # Errors
+/// A file cannot be read, or not understood.
+pub fn observe_in(
+    kernel: &mut impl KernFs,
+    dialect: Dialect,
+    dir: DirId,
+    knob: Knob,
+) -> Result<Value, ReadError> {
+    let name = dialect.file(knob);
+    let value = dialect.read(knob, kernel.read_once(dir, name)?);
+    let value = value.map_err(|source| malformed(kernel, dir, name, source))?;
+    match (dialect, knob) {
+        // A quota alone says nothing: what it comes to is for its period to say.
+        (Dialect::Legacy, Knob::CpuMax) => {
+            let period = kernel.read_once(dir, LEGACY_PERIOD)?;
+            let value = dialect.with_period(value, period);
+            value.map_err(|source| malformed(kernel, dir, LEGACY_PERIOD, source))
+        }
+        _ => Ok(value),
+    }
+}
+
+/// Run and wait times of `tids` from `/proc/TID/schedstat`; a thread that ended is left out.
+///
+/// `proc` is a kept directory of `/proc`. The file counts in ns: time on a CPU, time waiting for one, and
+/// the number of times it ran (kernel document `scheduler/sched-stats.rst`).
+pub fn thread_samples(kernel: &mut impl KernFs, proc: DirId, tids: &[u32]) -> Vec<ThreadSample> {
+    let mut samples = Vec::with_capacity(tids.len());
+    for &tid in tids {
+        let Ok(text) = kernel.read_once(proc, &format!("{tid}/schedstat")) else { continue };
+        let Ok(text) = std::str::from_utf8(text) else { continue };
+        let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
+        if let (Some(Ok(run_nsec)), Some(Ok(wait_nsec))) = (numbers.next(), numbers.next()) {
+            samples.push(ThreadSample { tid, run_nsec, wait_nsec });
+        }
+    }
+    samples
+}
+
+/// The CPU time that the cgroup at `path`, in the tree of the CPU weights, has used since it was made, in µs;
+/// `None` where it is gone, or its counter cannot be read or understood.
+pub fn usage_usec(kernel: &mut impl KernFs, layout: &Layout, path: &Path) -> Option<u64> {
+    let root = |facet: Facet| layout.tree(facet).map(|index| &layout.trees[index].root);
+    let facet = Facet::Cpuacct;
+    let name = match layout.dialect {
+        Dialect::Unified => "cpu.stat",
+        Dialect::Legacy => "cpuacct.usage",
+    };
+    // On a legacy host the counter may be in a tree of its own.
+    let below = path.strip_prefix(root(Facet::Cpu)?).ok();
+    let path = below.map_or(Some(path.to_path_buf()), |below| Some(root(facet)?.join(below)))?;
+    let dir = kernel.open_dir(&path).ok()?;
+    let usage_usec = kernel.read_once(dir, name).ok().and_then(|text| match layout.dialect {
+        Dialect::Unified => parse::keyed(text, ["usage_usec"]).ok()?[0],
+        Dialect::Legacy => parse::single::<u64>(text, "nanoseconds").ok().map(|nsec| nsec / 1000),
+    });
+    kernel.close_dir(dir);
+    usage_usec
+}
+
+/// What the cgroup in `dir` has of memory right now, from files opened for it; events are left out. Cache
+/// that the kernel does not tell apart counts as none.
+///
+/// # Errors
+/// A file cannot be read or understood.
+pub fn memory_sample(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    dialect: Dialect,
+) -> Result<MemorySample, ReadError> {
+    let current = match dialect {
+        Dialect::Unified => "memory.current",
+        Dialect::Legacy => "memory.usage_in_bytes",
+    };
+    let stat = "memory.stat";
+    let text = kernel.read_once(dir, current)?;
+    let current_bytes = parse::single::<u64>(text, "bytes");
+    let current_bytes = current_bytes.map_err(|source| malformed(kernel, dir, current, source))?;
+    let found = parse::keyed(kernel.read_once(dir, stat)?, cache_keys(dialect));
+    let found = found.map_err(|source| malformed(kernel, dir, stat, source))?;
+    let [inactive_file_bytes, active_file_bytes] = found.map(Option::unwrap_or_default);
+    Ok(MemorySample { current_bytes, inactive_file_bytes, active_file_bytes, ..Default::default() })
+}
+
+/// The keys of file cache in `memory.stat`: what was not touched lately, and what was.
+pub(super) fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
+    match dialect {
+        Dialect::Unified => ["inactive_file", "active_file"],
+        Dialect::Legacy => ["total_inactive_file", "total_active_file"],
+    }
+}
+
+pub(super) fn malformed(
+    kernel: &impl KernFs,
+    dir: DirId,
+    name: &str,
+    source: Malformed,
+) -> ReadError {
+    let path = kernel.dir_path(dir).join(name).display().to_string();
+    ReadError::Malformed { path, source }
+}
