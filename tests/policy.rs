@@ -16,18 +16,33 @@ use std::path::{Path, PathBuf};
 
 use tenantd::policy::report::Style;
 use tenantd::policy::rules::{NOT_YET_EFFECTIVE, RULES};
-use tenantd::policy::{HostFacts, Report, load_with_host};
+use tenantd::policy::{HostFacts, Report, UnitFacts, load_with_host};
 use tenantd::units::Bytes;
 
 const FIXTURES: &str = "tests/fixtures/policy";
 
-/// A machine that is the same wherever the tests run: CPUs 0-7, 16 GiB, users ana and root, group analysts.
+/// A machine that is the same wherever the tests run: CPUs 0-7, 16 GiB, users ana and root, group analysts. User
+/// 4242 is logged in, and runs four services beside.
 fn machine() -> HostFacts {
     HostFacts {
         cpus: (0..8).collect(),
         memory: Bytes::gib(16),
         has_user: |name| name.parse::<u32>().is_ok() || ["ana", "root"].contains(&name),
         has_group: |name| name.parse::<u32>().is_ok() || name == "analysts",
+        units: || {
+            let names = ["a.service", "b.service", "c.service", "d.service", "user-4242.slice"];
+            names.map(unit_of_4242).to_vec()
+        },
+    }
+}
+
+fn unit_of_4242(name: &str) -> UnitFacts {
+    let user = || BTreeSet::from(["4242".to_string()]);
+    UnitFacts {
+        name: name.to_string(),
+        users: user(),
+        groups: BTreeSet::from(["4243".to_string()]),
+        user_of_slice: if name.ends_with(".slice") { user() } else { BTreeSet::new() },
     }
 }
 

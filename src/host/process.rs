@@ -1,8 +1,11 @@
 //! Processes, and the rules by which a tenant claims them.
 //!
 //! A process is looked at only as far as a rule needs it: its cgroup first (one small file), its user only
-//! where a rule names users. Kernel threads, process 1 and the agent itself are never claimed.
+//! where a rule names users. Kernel threads, process 1 and the agent itself are never claimed. A process in a
+//! service or scope of systemd is claimed by its cgroup only, never by its owner: systemd takes a process that
+//! left its unit for one that has ended. Such processes are counted, so that they can be reported.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
@@ -11,7 +14,7 @@ use procfs::{FromBufRead, FromRead, ProcessCGroups};
 
 use super::cgroup::{Facet, Layout};
 use super::kernfs::{DirId, KernError, KernFs, Operation};
-use crate::policy::pattern;
+use crate::policy::{pattern, unit_path};
 
 /// Which processes one tenant claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub struct ClaimRule {
     pub uids: Vec<u32>,
     /// Group numbers (effective or supplementary).
     pub gids: Vec<u32>,
+    /// The unit that the tenant is: what runs there is the tenant's already, and nothing is moved.
+    pub home: Option<String>,
 }
 
 impl ClaimRule {
@@ -34,6 +39,10 @@ impl ClaimRule {
     fn wants_owner(&self, owner: &Owner) -> bool {
         owner.euid.is_some_and(|uid| self.uids.contains(&uid))
             || owner.gids.iter().any(|gid| self.gids.contains(gid))
+    }
+
+    fn is_at_home(&self, unit: Option<&str>) -> bool {
+        self.home.is_some() && self.home.as_deref() == unit
     }
 }
 
@@ -50,7 +59,36 @@ pub struct Claim {
     pub from: Vec<PathBuf>,
 }
 
-/// The processes that `rules` claim and that are not below the agent's root yet.
+/// What `rules` find among the processes that are not below the agent's root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// The processes to be moved, in ascending order of their numbers.
+    pub moves: Vec<Claim>,
+    /// What is claimed by owner and stays where it is, by node and place.
+    pub stays: Vec<Stay>,
+}
+
+/// Processes of one place that are claimed by owner and are not moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stay {
+    /// Index of the tenant's node.
+    pub node: usize,
+    /// Where they are.
+    pub place: StayPlace,
+    /// How many they are.
+    pub nr_processes: usize,
+}
+
+/// Where processes stay.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StayPlace {
+    /// In this unit of systemd, which a policy can name.
+    Unit(String),
+    /// In this cgroup, which is no unit, while the tenant is one.
+    Cgroup(String),
+}
+
+/// What `rules` claim, of the processes that are not below the agent's root yet.
 ///
 /// # Errors
 /// `/proc` cannot be listed. A process that ends meanwhile is left out.
@@ -60,8 +98,9 @@ pub fn claims(
     layout: &Layout,
     rules: &[ClaimRule],
     own_pid: u32,
-) -> Result<Vec<Claim>, KernError> {
-    let mut claims = Vec::new();
+) -> Result<Claims, KernError> {
+    let mut claims = Claims::default();
+    let mut stays: BTreeMap<(usize, StayPlace), usize> = BTreeMap::new();
     if rules.is_empty() {
         return Ok(claims);
     }
@@ -78,20 +117,38 @@ pub fn claims(
             Some(rule) => rule.node,
             None if by_owner => {
                 let Some(owner) = owner(kernel, proc, pid) else { continue };
-                match rules.iter().find(|rule| rule.wants_owner(&owner)) {
-                    Some(rule) => rule.node,
-                    None => continue,
+                let Some(rule) = rules.iter().find(|rule| rule.wants_owner(&owner)) else {
+                    continue;
+                };
+                let stay = match &place.unit {
+                    unit if rule.is_at_home(unit.as_deref()) => continue,
+                    Some(unit) => Some(StayPlace::Unit(unit.clone())),
+                    None => rule.home.is_some().then(|| StayPlace::Cgroup(place.cpu_path.clone())),
+                };
+                if let Some(stay) = stay {
+                    let is_process = matches!(stay, StayPlace::Unit(_))
+                        || claimable_since(kernel, proc, pid).is_some();
+                    if is_process {
+                        *stays.entry((rule.node, stay)).or_default() += 1;
+                    }
+                    continue;
                 }
+                rule.node
             }
             None => continue,
         };
-        let Ok(Some(stat)) = stat(kernel, proc, pid) else { continue };
-        if is_kernel_thread(&stat) || stat.state == ZOMBIE {
-            continue;
-        }
-        claims.push(Claim { node, pid, start_ticks: stat.starttime, from: place.dirs });
+        let Some(start_ticks) = claimable_since(kernel, proc, pid) else { continue };
+        claims.moves.push(Claim { node, pid, start_ticks, from: place.dirs });
     }
+    let stay = |((node, place), nr_processes)| Stay { node, place, nr_processes };
+    claims.stays = stays.into_iter().map(stay).collect();
     Ok(claims)
+}
+
+/// When `pid` started, where it is a process that can be moved.
+fn claimable_since(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u64> {
+    let stat = stat(kernel, proc, pid).ok().flatten()?;
+    (!is_kernel_thread(&stat) && stat.state != ZOMBIE).then_some(stat.starttime)
 }
 
 /// When process `pid` started, in clock ticks since boot; `None` where it is gone or cannot be read.
@@ -192,6 +249,8 @@ fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Owner> {
 struct Place {
     cpu_path: String,
     below_root: bool,
+    /// The unit that it is in, but for what is in the agent's root itself.
+    unit: Option<String>,
     dirs: Vec<PathBuf>,
 }
 
@@ -199,7 +258,7 @@ fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Op
     let text = kernel.read_once(proc, &format!("{pid}/cgroup")).ok()?;
     let cgroups = ProcessCGroups::from_buf_read(text).ok()?;
     let mut dirs = Vec::with_capacity(layout.trees.len());
-    let (mut cpu_path, mut below_root) = (String::new(), false);
+    let (mut cpu_path, mut below_root, mut in_root) = (String::new(), false, false);
     for tree in &layout.trees {
         let path = &cgroups.0.iter().find(|entry| {
             let named = |facet: &Facet| entry.controllers.iter().any(|c| c == facet.controller());
@@ -211,9 +270,16 @@ fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Op
         let dir = tree.dir_of(&path.pathname);
         if tree.facets.contains(&Facet::Cpu) {
             cpu_path.clone_from(&path.pathname);
-            below_root = dir.starts_with(&tree.root) && dir != tree.root;
+            in_root = dir == tree.root;
+            below_root = dir.starts_with(&tree.root) && !in_root;
         }
         dirs.push(dir);
     }
-    Some(Place { cpu_path, below_root, dirs })
+    // Systemd keeps its units in a hierarchy of its own or in the unified one, on a hybrid host in both.
+    let of_systemd = cgroups.0.iter().filter(|entry| {
+        entry.hierarchy == 0 || entry.controllers.iter().any(|name| name == "name=systemd")
+    });
+    let unit = of_systemd.filter_map(|entry| unit_path::unit_of(&entry.pathname)).next();
+    let unit = unit.filter(|_| !in_root).map(str::to_string);
+    Some(Place { cpu_path, below_root, unit, dirs })
 }

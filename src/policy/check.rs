@@ -14,6 +14,7 @@ use super::model::{CpusPolicy, DopPolicy, OwnerChoice};
 use super::pattern;
 use super::report::{Diagnostic, Label, Report};
 use super::rules::{self, NOT_YET_EFFECTIVE_KEYS};
+use super::stays;
 use super::tree::{At, Place};
 use crate::units::{Bytes, MilliCpus};
 
@@ -51,6 +52,7 @@ pub(super) fn check_host(draft: &Draft, host: &HostFacts, report: &mut Report) {
         no_such_cpu(leaf, host, report);
     }
     unknown_accounts(draft, host, report);
+    stays::check(draft, host, report);
 }
 
 /// A resource that tenants are promised and limited in, so that each rule is written once.

@@ -1,11 +1,14 @@
 //! What a policy has to fit: the machine, as far as the rules ask about it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use nix::unistd::{Group, User};
+use nix::unistd::{Gid, Group, Uid, User};
 use procfs::Current;
+use procfs::process::Process;
 
+use super::unit_path::unit_of;
 use super::values::cpu_list;
 use crate::units::{Bytes, MilliCpus};
 
@@ -20,6 +23,23 @@ pub struct HostFacts {
     pub has_user: fn(&str) -> bool,
     /// Whether the machine knows a group of this name.
     pub has_group: fn(&str) -> bool,
+    /// The services and sessions that run now, in the order of their names; none on a host without systemd. Asked
+    /// only where a policy claims processes by owner: it looks at every process.
+    pub units: fn() -> Vec<UnitFacts>,
+}
+
+/// A service, a scope or the slice of a user, and the accounts that run something there. Each account is listed by
+/// its name and by its number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitFacts {
+    /// What a policy calls it.
+    pub name: String,
+    /// The users of its processes.
+    pub users: BTreeSet<String>,
+    /// Their groups, supplementary ones included.
+    pub groups: BTreeSet<String>,
+    /// Where it is the slice of a user: that user.
+    pub user_of_slice: BTreeSet<String>,
 }
 
 impl HostFacts {
@@ -33,6 +53,7 @@ impl HostFacts {
             memory: Bytes(procfs::Meminfo::current().map_err(io::Error::other)?.mem_total),
             has_user,
             has_group,
+            units,
         })
     }
 
@@ -57,4 +78,50 @@ fn has_user(name: &str) -> bool {
 
 fn has_group(name: &str) -> bool {
     name.parse::<u32>().is_ok() || Group::from_name(name).map_or(true, |group| group.is_some())
+}
+
+/// The units of this machine, from `/proc`. A process that ends meanwhile is left out.
+fn units() -> Vec<UnitFacts> {
+    // As sd_booted(3) tells.
+    if !Path::new("/run/systemd/system").is_dir() {
+        return Vec::new();
+    }
+    let mut accounts: BTreeMap<String, (BTreeSet<u32>, BTreeSet<u32>)> = BTreeMap::new();
+    let processes = procfs::process::all_processes().into_iter().flatten().flatten();
+    for (unit, process) in processes.filter_map(|process| Some((unit(&process)?, process))) {
+        let Ok(status) = process.status() else { continue };
+        let (users, groups) = accounts.entry(unit).or_default();
+        users.insert(status.euid);
+        groups.insert(status.egid);
+        groups.extend(status.groups.iter().copied());
+    }
+    let facts = |(name, (users, groups)): (String, (BTreeSet<u32>, BTreeSet<u32>))| UnitFacts {
+        users: users.into_iter().flat_map(user_names).collect(),
+        groups: groups.into_iter().flat_map(group_names).collect(),
+        user_of_slice: uid_of_slice(&name).into_iter().flat_map(user_names).collect(),
+        name,
+    };
+    accounts.into_iter().map(facts).collect()
+}
+
+fn unit(process: &Process) -> Option<String> {
+    let cgroups = process.cgroups().ok()?;
+    let of_systemd = cgroups.0.iter().filter(|cgroup| {
+        cgroup.hierarchy == 0 || cgroup.controllers.iter().any(|name| name == "name=systemd")
+    });
+    of_systemd.filter_map(|cgroup| unit_of(&cgroup.pathname)).next().map(str::to_string)
+}
+
+fn uid_of_slice(unit: &str) -> Option<u32> {
+    unit.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()
+}
+
+fn user_names(uid: u32) -> Vec<String> {
+    let name = User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+    name.into_iter().chain([uid.to_string()]).collect()
+}
+
+fn group_names(gid: u32) -> Vec<String> {
+    let name = Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name);
+    name.into_iter().chain([gid.to_string()]).collect()
 }

@@ -29,10 +29,12 @@ pub mod pattern;
 mod read;
 pub mod report;
 pub mod rules;
+mod stays;
 pub mod tree;
+pub mod unit_path;
 mod values;
 
-pub use facts::HostFacts;
+pub use facts::{HostFacts, UnitFacts};
 pub(crate) use load::is_policy_file;
 pub use load::{Loaded, load, load_text, load_with_host};
 pub use model::Policy;

@@ -284,9 +284,10 @@ pub struct Matches {
     /// within one name. A path stands for that cgroup and everything below it: see
     /// [`super::pattern::claims`].
     pub cgroups: Vec<String>,
-    /// Names or numbers of users.
+    /// Names or numbers of users. Where systemd runs a unified host, a single user is the slice of that user. What is in
+    /// a service or scope of systemd is never moved for its user.
     pub users: Vec<String>,
-    /// Names or numbers of groups.
+    /// Names or numbers of groups; the same holds.
     pub groups: Vec<String>,
 }
 

@@ -101,6 +101,7 @@ rules! {
     DOP_BEYOND_SLOTS = "P062", Error, "a manual DOP beyond the slots of the machine";
     NO_SUCH_CPU = "P063", Error, "a CPU that the machine does not have";
     UNKNOWN_ACCOUNT = "P064", Warning, "a user or group that the machine does not know";
+    STAYS_IN_UNIT = "P065", Warning, "processes claimed by owner that stay in units of systemd";
     // What this version does with it.
     NOT_YET_EFFECTIVE = "P070", Note, "a key that has no effect yet";
 }

@@ -1,8 +1,10 @@
-//! Processes that a tenant claims are moved, with all that they start, and moved back.
+//! Processes that a tenant claims are moved, with all that they start, and moved back; what is in a unit of systemd
+//! stays there.
 
+use tenantd::control::status::Status;
 use tenantd::sim::{Load, SimHost, SimKernel, Workload};
 
-use super::world::{World, assert_same, legacy, snapshot};
+use super::world::{World, assert_near, assert_same, legacy, snapshot};
 
 fn spawn(world: &World, path: &str, uid: u32) -> u32 {
     let workload = Workload::constant("load", Load::idle()).owned_by(uid);
@@ -21,10 +23,16 @@ fn with_cgroups(host: SimHost, paths: &[&str], yaml: &str) -> World {
     world
 }
 
+/// The same on a host that systemd does not run, where users have no slices.
+fn without_systemd(paths: &[&str], yaml: &str) -> World {
+    let mut world = with_cgroups(SimHost::default(), paths, yaml);
+    world.host.without_systemd();
+    world
+}
+
 #[test]
 fn users_groups_and_cgroups_are_claimed_and_go_back() {
-    let mut world = with_cgroups(
-        SimHost::default(),
+    let mut world = without_systemd(
         &["/build/one", "/home/x", "/home/y"],
         "tenants:\n  ci: { match: { cgroup: /build } }\n  \
          ana: { match: { users: [ 1000 ] } }\n  staff: { match: { groups: [ 50 ] } }\n",
@@ -66,8 +74,7 @@ fn on_a_legacy_host_they_move_in_every_tree_but_the_cpusets() {
 
 #[test]
 fn who_comes_later_is_claimed_within_five_ticks() {
-    let mut world =
-        with_cgroups(SimHost::default(), &[], "tenants: { ana: { match: { users: [ 1000 ] } } }");
+    let mut world = without_systemd(&[], "tenants: { ana: { match: { users: [ 1000 ] } } }");
     world.start().unwrap();
     world.ticks(2);
     let pid = spawn(&world, "/", 1000);
@@ -77,8 +84,7 @@ fn who_comes_later_is_claimed_within_five_ticks() {
 
 #[test]
 fn the_first_process_and_the_agent_itself_are_never_claimed() {
-    let mut world =
-        with_cgroups(SimHost::default(), &[], "tenants: { admins: { match: { users: [ 0 ] } } }");
+    let mut world = without_systemd(&[], "tenants: { admins: { match: { users: [ 0 ] } } }");
     let other = spawn(&world, "/", 0);
     world.start().unwrap();
     world.ticks(2);
@@ -114,4 +120,114 @@ fn a_process_number_that_is_used_again_is_left_alone() {
     world.host.with(|kernel| kernel.kill(pid)).unwrap();
     // The journal names the process by its number and by when it started.
     assert_eq!(world.stop().nr_processes, 0);
+}
+
+/// The findings of `status` in which `what` is found.
+fn said<'a>(status: &'a Status, what: &str) -> Vec<&'a String> {
+    status.findings.iter().filter(|finding| finding.contains(what)).collect()
+}
+
+/// A host with a service and a session, both of user 1000, and a cgroup that is no unit.
+const UNITS: [&str; 4] = [
+    "/system.slice/web.service/worker",
+    "/user.slice/user-1000.slice/session-2.scope",
+    "/user.slice/user-1000.slice/user@1000.service/app.slice/editor.service",
+    "/jobs",
+];
+
+/// Systemd takes a process that left its service or session for one that has ended.
+#[test]
+fn nothing_is_taken_out_of_a_service_or_session_by_its_owner() {
+    for mode in ["enforce", "observe"] {
+        let yaml = format!(
+            "mode: {mode}\ntenants: {{ team: {{ match: {{ users: [ 1000, 1001 ], groups: [ 50 ] }} }} }}"
+        );
+        let mut world = with_cgroups(SimHost::default(), &UNITS, &yaml);
+        let pids = UNITS.map(|path| spawn(&world, path, 1000));
+        let more = spawn(&world, UNITS[0], 50);
+        world.start().unwrap();
+        let status = world.ticks(7);
+        assert_eq!(pids[..3].iter().map(|pid| place(&world, *pid)).collect::<Vec<_>>(), UNITS[..3]);
+        assert_eq!(place(&world, more), UNITS[0]);
+        let job = if mode == "enforce" { "/tenants/team" } else { "/jobs" };
+        assert_eq!(place(&world, pids[3]), job);
+        for (nr_processes, unit) in [(2, "web.service"), (2, "user-1000.slice")] {
+            let findings = said(&status, &format!("match: {{ unit: {unit} }}"));
+            assert_eq!(findings.len(), 1, "{:?}", status.findings);
+            let said = format!("team: {nr_processes} processes stay in {unit}");
+            assert!(findings[0].starts_with(&said), "{findings:?}");
+        }
+        world.stop();
+    }
+}
+
+#[test]
+fn a_single_user_is_weighed_as_the_slice_that_systemd_keeps() {
+    let mut world = with_cgroups(
+        SimHost::default(),
+        &UNITS,
+        "tenants: { ana: { weight: 300, match: { users: [ 1000 ] } }, \
+                    bob: { match: { unit: user-1001.slice } } }",
+    );
+    world.host.systemd(|systemd, kernel| {
+        for uid in [1000, 1001] {
+            let slice = format!("user-{uid}.slice");
+            systemd.add(kernel, &slice, &format!("/user.slice/{slice}"));
+        }
+        kernel.make_cgroup("/user.slice/user-1001.slice/session-3.scope").unwrap();
+    });
+    let busy = |path: &str, uid: u32| {
+        let load = Workload::constant("load", Load::busy(8)).owned_by(uid);
+        world.host.with(|kernel| kernel.spawn(path, load)).unwrap()
+    };
+    busy(UNITS[1], 1000);
+    busy("/user.slice/user-1001.slice/session-3.scope", 1001);
+    let pids = UNITS.map(|path| spawn(&world, path, 1000));
+    let before = snapshot(&world.host);
+    world.start().unwrap();
+    let status = world.ticks(20);
+    assert_eq!(pids.map(|pid| place(&world, pid)), UNITS, "a process was moved");
+    let slices = ["user.slice/user-1000.slice", "user.slice/user-1001.slice"];
+    assert_near(&world.shares(&slices, 20), &[0.75, 0.25], 0.01);
+    assert_eq!(said(&status, "match: { unit: web.service }").len(), 1, "{:?}", status.findings);
+    assert_eq!(said(&status, "in the cgroup /jobs").len(), 1, "{:?}", status.findings);
+    assert_eq!(said(&status, "unit: user-1000.slice").len(), 0, "{:?}", status.findings);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_same(&before, &snapshot(&world.host), "after the stop");
+}
+
+/// Systemd moved it, or an administrator did: it is the unit's now.
+#[test]
+fn a_claimed_process_that_is_found_in_a_unit_is_left_there() {
+    let mut world = with_cgroups(
+        SimHost::default(),
+        &UNITS,
+        "tenants: { team: { match: { users: [ 1000, 1001 ] } } }",
+    );
+    let pid = spawn(&world, "/jobs", 1000);
+    world.start().unwrap();
+    world.ticks(1);
+    assert_eq!(place(&world, pid), "/tenants/team");
+    world.write("system.slice/web.service/worker/cgroup.procs", &pid.to_string());
+    world.ticks(10);
+    assert_eq!(place(&world, pid), UNITS[0]);
+}
+
+/// On a hybrid host only systemd's own tree, or the unified one, tells the unit.
+#[test]
+fn units_of_a_hybrid_host_are_left_alone() {
+    let yaml = "tenants: { ana: { match: { users: [ 1000 ] } } }";
+    let mut world = with_cgroups(legacy(), &[], yaml);
+    let (inside, outside) = (spawn(&world, "/", 1000), spawn(&world, "/", 1000));
+    world.host.with(|kernel| {
+        kernel.make_cgroup("/system.slice/web.service").unwrap();
+        let unit = "/sys/fs/cgroup/unified/system.slice/web.service";
+        kernel.write_file(&format!("{unit}/cgroup.procs"), &inside.to_string()).unwrap();
+    });
+    world.start().unwrap();
+    let status = world.ticks(6);
+    let procs = world.file("cpu/tenants/ana/cgroup.procs");
+    assert_eq!(procs, outside.to_string());
+    assert_eq!(said(&status, "match: { unit: web.service }").len(), 1, "{:?}", status.findings);
+    world.stop();
 }

@@ -142,6 +142,7 @@ fn processes_of_a_claim_that_changed_go_home() {
     kernel.make_cgroup("/home/x").unwrap();
     let ana = "tenants: { a: { match: { users: [ 1000 ] } }, b: {} }";
     let mut world = World::with(kernel, ana);
+    world.host.without_systemd();
     world.options.root = Some("/tenants".into());
     let workload = Workload::constant("load", Load::idle()).owned_by(1000);
     let pid = world.host.with(|kernel| kernel.spawn("/home/x", workload)).unwrap();

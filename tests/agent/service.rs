@@ -48,6 +48,7 @@ impl Ground {
             memory: Bytes::gib(16),
             has_user: |_| true,
             has_group: |_| true,
+            units: Vec::new,
         };
         let source = PolicySource { path, facts: Some(facts) };
         let policy = source.load().unwrap().policy;

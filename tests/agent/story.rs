@@ -35,7 +35,7 @@ pub(super) const PINNED_LEGACY: Story = Story { name: "pinned, legacy", begin: p
 const SETS: &str = "\
 tenants:
   web: { cpus: exclusive, match: { cgroup: /build } }
-  db: { cpus: dop, match: { users: [ 1000 ] } }
+  db: { cpus: dop, match: { users: [ 1000, 1001 ] } }
   ci: { tenants: { nightly: {} } }
 ";
 
@@ -50,7 +50,7 @@ tenants:
 const CLAIMS: &str = "\
 tenants:
   web: { weight: 300, limit: { cpu: 1, memory: 1GiB }, match: { cgroup: /build } }
-  db: { match: { users: [ 1000 ] } }
+  db: { match: { users: [ 1000, 1001 ] } }
 ";
 
 /// A small machine: its files are read thousands of times.

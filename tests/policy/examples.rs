@@ -20,6 +20,7 @@ fn server() -> HostFacts {
         memory: Bytes::gib(128),
         has_user: |_| true,
         has_group: |_| true,
+        units: Vec::new,
     }
 }
 

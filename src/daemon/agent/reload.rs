@@ -25,6 +25,7 @@ use super::start::{Agent, tree_of};
 use crate::control::place;
 use crate::control::step::Settings;
 use crate::control::tree::{Tree, TreeNode};
+use crate::daemon::backend::claims;
 use crate::daemon::backend::location::{self, Location};
 use crate::daemon::backend::release::{Release, has_exclusive};
 use crate::daemon::recovery::deadline::Deadline;
@@ -40,7 +41,7 @@ impl<K: KernFs> Agent<K> {
     pub fn reload(
         &mut self,
         policy: Policy,
-        claim_rules: Vec<ClaimRule>,
+        mut claim_rules: Vec<ClaimRule>,
     ) -> Result<Vec<String>, ChangeError> {
         if policy.host.root != self.policy.host.root && self.options.root.is_none() {
             return Err(ChangeError::NeedsRestart("host.root"));
@@ -48,7 +49,9 @@ impl<K: KernFs> Agent<K> {
         if policy.host.hierarchy != self.policy.host.hierarchy {
             return Err(ChangeError::NeedsRestart("host.hierarchy"));
         }
-        let locations = location::locations_on(&self.host.layout, &policy);
+        let (kernel, layout) = (&self.host.kernel, &self.host.layout);
+        let locations = location::locations_on(kernel, layout, &policy);
+        claims::settle(&mut claim_rules, &locations);
         let tree = tree_of(&self.host.layout, &policy, &locations);
         let pins = place::pins(tree.nodes());
         let old_locations = self.backends.locations(self.control.tree());

@@ -18,6 +18,7 @@ use crate::control::trace::Trace;
 use crate::control::tree::{self, Tree, TreeNode};
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
+use crate::daemon::backend::claims;
 use crate::daemon::backend::location::{self, Location};
 use crate::daemon::backend::root;
 use crate::daemon::recovery::deadline::Deadline;
@@ -70,13 +71,14 @@ impl<K: KernFs> Agent<K> {
     pub fn start(
         mut kernel: K,
         policy: Policy,
-        claim_rules: Vec<ClaimRule>,
+        mut claim_rules: Vec<ClaimRule>,
         options: &Options,
     ) -> Result<Agent<K>, StartError> {
         let is_enforcing = policy.mode == Mode::Enforce && !options.observe;
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
-        let locations = location::locations_on(&layout, &policy);
+        let locations = location::locations_on(&kernel, &layout, &policy);
+        claims::settle(&mut claim_rules, &locations);
         let tree = tree_of(&layout, &policy, &locations);
         let pins = place::pins(tree.nodes());
         let notifier = Notifier::default();

@@ -111,17 +111,17 @@ impl<K: KernFs> Agent<K> {
         let tree = self.control.tree();
         let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing, nr_max);
         self.take_in(events, findings);
-        if !is_enforcing {
-            return;
-        }
         let Agent { host, backends, control, reporter, .. } = self;
-        if control.wants_effects() {
-            reporter.look_around(host, backends, control, now);
+        if is_enforcing {
+            if control.wants_effects() {
+                reporter.look_around(host, backends, control, now);
+            }
+            findings.extend(reporter.effect_findings(backends, control));
         }
-        findings.extend(reporter.effect_findings(backends, control));
         if tick % CLAIM_TICKS == 1 {
-            findings.extend(backends.claim(host, control.tree()));
+            findings.extend(backends.claim(host, control.tree(), is_enforcing));
         }
+        findings.extend_from_slice(backends.stays());
     }
 
     /// Tells the control loop what happened to cgroups, and what came of actions.

@@ -58,6 +58,8 @@ pub(in crate::daemon) struct Backends {
     /// The root of the direct ones, while it is taken.
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
+    /// What was said last of processes that are claimed by owner and stay where they are.
+    stays: Vec<Finding>,
     /// The limits above the direct ones, as they were when they were read last.
     above: AncestorBounds,
     /// With more records of moved processes than this, those that ended are dropped.
@@ -82,6 +84,7 @@ impl Backends {
             inventory: CpuInventory::default(),
             above: AncestorBounds::default(),
             forget_at: 0,
+            stays: Vec::new(),
         }
     }
 
@@ -321,13 +324,21 @@ impl Backends {
 
     // --- sample and observe ---
 
-    /// Moves the processes that the policy gives to tenants into their cgroups.
+    /// Moves the processes that the policy gives to tenants into their cgroups; an observer moves none.
     pub(in crate::daemon) fn claim<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
+        is_enforcing: bool,
     ) -> Vec<Finding> {
-        direct::claim(host, &self.places, tree.nodes(), &self.claim_rules, &mut self.forget_at)
+        let rules = &self.claim_rules;
+        let forget_at = &mut self.forget_at;
+        let claimed =
+            direct::claim(host, &self.places, tree.nodes(), rules, is_enforcing, forget_at);
+        if let Some(stays) = claimed.stays {
+            self.stays = stays;
+        }
+        claimed.findings
     }
 
     /// Reads the counters of one tenant; `None` where its cgroup is not open, or went.
@@ -559,6 +570,12 @@ impl Backends {
         }
         self.systemd.replace(kernel, &self.places, kept);
         self.claim_rules = claim_rules;
+        self.stays.clear();
+    }
+
+    /// What is said of processes that are claimed by owner and stay where they are.
+    pub(in crate::daemon) fn stays(&self) -> &[Finding] {
+        &self.stays
     }
 
     // --- the root ---

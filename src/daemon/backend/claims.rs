@@ -1,10 +1,11 @@
-//! From the policy's `match` to rules that know users and groups by number.
+//! From the policy's `match` to rules that know users and groups by number, and what is reported of them.
 
 use nix::unistd::{Group, User};
 
-use super::location::{self, Location};
-use crate::control::tree;
-use crate::host::process::ClaimRule;
+use super::location::{self, Location, UserSlices};
+use crate::control::finding::{Code, Finding};
+use crate::control::tree::{self, TreeNode};
+use crate::host::process::{ClaimRule, Stay, StayPlace};
 use crate::policy::model::{Policy, Tenant};
 
 /// The rules of a policy, and what could not be resolved.
@@ -19,13 +20,17 @@ pub struct Rules {
 /// Resolves every `match` of `policy` on this host.
 pub fn rules(policy: &Policy) -> Rules {
     let nodes = tree::flatten(policy);
-    let locations = location::locations(policy);
+    let locations = location::locations(policy, UserSlices::Unknown);
     let mut resolved = Rules::default();
     for (path, tenant) in policy.leaves() {
         let node = nodes.iter().position(|node| node.path == path);
-        // Nothing is moved into cgroups that systemd owns.
-        let is_ours = |node: &usize| locations[*node] == Location::Direct;
-        if let Some(node) = node.filter(|node| is_ours(node) && claims(tenant)) {
+        // Nothing is moved into cgroups that systemd owns; what a user runs beside a slice is reported.
+        let is_meant = |node: &usize| match &locations[*node] {
+            Location::Direct => true,
+            Location::Unit(_) => tenant.matches.units.is_empty(),
+            Location::Slice(_) | Location::Nowhere | Location::Unknown(_) => false,
+        };
+        if let Some(node) = node.filter(|node| is_meant(node) && claims(tenant)) {
             let rule = resolve(&path, tenant, node, &mut resolved.findings);
             resolved.rules.push(rule);
         }
@@ -57,5 +62,49 @@ fn resolve(path: &str, tenant: &Tenant, node: usize, findings: &mut Vec<String>)
     let gids = numbers("group", &tenant.matches.groups, |name| {
         Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
     });
-    ClaimRule { node, cgroups: tenant.matches.cgroups.clone(), uids, gids }
+    ClaimRule { node, cgroups: tenant.matches.cgroups.clone(), uids, gids, home: None }
+}
+
+/// Tells each rule which unit its tenant is, where it is one on this host.
+pub(in crate::daemon) fn settle(rules: &mut [ClaimRule], locations: &[Location]) {
+    for rule in rules {
+        rule.home = locations[rule.node].unit().map(str::to_string);
+    }
+}
+
+/// Places of one tenant that are named in findings; the rest is counted.
+const PLACES_MAX: usize = 16;
+
+/// What is said of processes that are claimed by owner and stay where they are.
+pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for stays in stays.chunk_by(|a, b| a.node == b.node) {
+        let tenant = &nodes[stays[0].node].path;
+        let said = |what: String| Finding::of(tenant, Code::NotClaimed, what);
+        findings.extend(stays.iter().take(PLACES_MAX).map(|stay| {
+            let processes = counted(stay.nr_processes, "process stays", "processes stay");
+            match &stay.place {
+                StayPlace::Unit(unit) => said(format!(
+                    "{processes} in {unit}, which is systemd's: to share by it, give it a tenant \
+                     with `match: {{ unit: {unit} }}`"
+                )),
+                StayPlace::Cgroup(cgroup) => said(format!(
+                    "{processes} in the cgroup {cgroup}, outside the slice of the user: to share \
+                     by it, give it a tenant with `match: {{ cgroup: {cgroup} }}`"
+                )),
+            }
+        }));
+        let rest = &stays[stays.len().min(PLACES_MAX)..];
+        if !rest.is_empty() {
+            let nr_processes = rest.iter().map(|stay| stay.nr_processes).sum();
+            let processes = counted(nr_processes, "process stays", "processes stay");
+            let units = counted(rest.len(), "further unit", "further units");
+            findings.push(said(format!("{processes} in {units} of systemd's")));
+        }
+    }
+    findings
+}
+
+fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }

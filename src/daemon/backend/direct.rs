@@ -7,6 +7,7 @@
 use tracing::debug;
 
 use super::access::HostAccess;
+use super::claims;
 use super::place::Place;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Value};
@@ -58,24 +59,41 @@ pub(super) fn apply<K: KernFs>(
     Some(outcome)
 }
 
-/// Moves the processes that the policy gives to a tenant into its cgroup. With more than `forget_at` records of moved
+/// What came of looking for the processes that the policy gives to tenants.
+#[derive(Debug, Default)]
+pub(super) struct Claimed {
+    pub(super) findings: Vec<Finding>,
+    /// What is said of processes that are claimed by owner and stay where they are; `None` where they could not be
+    /// looked for.
+    pub(super) stays: Option<Vec<Finding>>,
+}
+
+/// Moves the processes that the policy gives to a tenant into its cgroup; an observer moves none. With more than `forget_at` records of moved
 /// processes, those that ended are dropped.
 pub(super) fn claim<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &[Place],
     nodes: &[TreeNode],
     rules: &[ClaimRule],
+    is_enforcing: bool,
     forget_at: &mut usize,
-) -> Vec<Finding> {
+) -> Claimed {
     let proc = host.proc();
     let claims = process::own_pid(&mut host.kernel, proc)
         .and_then(|own| process::claims(&mut host.kernel, proc, &host.layout, rules, own));
     let claims = match claims {
         Ok(claims) => claims,
-        Err(error) => return vec![Finding::of_host(Code::Unreadable, error.to_string())],
+        Err(error) => {
+            let findings = vec![Finding::of_host(Code::Unreadable, error.to_string())];
+            return Claimed { findings, stays: None };
+        }
     };
+    let stays = Some(claims::describe(&claims.stays, nodes));
     let mut findings = Vec::new();
-    for claim in &claims {
+    if !is_enforcing {
+        return Claimed { findings, stays };
+    }
+    for claim in &claims.moves {
         let Some(cgroup) = &places[claim.node].cgroup else { continue };
         if let Err(error) = host.enforcer().claim(claim, cgroup) {
             let what = format!("process {} not claimed: {error}", claim.pid);
@@ -89,5 +107,5 @@ pub(super) fn claim<K: KernFs>(
         // Those that live are not looked at again before there are twice as many.
         *forget_at = 2 * host.journal.nr_moved();
     }
-    findings
+    Claimed { findings, stays }
 }

@@ -1,7 +1,8 @@
 //! Where each node's cgroup is, and who owns it.
 //!
-//! A tenant that names a unit is that unit. Any other is made below the agent's root, unless it or the group above
-//! it says `owner: systemd`: then it is a slice of its own, or, where it names one user, the slice of that user. A
+//! A tenant that names a unit is that unit; one that names a single user is the slice of that user, where systemd
+//! keeps such slices or is said to be the owner. Any other is made below the agent's root, unless it or the group
+//! above it says `owner: systemd`: then it is a slice of its own. A
 //! group is where its tenants are; one whose tenants are all units has no cgroup.
 //!
 //! All slices of tenants live in one slice ([`TOP`]), and what is protected in them is void without protection for
@@ -11,6 +12,7 @@ use nix::unistd::User;
 
 use crate::control::tree::{Ancestor, TreeNode};
 use crate::host::cgroup::{Dialect, Facet, Layout};
+use crate::host::kernfs::KernFs;
 use crate::host::systemd::slice_name::{BYTES_MAX, TOP, slice_name};
 use crate::policy::model::{OwnerChoice, Policy, Tenant};
 
@@ -44,18 +46,33 @@ impl Location {
     }
 }
 
+/// Whether what a user runs is in a slice of that user's, which can be weighed in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::daemon) enum UserSlices {
+    /// On a unified host that systemd runs.
+    Kept,
+    /// On any other host, or where the host is not known.
+    Unknown,
+}
+
 /// The locations of all nodes of the policy, in pre-order.
-pub(in crate::daemon) fn locations(policy: &Policy) -> Vec<Location> {
+pub(in crate::daemon) fn locations(policy: &Policy, slices: UserSlices) -> Vec<Location> {
     let mut locations = Vec::new();
     for tenant in &policy.tenants {
-        locate(tenant, "", OwnerChoice::Auto, &mut locations);
+        locate(tenant, "", OwnerChoice::Auto, slices, &mut locations);
     }
     locations
 }
 
 /// The same on a host with this layout: systemd sets the files of one tree only, where it has one.
-pub(in crate::daemon) fn locations_on(layout: &Layout, policy: &Policy) -> Vec<Location> {
-    let mut locations = locations(policy);
+pub(in crate::daemon) fn locations_on(
+    kernel: &impl KernFs,
+    layout: &Layout,
+    policy: &Policy,
+) -> Vec<Location> {
+    let has_slices = layout.dialect == Dialect::Unified && kernel.unit_manager().is_some();
+    let slices = if has_slices { UserSlices::Kept } else { UserSlices::Unknown };
+    let mut locations = locations(policy, slices);
     if layout.dialect == Dialect::Legacy {
         for location in locations.iter_mut().filter(|location| location.unit().is_some()) {
             let why = "tenants that are units need the unified hierarchy: boot with \
@@ -88,7 +105,13 @@ pub(in crate::daemon) fn ancestors(
     vec![Ancestor { name: TOP.to_string(), below }]
 }
 
-fn locate(tenant: &Tenant, above: &str, owner: OwnerChoice, locations: &mut Vec<Location>) {
+fn locate(
+    tenant: &Tenant,
+    above: &str,
+    owner: OwnerChoice,
+    slices: UserSlices,
+    locations: &mut Vec<Location>,
+) {
     let path = match above {
         "" => tenant.name.clone(),
         _ => format!("{above}/{}", tenant.name),
@@ -99,7 +122,7 @@ fn locate(tenant: &Tenant, above: &str, owner: OwnerChoice, locations: &mut Vec<
     };
     let index = locations.len();
     locations.push(Location::Nowhere);
-    tenant.tenants.iter().for_each(|below| locate(below, &path, owner, locations));
+    tenant.tenants.iter().for_each(|below| locate(below, &path, owner, slices, locations));
     let below = &locations[index + 1..];
     locations[index] = match tenant.is_group() {
         true if below.iter().any(|location| matches!(location, Location::Slice(_))) => {
@@ -107,24 +130,35 @@ fn locate(tenant: &Tenant, above: &str, owner: OwnerChoice, locations: &mut Vec<
         }
         true if below.contains(&Location::Direct) => Location::Direct,
         true => Location::Nowhere,
-        false => location_of(tenant, &path, owner),
+        false => location_of(tenant, &path, owner, slices),
     };
 }
 
-fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice) -> Location {
+fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice, slices: UserSlices) -> Location {
     if let Some(unit) = tenant.matches.units.first() {
         return Location::Unit(unit.clone());
     }
     match (owner, tenant.matches.users.first()) {
         (OwnerChoice::Systemd, Some(user)) => match number(user) {
             Some(uid) => Location::Unit(format!("user-{uid}.slice")),
-            None => Location::Unknown(format!(
-                "this host has no user `{user}`, and so no slice for that user"
-            )),
+            None => {
+                let why = format!("this host has no user `{user}`, and so no such slice");
+                Location::Unknown(why)
+            }
         },
+        (OwnerChoice::Auto, Some(user)) if slices == UserSlices::Kept && is_one_user(tenant) => {
+            let slice = |uid: u32| Location::Unit(format!("user-{uid}.slice"));
+            number(user).map_or(Location::Direct, slice)
+        }
         (OwnerChoice::Systemd, None) => slice_of(path),
         (OwnerChoice::Auto | OwnerChoice::Direct, _) => Location::Direct,
     }
+}
+
+/// Whether the tenant is one user and nothing else.
+fn is_one_user(tenant: &Tenant) -> bool {
+    let matches = &tenant.matches;
+    matches.users.len() == 1 && matches.groups.is_empty() && matches.cgroups.is_empty()
 }
 
 fn slice_of(path: &str) -> Location {
@@ -173,7 +207,7 @@ tenants:
         let slice = |name: &str| Location::Slice(name.into());
         let unit = |name: &str| Location::Unit(name.into());
         assert_eq!(
-            locations(&policy),
+            locations(&policy, UserSlices::Unknown),
             [
                 unit("nginx.service"),
                 Location::Direct,
@@ -192,6 +226,26 @@ tenants:
     }
 
     #[test]
+    fn a_single_user_is_a_slice_where_systemd_keeps_one() {
+        let text = "
+version: 1
+tenants:
+  ana: { match: { users: 1000 } }
+  two: { match: { users: [1004, 1001] } }
+  also: { match: { users: 1002, groups: 50 } }
+  ours: { owner: direct, match: { users: 1003 } }
+  missing: { match: { users: no-such-user-here } }
+";
+        let policy = policy::load_text("policy.yaml", text).unwrap().policy;
+        let slice = Location::Unit("user-1000.slice".into());
+        let direct = || Location::Direct;
+        let kept = [slice, direct(), direct(), direct(), direct()];
+        assert_eq!(locations(&policy, UserSlices::Kept), kept);
+        let unknown = locations(&policy, UserSlices::Unknown);
+        assert!(unknown.iter().all(|location| *location == Location::Direct));
+    }
+
+    #[test]
     fn a_tenant_without_a_location_says_why() {
         let text = "
 version: 1
@@ -200,7 +254,7 @@ tenants:
 ";
         let policy = policy::load_text("policy.yaml", text).unwrap().policy;
         assert!(
-            matches!(&locations(&policy)[..], [Location::Unknown(why)] if why.contains("no-such-user"))
+            matches!(&locations(&policy, UserSlices::Kept)[..], [Location::Unknown(why)] if why.contains("no-such-user"))
         );
     }
 }

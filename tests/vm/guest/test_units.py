@@ -142,7 +142,7 @@ def test_gives_back_processes_to_cgroups_of_users(host):
     home = MOUNT / "system.slice" / claimed
     # It is given away just before the program begins.
     wait_until(lambda: (home / "cgroup.procs").stat().st_uid == 1003, "the cgroup to be the user's own")
-    install(host, {"people": {"match": {"users": ["eve"]}}})
+    install(host, {"people": {"match": {"cgroup": f"/system.slice/{claimed}"}}})
     settle()
     pid = int(show(claimed, "MainPID"))
     place = lambda: Path(f"/proc/{pid}/cgroup").read_text().strip()
