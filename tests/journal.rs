@@ -49,7 +49,7 @@ fn every_kind() -> Vec<Entry> {
             drop_in: None,
         })),
         Entry::Theirs { path: "/c/a".into(), inode: 7, file: "cpu.max".into() },
-        Entry::UnitTheirs { unit: "a.service".into(), property: Property::CpuWeight },
+        Entry::UnitTheirs { unit: "a.service".into(), property: Property::CpuWeight, ours: None },
         Entry::Kept,
     ]
 }

@@ -14,7 +14,7 @@ pub struct Observation {
     pub knob: Knob,
     /// What the file holds.
     pub value: Value,
-    /// Whether the agent asked for this value, and it has arrived only now.
+    /// Whether the agent asked for this value and it has arrived only now, or systemd fell back to what it was before.
     pub is_ours: bool,
 }
 

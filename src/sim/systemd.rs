@@ -46,6 +46,9 @@ pub struct SimUnit {
     pub nr_starts: u32,
     /// What its file says.
     pub file: BTreeMap<Property, PropertyValue>,
+    /// What drop-ins say whose names come after those of run-time settings, such as the `override.conf` of
+    /// `systemctl edit`: they win whenever the configuration is read.
+    pub overrides: BTreeMap<Property, PropertyValue>,
     /// What was set at run time.
     pub drop_ins: BTreeMap<Property, PropertyValue>,
     /// What systemd takes its properties for.
@@ -135,9 +138,16 @@ impl SimSystemd {
 
     /// `systemctl set-property --runtime`, or what the agent asks for.
     pub fn set_property(&mut self, kernel: &mut SimKernel, unit: &str, setting: &Setting) {
+        self.set_properties(kernel, unit, std::slice::from_ref(setting));
+    }
+
+    /// The files are written once, with all settings of one call.
+    fn set_properties(&mut self, kernel: &mut SimKernel, unit: &str, settings: &[Setting]) {
         if let Some(known) = self.units.get_mut(unit) {
-            known.properties.insert(setting.property, setting.value.clone());
-            known.drop_ins.insert(setting.property, setting.value.clone());
+            for setting in settings {
+                known.properties.insert(setting.property, setting.value.clone());
+                known.drop_ins.insert(setting.property, setting.value.clone());
+            }
         }
         self.write(kernel, unit);
     }
@@ -147,7 +157,14 @@ impl SimSystemd {
         for unit in self.units.values_mut() {
             unit.properties = unit.file.clone();
             unit.properties.extend(unit.drop_ins.clone());
+            unit.properties.extend(unit.overrides.clone());
         }
+    }
+
+    /// Writes what the properties of a unit mean to its cgroup, as systemd 252 does whenever it has read a
+    /// configuration that sets any of them.
+    pub fn restore_files(&self, kernel: &mut SimKernel, unit: &str) {
+        self.write(kernel, unit);
     }
 
     /// Writes what the properties of a unit mean to the files of its cgroup: whichever was changed, all of them.
@@ -205,7 +222,7 @@ impl SimSystemd {
                 if !self.units.contains_key(&unit) {
                     return Err(UnitError::NoSuchUnit(unit));
                 }
-                settings.iter().for_each(|setting| self.set_property(kernel, &unit, setting));
+                self.set_properties(kernel, &unit, settings);
             }
             Order::Rewrite { unit, drop_ins } => {
                 for (property, text) in drop_ins {
@@ -218,6 +235,14 @@ impl SimSystemd {
             Order::Forget { unit, properties } => {
                 if let Some(known) = self.units.get_mut(unit) {
                     known.drop_ins.retain(|property, _| !properties.contains(property));
+                }
+            }
+            Order::ForgetOurs { unit, settings } => {
+                if let Some(known) = self.units.get_mut(unit) {
+                    let is_said = |property: &Property, value: &PropertyValue| {
+                        settings.iter().any(|s| s.property == *property && s.value == *value)
+                    };
+                    known.drop_ins.retain(|property, value| !is_said(property, value));
                 }
             }
             Order::Reload => self.reload(),

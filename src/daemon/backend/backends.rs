@@ -405,7 +405,11 @@ impl Backends {
             self.lose(host, tree, number, &why, events);
             return None;
         }
-        let is_ours = |knob: Knob, value: &Value| self.systemd.ordered(number, knob, value);
+        let (systemd, journal) = (&self.systemd, &host.journal);
+        let is_ours = |knob: Knob, value: &Value| {
+            systemd.ordered(number, knob, value)
+                || systemd.is_fallback(journal, number, knob, value)
+        };
         Some(observed.into_observations(is_ours))
     }
 
@@ -526,7 +530,8 @@ impl Backends {
     ) -> Result<(), JournalError> {
         if let Some(unit) = self.systemd.name(drift.node) {
             let (unit, property) = (unit.to_string(), Property::of(drift.knob));
-            return host.journal.record(Entry::UnitTheirs { unit, property });
+            let ours = self.systemd.last_order(drift.node, drift.knob).map(Box::new);
+            return host.journal.record(Entry::UnitTheirs { unit, property, ours });
         }
         let Some(cgroup) = &self.places[drift.node].cgroup else { return Ok(()) };
         let Ok(dir) = cgroup.knob_dir(&host.layout, drift.knob) else { return Ok(()) };

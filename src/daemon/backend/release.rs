@@ -229,7 +229,7 @@ impl<K: KernFs> Release<'_, K> {
         let concerns = |entry: &Entry| match entry {
             Entry::Starting { unit } => gone.contains(unit),
             Entry::UnitHeld(was) => is_concerned(&was.unit, was.held.property),
-            Entry::UnitTheirs { unit, property } => is_concerned(unit, *property),
+            Entry::UnitTheirs { unit, property, .. } => is_concerned(unit, *property),
             _ => false,
         };
         let journal = self.host.journal.entries().iter();

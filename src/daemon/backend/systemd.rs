@@ -33,9 +33,9 @@ use crate::control::state::Outcome;
 use crate::control::tree::Tree;
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout};
 use crate::host::enforce::{EnforceError, taken};
-use crate::host::journal::{Entry, UnitHeld};
+use crate::host::journal::{Entry, Journal, UnitHeld};
 use crate::host::kernfs::KernFs;
-use crate::host::systemd::{self, Answer, Order, Reply, Setting, UnitError, UnitManager};
+use crate::host::systemd::{self, Answer, Order, Property, Reply, Setting, UnitError, UnitManager};
 use crate::units::{Bytes, Limit};
 
 /// So many ticks after systemd said that it is done the files must hold it: it writes them a moment later.
@@ -147,6 +147,28 @@ impl Systemd {
     pub(super) fn ordered(&self, number: usize, knob: Knob, found: &Value) -> bool {
         let Some(unit) = self.unit(number) else { return false };
         unit.ordered.iter().any(|(known, value)| *known == knob && taken(found, value))
+    }
+
+    /// What systemd was asked for last of this knob.
+    pub(super) fn last_order(&self, number: usize, knob: Knob) -> Option<Setting> {
+        let (_, value) = self.unit(number)?.ordered.iter().find(|(known, _)| *known == knob)?;
+        Some(Setting::of(knob, value))
+    }
+
+    /// Whether `found` is what the unit held before it was first set, as `journal` says.
+    ///
+    /// That is no drift: systemd falls back to its configuration whenever that is read again and a drop-in wins over
+    /// ours (`systemctl edit` makes such ones, named `override.conf`). It is set again.
+    pub(super) fn is_fallback(
+        &self,
+        journal: &Journal,
+        number: usize,
+        knob: Knob,
+        found: &Value,
+    ) -> bool {
+        let Some(unit) = self.unit(number) else { return false };
+        let held = journal.held_property(&unit.unit, &unit.life, Property::of(knob));
+        held.and_then(Setting::expected).is_some_and(|held| taken(found, &held))
     }
 
     /// How much of the unit was protected before the agent: by the journal, or by what is there `now`.
@@ -484,7 +506,7 @@ impl Systemd {
                 && let Some(cgroup) = &places[action.node].cgroup
             {
                 let wanted = without_lethal(host, cgroup, wanted, &mut outcomes);
-                outcomes.extend(self.order_one(host, action.node, tick, wanted));
+                outcomes.extend(self.order_one(host, cgroup, action.node, tick, wanted));
             }
         }
         outcomes
@@ -493,6 +515,7 @@ impl Systemd {
     fn order_one<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
+        cgroup: &Cgroup,
         number: usize,
         tick: u64,
         actions: Vec<Action>,
@@ -528,8 +551,40 @@ impl Systemd {
         }
         unit.pending = Some(Pending { actions, answered_at: None });
         let unit = unit.unit.clone();
+        let settings = self.with_memory_limit(host, cgroup, number, settings);
         self.submit(Order::Set { unit, settings });
         Vec::new()
+    }
+
+    /// Adds the memory limit that is in force, where the unit's own could be met only by killing. Systemd writes all
+    /// that it knows of a unit whenever one thing of it is set, and knows the unit's own limit again once the
+    /// configuration was read with a drop-in that wins over ours.
+    fn with_memory_limit<K: KernFs>(
+        &self,
+        host: &mut HostAccess<K>,
+        cgroup: &Cgroup,
+        number: usize,
+        mut settings: Vec<Setting>,
+    ) -> Vec<Setting> {
+        let (Some(unit), property) = (self.unit(number), Property::MemoryMax) else {
+            return settings;
+        };
+        let held = host.journal.held_property(&unit.unit, &unit.life, property);
+        let Some(Value::Memory(Limit::Finite(held))) = held.and_then(Setting::expected) else {
+            return settings;
+        };
+        if settings.iter().any(|setting| setting.property == property)
+            || check_limit(host, cgroup, held).is_ok()
+        {
+            return settings;
+        }
+        let now = cgroup.observe(&mut host.kernel, &host.layout, Knob::MemoryMax).ok();
+        let stands = |setting: &Setting| {
+            let expected = setting.expected();
+            now.as_ref().zip(expected).is_some_and(|(now, expected)| taken(now, &expected))
+        };
+        settings.extend(self.last_order(number, Knob::MemoryMax).filter(stands));
+        settings
     }
 
     // --- arrive ---
@@ -594,12 +649,20 @@ fn without_lethal<K: KernFs>(
     let limit = actions.iter().position(|action| action.knob == Knob::MemoryMax);
     let Some(at) = limit else { return actions };
     let Value::Memory(Limit::Finite(limit)) = actions[at].to else { return actions };
-    let dir = cgroup.dir(&host.layout, Facet::Memory);
-    let safe = dir.map_or(Ok(()), |dir| host.enforcer().check_limit_is_safe(dir, limit));
-    if let Err(error) = safe {
+    if let Err(error) = check_limit(host, cgroup, limit) {
         outcomes.push((actions.remove(at), Err(error.refusal())));
     }
     actions
+}
+
+/// Whether a unit can be limited so without killing any of it.
+fn check_limit<K: KernFs>(
+    host: &mut HostAccess<K>,
+    cgroup: &Cgroup,
+    limit: Bytes,
+) -> Result<(), EnforceError> {
+    let dir = cgroup.dir(&host.layout, Facet::Memory);
+    dir.map_or(Ok(()), |dir| host.enforcer().check_limit_is_safe(dir, limit))
 }
 
 fn not_arrived(unit: &str, action: &Action, found: Option<String>) -> EnforceError {

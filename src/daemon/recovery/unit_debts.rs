@@ -43,7 +43,7 @@ pub(in crate::daemon) struct Started<'a> {
 pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
     let is_theirs = |of: &str, property: Property| {
         entries.iter().any(
-            |entry| matches!(entry, Entry::UnitTheirs { unit, property: p } if unit == of && *p == property),
+            |entry| matches!(entry, Entry::UnitTheirs { unit, property: p, .. } if unit == of && *p == property),
         )
     };
     let mut debts: Vec<Debt<'_>> = Vec::new();
@@ -66,7 +66,25 @@ pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
     debts
 }
 
-pub(in crate::daemon) fn started<'a>(entries: &'a [Entry]) -> Vec<Started<'a>> {
+/// A property that is someone else's by now, of which a drop-in of ours may be left.
+pub(super) struct Leftover<'a> {
+    pub(super) unit: &'a str,
+    pub(super) ours: &'a Setting,
+    pub(super) is_settled: bool,
+    pub(super) entry: &'a Entry,
+}
+
+pub(super) fn leftovers<'a>(entries: &'a [Entry]) -> Vec<Leftover<'a>> {
+    let leftover = |entry: &'a Entry| match entry {
+        Entry::UnitTheirs { unit, ours: Some(ours), .. } => {
+            Some(Leftover { unit, ours, is_settled: false, entry })
+        }
+        _ => None,
+    };
+    entries.iter().filter_map(leftover).collect()
+}
+
+pub(super) fn started<'a>(entries: &'a [Entry]) -> Vec<Started<'a>> {
     let slice = |entry: &'a Entry| match entry {
         Entry::Starting { unit } => Some(Started { unit, is_settled: false, entry }),
         _ => None,

@@ -15,6 +15,7 @@
 //!   confines nobody, and is logged.
 //! - *A unit that does not run* has no files, and to set it would make a cgroup for it. The drop-ins that were its
 //!   administrator's get back their text.
+//! - *What is someone else's by now* stays; a drop-in of ours for it is removed, if it says what we set.
 //! - *A transient unit that went* took its run-time settings along, and needs nothing.
 
 use std::path::Path;
@@ -24,7 +25,7 @@ use tracing::info;
 
 use super::deadline::Deadline;
 use super::restore::Restored;
-use super::unit_debts::{Debt, Due, Stage, Started, debts, started};
+use super::unit_debts::{Debt, Due, Leftover, Stage, Started, debts, leftovers, started};
 use crate::control::plan::{Knob, Value};
 use crate::dop::CpuSet;
 use crate::host::cgroup::{self, Dialect, Layout, Tree};
@@ -62,7 +63,8 @@ pub(in crate::daemon) fn put_back(
     restored: &mut Restored,
 ) {
     let (mut debts, mut started) = (debts(entries), started(entries));
-    if debts.is_empty() && started.is_empty() {
+    let mut leftovers = leftovers(entries);
+    if debts.is_empty() && started.is_empty() && leftovers.is_empty() {
         return;
     }
     match units.or_else(|| kernel.unit_manager()) {
@@ -70,7 +72,7 @@ pub(in crate::daemon) fn put_back(
             let tree = tree(kernel, proc);
             let units = &mut *units;
             let mut session = Session { kernel, units, tree, is_stale: false, deadline, restored };
-            if let Err(error) = session.put_back(&mut debts, &mut started) {
+            if let Err(error) = session.put_back(&mut debts, &mut started, &mut leftovers) {
                 restored.failures.push(format!("units not put back: {error}"));
             }
         }
@@ -81,7 +83,8 @@ pub(in crate::daemon) fn put_back(
     let dues = debts.iter().flat_map(|debt| &debt.dues);
     let unpaid = dues.filter(|due| due.stage != Stage::Paid).map(|due| due.entry);
     let left = started.iter().filter(|slice| !slice.is_settled).map(|slice| slice.entry);
-    unpaid.chain(left).for_each(|entry| restored.owe(entry));
+    let forgotten = leftovers.iter().filter(|left| !left.is_settled).map(|left| left.entry);
+    unpaid.chain(left).chain(forgotten).for_each(|entry| restored.owe(entry));
 }
 
 /// The hierarchy; without it, nothing is known of the files of units.
@@ -110,7 +113,12 @@ impl<K: KernFs> Session<'_, K> {
         &mut self,
         debts: &mut [Debt<'_>],
         started: &mut [Started<'_>],
+        leftovers: &mut [Leftover<'_>],
     ) -> Result<(), UnitError> {
+        for left in leftovers.iter_mut() {
+            let outcome = self.forget_ours(left);
+            left.is_settled = self.note(outcome)?.is_some();
+        }
         self.round(debts)?;
         let mut changed = self.changed(debts)?;
         if !changed.is_empty() {
@@ -318,6 +326,14 @@ impl<K: KernFs> Session<'_, K> {
             self.is_stale = false;
         }
         debts.iter_mut().for_each(|debt| debt.advance(Stage::Set, Stage::Paid));
+        Ok(())
+    }
+
+    /// Removes a drop-in that we made for a property that is someone else's by now.
+    fn forget_ours(&mut self, left: &Leftover<'_>) -> Result<(), UnitError> {
+        let (unit, settings) = (left.unit.to_string(), vec![left.ours.clone()]);
+        self.ask(Order::ForgetOurs { unit, settings })?;
+        self.is_stale = true;
         Ok(())
     }
 

@@ -75,6 +75,9 @@ pub enum Entry {
         unit: String,
         /// The property.
         property: Property,
+        /// What we had set it to last: a drop-in that says so is ours still.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ours: Option<Box<Setting>>,
     },
     /// The agent stopped, and the policy told it to leave everything in force (`control.on_exit: keep`). True
     /// only as long as nothing follows.

@@ -27,7 +27,7 @@ use self::entry::Key;
 pub use self::entry::{Entry, UnitHeld};
 pub use self::store::JournalError;
 use self::store::Store;
-use super::systemd::Property;
+use super::systemd::{Property, Setting};
 
 /// The journal of a running agent.
 #[derive(Debug)]
@@ -136,6 +136,18 @@ impl Journal {
     /// Whether the value of this property was recorded before, for this life of the unit.
     pub fn knows_property(&self, unit: &str, life: &str, property: Property) -> bool {
         self.has(Key::Property(unit, life, property))
+    }
+
+    /// What this property held before it was first set, for this life of the unit.
+    pub fn held_property(&self, unit: &str, life: &str, property: Property) -> Option<&Setting> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::UnitHeld(was)
+                if was.unit == unit && was.life == life && was.held.property == property =>
+            {
+                Some(&was.held)
+            }
+            _ => None,
+        })
     }
 
     /// Whether the last that is recorded of the cgroup at `path` is that it is about to be made.

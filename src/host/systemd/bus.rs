@@ -65,6 +65,7 @@ impl Bus {
             Order::Set { unit, settings } => self.set(unit, settings),
             Order::Rewrite { unit, drop_ins } => self.rewrite(unit, drop_ins),
             Order::Forget { unit, properties } => self.forget(unit, properties),
+            Order::ForgetOurs { unit, settings } => self.forget_ours(unit, settings),
             Order::Reload => self.call::<_, ()>(MANAGER_PATH, MANAGER, "Reload", &()).map(done),
             Order::Stop { unit } => self
                 .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StopUnit", &(unit, MODE))
@@ -142,6 +143,23 @@ impl Bus {
         for file in properties.iter().flat_map(|property| self.drop_ins(unit, *property)) {
             remove(fs::remove_file(&file), &file)?;
         }
+        self.remove_empty(unit)
+    }
+
+    /// Systemd writes a drop-in anew whenever the property is set, so its text tells whose it is.
+    fn forget_ours(&self, unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
+        for setting in settings {
+            for file in self.drop_ins(unit, setting.property) {
+                if fs::read_to_string(&file).is_ok_and(|text| setting.is_said_by(&text)) {
+                    remove(fs::remove_file(&file), &file)?;
+                }
+            }
+        }
+        self.remove_empty(unit)
+    }
+
+    /// Removes the directories of a unit's drop-ins where nothing is left in them.
+    fn remove_empty(&self, unit: &str) -> Result<Reply, Fault> {
         for dir in DROP_INS.map(|dir| self.run.join(dir).join(format!("{unit}.d"))) {
             match fs::remove_dir(&dir) {
                 // What others set there stays.
@@ -331,6 +349,22 @@ mod tests {
         assert_eq!(bus.carry_out(&order), Ok(Reply::Done));
         assert_eq!(fs::read_to_string(dir.join("50-MemoryLow.conf")).unwrap(), "theirs");
         assert!(!dir.join("50-MemoryMax.conf").exists());
+    }
+
+    #[test]
+    fn a_drop_in_that_says_something_else_is_left() {
+        let run = tempfile::tempdir().unwrap();
+        let dir = run.path().join("system.control/web.service.d");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("50-MemoryLow.conf"), "[Service]\nMemoryLow=7\n").unwrap();
+        let mut bus = Bus::new(run.path(), Duration::ZERO);
+        for (low, is_left) in [(8, true), (7, false)] {
+            let setting =
+                Setting { property: Property::MemoryLow, value: PropertyValue::Number(low) };
+            let order = Order::ForgetOurs { unit: "web.service".into(), settings: vec![setting] };
+            assert_eq!(bus.carry_out(&order), Ok(Reply::Done));
+            assert_eq!(dir.exists(), is_left);
+        }
     }
 
     #[test]

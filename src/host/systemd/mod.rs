@@ -78,6 +78,14 @@ pub enum Order {
         /// The properties.
         properties: Vec<Property>,
     },
+    /// Removes the drop-ins that say exactly these settings, and leaves those that say something else; see
+    /// [`Order::Reload`].
+    ForgetOurs {
+        /// The unit.
+        unit: String,
+        /// The settings.
+        settings: Vec<Setting>,
+    },
     /// Makes systemd read its configuration again.
     Reload,
     /// Stops a unit, and with it everything that requires it; refused where one of them is about to start.
@@ -96,6 +104,7 @@ impl Order {
             | Order::Set { unit, .. }
             | Order::Rewrite { unit, .. }
             | Order::Forget { unit, .. }
+            | Order::ForgetOurs { unit, .. }
             | Order::Stop { unit } => unit,
             Order::Reload => "",
         }

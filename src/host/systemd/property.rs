@@ -110,6 +110,14 @@ impl Property {
         }
     }
 
+    /// Its name in files.
+    fn key(self) -> &'static str {
+        match self {
+            Property::CpuQuotaPerSecUsec => "CPUQuota",
+            other => other.name(),
+        }
+    }
+
     /// What it holds where nobody set it.
     pub fn unset(self) -> PropertyValue {
         match self {
@@ -152,6 +160,34 @@ impl Setting {
             (Property::AllowedCpus, PropertyValue::Mask(mask)) => Value::CpuList(cpus(mask)),
             _ => return None,
         })
+    }
+}
+
+impl Setting {
+    /// Whether the text of a drop-in says exactly this, as systemd writes it for a property that is set
+    /// (`bus_cgroup_set_property` in `src/core/dbus-cgroup.c`).
+    pub fn is_said_by(&self, text: &str) -> bool {
+        let is_empty = |line: &&str| line.is_empty() || line.starts_with(['#', '[']);
+        let lines = text.lines().map(str::trim).filter(|line| !is_empty(line));
+        let values: Option<Vec<&str>> =
+            lines.map(|line| line.strip_prefix(self.property.key())?.strip_prefix('=')).collect();
+        let Some(said) = values.as_deref().and_then(<[&str]>::last) else { return false };
+        match (&self.value, self.property) {
+            (PropertyValue::Number(NONE), _) => said.is_empty() || *said == "infinity",
+            // Systemd cuts a quota to whole percent in the file, and not in memory.
+            (PropertyValue::Number(quota), Property::CpuQuotaPerSecUsec) => {
+                said.strip_suffix('%').and_then(|percent| percent.parse().ok())
+                    == Some(quota / 10_000)
+            }
+            (PropertyValue::Number(number), _) => said.parse() == Ok(*number),
+            (PropertyValue::Mask(mask), _) if said.is_empty() => cpus(mask).is_empty(),
+            (PropertyValue::Mask(mask), _) => said
+                .split_ascii_whitespace()
+                .collect::<Vec<_>>()
+                .join(",")
+                .parse()
+                .is_ok_and(|said: CpuSet| said == cpus(mask)),
+        }
     }
 }
 
@@ -218,6 +254,49 @@ mod tests {
         let spelled = |weight| Setting::of(Knob::CpuWeight, &Value::Weight(weight)).value;
         assert_eq!(spelled(0.2), PropertyValue::Number(1));
         assert_eq!(spelled(1e9), PropertyValue::Number(10_000));
+    }
+
+    /// The texts are those of systemd 252 and 257.
+    #[test]
+    fn a_drop_in_is_told_by_its_text() {
+        let number = |property, number| Setting { property, value: PropertyValue::Number(number) };
+        let cpus = |mask: &[u8]| Setting {
+            property: Property::AllowedCpus,
+            value: PropertyValue::Mask(mask.to_vec()),
+        };
+        let head = "# This is a drop-in unit file extension, created via \"systemctl set-property\"\n\
+                    # or an equivalent operation. Do not edit.\n[Service]\n";
+        for (said, text, other) in [
+            (
+                number(Property::MemoryMax, 629_145_600),
+                "MemoryMax=629145600",
+                number(Property::MemoryMax, 629_145_601),
+            ),
+            (
+                number(Property::MemoryMax, u64::MAX),
+                "MemoryMax=infinity",
+                number(Property::MemoryMax, 0),
+            ),
+            (
+                number(Property::CpuQuotaPerSecUsec, 12_345),
+                "CPUQuota=1%",
+                number(Property::CpuQuotaPerSecUsec, 22_345),
+            ),
+            (
+                number(Property::CpuQuotaPerSecUsec, u64::MAX),
+                "CPUQuota=",
+                number(Property::CpuQuotaPerSecUsec, 10_000),
+            ),
+            (number(Property::CpuWeight, 300), "CPUWeight=300", number(Property::CpuWeight, 30)),
+            (cpus(&[0b1011]), "AllowedCPUs=\nAllowedCPUs=0-1 3", cpus(&[0b11])),
+            (cpus(&[]), "AllowedCPUs=\nAllowedCPUs=", cpus(&[1])),
+        ] {
+            let text = format!("{head}{text}\n");
+            assert!(said.is_said_by(&text), "{text}");
+            assert!(!other.is_said_by(&text), "{text}");
+            assert!(!said.is_said_by(&format!("{text}IOWeight=5\n")), "{text}");
+            assert!(!said.is_said_by(head));
+        }
     }
 
     /// What is not set holds the kernel's default.

@@ -284,3 +284,93 @@ fn what_an_administrator_sets_for_good_is_his_at_the_end() {
     assert_eq!(world.file(&format!("{WEB}/memory.max")), (700 * MIB).to_string());
     assert!(web.drop_ins.is_empty(), "{web:#?}");
 }
+
+/// An administrator's `systemctl edit`, which wins over run-time settings whenever the configuration is read.
+fn edit(world: &World, unit: &str, setting: &Setting) {
+    world.host.systemd(|systemd, kernel| {
+        let known = systemd.units.get_mut(unit).unwrap();
+        known.overrides.insert(setting.property, setting.value.clone());
+        systemd.reload();
+        // Systemd 252 writes the files at once.
+        systemd.restore_files(kernel, unit);
+    });
+}
+
+/// Systemd falls back to what the unit held: no administrator did anything.
+#[test]
+fn what_a_unit_held_before_comes_back_with_a_reload_and_is_no_drift() {
+    for control in ["", "control: { on_drift: accept }\n"] {
+        let mut world = World::new(&format!("{control}{}", only_web("limit: { memory: 600MiB }")));
+        world.host.systemd(|systemd, kernel| {
+            systemd.add(kernel, "web.service", "/system.slice/web.service");
+            kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
+        });
+        edit(&world, "web.service", &number(Property::MemoryMax, 700 * MIB));
+        let before = whole(&world);
+        world.start().unwrap();
+        world.ticks(4);
+        for round in 0..3 {
+            assert_eq!(world.file(&format!("{WEB}/memory.max")), (600 * MIB).to_string());
+            world.host.systemd(|systemd, kernel| {
+                systemd.reload();
+                systemd.restore_files(kernel, "web.service");
+            });
+            assert_eq!(world.file(&format!("{WEB}/memory.max")), (700 * MIB).to_string());
+            let status = world.ticks(3);
+            assert_eq!((status.nr_drift, status.findings), (0, vec![]), "round {round}");
+        }
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert_whole(&before, &world, "stopped");
+    }
+}
+
+/// What an administrator says for good is theirs; the drop-in that it wins over is ours, and goes.
+#[test]
+fn a_drop_in_of_ours_goes_with_us_though_the_value_is_an_administrators() {
+    for killed in [false, true] {
+        let policy =
+            format!("control: {{ on_drift: accept }}\n{}", only_web("limit: { memory: 600MiB }"));
+        let mut world = World::new(&policy);
+        world.host.systemd(|systemd, kernel| {
+            systemd.add(kernel, "web.service", "/system.slice/web.service");
+        });
+        world.start().unwrap();
+        world.ticks(4);
+        edit(&world, "web.service", &number(Property::MemoryMax, 800 * MIB));
+        let status = world.ticks(6);
+        assert_eq!(status.nr_drift, 1);
+        assert_eq!(said(&status, "set by someone else").len(), 1, "{:?}", status.findings);
+        let ours = |world: &World| {
+            let web = world.host.systemd(|systemd, _| systemd.units["web.service"].clone());
+            web.drop_ins.get(&Property::MemoryMax).cloned()
+        };
+        assert_eq!(ours(&world), Some(number(Property::MemoryMax, 600 * MIB).value));
+        let restored = if killed {
+            world.kill();
+            world.restore()
+        } else {
+            world.stop()
+        };
+        assert_eq!(restored.failures, [""; 0]);
+        assert_eq!(ours(&world), None);
+        assert_eq!(world.file(&format!("{WEB}/memory.max")), (800 * MIB).to_string());
+        assert!(!world.state_dir().join("journal").exists());
+    }
+}
+
+/// Systemd writes all that it knows of a unit whenever one thing of it is set, and may know a lower limit again.
+#[test]
+fn a_quota_that_changes_does_not_bring_back_a_limit_that_kills() {
+    let mut world = services("");
+    edit(&world, "web.service", &number(Property::MemoryMax, 300 * MIB));
+    world.ticks(4);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), GIB.to_string());
+    let pid = world.spawn(&format!("/{WEB}"), Load::busy(1).with_working_set(600 * MIB));
+    world.ticks(20);
+    world.host.systemd(|systemd, _| systemd.reload());
+    super::reload(&mut world, &super::UNITS.replace("cpu: 1", "cpu: 2"));
+    world.ticks(4);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "200000 100000");
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), GIB.to_string());
+    assert!(world.host.with(|kernel| kernel.pids().contains(&pid)), "it was killed");
+}

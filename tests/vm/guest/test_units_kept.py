@@ -1,10 +1,12 @@
 """Units whose state changes, or whose processes a policy claims, while tenantd runs: systemd's view stays whole."""
 
+import contextlib
+import shutil
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import finish, run
-from test_systemd import Filed, log_in, show
+from test_systemd import SLEEPS, Filed, Host, drop_ins, log_in, show
 
 
 def user(host, name, uid):
@@ -64,3 +66,61 @@ def test_a_single_user_is_weighed_in_place(host):
     assert slice.stat("cgroup.events", "populated")
     assert daemon.terminate() == 0, daemon.log()
     wait_until(lambda: slice.holds("cpu.max", "max 100000"), "the limit to be gone")
+
+
+class Overridden:
+    """A service with an `override.conf` of `systemctl edit`, whose name comes after those of run-time settings."""
+
+    def __init__(self, host, **rest):
+        self.unit = Filed(host, "edited.service", SLEEPS)
+        self.file = Path(f"/etc/systemd/system/{self.unit.name}.d/override.conf")
+        self.file.parent.mkdir()
+        host.cleanup.callback(shutil.rmtree, self.file.parent)
+        self.edit("700M")
+        run("systemctl", "start", self.unit.name)
+        self.world = Host(self.unit.name)
+        tenants = {"edited": {"match": {"unit": self.unit.name}, "limit": {"memory": "600MiB"}}}
+        self.daemon = host.daemon(host.policy(tenants, **rest), None)
+        self.await_ours()
+
+    def edit(self, limit):
+        self.file.write_text(f"[Service]\nMemoryMax={limit}\n")
+        run("systemctl", "daemon-reload")
+
+    def await_ours(self):
+        self.daemon.until(lambda: self.unit.group.holds("memory.max", str(600 << 20)), "our limit")
+
+    def provoke(self):
+        """Systemd 252 writes the files when it has read its configuration, 257 when anything is set."""
+        run("systemctl", "daemon-reload")
+        run("systemctl", "set-property", "--runtime", self.unit.name, "MemoryHigh=infinity")
+        Path(f"/run/systemd/system.control/{self.unit.name}.d/50-MemoryHigh.conf").unlink()
+
+
+def test_an_override_that_wins_at_each_reload_is_no_drift(host):
+    for accept in (False, True):
+        control = {"interval": "1s", "on_drift": "accept" if accept else "repair"}
+        with contextlib.ExitStack() as cleanup:
+            host.cleanup, kept = cleanup, host.cleanup
+            edited = Overridden(host, control=control)
+            for _ in range(4):
+                edited.provoke()
+                wait_until(lambda: show(edited.unit.name, "MemoryMax") == str(600 << 20), "the limit to be set again")
+                edited.await_ours()
+            log = edited.daemon.log()
+            assert "someone else" not in log, log
+            assert edited.daemon.terminate() == 0, log
+            run("systemctl", "daemon-reload")
+            edited.world.expect_as_before(edited.daemon.log)
+        host.cleanup = kept
+
+
+def test_our_drop_in_goes_though_an_administrator_has_set_the_value(host):
+    edited = Overridden(host, control={"interval": "1s", "on_drift": "accept"})
+    edited.edit("800M")
+    edited.provoke()
+    edited.daemon.says("is left so")
+    assert edited.daemon.terminate() == 0, edited.daemon.log()
+    assert not drop_ins(), drop_ins()
+    assert show(edited.unit.name, "MemoryMax") == str(800 << 20)
+    assert edited.unit.group.holds("memory.max", str(800 << 20))
