@@ -36,6 +36,8 @@ pub struct SimUnit {
     pub cgroup: String,
     /// Whether it runs.
     pub is_active: bool,
+    /// Whether it is masked, or its file was removed: systemd takes no settings of it, and writes none of its files.
+    pub is_masked: bool,
     /// Whether it goes when it is stopped.
     pub is_transient: bool,
     /// Units that it stops with, beside the slices that its cgroup is in: a socket has none.
@@ -152,9 +154,21 @@ impl SimSystemd {
         self.write(kernel, unit);
     }
 
+    /// `systemctl mask` or `systemctl unmask`, which read the configuration again.
+    pub fn mask(&mut self, unit: &str, is_masked: bool) {
+        if let Some(known) = self.units.get_mut(unit) {
+            known.is_masked = is_masked;
+        }
+        self.reload();
+    }
+
     /// `systemctl daemon-reload`.
     pub fn reload(&mut self) {
         for unit in self.units.values_mut() {
+            if unit.is_masked {
+                unit.properties.clear();
+                continue;
+            }
             unit.properties = unit.file.clone();
             unit.properties.extend(unit.drop_ins.clone());
             unit.properties.extend(unit.overrides.clone());
@@ -169,7 +183,8 @@ impl SimSystemd {
 
     /// Writes what the properties of a unit mean to the files of its cgroup: whichever was changed, all of them.
     fn write(&self, kernel: &mut SimKernel, unit: &str) {
-        let Some(known) = self.units.get(unit).filter(|known| known.is_active) else { return };
+        let is_written = |known: &&SimUnit| known.is_active && !known.is_masked;
+        let Some(known) = self.units.get(unit).filter(is_written) else { return };
         let arrives = |property: &Property| self.fault != Some(UnitFault::Ignores(*property));
         for property in Property::ALL.into_iter().filter(arrives) {
             let Some(value) = known.value(property).expected() else { continue };
@@ -219,8 +234,13 @@ impl SimSystemd {
             }
             Order::Set { unit, settings } => {
                 let unit = self.id(unit).to_string();
-                if !self.units.contains_key(&unit) {
-                    return Err(UnitError::NoSuchUnit(unit));
+                match self.units.get(&unit) {
+                    Some(known) if known.is_masked => {
+                        let message = format!("Unit {unit} is masked.");
+                        return Err(UnitError::Refused { unit, message });
+                    }
+                    Some(_) => {}
+                    None => return Err(UnitError::NoSuchUnit(unit)),
                 }
                 self.set_properties(kernel, &unit, settings);
             }
@@ -276,7 +296,7 @@ impl SimSystemd {
         };
         UnitState {
             id: unit.to_string(),
-            is_loaded: true,
+            is_loaded: !known.is_masked,
             is_active: known.is_active,
             is_transient: known.is_transient,
             life: if known.is_transient { known.nr_life.to_string() } else { String::new() },

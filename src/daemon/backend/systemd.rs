@@ -307,6 +307,16 @@ impl Systemd {
         let Some(unit) = self.unit_mut(number) else { return false };
         unit.is_looking = false;
         let name = &unit.name;
+        if !state.is_loaded && state.is_active {
+            // That its cgroup is there tells nothing.
+            unit.cgroup.clear();
+            let why = format!(
+                "{name} runs and is not loaded: it was masked, or its file was removed; systemd changes nothing \
+                 of it until `systemctl unmask`, or a file and `systemctl daemon-reload`"
+            );
+            unit.miss(tick, why);
+            return false;
+        }
         if !state.is_loaded {
             let why = format!(
                 "systemd knows no unit {name}: name one that `systemctl list-units --all` shows"

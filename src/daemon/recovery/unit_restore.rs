@@ -13,6 +13,8 @@
 //! - *A set of CPUs that is to be emptied* is first made all that there are above. The kernel empties none that
 //!   processes live under, and systemd takes the controller away only where no sibling wants it. What is left
 //!   confines nobody, and is logged.
+//! - *A unit that runs and is not loaded* (it was masked, or its file was removed) is not systemd's to change: what it
+//!   held is written into its files, which nothing else writes then.
 //! - *A unit that does not run* has no files, and to set it would make a cgroup for it. The drop-ins that were its
 //!   administrator's get back their text.
 //! - *What is someone else's by now* stays; a drop-in of ours for it is removed, if it says what we set.
@@ -164,7 +166,8 @@ impl<K: KernFs> Session<'_, K> {
         for debt in debts {
             let outcome = self.look(debt.unit);
             let Some(state) = self.note(outcome)? else { continue };
-            if debt.life != state.life || !state.is_active {
+            // Of a unit that is not loaded systemd knows no values.
+            if debt.life != state.life || !state.is_active || !state.is_loaded {
                 continue;
             }
             let dues: Vec<Due<'a>> =
@@ -203,9 +206,14 @@ impl<K: KernFs> Session<'_, K> {
     /// Sets what one unit held, but for what has to wait.
     fn set_back(&mut self, debt: &mut Debt<'_>) -> Result<Option<Waiting>, UnitError> {
         let state = self.look(debt.unit)?;
-        if !debt.life.is_empty() && debt.life != state.life {
+        // A unit that runs and is not loaded has no file to tell its life by; it cannot be started anew either.
+        let is_unloaded = state.is_active && !state.is_loaded && !state.cgroup.is_empty();
+        if !debt.life.is_empty() && debt.life != state.life && !is_unloaded {
             debt.advance(Stage::Owed, Stage::Paid);
             return Ok(None);
+        }
+        if is_unloaded {
+            return self.write_back(debt, &state).map(|()| None);
         }
         if !state.is_loaded || !state.is_active {
             return self.set_back_idle(debt).map(|()| None);
@@ -235,14 +243,74 @@ impl<K: KernFs> Session<'_, K> {
     /// A unit that does not run has no files. What its administrator had set at run time is to hold for its
     /// next run again, and not what we wrote over it; the rest is forgotten with its drop-ins.
     fn set_back_idle(&mut self, debt: &mut Debt<'_>) -> Result<(), UnitError> {
+        debt.advance(Stage::Owed, Stage::Set);
+        self.rewrite_drop_ins(debt).inspect_err(|_| debt.advance(Stage::Set, Stage::Owed))
+    }
+
+    /// Gives the drop-ins of what is set the text that they had.
+    fn rewrite_drop_ins(&mut self, debt: &Debt<'_>) -> Result<(), UnitError> {
         let text = |due: &Due<'_>| Some((due.held.property, due.drop_in?.to_string()));
-        let drop_ins: Vec<(Property, String)> = debt.dues.iter().filter_map(text).collect();
+        let dues = debt.dues.iter().filter(|due| due.stage == Stage::Set);
+        let drop_ins: Vec<(Property, String)> = dues.filter_map(text).collect();
         if !drop_ins.is_empty() {
             self.ask(Order::Rewrite { unit: debt.unit.to_string(), drop_ins })?;
             self.is_stale = true;
         }
-        debt.advance(Stage::Owed, Stage::Set);
         Ok(())
+    }
+
+    /// Writes what a unit held into its files: it runs and is not loaded, so systemd takes no settings of it and
+    /// writes none of its files until it is loaded again (seen on 252 and 257).
+    fn write_back(&mut self, debt: &mut Debt<'_>, state: &UnitState) -> Result<(), UnitError> {
+        let unit = debt.unit;
+        let Some(dir) = self.dir_of(state) else {
+            let message = format!("it is not loaded, and its cgroup {} is not there", state.cgroup);
+            return Err(UnitError::Refused { unit: unit.to_string(), message });
+        };
+        for due in debt.dues.iter_mut().filter(|due| due.stage == Stage::Owed) {
+            if !self.is_survived(unit, dir, &due.held) {
+                continue;
+            }
+            match self.write_setting(unit, dir, &due.held) {
+                Ok(()) => {
+                    due.stage = Stage::Set;
+                    self.restored.nr_files += 1;
+                }
+                Err(error) => self.restored.failures.push(error.to_string()),
+            }
+        }
+        self.kernel.close_dir(dir);
+        self.rewrite_drop_ins(debt)
+    }
+
+    /// Writes one value into the files in `dir`, and looks whether it is there.
+    fn write_setting(
+        &mut self,
+        unit: &str,
+        dir: DirId,
+        setting: &Setting,
+    ) -> Result<(), EnforceError> {
+        let mut settings = [setting.clone()];
+        let is_widened = self.widen_sets(dir, &mut settings);
+        let [written] = settings;
+        let (knob, Some(value)) = (written.property.knob(), written.expected()) else {
+            return Ok(());
+        };
+        for spelling in Dialect::Unified.spell(knob, &value) {
+            // An empty text would be no write at all: the kernel takes a newline for "nothing".
+            let text = if spelling.text.is_empty() { "\n" } else { &*spelling.text };
+            match self.kernel.write(dir, spelling.file, text) {
+                // The controller went, and the value with it.
+                Err(error) if error.is_gone() => return Ok(()),
+                outcome => outcome?,
+            }
+        }
+        let unit = Waiting { unit: unit.to_string(), dir, settings: Vec::new(), is_widened };
+        self.tell_set(&unit);
+        match self.has_arrived(dir, &written) {
+            true => Ok(()),
+            false => Err(self.not_arrived(&unit, &written)),
+        }
     }
 
     fn set(&mut self, unit: &str, settings: Vec<Setting>) -> Result<(), UnitError> {
@@ -255,7 +323,8 @@ impl<K: KernFs> Session<'_, K> {
     }
 
     fn dir_of(&mut self, state: &UnitState) -> Option<DirId> {
-        let path = self.tree.as_ref()?.dir_of(&state.cgroup);
+        let cgroup = Some(&state.cgroup).filter(|cgroup| !cgroup.is_empty())?;
+        let path = self.tree.as_ref()?.dir_of(cgroup);
         self.kernel.open_dir(&path).ok()
     }
 

@@ -91,11 +91,10 @@ impl Bus {
             required_by: of_unit.take("RequiredBy")?,
             ..UnitState::default()
         };
-        let is_running = state.is_loaded && state.is_active;
         if state.is_transient {
             state.life = life(&of_unit.take::<String>("FragmentPath")?);
         }
-        let Some(kind) = interface(&state.id).filter(|_| is_running) else { return Ok(state) };
+        let Some(kind) = interface(&state.id).filter(|_| state.is_active) else { return Ok(state) };
         let mut of_kind = self.all(&path, kind)?;
         state.cgroup = of_kind.take("ControlGroup")?;
         for property in Property::ALL {

@@ -20,7 +20,10 @@
 //! `systemctl revert` would take the administrator's drop-ins along. So: each property is set to the value
 //! that it had, which brings the files back; then the drop-ins that were not there before are removed; then
 //! systemd reads its configuration again, once for all units, which makes it forget the drop-ins. A unit that does
-//! not run gets a cgroup when it is set, so the drop-ins that it had are written back instead.
+//! not run gets a cgroup when it is set, so the drop-ins that it had are written back instead. A unit that was masked,
+//! or lost its file, while it runs is not loaded any more: `SetUnitProperties` refuses it, `SetProperties` of the unit
+//! itself takes the value and writes no file, and neither changes when it is loaded again. No file of it is
+//! written by systemd then, so what it held is written into them directly.
 //!
 //! | file | what it knows |
 //! |---|---|

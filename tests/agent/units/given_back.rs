@@ -374,3 +374,66 @@ fn a_quota_that_changes_does_not_bring_back_a_limit_that_kills() {
     assert_eq!(world.file(&format!("{WEB}/memory.max")), GIB.to_string());
     assert!(world.host.with(|kernel| kernel.pids().contains(&pid)), "it was killed");
 }
+
+/// A unit that is masked, or whose file is removed, runs on: systemd writes none of its files any more.
+#[test]
+fn a_unit_that_is_masked_while_it_runs_is_given_back() {
+    for killed in [false, true] {
+        let mut world = services("");
+        let before = whole(&world);
+        world.ticks(8);
+        assert_ne!(world.file(&format!("{DB}/memory.low")), (9 * MIB).to_string());
+        world.host.systemd(|systemd, _| {
+            ["web.service", "db.service"].iter().for_each(|unit| systemd.mask(unit, true));
+        });
+        let status = world.ticks(4);
+        assert!(status.tenants.iter().all(|tenant| tenant.usage_cores.is_some()));
+        let restored = if killed {
+            world.kill();
+            world.restore()
+        } else {
+            world.stop()
+        };
+        assert_eq!(restored.failures, [""; 0]);
+        assert!(!world.state_dir().join("journal").exists());
+        world.host.systemd(|systemd, _| {
+            ["web.service", "db.service"].iter().for_each(|unit| systemd.mask(unit, false));
+        });
+        assert_whole(&before, &world, "given back");
+    }
+}
+
+/// What was not put back is said, and owed.
+#[test]
+fn what_of_a_masked_unit_cannot_be_given_back_is_owed() {
+    let mut world = web("limit: { memory: 4GiB }", &[number(Property::MemoryMax, 512 * MIB)]);
+    let before = whole(&world);
+    world.start().unwrap();
+    world.ticks(4);
+    let load = Load { touch_bytes_per_sec: 64 * GIB, ..Load::busy(1) };
+    let pid = world.spawn(&format!("/{WEB}"), load.with_working_set(GIB));
+    world.ticks(4);
+    world.host.systemd(|systemd, _| systemd.mask("web.service", true));
+    let restored = world.stop();
+    let said: Vec<bool> = restored.failures.iter().map(|f| f.contains("MemoryMax")).collect();
+    assert_eq!(said, [true], "{:?}", restored.failures);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (4 * GIB).to_string());
+    assert!(world.host.with(|kernel| kernel.pids().contains(&pid)), "it was killed");
+    world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    assert_eq!(world.restore().failures, [""; 0]);
+    world.host.systemd(|systemd, _| systemd.mask("web.service", false));
+    assert_whole(&before, &world, "after its processes ended");
+}
+
+#[test]
+fn a_unit_that_runs_and_is_not_loaded_is_said() {
+    let mut world = web("limit: { cpu: 1 }", &[]);
+    world.host.systemd(|systemd, _| systemd.mask("web.service", true));
+    world.start().unwrap();
+    let status = world.ticks(4);
+    assert_eq!(said(&status, "runs and is not loaded").len(), 1, "{:?}", status.findings);
+    world.host.systemd(|systemd, _| systemd.mask("web.service", false));
+    world.ticks(20);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "100000 100000");
+    assert_eq!(world.stop().failures, [""; 0]);
+}

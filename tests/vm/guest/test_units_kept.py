@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
-from host import finish, run
+from host import TENANTD, finish, run
 from test_systemd import SLEEPS, Filed, Host, drop_ins, log_in, show
 
 
@@ -124,3 +124,40 @@ def test_our_drop_in_goes_though_an_administrator_has_set_the_value(host):
     assert not drop_ins(), drop_ins()
     assert show(edited.unit.name, "MemoryMax") == str(800 << 20)
     assert edited.unit.group.holds("memory.max", str(800 << 20))
+
+
+def unloaded(host, unload):
+    """A service whose file is in /usr, limited by a daemon; `unload(file)` happens while it runs."""
+    file = Path("/usr/lib/systemd/system/kept.service")
+    file.write_text(f"{SLEEPS}CPUQuota=70%\nMemoryMax=900M\n")
+    host.cleanup.callback(lambda: (file.unlink(missing_ok=True), run("systemctl", "daemon-reload")))
+    host.cleanup.callback(finish, ["systemctl", "stop", file.name])
+    host.cleanup.callback(finish, ["systemctl", "unmask", file.name])
+    run("systemctl", "daemon-reload")
+    run("systemctl", "start", file.name)
+    group = Cgroup(MOUNT / "system.slice" / file.name)
+    world = Host()
+    tenants = {"kept": {"match": {"unit": file.name}, "limit": {"memory": "600MiB", "cpu": "300m"}}}
+    state = host.folder()
+    daemon = host.daemon(host.policy(tenants), None, state=state)
+    ours = {"memory.max": str(600 << 20), "cpu.max": "30000 100000"}
+    for name, text in ours.items():
+        daemon.until(lambda: group.holds(name, text), f"our {name}")
+    unload(file)
+    assert show(file.name, "ActiveState") == "active" and show(file.name, "LoadState") != "loaded"
+    return daemon, world, state
+
+
+def test_a_unit_that_is_masked_while_it_runs_is_given_back(host):
+    daemon, world, _ = unloaded(host, lambda file: run("systemctl", "mask", file.name))
+    assert daemon.terminate() == 0, daemon.log()
+    world.expect_as_before(daemon.log)
+
+
+def test_a_unit_that_lost_its_file_is_given_back_after_a_kill(host):
+    remove = lambda file: (file.unlink(), run("systemctl", "daemon-reload"))
+    daemon, world, state = unloaded(host, remove)
+    daemon.murder()
+    done = finish([str(TENANTD), "--restore", "--state-dir", str(state)])
+    assert done.returncode == 0, done.stderr
+    world.expect_as_before(daemon.log)
