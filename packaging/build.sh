@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # A package of what is checked out. Usage: build.sh deb|rpm [--profile PROFILE]
 #
-# PROFILE is a build profile of cargo, `release` by default; `dev` is for tests that must not wait for an
+# PROFILE is a build profile of cargo, `dist` by default; `dev` is for tests that must not wait for an
 # optimised build. Prints the path of the package as its last line.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-kind=${1:-} profile=release
+kind=${1:-} profile=dist
 if [[ ${2:-} == --profile ]]; then profile=${3:?}; fi
 case $kind in
     deb) tool=cargo-deb ;;

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Every test there is, in parts; `make test` runs them all. Usage: all.sh [PART...]
+# The tests, in parts. Usage: all.sh PART...
 #
-#   lint     rustfmt, clippy, documentation, dependencies, shell scripts
 #   pure     tier 1: everything that needs no kernel of its own; any user, any machine
 #   kernel   tier 2: this machine's cgroups, whatever their hierarchy; needs root
-#   package  the Debian package and the RPM, built of the `dev` profile, and what lintian says
-#   vm       tier 3: Debian 12 and 13 in QEMU, with systemd and the unified hierarchy; needs root
+#   core     tier 3: one Debian 13 in QEMU, and the scenarios marked `core`; needs root
+#   lint     rustfmt, clippy, documentation, dependencies, shell scripts
+#   package  the Debian package and the RPM, built with the profile `dev`, and what lintian says
+#   rest     tier 3: the scenarios that `core` leaves, on Debian 12 and 13, and the harness itself; needs root
+#   vm       tier 3: `core` and `rest` in the same guests
 #
-# A part that passes prints a line or two; one that fails, what it had to say. What cannot run here
-# is skipped and says why. Under CI=true a skip that a package could have prevented is a failure.
-# The last line is `N passed, N failed, N skipped` over everything.
+# `make test` is pure, kernel and core; `make test-all` is everything.
+#
+# A part that passes prints a line or two; one that fails prints its output. What cannot run here is skipped, says
+# why, and counts as skipped. Under CI (`CI` set and not empty) a skip that a package could have prevented is a
+# failure. The last line is `N passed, N failed, N skipped` over everything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,6 +22,7 @@ PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
 # The module of the integration tests that holds tier 2.
 tier2=kernel
+if [[ -n ${CI:-} ]]; then export TENANTD_REQUIRE_KERNEL=1; fi
 
 passed=0 failed=0 skipped=0
 log=$(mktemp)
@@ -99,24 +104,29 @@ lint() {
     fi
 }
 
-# suite PART COMMAND...: runs cargo's tests and adds up what they report.
+# suite PART COMMAND...: runs cargo's tests and adds up what they report. A test that finds out while it runs that
+# it cannot judge anything here prints `skipped NAME: REASON`, and libtest `ok`: it counts as skipped.
 suite() {
-    local part=$1 since=$SECONDS status=0 good bad ignored
+    local part=$1 since=$SECONDS status=0 good bad ignored unable
     shift
     "$@" >"$log" 2>&1 </dev/null || status=$?
-    good=$(tally passed)
     bad=$(tally failed)
     ignored=$(tally ignored)
+    unable=$(skips | cut -f1 | sort -u | wc -l)
+    good=$(($(tally passed) - unable))
     passed=$((passed + good))
-    skipped=$((skipped + ignored))
+    skipped=$((skipped + ignored + unable))
+    skips | cut -f2 | sort | uniq -c | sed -E "s/^ *([0-9]+) (.*)/skip $part: \2 (\1)/"
     if [[ $status -eq 0 && $bad -eq 0 ]]; then
-        ok "$part: $good passed, $ignored ignored ($((SECONDS - since)) s)"
+        ok "$part: $good passed, $((ignored + unable)) skipped ($((SECONDS - since)) s)"
     else
         grep -vE '^test .* \.\.\. (ok|ignored)' "$log" | tail -n 200
         failed=$((failed + (bad > 0 ? bad - 1 : 0)))
         fail "$part: $good passed, $bad failed, exit status $status"
     fi
 }
+# What the tests in the log skipped: name, tab, reason.
+skips() { sed -nE 's/^.*skipped ([a-z0-9_]+(::[a-z0-9_]+)+): (.*)$/\1\t\3/p' "$log"; }
 # The sum of one figure over all `test result: ok. 3 passed; 0 failed; 1 ignored; …` lines.
 tally() {
     awk -v what="$1" '/^test result: / {
@@ -124,22 +134,13 @@ tally() {
     } END { print sum + 0 }' "$log"
 }
 
-# Whoever is the judge of what some tests make: a browser of the page, Prometheus of rules and metrics, shells of
-# completions. A test passes over one that is not there, but not under CI.
+# Programs that check what some tests make: a browser the page, Prometheus rules and metrics, shells completions.
+# A test without its program is skipped, but not under CI.
 judges=(chromium:chromium promtool:prometheus mandoc:mandoc bash:bash zsh:zsh fish:fish shellcheck:shellcheck)
 
 pure() {
-    local judge
     need pure cc:gcc || return 0
-    if [[ -n ${CI:-} ]]; then
-        need pure "${judges[@]}" || return 0
-    else
-        for judge in "${judges[@]}"; do
-            if ! command -v "${judge%%:*}" >/dev/null; then
-                skip "pure, what ${judge%%:*} is the judge of: not installed (Debian: ${judge#*:})"
-            fi
-        done
-    fi
+    if [[ -n ${CI:-} ]]; then need pure "${judges[@]}" || return 0; fi
     suite pure timeout 3000 cargo test --locked --no-fail-fast --lib --tests -- --skip "$tier2::"
     suite "pure, examples in the documentation" timeout 3000 cargo test --locked --no-fail-fast --doc
 }
@@ -151,7 +152,7 @@ kernel() {
     elif ! cgroup_can_be_made; then
         skip "kernel: no cgroup can be made under our own"
     else
-        suite kernel timeout 3000 cargo test --locked --no-fail-fast --test tests -- "$tier2::"
+        suite kernel timeout 3000 cargo test --locked --no-fail-fast --test tests -- --include-ignored "$tier2::"
         if [[ $(tally passed) -eq 0 ]]; then fail "kernel: no test ran"; fi
     fi
 }
@@ -185,20 +186,31 @@ package() {
 # For the guests: what was just built.
 packages=()
 
-vm() {
+# The harness itself does not depend on the code: `make test` leaves it out.
+core() {
+    in_guests || return 0
+    guests "vm, core" tests/vm/run.sh --tier core
+}
+rest() { with_selftest --tier rest; }
+vm() { with_selftest --tier all; }
+with_selftest() {
+    in_guests || return 0
+    guests "vm selftest" tests/vm/selftest.sh
+    guests "vm, ${*: -1}" tests/vm/run.sh "$@" "${packages[@]}"
+}
+# in_guests: false, and said why, where no guest can run.
+in_guests() {
     if [[ $(uname -m) != x86_64 ]]; then
         skip "vm: the guests are x86_64, this machine is $(uname -m)"
-        return
+        return 1
     fi
     if [[ $EUID -ne 0 ]]; then
         skip "vm: building the guests' images needs root"
-        return
+        return 1
     fi
     need vm cc:gcc qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mke2fs:e2fsprogs \
         pgrep:procps pip3:python3-pip strip:binutils \
-        /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring || return 0
-    guests "vm selftest" tests/vm/selftest.sh
-    guests "vm run" tests/vm/run.sh "${packages[@]}"
+        /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 }
 # guests PART COMMAND...: runs it with its lines shown as they come, and adds its last line to the sums.
 guests() {
@@ -222,15 +234,20 @@ if ! command -v cargo >/dev/null; then
     echo "please install: a Rust toolchain (https://rustup.rs)"
     exit 1
 fi
-parts=("$@")
-if [[ $# -eq 0 ]]; then parts=(lint pure kernel package vm); fi
-for part in "${parts[@]}"; do
+if [[ $# -eq 0 ]]; then
+    sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0" >&2
+    exit 2
+fi
+for part in "$@"; do
     case $part in
-        lint | pure | kernel | package | vm) ;;
+        pure | kernel | core | lint | package | rest | vm) ;;
         *) echo "all.sh: no part is called $part" >&2; exit 2 ;;
     esac
+done
+for part in "$@"; do
     echo "== $part"
     "$part"
 done
+echo "all of it took $SECONDS s"
 echo "$passed passed, $failed failed, $skipped skipped"
 [[ $failed -eq 0 ]]

@@ -10,6 +10,8 @@
 # The last one must read `N passed, N failed, N skipped`. The exit status is 0 only when that line
 # came, nothing failed, something passed, and the machine then went off by itself: a guest that
 # panics, hangs or loses its runner is a failure, however well it looked until then.
+#
+# TENANTD_VM_ACCEL is `tcg` (default) or `kvm`: see accel.sh.
 set -euo pipefail
 
 shape=flat
@@ -45,9 +47,13 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM HUP
 
-# Without cx16: emulating cmpxchg16b on several processors, QEMU 7.2 spoils the flags register, and
-# Linux 6.12, whose allocator lives on that instruction, ends in a double fault at boot.
-cpu=max,-cx16
+case ${TENANTD_VM_ACCEL:=tcg} in
+    kvm) processors=(-accel kvm -cpu host) ;;
+    # Without cx16: emulating cmpxchg16b on several processors, QEMU 7.2 spoils the flags register, and Linux 6.12,
+    # whose allocator lives on that instruction, ends in a double fault at boot.
+    tcg) processors=(-accel "tcg,thread=multi" -cpu "max,-cx16") ;;
+    *) echo "boot.sh: unknown TENANTD_VM_ACCEL $TENANTD_VM_ACCEL" >&2; exit 2 ;;
+esac
 # One clock for all processors is what emulation gives; Linux would not believe it and would use the
 # slow HPET; nor would it believe in its timer, where the host is too busy to deliver one on time.
 # PSI is off in Debian's kernels unless asked for.
@@ -62,7 +68,7 @@ mke2fs -q -t ext4 -L payload -d "$payload" "$work/payload.img" "${kib}k" >/dev/n
 boot() {
     # `timeout` ends the guest by its process id when the limit is over, even if this script is gone.
     TMPDIR=$work timeout --kill-after=5 "$limit" qemu-system-x86_64 \
-        -machine q35 -accel tcg,thread=multi -cpu "$cpu" "${hardware[@]}" \
+        -machine q35 "${processors[@]}" "${hardware[@]}" \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$image/vmlinuz" -initrd "$image/initrd" \
         -append "$kernel_arguments $*" \

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
-# Usage: run.sh [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa] [--bin FOLDER]
-#               [--deb FILE] [--rpm FILE]
-#   --only PATTERN  only scenarios in whose name this regular expression is found
-#   --suite, --shape   only this guest; by default both releases flat and the newer one as numa, and
-#                 with --only the newer one flat
+# Usage: run.sh [--tier core|rest|all] [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa]
+#               [--bin FOLDER] [--deb FILE] [--rpm FILE]
+#   --tier core   only the scenarios marked `core`, on the newer release; `rest`: what core leaves; `all` (default)
+#                 each scenario on the releases it is marked for (guest/marks.py)
+#   --only PATTERN  only scenarios in whose name this regular expression is found, whatever their marks
+#   --suite, --shape   every scenario in this guest, whatever its marks; with --only the newer release, flat
 #   --bin FOLDER  the programs in this folder instead of freshly built ones
 #   --deb FILE, --rpm FILE   this package instead of one that is built of the `dev` profile; without cargo-deb
 #                 or cargo-generate-rpm there is none, and its scenarios are skipped
@@ -18,9 +19,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
 guests=("bookworm flat" "trixie flat" "trixie numa")
-only='' suite='' shape='' bin='' deb='' rpm=''
+tier=all only='' suite='''' shape='' bin='' deb='' rpm=''
 while [[ $# -gt 0 ]]; do
     case $1 in
+        --tier) tier=$2 ;;
         --only) only=$2 ;;
         --suite) suite=$2 ;;
         --shape) shape=$2 ;;
@@ -31,8 +33,14 @@ while [[ $# -gt 0 ]]; do
     esac
     shift 2
 done
+case $tier in
+    core) guests=("trixie flat") ;;
+    rest | all) ;;
+    *) echo "run.sh: unknown tier $tier" >&2; exit 2 ;;
+esac
 if [[ -n $only || -n $suite || -n $shape ]]; then
     guests=("${suite:-trixie} ${shape:-flat}")
+    tier=any
 fi
 
 # Builds the programs so that they start in every guest, and sets `bin` to where they are. The oldest
@@ -53,7 +61,7 @@ build() {
 }
 if [[ -z $bin ]]; then build; fi
 # Only where a scenario of the packages may run; they want libraries no newer than the oldest guest's.
-if [[ -z ${RUSTFLAGS:-} && (-z $only || $only == *package*) ]]; then
+if [[ $tier != core && -z ${RUSTFLAGS:-} && (-z $only || $only == *package*) ]]; then
     if [[ -z $deb ]] && command -v cargo-deb >/dev/null; then
         deb=$(packaging/build.sh deb --profile dev)
     fi
@@ -103,9 +111,11 @@ for guest in "${guests[@]}"; do
         failed=$((failed + 1))
         continue
     fi
-    printf '#!/bin/sh\nexec python3 -B /payload/guest/run.py %s %q\n' "$shape" "$only" \
+    printf '#!/bin/sh\nexec python3 -B /payload/guest/run.py %s %s %q\n' "$shape" "$tier" "$only" \
         >"$work/payload/start"
     chmod +x "$work/payload/start"
+    TENANTD_VM_ACCEL=${TENANTD_VM_ACCEL:-$("$here/accel.sh" "$image")}
+    export TENANTD_VM_ACCEL
     : >"$work/out"
     # In the background, so that a signal to this script reaches the guest at once.
     "$here/boot.sh" --shape "$shape" --limit 3000 "$image" "$work/payload" \

@@ -9,6 +9,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-selftest.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 image=$("$here/image.sh" bookworm)
+TENANTD_VM_ACCEL=${TENANTD_VM_ACCEL:-$("$here/accel.sh" "$image")}
+export TENANTD_VM_ACCEL
 payload=$work/payload
 mkdir -p "$payload/guest"
 
@@ -67,10 +69,26 @@ def test_skips(host): raise Skip("no such thing here")
 def test_litters(host): host.delegated().path.parent.parent.joinpath("litter").mkdir()
 END
 # One of them ends the guest as emulation does, which is no failure: what is left is judged by a second boot.
-start 'SCENARIO_PATIENCE=30 exec python3 -B /payload/guest/run.py flat'
+start 'SCENARIO_PATIENCE=30 exec python3 -B /payload/guest/run.py flat any'
 expect selftest.failing_scenarios --limit 1200 -- \
     "ok x.passes" "FAIL x.fails: one is not two" "ok x.oopses" "skip x.skips: no such thing here" \
     "FAIL x.litters: left behind /system.slice/litter" "1 passed, 1 failed, 1 skipped"
+
+# Every scenario runs somewhere, and what `core` and `rest` run is together what there is, each in its guest once.
+python3 -B - "$here/guest" >"$work/out" 2>&1 <<'END' && left='' || left="see above"
+import importlib, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import marks
+guests = [("flat", marks.OLDER), ("flat", marks.NEWER), ("numa", marks.NEWER)]
+for file in sorted(pathlib.Path(sys.argv[1]).glob("test_*.py")):
+    module = importlib.import_module(file.stem)
+    for name, scenario in vars(module).items():
+        if name.startswith("test_") and callable(scenario) and scenario.__module__ == module.__name__:
+            runs = {tier: [g for g in guests if marks.runs(scenario, *g, tier)] for tier in ("core", "rest", "all")}
+            assert runs["all"], f"{file.stem}.{name} runs nowhere"
+            assert sorted(runs["core"] + runs["rest"]) == sorted(runs["all"]), f"{file.stem}.{name}: {runs}"
+END
+verdict selftest.marks "$left"
 
 # A guest that would run for long, whose harness gets a signal.
 start 'sleep 1000'

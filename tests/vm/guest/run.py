@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs the scenarios of this guest and says on the results port how each went.
 
-Usage: run.py SHAPE [PATTERN]
+Usage: run.py SHAPE TIER [PATTERN]
 
 A scenario is a function `test_*` in a file `test_*.py`; it takes a `host.Host`. It passes when it
-returns, and is named FILE.FUNCTION without the prefixes. One with the attribute `shape` runs only
-in a guest of that shape, all others in the guest called `flat`. Where the kernel was given
+returns, and is named FILE.FUNCTION without the prefixes. Its marks decide in which guests and tiers it
+runs (marks.py). Where the kernel was given
 `scenarios.after=NAME`, another boot has judged those up to that one. The last line is
 `N passed, N failed, N skipped`; without it the harness outside takes this guest for dead.
 """
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from cgroups import Cgroup, MOUNT, wait_until
 from host import Host, Skip, run
+from marks import runs
 
 PORT = "/dev/virtio-ports/results"
 LIMIT_SECONDS = 600
@@ -33,28 +34,30 @@ class TooLong(Exception):
 
 
 def main():
-    shape = sys.argv[1]
-    pattern = sys.argv[2] if len(sys.argv) > 2 else ""
+    shape, tier = sys.argv[1:3]
+    pattern = sys.argv[3] if len(sys.argv) > 3 else ""
     with open(PORT, "w", buffering=1) as port:
         tell = lambda line: print(line, file=port)
         tell(f"# {describe()}")
         counts = {"ok": 0, "FAIL": 0, "skip": 0}
-        for name, scenario in left_to_judge(scenarios(shape, pattern)):
+        for name, scenario in left_to_judge(scenarios(shape, tier, pattern)):
             verdict, why = judge(name, scenario, tell)
             counts[verdict] += 1
             tell(f"{verdict} {name}" + (f": {why}" if why else ""))
         tell("{ok} passed, {FAIL} failed, {skip} skipped".format(**counts))
 
 
-def scenarios(shape, pattern):
-    """The scenarios for this shape in whose name `pattern` is found, file by file."""
+def scenarios(shape, tier, pattern):
+    """The scenarios for this guest and tier in whose name `pattern` is found, file by file."""
+    release = os_release()["VERSION_CODENAME"]
     found = []
     for file in sorted(Path(__file__).resolve().parent.glob("test_*.py")):
         module = importlib.import_module(file.stem)
         for key, function in vars(module).items():
             if key.startswith("test_") and callable(function):
                 name = f"{file.stem[5:]}.{key[5:]}"
-                if getattr(function, "shape", "flat") == shape and re.search(pattern, name):
+                is_own = function.__module__ == module.__name__
+                if is_own and runs(function, shape, release, tier) and re.search(pattern, name):
                     found.append((name, function))
     return found
 
@@ -120,16 +123,19 @@ def cgroups():
     return {group.name for group in Cgroup(MOUNT).below()}
 
 
+def os_release():
+    lines = Path("/etc/os-release").read_text().splitlines()
+    return {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
+
+
 def describe():
     """What this guest is, so that a log can be read years later."""
-    release = dict(
-        line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
-    )
+    release = os_release()
     systemd = run("systemctl", "--version").split()[1]
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
     up = float(Path("/proc/uptime").read_text().split()[0])
     return (
-        f"{release['PRETTY_NAME'].strip(chr(34))}, kernel {platform.release()}, systemd {systemd}, "
+        f"{release['PRETTY_NAME']}, kernel {platform.release()}, systemd {systemd}, "
         f"{os.cpu_count()} CPUs on {nodes} node{'s'[:nodes > 1]}, up after {up:.0f} s"
     )
 

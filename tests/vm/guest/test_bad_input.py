@@ -7,6 +7,7 @@ import time
 
 from cgroups import PATIENCE, expect_same, settings, wait_until
 from host import run
+from marks import core
 from tenants import POLICY, make_lived_in, written
 
 
@@ -85,6 +86,7 @@ def test_missing_controller_leaves_the_other_one_working(host):
     expect_same(before, settings(root))
 
 
+@core
 def test_cgroup_that_vanishes_stops_nobody(host):
     root = host.delegated()
     a, b, c = tenants = make_lived_in(root)
@@ -155,6 +157,7 @@ def test_without_pressure_information_it_still_shares(host):
     expect_same(before, settings(root))
 
 
+@core
 def test_memory_limit_below_usage_kills_nobody(host):
     root = host.delegated()
     root.write("cgroup.subtree_control", "+cpu +memory")

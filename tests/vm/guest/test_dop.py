@@ -10,6 +10,7 @@ from pathlib import Path
 from cgroups import PATIENCE, expect_soon_same, shares, telling, whole_host
 from fairness import doubt_of, doubt_of_shares
 from host import Skip, restore
+from marks import numa
 
 SYS_CPU = Path("/sys/devices/system/cpu")
 SYS_NODE = Path("/sys/devices/system/node")
@@ -17,11 +18,6 @@ NOBODY = 65534
 DWELL_SECONDS = 10
 POLL_SECONDS = 0.1
 DOP = {"weight": 100, "cpus": "dop"}
-
-
-def shape_numa(scenario):
-    scenario.shape = "numa"
-    return scenario
 
 
 def cpus_of(text):
@@ -158,7 +154,7 @@ class Stage:
         return sorted([a, b], key=min) == nodes() and self.dop(self.a) == self.dop(self.b) == 4
 
 
-@shape_numa
+@numa
 def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
     """Who is where is judged on any guest; shares only on one that gets enough of its host."""
     stage = Stage(host)
@@ -190,7 +186,7 @@ def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
         raise Skip(f"all are where they should be, but {doubts[0]}")
 
 
-@shape_numa
+@numa
 def test_sets_follow_cpus_that_go_and_come(host):
     stage = Stage(host)
     stage.until(stage.shared_evenly, "a node for each")
@@ -218,7 +214,7 @@ def test_sets_follow_cpus_that_go_and_come(host):
     assert stage.daemon.terminate() == 0, stage.daemon.log()
 
 
-@shape_numa
+@numa
 def test_any_user_can_read_and_watch_its_width(host):
     stage = Stage(host)
     stage.until(stage.shared_evenly, "a node for each")
@@ -270,7 +266,7 @@ class Adopted:
             expect_soon_same(self.before, whole_host)
 
 
-@shape_numa
+@numa
 def test_sigterm_puts_sets_back(host):
     stage = Adopted(host)
     daemon = stage.start()
@@ -278,7 +274,7 @@ def test_sigterm_puts_sets_back(host):
     stage.expect_as_before(daemon.log)
 
 
-@shape_numa
+@numa
 def test_restore_after_kill_puts_sets_back(host):
     stage = Adopted(host)
     stage.start().murder()
@@ -287,7 +283,7 @@ def test_restore_after_kill_puts_sets_back(host):
     stage.expect_as_before(lambda: done.stderr)
 
 
-@shape_numa
+@numa
 def test_a_restart_moves_nobody(host):
     stage = Stage(host, adopted=True)
     stage.until(stage.shared_evenly, "a node for each")

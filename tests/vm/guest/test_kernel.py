@@ -5,9 +5,12 @@ import time
 
 from cgroups import differences, expect_same, settings
 from fairness import entitled_shares, expect_shares
+from marks import both, core
 from tenants import WEIGHTS
 
 
+@core
+@both
 def test_gives_cpu_by_weight(host):
     """If this fails, the guest is no place to measure fairness, and the fault is not tenantd's."""
     root = host.delegated()
@@ -21,6 +24,7 @@ def test_gives_cpu_by_weight(host):
     expect_shares(host, tenants, want, "all want every CPU")
 
 
+@both
 def test_shows_every_change_of_a_setting(host):
     """What later says "everything was put back" must be able to say the opposite."""
     root = host.delegated()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
 from host import Skip, finish, run
+from marks import both
 
 PACKAGES = Path("/payload/package")
 POLICY = Path("/etc/tenantd/policy.yaml")
@@ -52,6 +53,7 @@ def active(unit):
     return finish(["systemctl", "is-active", unit]).stdout.strip()
 
 
+@both
 def test_the_deb_observes_enforces_serves_and_goes(host):
     """One installation, as its administrator goes through it; to install costs a minute under emulation."""
     before = traces()

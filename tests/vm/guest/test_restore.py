@@ -6,6 +6,7 @@ import time
 
 from cgroups import MOUNT, Cgroup, differences, expect_same, expect_soon_same, settings, telling
 from host import restore
+from marks import core
 from tenants import POLICY, make_lived_in, written
 
 
@@ -45,6 +46,7 @@ class Stage:
             expect_soon_same(self.outside, self.look_outside)
 
 
+@core
 def test_sigterm_puts_everything_back(host):
     stage = Stage(host)
     daemon = stage.start()
@@ -60,6 +62,7 @@ def test_sigint_puts_everything_back(host):
     stage.expect_as_before(daemon.log)
 
 
+@core
 def test_restore_after_kill_puts_everything_back(host):
     stage = Stage(host)
     daemon = stage.start()

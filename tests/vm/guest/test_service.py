@@ -4,9 +4,12 @@ import json
 
 from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, settings, wait_until, whole_host
 from host import command_line, finish, run
+from marks import both, core
 from tenants import POLICY, expect_shares, make_lived_in
 
 
+@core
+@both
 def test_runs_in_its_own_delegated_cgroup(host):
     """No --root: the root is the cgroup that systemd gave it, and it takes nothing above that."""
     # The first delegated unit makes systemd enable controllers for good; have that behind us.

@@ -1,9 +1,12 @@
 """The main job: shares of the CPU follow the policy's weights, and the load."""
 
 from cgroups import PATIENCE, expect_same, settings
+from marks import both, core
 from tenants import POLICY, expect_shares, make_lived_in, written
 
 
+@core
+@both
 def test_follow_weights_and_load(host):
     root = host.delegated()
     tenants = make_lived_in(root)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, telling, wait_until, whole_host
 from host import TENANTD, finish, run
+from marks import both, core
 import fairness
 
 WEIGHTS = {"a": 100, "b": 200, "c": 400}
@@ -136,6 +137,8 @@ def settled(groups):
     return 1.8 * a < b < 2.2 * a and 1.8 * b < c < 2.2 * b
 
 
+@core
+@both
 def test_slices_are_made_shared_by_weight_and_gone(host):
     world = Host()
     daemon = host.daemon(policy(host), None)
@@ -164,6 +167,8 @@ def resident(daemon):
     return ""
 
 
+@core
+@both
 def test_an_existing_unit_is_set_and_given_back(host):
     start(host, "plain.service", "sleep", "infinity")
     start(host, "lived-in.service", "sleep", "infinity", CPUWeight=70, MemoryMax="700M")
@@ -191,6 +196,7 @@ def test_an_existing_unit_is_set_and_given_back(host):
     world.expect_as_before(daemon.log)
 
 
+@both
 def test_users_share_by_the_slices_of_their_sessions(host):
     users = {"ana": 1000, "bob": 1001}
     for user, uid in users.items():
@@ -291,6 +297,7 @@ def test_accepts_what_an_administrator_sets_where_the_policy_says_so(host):
     assert [Path(path).name for path in left] == ["50-MemoryMax.conf"], left
 
 
+@both
 def test_survives_reexec_and_a_bus_that_restarts(host):
     plain = Limited(host)
     run("systemctl", "daemon-reexec")
@@ -346,6 +353,7 @@ class Filed:
 SLEEPS = "[Service]\nExecStart=sleep infinity\n"
 
 
+@both
 def test_a_transient_service_that_restarts_is_given_back(host):
     """Its drop-ins outlast the restart, and so does what they wrote over."""
     plain = Limited(host)
@@ -367,6 +375,7 @@ def test_a_unit_named_by_an_alias_is_given_back(host):
     world.expect_as_before(daemon.log)
 
 
+@both
 def test_a_stopped_unit_gets_back_what_its_administrator_had_set(host):
     db = Filed(host, "db.service", SLEEPS)
     run("systemctl", "start", db.name)
@@ -429,6 +438,7 @@ def test_populated_slices_that_are_no_longer_pinned_run_everywhere(host):
     run("systemctl", "stop", *load, SLICES["a"], SLICES["b"], "tenants.slice")
 
 
+@both
 def test_what_an_administrator_sets_for_good_is_his_at_the_end(host):
     """While the agent runs it is written over, as the policy says; at the end file and property are his."""
     plain = Filed(host, "plain.service", SLEEPS)
@@ -447,6 +457,8 @@ def test_what_an_administrator_sets_for_good_is_his_at_the_end(host):
     assert not drop_ins(), drop_ins()
 
 
+@core
+@both
 def test_restore_after_kill_gives_units_back(host):
     plain = Limited(host)
     slices = policy(host)

@@ -8,11 +8,13 @@ the guests with two CPUs are the ones that measure.
 from pathlib import Path
 
 from cgroups import expect_same, settings, shares
+from marks import numa
 from tenants import POLICY, WEIGHTS, make_lived_in, written
 
 NODES = Path("/sys/devices/system/node")
 
 
+@numa
 def test_is_the_machine_that_was_asked_for(host):
     nodes = {path.name: (path / "cpulist").read_text().strip() for path in NODES.glob("node[0-9]*")}
     assert nodes == {"node0": "0-3", "node1": "4-7"}, nodes
@@ -20,6 +22,7 @@ def test_is_the_machine_that_was_asked_for(host):
     assert siblings == "0-1", siblings
 
 
+@numa
 def test_weights_on_two_nodes(host):
     root = host.delegated()
     tenants = make_lived_in(root)
@@ -37,7 +40,3 @@ def test_weights_on_two_nodes(host):
     assert measured[0] < measured[2], "a quarter of the weight got more"
     assert daemon.terminate() == 0, daemon.log()
     expect_same(before, settings(root))
-
-
-for scenario in (test_is_the_machine_that_was_asked_for, test_weights_on_two_nodes):
-    scenario.shape = "numa"

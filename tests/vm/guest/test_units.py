@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import TENANTCTL, TENANTD, finish, run
+from marks import both, core
 from test_systemd import Host, show, start
 
 SYSTEMD = Path(__file__).resolve().parent.parent / "systemd"
@@ -66,6 +67,7 @@ def is_limited(cpus=1):
     return unit.holds("cpu.max", f"{cpus * 100000} 100000")
 
 
+@both
 def test_units_are_verified(host):
     install(host, {"a": {}})
     units = [str(UNITS / unit) for unit in ("tenantd.service", "tenantd.socket", "tenants.slice")]
@@ -73,6 +75,7 @@ def test_units_are_verified(host):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stdout + done.stderr
 
 
+@both
 def test_exposure_is_small(host):
     install(host, {"a": {}})
     done = finish(["systemd-analyze", "security", "--no-pager", SERVICE])
@@ -86,6 +89,8 @@ def test_exposure_is_small(host):
     assert float(overall[1]) <= EXPOSURE_MAX, done.stdout
 
 
+@core
+@both
 def test_does_all_its_work_in_its_sandbox(host):
     """Tenants of all owners, pinned and limited, processes that are claimed, and everything put back."""
     start(host, "plain.service", "sleep", "infinity")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, wait_until
 from host import Skip, finish, run
+from marks import newer
 from test_units import SERVICE, install
 
 ADDRESS = "unix:/run/tenantd/socket"
@@ -33,6 +34,7 @@ def varlinkctl(*arguments):
     return finish(["varlinkctl", *arguments])
 
 
+@newer
 def test_varlinkctl_introspects_and_calls(host):
     varlinkctl("--version")
     serve(host)
@@ -55,6 +57,7 @@ def test_varlinkctl_introspects_and_calls(host):
     assert not (MOUNT / "tenants.slice" / SERVICE / "small").exists()
 
 
+@newer
 def test_varlinkctl_watches(host):
     varlinkctl("--version")
     serve(host)

@@ -1,0 +1,50 @@
+"""In which guests a scenario runs, and whether `make test` runs it.
+
+Without a mark it runs on Debian 12 alone. What it shows must not depend on the version of systemd or of the kernel
+then; where it does, it is marked `both`.
+"""
+
+OLDER, NEWER = "bookworm", "trixie"
+
+
+def core(scenario):
+    """One of those that matter most: `make test` runs it, on Debian 13."""
+    scenario.core = True
+    return scenario
+
+
+def both(scenario):
+    """What it shows depends on the version of systemd or of the kernel: Debian 12 and Debian 13."""
+    scenario.releases = (OLDER, NEWER)
+    return scenario
+
+
+def newer(scenario):
+    """It needs something that Debian 12 does not have: Debian 13 alone."""
+    scenario.releases = (NEWER,)
+    return scenario
+
+
+def numa(scenario):
+    """It needs the guest with 8 CPUs on 2 nodes, which is a Debian 13."""
+    scenario.shape = "numa"
+    scenario.releases = (NEWER,)
+    return scenario
+
+
+def runs(scenario, shape, release, tier):
+    """Whether `scenario` runs in a guest of this shape and release.
+
+    `tier` is `core`, `rest` (what `core` leaves), `all` (both of them), or `any`: every scenario of this shape,
+    whatever its other marks.
+    """
+    if getattr(scenario, "shape", "flat") != shape:
+        return False
+    if tier == "any":
+        return True
+    is_core = getattr(scenario, "core", False) and release == NEWER
+    releases = getattr(scenario, "releases", ())
+    # A core scenario without another mark needs no second run on Debian 12.
+    fallback = () if getattr(scenario, "core", False) else (OLDER,)
+    is_due = is_core or release in (releases or fallback)
+    return {"core": is_core, "rest": is_due and not is_core, "all": is_due}[tier]
