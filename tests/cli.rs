@@ -294,21 +294,44 @@ fn the_simulated_demo_is_fair() {
     assert!(demo["max_share_error"].as_f64().unwrap() <= 0.05, "{demo:#}");
     assert!(demo["jain_index"].as_f64().unwrap() >= 0.99, "{demo:#}");
     assert_eq!((&demo["clean"], &demo["simulated"]), (&true.into(), &true.into()));
+    // Without an agent the greedy tenant takes the most, and the scan displaces the files of the other one.
+    let without = |tenant: usize, key: &str| demo["without"]["tenants"][tenant][key].as_f64();
+    assert!(without(0, "measured_share").unwrap() > 0.5, "{demo:#}");
+    assert!(without(1, "cached_ratio").unwrap() < 0.8, "{demo:#}");
+    assert!(demo["cached_ratio"].as_f64().unwrap() > 0.95, "{demo:#}");
 }
 
+/// A demo for people on the simulated kernel, started; finished by [`util::finish`].
+fn start_demo(mut demo: Command, arguments: &[&str]) -> std::process::Child {
+    let demo = demo.args(["demo", "--seconds", "10"]).args(arguments);
+    demo.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+}
+
+/// They take their time, so they run side by side.
 #[test]
 fn the_demo_shows_a_person_what_happens() {
-    let mut demo = util::tenantctl();
-    demo.args(["demo", "--simulated", "--seconds", "10"]);
-    let ran = util::run(&mut demo).exits(0);
-    assert!(ran.out.lines().next().unwrap().contains("simulated"), "{}", ran.out);
-    fits_a_terminal(&ran.out);
-    // Whoever may change nothing gets the simulated kernel unasked.
-    let mut unasked = util::tenantctl();
-    unasked.args(["demo", "--seconds", "10"]);
-    let Some(mut unasked) = as_nobody(&unasked) else { return };
-    let ran = util::run(&mut unasked).exits(0);
-    assert!(ran.out.lines().next().unwrap().contains("not root"), "{}", ran.out);
+    let begin = std::time::Instant::now();
+    let plain = start_demo(util::tenantctl(), &["--simulated"]);
+    let verbose = start_demo(util::tenantctl(), &["--simulated", "--verbose"]);
+    // A user without rights gets the simulated kernel unasked.
+    let unasked = as_nobody(&util::tenantctl()).map(|nobody| start_demo(nobody, &[]));
+
+    let plain = util::finish(plain).exits(0);
+    assert!(begin.elapsed().as_secs() >= 10, "a simulated second takes a second");
+    assert!(plain.out.lines().next().unwrap().contains("simulated"), "{}", plain.out);
+    fits_a_terminal(&plain.out);
+    for words in ["without", "promised", "Fair: ", "files kept", "The host is as it was"] {
+        assert!(plain.out.contains(words), "{words}: {}", plain.out);
+    }
+    let verbose = util::finish(verbose).exits(0);
+    fits_a_terminal(&verbose.out);
+    for jargon in ["dominant", "unified (cgroup v2)", "allocated"] {
+        assert!(verbose.out.contains(jargon) && !plain.out.contains(jargon), "{jargon}");
+    }
+    if let Some(unasked) = unasked {
+        let unasked = util::finish(unasked).exits(0);
+        assert!(unasked.out.lines().next().unwrap().contains("not root"), "{}", unasked.out);
+    }
 }
 
 #[test]

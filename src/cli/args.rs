@@ -134,12 +134,15 @@ pub struct DopArgs {
 /// Arguments of `demo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DemoArgs {
-    /// How long the load runs, 10 to 60.
+    /// How long the loads run under tenantd, 10 to 60; without it they run a third as long before.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(10..=60))]
     pub seconds: u64,
-    /// Use the simulated kernel, also as root.
+    /// Use the simulated kernel, also as root; in real time, except with --json.
     #[arg(long)]
     pub simulated: bool,
+    /// Show what the agent knows and writes as well: demand, allocation, weights, findings.
+    #[arg(long)]
+    pub verbose: bool,
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,

@@ -1,50 +1,96 @@
 //! `tenantctl load` (hidden): the load that the demo and the tests put into a cgroup.
 //!
-//! It does what it is told, one line of standard input at a time (`threads=2 duty=0.3 memory=67108864`), and
-//! ends when its input ends: whoever started it may be killed without leaving it behind. Each thread works
-//! for its duty of a 20 ms period by its own CPU clock, so that it asks for the same CPU time however often
-//! it is made to wait; memory is touched again every second, so that it stays a working set.
+//! It reads orders from standard input, one line at a time (`threads=2 duty=0.3 memory=67108864`), and ends with its
+//! input, so that a killed parent leaves no load behind. Each thread works for its duty of a 20 ms period by its own
+//! CPU clock, so that it asks for the same CPU time however often it has to wait. Memory is touched again every
+//! second, so that it stays a working set. `hot=BYTES` reads a file of that size from end to end every few seconds,
+//! as a program does that depends on its cache; `scan=BYTES` reads one as fast as it can, with several threads, as a backup does. The files
+//! have no name: they vanish with the load.
 
-use std::io::{self, BufRead};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::time::{ClockId, clock_gettime};
+use tracing::warn;
 
 use super::args::LoadArgs;
 use super::exit::Exit;
-use crate::sim::Load;
 
 const PERIOD: Duration = Duration::from_millis(20);
 const PAGE_BYTES: usize = 4096;
 const SLICE_BYTES: usize = 256 * PAGE_BYTES;
 
+/// How long one reading of the hot file takes, at least: slow enough to cost next to no CPU time.
+pub(super) const HOT_PASS: Duration = Duration::from_secs(3);
+
+/// How many threads scan, each a file of its own: one alone would get little of a busy machine.
+const SCANS: u32 = 8;
+
+/// Where the files are: on a disk, so that their pages can be reclaimed.
+const FILES: &str = "/var/tmp";
+
+/// What a load is to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Want {
+    pub(super) threads: u32,
+    /// The part of a CPU that each thread wants, 0 ..= 1.
+    pub(super) duty: f64,
+    /// Anonymous memory that it keeps touching.
+    pub(super) memory_bytes: u64,
+    /// A file that it reads again and again, slowly.
+    pub(super) hot_bytes: u64,
+    /// A file that it reads again and again, as fast as it can. It has no contents and takes no space on disk.
+    pub(super) scan_bytes: u64,
+}
+
+impl Default for Want {
+    fn default() -> Self {
+        Want { threads: 0, duty: 1.0, memory_bytes: 0, hot_bytes: 0, scan_bytes: 0 }
+    }
+}
+
 /// What the threads are told.
 #[derive(Debug, Default)]
 struct Orders {
-    load: Mutex<Load>,
+    want: Mutex<Want>,
     changed: Condvar,
 }
 
 impl Orders {
-    fn get(&self) -> MutexGuard<'_, Load> {
-        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    fn get(&self) -> MutexGuard<'_, Want> {
+        self.want.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, load: Load) {
-        *self.get() = load;
+    fn set(&self, want: Want) {
+        *self.get() = want;
         self.changed.notify_all();
     }
 
-    /// The CPU time that worker `index` wants of each period; waits until it wants any, without a wake-up that
-    /// would itself be load.
-    fn work(&self, index: u32) -> Duration {
-        let idle = |load: &mut Load| index >= load.threads || load.duty == 0.0;
-        let load = self.changed.wait_while(self.get(), idle);
-        PERIOD.mul_f64(load.unwrap_or_else(PoisonError::into_inner).duty)
+    /// Waits until `is_idle` no longer holds, without a wake-up that would itself be load.
+    fn wait(&self, is_idle: impl Fn(&Want) -> bool) -> Want {
+        let want = self.changed.wait_while(self.get(), |want| is_idle(want));
+        *want.unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The CPU time that worker `index` wants of each period; waits until it wants any.
+    fn work(&self, index: u32) -> Duration {
+        let want = self.wait(|want| index >= want.threads || want.duty == 0.0);
+        PERIOD.mul_f64(want.duty)
+    }
+}
+
+/// The threads that run; they only become more.
+#[derive(Debug, Default)]
+struct Running {
+    nr_workers: u32,
+    is_scanning: bool,
 }
 
 /// Runs the command.
@@ -53,51 +99,71 @@ impl Orders {
 /// A line that is not understood; a thread that cannot be started.
 pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     let orders = Arc::new(Orders::default());
-    let mut workers = 0;
-    start(&args.load, &orders, &mut workers)?;
-    let for_memory = Arc::clone(&orders);
-    thread::Builder::new().spawn(move || hold_memory(&for_memory))?;
+    let mut running = Running::default();
+    start(&args.load, &orders, &mut running)?;
+    for work in [hold_memory, read_hot_file] {
+        let orders = Arc::clone(&orders);
+        thread::Builder::new().spawn(move || work(&orders))?;
+    }
     for line in io::stdin().lock().lines() {
-        start(&line?, &orders, &mut workers)?;
+        start(&line?, &orders, &mut running)?;
     }
     Ok(Exit::Ok)
 }
 
 /// Takes a line of orders, and starts the threads that it needs beyond those that run.
-fn start(line: &str, orders: &Arc<Orders>, workers: &mut u32) -> anyhow::Result<()> {
-    let load = parse(line)?;
-    let threads = load.threads;
-    orders.set(load);
-    while *workers < threads {
-        let (orders, index) = (Arc::clone(orders), *workers);
+fn start(line: &str, orders: &Arc<Orders>, running: &mut Running) -> anyhow::Result<()> {
+    let want = parse(line)?;
+    orders.set(want);
+    while running.nr_workers < want.threads {
+        let (orders, index) = (Arc::clone(orders), running.nr_workers);
         thread::Builder::new().spawn(move || work(&orders, index))?;
-        *workers += 1;
+        running.nr_workers += 1;
+    }
+    if want.scan_bytes > 0 && !running.is_scanning {
+        for _ in 0..SCANS {
+            let orders = Arc::clone(orders);
+            thread::Builder::new().spawn(move || scan_file(&orders))?;
+        }
+        running.is_scanning = true;
     }
     Ok(())
 }
 
-/// A line of orders: `threads=N duty=0..1 memory=BYTES`, each of them optional.
-fn parse(line: &str) -> anyhow::Result<Load> {
-    let mut load = Load { threads: 0, duty: 1.0, ..Load::default() };
+/// A line of orders: `threads=N duty=0..1 memory=BYTES hot=BYTES scan=BYTES`, each of them optional.
+fn parse(line: &str) -> anyhow::Result<Want> {
+    let mut want = Want::default();
     for word in line.split_whitespace() {
         let (key, value) = word.split_once('=').with_context(|| format!("`{word}` has no `=`"))?;
         let invalid = || format!("`{word}` is not a valid order");
         match key {
-            "threads" => load.threads = value.parse().with_context(invalid)?,
-            "duty" => load.duty = value.parse().with_context(invalid)?,
-            "memory" => load.working_set_bytes = value.parse().with_context(invalid)?,
-            _ => bail!("`{word}`: the orders are threads=, duty= and memory="),
+            "threads" => want.threads = value.parse().with_context(invalid)?,
+            "duty" => want.duty = value.parse().with_context(invalid)?,
+            "memory" => want.memory_bytes = value.parse().with_context(invalid)?,
+            "hot" => want.hot_bytes = value.parse().with_context(invalid)?,
+            "scan" => want.scan_bytes = value.parse().with_context(invalid)?,
+            _ => bail!("`{word}`: the orders are threads=, duty=, memory=, hot= and scan="),
         }
     }
-    if !(0.0..=1.0).contains(&load.duty) {
+    if !(0.0..=1.0).contains(&want.duty) {
         bail!("duty is a part of one CPU, from 0 to 1");
     }
-    Ok(load)
+    Ok(want)
 }
 
 /// The line that [`parse`] reads back.
-pub(super) fn orders(load: &Load) -> String {
-    format!("threads={} duty={} memory={}", load.threads, load.duty, load.working_set_bytes)
+pub(super) fn orders(want: &Want) -> String {
+    let Want { threads, duty, memory_bytes, hot_bytes, scan_bytes } = want;
+    format!("threads={threads} duty={duty} memory={memory_bytes} hot={hot_bytes} scan={scan_bytes}")
+}
+
+/// Whether files of loads would be cached from a disk here. Pages of a file system in memory are its only copy: they
+/// cannot be reclaimed without swap.
+pub(super) fn has_disk() -> bool {
+    let Ok(found) = statfs(FILES) else { return false };
+    let kind = found.filesystem_type();
+    // What an overlay lies on is not known from outside; where containers keep it, that is a disk.
+    kind != TMPFS_MAGIC
 }
 
 /// Works for its part of every period.
@@ -141,7 +207,7 @@ fn cpu_time() -> Duration {
 fn hold_memory(orders: &Orders) {
     let mut held: Vec<u8> = Vec::new();
     loop {
-        let wanted = orders.get().working_set_bytes as usize;
+        let wanted = orders.get().memory_bytes as usize;
         let is_new = held.len() != wanted;
         if is_new {
             drop(held);
@@ -161,17 +227,98 @@ fn hold_memory(orders: &Orders) {
     }
 }
 
+/// Reads the hot file from end to end, a slice at a time with pauses between them.
+fn read_hot_file(orders: &Orders) {
+    let mut file: Option<(u64, File)> = None;
+    let mut slice = vec![0; SLICE_BYTES];
+    loop {
+        let bytes = orders.wait(|want| want.hot_bytes == 0).hot_bytes;
+        if file.as_ref().is_none_or(|(size, _)| *size != bytes) {
+            match full_file(bytes) {
+                Ok(full) => file = Some((bytes, full)),
+                Err(error) => return warn!("no file to read again in {FILES}: {error}"),
+            }
+        }
+        let Some((_, file)) = &file else { continue };
+        let slices = bytes.div_ceil(SLICE_BYTES as u64).max(1);
+        for number in 0..slices {
+            if let Err(error) = file.read_at(&mut slice, number * SLICE_BYTES as u64) {
+                return warn!("cannot read the file in {FILES} again: {error}");
+            }
+            thread::sleep(HOT_PASS.div_f64(slices as f64));
+        }
+    }
+}
+
+/// Reads a file without contents as fast as it can, each slice twice: pages that were read once only would be the
+/// first to be reclaimed.
+fn scan_file(orders: &Orders) {
+    let mut bytes = orders.wait(|want| want.scan_bytes == 0).scan_bytes;
+    let mut slice = vec![0; SLICE_BYTES];
+    let file = match nameless_file() {
+        Ok(file) => file,
+        Err(error) => return warn!("no file to scan in {FILES}: {error}"),
+    };
+    let mut at = 0;
+    loop {
+        // What is never written has no blocks on the disk, and its pages are cached like any others.
+        if let Err(error) = file.set_len(bytes) {
+            return warn!("no file to scan in {FILES}: {error}");
+        }
+        for _ in 0..2 {
+            if let Err(error) = file.read_at(&mut slice, at) {
+                return warn!("cannot scan the file in {FILES}: {error}");
+            }
+        }
+        at = if at + SLICE_BYTES as u64 >= bytes { 0 } else { at + SLICE_BYTES as u64 };
+        bytes = orders.wait(|want| want.scan_bytes == 0).scan_bytes;
+    }
+}
+
+/// A file of so many bytes, which are on disk: pages that have still to be written cannot be reclaimed.
+fn full_file(bytes: u64) -> io::Result<File> {
+    let mut file = nameless_file()?;
+    let slice = vec![0x5a; SLICE_BYTES];
+    let mut left = bytes;
+    while left > 0 {
+        let part = left.min(SLICE_BYTES as u64);
+        file.write_all(&slice[..part as usize])?;
+        left -= part;
+    }
+    file.sync_data()?;
+    Ok(file)
+}
+
+/// An empty file that goes with its descriptor.
+fn nameless_file() -> io::Result<File> {
+    let thread = format!("{:?}", thread::current().id());
+    let number: String = thread.chars().filter(char::is_ascii_digit).collect();
+    let path = Path::new(FILES).join(format!(".tenantd-load-{}-{number}", std::process::id()));
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn orders_read_back() {
-        let load = Load { threads: 3, duty: 0.25, ..Load::default() }.with_working_set(4096);
-        let read = parse(&orders(&load)).unwrap();
-        assert_eq!((read.threads, read.duty, read.working_set_bytes), (3, 0.25, 4096));
+        let want =
+            Want { threads: 3, duty: 0.25, memory_bytes: 4096, hot_bytes: 8192, scan_bytes: 1 };
+        assert_eq!(parse(&orders(&want)).unwrap(), want);
         for bad in ["threads", "threads=x", "duty=2", "duty=NaN", "cpu=1"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn files_of_loads_have_no_name() {
+        let file = full_file(SLICE_BYTES as u64 + 1).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), SLICE_BYTES as u64 + 1);
+        let own = format!(".tenantd-load-{}-", std::process::id());
+        let left = fs::read_dir(FILES).unwrap().flatten();
+        assert!(!left.into_iter().any(|e| e.file_name().to_string_lossy().starts_with(&own)));
     }
 }

@@ -48,6 +48,7 @@ pub(super) enum ProcFile {
     Status(u32),
     PidStat(u32),
     Comm(u32),
+    Io(u32),
     Schedstat(u32, u32),
 }
 

@@ -216,6 +216,8 @@ impl SimKernel {
                 system_nsec: 0.0,
                 charges: BTreeMap::new(),
                 hot_pages_seen: 0,
+                read_bytes: 0,
+                disk_read_bytes: 0,
                 touch_remainder: [0.0; 4],
                 stall: Stall::default(),
             },

@@ -115,6 +115,10 @@ impl SimKernel {
         let Some(process) = self.processes.get(&pid) else { return };
         let (hot, have) = (process.load.hot_file_bytes / PAGE_BYTES, process.pages());
         let seen = process.hot_pages_seen.min(hot);
+        if hot > 0 {
+            let speed = process.load.touch_bytes_per_sec as f64 * process.stall.awake_ratio();
+            self.count_reads(pid, (speed * dt_sec) as u64);
+        }
         let missing = hot.saturating_sub(have.of(Kind::ActiveFile));
         if missing > 0 {
             // First it reads from end to end; after that it looks anywhere, and misses in proportion.
@@ -133,6 +137,7 @@ impl SimKernel {
         if missing > 0 {
             let pages = self.touched(pid, Kind::InactiveFile, dt_sec, 1.0).min(missing);
             let read = self.charge(pid, Kind::InactiveFile, pages);
+            self.count_reads(pid, read * PAGE_BYTES);
             self.count_file_reads(pid, read, 0);
         }
     }
@@ -147,9 +152,17 @@ impl SimKernel {
         pages as u64
     }
 
+    /// Books `bytes` of files that a process has read, from memory or from disk.
+    fn count_reads(&mut self, pid: u32, bytes: u64) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.read_bytes += bytes;
+        }
+    }
+
     /// Books pages read from disk: sleep for the process, and refaults that are memory stalls.
     fn count_file_reads(&mut self, pid: u32, read: u64, refaults: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.disk_read_bytes += read * PAGE_BYTES;
         process.stall.io_sec += (read - refaults) as f64 / DISK_PAGES_PER_SEC;
         process.stall.memory_sec += refaults as f64 / DISK_PAGES_PER_SEC;
         let id = self.memory_cgroup(&self.processes[&pid]);

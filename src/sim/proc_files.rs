@@ -37,6 +37,7 @@ impl SimKernel {
             (DirPlace::Process(pid), "status") => ProcFile::Status(*pid),
             (DirPlace::Process(pid), "stat") => ProcFile::PidStat(*pid),
             (DirPlace::Process(pid), "comm") => ProcFile::Comm(*pid),
+            (DirPlace::Process(pid), "io") => ProcFile::Io(*pid),
             (DirPlace::Process(pid), "schedstat") => ProcFile::Schedstat(*pid, *pid),
             (DirPlace::Task(pid, tid), "schedstat") => ProcFile::Schedstat(*pid, *tid),
             _ => return Err(Errno::ENOENT),
@@ -64,6 +65,7 @@ impl SimKernel {
             ProcFile::Status(pid) => self.show_status(pid, process(pid)?),
             ProcFile::PidStat(pid) => show_pid_stat(pid, process(pid)?),
             ProcFile::Comm(pid) => format!("{}\n", process(pid)?.name),
+            ProcFile::Io(pid) => show_io(process(pid)?),
             ProcFile::Schedstat(pid, tid) => {
                 let thread = process(pid)?.threads.iter().find(|thread| thread.tid == tid);
                 let thread = thread.ok_or(Errno::ESRCH)?;
@@ -214,6 +216,16 @@ impl SimKernel {
             format_list(&self.allowed_cpus(pid)),
         )
     }
+}
+
+/// `/proc/PID/io` (proc_pid_io(5)): nothing is ever written to a file.
+fn show_io(process: &Process) -> String {
+    let (all, from_disk) = (process.read_bytes, process.disk_read_bytes);
+    format!(
+        "rchar: {all}\nwchar: 0\nsyscr: {}\nsyscw: 0\nread_bytes: {from_disk}\nwrite_bytes: 0\n\
+         cancelled_write_bytes: 0\n",
+        all / PAGE_BYTES
+    )
 }
 
 /// The 52 fields of `/proc/PID/stat` (proc_pid_stat(5)); those of no account are 0.

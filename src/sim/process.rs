@@ -33,6 +33,9 @@ pub(super) struct Process {
     pub(super) charges: BTreeMap<CgroupId, Pages>,
     /// Hot file pages that it has read at least once; reading them again is a refault.
     pub(super) hot_pages_seen: u64,
+    /// Bytes of files that it has read: all of them, and those that came from disk.
+    pub(super) read_bytes: u64,
+    pub(super) disk_read_bytes: u64,
     /// Parts of pages that it touched in the last step and that did not make a whole one, by kind.
     pub(super) touch_remainder: [f64; 4],
     pub(super) stall: Stall,

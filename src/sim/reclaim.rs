@@ -150,7 +150,8 @@ impl SimKernel {
         own
     }
 
-    /// Takes `pages` file pages charged to `id` itself: inactive before active, ownerless before owned.
+    /// Takes `pages` file pages charged to `id` itself: inactive before active, ownerless before owned, and of its
+    /// processes in proportion to what they have, as they share one list.
     fn evict(&mut self, id: CgroupId, pages: u64, reason: Reason) {
         let mut left = pages;
         for kind in [Kind::InactiveFile, Kind::ActiveFile] {
@@ -159,10 +160,18 @@ impl SimKernel {
             let part = left.min(*orphans);
             *orphans -= part;
             let mut taken = part;
-            for pid in account.chargers.clone() {
+            let chargers = account.chargers.clone();
+            let charged = |pid: &u32| self.processes.get(pid)?.charges.get(&id);
+            let mut owned: u64 = chargers.iter().filter_map(charged).map(|p| p.of(kind)).sum();
+            for pid in chargers {
                 let charged = self.processes.get_mut(&pid).and_then(|p| p.charges.get_mut(&id));
-                let Some(charged) = charged else { continue };
-                let part = (left - taken).min(charged.of(kind));
+                let Some(charged) = charged.filter(|charged| charged.of(kind) > 0) else {
+                    continue;
+                };
+                // The last one has all that is left of what is owned, so nothing is lost to rounding.
+                let share = (left - taken) as f64 * charged.of(kind) as f64 / owned as f64;
+                let part = (share.ceil() as u64).min(left - taken).min(charged.of(kind));
+                owned -= charged.of(kind);
                 *charged.of_mut(kind) -= part;
                 taken += part;
             }

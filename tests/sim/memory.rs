@@ -154,6 +154,26 @@ fn a_hot_file_that_does_not_fit_refaults_and_stalls() {
     assert_eq!(field(&kernel, "/a/memory.events", "oom"), 0);
 }
 
+/// Processes of one cgroup share its lists: each loses in proportion to what it has, and reads that again.
+#[test]
+fn a_scan_displaces_the_files_of_its_neighbours_in_the_same_cgroup() {
+    let mut kernel = small_host(&[]);
+    let slow = Load { touch_bytes_per_sec: 32 * MIB, ..Load::idle().with_hot_file(64 * MIB) };
+    let victim = kernel.spawn("/", slow).unwrap();
+    let io = |kernel: &SimKernel, key: &str| -> u64 {
+        let text = kernel.file(&format!("/proc/{victim}/io")).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+        value.unwrap().parse().unwrap()
+    };
+    kernel.advance(SECOND * 4);
+    assert_eq!(io(&kernel, "read_bytes"), 64 * MIB, "once from disk, then from memory");
+    assert!(io(&kernel, "rchar") > 120 * MIB);
+    kernel.spawn("/", Load::busy(1).with_hot_file(2048 * MIB)).unwrap();
+    kernel.advance(SECOND * 10);
+    let again = io(&kernel, "read_bytes") - 64 * MIB;
+    assert!(again > 32 * MIB, "{again}");
+}
+
 #[test]
 fn low_protects_from_neighbours() {
     let mut kernel = small_host(&["/a", "/b"]);

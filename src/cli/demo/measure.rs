@@ -4,13 +4,15 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use super::reading::Reading;
+use super::scene::{CACHE, TENANTS, wanted_memory};
+use crate::cli::load::Want;
 use crate::control::demand::Demand;
 use crate::control::status::{HostStatus, Status, TenantStatus};
 use crate::control::target;
 use crate::control::tree::{CPU, TreeNode};
 use crate::fair::measure::jain_index;
 use crate::policy::model::Allocation;
-use crate::sim::Load;
 
 /// Sums over the measured ticks of one half.
 #[derive(Clone, Debug, Default)]
@@ -18,16 +20,29 @@ pub(super) struct Window {
     nr_ticks: u32,
     used: Vec<f64>,
     entitled: Vec<f64>,
+    outside: f64,
+    /// Of the loads: at the first measured tick, and at the last.
+    readings: Option<[Vec<Option<Reading>>; 2]>,
 }
 
 impl Window {
     /// Adds a tick, in which the tenants were entitled to `entitled` CPUs.
     ///
     /// One without a reading for some tenant is left out: half a picture has no shares.
-    pub(super) fn add(&mut self, status: &Status, entitled: &[f64]) {
+    pub(super) fn add(
+        &mut self,
+        status: &Status,
+        entitled: &[f64],
+        readings: Vec<Option<Reading>>,
+    ) {
+        match &mut self.readings {
+            Some([_, last]) => *last = readings,
+            none => *none = Some([readings.clone(), readings]),
+        }
         let used: Option<Vec<f64>> = status.tenants.iter().map(|t| t.usage_cores).collect();
         let Some(used) = used else { return };
         self.nr_ticks += 1;
+        self.outside += status.host.outside_cores.unwrap_or(0.0);
         self.used.resize(used.len(), 0.0);
         self.entitled.resize(used.len(), 0.0);
         self.used.iter_mut().zip(used).for_each(|(sum, cores)| *sum += cores);
@@ -38,6 +53,7 @@ impl Window {
     pub(super) fn phase(&self, title: &str, last: &Status) -> Phase {
         let (used, entitled) = (shares(&self.used), shares(&self.entitled));
         let ticks = f64::from(self.nr_ticks.max(1));
+        let used_of_loads = self.readings.as_ref().map(|[first, last]| since(first, last));
         let figure = |(index, tenant): (usize, &TenantStatus)| {
             let at = |values: &[f64]| values.get(index).copied().unwrap_or(0.0);
             Figure {
@@ -56,11 +72,15 @@ impl Window {
                 measured_share: at(&used),
                 entitled_share: at(&entitled),
                 error: at(&used) - at(&entitled),
+                cached_ratio: used_of_loads
+                    .as_ref()
+                    .and_then(|loads| loads.get(index)?.cached_ratio()),
             }
         };
         Phase {
             title: title.to_string(),
             measured_ticks: self.nr_ticks,
+            outside_cores: self.outside / ticks,
             tenants: last.tenants.iter().enumerate().map(figure).collect(),
         }
     }
@@ -70,13 +90,13 @@ impl Window {
 ///
 /// The agent has to estimate demand; the demo knows it. Comparing with the agent's own allocations would
 /// only show that the kernel obeys, not that the agent judged rightly.
-pub(super) fn entitled_cores(nodes: &[TreeNode], loads: &[Load], host: &HostStatus) -> Vec<f64> {
-    let demand = |load: &Load| Demand {
-        cpu_cores: (f64::from(load.threads) * load.duty).min(f64::from(host.cpus)),
-        memory_bytes: load.working_set_bytes as f64,
+pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
+    let demand = |want: &Want| Demand {
+        cpu_cores: (f64::from(want.threads) * want.duty).min(f64::from(host.cpus)),
+        memory_bytes: wanted_memory(want) as f64,
         ..Demand::default()
     };
-    let demands: Vec<Demand> = loads.iter().map(demand).collect();
+    let demands: Vec<Demand> = wants.iter().map(demand).collect();
     let capacity = [host.capacity_cores, host.capacity_memory_bytes];
     let targets = target::targets(nodes, &demands, capacity, Allocation::Drf);
     targets.iter().map(|target| target.allocation[CPU]).collect()
@@ -88,6 +108,57 @@ fn shares(values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| if total > 0.0 { value / total } else { 0.0 }).collect()
 }
 
+/// What each load used between two readings of all.
+fn since(first: &[Option<Reading>], last: &[Option<Reading>]) -> Vec<Reading> {
+    let used = |(first, last): (&Option<Reading>, &Option<Reading>)| {
+        Some(last.as_ref()?.since(first.as_ref()?))
+    };
+    first.iter().zip(last).map(|pair| used(pair).unwrap_or_default()).collect()
+}
+
+/// What the loads of the first half got before there was an agent.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Without {
+    pub(super) measured_seconds: f64,
+    /// The tenants, in the order of the policy.
+    pub(super) tenants: Vec<Plain>,
+}
+
+/// One tenant without an agent.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Plain {
+    pub(super) tenant: &'static str,
+    pub(super) usage_cores: f64,
+    /// Of the CPU time that the tenants used together.
+    pub(super) measured_share: f64,
+    /// The part of the files that it read which was in memory; absent where it read none.
+    pub(super) cached_ratio: Option<f64>,
+}
+
+impl Without {
+    /// The figures of `seconds` between two readings of the loads.
+    pub(super) fn new(
+        seconds: f64,
+        first: &[Option<Reading>],
+        last: &[Option<Reading>],
+    ) -> Without {
+        let used = since(first, last);
+        let shares = shares(&used.iter().map(|load| load.cpu_sec).collect::<Vec<_>>());
+        let tenants = TENANTS.iter().zip(&used).zip(shares);
+        Without {
+            measured_seconds: seconds,
+            tenants: tenants
+                .map(|(((tenant, _), load), share)| Plain {
+                    tenant,
+                    usage_cores: if seconds > 0.0 { load.cpu_sec / seconds } else { 0.0 },
+                    measured_share: share,
+                    cached_ratio: load.cached_ratio(),
+                })
+                .collect(),
+        }
+    }
+}
+
 /// One half of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Phase {
@@ -95,6 +166,8 @@ pub(super) struct Phase {
     pub(super) title: String,
     /// Ticks that were measured.
     pub(super) measured_ticks: u32,
+    /// CPUs that processes outside every tenant used; the mean over the measured ticks.
+    pub(super) outside_cores: f64,
     /// The tenants, in the order of the policy.
     pub(super) tenants: Vec<Figure>,
 }
@@ -129,6 +202,8 @@ pub(super) struct Figure {
     pub(super) entitled_share: f64,
     /// Measured less entitled.
     pub(super) error: f64,
+    /// The part of the files that its load read which was in memory; absent where it read none.
+    pub(super) cached_ratio: Option<f64>,
 }
 
 /// The final figures.
@@ -144,18 +219,28 @@ pub(super) struct Outcome {
     /// Whether the host holds again what it held before.
     pub(super) clean: bool,
     pub(super) interrupted: bool,
+    /// Absent where the demo was interrupted before it was measured.
+    pub(super) without: Option<Without>,
     pub(super) phases: Vec<Phase>,
+    /// The smaller of the two halves' `cached_ratio` of the tenant that depends on its cache.
+    pub(super) cached_ratio: Option<f64>,
+}
+
+/// How the demo was played, and how it ended.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Played {
+    pub(super) hierarchy: &'static str,
+    pub(super) simulated: bool,
+    pub(super) without: Option<Without>,
+    pub(super) phases: Vec<Phase>,
+    pub(super) clean: bool,
+    pub(super) interrupted: bool,
 }
 
 impl Outcome {
-    /// The outcome of the measured `phases`.
-    pub(super) fn new(
-        hierarchy: &'static str,
-        simulated: bool,
-        phases: Vec<Phase>,
-        clean: bool,
-        interrupted: bool,
-    ) -> Outcome {
+    /// The figures of all that was played.
+    pub(super) fn new(played: Played) -> Outcome {
+        let Played { hierarchy, simulated, without, phases, clean, interrupted } = played;
         let errors = phases.iter().flat_map(|p| &p.tenants).map(|figure| figure.error.abs());
         // Nothing measured is not a fair outcome but none.
         let measured = !phases.is_empty()
@@ -168,6 +253,17 @@ impl Outcome {
             jain_index(delivered)
         };
         let jain_index = phases.iter().map(jain).fold(1.0, f64::min);
-        Outcome { hierarchy, simulated, max_share_error, jain_index, clean, interrupted, phases }
+        let cached = phases.iter().filter_map(|phase| phase.tenants.get(CACHE)?.cached_ratio);
+        Outcome {
+            hierarchy,
+            simulated,
+            max_share_error,
+            jain_index,
+            clean,
+            interrupted,
+            cached_ratio: cached.reduce(f64::min),
+            without,
+            phases,
+        }
     }
 }

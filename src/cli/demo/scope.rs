@@ -1,7 +1,7 @@
 //! A cgroup of the demo's own.
 //!
 //! On a systemd host every cgroup belongs to systemd unless it was delegated, so the demo has itself started
-//! again in a transient scope with `Delegate=yes` and works below that. Elsewhere it makes a root named
+//! again in a transient scope with `Delegate=yes` and a limit on its memory, and works below that. Elsewhere it makes a root named
 //! after its process below its own cgroup.
 
 use std::env;
@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use super::scene;
 use crate::cli::args::DemoArgs;
 use crate::cli::exit::Exit;
 
@@ -31,11 +32,12 @@ pub(super) fn enter(args: &DemoArgs) -> anyhow::Result<Option<Exit>> {
     }
     let program = env::current_exe().context("cannot find the path of tenantctl")?;
     let mut command = Command::new("systemd-run");
-    command.args(["--scope", "--quiet", "--collect", "-p", "Delegate=yes", "--"]).arg(program);
-    command.args(["demo", "--seconds", &args.seconds.to_string()]);
-    if args.json {
-        command.arg("--json");
-    }
+    // Room for the demo itself beside its loads.
+    let limit = format!("MemoryMax={}", scene::MEMORY.0 + scene::MEMORY.0 / 8);
+    command.args(["--scope", "--quiet", "--collect", "-p", "Delegate=yes", "-p", &limit, "--"]);
+    command.arg(program).args(["demo", "--seconds", &args.seconds.to_string()]);
+    let flags = [("--json", args.json), ("--verbose", args.verbose)];
+    command.args(flags.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag));
     let status = command.env(IN_SCOPE, "1").status().context(
         "cannot start systemd-run, which gives the demo a cgroup of its own on a systemd host",
     )?;

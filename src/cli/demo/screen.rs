@@ -1,15 +1,17 @@
-//! What a person sees of the demo: a line for the machine, bars that move, a table for each half, a verdict.
+//! What a person sees of the demo: bars that move, a table at the end, a verdict.
 //!
-//! On a terminal the bars are drawn over themselves; elsewhere one line a few seconds tells how it goes.
-//! With `--json` nothing is printed but the one object at the end. Nothing is wider than 80 columns.
+//! On a terminal the bars are drawn over themselves; elsewhere one line a few seconds tells how it goes. With
+//! `--verbose` the agent's own words are shown as well: hierarchy, demands, allocations, weights, findings. With
+//! `--json` nothing is printed but the one object at the end. Nothing is wider than 80 columns.
 
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::measure::{Figure, Outcome, Phase};
+use super::measure::{Figure, Outcome, Phase, Without};
+use super::scene::{CACHE, MEMORY, TENANTS};
 use super::stage::Size;
-use crate::control::status::{Status, TenantStatus};
+use crate::control::status::Status;
 use crate::daemon::agent::Agent;
 use crate::host::kernfs::KernFs;
 use crate::units::Bytes;
@@ -17,95 +19,152 @@ use crate::units::Bytes;
 /// Width of a bar that stands for all CPUs.
 const BAR_WIDTH: usize = 40;
 
-/// Where there is no terminal, every so many ticks a line.
-const QUIET_TICKS: u64 = 5;
+/// Where there is no terminal, every so many times a line.
+const QUIET_TICKS: u64 = 3;
+
+/// Other work that is not worth a sentence, as a part of all CPUs.
+const OUTSIDE_MIN: f64 = 0.05;
 
 /// Standard output, drawn in the way that suits it.
 #[derive(Debug)]
 pub(super) struct Screen {
     json: bool,
+    verbose: bool,
     live: bool,
+    cpus: f64,
+    uncontended: Option<String>,
     drawn_lines: usize,
-    said: Vec<String>,
+    /// How often bars were drawn in this phase.
+    nr_drawn: u64,
+    findings: Vec<String>,
+}
+
+/// One bar: a tenant, the CPUs that it uses, and those that it is entitled to.
+struct Bar<'a> {
+    name: &'a str,
+    used_cores: Option<f64>,
+    entitled_cores: Option<f64>,
 }
 
 impl Screen {
     /// A screen for people, or for programs.
-    pub(super) fn new(json: bool) -> Screen {
-        Screen { json, live: !json && io::stdout().is_terminal(), drawn_lines: 0, said: Vec::new() }
+    pub(super) fn new(json: bool, verbose: bool) -> Screen {
+        Screen {
+            json,
+            verbose: verbose && !json,
+            live: !json && io::stdout().is_terminal(),
+            cpus: 1.0,
+            uncontended: None,
+            drawn_lines: 0,
+            nr_drawn: 0,
+            findings: Vec::new(),
+        }
     }
 
     /// Says what is about to happen, and where.
-    pub(super) fn begin<K: KernFs>(
-        &self,
-        note: &str,
-        agent: &Agent<K>,
-        size: &Size,
-    ) -> io::Result<()> {
+    pub(super) fn begin(&mut self, note: &str, size: &Size) -> io::Result<()> {
+        (self.cpus, self.uncontended) = (f64::from(size.cpus), size.uncontended.clone());
         if self.json {
             return Ok(());
         }
         let mut out = io::stdout().lock();
-        writeln!(out, "tenantd demo on {note}:\n{}", agent.layout().describe())?;
-        writeln!(
-            out,
-            "{} CPUs; three tenants share them and {} of memory, weights 1:2:4",
-            size.cpus,
-            super::MEMORY
-        )
+        writeln!(out, "tenantd demo on {note}\n")?;
+        writeln!(out, "Three tenants share {} CPUs and {MEMORY} of memory, with", size.cpus)?;
+        writeln!(out, "weights 1:2:4. Each runs processes that do nothing but use them up.")
     }
 
-    /// Begins a half.
+    /// Says how the agent works here.
+    pub(super) fn agent<K: KernFs>(&self, agent: &Agent<K>) -> io::Result<()> {
+        if self.verbose {
+            writeln!(io::stdout(), "\ntenantd starts: {}", agent.layout().describe())?;
+        }
+        Ok(())
+    }
+
+    /// Begins a part of the demo.
     pub(super) fn phase(&mut self, title: &str) -> io::Result<()> {
-        self.drawn_lines = 0;
+        (self.drawn_lines, self.nr_drawn) = (0, 0);
         if !self.json {
             writeln!(io::stdout(), "\n{title}")?;
         }
         Ok(())
     }
 
-    /// Says what stands in the way, once each; on standard error, so that it never breaks the JSON.
-    fn notes(&mut self, status: &Status) {
-        for finding in &status.findings {
-            if !self.said.contains(finding) {
-                eprintln!("note: {finding}");
-                self.drawn_lines = 0;
-                self.said.push(finding.clone());
-            }
-        }
+    /// Shows how it goes without an agent.
+    pub(super) fn plain(&mut self, now: &Without) -> io::Result<()> {
+        let bars: Vec<Bar<'_>> = now
+            .tenants
+            .iter()
+            .map(|plain| Bar {
+                name: plain.tenant,
+                used_cores: Some(plain.usage_cores),
+                entitled_cores: None,
+            })
+            .collect();
+        self.bars(&bars)
     }
 
-    /// Shows how it goes.
+    /// Shows how it goes with the agent.
     pub(super) fn tick(&mut self, status: &Status) -> io::Result<()> {
         self.notes(status);
+        let bars: Vec<Bar<'_>> = status
+            .tenants
+            .iter()
+            .map(|tenant| Bar {
+                name: &tenant.name,
+                used_cores: tenant.usage_cores,
+                entitled_cores: Some(tenant.allocation_cores),
+            })
+            .collect();
+        self.bars(&bars)
+    }
+
+    fn bars(&mut self, bars: &[Bar<'_>]) -> io::Result<()> {
+        self.nr_drawn += 1;
         if self.json {
             return Ok(());
         }
         let mut out = io::stdout().lock();
         if !self.live {
-            if status.tick.is_multiple_of(QUIET_TICKS) {
-                writeln!(out, "  {}", line(status))?;
+            if self.nr_drawn.is_multiple_of(QUIET_TICKS) {
+                writeln!(out, "  {}", line(bars))?;
             }
             return Ok(());
         }
         if self.drawn_lines > 0 {
             write!(out, "\x1b[{}A", self.drawn_lines)?;
         }
-        for tenant in &status.tenants {
-            writeln!(out, "\x1b[2K  {}", bar(tenant, f64::from(status.host.cpus)))?;
+        for bar in bars {
+            writeln!(out, "\x1b[2K  {}", drawn(bar, self.cpus))?;
         }
-        writeln!(out, "\x1b[2K  {:<8}█ used  · entitled to  (of all CPUs)", "")?;
-        self.drawn_lines = status.tenants.len() + 1;
+        let entitled = bars.iter().any(|bar| bar.entitled_cores.is_some());
+        let legend =
+            if entitled { "█ used  · promised, of all CPUs" } else { "█ used, of all CPUs" };
+        writeln!(out, "\x1b[2K  {:<8}{legend}", "")?;
+        self.drawn_lines = bars.len() + 1;
         out.flush()
     }
 
-    /// Shows the figures of a half.
-    pub(super) fn table(&mut self, phase: &Phase) -> io::Result<()> {
-        if self.json {
+    /// Keeps what stands in the way, once each. Shown at once with `--verbose`; on standard error, so that it never
+    /// breaks the JSON.
+    fn notes(&mut self, status: &Status) {
+        for finding in &status.findings {
+            if !self.findings.contains(finding) {
+                if self.verbose || self.json {
+                    eprintln!("note: {finding}");
+                    self.drawn_lines = 0;
+                }
+                self.findings.push(finding.clone());
+            }
+        }
+    }
+
+    /// Shows the figures of a half as the agent has them, and the machine with the tenants on it.
+    pub(super) fn details(&self, phase: &Phase, map: &[String]) -> io::Result<()> {
+        if !self.verbose {
             return Ok(());
         }
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
+        let mut table = new_table();
         table.set_header([
             "tenant",
             "weight",
@@ -121,54 +180,141 @@ impl Screen {
         for figure in &phase.tenants {
             table.add_row(row(figure));
         }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-            column.set_padding((1, 0));
-        }
-        writeln!(io::stdout(), "\n{table}")
-    }
-
-    /// Draws the machine with the tenants on it.
-    pub(super) fn map(&self, lines: &[String]) -> io::Result<()> {
-        if self.json {
-            return Ok(());
-        }
         let mut out = io::stdout().lock();
-        writeln!(out)?;
-        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+        writeln!(out, "\n{}\n", aligned(table))?;
+        map.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
     /// Ends the demo.
-    pub(super) fn verdict(&self, outcome: &Outcome, error_max: f64) -> io::Result<()> {
+    pub(super) fn outcome(
+        &self,
+        outcome: &Outcome,
+        error_max: f64,
+        cached_min: f64,
+    ) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
             let text = serde_json::to_string(outcome).map_err(io::Error::other)?;
             return writeln!(out, "{text}");
         }
-        let verdict = match (outcome.interrupted, outcome.max_share_error <= error_max) {
-            (true, _) => "interrupted",
-            (false, true) => "fair",
-            (false, false) => "NOT FAIR",
-        };
-        writeln!(
-            out,
-            "\n{verdict}: the largest error of a share is {:.3} (at most {error_max} is fair),\n\
-             Jain's index is {:.3}",
-            outcome.max_share_error, outcome.jain_index
-        )?;
+        if let (Some(without), Some(with)) = (&outcome.without, outcome.phases.first()) {
+            writeln!(out, "\n{}\n", comparison(without, with, outcome.cached_ratio.is_some()))?;
+        }
+        self.outside(&mut out, outcome)?;
+        if let Some(reason) = &self.uncontended {
+            writeln!(out, "Memory was not contended here: {reason}.")?;
+        }
+        if let Some(second) = outcome.phases.get(1) {
+            let error = second.tenants.iter().map(|figure| figure.error.abs()).fold(0.0, f64::max);
+            writeln!(
+                out,
+                "After the loads changed, the largest error of a share was {:.1} %.",
+                error * 100.0
+            )?;
+        }
+        verdict(&mut out, outcome, error_max, cached_min)?;
+        let is_fair = outcome.max_share_error <= error_max;
+        if !self.verbose && !is_fair {
+            self.findings.iter().try_for_each(|finding| writeln!(out, "note: {finding}"))?;
+        }
         match outcome.clean {
             true => {
-                writeln!(out, "the host is as it was: all cgroups removed, all values put back")
+                writeln!(out, "The host is as it was: all cgroups removed, all values put back.")
             }
-            false => writeln!(out, "NOT CLEAN: something was left behind, see above"),
+            false => writeln!(out, "NOT CLEAN: something was left behind, see above."),
         }
+    }
+
+    /// What other work takes of the machine, in one sentence.
+    fn outside(&self, out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
+        let most = outcome.phases.iter().map(|phase| phase.outside_cores).fold(0.0, f64::max);
+        if most < OUTSIDE_MIN * self.cpus {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "Other work on this machine took {most:.1} of its {} CPUs; the tenants shared the rest.",
+            self.cpus
+        )
     }
 }
 
-fn bar(tenant: &TenantStatus, cpus: f64) -> String {
+fn verdict(
+    out: &mut impl Write,
+    outcome: &Outcome,
+    error_max: f64,
+    cached_min: f64,
+) -> io::Result<()> {
+    let verdict = match (outcome.interrupted, outcome.max_share_error <= error_max) {
+        (true, _) => "Interrupted",
+        (false, true) => "Fair",
+        (false, false) => "NOT FAIR",
+    };
+    writeln!(
+        out,
+        "{verdict}: the largest error of a share is {:.1} % (at most {:.0} % is fair).",
+        outcome.max_share_error * 100.0,
+        error_max * 100.0
+    )?;
+    match outcome.cached_ratio {
+        Some(ratio) if ratio < cached_min => writeln!(
+            out,
+            "NOT PROTECTED: {} found only {:.0} % of its files in memory.",
+            TENANTS[CACHE].0,
+            ratio * 100.0
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The table that the demo ends with: the first half, which also ran without an agent.
+fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
+    let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
+    let mut table = new_table();
+    let mut header = vec!["tenant", "weight", "CPU: without", "with", "promised"];
+    if is_contended {
+        header.extend(["files kept: without", "with", "promised"]);
+    }
+    table.set_header(header);
+    for (index, (before, after)) in without.tenants.iter().zip(&with.tenants).enumerate() {
+        let mut cells = vec![
+            after.tenant.clone(),
+            format!("{}", after.weight),
+            percent(before.measured_share),
+            percent(after.measured_share),
+            percent(after.entitled_share),
+        ];
+        if is_contended {
+            let of_cache = |ratio: Option<f64>| {
+                ratio.filter(|_| index == CACHE).map_or(String::new(), percent)
+            };
+            let all = Some(1.0);
+            cells.extend([before.cached_ratio, after.cached_ratio, all].map(of_cache));
+        }
+        table.add_row(cells);
+    }
+    aligned(table)
+}
+
+fn new_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+/// The same with all columns but the first to the right.
+fn aligned(mut table: Table) -> Table {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+        column.set_padding((1, 0));
+    }
+    table
+}
+
+fn drawn(bar: &Bar<'_>, cpus: f64) -> String {
     let cells = |cores: f64| ((cores / cpus * BAR_WIDTH as f64).round() as usize).min(BAR_WIDTH);
-    let used = cells(tenant.usage_cores.unwrap_or(0.0));
-    let entitled = cells(tenant.allocation_cores);
+    let used = cells(bar.used_cores.unwrap_or(0.0));
+    let entitled = cells(bar.entitled_cores.unwrap_or(0.0));
     let drawn: String = (0..BAR_WIDTH)
         .map(|cell| match (cell < used, cell < entitled) {
             (true, _) => '█',
@@ -176,16 +322,18 @@ fn bar(tenant: &TenantStatus, cpus: f64) -> String {
             (false, false) => ' ',
         })
         .collect();
-    let used = tenant.usage_cores.map_or("-".to_string(), |cores| format!("{cores:.2}"));
-    format!("{:<8}{drawn} {used} of {:.2}", tenant.name, tenant.allocation_cores)
+    let used = bar.used_cores.map_or("-".to_string(), |cores| format!("{cores:.2}"));
+    let entitled = bar.entitled_cores.map_or(String::new(), |cores| format!(" of {cores:.2}"));
+    format!("{:<8}{drawn} {used}{entitled}", bar.name)
 }
 
-fn line(status: &Status) -> String {
-    let tenants = status.tenants.iter().map(|tenant| {
-        let used = tenant.usage_cores.map_or("-".to_string(), |cores| format!("{cores:.2}"));
-        format!("{} {used}/{:.2}", tenant.name, tenant.allocation_cores)
+fn line(bars: &[Bar<'_>]) -> String {
+    let bars = bars.iter().map(|bar| {
+        let used = bar.used_cores.map_or("-".to_string(), |cores| format!("{cores:.2}"));
+        let entitled = bar.entitled_cores.map_or(String::new(), |cores| format!(" of {cores:.2}"));
+        format!("{} {used}{entitled}", bar.name)
     });
-    format!("CPUs used/entitled: {}", tenants.collect::<Vec<_>>().join("  "))
+    format!("CPUs used: {}", bars.collect::<Vec<_>>().join(", "))
 }
 
 fn row(figure: &Figure) -> Vec<String> {

@@ -22,6 +22,9 @@ def test_converges_and_leaves_a_clean_host(host):
         result = json.loads(done.stdout)
         error, jain = result["max_share_error"], result["jain_index"]
         host.note(f"max_share_error {error:.4f}, jain_index {jain:.4f}, {arriving:.0%} of ticks arrived")
+        before_it = [f"{t['tenant']} {t['measured_share']:.3f}" for t in result["without"]["tenants"]]
+        kept = [result["without"]["tenants"][1]["cached_ratio"], result["cached_ratio"]]
+        host.note(f"without tenantd: {', '.join(before_it)}; files kept without and with: {kept}")
         for phase in result["phases"]:
             figures = (
                 f"{t['tenant']} {t['measured_share']:.3f} of {t['entitled_share']:.3f}"
@@ -36,6 +39,8 @@ def test_converges_and_leaves_a_clean_host(host):
         raise Skip(f"largest error {error:.3f} with {arriving:.0%} of ticks: the host is too busy to measure on")
     assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr}"
     assert error <= 0.05 and jain >= 0.95, done.stdout
+    # The scope that systemd gives the demo is bounded, so memory is contended here.
+    assert result["cached_ratio"] >= 0.9, done.stdout
     expect_soon_same(before, whole_host)
     wait_until(lambda: control_groups() == units, "the units that there were")
 

@@ -1,0 +1,112 @@
+//! A bound on the memory that the demo's loads take, so that they contend with each other and never with the host.
+//!
+//! On a systemd host the demo's scope is bounded. Elsewhere the demo makes the root of its tenants before the agent
+//! does, in the tree that accounts for memory, and gives it a limit. Where neither can be done, the loads are left
+//! small and memory is not contended.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::scene::MEMORY;
+use super::scope;
+use crate::cli::load;
+use crate::host::cgroup::{Facet, Layout};
+use crate::policy::model::{HierarchyChoice, RootChoice};
+
+/// The file that limits a cgroup's memory, in both hierarchies.
+const LIMITS: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
+
+/// A cgroup with a limit on its memory; removed with this value, where the demo made it.
+#[derive(Debug)]
+pub(super) struct Bound {
+    /// Where processes are to go that count; `None` where they are in it from the start.
+    made: Option<PathBuf>,
+}
+
+impl Bound {
+    /// Bounds the memory below the demo's root. `record` is written before anything is made: the path of what a
+    /// killed demo leaves.
+    ///
+    /// # Errors
+    /// Why it cannot be bounded, as a phrase.
+    pub(super) fn make(record: &Path) -> Result<Bound, String> {
+        if !load::has_disk() {
+            return Err("the files of the loads would not be on a disk".to_string());
+        }
+        let root = memory_root().map_err(|error| format!("{error:#}"))?;
+        if scope::root().is_none() {
+            return match is_bounded(&root) {
+                true => Ok(Bound { made: None }),
+                false => Err("the demo's scope has no limit on its memory".to_string()),
+            };
+        }
+        if root.exists() {
+            return Err(format!("{} is there already", root.display()));
+        }
+        let failed = |error: std::io::Error| format!("{}: {error}", root.display());
+        fs::write(record, root.as_os_str().as_encoded_bytes()).map_err(failed)?;
+        fs::create_dir(&root).map_err(failed)?;
+        let bound = Bound { made: Some(root.clone()) };
+        for name in LIMITS.iter().filter(|name| root.join(name).exists()) {
+            // Before version 2 a limit held only those below it where this was switched on.
+            let is_for_all_below = fs::read_to_string(root.join("memory.use_hierarchy"))
+                .is_ok_and(|text| text.trim() == "1");
+            if *name == "memory.max" || is_for_all_below {
+                fs::write(root.join(name), MEMORY.0.to_string()).map_err(failed)?;
+            }
+        }
+        match is_bounded(&root) {
+            true => Ok(bound),
+            false => Err("the memory controller is not available to the demo".to_string()),
+        }
+    }
+
+    /// Moves the process `pid` to where its memory counts.
+    ///
+    /// # Errors
+    /// It cannot be moved.
+    pub(super) fn enter(&self, pid: u32) -> anyhow::Result<()> {
+        let Some(root) = &self.made else { return Ok(()) };
+        let file = root.join("cgroup.procs");
+        fs::write(&file, pid.to_string())
+            .with_context(|| format!("cannot move a load into {}", root.display()))
+    }
+
+    /// The cgroup that was made.
+    pub(super) fn made(&self) -> Option<&Path> {
+        self.made.as_deref()
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Some(made) = &self.made {
+            // What a killed load leaves for a moment goes when the kernel has reaped it; else it is reported.
+            let _ = fs::remove_dir(made);
+        }
+    }
+}
+
+/// The root of the demo's tenants in the tree that accounts for memory.
+fn memory_root() -> anyhow::Result<PathBuf> {
+    let read = |path: &str| fs::read(path).with_context(|| path.to_string());
+    let root = scope::root().map_or(RootChoice::Auto, RootChoice::Path);
+    let layout = Layout::detect(
+        &read("/proc/self/mountinfo")?,
+        &read("/proc/self/cgroup")?,
+        HierarchyChoice::Auto,
+        &root,
+    )?;
+    let tree = layout.tree(Facet::Memory).context("no hierarchy accounts for memory")?;
+    Ok(layout.trees[tree].root.clone())
+}
+
+/// Whether a limit of about the demo's memory stands in the files of `dir`.
+fn is_bounded(dir: &Path) -> bool {
+    LIMITS.iter().any(|name| {
+        let text = fs::read_to_string(dir.join(name)).unwrap_or_default();
+        text.trim().parse::<u64>().is_ok_and(|limit| limit <= 2 * MEMORY.0)
+    })
+}

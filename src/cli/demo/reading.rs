@@ -1,0 +1,68 @@
+//! What the processes of the loads have used, from `/proc`: the same for a load that an agent takes care of and for
+//! one that it does not.
+
+/// Counters of one process, since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Reading {
+    /// CPU time of all its threads, in seconds.
+    pub(super) cpu_sec: f64,
+    /// Bytes of files that it read; `None` where the kernel does not count them.
+    pub(super) read_bytes: Option<f64>,
+    /// The part of them that came from disk.
+    pub(super) disk_bytes: Option<f64>,
+}
+
+impl Reading {
+    /// Of the texts of `/proc/PID/stat` and `/proc/PID/io`; `None` where the first is not what it should be.
+    pub(super) fn parse(stat: &str, io: Option<&str>, ticks_per_sec: f64) -> Option<Reading> {
+        // The name may hold anything; the numbers come after its last bracket (proc_pid_stat(5)).
+        let (_, fields) = stat.rsplit_once(')')?;
+        let ticks = |index: usize| fields.split_whitespace().nth(index)?.parse::<f64>().ok();
+        let count = |key: &str| {
+            let line = io?.lines().find_map(|line| line.strip_prefix(key))?;
+            line.strip_prefix(':')?.trim().parse().ok()
+        };
+        Some(Reading {
+            cpu_sec: (ticks(11)? + ticks(12)?) / ticks_per_sec,
+            read_bytes: count("rchar"),
+            disk_bytes: count("read_bytes"),
+        })
+    }
+
+    /// What was used since `before`.
+    pub(super) fn since(&self, before: &Reading) -> Reading {
+        let less = |now: Option<f64>, then: Option<f64>| Some((now? - then?).max(0.0));
+        Reading {
+            cpu_sec: (self.cpu_sec - before.cpu_sec).max(0.0),
+            read_bytes: less(self.read_bytes, before.read_bytes),
+            disk_bytes: less(self.disk_bytes, before.disk_bytes),
+        }
+    }
+
+    /// The part of what was read that was in memory, 0 ..= 1; `None` where next to nothing was read.
+    pub(super) fn cached_ratio(&self) -> Option<f64> {
+        let read = self.read_bytes.filter(|read| *read >= f64::from(1 << 20))?;
+        Some((1.0 - self.disk_bytes? / read).clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_read() {
+        let stat = "7 (a) b) R 1 7 7 0 -1 4194304 0 0 0 0 150 50 0 0 20 0 2 0 0 0 0";
+        let io = "rchar: 8388608\nwchar: 0\nread_bytes: 2097152\n";
+        let reading = Reading::parse(stat, Some(io), 100.0).unwrap();
+        assert_eq!(reading.cpu_sec, 2.0);
+        assert_eq!(reading.cached_ratio(), Some(0.75));
+        let later = Reading { cpu_sec: 3.5, disk_bytes: Some(2097152.0), ..reading };
+        assert_eq!(later.since(&reading).cpu_sec, 1.5);
+        assert_eq!(later.since(&reading).cached_ratio(), None, "nothing was read meanwhile");
+        assert_eq!(Reading::parse(stat, None, 100.0).unwrap().cached_ratio(), None);
+        for bad in ["", "7 (a", "7 (a) R 1", "7 (a) R 1 7 7 0 -1 0 0 0 0 0 x y"] {
+            assert_eq!(Reading::parse(bad, Some(io), 100.0), None, "{bad}");
+        }
+    }
+}

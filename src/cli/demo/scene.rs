@@ -1,0 +1,104 @@
+//! What the demo plays: three tenants, what they want in each half, and the policy that shares the machine among
+//! them.
+
+use crate::cli::load::Want;
+use crate::policy::model::{Bound, Mode, Policy, Tenant, Weights};
+use crate::units::{Bytes, Weight};
+
+/// The memory that the demo's tenants share; the rest of the machine stays out of its reach.
+pub(super) const MEMORY: Bytes = Bytes::mib(512);
+
+/// The tenants' names and weights.
+pub(super) const TENANTS: [(&str, f64); 3] = [("batch", 1.0), ("cache", 2.0), ("web", 4.0)];
+
+/// The tenant that depends on its file cache, where memory is contended.
+pub(super) const CACHE: usize = 1;
+
+/// Files that it comes back to.
+const HOT: Bytes = Bytes::mib(64);
+
+/// What the scanning tenant may hold. Less than its share of the memory, so that the CPU remains its dominant
+/// resource.
+const SCAN_LIMIT: Bytes = Bytes::mib(48);
+
+/// What the scanning tenant reads: more than all may hold together.
+const SCAN: u64 = 2 * MEMORY.0;
+
+/// The memory that a load would use if it were alone, within what the policy lets it have.
+pub(super) fn wanted_memory(want: &Want) -> u64 {
+    let files = want.hot_bytes + want.scan_bytes;
+    match want.scan_bytes {
+        0 => want.memory_bytes + files,
+        _ => (want.memory_bytes + files).min(SCAN_LIMIT.0),
+    }
+}
+
+/// One part of the demo.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Half {
+    /// What the tenants want, in words.
+    pub(super) title: &'static str,
+    /// In the order of [`TENANTS`].
+    pub(super) wants: [Want; 3],
+}
+
+/// What each tenant wants in each half, on a machine with `cpus` CPUs.
+pub(super) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
+    let (hot, scan) = if contended { (HOT.0, SCAN) } else { (0, 0) };
+    let hungry = |memory: u64, threads: u32| Want {
+        threads: hungry_threads(cpus) * threads,
+        memory_bytes: memory,
+        ..Want::default()
+    };
+    let light = |memory: u64| Want {
+        threads: 1,
+        duty: (0.1 * f64::from(cpus)).min(0.5),
+        memory_bytes: memory,
+        ..Want::default()
+    };
+    let (small, some, most) = (8 << 20, MEMORY.0 / 16, MEMORY.0 / 4);
+    // Without an agent, twice the threads are twice the CPU time.
+    let batch = Want { scan_bytes: scan, ..hungry(small, 2) };
+    let cache = |want: Want| Want { hot_bytes: hot, ..want };
+    [
+        Half {
+            title: "batch and web want all CPUs, cache holds memory",
+            wants: [batch, cache(light(most)), hungry(some, 1)],
+        },
+        Half {
+            title: "now cache wants CPU too, and web falls nearly asleep",
+            wants: [batch, cache(hungry(most, 1)), light(some)],
+        },
+    ]
+}
+
+/// The threads of a tenant that wants every CPU, on a machine with `cpus` of them.
+///
+/// The kernel balances threads over CPUs by weight, to within a quarter or so, and two threads of one tenant
+/// that share a CPU leave the other CPU to its neighbours. Many threads are few only where CPUs are few:
+/// there, several for each CPU keep what cannot be divided small.
+fn hungry_threads(cpus: u32) -> u32 {
+    cpus.max((4 * cpus).min(32))
+}
+
+/// The policy of the demo on a machine with `memory_total_bytes`.
+pub(super) fn policy(memory_total_bytes: u64, contended: bool) -> Policy {
+    let tenant = |(name, weight): (&str, f64)| {
+        let weight = Weight::try_new(weight).unwrap_or_default();
+        Tenant {
+            name: name.to_string(),
+            weight: Weights { cpu: weight, memory: weight },
+            guarantee: Bound::default(),
+            ..Tenant::default()
+        }
+    };
+    let mut policy =
+        Policy { mode: Mode::Enforce, tenants: TENANTS.map(tenant).to_vec(), ..Policy::default() };
+    policy.host.reserve.memory = Bytes(memory_total_bytes.saturating_sub(MEMORY.0));
+    if contended {
+        // On a unified hierarchy the guarantee alone would do; a legacy one has no protection below a limit.
+        policy.tenants[0].limit.memory = Some(SCAN_LIMIT);
+        policy.tenants[CACHE].guarantee.memory = Some(Bytes(MEMORY.0 / 4 + HOT.0 + HOT.0 / 2));
+    }
+    policy
+}
