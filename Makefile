@@ -52,4 +52,6 @@ deb rpm:
 	@packaging/build.sh $@
 
 pictures:
-	@docs/pictures/make.sh
+	@tests/need.sh cc:gcc tmux:tmux chromium:chromium python3:python3
+	@$(CARGO) build --profile demo --locked --quiet --bin tenantctl
+	@docs/pictures/make.py target/demo/tenantctl

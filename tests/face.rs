@@ -3,6 +3,7 @@
 mod browser;
 mod colours;
 mod daemon;
+mod documents;
 mod generate;
 mod metrics;
 mod monitoring;

@@ -143,6 +143,9 @@ pub struct DemoArgs {
     /// Show what the agent knows and writes as well: demand, allocation, weights, findings.
     #[arg(long)]
     pub verbose: bool,
+    /// Write the status of every tick to this file, one JSON object a line.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub record: Option<PathBuf>,
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,

@@ -74,7 +74,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
 
 /// Plays the demo on `stage` and shows it.
 fn show<S: Stage>(stage: S, args: &DemoArgs, note: &str) -> anyhow::Result<Exit> {
-    let mut screen = Screen::new(args.json, args.verbose);
+    let mut screen = Screen::new(args)?;
     let played = play(stage, Duration::from_secs(args.seconds), note, &mut screen)?;
     let outcome = Outcome::new(played);
     screen.outcome(&outcome, ERROR_MAX, CACHED_MIN)?;

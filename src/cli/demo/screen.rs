@@ -4,6 +4,7 @@
 //! `--verbose` the agent's own words are shown as well: hierarchy, demands, allocations, weights, findings. With
 //! `--json` nothing is printed but the one object at the end. Nothing is wider than 80 columns.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -11,6 +12,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::measure::{Figure, Outcome, Phase, Without};
 use super::scene::{CACHE, MEMORY, TENANTS};
 use super::stage::Size;
+use crate::cli::args::DemoArgs;
 use crate::control::status::Status;
 use crate::daemon::agent::Agent;
 use crate::host::kernfs::KernFs;
@@ -37,6 +39,8 @@ pub(super) struct Screen {
     /// How often bars were drawn in this phase.
     nr_drawn: u64,
     findings: Vec<String>,
+    /// Where the status of each tick goes as well.
+    record: Option<File>,
 }
 
 /// One bar: a tenant, the CPUs that it uses, and those that it is entitled to.
@@ -48,17 +52,22 @@ struct Bar<'a> {
 
 impl Screen {
     /// A screen for people, or for programs.
-    pub(super) fn new(json: bool, verbose: bool) -> Screen {
-        Screen {
+    ///
+    /// # Errors
+    /// The file for the record cannot be made.
+    pub(super) fn new(args: &DemoArgs) -> io::Result<Screen> {
+        let json = args.json;
+        Ok(Screen {
             json,
-            verbose: verbose && !json,
+            verbose: args.verbose && !json,
             live: !json && io::stdout().is_terminal(),
             cpus: 1.0,
             uncontended: None,
             drawn_lines: 0,
             nr_drawn: 0,
             findings: Vec::new(),
-        }
+            record: args.record.as_ref().map(File::create).transpose()?,
+        })
     }
 
     /// Says what is about to happen, and where.
@@ -107,6 +116,9 @@ impl Screen {
     /// Shows how it goes with the agent.
     pub(super) fn tick(&mut self, status: &Status) -> io::Result<()> {
         self.notes(status);
+        if let Some(record) = &mut self.record {
+            writeln!(record, "{}", serde_json::to_string(status).map_err(io::Error::other)?)?;
+        }
         let bars: Vec<Bar<'_>> = status
             .tenants
             .iter()

@@ -1,0 +1,116 @@
+//! The README and docs/: what they print works as printed, and what they link to is there.
+//!
+//! Every `tenantctl` line is run, in a folder with the README's policy, against a socket on which nothing listens: it
+//! must succeed, or say that the daemon does not answer. Lines of other programs are checked as far as that changes
+//! nothing.
+
+use std::path::{Path, PathBuf};
+
+use tenantd::policy::{HostFacts, load_with_host};
+use tenantd::units::Bytes;
+
+use crate::util::{self, fits_a_terminal};
+
+const DOCUMENTS: [&str; 4] = ["README.md", "docs/README.md", "docs/using.md", "docs/host.md"];
+
+fn text(document: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap()
+}
+
+/// The policy of the README.
+fn policy() -> String {
+    let readme = text("README.md");
+    let (_, rest) = readme.split_once("```yaml\n").unwrap();
+    rest.split_once("```").unwrap().0.to_string()
+}
+
+/// Lines that a reader types: indented by four, without their comment and without `sudo`.
+fn commands(document: &str) -> Vec<String> {
+    // What stands between fences is a file.
+    let text: String = text(document).split("```").step_by(2).collect();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
+    let typed = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()));
+    let bare = typed.map(|line| line.split(" #").next().unwrap_or_default().trim());
+    bare.map(|line| line.strip_prefix("sudo ").unwrap_or(line).to_string()).collect()
+}
+
+#[test]
+fn the_policy_of_the_readme_fits_a_machine_of_two_cores() {
+    let dir = util::scratch();
+    let path = util::file(dir.path(), "policy.yaml", policy());
+    let small = HostFacts {
+        cpus: vec![0, 1],
+        memory: Bytes::gib(4),
+        has_user: |_| false,
+        has_group: |_| false,
+    };
+    let loaded = load_with_host(&path, &small).unwrap_or_else(|report| panic!("{report}"));
+    assert!(loaded.report.findings().is_empty(), "{:?}", loaded.report);
+    assert_eq!(loaded.policy.leaves().len(), 3);
+}
+
+#[test]
+fn commands_of_the_documents_work_as_printed() {
+    let dir = util::scratch();
+    util::file(dir.path(), "policy.yaml", policy());
+    let makefile = text("Makefile");
+    let mut nr_run = 0;
+    for (document, line) in
+        DOCUMENTS.iter().flat_map(|name| commands(name).into_iter().map(move |line| (name, line)))
+    {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let place = format!("{document}: {line}");
+        match words[0] {
+            "make" => {
+                let has_target = makefile.lines().any(|rule| {
+                    rule.split_once(':').is_some_and(|(targets, _)| {
+                        targets.split_whitespace().any(|target| target == words[1])
+                    })
+                });
+                assert!(has_target, "{place}");
+            }
+            "tenantctl" if words[1] == "demo" => {
+                let mut demo = util::tenantctl();
+                util::run(demo.args(&words[1..]).arg("--json")).exits(0);
+            }
+            "tenantctl" => {
+                let mut command = util::tenantctl();
+                command.arg("--socket").arg(dir.path().join("nothing")).args(&words[1..]);
+                let ran = util::run(command.current_dir(dir.path()));
+                let is_answered = ran.code == Some(0) || ran.code == Some(69);
+                assert!(is_answered, "{place}: {:?} {}{}", ran.code, ran.out, ran.err);
+                fits_a_terminal(&ran.out);
+            }
+            // What it would do is for the tests of the kernel; here, that it is understood.
+            "tenantd" => drop(util::run(util::tenantd().args(&words[1..]).arg("--help")).exits(0)),
+            "apt" | "install" | "systemctl" => {}
+            _ => panic!("{place}: nothing here knows how to try this"),
+        }
+        nr_run += 1;
+    }
+    assert!(nr_run >= 20, "{nr_run}");
+}
+
+#[test]
+fn links_of_the_documents_lead_somewhere() {
+    for document in DOCUMENTS.iter().chain(&["CONTRIBUTING.md", "ARCHITECTURE.md"]) {
+        let text = text(document);
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(document).parent().unwrap().to_path_buf();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        for (link, _) in links.filter(|(link, _)| !link.contains("://")) {
+            let target: PathBuf = folder.join(link.split('#').next().unwrap_or_default());
+            assert!(target.exists(), "{document} links to {link}");
+        }
+    }
+}
+
+#[test]
+fn the_readme_is_short_and_its_pictures_are_small() {
+    let lines = text("README.md").lines().count();
+    assert!(lines <= 80, "{lines} lines");
+    for picture in ["top.svg", "page.png"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures").join(picture);
+        assert!(path.metadata().unwrap().len() <= 128 << 10, "{picture}");
+    }
+}
