@@ -22,7 +22,7 @@ help:
 demo:
 	@tests/need.sh cc:gcc
 	@echo 'building (one to three minutes the first time)'
-	@$(CARGO) build --profile demo --locked --quiet --bin tenantctl
+	@$(CARGO) build --profile demo --locked --bin tenantctl
 	@$(CARGO) run --profile demo --locked --quiet --bin tenantctl -- demo
 
 test:
@@ -53,5 +53,5 @@ deb rpm:
 
 pictures:
 	@tests/need.sh cc:gcc tmux:tmux chromium:chromium python3:python3
-	@$(CARGO) build --profile demo --locked --quiet --bin tenantctl
+	@$(CARGO) build --profile demo --locked --bin tenantctl
 	@docs/pictures/make.py target/demo/tenantctl
