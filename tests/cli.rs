@@ -1,6 +1,8 @@
 //! What a person meets who types something wrong: a clear word, the right exit code, nothing left behind.
 
 mod asking;
+mod change;
+mod deadline;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

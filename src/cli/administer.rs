@@ -1,13 +1,18 @@
-//! `tenantctl diff`, `reload`, `mode` and `restore`: what changes the agent, or would.
+//! `tenantctl diff`, `reload`, `mode` and `restore`: the commands that change the agent, or show the change.
+//!
+//! With `--json` each prints one object, also when it fails after a partial success. A restore without a daemon
+//! works from the journal of a state directory. A socket does not say which directory that is, so `restore` with
+//! `--socket` and without a daemon refuses instead of taking the journal of another agent.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::json;
 use tracing::level_filters::LevelFilter;
 
-use super::args::{Colour, DiffArgs, ModeArgs, RestoreArgs};
-use super::client::{Client, ClientError};
+use super::args::{Colour, DiffArgs, ModeArgs, ReloadArgs, RestoreArgs, SOCKET, STATE_DIR};
+use super::client::{ClientError, Endpoint};
 use super::daemon::load;
 use super::exit::Exit;
 use super::log;
@@ -16,9 +21,9 @@ use crate::daemon::recovery::leftover;
 use crate::host::kernfs::RealKernFs;
 use crate::policy::model::Mode;
 use crate::policy::outline::{Change, ChangeKind, Outline};
+use crate::varlink::error::CallError;
 use crate::varlink::interface::{
-    CallError, Method, ModeReply, Nothing, PolicyReply, ReloadReply, RestoreReply,
-    SetModeParameters,
+    ModeReply, Nothing, ReloadReply, RestoreReply, SetModeParameters, method,
 };
 
 /// The JSON of `diff`.
@@ -28,53 +33,59 @@ struct Difference {
     changes: Vec<Change>,
 }
 
-/// Runs `diff`: a policy against the running one.
+/// Runs `diff`: compares a policy with the running one.
 ///
 /// # Errors
-/// The daemon did not answer, or the output was not written.
-pub(super) fn diff(socket: &Path, args: &DiffArgs, colour: Colour) -> anyhow::Result<Exit> {
+/// The daemon did not answer, or the output could not be written.
+pub(super) fn diff(daemon: &Endpoint, args: &DiffArgs, colour: Colour) -> anyhow::Result<Exit> {
     let Some(policy) = load(&args.policy, colour) else { return Ok(Exit::BadConfiguration) };
-    let running: PolicyReply = Client::connect(socket)?.call(Method::GetPolicy, &Nothing {})?;
+    let running = daemon.call::<method::GetPolicy>(&Nothing {})?;
     let changes = running.policy.changes_to(&Outline::of(&policy));
+    let equal = changes.is_empty();
     let mut out = io::stdout().lock();
-    if args.json {
-        let difference = Difference { equal: changes.is_empty(), changes };
-        writeln!(out, "{}", serde_json::to_string(&difference)?)?;
-        return Ok(Exit::Ok);
-    }
-    match changes.is_empty() {
-        true => writeln!(out, "no difference to the running policy")?,
-        false => {
+    match (args.json, equal) {
+        (true, _) => print_json(&mut out, &Difference { equal, changes })?,
+        (false, true) => writeln!(out, "no differences from the running policy")?,
+        (false, false) => {
             let colour = colours(colour, &out);
             print_changes(&mut out, &changes, colour)?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(if args.exit_code && !equal { Exit::Failed } else { Exit::Ok })
 }
 
 /// Runs `reload`.
 ///
 /// # Errors
 /// As [`diff`].
-pub(super) fn reload(socket: &Path, colour: Colour) -> anyhow::Result<Exit> {
-    let reply: ReloadReply = match Client::connect(socket)?.call(Method::Reload, &Nothing {}) {
-        Err(ClientError::Refused(CallError::BadPolicy { report, .. })) => {
-            eprint!("{report}");
-            eprintln!("tenantctl: the policy is not valid: the running one stays");
+pub(super) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    let reply: ReloadReply = match daemon.call::<method::Reload>(&Nothing {}) {
+        Err(ClientError::Refused(CallError::BadPolicy { report, findings })) => {
+            match args.json {
+                true => print_json(&mut out, &json!({ "reloaded": false, "findings": findings }))?,
+                false => eprint!("{report}"),
+            }
+            eprintln!("tenantctl: the policy is invalid: the running policy stays in force");
             return Ok(Exit::BadConfiguration);
         }
         outcome => outcome?,
     };
-    let mut out = io::stdout().lock();
-    match reply.changes.is_empty() {
-        true => writeln!(out, "reloaded: nothing is different")?,
+    let ReloadReply { changes, findings } = &reply;
+    if args.json {
+        let object = json!({ "reloaded": true, "changes": changes, "findings": findings });
+        print_json(&mut out, &object)?;
+        return Ok(Exit::Ok);
+    }
+    match changes.is_empty() {
+        true => writeln!(out, "reloaded: no changes")?,
         false => {
             let colour = colours(colour, &out);
-            print_changes(&mut out, &reply.changes, colour)?;
+            print_changes(&mut out, changes, colour)?;
             writeln!(out, "reloaded")?;
         }
     }
-    for finding in &reply.findings {
+    for finding in findings {
         let place = finding.line.map_or(finding.file.clone(), |l| format!("{}:{l}", finding.file));
         writeln!(out, "{}", wrapped("note: ", &format!("{} ({place})", finding.message)))?;
     }
@@ -85,58 +96,107 @@ pub(super) fn reload(socket: &Path, colour: Colour) -> anyhow::Result<Exit> {
 ///
 /// # Errors
 /// As [`diff`].
-pub(super) fn mode(socket: &Path, args: &ModeArgs) -> anyhow::Result<Exit> {
+pub(super) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
     let mode = Mode::from(args.mode);
-    let reply: ModeReply =
-        Client::connect(socket)?.call(Method::SetMode, &SetModeParameters { mode })?;
+    let ModeReply { before, failures } =
+        daemon.call::<method::SetMode>(&SetModeParameters { mode })?;
     let mut out = io::stdout().lock();
-    match reply.before == mode {
-        true => writeln!(out, "mode {}, as before", mode.word())?,
-        false => writeln!(out, "mode {}, it was {}", mode.word(), reply.before.word())?,
+    match (args.json, before == mode) {
+        (true, _) => {
+            let object = json!({ "mode": mode, "before": before, "failures": failures });
+            print_json(&mut out, &object)?;
+        }
+        (false, true) => writeln!(out, "mode {}, unchanged", mode.word())?,
+        (false, false) => writeln!(out, "mode {}, was {}", mode.word(), before.word())?,
     }
-    tell_failures(&reply.failures)
+    Ok(print_failures(&failures, args.json))
 }
 
-/// Runs `restore`: by the daemon where there is one, or else from its journal.
+/// The JSON of `restore`.
+#[derive(Serialize)]
+struct Restored {
+    #[serde(flatten)]
+    reply: RestoreReply,
+    /// Whether a running daemon did it, which observes from now on.
+    by_daemon: bool,
+}
+
+/// Runs `restore`: by the daemon, or without one from the journal.
 ///
 /// # Errors
-/// As [`diff`], or the journal cannot be read.
-pub(super) fn restore(socket: &Path, args: &RestoreArgs) -> anyhow::Result<Exit> {
-    let (reply, by_daemon) = match Client::connect(socket) {
-        Ok(mut client) => (client.call(Method::Restore, &Nothing {})?, true),
-        Err(ClientError::NotRunning(_)) => {
-            log::start(LevelFilter::WARN);
-            let restored = leftover::restore_only(&mut RealKernFs::new(), &args.state_dir)?;
-            let reply = RestoreReply {
-                files: restored.nr_files as u64,
-                processes: restored.nr_processes as u64,
-                cgroups: restored.nr_cgroups as u64,
-                failures: restored.failures,
+/// As [`diff`]; the journal cannot be read; or it is not known which one it is.
+pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<Exit> {
+    let restored = match daemon.connect() {
+        Ok(mut client) => {
+            Restored { reply: client.call::<method::Restore>(&Nothing {})?, by_daemon: true }
+        }
+        Err(error @ ClientError::NotRunning(_)) => {
+            let Some(state_dir) = state_dir(daemon, args) else {
+                eprintln!("tenantctl: {}", unknown_journal(&daemon.path));
+                return Ok(Exit::of(&error.into()));
             };
-            (reply, false)
+            Restored { reply: restore_from_journal(&state_dir)?, by_daemon: false }
         }
         Err(error) => return Err(error.into()),
     };
+    let reply = &restored.reply;
     let mut out = io::stdout().lock();
-    writeln!(
-        out,
-        "put back: {} files, {} processes; removed: {} cgroups",
-        reply.files, reply.processes, reply.cgroups
-    )?;
-    if by_daemon {
-        writeln!(out, "tenantd goes on observing; `tenantctl mode enforce` lets it enforce again")?;
+    if args.json {
+        print_json(&mut out, &restored)?;
+    } else {
+        writeln!(
+            out,
+            "restored: {} files, {} processes; removed: {} cgroups",
+            reply.files, reply.processes, reply.cgroups
+        )?;
+        if restored.by_daemon {
+            writeln!(out, "tenantd observes now; `tenantctl mode enforce` lets it enforce again")?;
+        }
     }
-    tell_failures(&reply.failures)
+    Ok(print_failures(&reply.failures, args.json))
 }
 
-fn tell_failures(failures: &[String]) -> anyhow::Result<Exit> {
-    for failure in failures {
-        eprintln!("{}", wrapped("not put back: ", failure));
-    }
-    Ok(if failures.is_empty() { Exit::Ok } else { Exit::Failed })
+/// The state directory to restore from: the one that was named, or the default one beside the default socket.
+fn state_dir(daemon: &Endpoint, args: &RestoreArgs) -> Option<PathBuf> {
+    let default = (daemon.path == Path::new(SOCKET)).then(|| PathBuf::from(STATE_DIR));
+    args.state_dir.clone().or(default)
 }
 
-/// A line for each difference: `+` what is new, `-` what is gone, `~` what is another.
+fn unknown_journal(socket: &Path) -> String {
+    // tenantd creates its socket in its state directory unless told otherwise.
+    let usual = socket.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let usual = usual.unwrap_or(Path::new(".")).display();
+    format!(
+        "tenantd does not answer on {}. Without it, restore needs the state directory with its journal, \
+         usually {usual}: name it with --state-dir {usual}",
+        socket.display()
+    )
+}
+
+fn restore_from_journal(state_dir: &Path) -> anyhow::Result<RestoreReply> {
+    log::start(LevelFilter::WARN);
+    let restored = leftover::restore_only(&mut RealKernFs::new(), state_dir)?;
+    Ok(RestoreReply {
+        files: restored.nr_files as u64,
+        processes: restored.nr_processes as u64,
+        cgroups: restored.nr_cgroups as u64,
+        failures: restored.failures,
+    })
+}
+
+fn print_json(out: &mut impl Write, object: &impl Serialize) -> anyhow::Result<()> {
+    Ok(writeln!(out, "{}", serde_json::to_string(object)?)?)
+}
+
+/// Prints what could not be restored, unless the JSON has it.
+fn print_failures(failures: &[String], is_json: bool) -> Exit {
+    for failure in failures.iter().filter(|_| !is_json) {
+        eprintln!("{}", wrapped("not restored: ", failure));
+    }
+    if failures.is_empty() { Exit::Ok } else { Exit::Failed }
+}
+
+/// A line for each difference: `+` added, `-` removed, `~` changed.
 fn print_changes(out: &mut impl Write, changes: &[Change], colour: bool) -> io::Result<()> {
     for change in changes {
         let (mark, code) = match (change.kind, &change.key) {

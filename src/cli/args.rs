@@ -1,72 +1,85 @@
-//! The command line of `tenantctl`, as types. The only file that names the argument parser.
+//! The command lines of `tenantctl` and `tenantd`, as types. The only file that names the argument parser.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::policy::model::Mode;
 
-/// Where tenantd can be asked.
+/// The socket of an installed tenantd.
 pub const SOCKET: &str = "/run/tenantd/socket";
+/// The state directory of an installed tenantd.
+pub const STATE_DIR: &str = "/run/tenantd";
 
-/// Asks and administers tenantd, the agent that makes one machine fair for all its tenants.
+/// Query and administer tenantd, the agent that divides one machine fairly among its tenants.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tenantctl", version, max_term_width = 100)]
 pub struct Tenantctl {
-    /// Where tenantd can be asked.
+    /// The socket of the running tenantd.
     #[arg(long, global = true, value_name = "PATH", default_value = SOCKET)]
     pub socket: PathBuf,
+    /// The time for each call to tenantd, instead of 10 (to read) or 30 (to change something).
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
     /// When to use colours.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: Colour,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What `tenantctl` can do.
+/// A positive number of seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let in_range = parsed.filter(|time| *time > Duration::ZERO && time.as_secs() <= 3600);
+    in_range.ok_or_else(|| "must be a number of seconds above 0 and up to 3600".to_string())
+}
+
+/// The commands of `tenantctl`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Watch the main job on this machine: tenants are made, loaded, shared fairly and cleaned up.
+    /// Demonstrate fair sharing on this machine: create tenants, load them, show their shares, clean up.
     Demo(DemoArgs),
-    /// Show the tenants now.
+    /// Print the tenants and their shares.
     Status(StatusArgs),
-    /// Show the tenants each tick, until interrupted.
+    /// Print the tenants at each tick, until interrupted.
     Watch(WatchArgs),
-    /// Show why each value of a tenant is what it is.
+    /// Explain how each value of a tenant came about.
     Explain(ExplainArgs),
-    /// Show what would be written now, and why; writes nothing.
+    /// Print the values that would be written now, with reasons; writes nothing.
     Plan(PlanArgs),
-    /// Show every finding of a policy, file or directory.
+    /// Check a policy, file or directory, and print all findings.
     Check(CheckArgs),
-    /// Show how a policy differs from the running one.
+    /// Print the differences between a policy and the running one.
     Diff(DiffArgs),
-    /// Take up the policy again; one that is not valid leaves the running one as it is.
-    Reload,
-    /// Begin or end to enforce.
+    /// Load the policy again; an invalid policy leaves the running one in force.
+    Reload(ReloadArgs),
+    /// Switch between observe and enforce.
     Mode(ModeArgs),
-    /// Put everything back, and go on observing.
+    /// Restore everything that tenantd changed; a running tenantd then only observes.
     Restore(RestoreArgs),
     /// Compute the allocation of a problem file.
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
     Dop(DopArgs),
-    /// Show the tenants on the full screen, until `q`.
+    /// Show the tenants on the full screen; `q` quits.
     Top(TopArgs),
-    /// Print the last tick as OpenMetrics text.
+    /// Print the last tick as metrics, in the text format of Prometheus or OpenMetrics.
     Metrics(MetricsArgs),
     /// Serve the metrics and a status page over HTTP.
     Serve(ServeArgs),
-    /// Write man pages, shell completions or the schema of policies, for packages.
+    /// Generate man pages, shell completions or the JSON schema of policies, for packages.
     Generate(GenerateArgs),
-    /// Use CPU and memory as told on standard input, until it ends.
+    /// Generate load as specified on standard input, until it ends.
     #[command(hide = true)]
     Load(LoadArgs),
 }
 
-/// The agent that makes one machine fair for all its tenants, over CPU and memory at once.
+/// The agent that divides CPU and memory of one machine fairly among its tenants.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tenantd", version, max_term_width = 100)]
 pub struct Tenantd {
@@ -79,29 +92,29 @@ pub struct Tenantd {
     /// Take two samples, decide and write once, leave the values in force, and exit.
     #[arg(long)]
     pub once: bool,
-    /// Put back what an earlier tenantd changed, and exit.
+    /// Restore what an earlier tenantd changed, and exit.
     #[arg(long, conflicts_with_all = ["once", "observe"])]
     pub restore: bool,
-    /// With --restore: leave what a tenantd kept on purpose when it stopped (`control.on_exit: keep`).
+    /// With --restore: keep the values that a tenantd left on purpose (`control.on_exit: keep`).
     #[arg(long, requires = "restore")]
     pub unless_kept: bool,
-    /// The cgroup under which tenants live: from the mount point if it starts with `/`, else below the
-    /// agent's own.
+    /// The cgroup of the tenants: relative to the mount point if it starts with `/`, else to the cgroup of
+    /// the agent.
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
-    /// The socket on which it can be asked, `socket` in the state directory by default; one that systemd
-    /// gives is used instead.
+    /// The socket to listen on, by default `socket` in the state directory; a socket passed by systemd has
+    /// precedence.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Where the journal of what was changed is kept.
-    #[arg(long, value_name = "PATH", default_value = "/run/tenantd")]
+    /// The directory of the journal, which records what was changed.
+    #[arg(long, value_name = "PATH", default_value = STATE_DIR)]
     pub state_dir: PathBuf,
 }
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// Policy files, or directories of `*.yaml` files that make one policy.
+    /// Policy files, or directories whose `*.yaml` files form one policy.
     #[arg(value_name = "POLICY", required = true)]
     pub policies: Vec<PathBuf>,
     /// Print one JSON object instead of text.
@@ -154,11 +167,11 @@ pub struct DemoArgs {
 /// Arguments of `plan`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PlanArgs {
-    /// A policy to plan for, a YAML file or a directory of them; without it, what the running tenantd does,
-    /// or else for /etc/tenantd.
+    /// The policy to plan for, a YAML file or a directory; by default the one of the running tenantd, or else
+    /// /etc/tenantd.
     #[arg(long, value_name = "P")]
     pub policy: Option<PathBuf>,
-    /// The cgroup under which tenants live, instead of the policy's.
+    /// The cgroup of the tenants, instead of the one in the policy.
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
     /// Print one JSON object instead of a table.
@@ -192,7 +205,7 @@ pub struct WatchArgs {
     /// Print one JSON object a line instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// End after so many.
+    /// End after N ticks.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
 }
@@ -217,22 +230,36 @@ pub struct DiffArgs {
     /// Print one JSON object instead of lines.
     #[arg(long)]
     pub json: bool,
+    /// Exit with 1 if there are differences, and with 0 if there are none.
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
+/// Arguments of `reload`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReloadArgs {
+    /// Print one JSON object instead of lines.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `mode`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ModeArgs {
-    /// From now on.
+    /// The new mode.
     #[arg(value_name = "MODE")]
     pub mode: ModeWord,
+    /// Print one JSON object instead of lines.
+    #[arg(long)]
+    pub json: bool,
 }
 
-/// What `mode` takes.
+/// The modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeWord {
-    /// Write nothing; what was written is put back first.
+    /// Restore what was written, and write nothing.
     Observe,
-    /// Write what is computed.
+    /// Write the computed values.
     Enforce,
 }
 
@@ -248,49 +275,65 @@ impl From<ModeWord> for Mode {
 /// Arguments of `restore`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RestoreArgs {
-    /// Where the journal is, for when no tenantd runs.
-    #[arg(long, value_name = "PATH", default_value = "/run/tenantd")]
-    pub state_dir: PathBuf,
+    /// The directory of the journal, for when no tenantd runs; /run/tenantd, unless --socket is given.
+    #[arg(long, value_name = "PATH")]
+    pub state_dir: Option<PathBuf>,
+    /// Print one JSON object instead of lines.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `top`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TopArgs {
-    /// What the tenants are sorted by at first.
+    /// The initial sort key.
     #[arg(long, value_name = "KEY", default_value = "policy")]
     pub sort: SortKey,
 }
 
-/// What the tenants of `top` are sorted by.
+/// The sort keys of `top`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SortKey {
-    /// Their order in the policy.
+    /// The order of the policy.
     #[default]
     Policy,
-    /// Their names.
+    /// The name.
     Name,
-    /// CPUs used, the most first.
+    /// CPU usage, largest first.
     Cpu,
-    /// Memory used, the most first.
+    /// Memory usage, largest first.
     Memory,
-    /// How far they are below what they are entitled to, the farthest first.
+    /// The share error, largest first.
     Error,
-    /// How much of the time they wait for a CPU, the most first.
+    /// CPU pressure, largest first.
     Pressure,
 }
 
 /// Arguments of `metrics`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MetricsArgs {
-    /// Replace this file, in one step, instead of printing; for node_exporter's textfile collector.
+    /// Replace FILE atomically instead of printing; for node_exporter's textfile collector.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// The text format.
+    #[arg(long, value_name = "FORMAT", default_value = "prometheus")]
+    pub format: Format,
+}
+
+/// The text formats of metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The text format of Prometheus, version 0.0.4.
+    #[default]
+    Prometheus,
+    /// OpenMetrics 1.0.
+    Openmetrics,
 }
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeArgs {
-    /// Where to listen. There is no password: beyond this machine, put a proxy before it.
+    /// The address to listen on. There is no authentication: put a proxy in front for other machines.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9595")]
     pub listen: SocketAddr,
 }
@@ -298,17 +341,17 @@ pub struct ServeArgs {
 /// Arguments of `generate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GenerateArgs {
-    /// What to write.
+    /// What to generate.
     #[command(subcommand)]
     pub what: Generated,
 }
 
-/// What `generate` writes.
+/// The outputs of `generate`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Generated {
     /// The man pages: tenantd(8), tenantctl(1), one for each command, tenantd.policy(5).
     Man {
-        /// The directory that they are written to.
+        /// The output directory.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
@@ -322,7 +365,7 @@ pub enum Generated {
     Schema,
 }
 
-/// A program's command line as the generators of man pages and completions want it.
+/// The command line of a program, for the generators of man pages and completions.
 pub fn command_of(program: Program) -> clap::Command {
     match program {
         Program::Tenantd => Tenantd::command(),
@@ -335,14 +378,14 @@ pub fn command_of(program: Program) -> clap::Command {
 pub enum Program {
     /// The daemon.
     Tenantd,
-    /// What a person types.
+    /// The command for administrators and users.
     Tenantctl,
 }
 
-/// Arguments of the load that the demo starts below itself.
+/// Arguments of the load generator of the demo.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoadArgs {
-    /// How it starts; further lines on standard input change it.
+    /// The initial load; lines on standard input change it.
     #[arg(value_name = "LOAD", default_value = "threads=0")]
     pub load: String,
 }

@@ -1,187 +1,243 @@
-//! Asking the daemon: a Varlink client that waits for its answers.
+//! A Varlink client of the daemon, in which every wait has a deadline.
 //!
-//! Whoever types a command is told what to do next where it does not work: start the daemon, become somebody
-//! else, or restart a daemon that is older than this program.
+//! **Problem.** A daemon may be away, busy, stopped (SIGSTOP) or of another version, and a command must end in
+//! each case with one sentence that says what to do. A stopped daemon still has a listening socket: connecting
+//! succeeds until its queue is full, and then blocks. **Answer.** Connecting, sending and receiving share the
+//! deadline of the call, however the bytes arrive; the socket never blocks beyond it.
+//!
+//! **Properties** (the tests below, `tests/cli/asking.rs`): a silent daemon, one that sends a byte at a time and
+//! one whose queue is full all end the call at its deadline.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use nix::errno::Errno;
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::exit::Exit;
-use crate::varlink::interface::{CallError, Method, Nothing, WatchReply};
+use crate::varlink::error::CallError;
+use crate::varlink::interface::{Access, Method, Nothing, Signature, WatchReply, method};
 use crate::varlink::wire::{Framer, WireError};
 
-/// The longest answer: a status of ten thousand tenants is a tenth of it.
-const ANSWER_MAX_BYTES: usize = 64 << 20;
-/// How long an answer may take: a reload of ten thousand tenants is done by then.
-const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// The longest reply: a status of ten thousand tenants is a tenth of it.
+const REPLY_MAX_BYTES: usize = 64 << 20;
+/// The deadline of a call that reads. The daemon answers it from memory.
+const READ_TIME: Duration = Duration::from_secs(10);
+/// The deadline of a call that changes something: twice the time that the daemon allows itself for a change.
+const CHANGE_TIME: Duration = Duration::from_secs(30);
+/// Pause before the next attempt to connect to a socket whose queue is full.
+const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Why there is no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// There is no listener.
     #[error(
         "tenantd does not answer on {}: start it (systemctl start tenantd), or name its socket with --socket",
         .0.display()
     )]
     NotRunning(PathBuf),
-    /// Somebody may listen, but not to us.
+    /// The socket file does not permit the connection.
     #[error(
-        "not permitted to ask on {}: become root, or a member of the group that may read it (see ls -l)",
+        "not permitted to connect to {}: become root, or a member of the group that owns it (see ls -l)",
         .0.display()
     )]
     NotPermittedToConnect(PathBuf),
-    /// The conversation ended.
-    #[error("tenantd ended the conversation on {}: see its log (journalctl -u tenantd)", .0.display())]
+    /// The daemon closed the connection.
+    #[error("tenantd closed the connection on {}: see its log (journalctl -u tenantd)", .0.display())]
     Ended(PathBuf),
-    /// It listens and does not answer.
-    #[error("tenantd did not answer on {} in time: see its log (journalctl -u tenantd)", .0.display())]
-    Late(PathBuf),
-    /// What it says is not understood.
-    #[error("what answers on {} is not understood: {what}", path.display())]
+    /// The daemon did not answer before the deadline.
+    #[error(
+        "tenantd did not answer on {} within {time:?}: it is stopped or overloaded (see systemctl status tenantd)",
+        path.display()
+    )]
+    Late {
+        /// The socket.
+        path: PathBuf,
+        /// The time that it had.
+        time: Duration,
+    },
+    /// The reply is not what the method returns.
+    #[error("the reply on {} is not understood: {what}", path.display())]
     NotUnderstood {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with it.
         what: String,
     },
-    /// The method is for others.
-    #[error("not permitted: {0} is for root, and for the `administrators` of the policy")]
+    /// The caller lacks the permission for this method.
+    #[error("not permitted: {0} requires root, or an entry in the `administrators` of the policy")]
     NotPermitted(String),
-    /// The daemon is of another version.
+    /// The daemon does not have this method.
     #[error(
-        "the tenantd that runs does not know {0}: it is older than this tenantctl, restart it \
+        "the running tenantd does not know {0}: it is older than this tenantctl, restart it \
          (systemctl restart tenantd)"
     )]
     OlderDaemon(String),
-    /// The daemon said no.
+    /// The daemon refused.
     #[error(transparent)]
     Refused(CallError),
 }
 
-impl ClientError {
-    /// How a command ends that meets this.
-    pub fn exit(&self) -> Exit {
-        match self {
-            ClientError::NotPermittedToConnect(_) | ClientError::NotPermitted(_) => {
-                Exit::NotPermitted
-            }
-            ClientError::Refused(CallError::Busy {}) => Exit::TryAgain,
-            ClientError::Refused(CallError::BadPolicy { .. }) => Exit::BadConfiguration,
-            ClientError::Refused(_) => Exit::Failed,
-            _ => Exit::Unavailable,
-        }
+/// The socket of a daemon, and how long its calls may take.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// The socket.
+    pub path: PathBuf,
+    /// The deadline of every call, instead of the one of its access.
+    pub timeout: Option<Duration>,
+}
+
+impl Endpoint {
+    /// Connects.
+    ///
+    /// # Errors
+    /// There is no listener, it does not accept in time, or the caller may not connect.
+    pub(super) fn connect(&self) -> Result<Client, ClientError> {
+        let time = self.time(Access::Read);
+        let stream = connect(&self.path, time)?;
+        Ok(Client { stream, framer: Framer::new(REPLY_MAX_BYTES), endpoint: self.clone() })
+    }
+
+    /// Connects and makes one call.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(super) fn call<S: Signature>(
+        &self,
+        parameters: &S::Parameters,
+    ) -> Result<S::Reply, ClientError> {
+        self.connect()?.call::<S>(parameters)
+    }
+
+    fn time(&self, access: Access) -> Duration {
+        self.timeout.unwrap_or(match access {
+            Access::Read => READ_TIME,
+            Access::Change => CHANGE_TIME,
+        })
     }
 }
 
-/// A conversation with the daemon.
+/// Connects to the socket `path` within `time`: connect(2) of a blocking socket waits for ever where the queue of
+/// the listener is full, and of a non-blocking one fails with EAGAIN.
+fn connect(path: &Path, time: Duration) -> Result<UnixStream, ClientError> {
+    let not_running = || ClientError::NotRunning(path.to_path_buf());
+    let deadline = Instant::now() + time;
+    let address = UnixAddr::new(path).map_err(|_| not_running())?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd: OwnedFd = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)
+        .map_err(|_| not_running())?;
+    loop {
+        match socket::connect(fd.as_raw_fd(), &address) {
+            Ok(()) => break,
+            Err(Errno::EAGAIN | Errno::EINTR) if Instant::now() < deadline => {
+                thread::sleep(CONNECT_PAUSE.min(time));
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => {
+                return Err(ClientError::Late { path: path.to_path_buf(), time });
+            }
+            Err(Errno::EACCES | Errno::EPERM) => {
+                return Err(ClientError::NotPermittedToConnect(path.to_path_buf()));
+            }
+            Err(_) => return Err(not_running()),
+        }
+    }
+    let stream = UnixStream::from(fd);
+    stream.set_nonblocking(false).map_err(|_| not_running())?;
+    Ok(stream)
+}
+
+/// A connection to the daemon.
 #[derive(Debug)]
 pub(super) struct Client {
     stream: UnixStream,
     framer: Framer,
-    path: PathBuf,
-    patience: Duration,
+    endpoint: Endpoint,
 }
 
 impl Client {
-    /// Begins a conversation on the socket `path`.
-    pub(super) fn connect(path: &Path) -> Result<Client, ClientError> {
-        Client::connect_with_patience(path, ANSWER_TIME)
-    }
-
-    /// The same, with a time of its own for each answer.
-    pub(super) fn connect_with_patience(
-        path: &Path,
-        patience: Duration,
-    ) -> Result<Client, ClientError> {
-        let path = path.to_path_buf();
-        let stream = match UnixStream::connect(&path) {
-            Ok(stream) => stream,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(ClientError::NotPermittedToConnect(path));
-            }
-            Err(_) => return Err(ClientError::NotRunning(path)),
-        };
-        let timed = stream.set_read_timeout(Some(patience));
-        if timed.and_then(|()| stream.set_write_timeout(Some(patience))).is_err() {
-            return Err(ClientError::NotRunning(path));
-        }
-        Ok(Client { stream, framer: Framer::new(ANSWER_MAX_BYTES), path, patience })
-    }
-
-    /// Calls `method` and waits for its answer.
-    pub(super) fn call<R: DeserializeOwned>(
+    /// Calls a method and returns its reply.
+    pub(super) fn call<S: Signature>(
         &mut self,
-        method: Method,
-        parameters: &impl Serialize,
-    ) -> Result<R, ClientError> {
-        self.send(method, parameters, false)?;
-        self.answer(method)
+        parameters: &S::Parameters,
+    ) -> Result<S::Reply, ClientError> {
+        let time = self.endpoint.time(S::METHOD.access());
+        let deadline = Instant::now() + time;
+        self.send::<S>(parameters, false, time)?;
+        self.receive(S::METHOD, deadline, time)
     }
 
-    /// Begins to watch; each tick is waited for by [`Client::next_tick`].
-    pub(super) fn watch(&mut self) -> Result<(), ClientError> {
-        self.send(Method::Watch, &Nothing {}, true)
+    /// Calls `Watch`; the frames come from the iterator.
+    pub(super) fn watch(mut self) -> Result<Frames, ClientError> {
+        let time = self.endpoint.time(Access::Read);
+        self.send::<method::Watch>(&Nothing {}, true, time)?;
+        Ok(Frames { client: self, time })
     }
 
-    /// The next tick of a watch. The first one comes at once; from then on the daemon has the time from one tick to
-    /// the next as well, which may be longer than anybody waits for an answer.
-    pub(super) fn next_tick(&mut self) -> Result<WatchReply, ClientError> {
-        let reply: WatchReply = self.answer(Method::Watch)?;
-        let interval = Duration::try_from_secs_f64(reply.status.interval_seconds);
-        let patience = self.patience.saturating_add(interval.unwrap_or_default());
-        self.stream.set_read_timeout(Some(patience)).map_err(|error| self.broken(&error))?;
-        Ok(reply)
-    }
-
-    fn send(
+    fn send<S: Signature>(
         &mut self,
-        method: Method,
-        parameters: &impl Serialize,
+        parameters: &S::Parameters,
         more: bool,
+        time: Duration,
     ) -> Result<(), ClientError> {
-        let mut call = json!({ "method": method.full_name(), "parameters": parameters });
+        let mut call = json!({ "method": S::METHOD.full_name(), "parameters": parameters });
         if more {
             call["more"] = Value::Bool(true);
         }
         let message = format!("{call}\0");
-        self.stream.write_all(message.as_bytes()).map_err(|error| self.broken(&error))
+        let sent = self
+            .stream
+            .set_write_timeout(Some(time))
+            .and_then(|()| self.stream.write_all(message.as_bytes()));
+        sent.map_err(|error| self.broken(&error, time))
     }
 
-    /// The next answer.
-    fn answer<R: DeserializeOwned>(&mut self, method: Method) -> Result<R, ClientError> {
-        let not_understood =
-            |path: &Path, what: String| ClientError::NotUnderstood { path: path.into(), what };
+    /// The next reply, if it is complete before `deadline`.
+    fn receive<R: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        deadline: Instant,
+        time: Duration,
+    ) -> Result<R, ClientError> {
+        let path = self.endpoint.path.clone();
+        let not_understood = |what: String| ClientError::NotUnderstood { path: path.clone(), what };
         let mut bytes = vec![0; 64 << 10];
         let mut message: Value = loop {
             match self.framer.next_message() {
                 Ok(Some(message)) => {
-                    let read = serde_json::from_slice(message);
-                    break read.map_err(|error| not_understood(&self.path, error.to_string()))?;
+                    let parsed = serde_json::from_slice(message);
+                    break parsed.map_err(|error| not_understood(error.to_string()))?;
                 }
                 Ok(None) => {}
                 Err(error @ (WireError::TooLong(_) | WireError::Malformed(_))) => {
-                    return Err(not_understood(&self.path, error.to_string()));
+                    return Err(not_understood(error.to_string()));
                 }
             }
-            match self.stream.read(&mut bytes) {
-                Ok(0) => return Err(ClientError::Ended(self.path.clone())),
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ClientError::Late { path, time });
+            }
+            let read = self
+                .stream
+                .set_read_timeout(Some(left))
+                .and_then(|()| self.stream.read(&mut bytes));
+            match read {
+                Ok(0) => return Err(ClientError::Ended(path)),
                 Ok(count) => self.framer.push(&bytes[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.broken(&error)),
+                Err(error) => return Err(self.broken(&error, time)),
             }
         };
         if message["error"].is_string() {
             return Err(self.refusal(method, message));
         }
         let parameters = message["parameters"].take();
-        serde_json::from_value(parameters)
-            .map_err(|error| not_understood(&self.path, error.to_string()))
+        serde_json::from_value(parameters).map_err(|error| not_understood(error.to_string()))
     }
 
     fn refusal(&self, method: Method, message: Value) -> ClientError {
@@ -195,19 +251,38 @@ impl Client {
             ) => ClientError::OlderDaemon(name.to_string()),
             Ok(error) => ClientError::Refused(error),
             Err(_) => ClientError::NotUnderstood {
-                path: self.path.clone(),
-                what: format!("it refuses with {}", message["error"]),
+                path: self.endpoint.path.clone(),
+                what: format!("the error {} is unknown", message["error"]),
             },
         }
     }
 
-    fn broken(&self, error: &io::Error) -> ClientError {
+    fn broken(&self, error: &io::Error, time: Duration) -> ClientError {
+        let path = self.endpoint.path.clone();
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                ClientError::Late(self.path.clone())
-            }
-            _ => ClientError::Ended(self.path.clone()),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Late { path, time },
+            _ => ClientError::Ended(path),
         }
+    }
+}
+
+/// The replies of `Watch`.
+#[derive(Debug)]
+pub(super) struct Frames {
+    client: Client,
+    /// The time for the next frame.
+    time: Duration,
+}
+
+impl Frames {
+    /// The next tick. The first one is sent at once; each later one may take an interval longer than a reply.
+    pub(super) fn next_tick(&mut self) -> Result<WatchReply, ClientError> {
+        let deadline = Instant::now() + self.time;
+        let reply: WatchReply = self.client.receive(Method::Watch, deadline, self.time)?;
+        let interval = Duration::try_from_secs_f64(reply.status.interval_seconds);
+        let reply_time = self.client.endpoint.time(Access::Read);
+        self.time = reply_time.saturating_add(interval.unwrap_or_default());
+        Ok(reply)
     }
 }
 
@@ -217,23 +292,56 @@ mod tests {
     use crate::control::status::Status;
     use std::os::unix::net::UnixListener;
 
-    #[test]
-    fn a_watch_waits_as_long_as_the_daemon_sleeps() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
+    fn endpoint(dir: &Path, timeout: Duration) -> (Endpoint, UnixListener) {
+        let path = dir.join("socket");
         let listener = UnixListener::bind(&path).unwrap();
-        let patience = Duration::from_secs(20);
-        let mut client = Client::connect_with_patience(&path, patience).unwrap();
+        (Endpoint { path, timeout: Some(timeout) }, listener)
+    }
+
+    #[test]
+    fn a_watch_waits_an_interval_longer_than_a_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let time = Duration::from_secs(20);
+        let (endpoint, listener) = endpoint(dir.path(), time);
+        let client = endpoint.connect().unwrap();
         let (mut daemon, _) = listener.accept().unwrap();
-        client.watch().unwrap();
-        assert_eq!(client.stream.read_timeout().unwrap(), Some(patience));
+        let mut frames = client.watch().unwrap();
+        assert_eq!(frames.time, time);
         for interval_seconds in [60.0, 1.0] {
             let status = Status { interval_seconds, ..Status::default() };
             let frame = json!({ "continues": true, "parameters": { "status": status, "lost": 0 } });
             daemon.write_all(format!("{frame}\0").as_bytes()).unwrap();
-            client.next_tick().unwrap();
-            let waits = patience + Duration::from_secs_f64(interval_seconds);
-            assert_eq!(client.stream.read_timeout().unwrap(), Some(waits));
+            frames.next_tick().unwrap();
+            assert_eq!(frames.time, time + Duration::from_secs_f64(interval_seconds));
         }
+    }
+
+    #[test]
+    fn a_call_to_a_full_queue_ends_at_its_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let (endpoint, _listener) = endpoint(dir.path(), Duration::from_millis(50));
+        // The queue of a listener is bounded; a stopped daemon accepts nothing from it.
+        let mut queued = Vec::new();
+        let refused = (0..100_000).find_map(|_| match endpoint.connect() {
+            Ok(client) => {
+                queued.push(client);
+                None
+            }
+            Err(error) => Some(error),
+        });
+        assert!(matches!(refused, Some(ClientError::Late { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_reply_a_byte_at_a_time_ends_at_the_deadline_of_the_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let (endpoint, listener) = endpoint(dir.path(), Duration::from_millis(100));
+        let mut client = endpoint.connect().unwrap();
+        let (mut daemon, _) = listener.accept().unwrap();
+        let drip = thread::spawn(move || while daemon.write_all(b" ").is_ok() {});
+        let late = client.call::<method::GetStatus>(&Nothing {});
+        drop(client);
+        drip.join().unwrap();
+        assert!(matches!(late, Err(ClientError::Late { .. })), "{late:?}");
     }
 }

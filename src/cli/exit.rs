@@ -1,4 +1,4 @@
-//! Exit codes: the same meaning in every command, taken from `sysexits.h` where it has a word for it.
+//! Exit codes, with the same meaning in every command; from `sysexits.h` where it has one.
 
 use std::io;
 use std::process::ExitCode;
@@ -6,34 +6,35 @@ use std::process::ExitCode;
 use super::client::ClientError;
 use crate::daemon::agent::StartError;
 use crate::host::kernfs::{ErrorKind, KernError};
+use crate::varlink::error::CallError;
 use crate::varlink::listen::ListenError;
 
-/// How a command ended.
+/// The exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// It could not be done; the message says why.
+    /// Failure; the message gives the cause.
     Failed = 1,
-    /// The command line is wrong.
+    /// The command line is invalid.
     Usage = 2,
     /// The daemon does not answer.
     Unavailable = 69,
-    /// Try again: a queue is full, or the wait timed out.
+    /// Temporary failure, such as a full queue: try again.
     TryAgain = 75,
     /// Not permitted.
     NotPermitted = 77,
-    /// A policy or problem file is wrong.
+    /// A policy or problem file is invalid.
     BadConfiguration = 78,
 }
 
 impl Exit {
-    /// The code for an error that ended a command: what its causes say, or [`Exit::Failed`].
+    /// The code for an error, from the first of its causes that has one, or [`Exit::Failed`].
     pub fn of(error: &anyhow::Error) -> Exit {
         for cause in error.chain() {
             if let Some(error) = cause.downcast_ref::<ClientError>() {
-                return error.exit();
+                return of_client(error);
             }
             if cause.downcast_ref::<ListenError>().is_some_and(ListenError::is_denied) {
                 return Exit::NotPermitted;
@@ -56,11 +57,26 @@ impl Exit {
     }
 }
 
-/// Whether `error` says that whoever read our output has seen enough, which is no failure.
+/// The code for a failed call to the daemon.
+fn of_client(error: &ClientError) -> Exit {
+    match error {
+        ClientError::NotPermittedToConnect(_) | ClientError::NotPermitted(_) => Exit::NotPermitted,
+        ClientError::Refused(CallError::Busy {}) => Exit::TryAgain,
+        ClientError::Refused(CallError::BadPolicy { .. }) => Exit::BadConfiguration,
+        ClientError::Refused(_) => Exit::Failed,
+        ClientError::NotRunning(_)
+        | ClientError::Ended(_)
+        | ClientError::Late { .. }
+        | ClientError::NotUnderstood { .. }
+        | ClientError::OlderDaemon(_) => Exit::Unavailable,
+    }
+}
+
+/// Whether `error` means that the reader of our output closed it, which is not a failure.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<io::Error>() {
         Some(error) => Some(error.kind()),
-        // JSON that is written as it is made wraps what the pipe said, and does not name it as its cause.
+        // serde_json wraps the IO error and does not return it as its source.
         None => cause.downcast_ref::<serde_json::Error>()?.io_error_kind(),
     };
     error.chain().filter_map(kind).any(|kind| kind == io::ErrorKind::BrokenPipe)

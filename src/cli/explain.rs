@@ -1,16 +1,16 @@
-//! `tenantctl explain`: why each value of a tenant is what it is.
+//! `tenantctl explain`: how each value of a tenant came about.
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use super::args::ExplainArgs;
-use super::client::{Client, ClientError};
+use super::client::{ClientError, Endpoint};
 use super::exit::Exit;
 use super::text::{memory, percent, wrapped};
 use crate::control::explain::{
     AllocationStep, Counter, Explanation, Outcome, UsageStep, ValueStep, WidthStep,
 };
-use crate::varlink::interface::{CallError, ExplainParameters, ExplainReply, Method};
+use crate::varlink::error::CallError;
+use crate::varlink::interface::{ExplainParameters, ExplainReply, method};
 
 /// Columns before the text of a step.
 const INDENT: usize = 12;
@@ -18,13 +18,13 @@ const INDENT: usize = 12;
 /// Runs the command.
 ///
 /// # Errors
-/// The daemon did not answer, or the output was not written.
-pub(super) fn run(socket: &Path, args: &ExplainArgs) -> anyhow::Result<Exit> {
+/// The daemon did not answer, or the output could not be written.
+pub(super) fn run(daemon: &Endpoint, args: &ExplainArgs) -> anyhow::Result<Exit> {
     let parameters = ExplainParameters { tenant: args.tenant.clone() };
-    let reply: ExplainReply = match Client::connect(socket)?.call(Method::Explain, &parameters) {
+    let reply: ExplainReply = match daemon.call::<method::Explain>(&parameters) {
         Err(ClientError::Refused(CallError::NoSuchTenant { tenant, tenants })) => {
             eprintln!("tenantctl: the policy has no tenant `{tenant}`");
-            eprintln!("{}", wrapped("these come nearest: ", &tenants.join(", ")));
+            eprintln!("{}", wrapped("similar names: ", &tenants.join(", ")));
             return Ok(Exit::Failed);
         }
         outcome => outcome?,
@@ -37,7 +37,7 @@ pub(super) fn run(socket: &Path, args: &ExplainArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The explanation for a person: a step of the chain after the other, in lines of at most 80 columns.
+/// The explanation as text: the steps of the chain in order, in lines of at most 80 columns.
 pub(super) fn shown(explanation: &Explanation) -> String {
     let since = explanation
         .elapsed_seconds
@@ -58,7 +58,7 @@ pub(super) fn shown(explanation: &Explanation) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The steps before the values: a name and what there is to say.
+/// The steps before the values, each with its name and its text.
 fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     let mut steps = Vec::new();
     if !explanation.sample.is_empty() {
@@ -89,8 +89,8 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     steps
 }
 
-/// A counter, or what it grew by where it only grows and is known of both samples; one that says nothing is left
-/// out.
+/// A counter: its increase where it is cumulative and both samples have it, else its value. A cumulative counter
+/// of 0 is left out.
 fn counter(counter: &Counter) -> Option<String> {
     let name = &counter.name;
     let grows = !name.ends_with("_bytes") && name != "populated";
@@ -123,7 +123,7 @@ fn shown_allocation(step: &AllocationStep) -> String {
     )
 }
 
-/// What bounds the allocation, or could.
+/// The bounds of the allocation.
 fn shown_bounds(step: &AllocationStep) -> String {
     let mut parts = vec![format!("fair share {:.2} CPUs", step.fair_share_cores)];
     if let Some(resource) = &step.dominant_resource {
@@ -156,7 +156,7 @@ fn shown_width(width: &WidthStep) -> String {
     format!("{text}: {}", width.reason)
 }
 
-/// What the file holds, what came of it, and why, unless the step that decided it has said so.
+/// The value of a file, its outcome and its reason, unless an earlier step gives that reason.
 fn value_line(value: &ValueStep) -> String {
     let file = value.path.rsplit('/').next().unwrap_or(&value.path);
     // The longest names of the legacy hierarchy do not fit before the text.

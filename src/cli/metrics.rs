@@ -17,9 +17,9 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::args::MetricsArgs;
-use super::client::Client;
+use super::client::Endpoint;
 use super::exit::Exit;
-use crate::varlink::interface::{Method, Nothing, StatusReply};
+use crate::varlink::interface::{Nothing, method};
 
 pub use exposition::{CONTENT_TYPE, exposition};
 pub use table::{Kind, METRICS, Metric, UP};
@@ -28,9 +28,8 @@ pub use table::{Kind, METRICS, Metric, UP};
 ///
 /// # Errors
 /// The daemon did not answer, which is told after it has been measured; the text could not be written.
-pub(super) fn run(socket: &Path, args: &MetricsArgs) -> anyhow::Result<Exit> {
-    let asked = Client::connect(socket)
-        .and_then(|mut client| client.call::<StatusReply>(Method::GetStatus, &Nothing {}));
+pub(super) fn run(daemon: &Endpoint, args: &MetricsArgs) -> anyhow::Result<Exit> {
+    let asked = daemon.call::<method::GetStatus>(&Nothing {});
     let text = exposition(asked.as_ref().ok().map(|reply| &reply.status));
     match &args.output {
         None => io::stdout().lock().write_all(text.as_bytes())?,

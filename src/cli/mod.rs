@@ -1,4 +1,4 @@
-//! The commands of `tenantctl`, one file each.
+//! The commands of `tenantctl`, one file each, and the command line of `tenantd`.
 
 mod administer;
 pub mod args;
@@ -23,28 +23,30 @@ mod text;
 pub mod top;
 
 use args::{Command, Tenantctl};
+use client::Endpoint;
 use exit::Exit;
 
 /// Runs one command line.
 ///
 /// # Errors
-/// Whatever the command could not do; the caller prints it and exits with [`Exit::Failed`].
+/// The failure of the command; the caller prints it and exits with [`Exit::of`].
 pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
-    let socket = arguments.socket.as_path();
+    let daemon = Endpoint { path: arguments.socket.clone(), timeout: arguments.timeout };
+    let daemon = &daemon;
     let colour = arguments.color;
     match &arguments.command {
         Command::Demo(args) => demo::run(args),
-        Command::Status(args) => status::run(socket, args),
-        Command::Watch(args) => status::watch(socket, args),
-        Command::Explain(args) => explain::run(socket, args),
-        Command::Plan(args) => plan::run(socket, args, colour),
-        Command::Diff(args) => administer::diff(socket, args, colour),
-        Command::Reload => administer::reload(socket, colour),
-        Command::Mode(args) => administer::mode(socket, args),
-        Command::Restore(args) => administer::restore(socket, args),
-        Command::Top(args) => top::run(socket, args, colour),
-        Command::Metrics(args) => metrics::run(socket, args),
-        Command::Serve(args) => serve::run(socket, args),
+        Command::Status(args) => status::run(daemon, args),
+        Command::Watch(args) => status::watch(daemon, args),
+        Command::Explain(args) => explain::run(daemon, args),
+        Command::Plan(args) => plan::run(daemon, args, colour),
+        Command::Diff(args) => administer::diff(daemon, args, colour),
+        Command::Reload(args) => administer::reload(daemon, args, colour),
+        Command::Mode(args) => administer::mode(daemon, args),
+        Command::Restore(args) => administer::restore(daemon, args),
+        Command::Top(args) => top::run(daemon, args, colour),
+        Command::Metrics(args) => metrics::run(daemon, args),
+        Command::Serve(args) => serve::run(daemon, args),
         Command::Generate(args) => generate::run(args),
         Command::Load(args) => load::run(args),
         Command::Check(args) => check::run(args, colour),

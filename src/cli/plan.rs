@@ -1,7 +1,7 @@
-//! `tenantctl plan`: what tenantd would write now, and why. Writes nothing.
+//! `tenantctl plan`: the values that tenantd would write now, with reasons. Writes nothing.
 //!
-//! Where one runs, and no policy is named, that is what its last tick wrote, or in mode observe would have
-//! written. Otherwise an agent that only observes looks at the host for an interval.
+//! Without a policy on the command line this is the plan of the last tick of the running tenantd. Otherwise an
+//! agent in mode observe samples the host for one interval and plans.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use tracing::level_filters::LevelFilter;
 
 use super::args::{Colour, PlanArgs, SOCKET};
-use super::client::{Client, ClientError};
+use super::client::{Client, ClientError, Endpoint};
 use super::daemon::load;
 use super::exit::Exit;
 use super::{log, machine};
@@ -21,9 +21,9 @@ use crate::daemon::agent::{Agent, Options};
 use crate::daemon::backend::claims;
 use crate::host::kernfs::RealKernFs;
 use crate::units::Bytes;
-use crate::varlink::interface::{Method, Nothing, StatusReply};
+use crate::varlink::interface::{Nothing, StatusReply, method};
 
-/// Where the policy of an installed tenantd is.
+/// The policy of an installed tenantd.
 const INSTALLED: &str = "/etc/tenantd";
 
 /// The JSON of a plan.
@@ -38,14 +38,16 @@ struct Plan<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// The host could not be read, or the output not written.
-pub(super) fn run(socket: &Path, args: &PlanArgs, colour: Colour) -> anyhow::Result<Exit> {
+/// The host could not be read, or the output could not be written.
+pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     let path = match &args.policy {
         Some(path) => path,
-        None => match Client::connect(socket) {
+        None => match daemon.connect() {
             Ok(client) => return of_daemon(client, args),
-            Err(ClientError::NotRunning(_)) if socket == Path::new(SOCKET) => Path::new(INSTALLED),
+            Err(ClientError::NotRunning(_)) if daemon.path == Path::new(SOCKET) => {
+                Path::new(INSTALLED)
+            }
             Err(error) => return Err(error.into()),
         },
     };
@@ -66,7 +68,7 @@ pub(super) fn run(socket: &Path, args: &PlanArgs, colour: Colour) -> anyhow::Res
 
 /// The plan of the daemon's last tick.
 fn of_daemon(mut client: Client, args: &PlanArgs) -> anyhow::Result<Exit> {
-    let StatusReply { status } = client.call(Method::GetStatus, &Nothing {})?;
+    let StatusReply { status } = client.call::<method::GetStatus>(&Nothing {})?;
     let findings = status.findings.iter().map(String::as_str).collect();
     show(args, &status, findings, &[])
 }
@@ -95,7 +97,7 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
     let host = &status.host;
     writeln!(
         out,
-        "{}\n{:.2} of {} CPUs and {} of {} to divide\n",
+        "{}\nto divide: {:.2} of {} CPUs and {} of {}\n",
         host.hierarchy,
         host.capacity_cores,
         host.cpus,
@@ -106,7 +108,7 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         writeln!(out, "{}", tenant.name)?;
         let used = tenant
             .usage_cores
-            .map_or("not there yet".to_string(), |cores| format!("uses {cores:.2} CPUs"));
+            .map_or("no usage yet".to_string(), |cores| format!("uses {cores:.2} CPUs"));
         writeln!(
             out,
             "  {used}, could use {:.2}, is allocated {:.2} and {}, {} wide",
@@ -128,7 +130,7 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         }
     }
     if status.actions.is_empty() {
-        writeln!(out, "\nnothing to write: every file holds what it should")?;
+        writeln!(out, "\nnothing to write: every file holds its value")?;
     }
     for finding in findings {
         writeln!(out, "\nnote: {finding}")?;

@@ -21,7 +21,6 @@ mod source;
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -30,6 +29,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::args::ServeArgs;
+use super::client::Endpoint;
 use super::exit::Exit;
 use pages::Site;
 use source::Source;
@@ -49,12 +49,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// It cannot listen there.
-pub(super) fn run(socket: &Path, args: &ServeArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(daemon: &Endpoint, args: &ServeArgs) -> anyhow::Result<Exit> {
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
     let address = listener.local_addr()?;
     writeln!(io::stdout(), "tenantctl: serving http://{address}/ and http://{address}/metrics")?;
-    let site = Site::new(Source::new(socket, FRESH), address.ip().is_loopback());
+    let site = Site::new(Source::new(daemon, FRESH), address.ip().is_loopback());
     serve(&listener, &Arc::new(site));
     Ok(Exit::Ok)
 }

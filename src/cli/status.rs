@@ -1,17 +1,16 @@
 //! `tenantctl status` and `tenantctl watch`: the tenants now, once or each tick.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use super::args::{StatusArgs, WatchArgs};
-use super::client::Client;
+use super::client::Endpoint;
 use super::exit::Exit;
 use super::text::{cores, memory, percent, shortened, wrapped};
 use crate::control::status::{Status, TenantStatus};
-use crate::varlink::interface::{Method, Nothing, StatusReply, WatchReply};
+use crate::varlink::interface::{Nothing, WatchReply, method};
 
 /// Columns of a tenant's name.
 const NAME_WIDTH: usize = 18;
@@ -20,8 +19,8 @@ const NAME_WIDTH: usize = 18;
 ///
 /// # Errors
 /// The daemon did not answer, or the output was not written.
-pub(super) fn run(socket: &Path, args: &StatusArgs) -> anyhow::Result<Exit> {
-    let reply: StatusReply = Client::connect(socket)?.call(Method::GetStatus, &Nothing {})?;
+pub(super) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> {
+    let reply = daemon.call::<method::GetStatus>(&Nothing {})?;
     let mut out = io::stdout().lock();
     match args.json {
         true => writeln!(out, "{}", serde_json::to_string(&reply.status)?)?,
@@ -42,14 +41,13 @@ struct Frame<'a> {
 ///
 /// # Errors
 /// As [`run`]; that the daemon ended is one.
-pub(super) fn watch(socket: &Path, args: &WatchArgs) -> anyhow::Result<Exit> {
-    let mut client = Client::connect(socket)?;
-    client.watch()?;
+pub(super) fn watch(daemon: &Endpoint, args: &WatchArgs) -> anyhow::Result<Exit> {
+    let mut frames = daemon.connect()?.watch()?;
     let mut out = io::stdout().lock();
     let redraws = out.is_terminal() && !args.json;
     let (mut nr_shown, mut drawn_lines) = (0, 0);
     while args.count.is_none_or(|count| nr_shown < count) {
-        let WatchReply { status, lost } = client.next_tick()?;
+        let WatchReply { status, lost } = frames.next_tick()?;
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&Frame { lost, status: &status })?)?;
         } else {

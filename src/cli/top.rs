@@ -14,7 +14,6 @@ pub mod view;
 use std::convert::Infallible;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -29,11 +28,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::args::{Colour, TopArgs};
-use super::client::{Client, ClientError};
+use super::client::{ClientError, Endpoint};
 use super::exit::Exit;
 use super::status;
 use super::text::colours;
-use crate::varlink::interface::{Method, Nothing, StatusReply, WatchReply};
+use crate::varlink::interface::{Nothing, WatchReply, method};
 use newest::{Newest, Word};
 use view::{Key, View};
 
@@ -53,9 +52,8 @@ enum News {
 ///
 /// # Errors
 /// The daemon does not answer at the start; the terminal cannot be drawn on.
-pub(super) fn run(socket: &Path, args: &TopArgs, colour: Colour) -> anyhow::Result<Exit> {
-    let mut client = Client::connect(socket)?;
-    let first: StatusReply = client.call(Method::GetStatus, &Nothing {})?;
+pub(super) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::Result<Exit> {
+    let first = daemon.call::<method::GetStatus>(&Nothing {})?;
     if !io::stdout().is_terminal() {
         io::stdout().lock().write_all(status::shown(&first.status).as_bytes())?;
         return Ok(Exit::Ok);
@@ -67,7 +65,7 @@ pub(super) fn run(socket: &Path, args: &TopArgs, colour: Colour) -> anyhow::Resu
     // Caught before the terminal is changed, so that none of them leaves it so.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
-    listen(&sender, &newest, socket.to_path_buf(), signals);
+    listen(&sender, &newest, daemon.clone(), signals);
     let shown = show(&mut terminal, &mut view, &news, &newest);
     ratatui::try_restore()?;
     shown?;
@@ -100,7 +98,7 @@ fn show(
 }
 
 /// Starts the four threads. They end with the program.
-fn listen(sender: &Sender<News>, newest: &Arc<Newest>, socket: PathBuf, mut signals: Signals) {
+fn listen(sender: &Sender<News>, newest: &Arc<Newest>, daemon: Endpoint, mut signals: Signals) {
     let (to, newest) = (sender.clone(), Arc::clone(newest));
     thread::spawn(move || {
         let say = |word| {
@@ -110,7 +108,7 @@ fn listen(sender: &Sender<News>, newest: &Arc<Newest>, socket: PathBuf, mut sign
             }
         };
         loop {
-            let Err(error) = watch(&socket, say);
+            let Err(error) = watch(&daemon, say);
             say(Word::Away(error.to_string()));
             thread::sleep(PAUSE);
         }
@@ -146,11 +144,10 @@ fn terminal_gone() {
 }
 
 /// Passes on tick after tick, until the daemon goes.
-fn watch(socket: &Path, say: impl Fn(Word)) -> Result<Infallible, ClientError> {
-    let mut client = Client::connect(socket)?;
-    client.watch()?;
+fn watch(daemon: &Endpoint, say: impl Fn(Word)) -> Result<Infallible, ClientError> {
+    let mut frames = daemon.connect()?.watch()?;
     loop {
-        let WatchReply { status, .. } = client.next_tick()?;
+        let WatchReply { status, .. } = frames.next_tick()?;
         say(Word::Told(Box::new(status)));
     }
 }

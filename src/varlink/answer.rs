@@ -1,98 +1,122 @@
-//! What a call is answered: a function of the call, of who calls, and of the last tick.
+//! The answer to a call: a function of the call, of the caller, and of the last tick.
+//!
+//! **Properties** (the tests below): no request of a reading method reaches the agent, by the types; a caller
+//! without permission to change the agent gets `PermissionDenied` from every changing method, whatever its
+//! parameters are.
 
 use std::sync::Arc;
 
-use super::bridge::{Command, Published};
+use super::bridge::{self, Command, Published};
+use super::error::CallError;
 use super::interface::*;
 use super::peers::Peer;
 use super::wire::{self, Call};
 use crate::control::explain;
 
-/// As many names are told to whoever asked for one that is not there.
+/// The most similar names in the answer to an unknown one.
 const NAMES_MAX: usize = 10;
 
-/// A message in pieces; what is the same for many is kept once.
+/// A message in pieces. Pieces that are the same for many clients exist once.
 pub(super) type Message = Vec<Arc<str>>;
 
-/// What is to be done with a call.
+/// What the server does with a call.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// Nothing is sent.
+    /// Send nothing.
     None,
-    /// One message.
+    /// Send one message.
     Once(Message),
-    /// A frame now, and one for each tick.
+    /// Send a frame now and one for each tick.
     Watch,
-    /// The agent has to do something first.
+    /// Pass a command to the agent, and send its answer.
     Ask(Command),
 }
 
-/// Answers `call` of `peer` from what was published last.
+/// What the server does with a call that reads: it has no variant that reaches the agent.
+enum ReadReply {
+    Once(Message),
+    Watch,
+}
+
+/// Answers `call` of `peer` from the tick that was published last.
 pub(super) fn answer(call: &Call, peer: &Peer, newest: &Published) -> Reply {
-    let reply = answer_or_refuse(call, peer, newest).unwrap_or_else(Reply::from);
+    let reply = match try_answer(call, peer, newest) {
+        Ok(reply) => reply,
+        Err(error) => Reply::Once(refusal(&error)),
+    };
     match reply {
         Reply::Once(_) | Reply::Watch if call.oneway => Reply::None,
         reply => reply,
     }
 }
 
-fn answer_or_refuse(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, CallError> {
+fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, CallError> {
     let method = Method::find(&call.method)?;
     if call.upgrade {
-        // Nothing else is spoken here.
+        // There is no other protocol to upgrade to.
         return Err(CallError::MethodNotImplemented { method: call.method.clone() });
     }
-    if method.changes() && !peer.may_change(newest.governance.administrators()) {
+    let may_call = match method.access() {
+        Access::Read => true,
+        Access::Change => peer.may_change(newest.governance.administrators()),
+    };
+    if !may_call {
         return Err(CallError::PermissionDenied {});
     }
-    let status = &newest.status;
-    let reply = match method {
-        Method::GetInterfaceDescription => {
-            let DescriptionParameters { interface } = call.parameters()?;
+    Ok(match method.request(call)? {
+        Request::Read(request) => match read(request, call.more, newest)? {
+            ReadReply::Once(message) => Reply::Once(message),
+            ReadReply::Watch => Reply::Watch,
+        },
+        Request::Change(request) => Reply::Ask(command(request)),
+    })
+}
+
+/// Answers a request from the last tick.
+fn read(request: Read, more: bool, newest: &Published) -> Result<ReadReply, CallError> {
+    Ok(ReadReply::Once(match request {
+        Read::GetInfo(Nothing {}) => serialised(&InfoReply::of_this_program()),
+        Read::GetInterfaceDescription(DescriptionParameters { interface }) => {
             let Some(text) = definition(&interface) else {
                 return Err(CallError::InterfaceNotFound { interface });
             };
             serialised(&DescriptionReply { description: text.to_string() })
         }
-        Method::Explain => {
-            let ExplainParameters { tenant } = call.parameters()?;
-            let Some(explanation) = explain::explain(&newest.trace, status, &tenant) else {
+        Read::GetStatus(Nothing {}) => status_reply(newest),
+        Read::Watch(Nothing {}) => {
+            return if more { Ok(ReadReply::Watch) } else { Err(CallError::ExpectedMore {}) };
+        }
+        Read::Explain(ExplainParameters { tenant }) => {
+            let Some(explanation) = explain::explain(&newest.trace, &newest.status, &tenant) else {
                 let tenants = explain::names_near(&newest.trace, &tenant, NAMES_MAX);
                 return Err(CallError::NoSuchTenant { tenant, tenants });
             };
             serialised(&ExplainReply { explanation })
         }
-        Method::SetMode => {
-            let SetModeParameters { mode } = call.parameters()?;
-            return Ok(Reply::Ask(Command::SetMode(mode)));
-        }
-        _ => {
-            let Nothing {} = call.parameters()?;
-            match method {
-                Method::GetInfo => serialised(&InfoReply::of_this_program()),
-                Method::GetStatus => status_reply(newest),
-                Method::GetPlan => once(newest.plan_json()),
-                Method::GetPolicy => serialised(&newest.governance.outline()),
-                Method::Watch if call.more => return Ok(Reply::Watch),
-                Method::Watch => return Err(CallError::ExpectedMore {}),
-                Method::Reload => return Ok(Reply::Ask(Command::Reload)),
-                _ => return Ok(Reply::Ask(Command::Restore)),
-            }
-        }
-    };
-    Ok(Reply::Once(reply))
+        Read::GetPlan(Nothing {}) => once(newest.plan_json()),
+        Read::GetPolicy(Nothing {}) => serialised(&newest.governance.outline()),
+    }))
+}
+
+/// The command for the agent that makes a change.
+fn command(request: Change) -> Command {
+    match request {
+        Change::Reload(Nothing {}) => Command::Reload,
+        Change::SetMode(SetModeParameters { mode }) => Command::SetMode(mode),
+        Change::Restore(Nothing {}) => Command::Restore,
+    }
 }
 
 fn serialised(reply: &impl serde::Serialize) -> Message {
-    once(&super::bridge::json(reply))
+    once(&bridge::json(reply))
 }
 
-/// A message whose parameters are `parameters`.
+/// A reply with these parameters.
 pub(super) fn once(parameters: &str) -> Message {
     vec![wire::reply(parameters, false).into()]
 }
 
-/// A message that says what was wrong.
+/// A reply with an error.
 pub(super) fn refusal(error: &CallError) -> Message {
     vec![wire::refusal(error).into()]
 }
@@ -101,8 +125,64 @@ fn status_reply(newest: &Published) -> Message {
     vec!["{\"parameters\":{\"status\":".into(), Arc::clone(newest.status_json()), "}}\0".into()]
 }
 
-/// A frame for a watcher.
+/// A reply of `Watch`.
 pub(super) fn frame(newest: &Published, nr_lost: u64) -> Message {
     let tail = format!(",\"lost\":{nr_lost}}},\"continues\":true}}\0");
     vec!["{\"parameters\":{\"status\":".into(), Arc::clone(newest.status_json()), tail.into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const STRANGER: Peer = Peer { uid: 54321, gid: 54321, pid: 1 };
+    const ROOT: Peer = Peer { uid: 0, gid: 0, pid: 1 };
+
+    /// The calls that a client could make of `method`: without parameters, and with those of any method.
+    fn calls(method: Method) -> Vec<Call> {
+        let parameters = [
+            json!({}),
+            json!({ "interface": MANAGER }),
+            json!({ "tenant": "web" }),
+            json!({ "mode": "enforce" }),
+        ];
+        let call = |parameters: Value| Call {
+            method: method.full_name(),
+            parameters: parameters.as_object().cloned(),
+            more: true,
+            ..Call::default()
+        };
+        parameters.map(call).into()
+    }
+
+    /// A client that may only connect changes nothing: no call of any method reaches the agent.
+    #[test]
+    fn a_reader_cannot_change_the_agent() {
+        let newest = Published::default();
+        let denied: Message = refusal(&CallError::PermissionDenied {});
+        for method in Method::ALL {
+            for call in calls(*method) {
+                match (method.access(), answer(&call, &STRANGER, &newest)) {
+                    (_, Reply::Ask(command)) => panic!("{call:?} reaches the agent: {command:?}"),
+                    (Access::Change, Reply::Once(message)) => {
+                        assert_eq!(message, denied, "{call:?}")
+                    }
+                    (Access::Change, reply) => panic!("{call:?}: {reply:?}"),
+                    (Access::Read, _) => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn root_reaches_the_agent_with_each_changing_method_and_no_other() {
+        let newest = Published::default();
+        for method in Method::ALL {
+            let asks = |call: &Call| matches!(answer(call, &ROOT, &newest), Reply::Ask(_));
+            let reaches_agent = calls(*method).iter().any(asks);
+            assert_eq!(reaches_agent, method.access() == Access::Change, "{method:?}");
+        }
+    }
 }

@@ -1,10 +1,10 @@
-//! Between the thread that ticks and the thread that talks.
+//! The connection between the control thread and the socket thread.
 //!
-//! **Problem.** A tick must never wait for a reader, and a reader must see one tick whole. **Answer.** After
-//! each tick the agent's end publishes one immutable value, by exchanging a pointer, and wakes the socket's end; reads are
-//! answered from there and never reach the agent. Changes go the other way through a bounded queue, are made
-//! between two ticks, and their answers come back with a ticket. Each end has a descriptor that its own epoll
-//! waits on.
+//! **Problem.** A tick must never wait for a reader, and a reader must see one consistent tick. **Answer.** After
+//! each tick the agent's end publishes one immutable value, by exchanging a pointer, and wakes the socket's end;
+//! reads are answered from that value and never reach the agent. Changes go the other way through a bounded
+//! queue and are made between two ticks; their answers return with a ticket. Each end has a descriptor for the
+//! epoll of its thread.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,51 +14,52 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::Serialize;
 
-use super::interface::{CallError, PlanReply, PolicyReply};
+use super::error::CallError;
+use super::interface::{PlanReply, PolicyReply};
 use crate::control::status::Status;
 use crate::control::trace::Trace;
 use crate::policy::model::{Accounts, Mode, Policy};
 use crate::policy::outline::Outline;
 
-/// Changes that may wait for the agent.
+/// Changes in the queue to the agent.
 const COMMANDS_MAX: usize = 16;
 
-/// What is said of the policy in force, made anew when it changes.
+/// The policy in force, for readers; replaced when the policy changes.
 #[derive(Debug, Default)]
 pub struct Governance {
-    /// Where the policy was read; absent where it was made up by a program.
+    /// The file or directory of the policy; absent where a program made it.
     pub path: Option<String>,
     /// The policy.
     pub policy: Arc<Policy>,
 }
 
 impl Governance {
-    /// Who, beside root, may change the agent.
+    /// The accounts, beside root, that may change the agent.
     pub fn administrators(&self) -> &Accounts {
         &self.policy.administrators
     }
 
-    /// The policy in outline, made for whoever asks: seldom, and it is large.
+    /// The policy, flattened. It is large and seldom asked for, so it is made on each call.
     pub fn outline(&self) -> PolicyReply {
         PolicyReply { path: self.path.clone(), policy: Outline::of(&self.policy) }
     }
 }
 
-/// One tick, for all who ask.
+/// One tick, for all readers.
 #[derive(Debug, Default)]
 pub struct Published {
     /// Its status.
     pub status: Arc<Status>,
-    /// How every value came about.
+    /// How each value came about.
     pub trace: Arc<Trace>,
-    /// The policy it was made by.
+    /// The policy of the tick.
     pub governance: Arc<Governance>,
     status_json: OnceLock<Arc<str>>,
     plan_json: OnceLock<Arc<str>>,
 }
 
 impl Published {
-    /// A tick that nobody has asked about yet.
+    /// A tick that has not been serialised yet.
     pub fn new(
         status: impl Into<Arc<Status>>,
         trace: Arc<Trace>,
@@ -67,7 +68,7 @@ impl Published {
         Published { status: status.into(), trace, governance, ..Published::default() }
     }
 
-    /// The status as JSON, made when it is first asked for.
+    /// The status as JSON, serialised on the first call.
     pub fn status_json(&self) -> &Arc<str> {
         self.status_json.get_or_init(|| json(&*self.status))
     }
@@ -86,30 +87,30 @@ impl Published {
     }
 }
 
-/// `value` as JSON: ours have string keys and finite depth, so there is nothing that could not be written.
+/// `value` as JSON. The types of the wire have string keys and finite depth, so serialisation does not fail.
 pub fn json(value: &impl Serialize) -> Arc<str> {
     serde_json::to_string(value).unwrap_or_default().into()
 }
 
-/// A change that somebody asked for.
+/// A change that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Take up the policy again.
+    /// Load the policy again.
     Reload,
-    /// Begin or end to enforce.
+    /// Switch between observe and enforce.
     SetMode(Mode),
-    /// Put everything back.
+    /// Restore everything that was changed.
     Restore,
 }
 
-/// Which connection asked, and which of its turns: a number that is never used again.
+/// The number of a command, unique for the life of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub(super) u64);
 
-/// What came of a command: the JSON of its reply, or why not.
+/// The answer to a command: the JSON of its reply, or an error.
 pub type Answer = Result<Arc<str>, CallError>;
 
-/// What both ends share.
+/// The part that both ends share.
 #[derive(Debug)]
 struct Shared {
     published: Mutex<Arc<Published>>,
@@ -122,12 +123,12 @@ struct Shared {
 
 impl Shared {
     fn newest(&self) -> Arc<Published> {
-        // Nothing is ever left half done under this lock.
+        // The value under this lock is replaced in one step, so a poisoned lock holds a complete one.
         Arc::clone(&self.published.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The end of the thread that ticks.
+/// The end of the control thread.
 #[derive(Debug)]
 pub struct AgentEnd {
     shared: Arc<Shared>,
@@ -135,7 +136,7 @@ pub struct AgentEnd {
     answers: Sender<(Ticket, Answer)>,
 }
 
-/// The end of the thread that talks.
+/// The end of the socket thread.
 #[derive(Debug)]
 pub struct SocketEnd {
     shared: Arc<Shared>,
@@ -143,10 +144,10 @@ pub struct SocketEnd {
     answers: Receiver<(Ticket, Answer)>,
 }
 
-/// Two ends, with `first` published.
+/// Both ends, with `first` published.
 ///
 /// # Errors
-/// The system has no descriptors left.
+/// The process has no descriptors left.
 pub fn bridge(first: Published) -> std::io::Result<(AgentEnd, SocketEnd)> {
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
     let shared = Arc::new(Shared {
@@ -162,38 +163,39 @@ pub fn bridge(first: Published) -> std::io::Result<(AgentEnd, SocketEnd)> {
 }
 
 impl AgentEnd {
-    /// Shows a tick to all who ask from now on.
+    /// Publishes a tick.
     pub fn publish(&self, published: Published) {
         let published = Arc::new(published);
         let mut place = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *place, published);
         drop(place);
         wake(&self.shared.wake_socket);
-        // The last one to hold a tick frees it, and that may be this thread: not under the lock.
+        // The last reference frees the tick, and it may be this one: not under the lock.
         drop(before);
     }
 
-    /// The next change that somebody asked for.
+    /// The next command in the queue.
     pub fn next_command(&self) -> Option<(Ticket, Command)> {
         let command = self.commands.try_recv().ok();
         if command.is_none() {
-            // Looked at before the descriptor is read, one that comes in between would be slept over.
+            // A command that arrives between the two checks must not be missed, so the queue is read again after
+            // the descriptor.
             let _ = self.shared.wake_agent.read();
             return self.commands.try_recv().ok();
         }
         command
     }
 
-    /// Says what came of it.
+    /// Sends the answer to a command.
     pub fn answer(&self, ticket: Ticket, answer: Answer) {
-        // Where the other end is gone, nobody waits.
+        // The send fails only where the socket thread has ended.
         let _ = self.answers.send((ticket, answer));
         wake(&self.shared.wake_socket);
     }
 }
 
 impl AsFd for AgentEnd {
-    /// Readable when there may be a command.
+    /// Readable when a command may be in the queue.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.wake_agent.as_fd()
     }
@@ -212,10 +214,10 @@ impl SocketEnd {
         self.shared.newest()
     }
 
-    /// Asks for a change.
+    /// Queues a command for the agent.
     ///
     /// # Errors
-    /// [`CallError::Busy`]: too many wait already, or the agent is gone.
+    /// [`CallError::Busy`]: the queue is full, or the agent has stopped.
     pub fn ask(&self, ticket: Ticket, command: Command) -> Result<(), CallError> {
         match self.commands.try_send((ticket, command)) {
             Ok(()) => {
@@ -226,30 +228,30 @@ impl SocketEnd {
         }
     }
 
-    /// The next answer that came back.
+    /// The next answer of the agent.
     pub fn next_answer(&self) -> Option<(Ticket, Answer)> {
         self.answers.try_recv().ok()
     }
 
-    /// Forgets that it was woken; to be called before looking at what there is.
-    pub fn calm(&self) {
+    /// Clears the wake-up; to be called before the published tick and the answers are read.
+    pub fn clear_wake(&self) {
         let _ = self.shared.wake_socket.read();
     }
 
-    /// Whether the agent is gone.
+    /// Whether the agent has stopped.
     pub fn is_stopped(&self) -> bool {
         self.shared.stopped.load(Ordering::Acquire)
     }
 }
 
 impl AsFd for SocketEnd {
-    /// Readable when there is something new to look at.
+    /// Readable when there is a new tick or answer, or the agent has stopped.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.wake_socket.as_fd()
     }
 }
 
 fn wake(event: &EventFd) {
-    // Full means that it was woken more often than anybody could count: it is awake.
+    // The write fails only where the counter is at its maximum, and then the reader is awake.
     let _ = event.write(1);
 }

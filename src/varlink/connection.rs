@@ -1,4 +1,4 @@
-//! One connection: what came in, what goes out, whose turn it is.
+//! One connection: its input, its output, and whose turn it is.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -13,21 +13,21 @@ use super::bridge::Published;
 use super::peers::Peer;
 use super::wire::{Call, Framer, WireError};
 
-/// Bytes read before somebody else is served.
+/// Bytes read before other connections are served.
 const READ_MAX_BYTES: usize = 16 << 10;
-/// Pieces written at once.
+/// Pieces in one write.
 const PIECES_MAX: usize = 8;
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The client may call.
+    /// The client can call.
     Idle,
-    /// The agent is to answer.
+    /// The agent has to answer.
     Waiting,
-    /// Ticks are shown, of which the client was shown this one last.
+    /// The client gets every tick.
     Watching {
-        /// Its number.
+        /// The tick of the last frame.
         seen: u64,
     },
 }
@@ -38,18 +38,18 @@ pub(super) struct Connection {
     stream: UnixStream,
     pub(super) peer: Peer,
     pub(super) turn: Turn,
-    /// What epoll was told.
+    /// The events that epoll reports for it.
     pub(super) interest: EpollFlags,
     framer: Framer,
     output: VecDeque<Arc<str>>,
-    /// Bytes of the first piece that are sent.
+    /// Bytes of the first piece that are sent already.
     sent_bytes: usize,
-    /// When a byte of the output was last taken, or when it was queued.
+    /// When the client last took a byte of the output, or when the output was queued.
     last_taken: Instant,
     queued_at: Instant,
-    /// When the request that is coming in began.
+    /// When the first byte of an incomplete request arrived.
     request_began: Option<Instant>,
-    /// Nothing comes in any more.
+    /// The client has closed its side.
     ended: bool,
 }
 
@@ -75,7 +75,7 @@ impl Connection {
         &self.stream
     }
 
-    /// Takes what has come, at most one piece: there are others.
+    /// Reads at most one piece, so that other connections get their turn.
     pub(super) fn receive(&mut self) -> io::Result<()> {
         let mut bytes = [0; READ_MAX_BYTES];
         match self.stream.read(&mut bytes) {
@@ -92,11 +92,11 @@ impl Connection {
         }
     }
 
-    /// The next whole call.
+    /// The next complete call.
     pub(super) fn next_call(&mut self) -> Result<Option<Call>, WireError> {
         if let Some(message) = self.framer.next_message()? {
             let call = Call::parse(message)?;
-            // The time of the next one begins when this one is answered.
+            // The time of the next request begins when this one is answered.
             self.request_began = None;
             return Ok(Some(call));
         }
@@ -107,12 +107,12 @@ impl Connection {
         Ok(None)
     }
 
-    /// When the request that is coming in began.
+    /// When the first byte of an incomplete request arrived.
     pub(super) fn request_began(&self) -> Option<Instant> {
         self.request_began
     }
 
-    /// When something was last taken of what waits.
+    /// When the client last took a byte of the pending output.
     pub(super) fn last_taken(&self) -> Option<Instant> {
         self.has_output().then_some(self.last_taken)
     }
@@ -121,12 +121,12 @@ impl Connection {
         self.queued_at
     }
 
-    /// Whether it will never call again.
+    /// Whether no more calls will arrive.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether it may send something now.
+    /// Whether input is read now.
     pub(super) fn wants_input(&self) -> bool {
         self.turn == Turn::Idle && !self.has_output() && !self.ended
     }
@@ -142,13 +142,13 @@ impl Connection {
         self.output.extend(message);
     }
 
-    /// Queues a frame with the newest tick.
+    /// Queues a frame with the last tick.
     pub(super) fn show(&mut self, newest: &Published, nr_lost: u64) {
         self.turn = Turn::Watching { seen: newest.status.tick };
         self.queue(answer::frame(newest, nr_lost));
     }
 
-    /// Sends as much as the other end takes.
+    /// Sends as much as the client takes.
     pub(super) fn send(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
             let pieces = self.output.iter().take(PIECES_MAX).enumerate().map(|(index, piece)| {
@@ -176,8 +176,8 @@ impl Connection {
         }
     }
 
-    /// The texts that wait, each by its place in memory and its length.
-    pub(super) fn waiting_texts(&self) -> impl Iterator<Item = (usize, usize)> {
+    /// The pending texts, each by its address in memory and its length.
+    pub(super) fn pending_texts(&self) -> impl Iterator<Item = (usize, usize)> {
         self.output.iter().map(|piece| (piece.as_ptr() as usize, piece.len()))
     }
 }

@@ -1,15 +1,19 @@
-//! The two interfaces, and the Rust types of what goes over the wire.
+//! The two interfaces: the table of their methods, and the types that go over the wire.
 //!
-//! The `.varlink` files beside this one are the documentation: they are served to whoever introspects, and a
-//! test parses them and compares every type, method and error with the types here and in [`crate::control`]
-//! (`tests/varlink/idl.rs`).
+//! The `.varlink` files beside this one are the documentation and are served to clients that introspect. A test
+//! parses them and compares every type, method and error with the types here, in [`super::error`] and in
+//! [`crate::control`] (`tests/varlink/idl.rs`).
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::declare::methods;
+use super::error::CallError;
+use super::wire::Call;
 use crate::control::explain::Explanation;
 use crate::control::status::{ActionStatus, Status};
 use crate::policy::model::Mode;
-use crate::policy::outline::{Change, Outline};
+use crate::policy::outline::{Change as Difference, Outline};
 use crate::policy::report::Finding;
 
 /// The interface that every Varlink service has.
@@ -21,72 +25,78 @@ pub const SERVICE_IDL: &str = include_str!("org.varlink.service.varlink");
 /// The definition of [`MANAGER`].
 pub const MANAGER_IDL: &str = include_str!("io.tenantd.Manager.varlink");
 
-/// A method of [`MANAGER`] or [`SERVICE`].
+methods! {
+    read {
+        /// The name and version of the service.
+        SERVICE.GetInfo(Nothing) -> InfoReply;
+        /// The definition of an interface.
+        SERVICE.GetInterfaceDescription(DescriptionParameters) -> DescriptionReply;
+        /// The last tick.
+        MANAGER.GetStatus(Nothing) -> StatusReply;
+        /// Every tick, with `more`.
+        MANAGER.Watch(Nothing) -> WatchReply;
+        /// How the values of one tenant came about.
+        MANAGER.Explain(ExplainParameters) -> ExplainReply;
+        /// The actions of the last tick.
+        MANAGER.GetPlan(Nothing) -> PlanReply;
+        /// The policy in force.
+        MANAGER.GetPolicy(Nothing) -> PolicyReply;
+    }
+    change {
+        /// Load the policy again.
+        MANAGER.Reload(Nothing) -> ReloadReply;
+        /// Switch between observe and enforce.
+        MANAGER.SetMode(SetModeParameters) -> ModeReply;
+        /// Restore everything that was changed.
+        MANAGER.Restore(Nothing) -> RestoreReply;
+    }
+}
+
+/// What a caller has to be permitted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// `org.varlink.service.GetInfo`
-    GetInfo,
-    /// `org.varlink.service.GetInterfaceDescription`
-    GetInterfaceDescription,
-    /// `io.tenantd.Manager.GetStatus`
-    GetStatus,
-    /// `io.tenantd.Manager.Watch`
-    Watch,
-    /// `io.tenantd.Manager.Explain`
-    Explain,
-    /// `io.tenantd.Manager.GetPlan`
-    GetPlan,
-    /// `io.tenantd.Manager.GetPolicy`
-    GetPolicy,
-    /// `io.tenantd.Manager.Reload`
-    Reload,
-    /// `io.tenantd.Manager.SetMode`
-    SetMode,
-    /// `io.tenantd.Manager.Restore`
-    Restore,
+pub enum Access {
+    /// To connect: every client that can connect may read.
+    Read,
+    /// To change the agent: root and the `administrators` of the policy.
+    Change,
+}
+
+/// A call with its method and its parameters.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// It reads.
+    Read(Read),
+    /// It changes.
+    Change(Change),
+}
+
+/// A method as a type, with the types of its parameters and its reply.
+pub trait Signature {
+    /// The method.
+    const METHOD: Method;
+    /// The parameters on the wire.
+    type Parameters: Serialize + DeserializeOwned;
+    /// The parameters of the reply on the wire.
+    type Reply: Serialize + DeserializeOwned;
+}
+
+/// Something that is done for each method: see [`Method::visit`].
+pub trait Visitor {
+    /// Called for each method.
+    fn method<S: Signature>(&mut self);
 }
 
 impl Method {
-    /// Every method.
-    pub const ALL: [Method; 10] = [
-        Method::GetInfo,
-        Method::GetInterfaceDescription,
-        Method::GetStatus,
-        Method::Watch,
-        Method::Explain,
-        Method::GetPlan,
-        Method::GetPolicy,
-        Method::Reload,
-        Method::SetMode,
-        Method::Restore,
-    ];
-
-    /// The interface it belongs to, and its name there.
-    pub fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Method::GetInfo => (SERVICE, "GetInfo"),
-            Method::GetInterfaceDescription => (SERVICE, "GetInterfaceDescription"),
-            Method::GetStatus => (MANAGER, "GetStatus"),
-            Method::Watch => (MANAGER, "Watch"),
-            Method::Explain => (MANAGER, "Explain"),
-            Method::GetPlan => (MANAGER, "GetPlan"),
-            Method::GetPolicy => (MANAGER, "GetPolicy"),
-            Method::Reload => (MANAGER, "Reload"),
-            Method::SetMode => (MANAGER, "SetMode"),
-            Method::Restore => (MANAGER, "Restore"),
-        }
-    }
-
-    /// Its name on the wire.
+    /// The name on the wire.
     pub fn full_name(self) -> String {
         let (interface, name) = self.names();
         format!("{interface}.{name}")
     }
 
-    /// The method that `full_name` stands for.
+    /// The method with this name on the wire.
     ///
     /// # Errors
-    /// The error that says what of it is not known.
+    /// [`CallError::InterfaceNotFound`] and [`CallError::MethodNotFound`].
     pub fn find(full_name: &str) -> Result<Method, CallError> {
         let Some((interface, name)) = full_name.rsplit_once('.') else {
             return Err(CallError::InterfaceNotFound { interface: full_name.to_string() });
@@ -94,17 +104,13 @@ impl Method {
         if interface != SERVICE && interface != MANAGER {
             return Err(CallError::InterfaceNotFound { interface: interface.to_string() });
         }
-        let known = Method::ALL.into_iter().find(|method| method.names() == (interface, name));
+        let mut methods = Method::ALL.iter().copied();
+        let known = methods.find(|method| method.names() == (interface, name));
         known.ok_or_else(|| CallError::MethodNotFound { method: full_name.to_string() })
-    }
-
-    /// Whether it changes something, which not every reader may.
-    pub fn changes(self) -> bool {
-        matches!(self, Method::Reload | Method::SetMode | Method::Restore)
     }
 }
 
-/// The definition of an interface; `None` where it is not served here.
+/// The definition of an interface; `None` for an unknown one.
 pub fn definition(interface: &str) -> Option<&'static str> {
     match interface {
         SERVICE => Some(SERVICE_IDL),
@@ -113,12 +119,12 @@ pub fn definition(interface: &str) -> Option<&'static str> {
     }
 }
 
-/// What a method that takes nothing takes.
+/// The parameters of a method without parameters.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// What `GetInterfaceDescription` takes.
+/// The parameters of `GetInterfaceDescription`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DescriptionParameters {
@@ -126,7 +132,7 @@ pub struct DescriptionParameters {
     pub interface: String,
 }
 
-/// What `Explain` takes.
+/// The parameters of `Explain`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainParameters {
@@ -134,31 +140,31 @@ pub struct ExplainParameters {
     pub tenant: String,
 }
 
-/// What `SetMode` takes.
+/// The parameters of `SetMode`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetModeParameters {
-    /// The mode from now on.
+    /// The new mode.
     pub mode: Mode,
 }
 
-/// What `GetInfo` answers.
+/// The reply of `GetInfo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InfoReply {
-    /// Who makes it.
+    /// The vendor.
     pub vendor: String,
-    /// What it is.
+    /// The product.
     pub product: String,
-    /// Which version.
+    /// The version.
     pub version: String,
-    /// Where there is more about it.
+    /// An address with more information.
     pub url: String,
-    /// The interfaces it serves.
+    /// The interfaces of the service.
     pub interfaces: Vec<String>,
 }
 
 impl InfoReply {
-    /// What this program says of itself.
+    /// The description of this program.
     pub fn of_this_program() -> InfoReply {
         InfoReply {
             vendor: "tenantd".into(),
@@ -170,156 +176,98 @@ impl InfoReply {
     }
 }
 
-/// What `GetInterfaceDescription` answers.
+/// The reply of `GetInterfaceDescription`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DescriptionReply {
-    /// The interface's definition.
+    /// The definition of the interface.
     pub description: String,
 }
 
-/// What `GetStatus` answers.
+/// The reply of `GetStatus`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StatusReply {
     /// The last tick.
     pub status: Status,
 }
 
-/// What `Watch` answers, again and again.
+/// One of the replies of `Watch`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WatchReply {
     /// The last tick.
     pub status: Status,
-    /// Ticks that were left out since the frame before, because it was read too slowly.
+    /// Ticks that were skipped since the previous reply, because the client read too slowly.
     pub lost: u64,
 }
 
-/// What `Explain` answers.
+/// The reply of `Explain`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExplainReply {
-    /// The last tick for the tenant.
+    /// The last tick for this tenant.
     pub explanation: Explanation,
 }
 
-/// What `GetPlan` answers.
+/// The reply of `GetPlan`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PlanReply {
-    /// The tick it was made in.
+    /// The tick of the plan.
     pub tick: u64,
-    /// Whether it was written.
+    /// In mode enforce the actions were written.
     pub mode: Mode,
-    /// The writes, in their order.
+    /// The actions, in their order.
     pub actions: Vec<ActionStatus>,
-    /// What stood in the way.
+    /// The findings of the tick.
     pub findings: Vec<String>,
 }
 
-/// What `GetPolicy` answers.
+/// The reply of `GetPolicy`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PolicyReply {
-    /// Where it was read; absent where it was made up by a program.
+    /// The file or directory of the policy; absent where a program made it.
     pub path: Option<String>,
-    /// What it says.
+    /// The policy, flattened.
     pub policy: Outline,
 }
 
-/// What `Reload` answers.
+/// The reply of `Reload`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ReloadReply {
-    /// What is different from now on.
-    pub changes: Vec<Change>,
+    /// The differences between the previous policy and the new one.
+    pub changes: Vec<Difference>,
     /// Warnings and notes about the new policy.
     pub findings: Vec<Finding>,
 }
 
-/// What `SetMode` answers.
+/// The reply of `SetMode`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ModeReply {
-    /// The mode until now.
+    /// The previous mode.
     pub before: Mode,
-    /// What could not be put back.
+    /// What could not be restored.
     pub failures: Vec<String>,
 }
 
-/// What `Restore` answers.
+/// The reply of `Restore`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RestoreReply {
-    /// Files that hold again what they held before.
+    /// Files whose earlier value was written back.
     pub files: u64,
     /// Processes that were moved back.
     pub processes: u64,
     /// Cgroups that were removed.
     pub cgroups: u64,
-    /// What could not be put back.
+    /// What could not be restored.
     pub failures: Vec<String>,
 }
 
-/// Why a call was not answered.
-#[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, Deserialize)]
-#[serde(tag = "error", content = "parameters")]
-pub enum CallError {
-    /// There is no such interface here.
-    #[error("no interface `{interface}` is served here")]
-    #[serde(rename = "org.varlink.service.InterfaceNotFound")]
-    InterfaceNotFound {
-        /// What was asked for.
-        interface: String,
-    },
-    /// The interface has no such method.
-    #[error("there is no method `{method}`")]
-    #[serde(rename = "org.varlink.service.MethodNotFound")]
-    MethodNotFound {
-        /// What was called.
-        method: String,
-    },
-    /// The method cannot be called here.
-    #[error("the method `{method}` cannot be called here")]
-    #[serde(rename = "org.varlink.service.MethodNotImplemented")]
-    MethodNotImplemented {
-        /// What was called.
-        method: String,
-    },
-    /// A parameter is missing, unknown or of the wrong type.
-    #[error("the parameter `{parameter}` is missing, unknown or of the wrong type")]
-    #[serde(rename = "org.varlink.service.InvalidParameter")]
-    InvalidParameter {
-        /// Which.
-        parameter: String,
-    },
-    /// Whoever calls may not.
-    #[error("not permitted")]
-    #[serde(rename = "org.varlink.service.PermissionDenied")]
-    PermissionDenied {},
-    /// The method answers more than once, and was not called with `more`.
-    #[error("the method answers more than once: call it with `more`")]
-    #[serde(rename = "org.varlink.service.ExpectedMore")]
-    ExpectedMore {},
-    /// The policy has no such tenant.
-    #[error("the policy has no tenant `{tenant}`")]
-    #[serde(rename = "io.tenantd.Manager.NoSuchTenant")]
-    NoSuchTenant {
-        /// What was asked for.
-        tenant: String,
-        /// Those near it, the nearest first, or all where there are few.
-        tenants: Vec<String>,
-    },
-    /// The policy is not valid, and the running one stays.
-    #[error("the policy is not valid: the running one stays")]
-    #[serde(rename = "io.tenantd.Manager.BadPolicy")]
-    BadPolicy {
-        /// The report for a person.
-        report: String,
-        /// The same as records.
-        findings: Vec<Finding>,
-    },
-    /// It was tried and could not be done.
-    #[error("{reason}")]
-    #[serde(rename = "io.tenantd.Manager.Failed")]
-    Failed {
-        /// Why.
-        reason: String,
-    },
-    /// Too many changes wait, or the agent is about to stop.
-    #[error("too busy: try again")]
-    #[serde(rename = "io.tenantd.Manager.Busy")]
-    Busy {},
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of the methods whose declaration is in the section `change`; everything else only reads.
+    #[test]
+    fn exactly_these_methods_change_something() {
+        let changing = Method::ALL.iter().filter(|method| method.access() == Access::Change);
+        let names: Vec<&str> = changing.map(|method| method.names().1).collect();
+        assert_eq!(names, ["Reload", "SetMode", "Restore"]);
+    }
 }

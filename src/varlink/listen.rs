@@ -1,8 +1,8 @@
-//! The listening socket: made here, or given by systemd.
+//! The listening socket: created here, or passed by systemd.
 //!
-//! What is made here belongs to root and the group `tenantd`, mode 0660; where there is no such group, to root
-//! alone. A socket file that nobody listens on was left by a daemon that died, and is replaced; one that
-//! answers belongs to a daemon that lives, and is not.
+//! A socket created here belongs to root and the group `tenantd`, mode 0660; without that group it belongs to
+//! root alone. A socket file without a listener is the remains of a daemon that was killed, and is replaced. A
+//! socket file with a listener belongs to a running daemon, and is an error.
 
 use std::fs;
 use std::io;
@@ -16,27 +16,27 @@ use nix::unistd::Group;
 /// The group whose members may read.
 pub const GROUP: &str = "tenantd";
 
-/// Why nobody can be served.
+/// Why the socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Another daemon serves there.
-    #[error("another tenantd answers on {}: stop it first, or name another socket with --socket", .0.display())]
+    /// Another daemon listens there.
+    #[error("another tenantd listens on {}: stop it first, or name another socket with --socket", .0.display())]
     Taken(PathBuf),
-    /// Something else is there.
-    #[error("{} is there and is no socket: remove it, or name another path with --socket", .0.display())]
+    /// The path exists and is not a socket.
+    #[error("{} exists and is not a socket: remove it, or name another path with --socket", .0.display())]
     NoSocket(PathBuf),
-    /// The system refused.
+    /// The kernel refused.
     #[error("cannot listen on {}", path.display())]
     Io {
         /// The socket's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl ListenError {
-    /// Whether it was a matter of permission.
+    /// Whether the cause is a missing permission.
     pub fn is_denied(&self) -> bool {
         match self {
             ListenError::Io { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
@@ -45,28 +45,28 @@ impl ListenError {
     }
 }
 
-/// A socket that listens, and what to remove when it does not any more.
+/// A listening socket, and the files to remove with it.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket; it does not block.
+    /// The socket, non-blocking.
     pub socket: UnixListener,
-    /// Its file, where it was made here.
+    /// Its file, where it was created here.
     made: Option<PathBuf>,
-    /// The directory of the file, where that was made here as well.
+    /// The directory of the file, where that was created here as well.
     made_dir: Option<PathBuf>,
 }
 
 impl Listener {
-    /// Takes a socket that was made by somebody else, who also removes it.
+    /// Takes a socket of the service manager, which also removes its file.
     ///
     /// # Errors
-    /// It is of no use.
+    /// It cannot be made non-blocking.
     pub fn given(socket: UnixListener) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
         Ok(Listener { socket, made: None, made_dir: None })
     }
 
-    /// Makes the socket `path`, and the directory it is in.
+    /// Creates the socket `path`, and its directory where that is missing.
     ///
     /// # Errors
     /// See [`ListenError`].
@@ -86,17 +86,17 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(path) = &self.made {
-            // Gone already is as good.
+            // It may have been removed already.
             let _ = fs::remove_file(path);
         }
         if let Some(dir) = &self.made_dir {
-            // Where others put something into it, it stays.
+            // A directory with other files in it stays.
             let _ = fs::remove_dir(dir);
         }
     }
 }
 
-/// Sees to it that nothing is at `path`.
+/// Removes a socket file without a listener from `path`.
 fn clear(path: &Path) -> Result<(), ListenError> {
     let error = |source| ListenError::Io { path: path.to_path_buf(), source };
     match fs::symlink_metadata(path) {
@@ -111,14 +111,14 @@ fn clear(path: &Path) -> Result<(), ListenError> {
         Err(dead) if dead.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(error)
         }
-        // A full queue is an answer too: somebody is there, and busy.
+        // A full queue (EAGAIN) means that there is a listener, and it is busy.
         Err(busy) if busy.kind() != io::ErrorKind::WouldBlock => Err(error(busy)),
         _ => Err(ListenError::Taken(path.to_path_buf())),
     }
 }
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
-    // Nobody but the owner may connect before the group is set.
+    // Until the group is set, only the owner can connect.
     let before = umask(Mode::from_bits_truncate(0o177));
     let socket = UnixListener::bind(path);
     umask(before);
@@ -143,7 +143,7 @@ mod tests {
         let live = Listener::make(&path).unwrap();
         let refused = Listener::make(&path).unwrap_err();
         assert!(matches!(refused, ListenError::Taken(_)), "{refused}");
-        // One that dies leaves its file.
+        // A killed daemon leaves its file.
         let left = dir.path().join("left");
         fs::hard_link(&path, &left).unwrap();
         drop(live);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_is_left_alone() {
+    fn a_file_that_is_not_a_socket_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("precious");
         fs::write(&path, "data").unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_connect() {
+    fn only_the_owner_and_the_group_can_connect() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let _live = Listener::make(&path).unwrap();

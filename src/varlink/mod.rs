@@ -1,26 +1,33 @@
-//! The socket: what the agent tells, and how it is told, in Varlink.
+//! The socket of the agent, in Varlink.
 //!
-//! Varlink (<https://varlink.org>) is JSON objects with a NUL byte behind each, over a stream socket: readable
-//! in strace, spoken by systemd's `varlinkctl`, with an interface that describes itself. It needs no broker,
-//! so the agent can be asked while D-Bus is down, and no library: the protocol is a page.
+//! Varlink (<https://varlink.org>) is JSON objects, each followed by a NUL byte, over a stream socket: readable
+//! in strace, spoken by systemd's `varlinkctl`, with an interface that describes itself. It needs no broker, so
+//! the agent answers while D-Bus is down, and no library: the protocol is one page.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | [`interface`] | the two interfaces, and the types of what goes over the wire |
+//! | [`interface`] | the table of methods, and the types that go over the wire |
+//! | `declare` | the macro that makes types out of that table |
+//! | [`error`] | the errors of both interfaces |
 //! | [`wire`] | bytes into messages, every size bounded |
-//! | [`bridge`] | between the thread that ticks and the thread that talks |
-//! | [`peers`] | who is at the other end, and what they may |
+//! | [`bridge`] | the connection between the control thread and the socket thread |
+//! | [`peers`] | the process at the other end, and its permissions |
 //! | [`listen`] | the listening socket |
-//! | [`server`] | the thread that talks: all connections behind one epoll |
-//! | `connection` | one of them: what came in, what goes out, whose turn it is |
-//! | `complaints` | who is over a limit, in the log |
-//! | `answer` | what a call is answered, from the last tick |
+//! | [`server`] | the socket thread: all connections behind one epoll |
+//! | `connection` | one connection: its input, its output, its turn |
+//! | `limit_log` | rate-limited logging of clients that exceed a limit |
+//! | `answer` | the answer to a call, from the last tick |
+//!
+//! A new method is a row of the table in [`interface`], its text in the `.varlink` file, and an arm in `answer`;
+//! the compiler names the arm that is missing.
 
 mod answer;
 pub mod bridge;
-mod complaints;
 mod connection;
+mod declare;
+pub mod error;
 pub mod interface;
+mod limit_log;
 pub mod listen;
 pub mod peers;
 pub mod server;

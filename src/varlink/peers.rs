@@ -1,15 +1,15 @@
-//! Who is at the other end, and what they may.
+//! The process at the other end of a connection, and its permissions.
 //!
-//! The kernel says who connected (SO_PEERCRED, unix(7)): the user and group of the process at that moment,
-//! whatever the message claims. Who may connect at all is decided by the mode of the socket file, and whoever
-//! may connect may read. Changes are for root and for the policy's `administrators`.
+//! The kernel reports the peer (SO_PEERCRED, unix(7)): the user and group of the process when it connected,
+//! whatever its messages claim. The mode of the socket file decides which processes can connect, and every
+//! process that can connect may read. Changes require root or an entry in the `administrators` of the policy.
 //!
-//! A group of `administrators` counts for those whom the machine's account database has in it, and for whoever
-//! had it as the effective group when connecting; supplementary groups that only a process carries do not.
+//! A group of `administrators` contains the users that the account database lists for it, and processes that had
+//! it as their effective group when they connected. Supplementary groups of a process alone do not count.
 //!
-//! The database is asked anew each time, in the thread that asks, and it may be one of another machine
-//! (nsswitch.conf(5)): whoever is served by that thread waits for it. Numbers are compared first, root is asked
-//! for nothing, and neither is anybody where the policy names no administrators.
+//! Names are looked up on every change, so that a dismissed administrator loses the permission at once. The
+//! account database may be remote (nsswitch.conf(5)), and all clients of the calling thread wait for it. So
+//! numbers are compared first, and no lookup is made for root or where the policy names no administrators.
 
 use std::ffi::CString;
 use std::io;
@@ -27,23 +27,21 @@ pub struct Peer {
     pub uid: u32,
     /// Its effective group.
     pub gid: u32,
-    /// Its number.
+    /// Its process ID.
     pub pid: i32,
 }
 
 impl Peer {
-    /// Who is at the other end of `stream`.
+    /// The peer of `stream`.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel does not report it.
     pub fn of(stream: &UnixStream) -> io::Result<Peer> {
         let credentials = getsockopt(stream, PeerCredentials)?;
         Ok(Peer { uid: credentials.uid(), gid: credentials.gid(), pid: credentials.pid() })
     }
 
-    /// Whether it may change the agent.
-    ///
-    /// Names are looked up each time: an administrator who was dismissed is not one any more.
+    /// Whether it has the permission to change the agent.
     pub fn may_change(&self, administrators: &Accounts) -> bool {
         if self.uid == 0 {
             return true;
@@ -70,7 +68,7 @@ impl Peer {
     }
 }
 
-/// Whether one of `names` is the number `id`, which needs no looking up.
+/// Whether one of `names` is the number `id`, which needs no lookup.
 fn is_numbered(names: &[String], id: u32) -> bool {
     names.iter().any(|name| name.parse() == Ok(id))
 }

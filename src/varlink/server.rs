@@ -1,24 +1,24 @@
-//! The thread that talks: every connection, behind one epoll.
+//! The socket thread: all connections behind one epoll.
 //!
-//! **Problem.** Readers are many, slow, dead or hostile, and none of that may reach the tick. **Answer.** A
-//! thread of its own, which waits for no reader: it sleeps in epoll until somebody connects, a request comes, a
-//! reader has room, the agent has published, or somebody's time is over. What it tells it takes from the last
-//! published tick ([`super::bridge`]); what changes the agent goes there and comes back. One thing it does wait
-//! for is the machine's account database ([`super::peers`]): where somebody else than root asks for a change
-//! and the policy names administrators, readers wait as long as that takes, and no tick does.
+//! **Problem.** Clients are many, slow, dead or hostile, and none of that may delay a tick. **Answer.** A thread
+//! of its own that never blocks on a client: it sleeps in epoll until a client connects, a request arrives, a
+//! client has room for output, the agent publishes, or a deadline passes. Replies come from the last published
+//! tick ([`super::bridge`]); commands go to the agent and their answers return. The thread does wait for the
+//! account database ([`super::peers`]): where a user other than root asks for a change and the policy names
+//! administrators, all clients wait for that lookup. Ticks never do.
 //!
-//! **Limits.** Connections in all and for each user, some of them kept for root; the length of a request
-//! ([`super::wire`]); the time from its first byte to its last; one call of a connection at a time, so that
-//! whoever sends a thousand calls is read only as fast as it takes the answers; the answers that wait to be
-//! taken, all together; the time in which somebody takes nothing of an answer. Who is over a limit is closed, the
-//! longest waiting first, and named in the log ([`super::complaints`]).
+//! **Limits.** Connections in total and per user, some reserved for root; the length of a request
+//! ([`super::wire`]); the time from its first byte to its last; one call of a connection at a time, so that a
+//! client that sends a thousand calls is read only as fast as it takes the replies; the pending replies of all
+//! connections together; the time in which a client takes no byte of a reply. A connection that exceeds a limit
+//! is closed, the longest waiting first, and logged ([`super::limit_log`]).
 //!
-//! **Watchers** get the newest tick when they have room for it, and in it the number of those left out, however
-//! long that takes: a pager that nobody scrolls is no reason to end the conversation. Nothing is kept for them but
-//! the frame that they are taking, within the limit of all that wait: the serialised status is one for all.
+//! **Watchers** get the last tick when they have room for it, with the number of ticks that were skipped. They
+//! have no deadline: a paused pager keeps its connection. Per watcher the server holds only the frame in
+//! transit, within the limit of all pending replies: the serialised status is shared by all.
 //!
-//! **Properties** (`tests/varlink/server.rs`, `tests/varlink/hostile.rs`): a limit for everything; whoever
-//! keeps to them is answered however many do not; a tick does not wait.
+//! **Properties** (`tests/varlink/server.rs`, `tests/varlink/hostile.rs`): everything has a limit; clients within
+//! the limits are answered however many exceed them; a tick does not wait.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,30 +31,29 @@ use tracing::{debug, info, warn};
 
 use super::answer::{self, Reply};
 use super::bridge::{SocketEnd, Ticket};
-use super::complaints::Complaints;
 use super::connection::{Connection, Turn};
-use super::interface::CallError;
+use super::limit_log::LimitLog;
 use super::listen::Listener;
 use super::peers::Peer;
 use super::wire::REQUEST_MAX_BYTES;
 
-/// What a server allows.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections in all.
+    /// Connections in total.
     pub connections: usize,
-    /// Of these, how many root has for itself.
+    /// Connections of the total that are reserved for root.
     pub kept_for_root: usize,
-    /// Connections of one user.
+    /// Connections per user.
     pub connections_per_user: usize,
     /// Bytes of one request.
     pub request_bytes: usize,
-    /// From the first byte of a request to its last.
+    /// Time from the first byte of a request to its last.
     pub request_time: Duration,
-    /// An answer of which nobody takes a byte for so long is not going to be taken. Not for watchers.
+    /// Time in which a client must take a byte of its reply. Watchers are exempt.
     pub answer_time: Duration,
-    /// Bytes of answers that wait to be taken; one that is shared counts once, and the largest not at all.
-    pub waiting_bytes: usize,
+    /// Bytes of pending replies; a shared text counts once, and the largest does not count.
+    pub pending_bytes: usize,
 }
 
 impl Default for Limits {
@@ -66,24 +65,24 @@ impl Default for Limits {
             request_bytes: REQUEST_MAX_BYTES,
             request_time: Duration::from_secs(5),
             answer_time: Duration::from_secs(30),
-            waiting_bytes: 4 << 20,
+            pending_bytes: 4 << 20,
         }
     }
 }
 
 const LISTENER: u64 = 0;
 const BRIDGE: u64 = 1;
-/// Connections have numbers from here on; none is used twice.
+/// Connections have numbers from here on; none is reused.
 const FIRST_CONNECTION: u64 = 2;
 
-/// Events taken from epoll at once.
+/// Events taken from epoll in one call.
 const EVENTS_MAX: usize = 64;
-/// Connections accepted before others are served again.
+/// Connections accepted before other events are handled.
 const ACCEPTS_MAX: usize = 64;
-/// Without a descriptor left, accepting rests for so long.
+/// Pause before the next accept when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The socket and all who are connected to it.
+/// The socket and its connections.
 #[derive(Debug)]
 pub struct Server {
     epoll: Epoll,
@@ -93,19 +92,19 @@ pub struct Server {
     connections: HashMap<u64, Connection>,
     next_number: u64,
     next_ticket: u64,
-    /// Who waits for what came of a command.
+    /// The connections that wait for the answer to a command.
     tickets: HashMap<Ticket, u64>,
     accepts_again: Option<Instant>,
-    /// Whether the last connection could not be accepted.
-    is_refused: bool,
-    complaints: Complaints,
+    /// Whether the last accept failed.
+    accept_failed: bool,
+    limit_log: LimitLog,
 }
 
 impl Server {
-    /// A server of what comes over `bridge`, for all who connect to `listener`.
+    /// A server on `listener` of what is published over `bridge`.
     ///
     /// # Errors
-    /// The system has no descriptors left.
+    /// The process has no descriptors left.
     pub fn new(listener: Listener, bridge: SocketEnd, limits: Limits) -> io::Result<Server> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener.socket, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
@@ -120,25 +119,25 @@ impl Server {
             next_ticket: 0,
             tickets: HashMap::new(),
             accepts_again: None,
-            is_refused: false,
-            complaints: Complaints::default(),
+            accept_failed: false,
+            limit_log: LimitLog::default(),
         })
     }
 
-    /// Serves until the agent is gone.
+    /// Serves until the agent stops.
     ///
     /// # Errors
-    /// The system refused to wait.
+    /// The kernel refused epoll_wait(2).
     pub fn run(mut self) -> io::Result<()> {
         while !self.bridge.is_stopped() {
             self.turn()?;
         }
-        // Whoever waits for what came of the last command still gets it, if there is room.
-        self.pass_on_answers();
+        // The answer to the last command is still delivered, if its client has room.
+        self.deliver_answers();
         Ok(())
     }
 
-    /// Sleeps until something happens, and sees to it.
+    /// Waits for events and handles them.
     fn turn(&mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); EVENTS_MAX];
         let count = match self.epoll.wait(&mut events, self.timeout()) {
@@ -149,7 +148,7 @@ impl Server {
         for event in &events[..count] {
             match event.data() {
                 LISTENER => self.accept(),
-                BRIDGE => self.look_at_agent(),
+                BRIDGE => self.handle_bridge(),
                 number => self.serve(number, event.events()),
             }
         }
@@ -157,19 +156,19 @@ impl Server {
         Ok(())
     }
 
-    /// How long to sleep: until the first deadline.
+    /// The time to the first deadline.
     fn timeout(&self) -> EpollTimeout {
         let deadlines = self.connections.values().filter_map(|c| self.deadline(c));
         let Some(first) = deadlines.chain(self.accepts_again).min() else {
             return EpollTimeout::NONE;
         };
         let left = first.saturating_duration_since(Instant::now());
-        // A millisecond late is not a millisecond early, over and over.
+        // Rounded up: rounding down would wake the thread repeatedly before the deadline.
         let msec = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
         EpollTimeout::from(msec)
     }
 
-    /// When the time of `connection` is over.
+    /// The deadline of `connection`.
     fn deadline(&self, connection: &Connection) -> Option<Instant> {
         let request = connection.request_began().map(|began| began + self.limits.request_time);
         let is_watching = matches!(connection.turn, Turn::Watching { .. });
@@ -188,7 +187,7 @@ impl Server {
             .map(|(number, _)| *number)
             .collect();
         for number in late {
-            self.expel(number, "its request did not end, or its answer was not taken, in time");
+            self.close_over_limit(number, "its request or its reading of a reply took too long");
         }
         if self.accepts_again.is_some_and(|again| again <= now) {
             self.accepts_again = None;
@@ -199,7 +198,7 @@ impl Server {
     fn listen(&mut self, interest: EpollFlags) {
         let mut event = EpollEvent::new(interest, LISTENER);
         if let Err(errno) = self.epoll.modify(&self.listener.socket, &mut event) {
-            warn!("cannot go on listening: {}", errno.desc());
+            warn!("cannot change what is polled on the listening socket: {}", errno.desc());
         }
     }
 
@@ -212,8 +211,8 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    // Tried again ten times a second, told once.
-                    if !std::mem::replace(&mut self.is_refused, true) {
+                    // Retried ten times a second, logged once.
+                    if !std::mem::replace(&mut self.accept_failed, true) {
                         warn!("cannot accept connections: {error}");
                     }
                     self.accepts_again = Some(Instant::now() + ACCEPT_PAUSE);
@@ -221,12 +220,12 @@ impl Server {
                     return;
                 }
             };
-            if std::mem::replace(&mut self.is_refused, false) {
+            if std::mem::replace(&mut self.accept_failed, false) {
                 info!("connections are accepted again");
             }
             let Ok(peer) = Peer::of(&stream) else { continue };
             if !self.has_room_for(peer) {
-                self.complaints.tell(peer, "refused a connection: there are too many");
+                self.limit_log.record(peer, "refused a connection: too many are open");
                 continue;
             }
             let number = self.next_number;
@@ -248,39 +247,39 @@ impl Server {
         of_user < self.limits.connections_per_user && self.connections.len() < all
     }
 
-    /// Closes a connection that is over a limit.
-    fn expel(&mut self, number: u64, why: &str) {
+    /// Closes a connection that exceeds a limit, and logs it.
+    fn close_over_limit(&mut self, number: u64, why: &str) {
         if let Some(connection) = self.connections.remove(&number) {
-            self.complaints.tell(connection.peer, &format!("closed a connection: {why}"));
+            self.limit_log.record(connection.peer, &format!("closed a connection: {why}"));
         }
     }
 
-    /// Closes one that is done, or gone.
+    /// Closes a connection that has ended.
     fn close(&mut self, number: u64, why: &str) {
         if let Some(connection) = self.connections.remove(&number) {
             debug!(uid = connection.peer.uid, pid = connection.peer.pid, "closed: {why}");
-            // Closing the descriptor takes it out of the epoll as well: it has no second one.
+            // Closing the only descriptor also removes it from the epoll.
         }
     }
 
     fn serve(&mut self, number: u64, events: EpollFlags) {
-        // It may have been closed by an event before this one.
+        // An earlier event of this turn may have closed it.
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let is_gone = events.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+        let has_hung_up = events.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
         match events.contains(EpollFlags::EPOLLIN) {
-            // What it sent before it went is still worth reading.
+            // Calls that arrived before the hangup are still answered.
             true => {
                 if let Err(error) = connection.receive() {
                     return self.close(number, &error.to_string());
                 }
             }
-            false if is_gone => return self.close(number, "the other end is gone"),
+            false if has_hung_up => return self.close(number, "the client hung up"),
             false => {}
         }
         self.proceed(number);
     }
 
-    /// Sends what waits, and takes the next calls as far as their answers can be sent.
+    /// Sends pending output, and answers calls until output is pending.
     fn proceed(&mut self, number: u64) {
         loop {
             let Some(connection) = self.connections.get_mut(&number) else { return };
@@ -304,9 +303,11 @@ impl Server {
             }
             let call = match connection.next_call() {
                 Ok(Some(call)) => call,
-                Ok(None) if connection.has_ended() => return self.close(number, "it is done"),
+                Ok(None) if connection.has_ended() => {
+                    return self.close(number, "the client closed it");
+                }
                 Ok(None) => break,
-                Err(error) => return self.expel(number, &error.to_string()),
+                Err(error) => return self.close_over_limit(number, &error.to_string()),
             };
             let newest = self.bridge.newest();
             let reply = answer::answer(&call, &connection.peer, &newest);
@@ -323,7 +324,7 @@ impl Server {
         self.settle(number);
     }
 
-    /// Passes a command on; its connection waits for the answer.
+    /// Queues a command; its connection waits for the answer.
     fn ask(&mut self, number: u64, command: super::bridge::Command, oneway: bool) {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -339,7 +340,7 @@ impl Server {
         }
     }
 
-    /// Tells epoll what a connection waits for, and keeps the waiting answers within their limit.
+    /// Updates the events of a connection, and enforces the limit of pending replies.
     fn settle(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let mut interest = EpollFlags::empty();
@@ -352,30 +353,30 @@ impl Server {
                 return self.close(number, errno.desc());
             }
         }
-        while let Some(longest_waiting) = self.beyond_waiting_limit() {
-            self.expel(longest_waiting, "too many answers wait to be taken");
+        while let Some(longest_waiting) = self.over_pending_limit() {
+            self.close_over_limit(longest_waiting, "too many replies are pending");
         }
     }
 
-    /// The connection that waits longest, where too much waits.
-    fn beyond_waiting_limit(&self) -> Option<u64> {
+    /// The connection that waits longest, where too many bytes are pending.
+    fn over_pending_limit(&self) -> Option<u64> {
         let waiting: Vec<(&u64, &Connection)> =
             self.connections.iter().filter(|(_, connection)| connection.has_output()).collect();
         let mut texts: Vec<(usize, usize)> =
-            waiting.iter().flat_map(|(_, connection)| connection.waiting_texts()).collect();
+            waiting.iter().flat_map(|(_, connection)| connection.pending_texts()).collect();
         texts.sort_unstable();
         texts.dedup();
         let bytes: usize = texts.iter().map(|(_, length)| length).sum();
         let largest = texts.iter().map(|(_, length)| *length).max().unwrap_or(0);
         let longest = waiting.iter().min_by_key(|(_, connection)| connection.queued_at())?;
-        (bytes - largest > self.limits.waiting_bytes).then_some(*longest.0)
+        (bytes - largest > self.limits.pending_bytes).then_some(*longest.0)
     }
 
     // --- the agent ---
 
-    fn look_at_agent(&mut self) {
-        self.bridge.calm();
-        self.pass_on_answers();
+    fn handle_bridge(&mut self) {
+        self.bridge.clear_wake();
+        self.deliver_answers();
         let watching = |c: &Connection| matches!(c.turn, Turn::Watching { .. }) && !c.has_output();
         let watchers: Vec<u64> =
             self.connections.iter().filter(|(_, c)| watching(c)).map(|(n, _)| *n).collect();
@@ -384,10 +385,10 @@ impl Server {
         }
     }
 
-    fn pass_on_answers(&mut self) {
+    fn deliver_answers(&mut self) {
         while let Some((ticket, answer)) = self.bridge.next_answer() {
             let Some(number) = self.tickets.remove(&ticket) else { continue };
-            // Whoever asked may have gone meanwhile.
+            // The connection may have been closed meanwhile.
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             connection.turn = Turn::Idle;
             connection.queue(match answer {
@@ -396,12 +397,5 @@ impl Server {
             });
             self.proceed(number);
         }
-    }
-}
-
-/// An error that is worth a reply and no more.
-impl From<CallError> for Reply {
-    fn from(error: CallError) -> Reply {
-        Reply::Once(answer::refusal(&error))
     }
 }

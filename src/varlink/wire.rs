@@ -1,33 +1,32 @@
 //! Messages on a stream: JSON objects, each with a NUL byte behind it, and every size bounded.
 //!
-//! **Problem.** Whoever may connect may send anything: half a message and then nothing, 64 MiB without an end,
-//! brackets a million deep. Bytes come in pieces that have nothing to do with messages. **Answer.** A
-//! [`Framer`] takes bytes and gives messages; it does no IO and knows no clock, so that a test can feed it
-//! everything. It keeps at most one message and one piece: what is longer than the limit is an error that ends
-//! the connection, before it is stored.
+//! **Problem.** A client can send anything: half a message and then nothing, 64 MiB without an end, a million
+//! nested brackets. Bytes arrive in pieces that are unrelated to messages. **Answer.** A [`Framer`] takes bytes
+//! and returns messages; it does no IO and reads no clock, so that a test can feed it anything. It holds at most
+//! one message and one piece: a longer message is an error that ends the connection before the message is stored.
 //!
-//! A message that is no JSON object, or nested more than 128 deep (the parser's own bound), ends the
-//! connection too, as there is nothing that an answer could refer to. Keys that Varlink does not know are
-//! passed over; a key given twice is no call.
+//! A message that is not a JSON object, or is nested more than 128 deep (the bound of the parser), ends the
+//! connection too, because an error reply would have no call to refer to. Keys that Varlink does not define are
+//! ignored; a message with a duplicate key is rejected.
 //!
 //! **Properties** (`tests/varlink/wire.rs`): any division of the bytes into pieces gives the same messages; no
-//! bytes make it panic; what it keeps never exceeds its limit and a piece.
+//! bytes cause a panic; the bytes it holds never exceed its limit and a piece.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::interface::CallError;
+use super::error::CallError;
 
-/// The longest request, its NUL byte not counted.
+/// The longest request, without its NUL byte.
 pub const REQUEST_MAX_BYTES: usize = 64 << 10;
 
-/// Why a stream cannot be read any further.
+/// Why the rest of a stream cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A message is longer than it may be.
+    /// A message exceeds the limit.
     #[error("a message is longer than {0} bytes")]
     TooLong(usize),
-    /// A message is not what it should be.
+    /// A message is not a Varlink object.
     #[error("a message is not a Varlink object: {0}")]
     Malformed(String),
 }
@@ -38,15 +37,15 @@ pub struct Framer {
     buffer: Vec<u8>,
     /// Where the next message begins.
     begin: usize,
-    /// Bytes before this were looked at, and are no end.
-    looked: usize,
+    /// Bytes before this were scanned, and none of them is NUL.
+    scanned: usize,
     max_bytes: usize,
 }
 
 impl Framer {
     /// A framer of messages of at most `max_bytes`.
     pub fn new(max_bytes: usize) -> Framer {
-        Framer { buffer: Vec::new(), begin: 0, looked: 0, max_bytes }
+        Framer { buffer: Vec::new(), begin: 0, scanned: 0, max_bytes }
     }
 
     /// Takes the next bytes of the stream.
@@ -54,13 +53,13 @@ impl Framer {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message; `None` until more bytes come.
+    /// The next complete message; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`WireError::TooLong`]; the stream is of no use then.
+    /// [`WireError::TooLong`]; the stream cannot be used any further.
     pub fn next_message(&mut self) -> Result<Option<&[u8]>, WireError> {
-        let unseen = &self.buffer[self.looked..];
-        let end = unseen.iter().position(|byte| *byte == 0).map(|at| self.looked + at);
+        let unseen = &self.buffer[self.scanned..];
+        let end = unseen.iter().position(|byte| *byte == 0).map(|at| self.scanned + at);
         let length = end.unwrap_or(self.buffer.len()) - self.begin;
         if length > self.max_bytes {
             return Err(WireError::TooLong(self.max_bytes));
@@ -69,47 +68,47 @@ impl Framer {
             Some(end) => {
                 let message = self.begin..end;
                 self.begin = end + 1;
-                self.looked = self.begin;
+                self.scanned = self.begin;
                 Ok(Some(&self.buffer[message]))
             }
             None => {
                 match self.begin == self.buffer.len() {
-                    // Between messages nothing is kept, whatever the last one was.
+                    // Between messages the buffer is freed: it may have held a long one.
                     true => self.buffer = Vec::new(),
                     false => drop(self.buffer.drain(..self.begin)),
                 }
-                (self.begin, self.looked) = (0, self.buffer.len());
+                (self.begin, self.scanned) = (0, self.buffer.len());
                 Ok(None)
             }
         }
     }
 
-    /// Whether a message has begun that has not ended.
+    /// Whether the stream is within a message.
     pub fn is_within_message(&self) -> bool {
         self.begin < self.buffer.len()
     }
 
-    /// Bytes that are kept.
+    /// Bytes held.
     pub fn kept_bytes(&self) -> usize {
         self.buffer.len()
     }
 }
 
-/// What a client asks.
+/// A call of a client.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Call {
     /// The method's full name.
     pub method: String,
-    /// What it is given.
+    /// Its parameters.
     #[serde(default)]
     pub parameters: Option<Map<String, Value>>,
-    /// Nobody waits for an answer.
+    /// The client does not read a reply.
     #[serde(default, skip_serializing_if = "is_false")]
     pub oneway: bool,
-    /// More than one answer is welcome.
+    /// The client accepts several replies.
     #[serde(default, skip_serializing_if = "is_false")]
     pub more: bool,
-    /// The connection shall speak something else afterwards.
+    /// The client wants to switch to another protocol.
     #[serde(default, skip_serializing_if = "is_false")]
     pub upgrade: bool,
 }
@@ -119,7 +118,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Call {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
     /// [`WireError::Malformed`].
@@ -127,15 +126,15 @@ impl Call {
         serde_json::from_slice(message).map_err(|error| WireError::Malformed(error.to_string()))
     }
 
-    /// Its parameters as what the method takes.
+    /// Its parameters as the type that the method takes.
     ///
     /// # Errors
-    /// [`CallError::InvalidParameter`] with the name of the first that is missing, unknown or of another type.
+    /// [`CallError::InvalidParameter`] with the name of the first that is missing, unknown or of the wrong type.
     pub fn parameters<T: for<'de> Deserialize<'de>>(&self) -> Result<T, CallError> {
         let given = self.parameters.clone().unwrap_or_default();
         serde_json::from_value(Value::Object(given.clone())).map_err(|error| {
-            // serde names a field that is missing or unknown between backticks; one of another type it does
-            // not name, and there the first one given is as good as any.
+            // serde names a missing or unknown field between backticks. It does not name a field of the wrong
+            // type; then the first one in the call is reported.
             let text = error.to_string();
             let named = text.split('`').nth(1).filter(|_| text.contains(" field `"));
             let first = given.keys().next().map(String::as_str);
@@ -145,15 +144,15 @@ impl Call {
     }
 }
 
-/// The message of an answer. `parameters` is serialised already: a status is made once for all who ask.
+/// The message of a reply. `parameters` is JSON already: a status is serialised once for all clients.
 pub fn reply(parameters: &str, continues: bool) -> String {
     let tail = if continues { ",\"continues\":true}\0" } else { "}\0" };
     format!("{{\"parameters\":{parameters}{tail}")
 }
 
-/// The message of a refusal.
+/// The message of an error.
 pub fn refusal(error: &CallError) -> String {
-    // Strings and lists of strings: there is nothing in it that could not be written.
+    // It contains strings and lists only, so serialisation does not fail.
     let mut text = serde_json::to_string(error).unwrap_or_default();
     text.push('\0');
     text

@@ -18,13 +18,13 @@ use super::{GOOD, as_nobody, open_scratch};
 use crate::util::{self, fits_a_terminal};
 
 /// Somebody on a socket who answers the first call with what it is told.
-struct Oracle {
+pub(super) struct Oracle {
     dir: tempfile::TempDir,
     thread: JoinHandle<Value>,
 }
 
 impl Oracle {
-    fn says(answer: &str) -> Oracle {
+    pub(super) fn says(answer: &str) -> Oracle {
         let dir = util::scratch();
         let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
         let answer = answer.to_string();
@@ -38,15 +38,15 @@ impl Oracle {
         Oracle { dir, thread }
     }
 
-    fn answers(parameters: &Value) -> Oracle {
+    pub(super) fn answers(parameters: &Value) -> Oracle {
         Oracle::says(&format!("{}\0", json!({ "parameters": parameters })))
     }
 
-    fn refuses(error: &str, parameters: &Value) -> Oracle {
+    pub(super) fn refuses(error: &str, parameters: &Value) -> Oracle {
         Oracle::says(&format!("{}\0", json!({ "error": error, "parameters": parameters })))
     }
 
-    fn ask(&self, arguments: &[&str]) -> util::Ran {
+    pub(super) fn ask(&self, arguments: &[&str]) -> util::Ran {
         util::run(&mut asking(&self.dir.path().join("socket"), arguments))
     }
 
@@ -62,7 +62,7 @@ fn asking(socket: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn good_policy(dir: &Path) -> PathBuf {
+pub(super) fn good_policy(dir: &Path) -> PathBuf {
     util::file(dir, "policy.yaml", GOOD)
 }
 
@@ -95,7 +95,7 @@ fn without_a_daemon_it_is_said_what_to_do() {
     // A restore needs none: it works from the journal.
     let mut restore = asking(&dir.path().join("socket"), &["restore"]);
     let ran = util::run(restore.arg("--state-dir").arg(dir.path().join("state"))).exits(0);
-    assert!(ran.out.starts_with("put back: 0 files"), "{}", ran.out);
+    assert!(ran.out.starts_with("restored: 0 files"), "{}", ran.out);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn who_may_not_connect_is_told_so() {
     let policy = good_policy(dir.path());
     for arguments in commands(&policy) {
         let Some(mut command) = as_nobody(&asking(&socket, &arguments)) else { return };
-        util::run(&mut command).exits(77).says_in_one_line("not permitted to ask on");
+        util::run(&mut command).exits(77).says_in_one_line("not permitted to connect to");
     }
 }
 
@@ -115,7 +115,7 @@ fn who_may_not_connect_is_told_so() {
 fn what_the_daemon_refuses_has_its_exit_code() {
     let none = json!({});
     let denied = Oracle::refuses("org.varlink.service.PermissionDenied", &none);
-    denied.ask(&["reload"]).exits(77).says_in_one_line("Reload is for root");
+    denied.ask(&["reload"]).exits(77).says_in_one_line("Reload requires root");
     let old = json!({ "method": "io.tenantd.Manager.Explain" });
     let old = Oracle::refuses("org.varlink.service.MethodNotFound", &old);
     old.ask(&["explain", "web"]).exits(69).says_in_one_line("older than this tenantctl");
@@ -126,14 +126,21 @@ fn what_the_daemon_refuses_has_its_exit_code() {
     failed.ask(&["mode", "enforce"]).exits(1).says_in_one_line("the disk is full");
     let bad = json!({ "report": "error[P025]: no\n", "findings": [] });
     let bad = Oracle::refuses("io.tenantd.Manager.BadPolicy", &bad);
-    bad.ask(&["reload"]).exits(78).says("error[P025]: no").says("the running one stays");
+    bad.ask(&["reload"])
+        .exits(78)
+        .says("error[P025]: no")
+        .says("the running policy stays in force");
     let missing = json!({ "tenant": "wbe", "tenants": ["web", "db"] });
     let missing = Oracle::refuses("io.tenantd.Manager.NoSuchTenant", &missing);
-    missing.ask(&["explain", "wbe"]).exits(1).says("no tenant `wbe`").says("nearest: web, db");
+    missing
+        .ask(&["explain", "wbe"])
+        .exits(1)
+        .says("no tenant `wbe`")
+        .says("similar names: web, db");
     let unknown = Oracle::refuses("io.tenantd.Manager.New", &none);
     unknown.ask(&["status"]).exits(69).says_in_one_line("is not understood");
     Oracle::says("garbage\0").ask(&["status"]).exits(69).says_in_one_line("is not understood");
-    Oracle::says("").ask(&["status"]).exits(69).says_in_one_line("ended the conversation");
+    Oracle::says("").ask(&["status"]).exits(69).says_in_one_line("closed the connection");
     Oracle::answers(&json!({ "status": 7 })).ask(&["status"]).exits(69).says("is not understood");
 }
 
@@ -141,14 +148,14 @@ fn what_the_daemon_refuses_has_its_exit_code() {
 fn what_is_asked_is_what_was_typed() {
     let mode = Oracle::answers(&json!({ "before": "observe", "failures": [] }));
     let ran = mode.ask(&["mode", "enforce"]).exits(0);
-    assert_eq!(ran.out, "mode enforce, it was observe\n");
+    assert_eq!(ran.out, "mode enforce, was observe\n");
     let asked = mode.was_asked();
     assert_eq!(asked["method"], "io.tenantd.Manager.SetMode");
     assert_eq!(asked["parameters"], json!({ "mode": "enforce" }));
     let restore =
         json!({ "files": 3, "processes": 2, "cgroups": 1, "failures": ["/x/memory.max: busy"] });
     let restore = Oracle::answers(&restore);
-    let ran = restore.ask(&["restore"]).exits(1).says("not put back: /x/memory.max: busy");
+    let ran = restore.ask(&["restore"]).exits(1).says("not restored: /x/memory.max: busy");
     assert!(ran.out.contains("3 files, 2 processes; removed: 1 cgroups"), "{}", ran.out);
     util::run(util::tenantctl().args(["mode", "maybe"])).exits(2);
 }
@@ -218,7 +225,7 @@ fn a_watch_shows_frames_until_it_has_seen_enough() {
     fits_a_terminal(&ran.out);
     assert_eq!(ran.out.matches("mode observe").count(), 2);
     // A daemon that ends is no reason to go on quietly.
-    Oracle::says(&frame(1)).ask(&["watch"]).exits(69).says("ended the conversation");
+    Oracle::says(&frame(1)).ask(&["watch"]).exits(69).says("closed the connection");
 }
 
 /// A tenant with everything: groups above it, a guarantee, both limits, CPUs of its own, and somebody in it of whom

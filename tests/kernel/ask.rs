@@ -103,7 +103,7 @@ fn a_policy_is_taken_up_again_on_request_and_on_sighup() {
     assert!(asked.ground.weight("b").is_none());
 
     asked.write("tenants: { a: { weight: -1 } }");
-    asked.ask(&["reload"]).exits(78).says("P025").says("the running one stays");
+    asked.ask(&["reload"]).exits(78).says("P025").says("the running policy stays in force");
     kill(Pid::from_raw(asked.daemon.pid()), Signal::SIGHUP).unwrap();
     wait_until("the second report", || asked.daemon.said().matches("error[P025]").count() == 2);
     assert_eq!(asked.status()["tenants"].as_array().unwrap().len(), 2);
@@ -129,7 +129,7 @@ fn modes_and_restore_leave_nothing_behind() {
     wait_until("weights", || asked.ground.is_weighed("a"));
     assert_eq!(asked.ask(&["mode", "observe"]).exits(0).out, "mode observe, it was enforce\n");
     assert_same(&before, &asked.ground.snapshot(), "while observing");
-    assert_eq!(asked.ask(&["mode", "enforce"]).exits(0).out, "mode enforce, it was observe\n");
+    assert_eq!(asked.ask(&["mode", "enforce"]).exits(0).out, "mode enforce, was observe\n");
     wait_until("weights again", || asked.ground.is_weighed("a"));
     asked.ask(&["restore"]).exits(0);
     assert_same(&before, &asked.ground.snapshot(), "restored");
@@ -163,11 +163,11 @@ fn who_may_connect_may_ask_and_only_some_may_change() {
     };
     open(asked.ground.scratch.path().to_path_buf(), 0o755);
     let Some(mut status) = as_nobody(&asked.command(&["status"])) else { return };
-    util::run(&mut status).exits(77).says_in_one_line("not permitted to ask on");
+    util::run(&mut status).exits(77).says_in_one_line("not permitted to connect to");
     open(asked.socket(), 0o666);
     util::run(&mut status).exits(0);
     let mut reload = as_nobody(&asked.command(&["reload"])).unwrap();
-    util::run(&mut reload).exits(77).says_in_one_line("Reload is for root");
+    util::run(&mut reload).exits(77).says_in_one_line("Reload requires root");
     asked.write("administrators: { users: 65534 }\ntenants: { a: {} }");
     asked.ask(&["reload"]).exits(0);
     util::run(&mut reload).exits(0);

@@ -111,7 +111,7 @@ fn who_calls_and_never_reads_is_not_answered_for_ever() {
 
 #[test]
 fn answers_that_nobody_takes_are_bounded() {
-    let limits = Limits { waiting_bytes: 1 << 20, ..Limits::default() };
+    let limits = Limits { pending_bytes: 1 << 20, ..Limits::default() };
     // A frame is more than half of that, and does not fit into a socket.
     let mut ground = Ground::with(limits, 1000);
     let mut stuck: Vec<Client> = Vec::new();

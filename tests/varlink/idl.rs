@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tenantd::control::explain::Explanation;
 use tenantd::control::status::Status;
+use tenantd::varlink::error::CallError;
 use tenantd::varlink::interface::*;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -223,34 +224,24 @@ fn the_manager_is_what_rust_speaks() {
     manager.compare_words::<explain::Outcome>("Outcome");
     manager.compare_words::<ChangeKind>("ChangeKind");
     manager.compare_words::<Severity>("Severity");
-    for (name, (takes, gives)) in &manager.methods {
-        match name.as_str() {
-            "Explain" => manager.compare::<ExplainParameters>(takes),
-            "SetMode" => manager.compare::<SetModeParameters>(takes),
-            _ => manager.compare::<Nothing>(takes),
-        }
-        match name.as_str() {
-            "GetStatus" => manager.compare::<StatusReply>(gives),
-            "Watch" => manager.compare::<WatchReply>(gives),
-            "Explain" => manager.compare::<ExplainReply>(gives),
-            "GetPlan" => manager.compare::<PlanReply>(gives),
-            "GetPolicy" => manager.compare::<PolicyReply>(gives),
-            "Reload" => manager.compare::<ReloadReply>(gives),
-            "SetMode" => manager.compare::<ModeReply>(gives),
-            "Restore" => manager.compare::<RestoreReply>(gives),
-            other => panic!("nothing is known of {other}"),
-        }
+}
+
+/// Compares the parameters and the reply of each method of the table with its definition.
+struct Signatures([Interface; 2]);
+
+impl Visitor for Signatures {
+    fn method<S: Signature>(&mut self) {
+        let (interface, name) = S::METHOD.names();
+        let defined = self.0.iter().find(|defined| defined.name == interface).unwrap();
+        let (takes, gives) = &defined.methods[name];
+        defined.compare::<S::Parameters>(takes);
+        defined.compare::<S::Reply>(gives);
     }
 }
 
 #[test]
-fn the_service_is_what_rust_speaks() {
-    let service = parse(SERVICE_IDL);
-    assert_eq!(service.name, SERVICE);
-    service.compare::<InfoReply>(&service.methods["GetInfo"].1);
-    let (takes, gives) = &service.methods["GetInterfaceDescription"];
-    service.compare::<DescriptionParameters>(takes);
-    service.compare::<DescriptionReply>(gives);
+fn each_method_takes_and_returns_what_its_definition_says() {
+    Method::visit(&mut Signatures([parse(SERVICE_IDL), parse(MANAGER_IDL)]));
 }
 
 #[test]
@@ -266,7 +257,7 @@ fn every_method_is_defined_and_every_definition_is_a_method() {
     defined.sort_unstable();
     assert_eq!(known, defined);
     for method in Method::ALL {
-        assert_eq!(Method::find(&method.full_name()), Ok(method));
+        assert_eq!(Method::find(&method.full_name()), Ok(*method));
     }
 }
 

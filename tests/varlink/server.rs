@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tenantd::control::status::Status;
 use tenantd::policy::model::Mode;
 use tenantd::varlink::bridge::Command;
-use tenantd::varlink::interface::{CallError, MANAGER_IDL, SERVICE_IDL};
+use tenantd::varlink::error::CallError;
+use tenantd::varlink::interface::{MANAGER_IDL, SERVICE_IDL};
 use tenantd::varlink::server::Limits;
 
 use super::ground::Ground;

@@ -2,9 +2,8 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use tenantd::varlink::interface::{
-    CallError, ExplainParameters, Method, Nothing, SetModeParameters,
-};
+use tenantd::varlink::error::CallError;
+use tenantd::varlink::interface::{ExplainParameters, Method, Nothing, SetModeParameters};
 use tenantd::varlink::wire::{Call, Framer, REQUEST_MAX_BYTES, WireError};
 
 /// What a framer makes of `bytes` that come in pieces of the given lengths, over and over.

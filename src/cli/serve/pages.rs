@@ -63,7 +63,7 @@ impl Site {
     fn status(&self) -> Response {
         let body = self
             .source
-            .told()
+            .newest()
             .and_then(|status| serde_json::to_string(&*status).map_err(|error| error.to_string()));
         match body {
             Ok(body) => ok(JSON, body),
@@ -73,14 +73,14 @@ impl Site {
 
     /// Always 200: that the daemon is away is the measurement.
     fn metrics(&self, accept: Option<&str>) -> Response {
-        let told = self.source.told();
+        let told = self.source.newest();
         let text = metrics::exposition(told.as_ref().ok().map(|status| &**status));
         let is_open = accept.is_some_and(|types| types.contains("application/openmetrics-text"));
         ok(if is_open { metrics::CONTENT_TYPE } else { PROMETHEUS }, text)
     }
 
     fn health(&self) -> Response {
-        match self.source.told() {
+        match self.source.newest() {
             Ok(_) => ok(TEXT, "ok\n"),
             Err(why) => unavailable(TEXT, format!("{why}\n")),
         }

@@ -1,50 +1,50 @@
-//! The last tick, asked for no more often than it is needed.
+//! The last tick, cached, so that many browsers cause few calls.
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cli::client::{Client, ClientError};
+use crate::cli::client::{ClientError, Endpoint};
 use crate::control::status::Status;
-use crate::varlink::interface::{Method, Nothing, StatusReply};
+use crate::varlink::interface::{Nothing, method};
 
-/// How long the agent may take to answer; a browser does not wait for ever either.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The deadline of a call to the agent, well within the patience of a browser.
+const CALL_TIME: Duration = Duration::from_secs(2);
 
-/// What the agent said, or in a sentence why it said nothing.
-pub(super) type Told = Result<Arc<Status>, String>;
+/// The last tick, or one sentence on why there is none.
+pub(super) type Newest = Result<Arc<Status>, String>;
 
 /// The agent behind its socket.
 #[derive(Debug)]
 pub(super) struct Source {
-    socket: PathBuf,
+    daemon: Endpoint,
+    /// How long an answer is reused.
     fresh: Duration,
-    last: Mutex<Option<(Instant, Told)>>,
+    last: Mutex<Option<(Instant, Newest)>>,
 }
 
 impl Source {
-    /// The agent on `socket`; what it says is passed on for `fresh`.
-    pub(super) fn new(socket: &Path, fresh: Duration) -> Source {
-        Source { socket: socket.to_path_buf(), fresh, last: Mutex::new(None) }
+    /// The agent behind `daemon`; an answer is reused for `fresh`.
+    pub(super) fn new(daemon: &Endpoint, fresh: Duration) -> Source {
+        let timeout = Some(daemon.timeout.unwrap_or(CALL_TIME));
+        Source { daemon: Endpoint { timeout, ..daemon.clone() }, fresh, last: Mutex::new(None) }
     }
 
-    /// The last tick. Whoever comes while it is asked for waits for the same answer.
-    pub(super) fn told(&self) -> Told {
+    /// The last tick. Concurrent callers wait for one call and share its answer.
+    pub(super) fn newest(&self) -> Newest {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, told)) = &*last
+        if let Some((at, newest)) = &*last
             && at.elapsed() < self.fresh
         {
-            return told.clone();
+            return newest.clone();
         }
-        let told = self.ask().map_err(|error| error.to_string());
-        *last = Some((Instant::now(), told.clone()));
-        told
+        let newest = self.ask().map_err(|error| error.to_string());
+        *last = Some((Instant::now(), newest.clone()));
+        newest
     }
 
     fn ask(&self) -> Result<Arc<Status>, ClientError> {
-        // Every time anew, so that a daemon that was started again is found.
-        let mut client = Client::connect_with_patience(&self.socket, PATIENCE)?;
-        let reply: StatusReply = client.call(Method::GetStatus, &Nothing {})?;
+        // A new connection for each call survives a restart of the daemon.
+        let reply = self.daemon.call::<method::GetStatus>(&Nothing {})?;
         Ok(Arc::new(reply.status))
     }
 }

@@ -30,7 +30,8 @@ use crate::policy::outline::{Change, ChangeKind, Outline};
 use crate::policy::report::{Report, Severity, Style};
 use crate::policy::{HostFacts, Loaded, load, load_with_host};
 use crate::varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
-use crate::varlink::interface::{CallError, ModeReply, ReloadReply, RestoreReply};
+use crate::varlink::error::CallError;
+use crate::varlink::interface::{ModeReply, ReloadReply, RestoreReply};
 use crate::varlink::listen::Listener;
 use crate::varlink::server::{Limits, Server};
 

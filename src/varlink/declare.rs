@@ -1,0 +1,105 @@
+//! The macro behind the table of methods in [`super::interface`].
+//!
+//! **Problem.** A method has a name, an access right, parameters, a reply and an implementation. Where these
+//! are listed in five places, a new method compiles with one of them forgotten, and a forgotten access right
+//! lets every reader change the host. **Answer.** A method is one row of one table, in the section `read` or
+//! `change`. From the row come the variant of `Method`, its name, its access, the type of its parameters and
+//! of its reply. The requests of the two sections are two enums: the code that answers [`Read`] requests has
+//! no way to reach the agent, and a `match` over either enum does not compile with a method left out.
+//!
+//! [`Read`]: super::interface::Read
+
+/// Declares the methods of the socket: see the head of this file.
+macro_rules! methods {
+    (
+        read { $($(#[$read_doc:meta])* $read_in:ident.$read:ident($read_takes:ty) -> $read_gives:ty;)* }
+        change { $($(#[$change_doc:meta])* $change_in:ident.$change:ident($change_takes:ty) -> $change_gives:ty;)* }
+    ) => {
+        /// A method of [`MANAGER`] or [`SERVICE`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Method {
+            $($(#[$read_doc])* $read,)*
+            $($(#[$change_doc])* $change,)*
+        }
+
+        impl Method {
+            /// Every method.
+            pub const ALL: &[Method] = &[$(Method::$read,)* $(Method::$change,)*];
+
+            /// The interface of the method, and its name there.
+            pub const fn names(self) -> (&'static str, &'static str) {
+                match self {
+                    $(Method::$read => ($read_in, stringify!($read)),)*
+                    $(Method::$change => ($change_in, stringify!($change)),)*
+                }
+            }
+
+            /// What the caller has to be permitted to.
+            pub const fn access(self) -> Access {
+                match self {
+                    $(Method::$read => Access::Read,)*
+                    $(Method::$change => Access::Change,)*
+                }
+            }
+
+            /// The request that `call` makes of this method.
+            ///
+            /// # Errors
+            /// [`CallError::InvalidParameter`].
+            pub fn request(self, call: &Call) -> Result<Request, CallError> {
+                Ok(match self {
+                    $(Method::$read => Request::Read(Read::$read(call.parameters()?)),)*
+                    $(Method::$change => Request::Change(Change::$change(call.parameters()?)),)*
+                })
+            }
+
+            /// Shows `visitor` every method with the types of its parameters and of its reply.
+            pub fn visit(visitor: &mut impl Visitor) {
+                $(visitor.method::<method::$read>();)*
+                $(visitor.method::<method::$change>();)*
+            }
+        }
+
+        /// A request for something that is known already, with its parameters.
+        #[derive(Clone, Debug)]
+        pub enum Read {
+            $($(#[$read_doc])* $read($read_takes),)*
+        }
+
+        /// A request to change something, with its parameters.
+        #[derive(Clone, Debug)]
+        pub enum Change {
+            $($(#[$change_doc])* $change($change_takes),)*
+        }
+
+        /// Each method as a type, so that a client cannot expect the reply of another method.
+        pub mod method {
+            use super::{Method, Signature};
+            #[allow(unused_imports, reason = "named by the rows of the table")]
+            use super::*;
+
+            $(
+                $(#[$read_doc])*
+                #[derive(Clone, Copy, Debug)]
+                pub struct $read;
+                impl Signature for $read {
+                    const METHOD: Method = Method::$read;
+                    type Parameters = $read_takes;
+                    type Reply = $read_gives;
+                }
+            )*
+            $(
+                $(#[$change_doc])*
+                #[derive(Clone, Copy, Debug)]
+                pub struct $change;
+                impl Signature for $change {
+                    const METHOD: Method = Method::$change;
+                    type Parameters = $change_takes;
+                    type Reply = $change_gives;
+                }
+            )*
+        }
+    };
+}
+
+pub(super) use methods;

@@ -1,0 +1,78 @@
+//! The errors that a call is answered with, of both interfaces.
+//!
+//! Each variant is an `error` of a `.varlink` file; `tests/varlink/idl.rs` compares the two.
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::report::Finding;
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, Deserialize)]
+#[serde(tag = "error", content = "parameters")]
+pub enum CallError {
+    /// The interface is unknown.
+    #[error("the interface `{interface}` is unknown")]
+    #[serde(rename = "org.varlink.service.InterfaceNotFound")]
+    InterfaceNotFound {
+        /// The name that was asked for.
+        interface: String,
+    },
+    /// The interface has no such method.
+    #[error("the method `{method}` is unknown")]
+    #[serde(rename = "org.varlink.service.MethodNotFound")]
+    MethodNotFound {
+        /// The full name that was called.
+        method: String,
+    },
+    /// The method exists and cannot be called in this way.
+    #[error("the method `{method}` cannot be called in this way")]
+    #[serde(rename = "org.varlink.service.MethodNotImplemented")]
+    MethodNotImplemented {
+        /// The full name that was called.
+        method: String,
+    },
+    /// A parameter is missing, unknown or of the wrong type.
+    #[error("the parameter `{parameter}` is missing, unknown or of the wrong type")]
+    #[serde(rename = "org.varlink.service.InvalidParameter")]
+    InvalidParameter {
+        /// The name of the parameter.
+        parameter: String,
+    },
+    /// The caller lacks the permission for this method.
+    #[error("not permitted")]
+    #[serde(rename = "org.varlink.service.PermissionDenied")]
+    PermissionDenied {},
+    /// The method replies more than once, and was called without `more`.
+    #[error("the method replies more than once: call it with `more`")]
+    #[serde(rename = "org.varlink.service.ExpectedMore")]
+    ExpectedMore {},
+    /// The policy has no such tenant.
+    #[error("the policy has no tenant `{tenant}`")]
+    #[serde(rename = "io.tenantd.Manager.NoSuchTenant")]
+    NoSuchTenant {
+        /// The name that was asked for.
+        tenant: String,
+        /// Similar names, the most similar first; all names where there are few.
+        tenants: Vec<String>,
+    },
+    /// The policy is invalid; the running policy stays in force.
+    #[error("the policy is invalid: the running policy stays in force")]
+    #[serde(rename = "io.tenantd.Manager.BadPolicy")]
+    BadPolicy {
+        /// The findings as text.
+        report: String,
+        /// The findings as records.
+        findings: Vec<Finding>,
+    },
+    /// The change was tried and failed.
+    #[error("{reason}")]
+    #[serde(rename = "io.tenantd.Manager.Failed")]
+    Failed {
+        /// The cause.
+        reason: String,
+    },
+    /// Too many changes are queued, or the agent is stopping.
+    #[error("tenantd is busy: try again")]
+    #[serde(rename = "io.tenantd.Manager.Busy")]
+    Busy {},
+}
