@@ -187,6 +187,20 @@ fn who_is_not_permitted_is_told_so() {
     let mut command = as_nobody(&command).unwrap();
     util::run(&mut command).exits(77).says_in_one_line("not permitted to manage");
     assert!(!state.join("state/journal").exists());
+    // Where the cgroups would not matter, but the socket cannot be created.
+    let mut command = util::tenantd();
+    command.arg("--observe").arg("--policy").arg(&policy).arg("--state-dir").arg(&state);
+    command.arg("--socket").arg(dir.path().join("socket"));
+    let ran = util::run(&mut as_nobody(&command).unwrap()).exits(77);
+    ran.says_in_one_line("tenantd: not permitted: cannot listen on").says("--socket");
+    // Where it cannot be seen whether there is anything to restore.
+    std::fs::create_dir(dir.path().join("closed")).unwrap();
+    let closed = std::fs::Permissions::from_mode(0o000);
+    std::fs::set_permissions(dir.path().join("closed"), closed).unwrap();
+    let mut command = util::tenantd();
+    command.arg("--restore").arg("--state-dir").arg(dir.path().join("closed"));
+    let ran = util::run(&mut as_nobody(&command).unwrap()).exits(77);
+    ran.says_in_one_line("not permitted: cannot look for");
 }
 
 #[test]

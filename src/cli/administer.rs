@@ -13,7 +13,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::args::{Colour, DiffArgs, ModeArgs, ReloadArgs, RestoreArgs, SOCKET, STATE_DIR};
 use super::client::{ClientError, Endpoint};
-use super::daemon::load;
+use super::daemon::{load, may_look_into};
 use super::exit::Exit;
 use super::log;
 use super::text::{colours, wrapped};
@@ -175,6 +175,7 @@ fn unknown_journal(socket: &Path) -> String {
 
 fn restore_from_journal(state_dir: &Path) -> anyhow::Result<RestoreReply> {
     log::start(LevelFilter::WARN);
+    may_look_into(state_dir)?;
     let restored = leftover::restore_only(&mut RealKernFs::new(), state_dir)?;
     Ok(RestoreReply {
         files: restored.nr_files as u64,

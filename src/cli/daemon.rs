@@ -1,5 +1,6 @@
-//! The command line of `tenantd`.
+//! The command `tenantd`: from its command line to a running service and back.
 
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use anyhow::Context;
@@ -12,22 +13,22 @@ use super::args::{Colour, Tenantd};
 use super::exit::Exit;
 use super::log;
 use super::text;
-use crate::daemon::agent::{Agent, Options};
+use crate::daemon::agent::{Agent, Options, StartError};
 use crate::daemon::backend::claims;
-use crate::daemon::recovery::leftover;
 use crate::daemon::service::event_loop::EventLoop;
+use crate::daemon::recovery::leftover;
 use crate::daemon::service::{PolicySource, Service};
 use crate::host::kernfs::RealKernFs;
 use crate::host::notify::Notifier;
 use crate::policy::model::{HierarchyChoice, Mode, OnExit, Policy};
 use crate::policy::report::{Report, Style};
 use crate::policy::{self, HostFacts};
-use crate::varlink::listen::Listener;
+use crate::varlink::listen::{self, Listener};
 
 /// Runs the daemon until it is told to stop.
 ///
 /// # Errors
-/// It could not start, or could not put everything back.
+/// It could not start, or could not restore everything.
 pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     log::start(LevelFilter::INFO);
     let Some(path) = args.policy.as_deref().filter(|_| !args.restore) else {
@@ -53,10 +54,14 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
         root: args.root.clone(),
         state_dir: Some(args.state_dir.clone()),
     };
-    // Signals are caught before anything is changed, so that none of them finds us unprepared.
+    let passed = ListenFd::from_env().take_unix_listener(0)?;
+    if let (None, Some(path), false) = (&passed, &args.socket, args.once) {
+        listen::check_permission(path)?;
+    }
+    // Signals are handled from before the first change on.
     let mut events = EventLoop::new(interval).context("cannot make the event loop")?;
     let agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
-    let listener = match listener(args, agent.mode() == Mode::Observe) {
+    let listener = match listener(args, passed, agent.mode() == Mode::Observe) {
         Ok(listener) => listener,
         Err(error) => {
             agent.stop()?;
@@ -71,20 +76,40 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }
 
-/// The socket that systemd gave, or else one that is made. Whoever only observes may do so without one, where
-/// none was asked for and none may be made.
-fn listener(args: &Tenantd, observes: bool) -> anyhow::Result<Option<Listener>> {
+/// Prints the error that ended `tenantd`, and returns its exit code.
+pub fn fail(error: &anyhow::Error) -> Exit {
+    let exit = Exit::of(error);
+    let has_remedy = error
+        .chain()
+        .any(|cause| matches!(cause.downcast_ref(), Some(StartError::NotPermitted { .. })));
+    match exit {
+        Exit::NotPermitted if !has_remedy => eprintln!(
+            "tenantd: not permitted: {error:#}; run as root, or give --socket and --state-dir paths \
+             that this user may write"
+        ),
+        _ => eprintln!("tenantd: {error:#}"),
+    }
+    exit
+}
+
+/// The socket `passed` by systemd, or a new one. In mode observe the daemon runs without a socket where none was
+/// named and none may be created.
+fn listener(
+    args: &Tenantd,
+    passed: Option<UnixListener>,
+    observes: bool,
+) -> anyhow::Result<Option<Listener>> {
     if args.once {
         return Ok(None);
     }
-    if let Some(given) = ListenFd::from_env().take_unix_listener(0)? {
-        let listener = Listener::given(given).context("cannot use the socket that systemd gave")?;
+    if let Some(passed) = passed {
+        let listener = Listener::given(passed).context("cannot use the socket from systemd")?;
         return Ok(Some(listener));
     }
     let path = args.socket.clone().unwrap_or_else(|| args.state_dir.join("socket"));
     match Listener::make(&path) {
         Err(error) if observes && args.socket.is_none() && error.is_denied() => {
-            warn!("nobody can ask this tenantd: not permitted to make {}", path.display());
+            warn!("running without a socket: not permitted to create {}", path.display());
             Ok(None)
         }
         made => Ok(Some(made?)),
@@ -92,6 +117,7 @@ fn listener(args: &Tenantd, observes: bool) -> anyhow::Result<Option<Listener>> 
 }
 
 fn restore(args: &Tenantd) -> anyhow::Result<Exit> {
+    may_look_into(&args.state_dir)?;
     let mut kernel = RealKernFs::new();
     let restored = match args.unless_kept {
         true => leftover::restore_unless_kept(&mut kernel, &args.state_dir)?,
@@ -100,12 +126,19 @@ fn restore(args: &Tenantd) -> anyhow::Result<Exit> {
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }
 
+/// Fails where it cannot be seen whether `state_dir` has a journal, which is not the same as having none.
+pub(super) fn may_look_into(state_dir: &Path) -> anyhow::Result<()> {
+    let journal = state_dir.join("journal");
+    journal.try_exists().with_context(|| format!("cannot look for {}", journal.display()))?;
+    Ok(())
+}
+
 /// The policy at `path`, its findings on standard error; `None` where it has errors.
 pub(super) fn load(path: &Path, colour: Colour) -> Option<Policy> {
     let facts = HostFacts::of_this_machine();
     let loaded = match facts {
         Ok(facts) => policy::load_with_host(path, &facts),
-        // A machine that will not say how large it is: the agent will say so when it samples.
+        // The size of the machine is unknown: the agent reports that when it samples.
         Err(_) => policy::load(path),
     };
     match loaded {
@@ -128,7 +161,7 @@ fn show(report: &Report, colour: Colour) {
     }
 }
 
-/// A thousand tenants are nine thousand kept descriptors; the hard limit is there to be used.
+/// Raises the limit of descriptors to its maximum: a thousand tenants need nine thousand of them.
 fn raise_descriptor_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

@@ -10,8 +10,9 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::Group;
+use nix::unistd::{AccessFlags, Group, access};
 
 /// The group whose members may read.
 pub const GROUP: &str = "tenantd";
@@ -94,6 +95,18 @@ impl Drop for Listener {
             let _ = fs::remove_dir(dir);
         }
     }
+}
+
+/// Checks that this process may create a socket at `path`, before anything else is done.
+///
+/// # Errors
+/// [`ListenError::Io`]: the closest directory that exists may not be written.
+pub fn check_permission(path: &Path) -> Result<(), ListenError> {
+    let error = |errno: Errno| ListenError::Io { path: path.to_path_buf(), source: errno.into() };
+    let absolute = std::path::absolute(path).map_err(|_| error(Errno::ENOENT))?;
+    let mut directories = absolute.ancestors().skip(1);
+    let Some(existing) = directories.find(|dir| dir.exists()) else { return Ok(()) };
+    access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(error)
 }
 
 /// Removes a socket file without a listener from `path`.
