@@ -5,6 +5,7 @@ mod explain;
 mod protect;
 
 mod weights;
+mod would_get;
 
 use std::time::Duration;
 

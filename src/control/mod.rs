@@ -16,6 +16,8 @@
 //! | target | [`target`] | demands, policy, capacity → allocation and the values that enforce it |
 //! | | [`burst`], [`weight`] | what each gets when all are hungry; entitlements as the kernel's weights |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
+//! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
+//! | would get | [`would_get`] | demands, policy, capacity → what each tenant would be allocated if it woke up |
 //! | width | [`width`] | allocations → degrees of parallelism |
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
 //! | drift | [`drift`] | what the files hold → what others wrote there |
@@ -50,3 +52,4 @@ pub mod tree;
 pub mod usage;
 pub mod weight;
 pub mod width;
+pub mod would_get;
