@@ -192,6 +192,7 @@ impl ControlLoop {
                 if let Some(kills) = input.nr_oom_kills {
                     state.oom_kills.note(sample.generation, kills);
                 }
+                state.totals.note(&sample);
                 let before = state.take_sample(sample);
                 let pair = before.as_ref().zip(state.sample.as_ref()).zip(elapsed);
                 state.usage = pair.and_then(|((before, now), elapsed)| {

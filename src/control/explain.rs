@@ -171,14 +171,20 @@ pub struct AllocationStep {
     pub reason: String,
 }
 
-/// Its weight among its siblings.
+/// Its weight among its siblings, from the policy to the file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WeightStep {
+    /// In the policy.
+    pub policy_weight: f64,
+    /// That weight's part of the sum of the siblings.
+    pub policy_share: f64,
     /// In the unit of `cpu.weight`.
     pub cpu_weight: f64,
     /// The part of their CPU time that this is while all of them are busy.
     pub sibling_share: f64,
+    /// What the file holds, in its own unit; absent where it was not read.
+    pub file_value: Option<String>,
     /// Why.
     pub reason: String,
 }
@@ -499,12 +505,23 @@ fn weight_step(trace: &Trace, index: usize) -> WeightStep {
     let node = &trace.nodes[index];
     let siblings =
         trace.nodes.iter().zip(&trace.records).filter(|(other, _)| other.parent == node.parent);
-    let sum: f64 = siblings.map(|(_, record)| record.target.cpu_weight).sum();
+    let (mut sum, mut policy_sum) = (0.0, 0.0);
+    for (sibling, record) in siblings {
+        sum += record.target.cpu_weight;
+        policy_sum += sibling.weight[CPU];
+    }
     let record = &trace.records[index];
     let is_weight = |value: &&ValueRecord| value.knob == Knob::CpuWeight;
     let weight = record.values.iter().find(is_weight);
     let reason = weight.map(|value| reason(node, record, value));
+    let file = weight.and_then(|value| match value.outcome {
+        Outcome::Written => Some(&value.wanted),
+        _ => value.held.as_ref(),
+    });
     WeightStep {
+        policy_weight: node.weight[CPU],
+        policy_share: node.weight[CPU] / policy_sum.max(f64::MIN_POSITIVE),
+        file_value: file.map(|value| (trace.spelling.text)(Knob::CpuWeight, value)),
         cpu_weight: record.target.cpu_weight,
         sibling_share: record.target.cpu_weight / sum.max(f64::MIN_POSITIVE),
         reason: reason.unwrap_or_default(),

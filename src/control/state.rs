@@ -8,7 +8,7 @@ use super::plan::{Action, Knob, Value};
 use super::sample::TenantSample;
 use super::target::Target;
 use super::tree::CPU;
-use super::usage::{Tally, Usage};
+use super::usage::{Tally, Totals, Usage};
 use super::width::WidthState;
 
 /// A failed write is tried again after 1, 2, 4 … at most this many ticks.
@@ -49,6 +49,8 @@ pub struct NodeState {
     pub starved: Duration,
     /// Processes of it that were killed for want of memory, since the agent started.
     pub oom_kills: Tally,
+    /// What it used and waited in all, since the agent started.
+    pub totals: Totals,
     /// Knobs that another writer has set and the policy leaves to it.
     pub left_to_others: Vec<Knob>,
 }
@@ -133,6 +135,7 @@ impl NodeState {
             target: old.target,
             starved: old.starved,
             oom_kills: old.oom_kills,
+            totals: old.totals,
             left_to_others: if keeps_left { old.left_to_others } else { Vec::new() },
             ..NodeState::default()
         };
@@ -140,8 +143,8 @@ impl NodeState {
 
     /// Everything was put back: only what was counted since the agent started stays.
     pub(super) fn reset(&mut self) {
-        let (starved, oom_kills) = (self.starved, self.oom_kills);
-        *self = NodeState { starved, oom_kills, ..NodeState::default() };
+        let (starved, oom_kills, totals) = (self.starved, self.oom_kills, self.totals);
+        *self = NodeState { starved, oom_kills, totals, ..NodeState::default() };
     }
 
     /// Whether a failed write of `knob` still waits in `tick`.

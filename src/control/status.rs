@@ -1,17 +1,19 @@
-//! The tick as one immutable value: what every reader of the agent sees.
+//! The tick as one immutable value, which every reader of the agent gets.
 //!
-//! The socket, the metrics, the demo and the log all show this and nothing else, so that two of them can
-//! never disagree. Field names are those of the JSON: snake_case, CPU in cores, memory in bytes, fractions
-//! as numbers from 0 to 1. They are those of `io.tenantd.Manager.varlink` as well, and a test compares the two.
+//! The socket, the metrics, the demo and the log show this value only, so that they cannot disagree; the
+//! thresholds by which figures are judged are part of it for the same reason. Field names are those of the JSON:
+//! snake_case, CPU in cores, memory in bytes, fractions as numbers from 0 to 1. They are those of
+//! `io.tenantd.Manager.varlink` as well, and a test compares the two.
 //!
-//! A reader may be older or newer than the agent: fields it does not know are passed over, and fields that it
-//! misses hold their defaults.
+//! A reader may be older or newer than the agent: it ignores unknown fields, and absent fields have their
+//! defaults.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
 use super::demand::CpuBasis;
+use super::fairness::FAIR_ERROR_MAX;
 use crate::policy::model::Mode;
 
 /// What the agent decided and did in one tick.
@@ -20,6 +22,10 @@ use crate::policy::model::Mode;
 pub struct Status {
     /// Ticks since the agent started, from 1.
     pub tick: u64,
+    /// When the tick was published, by the wall clock: RFC 3339, in UTC. Absent where no clock was asked.
+    pub time: Option<String>,
+    /// The version of the agent.
+    pub version: Cow<'static, str>,
     /// Whether values are written or only computed.
     pub mode: Mode,
     /// Time from tick to tick, in seconds.
@@ -28,6 +34,8 @@ pub struct Status {
     pub host: HostStatus,
     /// The tenants, in the order of the policy.
     pub tenants: Vec<TenantStatus>,
+    /// The groups, in the order of the policy.
+    pub groups: Vec<GroupStatus>,
     /// What was written, or would be.
     pub actions: Vec<ActionStatus>,
     /// What could not be read, written or take effect, each with its remedy where there is one.
@@ -47,14 +55,43 @@ pub struct Status {
     /// How long the last spell took, or the present one has taken, in which a share was wrong; absent where
     /// none ever was.
     pub convergence_seconds: Option<f64>,
+    /// The thresholds by which readers judge these figures.
+    pub thresholds: Thresholds,
     /// What the agent itself costs.
     pub agent: AgentStatus,
+}
+
+/// The thresholds by which readers judge a status, so that all of them judge alike.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Thresholds {
+    /// A [`TenantStatus::share_error`] above this counts as unfair.
+    pub share_error_ratio: f64,
+    /// A tenant whose tasks wait for a larger part of the time counts as under pressure.
+    pub pressure_ratio: f64,
+    /// A status that is older counts as stale.
+    pub stale_seconds: f64,
+}
+
+impl Thresholds {
+    /// The thresholds of an agent that ticks every `interval_seconds`.
+    pub fn for_interval(interval_seconds: f64) -> Thresholds {
+        Thresholds { stale_seconds: 1.0 + 2.0 * interval_seconds, ..Thresholds::default() }
+    }
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Thresholds { share_error_ratio: FAIR_ERROR_MAX, pressure_ratio: 0.2, stale_seconds: 3.0 }
+    }
 }
 
 /// The machine in one tick.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostStatus {
+    /// The host name.
+    pub name: String,
     /// Which hierarchy enforces.
     pub hierarchy: Cow<'static, str>,
     /// CPUs online.
@@ -103,6 +140,10 @@ pub struct TenantStatus {
     pub allocation_cores: f64,
     /// Memory it is entitled to.
     pub allocation_memory_bytes: f64,
+    /// CPUs that it would be allocated now if it wanted everything: see [`super::would_get`].
+    pub would_get_cores: f64,
+    /// Memory that it would be allocated now if it wanted everything.
+    pub would_get_memory_bytes: f64,
     /// CPUs that its weight alone gives it, within its limit.
     pub fair_share_cores: f64,
     /// `cpu` or `memory`, whichever it is allocated the larger weighted share of.
@@ -118,12 +159,52 @@ pub struct TenantStatus {
     pub share_error: Option<f64>,
     /// Time for which it had less than half of its fair share while it wanted more, since the agent started.
     pub starved_seconds: f64,
+    /// CPU time used since the agent started; never decreases, also where the cgroup was re-created.
+    pub cpu_usage_seconds: Option<f64>,
+    /// Time in which some task of it waited for a CPU, since the agent started; absent without PSI.
+    pub cpu_pressure_seconds: Option<f64>,
+    /// Time in which some task of it waited for memory, since the agent started; absent without PSI.
+    pub memory_pressure_seconds: Option<f64>,
     /// Processes of it that were killed for want of memory since the agent started.
     pub nr_oom_kills: Option<u64>,
     /// How many CPUs wide it should run; absent before the first decision.
     pub dop: Option<u32>,
     /// The CPUs that it is placed on, in the kernel's list format; absent where it is not pinned.
     pub cpus: Option<String>,
+    /// The CPU weight that its cgroup holds, in the unit of `cpu.weight`.
+    pub cpu_weight: Option<f64>,
+}
+
+/// One group in one tick: sums over the tenants below it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupStatus {
+    /// Its path of names.
+    pub name: String,
+    /// Its CPU weight in the policy.
+    pub weight: f64,
+    /// Tenants below it, at any depth.
+    pub nr_tenants: u64,
+    /// CPUs used since the last tick; absent where it could be read for none of its tenants.
+    pub usage_cores: Option<f64>,
+    /// Memory in use; absent where it could be read for none of its tenants.
+    pub usage_memory_bytes: Option<f64>,
+    /// CPUs that its tenants could use.
+    pub demand_cores: f64,
+    /// Memory that its tenants could use.
+    pub demand_memory_bytes: f64,
+    /// CPUs that its tenants are entitled to.
+    pub allocation_cores: f64,
+    /// Memory that its tenants are entitled to.
+    pub allocation_memory_bytes: f64,
+    /// CPUs that it would be allocated now if all its tenants wanted everything.
+    pub would_get_cores: f64,
+    /// Memory that it would be allocated now if all its tenants wanted everything.
+    pub would_get_memory_bytes: f64,
+    /// CPUs that its weight alone gives it.
+    pub fair_share_cores: f64,
+    /// Whether all its tenants are allocated all the CPU that they could use.
+    pub satisfied: bool,
     /// The CPU weight that its cgroup holds, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
 }

@@ -83,6 +83,32 @@ impl Tally {
     }
 }
 
+/// The cumulative counters of a tenant since the agent first sampled it, over cgroups that were re-created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// CPU time used, in microseconds.
+    pub cpu_usec: Tally,
+    /// Time in which some task waited for a CPU, in microseconds.
+    pub cpu_some_usec: Tally,
+    /// Time in which some task waited for memory, in microseconds.
+    pub memory_some_usec: Tally,
+}
+
+impl Totals {
+    /// Adds what `sample` counted since the sample before it. Counters that it does not have stay.
+    pub fn note(&mut self, sample: &TenantSample) {
+        for (total, count) in [
+            (&mut self.cpu_usec, sample.usage_usec),
+            (&mut self.cpu_some_usec, sample.cpu_some_usec),
+            (&mut self.memory_some_usec, sample.memory_some_usec),
+        ] {
+            if let Some(count) = count {
+                total.note(sample.generation, count);
+            }
+        }
+    }
+}
+
 /// The rates of one tenant between two samples `elapsed` apart.
 ///
 /// `None` where the samples are of different cgroups, the CPU counter is absent or went backwards, or no
@@ -207,6 +233,19 @@ mod tests {
             kills.note(generation, count);
             assert_eq!(kills.total(), Some(total), "{count} in {generation}");
         }
+    }
+
+    #[test]
+    fn totals_grow_over_a_cgroup_that_was_made_anew_and_over_gaps() {
+        let mut totals = Totals::default();
+        assert_eq!(totals.cpu_usec.total(), None);
+        for (generation, usage_usec, total) in
+            [(1, Some(500), 0), (1, Some(900), 400), (1, None, 400), (2, Some(50), 450)]
+        {
+            totals.note(&TenantSample { generation, usage_usec, ..TenantSample::default() });
+            assert_eq!(totals.cpu_usec.total(), Some(total), "{usage_usec:?} in {generation}");
+        }
+        assert_eq!(totals.cpu_some_usec.total(), None);
     }
 
     #[test]

@@ -168,6 +168,7 @@ fn status() -> Status {
         usage_memory_bytes: Some(1.5e12),
         demand_cores: 128.0,
         allocation_cores: 100.25,
+        would_get_cores: 112.75,
         allocation_memory_bytes: 2e12,
         dominant_resource: Some("memory".into()),
         dominant_share: 1.0,
@@ -192,9 +193,7 @@ fn a_status_fits_a_terminal_and_is_json_on_request() {
     let reply = json!({ "status": status() });
     let ran = Oracle::answers(&reply).ask(&["status"]).exits(0);
     fits_a_terminal(&ran.out);
-    for words in
-        ["127.50", "memory 100%", "1.4TiB", "note: a finding", "7 values written by others"]
-    {
+    for words in ["127.50", "memory 100%", "1.4TiB", "note: a finding", "7 values overwritten"] {
         assert!(ran.out.contains(words), "{words} is not in:\n{}", ran.out);
     }
     assert!(!ran.out.contains('\x1b'));
@@ -291,7 +290,14 @@ fn explanation() -> Explanation {
             reason: "held back: cpu and memory are used up at a level of 0.0333".into(),
             ..AllocationStep::default()
         },
-        weight: WeightStep { cpu_weight: 10_000.0, sibling_share: 1.0, reason: weighed.into() },
+        weight: WeightStep {
+            policy_weight: 300.0,
+            policy_share: 0.4286,
+            cpu_weight: 10_000.0,
+            sibling_share: 1.0,
+            file_value: Some("9800".into()),
+            reason: weighed.into(),
+        },
         width: Some(WidthStep {
             dop: Some(112),
             slots: 255,
@@ -355,6 +361,7 @@ fn an_explanation_fits_a_screen() {
         "held back: cpu",
         "limit 128.5 CPUs and 800GiB",
         "CPUs 0-55,128-183",
+        "policy 300 (42.9%) -> computed 10000.0 (100.0%) -> file 9800",
         "0-127 -> 0-55,128-183: written in this tick; its width",
     ] {
         assert!(ran.out.contains(words), "{words} is not in:\n{}", ran.out);

@@ -57,7 +57,10 @@ fn an_idle_tenant_gets_its_guarantee_or_its_part_whichever_is_more() {
     // Everything is wanted by others: the part by weight is 1 of 16, the guarantee 2.
     let hungry = would([0.0, 16.0, 0.0, 16.0, 16.0]);
     assert!((hungry[0] - 2.0).abs() < 1e-9, "{hungry:?}");
-    assert!((hungry[1] - 16.0 * 7.0 / 15.0).abs() < 1e-9, "an idle guarantee is divided among the others");
+    assert!(
+        (hungry[1] - 16.0 * 7.0 / 15.0).abs() < 1e-9,
+        "an idle guarantee is divided among the others"
+    );
     // Nobody else wants anything: all there is.
     assert_eq!(would([0.0; 5])[0], 16.0);
     // One of a group wakes, and takes from its sibling by their weights.

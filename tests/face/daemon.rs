@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use tenantd::control::status::{ActionStatus, AgentStatus, HostStatus, Status, TenantStatus};
+use tenantd::control::status::{
+    ActionStatus, AgentStatus, GroupStatus, HostStatus, Status, TenantStatus, Thresholds,
+};
 use tenantd::policy::model::Mode;
 
 /// A status with a bit of everything: one that lacks, one that is pinned, one that sleeps, one not measured.
@@ -29,6 +31,10 @@ pub(crate) fn status() -> Status {
         satisfied: wants <= entitled,
         share_error: Some(0.0),
         nr_oom_kills: Some(0),
+        would_get_cores: entitled.max(wants),
+        cpu_usage_seconds: Some(used * 100.0),
+        cpu_pressure_seconds: Some(12.5),
+        memory_pressure_seconds: Some(0.0),
         dop: Some(entitled.ceil() as u32),
         cpu_weight: Some(weight),
         ..TenantStatus::default()
@@ -37,7 +43,10 @@ pub(crate) fn status() -> Status {
         tick: 42,
         mode: Mode::Enforce,
         interval_seconds: 1.0,
+        time: Some("2030-01-02T03:04:05.678Z".into()),
+        version: "0.1.0".into(),
         host: HostStatus {
+            name: "stage".into(),
             hierarchy: "unified, owner direct".into(),
             cpus: 8,
             memory_bytes: 16 << 30,
@@ -61,10 +70,29 @@ pub(crate) fn status() -> Status {
                 cpu_pressure_ratio: None,
                 share_error: None,
                 nr_oom_kills: None,
+                cpu_usage_seconds: None,
+                cpu_pressure_seconds: None,
+                memory_pressure_seconds: None,
                 dop: None,
                 ..tenant("ci/pull-requests", 75.0, 0.0, 0.0, 0.0)
             },
         ],
+        groups: vec![GroupStatus {
+            name: "ci".into(),
+            weight: 100.0,
+            nr_tenants: 2,
+            usage_cores: Some(0.9),
+            usage_memory_bytes: Some(1.1e9),
+            demand_cores: 0.9,
+            allocation_cores: 1.2,
+            allocation_memory_bytes: 1.9e9,
+            would_get_cores: 2.4,
+            fair_share_cores: 1.2,
+            satisfied: true,
+            cpu_weight: Some(100.0),
+            ..GroupStatus::default()
+        }],
+        thresholds: Thresholds::for_interval(1.0),
         actions: vec![ActionStatus {
             tenant: "web".into(),
             path: "/sys/fs/cgroup/system.slice/tenantd.service/web/cpu.weight".into(),

@@ -43,6 +43,7 @@ fn the_policy_of_the_readme_fits_a_machine_of_two_cores() {
         memory: Bytes::gib(4),
         has_user: |_| false,
         has_group: |_| false,
+        units: Vec::new,
     };
     let loaded = load_with_host(&path, &small).unwrap_or_else(|report| panic!("{report}"));
     assert!(loaded.report.findings().is_empty(), "{:?}", loaded.report);

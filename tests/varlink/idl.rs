@@ -1,9 +1,9 @@
 //! The `.varlink` files are the documentation, so they must be right: each is parsed here, and every type,
-//! method and error in it is compared with the Rust type that goes over the wire.
+//! method, access and error in it is compared with the Rust type that goes over the wire.
 //!
-//! The comparison goes there and back: from a definition an example is made, with every field and no null;
-//! the Rust type reads it and writes it again. A field that Rust has not is lost on the way, one that the
-//! definition has not turns up, and a type that differs is refused.
+//! The comparison is a round trip: an example is made from a definition, with every field and no null; the Rust
+//! type reads it and writes it again. A field that is missing in Rust is lost, a field that is missing in the
+//! definition appears, and a type that differs is refused.
 
 use std::collections::BTreeMap;
 
@@ -211,7 +211,7 @@ impl Interface {
 }
 
 #[test]
-fn the_manager_is_what_rust_speaks() {
+fn the_types_of_the_manager_are_those_of_rust() {
     use tenantd::control::{demand::CpuBasis, explain};
     use tenantd::policy::{model::Mode, outline::ChangeKind, report::Severity};
     let manager = parse(MANAGER_IDL);
@@ -258,6 +258,21 @@ fn every_method_is_defined_and_every_definition_is_a_method() {
     assert_eq!(known, defined);
     for method in Method::ALL {
         assert_eq!(Method::find(&method.full_name()), Ok(*method));
+    }
+}
+
+/// The comment above each method names its access, and it is the access that is enforced.
+#[test]
+fn the_documented_access_is_the_enforced_one() {
+    for method in Method::ALL {
+        let (interface, name) = method.names();
+        let text = if interface == SERVICE { SERVICE_IDL } else { MANAGER_IDL };
+        let (before, _) = text.split_once(&format!("\nmethod {name}(")).unwrap();
+        let access = match method.access() {
+            Access::Read => "# Access: read.",
+            Access::Change => "# Access: change.",
+        };
+        assert_eq!(before.lines().last(), Some(access), "{name}");
     }
 }
 

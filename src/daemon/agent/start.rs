@@ -147,6 +147,14 @@ impl<K: KernFs> Agent<K> {
         Arc::clone(self.reporter.status())
     }
 
+    /// Stamps the status of the last tick with the wall clock, RFC 3339 in UTC, and with the host name.
+    pub fn stamp(&mut self, time: String, host_name: &str) {
+        self.reporter.amend(|status| {
+            status.time = Some(time);
+            host_name.clone_into(&mut status.host.name);
+        });
+    }
+
     /// The last tick, as far as it is needed to explain any value of it.
     pub fn trace(&self) -> &Arc<Trace> {
         self.reporter.trace()

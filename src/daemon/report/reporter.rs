@@ -15,7 +15,7 @@ use crate::control::drift::Drift;
 use crate::control::explain::Outcome;
 use crate::control::finding::Finding;
 use crate::control::sample::HostSample;
-use crate::control::status::{ActionStatus, AgentStatus, Status};
+use crate::control::status::{ActionStatus, AgentStatus, Status, Thresholds};
 use crate::control::step::Decision;
 use crate::control::trace::{Spelling, Trace};
 use crate::daemon::backend::access::HostAccess;
@@ -212,12 +212,20 @@ impl Reporter {
             spelling: self.spelling.clone(),
         });
         self.log.tell(&findings, now);
+        let would_get = status::would_get_all(control, decision.capacity);
+        let interval_seconds = settings.interval.as_secs_f64();
+        let host_name = self.status.host.name.clone();
+        let hierarchy = host.layout.describe();
         self.status = Arc::new(Status {
+            time: None,
+            version: env!("CARGO_PKG_VERSION").into(),
             tick: control.tick(),
             mode: if settings.is_enforcing { Mode::Enforce } else { Mode::Observe },
-            interval_seconds: settings.interval.as_secs_f64(),
-            host: status::host_status(host.layout.describe(), host_sample, decision.capacity),
-            tenants: status::tenant_statuses(control),
+            interval_seconds,
+            thresholds: Thresholds::for_interval(interval_seconds),
+            host: status::host_status(host_name, hierarchy, host_sample, decision.capacity),
+            tenants: status::tenant_statuses(control, &would_get),
+            groups: status::group_statuses(control, &would_get),
             actions,
             jain_index: status::jain_index(control),
             max_share_error: status::max_share_error(control),

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{error, info, warn};
 
@@ -129,6 +129,9 @@ impl<K: KernFs> Service<K> {
             tick_seconds: begin.elapsed().as_secs_f64(),
             tick_late_seconds: late.as_secs_f64(),
         });
+        let host_name = nix::unistd::gethostname().unwrap_or_default();
+        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        self.agent.stamp(time, &host_name.to_string_lossy());
         self.publish();
     }
 
