@@ -7,7 +7,7 @@ use super::client::{ClientError, Endpoint};
 use super::exit::Exit;
 use super::text::{memory, percent, wrapped};
 use crate::control::explain::{
-    AllocationStep, Counter, Explanation, Outcome, UsageStep, ValueStep, WidthStep,
+    AllocationStep, Counter, Explanation, Outcome, UsageStep, ValueStep, WeightStep, WidthStep,
 };
 use crate::varlink::error::CallError;
 use crate::varlink::interface::{ExplainParameters, ExplainReply, method};
@@ -74,11 +74,7 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     }
     steps.push(("allocation", shown_allocation(&explanation.allocation)));
     steps.push(("", shown_bounds(&explanation.allocation)));
-    let weight = &explanation.weight;
-    let share = percent(Some(weight.sibling_share));
-    let weighed =
-        format!("{:.1}, {share} of its siblings' sum: {}", weight.cpu_weight, weight.reason);
-    steps.push(("weight", weighed));
+    steps.push(("weight", shown_weight(&explanation.weight)));
     if let Some(width) = &explanation.width {
         steps.push(("width", shown_width(width)));
     }
@@ -142,6 +138,21 @@ fn shown_bounds(step: &AllocationStep) -> String {
         }
     }
     parts.join(", ")
+}
+
+/// The three weights as one chain, each with its part of the sum of the siblings: in the policy, computed, in the
+/// file.
+fn shown_weight(step: &WeightStep) -> String {
+    let share = |share: f64| percent(Some(share));
+    format!(
+        "policy {} ({}) -> computed {:.1} ({}) -> file {}: {}",
+        (step.policy_weight * 1000.0).round() / 1000.0,
+        share(step.policy_share),
+        step.cpu_weight,
+        share(step.sibling_share),
+        step.file_value.as_deref().unwrap_or("unknown"),
+        step.reason
+    )
 }
 
 fn shown_width(width: &WidthStep) -> String {

@@ -1,6 +1,10 @@
-//! `tenantctl status` and `tenantctl watch`: the tenants now, once or each tick.
+//! `tenantctl status` and `tenantctl watch`: the tenants now, once or at each tick.
+//!
+//! A status that is older than its own threshold is marked as stale: the socket of an agent answers also while
+//! its ticks do not come.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, SystemTime};
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
@@ -8,17 +12,17 @@ use serde::Serialize;
 use super::args::{StatusArgs, WatchArgs};
 use super::client::Endpoint;
 use super::exit::Exit;
-use super::text::{cores, memory, percent, shortened, wrapped};
-use crate::control::status::{Status, TenantStatus};
+use super::text::{age, cores, memory, percent, shortened, wrapped};
+use crate::control::status::{GroupStatus, Status, TenantStatus};
 use crate::varlink::interface::{Nothing, WatchReply, method};
 
-/// Columns of a tenant's name.
-const NAME_WIDTH: usize = 18;
+/// Columns of the name of a tenant.
+const NAME_WIDTH: usize = 15;
 
 /// Runs `status`.
 ///
 /// # Errors
-/// The daemon did not answer, or the output was not written.
+/// The daemon did not answer, or the output could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> {
     let reply = daemon.call::<method::GetStatus>(&Nothing {})?;
     let mut out = io::stdout().lock();
@@ -29,7 +33,7 @@ pub(super) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> 
     Ok(Exit::Ok)
 }
 
-/// One line of `watch --json`: a status, and how many were left out before it.
+/// A line of `watch --json`: a status, and the number of ticks that were skipped before it.
 #[derive(Serialize)]
 struct Frame<'a> {
     lost: u64,
@@ -37,10 +41,10 @@ struct Frame<'a> {
     status: &'a Status,
 }
 
-/// Runs `watch`, until the daemon ends or nobody reads any more.
+/// Runs `watch`, until the daemon ends or the output is closed.
 ///
 /// # Errors
-/// As [`run`]; that the daemon ended is one.
+/// As [`run`]; the end of the daemon is one.
 pub(super) fn watch(daemon: &Endpoint, args: &WatchArgs) -> anyhow::Result<Exit> {
     let mut frames = daemon.connect()?.watch()?;
     let mut out = io::stdout().lock();
@@ -66,13 +70,23 @@ pub(super) fn watch(daemon: &Endpoint, args: &WatchArgs) -> anyhow::Result<Exit>
     Ok(Exit::Ok)
 }
 
-/// The status for a person, in lines of at most 80 columns.
+/// The status as text, in lines of at most 80 columns.
 pub(super) fn shown(status: &Status) -> String {
     let host = &status.host;
-    let mut text = format!(
-        "mode {}, tick {}, {}\n{:.2} of {} CPUs and {} of {} are divided; others use {} CPUs\n\n",
-        status.mode.word(),
-        status.tick,
+    let name = if host.name.is_empty() { "tenantd" } else { &host.name };
+    let mut head = vec![format!("{}: mode {}", shortened(name, 30), status.mode.word())];
+    head.push(format!("tick {}", status.tick));
+    head.extend(status.time.clone());
+    if !status.version.is_empty() {
+        head.push(format!("tenantd {}", status.version));
+    }
+    let mut text = wrapped("", &head.join(", ")) + "\n";
+    if let Some(old) = stale(status, SystemTime::now()) {
+        let since = format!("this is {} old: the ticks of tenantd do not come", age(old));
+        text += &(wrapped("! ", &since) + "\n");
+    }
+    text += &format!(
+        "{}\nto divide: {:.2} of {} CPUs, {} of {}; other processes use {} CPUs\n\n",
         host.hierarchy,
         host.capacity_cores,
         host.cpus,
@@ -80,7 +94,7 @@ pub(super) fn shown(status: &Status) -> String {
         memory(host.memory_bytes as f64),
         cores(host.outside_cores),
     );
-    text += &table(&status.tenants);
+    text += &table(status);
     text += &format!("\n{}\n", fairness(status));
     for finding in &status.findings {
         text += &format!("{}\n", wrapped("note: ", finding));
@@ -88,13 +102,26 @@ pub(super) fn shown(status: &Status) -> String {
     text
 }
 
-fn table(tenants: &[TenantStatus]) -> String {
+/// The age of `status` at `now`, where it is above the threshold of the status. A clock that was set back gives
+/// none.
+fn stale(status: &Status, now: SystemTime) -> Option<Duration> {
+    let time = humantime::parse_rfc3339(status.time.as_deref()?).ok()?;
+    let age = now.duration_since(time).ok()?;
+    (age.as_secs_f64() > status.thresholds.stale_seconds).then_some(age)
+}
+
+fn table(status: &Status) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
-        "tenant", "used", "wants", "entitled", "memory", "entitled", "dominant", "dop", "waits",
+        "tenant", "used", "wants", "alloc", "could", "memory", "alloc", "dominant", "dop", "waits",
     ]);
-    for tenant in tenants {
+    let mut groups = status.groups.iter().peekable();
+    for tenant in &status.tenants {
+        // A group comes before the first tenant below it: both lists are in the order of the policy.
+        while let Some(group) = groups.next_if(|group| is_below(&tenant.name, &group.name)) {
+            table.add_row(group_row(group));
+        }
         table.add_row(row(tenant));
     }
     for column in table.column_iter_mut().skip(1) {
@@ -107,12 +134,17 @@ fn table(tenants: &[TenantStatus]) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
+fn is_below(tenant: &str, group: &str) -> bool {
+    tenant.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'))
+}
+
 fn row(tenant: &TenantStatus) -> Vec<String> {
     vec![
         shortened(&tenant.name, NAME_WIDTH),
         cores(tenant.usage_cores),
         cores(Some(tenant.demand_cores)),
         cores(Some(tenant.allocation_cores)),
+        cores(Some(tenant.would_get_cores)),
         tenant.usage_memory_bytes.map_or("-".to_string(), memory),
         memory(tenant.allocation_memory_bytes),
         tenant.dominant_resource.as_ref().map_or("-".to_string(), |resource| {
@@ -123,7 +155,23 @@ fn row(tenant: &TenantStatus) -> Vec<String> {
     ]
 }
 
-/// How fair it is, what others wrote, and what the agent costs: one or two lines.
+/// The sums of a group, marked by the slash behind its name.
+fn group_row(group: &GroupStatus) -> Vec<String> {
+    vec![
+        shortened(&group.name, NAME_WIDTH - 1) + "/",
+        cores(group.usage_cores),
+        cores(Some(group.demand_cores)),
+        cores(Some(group.allocation_cores)),
+        cores(Some(group.would_get_cores)),
+        group.usage_memory_bytes.map_or("-".to_string(), memory),
+        memory(group.allocation_memory_bytes),
+        String::new(),
+        String::new(),
+        String::new(),
+    ]
+}
+
+/// Fairness, writes of other programs, and the cost of the agent, in one or two lines.
 fn fairness(status: &Status) -> String {
     let mut parts = Vec::new();
     if let Some(error) = status.max_share_error {
@@ -133,13 +181,50 @@ fn fairness(status: &Status) -> String {
         parts.push(format!("Jain's index {jain:.3}"));
     }
     if status.nr_drift > 0 {
-        parts.push(format!("{} values written by others", status.nr_drift));
+        parts.push(format!("{} values overwritten by other programs", status.nr_drift));
     }
     if status.nr_ineffective > 0 {
         parts.push(format!("{} values without effect", status.nr_ineffective));
     }
     let agent = &status.agent;
     let resident = agent.resident_bytes.map_or("-".to_string(), |bytes| memory(bytes as f64));
-    parts.push(format!("tenantd uses {resident}, {:.1} ms a tick", agent.tick_seconds * 1e3));
-    wrapped("", &parts.join("; "))
+    parts.push(format!("tenantd uses {resident}, {:.1} ms per tick", agent.tick_seconds * 1e3));
+    let mut text = wrapped("", &parts.join("; "));
+    if !status.tenants.is_empty() {
+        text += "\nalloc: entitled to now; could: what it would get if it wanted everything";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::status::Thresholds;
+
+    #[test]
+    fn a_status_is_stale_beyond_its_own_threshold() {
+        let stamp = |second| format!("2030-01-01T00:00:{second:02}Z");
+        let thresholds = Thresholds::for_interval(5.0);
+        let status = Status { time: Some(stamp(10)), thresholds, ..Status::default() };
+        let at = |second| stale(&status, humantime::parse_rfc3339(&stamp(second)).unwrap());
+        assert_eq!(thresholds.stale_seconds, 11.0);
+        assert_eq!((at(21), at(22)), (None, Some(Duration::from_secs(12))));
+        assert_eq!(at(5), None, "the clock of the reader is behind");
+        assert_eq!(stale(&Status::default(), SystemTime::now()), None, "an older daemon");
+    }
+
+    #[test]
+    fn a_group_stands_before_its_tenants() {
+        let tenant = |name: &str| TenantStatus { name: name.into(), ..TenantStatus::default() };
+        let group = |name: &str| GroupStatus { name: name.into(), ..GroupStatus::default() };
+        let status = Status {
+            tenants: ["a", "ci/x/one", "ci/two", "ci2"].map(tenant).into(),
+            groups: ["ci", "ci/x"].map(group).into(),
+            ..Status::default()
+        };
+        let table = table(&status);
+        let names: Vec<&str> =
+            table.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(names, ["a", "ci/", "ci/x/", "ci/x/one", "ci/two", "ci2"]);
+    }
 }

@@ -1,6 +1,7 @@
-//! Words and figures as a person reads them, on a terminal of 80 columns.
+//! Figures and text for a terminal of 80 columns.
 
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use super::args::Colour;
 use crate::units::Bytes;
@@ -8,8 +9,8 @@ use crate::units::Bytes;
 /// Columns of a line.
 pub(super) const WIDTH: usize = 80;
 
-/// Whether to use colours on `stream`: on a terminal, unless `NO_COLOR` asks for none (no-color.org). All that
-/// is ever coloured asks here.
+/// Whether to use colours on `stream`: on a terminal, unless `NO_COLOR` is set (no-color.org). Every coloured
+/// output asks this function.
 pub(super) fn colours(choice: Colour, stream: &impl IsTerminal) -> bool {
     match choice {
         Colour::Always => true,
@@ -26,22 +27,31 @@ pub(super) fn memory(bytes: f64) -> String {
     Bytes(bytes.max(0.0) as u64).rounded()
 }
 
-/// A number of CPUs; `-` where it could not be read.
+/// A number of CPUs; `-` where it is absent.
 pub(super) fn cores(cores: Option<f64>) -> String {
     cores.map_or("-".to_string(), |cores| format!("{cores:.2}"))
 }
 
-/// A share from 0 to 1; `-` where it could not be read.
+/// An age in the largest unit that keeps it a whole number above 1.
+pub(super) fn age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+/// A share from 0 to 1; `-` where it is absent.
 pub(super) fn percent(ratio: Option<f64>) -> String {
     ratio.map_or("-".to_string(), |ratio| format!("{:.1}%", ratio * 100.0))
 }
 
-/// Control characters made visible: a name in a file from outside may hold any, and a terminal obeys them.
+/// Replaces control characters: a name in an input file may have any, and a terminal interprets them.
 pub(super) fn visible(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A text of at most `width` characters: what is too long loses its middle.
+/// At most `width` characters of a text: a longer one loses its middle.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -53,7 +63,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// `text` in lines that fit the terminal: the first behind `lead`, the others below its text.
+/// `text` in lines that fit the terminal: the first after `lead`, the others aligned below it.
 pub(super) fn wrapped(lead: &str, text: &str) -> String {
     let indent = lead.chars().count();
     let width = WIDTH.saturating_sub(indent).max(20);
@@ -82,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_goes_on_below_itself() {
+    fn a_long_text_is_wrapped_below_its_beginning() {
         let text = wrapped("note: ", &"word ".repeat(20));
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(text.lines().nth(1).unwrap().starts_with("      word"), "{text}");
