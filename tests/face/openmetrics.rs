@@ -1,4 +1,4 @@
-//! A strict reader of OpenMetrics text, as far as gauges and counters go: OpenMetrics 1.0, "Text format".
+//! A strict reader of OpenMetrics text, for gauges, counters and info: OpenMetrics 1.0, "Text format".
 //!
 //! What it insists on: `# HELP`, `# TYPE`, `# UNIT` before the samples of their family and once; families in
 //! one piece; a unit that ends the name; `_total` behind the samples of counters and of nothing else; no sample
@@ -62,7 +62,11 @@ pub(crate) fn read(text: &str) -> Result<Families, String> {
         };
         check_labels(labels).map_err(|what| told(&what))?;
         let family = families.get_mut(&current).ok_or_else(|| told("a sample of no family"))?;
-        let suffix = if family.kind == "counter" { "_total" } else { "" };
+        let suffix = match family.kind.as_str() {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
         if name != format!("{current}{suffix}") {
             return Err(told("not a sample of the family above it"));
         }
@@ -88,7 +92,7 @@ fn check_family(name: &str, family: &Family) -> Result<(), String> {
     if !is_name(name) || name.contains("__") {
         return Err(format!("not a name: {name}"));
     }
-    if !["gauge", "counter"].contains(&family.kind.as_str()) {
+    if !["gauge", "counter", "info"].contains(&family.kind.as_str()) {
         return Err(format!("{name} is a {}", family.kind));
     }
     if !family.unit.is_empty() && !name.ends_with(&format!("_{}", family.unit)) {

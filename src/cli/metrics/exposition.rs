@@ -1,10 +1,14 @@
-//! A status as exposition text. The only file that names prometheus-client.
+//! A status as exposition text, in two formats. The only file that names prometheus-client.
 //!
-//! The text is OpenMetrics 1.0 (`# UNIT`, counters end in `_total`, `# EOF`) of a kind that a parser of the
-//! older Prometheus text format takes as well, as node_exporter's textfile collector has no other: only
-//! gauges and counters, no timestamps, no exemplars.
+//! **OpenMetrics 1.0** for scrapers that ask for it: `# UNIT`, `_total` on the samples of a counter and not on its
+//! family, `# EOF`. **Prometheus 0.0.4** for everything else: node_exporter's textfile collector and `promtool
+//! check metrics` read no other. There a family has the name of its samples. No text satisfies both with typed
+//! counters, so the second is derived from the first, which has the escapes and the numbers.
+//!
+//! **Properties** (`tests/face/metrics.rs`): a strict reader of OpenMetrics takes the first, `promtool` has no
+//! remark about the second, and both have the same samples.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
@@ -16,50 +20,96 @@ use prometheus_client::registry::{Registry, Unit};
 use super::table::{Kind, METRICS, Metric, Source, UP};
 use crate::control::status::Status;
 
-/// The media type of the text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The media type of [`openmetrics`].
+pub const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The media type of [`prometheus`].
+pub const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The metrics of a tick; without one, only that the daemon is away.
+/// The metrics of a tick as OpenMetrics; without a tick, only that the daemon does not answer.
 ///
-/// What is absent from the status has no sample, and a metric without samples is left out altogether.
-pub fn exposition(status: Option<&Status>) -> String {
+/// A value that is absent from the status has no sample, and a metric without samples is left out.
+pub fn openmetrics(status: Option<&Status>) -> String {
     let up = f64::from(u8::from(status.is_some()));
-    let told = METRICS.iter().filter_map(|metric| Some((metric, samples(metric, status?)?)));
-    let tick = Tick([(&UP, Samples::One(up))].into_iter().chain(told).collect());
+    let known = METRICS.iter().filter_map(|metric| Some((metric, samples(metric, status?)?)));
+    let tick = Tick([(&UP, Samples::One(up))].into_iter().chain(known).collect());
     let mut registry = Registry::with_prefix("tenantd");
     registry.register_collector(Box::new(tick));
     let mut text = String::new();
     match text::encode(&mut text, &registry) {
         Ok(()) => text,
-        // Writing to a String does not fail, and nothing else here can.
+        // Writing to a String does not fail.
         Err(fmt::Error) => String::new(),
     }
 }
 
-/// What a metric says in one tick.
+/// The same in the text format of Prometheus.
+pub fn prometheus(status: Option<&Status>) -> String {
+    let source = openmetrics(status);
+    let mut text = String::with_capacity(source.len());
+    // The descriptors of a family stand in one piece, and the name of its samples follows from its type.
+    let (mut help, mut family) = ("", "");
+    for line in source.lines() {
+        let Some(descriptor) = line.strip_prefix("# ") else {
+            text.push_str(line);
+            text.push('\n');
+            continue;
+        };
+        let mut words = descriptor.splitn(3, ' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some("HELP"), Some(name), Some(words)) => (family, help) = (name, words),
+            (Some("TYPE"), Some(_), Some(kind)) => {
+                let (kind, suffix) = match kind {
+                    "counter" => ("counter", "_total"),
+                    "info" => ("gauge", "_info"),
+                    other => (other, ""),
+                };
+                // Writing to a String does not fail.
+                let _ = writeln!(text, "# HELP {family}{suffix} {help}");
+                let _ = writeln!(text, "# TYPE {family}{suffix} {kind}");
+            }
+            // Units and the end are not part of this format.
+            _ => {}
+        }
+    }
+    text
+}
+
+/// The samples of a metric in one tick.
 #[derive(Debug)]
 enum Samples {
     One(f64),
-    /// The tenant and its value.
-    Each(Vec<(String, f64)>),
+    /// Values by the label of this name.
+    Each(&'static str, Vec<(String, f64)>),
+    /// A label with its value.
+    Info(&'static str, String),
 }
 
-/// `None` where the tick has nothing to say.
+/// `None` where the tick has no sample.
 fn samples(metric: &Metric, status: &Status) -> Option<Samples> {
-    // What is not finite is not a measurement, and is spelt otherwise in this text than in Rust.
+    // A value that is not finite is not a measurement, and this text spells it differently than Rust.
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
-    match metric.source {
-        Source::Host(read) => finite(read(status)).map(Samples::One),
-        Source::Tenant(read) => {
-            let told = status.tenants.iter();
-            let told = told.filter_map(|tenant| Some((tenant.name.clone(), finite(read(tenant))?)));
-            let told: Vec<(String, f64)> = told.collect();
-            (!told.is_empty()).then_some(Samples::Each(told))
+    let label = metric.label();
+    let values: Vec<(String, f64)> = match metric.source {
+        Source::Host(read) => return finite(read(status)).map(Samples::One),
+        Source::Info(_, read) => {
+            let text = read(status);
+            return (!text.is_empty()).then(|| Samples::Info(label, text.to_string()));
         }
-    }
+        Source::Tenant(read) => status
+            .tenants
+            .iter()
+            .filter_map(|tenant| Some((tenant.name.clone(), finite(read(tenant))?)))
+            .collect(),
+        Source::Group(read) => status
+            .groups
+            .iter()
+            .filter_map(|group| Some((group.name.clone(), finite(read(group))?)))
+            .collect(),
+    };
+    (!values.is_empty()).then_some(Samples::Each(label, values))
 }
 
-/// What one tick has to say.
+/// The samples of one tick.
 #[derive(Debug)]
 struct Tick(Vec<(&'static Metric, Samples)>);
 
@@ -70,17 +120,19 @@ impl Collector for Tick {
             let kind = match metric.kind {
                 Kind::Gauge => MetricType::Gauge,
                 Kind::Counter => MetricType::Counter,
+                Kind::Info => MetricType::Info,
             };
             let mut family =
                 encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
             match samples {
                 Samples::One(value) => encode(metric.kind, *value, family)?,
-                Samples::Each(told) => {
-                    for (tenant, value) in told {
-                        let labels = [("tenant", tenant.as_str())];
+                Samples::Each(label, values) => {
+                    for (name, value) in values {
+                        let labels = [(*label, name.as_str())];
                         encode(metric.kind, *value, family.encode_family(&labels)?)?;
                     }
                 }
+                Samples::Info(label, text) => family.encode_info(&[(*label, text.as_str())])?,
             }
         }
         Ok(())
@@ -89,7 +141,7 @@ impl Collector for Tick {
 
 fn encode(kind: Kind, value: f64, encoder: MetricEncoder) -> fmt::Result {
     match kind {
-        Kind::Gauge => ConstGauge::new(value).encode(encoder),
         Kind::Counter => ConstCounter::new(value).encode(encoder),
+        Kind::Gauge | Kind::Info => ConstGauge::new(value).encode(encoder),
     }
 }

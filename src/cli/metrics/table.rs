@@ -1,64 +1,79 @@
-//! Every metric there is: its name, its unit, what it means, and where in the status it is.
+//! The table of all metrics: name, unit, meaning, and place in the status.
 //!
 //! Names follow the rules of Prometheus and OpenMetrics: base units, the unit at the end of the name, ratios
-//! from 0 to 1, `_total` behind counters. docs/metrics.md is held to this table, and so are the dashboard and
-//! the alert rules in packaging/monitoring (`tests/face/metrics.rs`).
+//! from 0 to 1, `_total` after counters. Tests compare docs/metrics.md, the dashboard and the alert rules in
+//! packaging/monitoring with this table (`tests/face/metrics.rs`).
 
-use crate::control::status::{Status, TenantStatus};
+use std::time::SystemTime;
+
+use crate::control::status::{GroupStatus, Status, TenantStatus};
 use crate::policy::model::Mode;
 
-/// What a value may do.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Go up and down.
+    /// The value goes up and down.
     Gauge,
-    /// Go up only, from 0 when the agent starts.
+    /// The value only goes up, from 0 when the agent starts.
     Counter,
+    /// The value is 1, and the label holds a text.
+    Info,
 }
 
-/// Where a value is.
+/// The place of a value in the status.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// Once in a status.
+    /// One value.
     Host(fn(&Status) -> Option<f64>),
-    /// Once for each tenant, with the label `tenant`.
+    /// One value for each tenant, with the label `tenant`.
     Tenant(fn(&TenantStatus) -> Option<f64>),
+    /// One value for each group, with the label `group`.
+    Group(fn(&GroupStatus) -> Option<f64>),
+    /// A text, as the value of a label with this name.
+    Info(&'static str, fn(&Status) -> &str),
 }
 
 /// One metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its name without `tenantd_` before it, and without its unit and `_total` behind it.
+    /// The name without the prefix `tenantd_`, and without the unit and `_total` or `_info`.
     pub name: &'static str,
-    /// Its unit; empty where it counts things.
+    /// The unit; empty for a count.
     pub unit: &'static str,
-    /// What its value may do.
+    /// The type.
     pub kind: Kind,
-    /// What it means, in one sentence.
+    /// The meaning, in one sentence.
     pub help: &'static str,
     pub(super) source: Source,
 }
 
 impl Metric {
-    /// The name under which its samples are found.
+    /// The name of the samples.
     pub fn full_name(&self) -> String {
         let mut name = format!("tenantd_{}", self.name);
         if !self.unit.is_empty() {
             name += &format!("_{}", self.unit);
         }
-        if self.kind == Kind::Counter {
-            name += "_total";
-        }
+        name += match self.kind {
+            Kind::Gauge => "",
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+        };
         name
     }
 
-    /// Whether there is one sample for each tenant.
-    pub fn is_per_tenant(&self) -> bool {
-        matches!(self.source, Source::Tenant(_))
+    /// The name of the label of the samples; empty where there is one sample without a label.
+    pub fn label(&self) -> &'static str {
+        match self.source {
+            Source::Host(_) => "",
+            Source::Tenant(_) => "tenant",
+            Source::Group(_) => "group",
+            Source::Info(label, _) => label,
+        }
     }
 }
 
-/// Whether the daemon answers: the one metric that is always there.
+/// Whether the daemon answers: the only metric that is never left out.
 pub const UP: Metric =
     host("up", "", "Whether tenantd answers on its socket: 1, or 0 and no other metric.", |_| {
         Some(1.0)
@@ -82,6 +97,24 @@ const fn tenant(
     Metric { name, unit, kind: Kind::Gauge, help, source: Source::Tenant(read) }
 }
 
+const fn group(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    read: fn(&GroupStatus) -> Option<f64>,
+) -> Metric {
+    Metric { name, unit, kind: Kind::Gauge, help, source: Source::Group(read) }
+}
+
+const fn info(
+    name: &'static str,
+    label: &'static str,
+    help: &'static str,
+    read: fn(&Status) -> &str,
+) -> Metric {
+    Metric { name, unit: "", kind: Kind::Info, help, source: Source::Info(label, read) }
+}
+
 const fn counter(metric: Metric) -> Metric {
     Metric { kind: Kind::Counter, ..metric }
 }
@@ -94,9 +127,22 @@ fn flag(flag: bool) -> Option<f64> {
     count(u64::from(flag))
 }
 
-/// All but [`UP`], in the order of the text.
+/// A wall clock time in seconds since 1970.
+fn unix_seconds(time: Option<&str>) -> Option<f64> {
+    let time = humantime::parse_rfc3339(time?).ok()?;
+    Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs_f64())
+}
+
+/// All metrics except [`UP`], in the order of the text.
 pub const METRICS: &[Metric] = &[
+    info("build", "version", "Version of the running tenantd; the value is 1.", |s| &s.version),
     counter(host("ticks", "", "Ticks since the agent started.", |s| count(s.tick))),
+    host(
+        "last_tick_timestamp",
+        "seconds",
+        "Wall clock time of the last tick, in seconds since 1970.",
+        |s| unix_seconds(s.time.as_deref()),
+    ),
     host("interval", "seconds", "Time from tick to tick.", |s| Some(s.interval_seconds)),
     host("enforcing", "", "Whether values are written (1) or only computed (0).", |s| {
         flag(s.mode == Mode::Enforce)
@@ -110,11 +156,17 @@ pub const METRICS: &[Metric] = &[
     host("host_memory_capacity", "bytes", "Memory that is divided among the tenants.", |s| {
         Some(s.host.capacity_memory_bytes)
     }),
-    host("host_cpu_outside", "cores", "CPUs that processes outside every tenant used.", |s| {
+    host("host_cpu_outside", "cores", "CPUs used by processes that belong to no tenant.", |s| {
         s.host.outside_cores
     }),
     // The tenants.
     tenant("tenant_cpu_usage", "cores", "CPUs used since the last tick.", |t| t.usage_cores),
+    counter(tenant(
+        "tenant_cpu_usage",
+        "seconds",
+        "CPU time used, summed over re-created cgroups.",
+        |t| t.cpu_usage_seconds,
+    )),
     tenant("tenant_memory_usage", "bytes", "Memory in use.", |t| t.usage_memory_bytes),
     tenant("tenant_cpu_demand", "cores", "CPUs that the tenant could use.", |t| {
         Some(t.demand_cores)
@@ -132,6 +184,18 @@ pub const METRICS: &[Metric] = &[
         |t| Some(t.allocation_memory_bytes),
     ),
     tenant(
+        "tenant_cpu_would_get",
+        "cores",
+        "CPUs that the tenant would be allocated now if it wanted everything.",
+        |t| Some(t.would_get_cores),
+    ),
+    tenant(
+        "tenant_memory_would_get",
+        "bytes",
+        "Memory that the tenant would be allocated now if it wanted everything.",
+        |t| Some(t.would_get_memory_bytes),
+    ),
+    tenant(
         "tenant_cpu_fair_share",
         "cores",
         "CPUs that the weight alone gives, within the limit.",
@@ -143,10 +207,8 @@ pub const METRICS: &[Metric] = &[
     tenant("tenant_memory_guarantee", "bytes", "Memory that the policy guarantees.", |t| {
         t.guarantee_memory_bytes
     }),
-    tenant("tenant_cpu_limit", "cores", "CPUs that are never exceeded.", |t| t.limit_cores),
-    tenant("tenant_memory_limit", "bytes", "Memory that is never exceeded.", |t| {
-        t.limit_memory_bytes
-    }),
+    tenant("tenant_cpu_limit", "cores", "CPU limit in the policy.", |t| t.limit_cores),
+    tenant("tenant_memory_limit", "bytes", "Memory limit in the policy.", |t| t.limit_memory_bytes),
     tenant("tenant_weight", "", "CPU weight in the policy.", |t| Some(t.weight)),
     tenant(
         "tenant_cgroup_weight",
@@ -157,31 +219,43 @@ pub const METRICS: &[Metric] = &[
     tenant(
         "tenant_dop",
         "",
-        "Degree of parallelism: how many CPUs wide the tenant should run.",
+        "Degree of parallelism: the number of CPUs that the tenant should use.",
         |t| t.dop.map(f64::from),
     ),
     tenant(
         "tenant_cpu_pressure",
         "ratio",
-        "Part of the time in which some task waited for a CPU.",
+        "Part of the last interval in which some task waited for a CPU.",
         |t| t.cpu_pressure_ratio,
     ),
     tenant(
         "tenant_memory_pressure",
         "ratio",
-        "Part of the time in which some task waited for memory.",
+        "Part of the last interval in which some task waited for memory.",
         |t| t.memory_pressure_ratio,
     ),
+    counter(tenant(
+        "tenant_cpu_pressure",
+        "seconds",
+        "Time in which some task waited for a CPU, summed over re-created cgroups.",
+        |t| t.cpu_pressure_seconds,
+    )),
+    counter(tenant(
+        "tenant_memory_pressure",
+        "seconds",
+        "Time in which some task waited for memory, summed over re-created cgroups.",
+        |t| t.memory_pressure_seconds,
+    )),
     tenant(
         "tenant_dominant_share",
         "ratio",
-        "Part of what is divided of its dominant resource that it is allocated, not weighted.",
+        "Allocated part of its dominant resource, not weighted.",
         |t| Some(t.dominant_share),
     ),
     tenant(
         "tenant_level",
         "ratio",
-        "Dominant share over weight when filling stopped: equal for siblings that one resource holds back.",
+        "Dominant share over weight when progressive filling stopped; equal for siblings that one resource holds back.",
         |t| Some(t.level),
     ),
     tenant(
@@ -193,7 +267,7 @@ pub const METRICS: &[Metric] = &[
     tenant(
         "tenant_share_error",
         "ratio",
-        "Part of the CPUs that are divided which it is entitled to, wants, and does not get.",
+        "Part of the divided CPUs that it is entitled to, wants, and does not get.",
         |t| t.share_error,
     ),
     counter(tenant(
@@ -202,14 +276,51 @@ pub const METRICS: &[Metric] = &[
         "Time with less than half of the fair share while it wanted more.",
         |t| Some(t.starved_seconds),
     )),
-    counter(tenant("tenant_oom_kills", "", "Processes killed for want of memory.", |t| {
+    counter(tenant("tenant_oom_kills", "", "Processes killed by the OOM killer.", |t| {
         t.nr_oom_kills.and_then(count)
     })),
+    // The groups.
+    group("group_tenants", "", "Tenants below the group, at any depth.", |g| count(g.nr_tenants)),
+    group("group_cpu_usage", "cores", "CPUs used by its tenants since the last tick.", |g| {
+        g.usage_cores
+    }),
+    group("group_memory_usage", "bytes", "Memory in use by its tenants.", |g| g.usage_memory_bytes),
+    group("group_cpu_demand", "cores", "CPUs that its tenants could use.", |g| {
+        Some(g.demand_cores)
+    }),
+    group("group_memory_demand", "bytes", "Memory that its tenants could use.", |g| {
+        Some(g.demand_memory_bytes)
+    }),
+    group("group_cpu_allocation", "cores", "CPUs that its tenants are entitled to now.", |g| {
+        Some(g.allocation_cores)
+    }),
+    group(
+        "group_memory_allocation",
+        "bytes",
+        "Memory that its tenants are entitled to now.",
+        |g| Some(g.allocation_memory_bytes),
+    ),
+    group(
+        "group_cpu_would_get",
+        "cores",
+        "CPUs that the group would be allocated now if all its tenants wanted everything.",
+        |g| Some(g.would_get_cores),
+    ),
+    group("group_cpu_fair_share", "cores", "CPUs that its weight alone gives.", |g| {
+        Some(g.fair_share_cores)
+    }),
+    group("group_weight", "", "CPU weight of the group in the policy.", |g| Some(g.weight)),
+    group(
+        "group_cgroup_weight",
+        "",
+        "CPU weight that the cgroup of the group holds, in the unit of cpu.weight.",
+        |g| g.cpu_weight,
+    ),
     // Fairness.
     host(
         "fairness_jain",
         "ratio",
-        "Jain's index over CPUs got by CPUs due, of those that want more; 1 is as decided.",
+        "Jain's index of CPU usage over entitlement of the tenants that want more; 1 is as decided.",
         |s| s.jain_index,
     ),
     host("fairness_share_error_max", "ratio", "Largest share error of all tenants.", |s| {
@@ -218,33 +329,36 @@ pub const METRICS: &[Metric] = &[
     host(
         "fairness_convergence",
         "seconds",
-        "How long shares were wrong by more than 0.05, in the present spell or the last.",
+        "Length of the present or the last episode with a share error above its threshold.",
         |s| s.convergence_seconds,
     ),
-    counter(host("drift", "", "Writes of others that were found in files of ours.", |s| {
+    counter(host("drift", "", "Values of the agent that another program overwrote.", |s| {
         count(s.nr_drift)
     })),
     host("ineffective_values", "", "Values that are set and cannot take effect.", |s| {
         count(s.nr_ineffective)
     }),
-    host("findings", "", "What could not be read, written or take effect in the last tick.", |s| {
-        count(s.findings.len() as u64)
-    }),
+    host(
+        "findings",
+        "",
+        "Values that could not be read, written or take effect in the last tick.",
+        |s| count(s.findings.len() as u64),
+    ),
     host("actions", "", "Values that the last tick wrote, or would have written.", |s| {
         count(s.actions.len() as u64)
     }),
-    counter(host("reloads", "", "Policies that were taken up since the agent started.", |s| {
+    counter(host("reloads", "", "Reloads of the policy since the agent started.", |s| {
         count(s.nr_reloads)
     })),
     // The agent itself.
     counter(host("agent_cpu", "seconds", "CPU time of the agent.", |s| Some(s.agent.cpu_seconds))),
-    host("agent_resident", "bytes", "Memory that the agent holds.", |s| {
+    host("agent_resident", "bytes", "Resident memory of the agent.", |s| {
         s.agent.resident_bytes.and_then(count)
     }),
-    host("agent_tick_duration", "seconds", "How long the last tick took.", |s| {
+    host("agent_tick_duration", "seconds", "Duration of the last tick.", |s| {
         Some(s.agent.tick_seconds)
     }),
-    host("agent_tick_late", "seconds", "How long after its time the last tick began.", |s| {
+    host("agent_tick_late", "seconds", "Delay of the last tick.", |s| {
         Some(s.agent.tick_late_seconds)
     }),
 ];

@@ -1,4 +1,4 @@
-//! What is where: the page and its parts, the status as JSON, the metrics.
+//! The resources: the page and its parts, the status as JSON, the metrics.
 
 use std::net::IpAddr;
 
@@ -17,22 +17,20 @@ const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The older exposition format, which the text satisfies as well.
-const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What whoever asks for another machine is told.
+/// The answer to a request with a host name of another machine.
 const ELSEWHERE: &str = "\
-This listens to its own machine only, and answers where the Host field is an address or localhost: any other
-name could be one that another site's page made a browser resolve to this machine. A proxy before it has to
-set the field: `proxy_set_header Host localhost;` in nginx, `ProxyPreserveHost Off` in Apache,
-`header_up Host localhost` in Caddy.
+This server listens on loopback only, and answers requests whose Host field is an address or localhost: another
+name could come from a page of another site that made a browser resolve it to this machine (DNS rebinding). A
+proxy in front has to set the field: `proxy_set_header Host localhost;` in nginx, `ProxyPreserveHost Off` in
+Apache, `header_up Host localhost` in Caddy.
 ";
 
-/// All that is served.
+/// The site.
 #[derive(Debug)]
 pub(super) struct Site {
     source: Source,
-    /// Whether only this machine is listened to.
+    /// Whether the server listens on loopback only.
     is_local: bool,
 }
 
@@ -71,12 +69,14 @@ impl Site {
         }
     }
 
-    /// Always 200: that the daemon is away is the measurement.
+    /// Always 200: a daemon that does not answer is a measurement.
     fn metrics(&self, accept: Option<&str>) -> Response {
-        let told = self.source.newest();
-        let text = metrics::exposition(told.as_ref().ok().map(|status| &**status));
-        let is_open = accept.is_some_and(|types| types.contains("application/openmetrics-text"));
-        ok(if is_open { metrics::CONTENT_TYPE } else { PROMETHEUS }, text)
+        let newest = self.source.newest();
+        let status = newest.as_ref().ok().map(|status| &**status);
+        match accept.is_some_and(|types| types.contains("application/openmetrics-text")) {
+            true => ok(metrics::OPENMETRICS_TYPE, metrics::openmetrics(status)),
+            false => ok(metrics::PROMETHEUS_TYPE, metrics::prometheus(status)),
+        }
     }
 
     fn health(&self) -> Response {
@@ -95,7 +95,7 @@ fn unavailable(content_type: &'static str, body: String) -> Response {
     Response { status: http::UNAVAILABLE, content_type, body: body.into_bytes() }
 }
 
-/// Whether a `Host` is an address or `localhost`, which no name server has a say in.
+/// Whether a `Host` is an address or `localhost`, which no name server resolves.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_a_name_server_answers_for_are_not_ours() {
+    fn names_that_a_name_server_resolves_are_refused() {
         for host in ["localhost", "LOCALHOST:9595", "127.0.0.1:9595", "[::1]:9595", "[::1]"] {
             assert!(names_this_machine(host), "{host}");
         }
