@@ -2,7 +2,7 @@
 
 mod asking;
 mod change;
-mod deadline;
+pub(crate) mod deadline;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,11 @@
-//! `tenantctl top`: the tenants on the full screen, as they are each tick.
+//! `tenantctl top`: the tenants on the full screen, updated at each tick.
 //!
-//! Drawing is a pure function of what was told so far and the size of the screen ([`draw`], [`view`]); here are
-//! the four who bring news, a thread each: the daemon by `Watch`, the keyboard, signals, and the terminal when it
-//! is gone. Whatever ends the program, the terminal is as it was before.
+//! Drawing is a pure function of the state of the screen and its size ([`draw`], [`view`]). This file has the
+//! sources of events, a thread each: the daemon by `Watch`, the keyboard, signals, and the hangup of the terminal.
+//! Without events the age of the last tick is checked once a second, so that a daemon that stands still does not
+//! look like one that has nothing to report. On every exit the terminal is restored.
 //!
-//! Where standard output is not a terminal there is nothing to redraw: the status is printed once, plain.
+//! Where standard output is not a terminal, the status is printed once as text.
 
 pub mod bars;
 pub mod draw;
@@ -15,9 +16,9 @@ use std::convert::Infallible;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::errno::Errno;
@@ -33,22 +34,25 @@ use super::exit::Exit;
 use super::status;
 use super::text::colours;
 use crate::varlink::interface::{Nothing, WatchReply, method};
-use newest::{Newest, Word};
+use newest::{Message, Newest};
 use view::{Key, View};
 
-/// How long to wait before a daemon that is away is looked for again.
+/// Pause before the next attempt to connect to a daemon that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What can happen.
+/// Time after which the age of the last tick is checked.
+const AGE_CHECK: Duration = Duration::from_secs(1);
+
+/// An event.
 enum News {
-    /// The daemon said something, or is away: see [`Newest`].
+    /// There is a message about the daemon: see [`Newest`].
     Daemon,
     Key(Key),
     Resized,
     End,
 }
 
-/// Runs the command, until the person has seen enough.
+/// Runs the command until the user quits.
 ///
 /// # Errors
 /// The daemon does not answer at the start; the terminal cannot be drawn on.
@@ -59,10 +63,10 @@ pub(super) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::
         return Ok(Exit::Ok);
     }
     let mut view = View::new(args.sort, colours(colour, &io::stdout()));
-    view.told(first.status);
+    view.update(first.status, Instant::now());
     let (sender, news) = mpsc::channel();
     let newest = Arc::new(Newest::default());
-    // Caught before the terminal is changed, so that none of them leaves it so.
+    // Handled before the terminal is changed, so that a signal cannot leave it changed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
     listen(&sender, &newest, daemon.clone(), signals);
@@ -82,12 +86,22 @@ fn show(
         let mut nr_rows = 0;
         terminal.draw(|frame| nr_rows = draw::screen(frame, view))?;
         view.shown(nr_rows);
-        // A channel without senders has nothing more to show.
-        let Ok(news) = news.recv() else { return Ok(()) };
+        let news = match news.recv_timeout(AGE_CHECK) {
+            Ok(news) => news,
+            Err(RecvTimeoutError::Timeout) => {
+                view.check_age(Instant::now());
+                continue;
+            }
+            // All sources have ended.
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
         match news {
             News::Daemon => match newest.take() {
-                Some(Word::Told(status)) => view.told(*status),
-                Some(Word::Away(why)) => view.away(why),
+                Some(Message::Tick(status)) => view.update(*status, Instant::now()),
+                Some(Message::Away(why)) => {
+                    view.away(why);
+                    view.check_age(Instant::now());
+                }
                 None => {}
             },
             News::Key(Key::Quit) | News::End => return Ok(()),
@@ -97,19 +111,19 @@ fn show(
     }
 }
 
-/// Starts the four threads. They end with the program.
+/// Starts a thread for each source of events. They end with the program.
 fn listen(sender: &Sender<News>, newest: &Arc<Newest>, daemon: Endpoint, mut signals: Signals) {
     let (to, newest) = (sender.clone(), Arc::clone(newest));
     thread::spawn(move || {
-        let say = |word| {
-            // Where the last word still lies there, so does the news of it.
-            if newest.put(word) {
+        let send = |message| {
+            // Where the previous message was not taken yet, its event is still in the channel.
+            if newest.put(message) {
                 let _ = to.send(News::Daemon);
             }
         };
         loop {
-            let Err(error) = watch(&daemon, say);
-            say(Word::Away(error.to_string()));
+            let Err(error) = watch(&daemon, send);
+            send(Message::Away(error.to_string()));
             thread::sleep(PAUSE);
         }
     });
@@ -135,20 +149,20 @@ fn listen(sender: &Sender<News>, newest: &Arc<Newest>, daemon: Endpoint, mut sig
     });
 }
 
-/// Returns when the terminal has hung up. A signal tells it only to the session whose terminal it was, and the
-/// keyboard's library reads the end of a terminal over and over without a word.
+/// Returns when the terminal has hung up. SIGHUP reaches only the session of that terminal, and crossterm reads the
+/// end of a terminal in an endless loop without an error.
 fn terminal_gone() {
     let stdout = io::stdout();
     let mut terminal = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
     while let Err(Errno::EINTR) = poll(&mut terminal, PollTimeout::NONE) {}
 }
 
-/// Passes on tick after tick, until the daemon goes.
-fn watch(daemon: &Endpoint, say: impl Fn(Word)) -> Result<Infallible, ClientError> {
+/// Sends every tick, until the daemon does not answer.
+fn watch(daemon: &Endpoint, send: impl Fn(Message)) -> Result<Infallible, ClientError> {
     let mut frames = daemon.connect()?.watch()?;
     loop {
         let WatchReply { status, .. } = frames.next_tick()?;
-        say(Word::Told(Box::new(status)));
+        send(Message::Tick(Box::new(status)));
     }
 }
 

@@ -150,7 +150,7 @@ const PALE: &str = r"(() => {
 })()";
 
 #[test]
-fn the_page_shows_the_tenants_lives_and_says_when_the_daemon_is_away() {
+fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
     let Some(mut browser) = Browser::start() else { return };
     let daemon = Daemon::with(status());
     let server = Server::of(&daemon.socket);
@@ -166,7 +166,7 @@ fn the_page_shows_the_tenants_lives_and_says_when_the_daemon_is_away() {
     assert!(verdict.as_str().unwrap().contains("analytics lacks 0.82 CPUs"), "{verdict}");
     // What the bars show is also said.
     let label = browser.value("document.querySelector('#list .bar').getAttribute('aria-label')");
-    assert_eq!(label, "CPUs: uses 3.10, could use 6.00, is entitled to 3.40");
+    assert_eq!(label, "CPUs: uses 3.10, demands 6.00, is entitled to 3.40");
     let used = browser.value("document.querySelector('#list .bar .used').style.width");
     let used: f64 = used.as_str().unwrap().trim_end_matches('%').parse().unwrap();
     assert!((used - 3.1 / 7.5 * 100.0).abs() < 0.01, "{used}");
@@ -176,17 +176,24 @@ fn the_page_shows_the_tenants_lives_and_says_when_the_daemon_is_away() {
         (cpus[0].as_str(), cpus[4].as_str()),
         (Some("CPU 0: web"), Some("CPU 4: analytics"))
     );
-    assert_eq!(cpus[7], "CPU 7: nobody has it alone");
+    assert_eq!(cpus[7], "CPU 7: not pinned to one tenant");
     let findings = browser.value("document.getElementById('findings').textContent");
     assert!(findings.as_str().unwrap().contains("cpu.stat cannot be read"));
 
     // A daemon that answers and does not tick is not alive.
     let age = "document.getElementById('age').textContent";
     wait_until("the age of the tick", || {
-        browser.value(age).as_str().is_some_and(|text| text.starts_with("as of "))
+        browser.value(age).as_str().is_some_and(|text| text.starts_with("stale: "))
     });
 
-    // It lives, and a name is text whatever is in it.
+    let stale = "document.body.classList.contains('stale')";
+    assert_eq!(browser.value(stale), true);
+    // The host is that of the daemon, not that of the browser's address.
+    assert_eq!(browser.value("document.getElementById('where').textContent"), "on stage");
+    let figures = "document.querySelector('#list .words').textContent";
+    assert_eq!(browser.value(figures), "CPUs3.10 of 3.40, could get 6.00");
+
+    // The next tick makes it live again, and a name is text whatever is in it.
     let mut next = Status { tick: 43, ..status() };
     next.tenants.truncate(1);
     next.tenants[0].name = "<img src=x onerror=alert(1)>".into();
@@ -199,7 +206,7 @@ fn the_page_shows_the_tenants_lives_and_says_when_the_daemon_is_away() {
     daemon.leave();
     let away =
         "document.getElementById('away').hidden ? '' : document.getElementById('away').textContent";
-    wait_until("the word that it is away", || {
+    wait_until("the alarm that the daemon does not answer", || {
         browser.value(away).as_str().is_some_and(|text| text.contains("systemctl start tenantd"))
     });
 }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,10 +14,11 @@ use tenantd::cli::args::SortKey;
 use tenantd::cli::top::bars::{self, Cell};
 use tenantd::cli::top::draw;
 use tenantd::cli::top::view::{Key, View};
-use tenantd::control::status::{Status, TenantStatus};
+use tenantd::control::status::{Status, TenantStatus, Thresholds};
 
 use super::daemon::{Daemon, nobody, status};
 use super::terminal::{OnTerminal, Pty, terminal};
+use crate::cli::deadline::Observer;
 use crate::util;
 
 fn picture(view: &View, width: u16, height: u16) -> Terminal<TestBackend> {
@@ -42,7 +44,7 @@ fn view() -> View {
         for tenant in &mut status.tenants {
             tenant.usage_cores = tenant.usage_cores.map(|usage| usage * part);
         }
-        view.told(status);
+        view.update(status, Instant::now());
     }
     view
 }
@@ -65,7 +67,7 @@ fn every_size_is_drawn_and_what_matters_most_is_there() {
             assert_eq!(drawn.len(), usize::from(height));
             if width >= 40 && height >= 10 && !with_help {
                 let text = drawn.join("\n");
-                for part in ["tenantd enforce", "web", "analytics", "dop", "┃", "q quit"] {
+                for part in ["stage enforce", "web", "analytics", "dop", "┃", "q quit"] {
                     assert!(text.contains(part), "{part} at {width}x{height}:\n{text}");
                 }
             }
@@ -86,7 +88,7 @@ fn no_colour_is_no_colour() {
     plain.press(Key::Help);
     assert!(!has_colour(&plain));
     let mut coloured = View::new(SortKey::Policy, true);
-    coloured.told(status());
+    coloured.update(status(), Instant::now());
     assert!(has_colour(&coloured));
 }
 
@@ -109,13 +111,13 @@ fn keys_sort_scroll_and_hold() {
     view.press(Key::of_letter('c').unwrap());
     assert_eq!(order(&view), ["web", "analytics", "ci/nightly", "ci/pull-requests"]);
     view.press(Key::Pause);
-    view.told(Status { tick: 99, ..status() });
+    view.update(Status { tick: 99, ..status() }, Instant::now());
     assert!(
-        lines(&view, 120, 24)[0].contains("tenantd paused")
+        lines(&view, 120, 24)[0].contains("stage paused")
             && lines(&view, 120, 24)[0].ends_with("tick 42")
     );
     view.press(Key::Pause);
-    view.told(Status { tick: 100, ..status() });
+    view.update(Status { tick: 100, ..status() }, Instant::now());
     assert!(lines(&view, 120, 24)[0].contains("tick 100"));
     assert_eq!(Key::of_letter('x'), None);
     // Where not all fit, the rest is counted, and scrolling shows it.
@@ -136,7 +138,7 @@ fn no_key_is_lost_at_the_end() {
     many.tenants = (0..30)
         .map(|i| TenantStatus { name: format!("t{i:02}"), ..status().tenants[0].clone() })
         .collect();
-    view.told(many);
+    view.update(many, Instant::now());
     let press = |view: &mut View, key: Key| {
         let mut terminal = picture(view, 80, 24);
         let mut nr_rows = 0;
@@ -150,11 +152,11 @@ fn no_key_is_lost_at_the_end() {
     assert!(drawn.join("\n").contains("t29"), "{drawn:#?}");
     let after = press(&mut view, Key::Up);
     assert_ne!(drawn[3], after[3]);
-    view.told(Status { tick: 43, ..status() });
+    view.update(Status { tick: 43, ..status() }, Instant::now());
     assert!(press(&mut view, Key::Up).join("\n").contains("web"));
 }
 
-/// A figure without its middle would be another figure.
+/// A truncated figure would be a wrong figure.
 #[test]
 fn no_figure_loses_a_digit() {
     let mut large = status();
@@ -167,7 +169,7 @@ fn no_figure_loses_a_digit() {
         tenant.dop = Some(8192);
     }
     let mut view = View::new(SortKey::Policy, false);
-    view.told(large);
+    view.update(large, Instant::now());
     for width in 1..=200 {
         let drawn = lines(&view, width, 24);
         let words = drawn[3].split_whitespace().skip(2);
@@ -183,7 +185,7 @@ fn no_figure_loses_a_digit() {
 }
 
 #[test]
-fn a_bar_says_what_is_used_wanted_and_due() {
+fn a_bar_shows_usage_demand_and_entitlement() {
     let drawn = |used, wants, entitled| -> String {
         bars::bar(used, wants, entitled, 8.0, 8).into_iter().map(Cell::symbol).collect()
     };
@@ -198,6 +200,42 @@ fn a_bar_says_what_is_used_wanted_and_due() {
         bars::map(2, &[(0, vec![0]), (1, vec![0, 3])]),
         [vec![0, 1], vec![], vec![], vec![1]]
     );
+}
+
+/// A daemon that stands still sends nothing: the age of its last tick is all there is to see.
+#[test]
+fn a_tick_that_is_too_old_is_marked_with_its_age() {
+    let mut view = View::new(SortKey::Policy, false);
+    let begin = Instant::now();
+    let fresh = |view: &View| lines(view, 80, 24)[1].clone();
+    view.update(Status { interval_seconds: 5.0, ..stale_after(11.0) }, begin);
+    view.check_age(begin + Duration::from_secs(11));
+    assert!(fresh(&view).starts_with("! one lacks"), "{}", fresh(&view));
+    view.check_age(begin + Duration::from_secs(14));
+    assert!(fresh(&view).starts_with("! 14 s old: no tick from tenantd since"), "{}", fresh(&view));
+    view.away("tenantd did not answer".into());
+    assert!(fresh(&view).starts_with("! 14 s old: tenantd did not answer"), "{}", fresh(&view));
+    // The same tick again is no news; the next one is.
+    view.update(stale_after(11.0), begin + Duration::from_secs(15));
+    view.check_age(begin + Duration::from_secs(15));
+    assert!(fresh(&view).starts_with("! 15 s old"), "{}", fresh(&view));
+    view.update(Status { tick: 43, ..stale_after(11.0) }, begin + Duration::from_secs(16));
+    view.check_age(begin + Duration::from_secs(16));
+    assert!(fresh(&view).starts_with("! one lacks"), "{}", fresh(&view));
+}
+
+fn stale_after(stale_seconds: f64) -> Status {
+    let thresholds = Thresholds { stale_seconds, ..Thresholds::default() };
+    Status { thresholds, ..status() }
+}
+
+/// The thresholds are those of the status, not of the reader.
+#[test]
+fn a_tenant_is_marked_by_the_threshold_of_the_status() {
+    let mut view = View::new(SortKey::Policy, false);
+    let thresholds = Thresholds { share_error_ratio: 0.2, ..Thresholds::default() };
+    view.update(Status { thresholds, ..status() }, Instant::now());
+    assert!(lines(&view, 80, 24)[1].starts_with("every tenant gets its entitlement"));
 }
 
 #[test]
@@ -220,7 +258,7 @@ fn on_a_terminal_it_is_a_full_screen_and_gives_it_back() {
     top.until("\x1b[?1049h");
     top.until("analytics");
     top.master.write_all(b"?").unwrap();
-    top.until("open and close this");
+    top.until("open and close this help");
     daemon.say(Status { tick: 77, findings: vec!["news of the day".into()], ..status() });
     top.until("news of the day");
     daemon.leave();
@@ -233,6 +271,19 @@ fn on_a_terminal_it_is_a_full_screen_and_gives_it_back() {
     let mut top = OnTerminal::start(&mut command);
     top.until("analytics");
     kill(Pid::from_raw(top.child.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(top.end(), Some(0));
+}
+
+/// A stopped daemon (SIGSTOP) keeps its socket and sends nothing: the picture must not look alive.
+#[test]
+fn a_stopped_daemon_is_marked_on_the_screen() {
+    let daemon = Observer::start();
+    let mut command = daemon.ctl(&["top", "--color=never"]);
+    let mut top = OnTerminal::start(&mut command);
+    top.until("web");
+    daemon.signal(Signal::SIGSTOP);
+    top.until("no tick from tenantd since");
+    top.master.write_all(b"q").unwrap();
     assert_eq!(top.end(), Some(0));
 }
 

@@ -1,16 +1,16 @@
-// The status page: asks for status.json once an interval and draws what it says. Text only ever becomes
-// text nodes, so that no name or finding can become markup.
+// The status page: fetches status.json once an interval and draws it. Text becomes text nodes only, so that no name
+// or finding can become markup. The thresholds for colours and staleness come with the status.
 "use strict";
 
 const TENANTS_MAX = 200;
 const HISTORY_MAX = 60;
-// Distinguishable also without red or green (after Okabe and Ito); dark text is readable on each.
+// Distinguishable with red-green colour blindness (after Okabe and Ito); dark text is readable on each.
 const HUES = ["#56b4e9", "#e69f00", "#3fbf8f", "#f0e442", "#d98cc0", "#e8845c", "#a9b4c2", "#8fb8ff"];
 
 const $ = (id) => document.getElementById(id);
-const rows = new Map(); // A tenant's elements, kept from tick to tick so that focus and motion survive.
-const history = new Map(); // The last usages of a tenant, the newest last.
-let last = null; // The last status, and when its tick came: a daemon that answers and stands still is not live.
+const rows = new Map(); // The elements of each tenant, reused so that focus and transitions survive a tick.
+const history = new Map(); // The recent usages of each tenant, the newest last.
+let last = null; // The last status, and when its tick arrived: a daemon may answer while its ticks do not come.
 let lastAt = 0;
 let drawnTick = null;
 
@@ -21,8 +21,8 @@ function element(tag, classes, text) {
   return made;
 }
 
-// Writes only what changed: a screen reader is told of every write.
-function say(node, text) {
+// Writes only changes: a screen reader announces every write.
+function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
@@ -59,7 +59,9 @@ function cpuList(text, max) {
   return found;
 }
 
-const lacks = (tenant) => known(tenant.share_error) && tenant.share_error > 0.05;
+// The thresholds of the status; those of an older daemon that does not send them.
+const thresholds = () => ({ share_error_ratio: 0.05, pressure_ratio: 0.2, stale_seconds: 3, ...(last && last.thresholds) });
+const lacks = (tenant) => known(tenant.share_error) && tenant.share_error > thresholds().share_error_ratio;
 
 function sorted(tenants) {
   const key = $("sort").value;
@@ -88,13 +90,15 @@ function resource(title) {
   return { box, figures, bar, wants: parts[0], used: parts[1], entitled: parts[2] };
 }
 
-function draw(part, name, used, wants, entitled, capacity, show) {
+function draw(part, name, used, wants, entitled, wouldGet, capacity, show) {
   const width = (value) => (capacity > 0 ? Math.min(100, Math.max(0, ((value || 0) / capacity) * 100)) : 0);
   part.used.style.width = width(used) + "%";
   part.wants.style.width = width(wants) + "%";
   part.entitled.style.left = `calc(${width(entitled)}% - 1.5px)`;
-  say(part.figures, `${show(used)} of ${show(entitled)}`);
-  const label = `${name}: uses ${show(used)}, could use ${show(wants)}, is entitled to ${show(entitled)}`;
+  // An idle tenant is entitled to nothing now: what it would get says more.
+  const more = known(wouldGet) && wouldGet > (entitled || 0) * 1.01 ? `, could get ${show(wouldGet)}` : "";
+  setText(part.figures, `${show(used)} of ${show(entitled)}${more}`);
+  const label = `${name}: uses ${show(used)}, demands ${show(wants)}, is entitled to ${show(entitled)}`;
   if (part.bar.getAttribute("aria-label") !== label) part.bar.setAttribute("aria-label", label);
 }
 
@@ -137,23 +141,23 @@ function drawTenant(tenant, index, host) {
   }
   kept.swatch.style.background = HUES[index % HUES.length];
   const facts = [`weight ${+tenant.weight.toFixed(3)}`];
-  if (known(tenant.dop)) facts.push(`${tenant.dop} CPU${tenant.dop === 1 ? "" : "s"} wide`);
+  if (known(tenant.dop)) facts.push(`DOP ${tenant.dop}`);
   if (known(tenant.dominant_resource)) {
     facts.push(`${percent(tenant.dominant_share)} of ${tenant.dominant_resource === "cpu" ? "CPU" : "memory"}`);
   }
-  if (known(tenant.nr_oom_kills) && tenant.nr_oom_kills > 0) facts.push(`${tenant.nr_oom_kills} killed for memory`);
-  say(kept.facts, facts.join(" · "));
-  draw(kept.cpu, "CPUs", tenant.usage_cores, tenant.demand_cores, tenant.allocation_cores, host.capacity_cores, cores);
+  if (known(tenant.nr_oom_kills) && tenant.nr_oom_kills > 0) facts.push(`${tenant.nr_oom_kills} OOM kills`);
+  setText(kept.facts, facts.join(" · "));
+  draw(kept.cpu, "CPUs", tenant.usage_cores, tenant.demand_cores, tenant.allocation_cores, tenant.would_get_cores, host.capacity_cores, cores);
   draw(
     kept.memory, "Memory", tenant.usage_memory_bytes, tenant.demand_memory_bytes,
-    tenant.allocation_memory_bytes, host.capacity_memory_bytes, bytes,
+    tenant.allocation_memory_bytes, tenant.would_get_memory_bytes, host.capacity_memory_bytes, bytes,
   );
   for (const [node, ratio] of [
     [kept.cpuWaits, tenant.cpu_pressure_ratio],
     [kept.memoryWaits, tenant.memory_pressure_ratio],
   ]) {
-    say(node, percent(ratio));
-    node.classList.toggle("bad", known(ratio) && ratio > 0.2);
+    setText(node, percent(ratio));
+    node.classList.toggle("bad", known(ratio) && ratio > thresholds().pressure_ratio);
   }
   kept.item.classList.toggle("lacks", lacks(tenant));
   const points = history.get(tenant.name) || [];
@@ -177,9 +181,9 @@ function drawTenant(tenant, index, host) {
 function drawVerdict(status) {
   const lacking = status.tenants.filter(lacks).sort((a, b) => b.share_error - a.share_error);
   const verdict = $("verdict");
-  let text = "Every tenant gets what it is entitled to, or does not want it.";
+  let text = "Every tenant gets its entitlement, or does not want it.";
   if (status.tenants.length === 0) text = "There are no tenants.";
-  else if (!known(status.max_share_error)) text = "Nothing is measured yet.";
+  else if (!known(status.max_share_error)) text = "There is no measurement yet.";
   else if (lacking.length > 0) {
     const most = lacking[0];
     const missing = cores(most.share_error * status.host.capacity_cores);
@@ -188,20 +192,20 @@ function drawVerdict(status) {
   }
   if (status.mode === "observe") text += " Nothing is enforced: tenantd only observes.";
   verdict.className = "verdict " + (lacking.length > 0 ? "bad" : "good");
-  say(verdict, text);
+  setText(verdict, text);
 }
 
 function drawFigures(status) {
   const starved = status.tenants.reduce((most, tenant) => Math.max(most, tenant.starved_seconds || 0), 0);
   const figures = [
-    ["Largest share missing", percent(status.max_share_error), status.max_share_error > 0.05],
-    ["Evenness (Jain's index)", known(status.jain_index) ? status.jain_index.toFixed(3) : "nobody waits", false],
-    ["Last time to become fair", seconds(status.convergence_seconds), false],
-    ["Most time starved in all", starved > 0 ? seconds(starved) : "never", false],
-    ["Written by others", String(status.nr_drift), status.nr_drift > 0],
-    ["Without effect", String(status.nr_ineffective), status.nr_ineffective > 0],
+    ["Largest share error", percent(status.max_share_error), status.max_share_error > thresholds().share_error_ratio],
+    ["Jain's index", known(status.jain_index) ? status.jain_index.toFixed(3) : "no tenant waits", false],
+    ["Last convergence", seconds(status.convergence_seconds), false],
+    ["Longest starvation", starved > 0 ? seconds(starved) : "none", false],
+    ["Values overwritten", String(status.nr_drift), status.nr_drift > 0],
+    ["Values without effect", String(status.nr_ineffective), status.nr_ineffective > 0],
     ["CPUs to divide", `${cores(status.host.capacity_cores)} of ${status.host.cpus}`, false],
-    ["Used by others", cores(status.host.outside_cores) + " CPUs", false],
+    ["Other processes", cores(status.host.outside_cores) + " CPUs", false],
   ];
   const list = $("figures");
   while (list.children.length < figures.length) {
@@ -211,13 +215,13 @@ function drawFigures(status) {
   }
   figures.forEach(([name, value, isBad], at) => {
     const [term, figure] = list.children[at].children;
-    say(term, name);
-    say(figure, value);
+    setText(term, name);
+    setText(figure, value);
     figure.classList.toggle("bad", isBad);
   });
 }
 
-// Brings the children of `list` into this order and no other, moving only what is elsewhere.
+// Makes `wanted` the children of `list`, in this order, and moves only those that are out of place.
 function arrange(list, wanted) {
   wanted.forEach((node, at) => {
     if (list.children[at] !== node) list.insertBefore(node, list.children[at] || null);
@@ -234,7 +238,7 @@ function drawTenants(status) {
   for (const name of [...rows.keys()]) if (!index.has(name)) rows.delete(name);
   const hidden = status.tenants.length - shown.length;
   $("more").hidden = hidden === 0;
-  say($("more"), `${hidden} more, of which ${fitting.length - shown.length} fit what you asked to be shown.`);
+  setText($("more"), `${hidden} more tenants, ${fitting.length - shown.length} of them match the filter.`);
 }
 
 function drawCpus(status) {
@@ -260,7 +264,7 @@ function drawCpus(status) {
         part.style.background = HUES[at % HUES.length];
         cell.append(part);
       }
-      const names = here.map((at) => status.tenants[at].name).join(", ") || "nobody has it alone";
+      const names = here.map((at) => status.tenants[at].name).join(", ") || "not pinned to one tenant";
       cell.title = `CPU ${cpu}: ${names}`;
       cell.setAttribute("aria-label", cell.title);
       cells.push(cell);
@@ -269,12 +273,12 @@ function drawCpus(status) {
   $("cpus").replaceChildren(...cells);
   const wide = status.tenants.filter((tenant) => known(tenant.dop));
   const sum = wide.reduce((all, tenant) => all + tenant.dop, 0);
-  say(
+  setText(
     $("map-note"),
     (pinned.length > 0
-      ? `${pinned.length} of ${status.tenants.length} tenants are placed on CPUs of their own. `
-      : "No tenant is placed on CPUs of its own: all run on all. ") +
-      (wide.length > 0 ? `How wide each should run (degree of parallelism), ${sum} in all:` : ""),
+      ? `${pinned.length} of ${status.tenants.length} tenants are pinned to CPUs. `
+      : "No tenant is pinned: all tenants run on all CPUs. ") +
+      (wide.length > 0 ? `Degree of parallelism (DOP) of each tenant, ${sum} in total:` : ""),
   );
   const widths = wide.slice(0, 64).flatMap((tenant) => {
     const boxes = element("div", "boxes");
@@ -284,14 +288,14 @@ function drawCpus(status) {
       boxes.append(box);
     }
     boxes.setAttribute("aria-hidden", "true");
-    return [element("div", "name", tenant.name), boxes, element("div", "", `${tenant.dop} wide`)];
+    return [element("div", "name", tenant.name), boxes, element("div", "", `DOP ${tenant.dop}`)];
   });
   $("widths").replaceChildren(...widths);
 }
 
 function drawFindings(status) {
   const list = $("findings");
-  const texts = status.findings.length > 0 ? status.findings : ["Nothing to report."];
+  const texts = status.findings.length > 0 ? status.findings : ["No findings."];
   const same = texts.length === list.children.length && texts.every((text, at) => list.children[at].textContent === text);
   if (!same) list.replaceChildren(...texts.map((text) => element("li", "", text)));
   list.classList.toggle("none", status.findings.length === 0);
@@ -300,7 +304,7 @@ function drawFindings(status) {
 function drawWrites(status) {
   const actions = status.actions;
   const done = status.mode === "enforce" ? "wrote" : "would have written";
-  say($("writes-note"), actions.length > 0 ? `The last tick ${done} ${actions.length}.` : `The last tick ${done} nothing: every value is as it should be.`);
+  setText($("writes-note"), actions.length > 0 ? `The last tick ${done} ${actions.length} values.` : `The last tick ${done} nothing: every file holds its value.`);
   $("writes").hidden = actions.length === 0;
   const lines = actions.slice(0, 100).map((action) => {
     const line = element("tr");
@@ -331,19 +335,20 @@ function drawAll(status) {
   const mode = $("mode");
   mode.hidden = false;
   mode.className = "badge " + status.mode;
-  say(mode, status.mode === "enforce" ? "enforces" : "observes only");
+  setText(mode, status.mode);
   drawVerdict(status);
   drawFigures(status);
   drawTenants(status);
   drawCpus(status);
   drawFindings(status);
   drawWrites(status);
-  say(
+  setText(
     $("cost"),
-    `tick ${status.tick}, every ${seconds(status.interval_seconds)}, ${status.host.hierarchy}. ` +
-      `tenantd itself: ${bytes(status.agent.resident_bytes)}, ${seconds(status.agent.cpu_seconds)} of CPU time since it started, ` +
-      `${seconds(status.agent.tick_seconds)} the last tick.`,
+    `tick ${status.tick}${status.time ? " at " + status.time : ""}, every ${seconds(status.interval_seconds)}, ` +
+      `${status.host.hierarchy}. tenantd ${status.version || ""}: ${bytes(status.agent.resident_bytes)}, ` +
+      `${seconds(status.agent.cpu_seconds)} of CPU time since its start, ${seconds(status.agent.tick_seconds)} per tick.`,
   );
+  if (status.host.name) setText($("where"), "on " + status.host.name);
 }
 
 // --- the clock ---
@@ -351,7 +356,7 @@ function drawAll(status) {
 function away(why) {
   document.body.classList.add("stale");
   $("away").hidden = false;
-  say($("away"), why);
+  setText($("away"), why);
 }
 
 async function ask() {
@@ -359,7 +364,7 @@ async function ask() {
     const answer = await fetch("status.json", { cache: "no-store", signal: AbortSignal.timeout(5000) });
     const told = await answer.json();
     if (!answer.ok) return away(told.error || "tenantd does not answer.");
-    if (drawnTick !== null && told.tick < drawnTick) history.clear(); // It was started anew.
+    if (drawnTick !== null && told.tick < drawnTick) history.clear(); // The daemon was restarted.
     document.body.classList.remove("stale");
     $("away").hidden = true;
     last = told;
@@ -370,7 +375,7 @@ async function ask() {
       drawAll(told);
     }
   } catch {
-    away("This page's server does not answer: look at tenantd-serve (systemctl status tenantd-serve).");
+    away("The server of this page does not answer: see systemctl status tenantd-serve.");
   }
 }
 
@@ -383,10 +388,13 @@ async function live() {
 function age() {
   if (last === null) return;
   const old = Math.round((Date.now() - lastAt) / 1000);
-  say($("age"), old < 2 * Math.max(1, last.interval_seconds) ? "live" : `as of ${old} s ago`);
+  const isStale = old > thresholds().stale_seconds;
+  // A daemon that answers with the same tick again and again is as stale as one that does not answer.
+  document.body.classList.toggle("stale", isStale || !$("away").hidden);
+  setText($("age"), isStale ? `stale: ${old} s old` : "live");
 }
 
-say($("where"), "on " + (location.hostname || "this machine"));
+setText($("where"), "on " + (location.hostname || "this machine"));
 $("sort").addEventListener("change", () => last && drawTenants(last));
 $("filter").addEventListener("input", () => last && drawTenants(last));
 document.addEventListener("visibilitychange", () => document.hidden || ask());

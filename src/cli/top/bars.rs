@@ -1,15 +1,15 @@
 //! Figures as characters: bars, sparklines, the map of the CPUs.
 
-/// What a cell of a bar stands for.
+/// A cell of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// In use; how many eighths of the cell, 1 to 8.
+    /// Used, in eighths of the cell, 1 to 8.
     Used(u8),
-    /// Not used, but could be.
+    /// Demanded and not used.
     Wanted,
-    /// Up to here it is entitled.
+    /// The mark of the entitlement.
     Entitled,
-    /// Beyond what it could use.
+    /// Beyond the demand.
     Free,
 }
 
@@ -28,8 +28,8 @@ impl Cell {
 const EIGHTHS_RIGHT: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 const EIGHTHS_UP: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A bar of `width` cells for the whole `capacity`: how much is used, how much could be, and the mark of what
-/// it is entitled to. Nothing is drawn beyond the end.
+/// A bar of `width` cells for the whole `capacity`, with the usage, the demand and the mark of the entitlement.
+/// Values above the capacity end at its end.
 pub fn bar(used: f64, wanted: f64, entitled: f64, capacity: f64, width: usize) -> Vec<Cell> {
     let eighths = |value: f64| {
         let share = if capacity > 0.0 { (value / capacity).clamp(0.0, 1.0) } else { 0.0 };
@@ -42,7 +42,7 @@ pub fn bar(used: f64, wanted: f64, entitled: f64, capacity: f64, width: usize) -
         eighths => Cell::Used(eighths.min(8) as u8),
     });
     let mut cells: Vec<Cell> = cells.collect();
-    // The mark stands where the used part would end if it were all used.
+    // The mark is in the cell where a usage of that amount would end.
     let mark = eighths(entitled).div_ceil(8).saturating_sub(1);
     if let Some(cell) = cells.get_mut(mark)
         && entitled > 0.0
@@ -52,7 +52,7 @@ pub fn bar(used: f64, wanted: f64, entitled: f64, capacity: f64, width: usize) -
     cells
 }
 
-/// One character for each value, from empty at 0 to full at `top`; blank where it is not known.
+/// One character for each value, from empty at 0 to full at `top`; blank where it is absent.
 pub fn sparkline(values: &[Option<f64>], top: f64) -> String {
     let symbol = |value: &Option<f64>| {
         let Some(value) = value.filter(|_| top > 0.0) else { return ' ' };
@@ -68,7 +68,7 @@ pub fn letter(place: usize) -> char {
     char::from(LETTERS[place % LETTERS.len()])
 }
 
-/// Who is on which CPU: `None` where no tenant is placed, more than one where they overlap.
+/// The tenants of each CPU: none where no tenant is pinned, several where their CPUs overlap.
 ///
 /// `placed` are the places of tenants in the policy, with their CPUs.
 pub fn map(nr_cpus: usize, placed: &[(usize, Vec<usize>)]) -> Vec<Vec<usize>> {

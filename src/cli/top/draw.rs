@@ -1,13 +1,13 @@
 //! The picture: a pure function of the [`View`] and the size of the screen.
 //!
-//! From the top: the machine, how fair it is, the tenants, the map of the CPUs, what was found, the keys. What
-//! there is no room for is left out in that order of worth: the map and the findings first, then the sparkline
-//! and the memory of each tenant, at last the numbers beside the bars. A screen too small even for that shows
-//! what it can and breaks nothing (`tests/face/top.rs`, from 1×1 to 300×100). A name may lose its middle, a number
-//! never loses a digit: its column is as wide as the widest, or is left out.
+//! From the top: the machine, fairness, the tenants, the map of the CPUs, findings, keys. On a small screen the
+//! map and the findings are left out first, then the sparkline and the memory of each tenant, and last the figures
+//! beside the bars. Every size is drawn (`tests/face/top.rs`, from 1×1 to 300×100). A name may lose its middle;
+//! a figure never loses a digit: its column is as wide as the widest figure, or is left out.
 //!
-//! Meaning never hangs on colour alone: a tenant that lacks something is marked with `!`, the parts of a bar
-//! are different characters, CPUs carry the letter of their tenant.
+//! Colour never carries meaning alone: a tenant below its share is marked with `!`, the parts of a bar are
+//! different characters, CPUs have the letter of their tenant. Stale figures are dimmed, and the second line says
+//! how old they are. The thresholds come from the status.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -18,26 +18,25 @@ use ratatui::widgets::{Clear, Paragraph, Wrap};
 use super::bars::{self, Cell};
 use super::view::View;
 use crate::cli::args::SortKey;
-use crate::cli::text::{cores, memory, percent, shortened};
-use crate::control::fairness::FAIR_ERROR_MAX;
-use crate::control::status::TenantStatus;
+use crate::cli::text::{age, cores, memory, percent, shortened};
+use crate::control::status::{TenantStatus, Thresholds};
 use crate::dop::cpuset::CpuSet;
 
-/// Colours of tenants on the map, by their place in the policy.
+/// Colours of the tenants, by their place in the policy.
 const HUES: [Color; 6] =
     [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
-/// Rows of findings, where there is room.
+/// The most rows of findings.
 const FINDINGS_MAX: u16 = 3;
-/// CPUs that are told from one another; the kernel knows no more.
+/// The largest number of CPUs of a kernel.
 const CPUS_MAX: u32 = 8192;
 
-/// Draws the whole screen; returns how many rows of tenants there is room for.
+/// Draws the screen; returns the number of rows for tenants.
 pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
     let area = frame.area();
     let width = usize::from(area.width);
     let map = map_lines(view, width);
     let findings = view.status.findings.len().min(usize::from(FINDINGS_MAX)) as u16;
-    // Three rows of tenants, the two lines above them and the keys are worth more than these.
+    // The first lines, three rows of tenants and the keys take precedence over the map and the findings.
     let spare = area.height.saturating_sub(8);
     let map_height = (map.len() as u16).min(spare / 2);
     let findings_height = findings.min(spare.saturating_sub(map_height) / 2);
@@ -56,7 +55,11 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
     frame.render_widget(fairness_line(view, width), fair);
     let underlined = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
     frame.render_widget(columns.title(view.sort).style(underlined), title);
-    frame.render_widget(Paragraph::new(rows(view, &columns, usize::from(tenants.height))), tenants);
+    let mut rows = Paragraph::new(rows(view, &columns, usize::from(tenants.height)));
+    if view.is_stale() {
+        rows = rows.style(Style::new().add_modifier(Modifier::DIM));
+    }
+    frame.render_widget(rows, tenants);
     frame.render_widget(Paragraph::new(map), map_area);
     let notes = view.status.findings.iter().take(usize::from(findings_height));
     let notes = notes.map(|note| Line::from(shortened(&format!("note: {note}"), width)));
@@ -76,8 +79,13 @@ fn tinted(view: &View, colour: Color) -> Style {
 fn head_line(view: &View, width: usize) -> Line<'static> {
     let status = &view.status;
     let host = &status.host;
+    let name = if host.name.is_empty() { "tenantd" } else { &host.name };
     let parts = [
-        format!("tenantd {}", if view.is_paused { "paused" } else { status.mode.word() }),
+        format!(
+            "{} {}",
+            shortened(name, 20),
+            if view.is_paused { "paused" } else { status.mode.word() }
+        ),
         format!("{} of {} CPUs divided", cores(Some(host.capacity_cores)), host.cpus),
         format!("{} of {}", memory(host.capacity_memory_bytes), memory(host.memory_bytes as f64)),
         format!("others use {} CPUs", cores(host.outside_cores)),
@@ -86,7 +94,7 @@ fn head_line(view: &View, width: usize) -> Line<'static> {
     Line::styled(fitting(&parts, "  ", width), Style::new().add_modifier(Modifier::BOLD))
 }
 
-/// The first of `parts`, as many as fit: a figure that has lost its end would be another figure.
+/// As many of `parts` as fit: a truncated figure would be a wrong figure.
 fn fitting(parts: &[String], between: &str, width: usize) -> String {
     let mut text = String::new();
     for part in parts {
@@ -100,25 +108,35 @@ fn fitting(parts: &[String], between: &str, width: usize) -> String {
     text
 }
 
-/// The one line that says whether all is well.
+/// The line of fairness; where the daemon does not answer or the tick is stale, that and its age.
 fn fairness_line(view: &View, width: usize) -> Line<'static> {
     let status = &view.status;
-    if let Some(why) = &view.away {
+    if view.is_stale() {
         let style = tinted(view, Color::Red).add_modifier(Modifier::BOLD);
-        return Line::styled(format!("! {why}"), style);
+        let age = view.stale.map(|old| format!("{} old", age(old)));
+        let why = view.away.clone();
+        let text = match (age, why) {
+            (Some(age), Some(why)) => format!("! {age}: {why}"),
+            (None, Some(why)) => format!("! {why}"),
+            (age, None) => {
+                format!("! {}: no tick from tenantd since", age.unwrap_or_default())
+            }
+        };
+        return Line::styled(text, style);
     }
-    let lacking = status.tenants.iter().filter(|tenant| lacks(tenant)).count();
+    let thresholds = &status.thresholds;
+    let lacking = status.tenants.iter().filter(|tenant| lacks(tenant, thresholds)).count();
     let mut parts = vec![match (lacking, status.max_share_error) {
-        (0, None) => "nothing is measured yet".to_string(),
-        (0, Some(_)) => "everybody gets what they are entitled to".to_string(),
+        (0, None) => "no measurement yet".to_string(),
+        (0, Some(_)) => "every tenant gets its entitlement".to_string(),
         (1, Some(error)) => format!("! one lacks {} of the CPUs", percent(Some(error))),
-        (_, error) => format!("! {lacking} lack CPUs, the most {}", percent(error)),
+        (_, error) => format!("! {lacking} lack CPUs, at most {}", percent(error)),
     }];
     if let Some(jain) = status.jain_index {
         parts.push(format!("Jain {jain:.3}"));
     }
     if status.nr_drift > 0 {
-        parts.push(format!("{} written by others", status.nr_drift));
+        parts.push(format!("{} overwritten", status.nr_drift));
     }
     if status.nr_ineffective > 0 {
         parts.push(format!("{} without effect", status.nr_ineffective));
@@ -128,8 +146,8 @@ fn fairness_line(view: &View, width: usize) -> Line<'static> {
     Line::styled(fitting(&parts, "; ", width), tinted(view, colour))
 }
 
-fn lacks(tenant: &TenantStatus) -> bool {
-    tenant.share_error.is_some_and(|error| error > FAIR_ERROR_MAX)
+fn lacks(tenant: &TenantStatus, thresholds: &Thresholds) -> bool {
+    tenant.share_error.is_some_and(|error| error > thresholds.share_error_ratio)
 }
 
 /// The widths of the columns; 0 leaves one out.
@@ -146,11 +164,11 @@ struct Columns {
 }
 
 impl Columns {
-    /// What fits into `width`: what is left over goes to the bars.
+    /// The columns that fit into `width`; the rest of it goes to the bars.
     fn for_width(width: usize, tenants: &[TenantStatus]) -> Columns {
         let longest = tenants.iter().map(|tenant| tenant.name.chars().count()).max().unwrap_or(0);
         let name_max = (width / 5).max(10);
-        // The name, and before it the letter and the mark.
+        // The letter, the mark, a blank and the name.
         let mut columns = Columns {
             name: 3 + longest.clamp(6, name_max),
             cpu_figures: 0,
@@ -215,7 +233,8 @@ impl Columns {
     fn row(&self, view: &View, place: usize, tenant: &TenantStatus) -> Line<'static> {
         let host = &view.status.host;
         let hue = tinted(view, HUES[place % HUES.len()]);
-        let mark = if lacks(tenant) { '!' } else { ' ' };
+        let lacks = lacks(tenant, &view.status.thresholds);
+        let mark = if lacks { '!' } else { ' ' };
         let name = shortened(&tenant.name, self.name - 3);
         let mut spans = vec![
             Span::styled(bars::letter(place).to_string(), hue),
@@ -233,7 +252,7 @@ impl Columns {
             let (used, wants) = (used.unwrap_or(0.0), tenant.demand_cores);
             let cells =
                 bars::bar(used, wants, tenant.allocation_cores, host.capacity_cores, self.cpu_bar);
-            add_bar(&mut spans, view, &cells, lacks(tenant));
+            add_bar(&mut spans, view, &cells, lacks);
         }
         let used = tenant.usage_memory_bytes;
         figures(&mut spans, self.memory_figures, memory_figures(tenant));
@@ -244,7 +263,14 @@ impl Columns {
             add_bar(&mut spans, view, &cells, false);
         }
         figures(&mut spans, self.dop, dop(tenant));
-        figures(&mut spans, self.waits, waits(tenant));
+        if self.waits > 0 {
+            let text = format!(" {:>width$}", waits(tenant), width = self.waits);
+            let is_pressed = tenant
+                .cpu_pressure_ratio
+                .is_some_and(|ratio| ratio > view.status.thresholds.pressure_ratio);
+            let style = if is_pressed { tinted(view, Color::Yellow) } else { Style::new() };
+            spans.push(Span::styled(text, style));
+        }
         if self.sparkline > 0 {
             let usages = view.usages(&tenant.name, self.sparkline);
             let line = bars::sparkline(&usages, host.capacity_cores);
@@ -255,7 +281,7 @@ impl Columns {
     }
 }
 
-/// CPUs used and due.
+/// CPUs used and entitled to.
 fn cpu_figures(tenant: &TenantStatus) -> String {
     format!("{}/{}", cores(tenant.usage_cores), cores(Some(tenant.allocation_cores)))
 }
@@ -287,7 +313,7 @@ fn add_bar(spans: &mut Vec<Span<'static>>, view: &View, cells: &[Cell], is_lacki
 
 fn rows(view: &View, columns: &Columns, height: usize) -> Vec<Line<'static>> {
     let tenants = view.tenants();
-    // Scrolled no further than the last rows need.
+    // Scrolling ends where the last tenant is visible.
     let above = view.nr_above.min(tenants.len().saturating_sub(height.max(1)));
     let below = tenants.len().saturating_sub(above + height);
     let mut lines: Vec<Line<'static>> = tenants
@@ -306,7 +332,7 @@ fn rows(view: &View, columns: &Columns, height: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// The map of the CPUs: a character for each, with the letter of its tenant, `+` where several share it.
+/// The map of the CPUs: a character for each, the letter of its tenant, or `+` for several tenants.
 fn map_lines(view: &View, width: usize) -> Vec<Line<'static>> {
     let status = &view.status;
     let placed = status.tenants.iter().enumerate().filter_map(|(place, tenant)| {
@@ -315,7 +341,7 @@ fn map_lines(view: &View, width: usize) -> Vec<Line<'static>> {
     });
     let placed: Vec<(usize, Vec<usize>)> = placed.collect();
     if placed.is_empty() {
-        return vec![Line::from("CPUs  no tenant is placed: all run on all of them")];
+        return vec![Line::from("CPUs  no tenant is pinned: all tenants run on all CPUs")];
     }
     let map = bars::map(status.host.cpus as usize, &placed);
     let per_line = (width.saturating_sub(6) / 8 * 8).max(8);
@@ -343,8 +369,8 @@ fn sort_word(sort: SortKey) -> &'static str {
         SortKey::Name => "name",
         SortKey::Cpu => "CPU",
         SortKey::Memory => "memory",
-        SortKey::Error => "lack",
-        SortKey::Pressure => "waits",
+        SortKey::Error => "share error",
+        SortKey::Pressure => "pressure",
     }
 }
 
@@ -357,24 +383,24 @@ fn keys_line(view: &View, width: usize) -> Line<'static> {
 
 const HELP: [&str; 19] = [
     "q, Ctrl-C   quit",
-    "?           open and close this",
-    "space       hold the picture, let it go on",
+    "?           open and close this help",
+    "space       pause and continue",
     "↑ ↓ k j     scroll; Page Up, Page Down, Home",
     "",
     "sort by     c CPU used      m memory used",
-    "            e what is lacking",
-    "            w waiting       n name  p policy",
+    "            e share error   w pressure",
+    "            n name          p order of the policy",
     "",
-    "█ used  ░ could be used  · free",
-    "┃ due: entitled to, whenever it wants it",
-    "!     lacks a twentieth of all that is divided",
-    "CPUs  used/due: of the machine, in CPUs",
-    "dop   how many CPUs wide it should run",
+    "█ used  ░ demanded, not used  · free",
+    "┃ due: entitled to now",
+    "!     share error above its threshold",
+    "CPUs  used/due, in CPUs",
+    "dop   degree of parallelism, in CPUs",
     "wait  part of the time a task waits for a CPU",
-    "map   one character a CPU: whose it is,",
-    "      + several, · nobody's alone",
+    "map   the tenant of each CPU: + several,",
+    "      · not pinned to one tenant",
     "",
-    "Why a value is so: tenantctl explain TENANT",
+    "More about a value: tenantctl explain TENANT",
 ];
 
 fn help(frame: &mut Frame<'_>, view: &View) {

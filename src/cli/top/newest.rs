@@ -1,30 +1,31 @@
-//! The last word of the daemon, for whoever draws: a terminal that is slow, or stopped with Ctrl-S, misses ticks.
-//! Kept for later they would only grow.
+//! A mailbox of size one between the thread that watches the daemon and the thread that draws.
+//!
+//! A terminal that is slow, or stopped with Ctrl-S, skips ticks; a queue of them would grow without bound.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::control::status::Status;
 
-/// What was heard of the daemon.
-pub(super) enum Word {
-    /// Its tick.
-    Told(Box<Status>),
-    /// Why it does not answer.
+/// A message about the daemon.
+pub(super) enum Message {
+    /// A tick.
+    Tick(Box<Status>),
+    /// The daemon does not answer, and why.
     Away(String),
 }
 
-/// One word, the newest.
+/// The last message, until it is taken.
 #[derive(Default)]
-pub(super) struct Newest(Mutex<Option<Word>>);
+pub(super) struct Newest(Mutex<Option<Message>>);
 
 impl Newest {
-    /// Puts a word in the place of the one before; returns whether that had been taken.
-    pub(super) fn put(&self, word: Word) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(word).is_none()
+    /// Replaces the message; returns whether the previous one had been taken.
+    pub(super) fn put(&self, message: Message) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(message).is_none()
     }
 
-    /// The word that was put last, if it has not been taken yet.
-    pub(super) fn take(&self) -> Option<Word> {
+    /// Takes the message.
+    pub(super) fn take(&self) -> Option<Message> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -34,13 +35,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_last_word_is_kept_and_told_of_once() {
+    fn only_the_last_message_is_kept() {
         let newest = Newest::default();
-        let told = |tick| Word::Told(Box::new(Status { tick, ..Status::default() }));
-        let nr_told = (1..=1000).filter(|tick| newest.put(told(*tick))).count();
-        assert_eq!(nr_told, 1);
-        assert!(matches!(newest.take(), Some(Word::Told(status)) if status.tick == 1000));
+        let message = |tick| Message::Tick(Box::new(Status { tick, ..Status::default() }));
+        let nr_wakeups = (1..=1000).filter(|tick| newest.put(message(*tick))).count();
+        assert_eq!(nr_wakeups, 1);
+        assert!(matches!(newest.take(), Some(Message::Tick(status)) if status.tick == 1000));
         assert!(newest.take().is_none());
-        assert!(newest.put(Word::Away("gone".into())));
+        assert!(newest.put(Message::Away("gone".into())));
     }
 }

@@ -1,42 +1,43 @@
-//! What the screen shows: the last tick, the usages before it, and what the person asked for.
+//! The state of the screen: the last tick and its age, earlier usages, and the choices of the user.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use crate::cli::args::SortKey;
 use crate::control::status::{Status, TenantStatus};
 
-/// Ticks that are kept for the sparklines: two minutes at one a second.
+/// Ticks of the sparklines: two minutes at one a second.
 const HISTORY_TICKS: usize = 120;
-/// Rows that a page moves.
+/// Rows per page.
 const PAGE_ROWS: usize = 10;
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// End.
+    /// Quit.
     Quit,
     /// Close the help.
     Leave,
     /// Open or close the help.
     Help,
-    /// Hold the picture still, or let it move again.
+    /// Pause or continue.
     Pause,
-    /// Sort by this.
+    /// Sort by a column.
     Sort(SortKey),
     /// A row up.
     Up,
     /// A row down.
     Down,
-    /// Some rows up.
+    /// A page up.
     PageUp,
-    /// Some rows down.
+    /// A page down.
     PageDown,
     /// To the first row.
     Home,
 }
 
 impl Key {
-    /// What a letter asks for.
+    /// The action of a letter.
     pub fn of_letter(letter: char) -> Option<Key> {
         Some(match letter {
             'q' => Key::Quit,
@@ -55,35 +56,45 @@ impl Key {
     }
 }
 
-/// All that a picture is made of, but its size.
+/// Everything that the picture depends on, except its size.
 #[derive(Debug, Default)]
 pub struct View {
     /// The tick that is shown.
     pub(super) status: Status,
+    /// When the last tick arrived that was not the one before.
+    arrived: Option<Instant>,
+    /// The age of the last tick, where it is stale.
+    pub(super) stale: Option<Duration>,
+    /// The age beyond which a tick is stale.
+    stale_after: Option<Duration>,
+    /// The number of the last tick, also while paused.
+    last_tick: Option<u64>,
     /// CPUs used by each tenant, the newest last.
     usages: HashMap<String, VecDeque<Option<f64>>>,
-    /// Why the daemon does not answer, where it does not.
+    /// The reason, where the daemon does not answer.
     pub(super) away: Option<String>,
     pub(super) sort: SortKey,
     pub(super) is_paused: bool,
     pub(super) has_help: bool,
-    /// Rows of tenants that are scrolled past.
+    /// Rows of tenants above the visible ones.
     pub(super) nr_above: usize,
     pub(super) colour: bool,
 }
 
 impl View {
-    /// Before anything was told.
+    /// An empty view.
     pub fn new(sort: SortKey, colour: bool) -> View {
         View { sort, colour, ..View::default() }
     }
 
-    /// Takes up a tick. A paused picture stays, and nothing is missing in its sparklines when it moves again.
-    pub fn told(&mut self, status: Status) {
+    /// Takes a tick that arrived at `now`. A paused picture does not change; its sparklines have no gap afterwards.
+    pub fn update(&mut self, status: Status, now: Instant) {
         self.away = None;
-        if status.tick == self.status.tick && !self.usages.is_empty() {
+        if Some(status.tick) == self.last_tick {
             return;
         }
+        (self.last_tick, self.arrived, self.stale) = (Some(status.tick), Some(now), None);
+        self.stale_after = Duration::try_from_secs_f64(status.thresholds.stale_seconds).ok();
         self.usages.retain(|name, _| status.tenants.iter().any(|tenant| tenant.name == *name));
         for tenant in &status.tenants {
             let usages = self.usages.entry(tenant.name.clone()).or_default();
@@ -97,12 +108,23 @@ impl View {
         }
     }
 
-    /// The daemon does not answer.
+    /// Marks the tick as stale if it is too old at `now`.
+    pub fn check_age(&mut self, now: Instant) {
+        let age = self.arrived.map(|arrived| now.saturating_duration_since(arrived));
+        self.stale = age.filter(|age| self.stale_after.is_some_and(|after| *age > after));
+    }
+
+    /// Whether the figures on the screen may be out of date.
+    pub(super) fn is_stale(&self) -> bool {
+        self.away.is_some() || self.stale.is_some()
+    }
+
+    /// Notes that the daemon does not answer, and why.
     pub fn away(&mut self, why: String) {
         self.away = Some(why);
     }
 
-    /// Does what a key asks for. [`Key::Quit`] is for whoever holds the screen.
+    /// Applies a key. [`Key::Quit`] is up to the caller.
     pub fn press(&mut self, key: Key) {
         match key {
             Key::Quit => {}
@@ -119,14 +141,13 @@ impl View {
         self.shown(1);
     }
 
-    /// The screen had room for `nr_rows` tenants: it is scrolled no further than the last of them need, so that
-    /// the next row up is one that is seen.
+    /// Limits scrolling to a screen with room for `nr_rows` tenants, so that each key has a visible effect.
     pub fn shown(&mut self, nr_rows: usize) {
         let nr_above_max = self.status.tenants.len().saturating_sub(nr_rows.max(1));
         self.nr_above = self.nr_above.min(nr_above_max);
     }
 
-    /// The tenants as they are sorted, each with its place in the policy.
+    /// The sorted tenants, each with its place in the policy.
     pub(super) fn tenants(&self) -> Vec<(usize, &TenantStatus)> {
         let mut tenants: Vec<_> = self.status.tenants.iter().enumerate().collect();
         let descending = |read: fn(&TenantStatus) -> Option<f64>| {
