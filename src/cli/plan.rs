@@ -16,9 +16,10 @@ use super::client::{Client, ClientError, Endpoint};
 use super::daemon::load;
 use super::exit::Exit;
 use super::{log, machine};
-use crate::control::status::{ActionStatus, HostStatus, Status, TenantStatus};
+use crate::control::status::{ActionStatus, GroupStatus, HostStatus, Status, TenantStatus};
 use crate::daemon::agent::{Agent, Options};
 use crate::daemon::backend::claims;
+use crate::daemon::service;
 use crate::host::kernfs::RealKernFs;
 use crate::units::Bytes;
 use crate::varlink::interface::{Nothing, StatusReply, method};
@@ -29,8 +30,11 @@ const INSTALLED: &str = "/etc/tenantd";
 /// The JSON of a plan.
 #[derive(Debug, Serialize)]
 struct Plan<'a> {
+    time: Option<&'a str>,
+    version: &'a str,
     host: &'a HostStatus,
     tenants: &'a [TenantStatus],
+    groups: &'a [GroupStatus],
     actions: &'a [ActionStatus],
     findings: Vec<&'a str>,
 }
@@ -56,11 +60,13 @@ pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow:
     let rules = claims::rules(&policy);
     let options = Options { observe: true, root: args.root.clone(), state_dir: None };
     let mut agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
-    // Rates take two samples, an interval apart.
+    // A rate takes two samples, an interval apart.
     let begin = Instant::now();
     agent.tick(begin.elapsed());
     thread::sleep(interval);
-    let status = agent.tick(begin.elapsed()).clone();
+    agent.tick(begin.elapsed());
+    service::run::stamp(&mut agent);
+    let status = agent.status().clone();
     let findings = rules.findings.iter().chain(&status.findings).map(String::as_str).collect();
     let map = machine::lines(agent.topology(), &status);
     show(args, &status, findings, &map)
@@ -81,8 +87,15 @@ fn show(
 ) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     if args.json {
-        let (host, tenants, actions) = (&status.host, &status.tenants, &status.actions);
-        let plan = Plan { host, tenants, actions, findings };
+        let plan = Plan {
+            time: status.time.as_deref(),
+            version: &status.version,
+            host: &status.host,
+            tenants: &status.tenants,
+            groups: &status.groups,
+            actions: &status.actions,
+            findings,
+        };
         writeln!(out, "{}", serde_json::to_string(&plan)?)?;
         return Ok(Exit::Ok);
     }
@@ -108,14 +121,17 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         writeln!(out, "{}", tenant.name)?;
         let used = tenant
             .usage_cores
-            .map_or("no usage yet".to_string(), |cores| format!("uses {cores:.2} CPUs"));
+            .map_or("uses -".to_string(), |cores| format!("uses {cores:.2} CPUs"));
         writeln!(
             out,
-            "  {used}, could use {:.2}, is allocated {:.2} and {}, {} wide",
+            "  {used}, demands {:.2}, is allocated {:.2} and {}, DOP {}\n  \
+             would get {:.2} and {} if it wanted everything",
             tenant.demand_cores,
             tenant.allocation_cores,
             Bytes(tenant.allocation_memory_bytes as u64).rounded(),
             tenant.dop.unwrap_or(1),
+            tenant.would_get_cores,
+            Bytes(tenant.would_get_memory_bytes as u64).rounded(),
         )?;
         print_actions(out, status, &tenant.name)?;
     }

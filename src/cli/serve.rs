@@ -1,19 +1,19 @@
-//! `tenantctl serve`: `/metrics` for Prometheus and `/`, a status page for people, over HTTP.
+//! `tenantctl serve`: `/metrics` for Prometheus and `/`, a status page, over HTTP.
 //!
-//! **Problem.** The agent runs as root and opens no port. **Answer.** This program does, as nobody: it may
-//! read the agent's socket, and all that it can be asked is what any reader of the socket is told. It runs in
-//! a unit of its own (systemd/tenantd-serve.service), on loopback unless told otherwise.
+//! **Problem.** The agent runs as root and opens no port. **Answer.** This program does, as an unprivileged user
+//! that may read the socket of the agent; it serves only what every reader of the socket gets. It runs in a unit
+//! of its own (systemd/tenantd-serve.service), on loopback by default.
 //!
-//! **Limits.** [`CONNECTIONS_MAX`] connections, one request each, a head of [`http::HEAD_MAX_BYTES`], a fixed
-//! time for a request and one for its answer: whoever sends slowly or does not read loses the connection, and
-//! holds a place for that long at most. However many browsers ask, the agent is asked once in [`FRESH`].
+//! **Limits.** [`CONNECTIONS_MAX`] connections, one request each, a head of [`http::HEAD_MAX_BYTES`], a deadline
+//! for the request and one for the response: a client that sends slowly or does not read loses its connection at
+//! the deadline. However many browsers connect, the agent gets one call in [`FRESH`].
 //!
-//! **Rebinding.** A page of another site can make a browser ask a name that resolves to this machine, and then
-//! read the answer. While only this machine is listened to, requests are answered only where they name it by
-//! address or as `localhost`. A proxy that passes on the name by which it was asked itself is told so.
+//! **Rebinding.** A page of another site can make a browser resolve a name to this machine, and then read the
+//! response (DNS rebinding). A server on loopback answers only requests whose `Host` is an address or `localhost`,
+//! and explains that to a proxy that forwards another name.
 //!
-//! **Properties** (`tests/face/serve.rs`): nothing but GET and HEAD of the six resources is answered with 200;
-//! a daemon that is away is said to be away; a thousand connections that send nothing do not stop it.
+//! **Properties** (`tests/face/serve.rs`): only GET and HEAD of the six resources get 200; a daemon that does not
+//! answer is reported; a thousand silent connections do not stop the server.
 
 mod http;
 mod pages;
@@ -36,19 +36,19 @@ use source::Source;
 
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 64;
-/// How long an answer of the agent is passed on.
+/// How long a status of the agent is reused.
 const FRESH: Duration = Duration::from_millis(500);
-/// From the connection to the end of the request, and from there to the end of the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A connection needs little: its request is bounded, its answer is on the heap.
+/// Time from the connection to the end of the request, and from there to the end of the response.
+const IO_TIME: Duration = Duration::from_secs(5);
+/// The stack of a connection: its request is bounded, its response is on the heap.
 const STACK_BYTES: usize = 256 << 10;
-/// How long to wait where the system has no descriptor or memory left for a connection.
+/// Pause where the system has no descriptor or memory left for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Runs the command, until it is ended.
+/// Runs the command until it is terminated.
 ///
 /// # Errors
-/// It cannot listen there.
+/// It cannot listen on the address.
 pub(super) fn run(daemon: &Endpoint, args: &ServeArgs) -> anyhow::Result<Exit> {
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
@@ -63,7 +63,7 @@ fn serve(listener: &TcpListener, site: &Arc<Site>) {
     let nr_open = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // It aborted, which is its affair; or we are short of something, which passes.
+            // The client aborted, or the system is short of a resource for a moment.
             thread::sleep(PAUSE);
             continue;
         };
@@ -71,13 +71,13 @@ fn serve(listener: &TcpListener, site: &Arc<Site>) {
         let site = Arc::clone(site);
         let started = place.and_then(|place| {
             let work = move || {
-                // Whoever is gone or too slow gets no answer; there is nobody to tell.
+                // A client that is gone or too slow gets no response.
                 let _ = answer(&stream, &site);
                 drop(place);
             };
             thread::Builder::new().stack_size(STACK_BYTES).spawn(work).ok()
         });
-        // With no place or no thread for it, the connection has been closed by being dropped.
+        // Without a place or a thread the connection is closed here.
         drop(started);
     }
 }
@@ -102,10 +102,10 @@ impl Drop for Place {
 }
 
 fn answer(stream: &TcpStream, site: &Site) -> io::Result<()> {
-    let request = http::read(stream, PATIENCE)?;
+    let request = http::read(stream, IO_TIME)?;
     let (response, has_body) = match &request {
         Ok(request) => (site.response(request), request.method != http::Method::Head),
         Err(refusal) => (http::Response::refusal(*refusal), true),
     };
-    http::write(stream, &response, has_body, PATIENCE)
+    http::write(stream, &response, has_body, IO_TIME)
 }

@@ -262,6 +262,34 @@ fn an_explanation_comes_over_the_socket() {
     assert_eq!(reply["parameters"]["tenants"][0], "web");
 }
 
+/// What the face of the agent shows beside the tenants: when, where, what version; groups; the sums that only
+/// grow; what an idle tenant would get.
+#[test]
+fn a_status_has_time_host_version_groups_and_what_an_idle_tenant_would_get() {
+    let mut ground = Ground::new();
+    let text = "version: 1\nmode: enforce\ntenants:\n  web: { guarantee: { cpu: 2 } }\n  \
+                ci: { tenants: { a: {}, b: {} } }\n";
+    std::fs::write(ground.policy(), text).unwrap();
+    ground.ask("Reload", json!({}));
+    ground.tick();
+    ground.tick();
+    let status = ground.ask("GetStatus", json!({}));
+    let status = &status["parameters"]["status"];
+    let time = humantime::parse_rfc3339(status["time"].as_str().unwrap()).unwrap();
+    assert!(time.elapsed().unwrap() < util::PATIENCE);
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    let host_name = nix::unistd::gethostname().unwrap();
+    assert_eq!(status["host"]["name"], host_name.to_str().unwrap());
+    let (web, ci) = (&status["tenants"][0], &status["groups"][0]);
+    // It is idle, and would get all that is divided, or its guarantee where others are hungry.
+    assert_eq!((&web["name"], &web["allocation_cores"]), (&json!("web"), &json!(0.0)));
+    let divided = status["host"]["capacity_cores"].as_f64().unwrap();
+    assert!((web["would_get_cores"].as_f64().unwrap() - divided).abs() < 1e-6, "{web}");
+    assert_eq!((&ci["name"], &ci["nr_tenants"]), (&json!("ci"), &json!(2)));
+    assert!(ci["usage_cores"].is_number() && ci["allocation_cores"].is_number(), "{ci}");
+    assert_eq!(status["thresholds"]["share_error_ratio"], 0.05);
+}
+
 #[test]
 fn the_service_ends_with_its_socket_and_gives_the_agent_back() {
     let ground = Ground::new();

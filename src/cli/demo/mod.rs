@@ -28,6 +28,7 @@ use super::args::DemoArgs;
 use super::exit::Exit;
 use super::load::Want;
 use super::{log, machine};
+use crate::control::fairness::FAIR_ERROR_MAX;
 use crate::control::status::Status;
 use crate::daemon::agent::Agent;
 use measure::{Outcome, Phase, Played, Window, Without, entitled_cores};
@@ -37,8 +38,8 @@ use screen::Screen;
 use simulated::SimulatedStage;
 use stage::Stage;
 
-/// The largest error of a share that counts as fair.
-const ERROR_MAX: f64 = 0.05;
+/// The largest error of a share that counts as fair, as in the status.
+const ERROR_MAX: f64 = FAIR_ERROR_MAX;
 
 /// The smallest part of its files that the tenant `cache` must find in memory.
 const CACHED_MIN: f64 = 0.9;

@@ -1,27 +1,27 @@
-//! As much of HTTP/1.1 as one request on one connection needs. The only file that names httparse.
+//! The part of HTTP/1.1 that one request on one connection needs. The only file that names httparse.
 //!
-//! Every answer ends its connection, so that nothing of one request can be taken for the next: a body is not
-//! read, and neither is a second request.
+//! Every response closes its connection, so that no byte of one request can be taken for the next: bodies and second
+//! requests are not read.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// The longest request: a browser's is a tenth of it.
+/// The longest request head: a browser sends a tenth of it.
 pub(super) const HEAD_MAX_BYTES: usize = 8 << 10;
 /// The most header fields.
 const FIELDS_MAX: usize = 64;
 
-/// What may be asked.
+/// The methods that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Get,
     Head,
-    /// Any other, which is not allowed.
+    /// All others, which are not allowed.
     Other,
 }
 
-/// A request, as far as an answer depends on it.
+/// The part of a request that its response depends on.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: Method,
@@ -43,7 +43,7 @@ pub(super) const MISDIRECTED: Status = (421, "Misdirected Request");
 pub(super) const TOO_LARGE: Status = (431, "Request Header Fields Too Large");
 pub(super) const UNAVAILABLE: Status = (503, "Service Unavailable");
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) status: Status,
@@ -56,22 +56,19 @@ impl Response {
         Response::explained(status, "")
     }
 
-    /// A refusal that somebody may do something about.
+    /// A refusal with an explanation.
     pub(super) fn explained(status: Status, what_to_do: &str) -> Response {
         let body = format!("{} {}\n{what_to_do}", status.0, status.1).into_bytes();
         Response { status, content_type: "text/plain; charset=utf-8", body }
     }
 }
 
-/// Reads one request within `patience`; what is wrong with it is its answer.
+/// Reads one request within `time`, or the status of its refusal.
 ///
 /// # Errors
-/// The connection is broken, or ended before anything was asked.
-pub(super) fn read(
-    mut stream: &TcpStream,
-    patience: Duration,
-) -> io::Result<Result<Request, Status>> {
-    let deadline = Instant::now() + patience;
+/// The connection is broken, or was closed before a complete request.
+pub(super) fn read(mut stream: &TcpStream, time: Duration) -> io::Result<Result<Request, Status>> {
+    let deadline = Instant::now() + time;
     let mut head = Vec::new();
     let mut bytes = [0; 2048];
     loop {
@@ -129,7 +126,7 @@ fn parse(head: &[u8]) -> Option<Result<Request, Status>> {
     Some(Ok(Request { method, path, host, accept: field("accept").0 }))
 }
 
-/// Fields of every answer. Nothing of another site is loaded, shown around ours, or told where we are.
+/// Fields of every response. No other site is loaded, may frame the page, or gets a referrer.
 const FIELDS: &str = "\
 Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
 img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
@@ -141,17 +138,17 @@ Cross-Origin-Opener-Policy: same-origin\r\n\
 Cache-Control: no-store\r\n\
 Connection: close\r\n";
 
-/// Writes an answer within `patience`, and ends the connection.
+/// Writes a response within `time`, and closes the connection.
 ///
 /// # Errors
-/// The other side is gone, or did not take it in time.
+/// The client is gone, or did not read in time.
 pub(super) fn write(
     mut stream: &TcpStream,
     response: &Response,
     has_body: bool,
-    patience: Duration,
+    time: Duration,
 ) -> io::Result<()> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + time;
     let (code, phrase) = response.status;
     let allow = if response.status == NOT_ALLOWED { "Allow: GET, HEAD\r\n" } else { "" };
     let mut answer = format!(
@@ -178,8 +175,8 @@ pub(super) fn write(
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    // What is closed with something unread is reset, and the answer may be lost with it: a client that sent
-    // more than it should is read to the end, within the same time and within a bound.
+    // Closing a socket with unread input resets the connection, and the response may be lost. So excess input is
+    // read, within the same deadline and a bound.
     let mut unread = [0; 2048];
     for _ in 0..64 {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -129,9 +129,7 @@ impl<K: KernFs> Service<K> {
             tick_seconds: begin.elapsed().as_secs_f64(),
             tick_late_seconds: late.as_secs_f64(),
         });
-        let host_name = nix::unistd::gethostname().unwrap_or_default();
-        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-        self.agent.stamp(time, &host_name.to_string_lossy());
+        stamp(&mut self.agent);
         self.publish();
     }
 
@@ -364,6 +362,13 @@ impl<K: KernFs> Service<K> {
         }
         self.agent
     }
+}
+
+/// Stamps the status of the last tick of `agent` with this moment and the name of this host.
+pub fn stamp<K: KernFs>(agent: &mut Agent<K>) {
+    let host_name = nix::unistd::gethostname().unwrap_or_default();
+    let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+    agent.stamp(time, &host_name.to_string_lossy());
 }
 
 /// What is said of the policy in force.
