@@ -1,4 +1,4 @@
-//! What a person meets who types something wrong: a clear word, the right exit code, nothing left behind.
+//! Wrong input on the command line: a clear message, the right exit code, no remains.
 
 mod asking;
 mod change;
@@ -13,14 +13,14 @@ use crate::util::{self, Ran, fits_a_terminal};
 /// A policy that is right.
 const GOOD: &str = "version: 1\nmode: enforce\ntenants: { web: { weight: 300 }, db: {} }\n";
 
-/// A directory that others may look into, as `nobody` must.
+/// A directory that other users may read.
 fn open_scratch() -> tempfile::TempDir {
     let dir = util::scratch();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     dir
 }
 
-/// `tenantd` with this policy, and a state directory that nobody has made.
+/// `tenantd` with this policy, and a state directory that does not exist.
 fn tenantd(dir: &Path, policy: &Path) -> Command {
     let mut command = util::tenantd();
     command.arg("--policy").arg(policy).arg("--state-dir").arg(dir.join("state"));
@@ -135,7 +135,7 @@ fn a_directory_without_a_policy_is_bad_configuration() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once_with_places() {
+fn all_findings_are_reported_at_once_with_their_places() {
     let ran = told(
         "version: 1\nmode: enforced\ntenants:\n  web: { weight: 0, limit: { memory: 16G } }\n  web: {}\n",
     )
@@ -148,7 +148,7 @@ fn all_that_is_wrong_is_said_at_once_with_places() {
 }
 
 #[test]
-fn hostile_policies_are_refused_quickly_and_shortly() {
+fn hostile_policies_are_refused_with_a_short_report() {
     let mut bomb = String::from("version: 1\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..12 {
         let alias = format!("*a{}", level - 1);
@@ -172,7 +172,7 @@ fn hostile_policies_are_refused_quickly_and_shortly() {
 }
 
 #[test]
-fn who_is_not_permitted_is_told_so() {
+fn a_missing_permission_exits_with_77_and_one_message() {
     let dir = open_scratch();
     let policy = util::file(dir.path(), "policy.yaml", GOOD);
     // Where the journal cannot be kept.
@@ -204,7 +204,7 @@ fn who_is_not_permitted_is_told_so() {
 }
 
 #[test]
-fn looking_needs_no_permission() {
+fn commands_that_only_read_need_no_permission() {
     let dir = open_scratch();
     let policy = util::file(dir.path(), "policy.yaml", GOOD);
     let mut plan = util::tenantctl();
@@ -230,7 +230,7 @@ fn a_plan_for_a_person_fits_a_terminal() {
 }
 
 #[test]
-fn a_state_directory_that_is_none_is_said() {
+fn a_state_directory_that_cannot_be_made_is_reported() {
     let dir = util::scratch();
     let policy = util::file(dir.path(), "policy.yaml", GOOD);
     let file = util::file(dir.path(), "file", "not a directory");
@@ -245,7 +245,7 @@ fn a_state_directory_that_is_none_is_said() {
 }
 
 #[test]
-fn a_full_disk_under_the_state_directory_is_said_before_anything_is_done() {
+fn a_full_disk_under_the_state_directory_is_reported_before_any_change() {
     let dir = util::scratch();
     let policy = util::file(dir.path(), "policy.yaml", GOOD);
     std::fs::create_dir(dir.path().join("state")).unwrap();
@@ -351,7 +351,7 @@ fn the_demo_shows_a_person_what_happens() {
 }
 
 #[test]
-fn who_stops_reading_is_no_failure() {
+fn a_closed_output_is_not_a_failure() {
     let mut demo = util::tenantctl();
     demo.args(["demo", "--simulated", "--seconds", "60"]);
     let mut child = demo
@@ -366,7 +366,7 @@ fn who_stops_reading_is_no_failure() {
 
 /// JSON is written as it is made, and what the pipe says reaches the command through the writer of JSON.
 #[test]
-fn who_reads_only_the_beginning_is_no_failure() {
+fn output_that_is_read_in_part_is_not_a_failure() {
     let dir = util::scratch();
     let tenants: String = (0..20_000).map(|i| format!(" t{i}: {{task: {{cpu: 1}}}}\n")).collect();
     let text = format!("algorithm: drf\ncapacity: {{ cpu: 9 }}\ntenants:\n{tenants}");

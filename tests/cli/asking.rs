@@ -1,4 +1,4 @@
-//! Commands that ask the daemon: what they show, and what they say where it does not answer.
+//! Commands that call the daemon: their output, and their messages where it does not answer.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ use tenantd::control::status::{Status, TenantStatus};
 use super::{GOOD, as_nobody, open_scratch};
 use crate::util::{self, fits_a_terminal};
 
-/// Somebody on a socket who answers the first call with what it is told.
+/// A server that answers its first call with a prepared message.
 pub(super) struct Oracle {
     dir: tempfile::TempDir,
     thread: JoinHandle<Value>,
@@ -82,7 +82,7 @@ fn commands(policy: &Path) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn without_a_daemon_it_is_said_what_to_do() {
+fn without_a_daemon_the_message_has_a_remedy() {
     let dir = util::scratch();
     let policy = good_policy(dir.path());
     for arguments in commands(&policy) {
@@ -99,7 +99,7 @@ fn without_a_daemon_it_is_said_what_to_do() {
 }
 
 #[test]
-fn who_may_not_connect_is_told_so() {
+fn a_connection_that_is_not_permitted_exits_with_77() {
     let dir = open_scratch();
     let socket = dir.path().join("socket");
     let _live = UnixListener::bind(&socket).unwrap();
@@ -112,7 +112,7 @@ fn who_may_not_connect_is_told_so() {
 }
 
 #[test]
-fn what_the_daemon_refuses_has_its_exit_code() {
+fn each_refusal_of_the_daemon_has_its_exit_code() {
     let none = json!({});
     let denied = Oracle::refuses("org.varlink.service.PermissionDenied", &none);
     denied.ask(&["reload"]).exits(77).says_in_one_line("Reload requires root");
@@ -145,7 +145,7 @@ fn what_the_daemon_refuses_has_its_exit_code() {
 }
 
 #[test]
-fn what_is_asked_is_what_was_typed() {
+fn the_call_has_the_parameters_of_the_command_line() {
     let mode = Oracle::answers(&json!({ "before": "observe", "failures": [] }));
     let ran = mode.ask(&["mode", "enforce"]).exits(0);
     assert_eq!(ran.out, "mode enforce, was observe\n");
@@ -207,7 +207,7 @@ fn a_status_fits_a_terminal_and_is_json_on_request() {
 }
 
 #[test]
-fn a_watch_shows_frames_until_it_has_seen_enough() {
+fn a_watch_ends_after_its_count_of_ticks() {
     let frame = |tick: u64| {
         let status = Status { tick, ..status() };
         let parameters = json!({ "status": status, "lost": tick - 1 });
@@ -227,8 +227,8 @@ fn a_watch_shows_frames_until_it_has_seen_enough() {
     Oracle::says(&frame(1)).ask(&["watch"]).exits(69).says("closed the connection");
 }
 
-/// A tenant with everything: groups above it, a guarantee, both limits, CPUs of its own, and somebody in it of whom
-/// the kernel counts all that it can count.
+/// A tenant with everything: groups above it, a guarantee, both limits, pinned CPUs, and every counter of the
+/// kernel.
 fn explanation() -> Explanation {
     const GIB: f64 = (1_u64 << 30) as f64;
     let value = |file: &str, held: &str, wanted: &str, reason: &str, detail: &str| ValueStep {
@@ -371,7 +371,7 @@ fn an_explanation_fits_a_screen() {
 }
 
 #[test]
-fn a_diff_says_what_would_be_different() {
+fn a_diff_prints_each_difference() {
     let dir = util::scratch();
     let policy = good_policy(dir.path());
     let policy = policy.to_str().unwrap();

@@ -229,7 +229,7 @@ fn the_page_fits_narrow_screens_and_can_be_read_in_the_dark() {
         }
         assert_eq!(browser.value(PALE), json!([]), "{scheme}");
     }
-    // Whoever has no mouse gets everywhere, and sees where they are.
+    // Every control can be reached with the keyboard, and has a label.
     let focusable = "[...document.querySelectorAll('a, select, input, [tabindex=\"0\"]')].length";
     assert!(browser.value(focusable).as_u64().unwrap() >= 5);
     let unnamed =

@@ -9,7 +9,7 @@ use crate::util;
 /// An escape sequence that selects a colour, or anything else but plain text.
 const ESCAPE: char = '\x1b';
 
-/// What `command` shows on a terminal where nobody has refused colours.
+/// The output of `command` on a terminal without `NO_COLOR`.
 fn shown(mut command: Command) -> String {
     command.env_remove("NO_COLOR");
     transcript(command).1
@@ -28,7 +28,7 @@ fn the_log_is_plain_on_a_terminal() {
 
 /// Every command that says what is wrong with a file does it in the same colours, or in none.
 #[test]
-fn colours_are_for_whoever_wants_them() {
+fn colours_follow_the_option_the_terminal_and_no_color() {
     let dir = util::scratch();
     let policy =
         util::file(dir.path(), "policy.yaml", "version: 1\ntenants: { a: { weight: 0 } }\n");

@@ -1,4 +1,4 @@
-//! A daemon that says what it is told to say: a Varlink socket with one status behind it.
+//! A test double of the daemon: a Varlink socket that answers with a given status.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,7 +11,7 @@ use tenantd::control::status::{
 };
 use tenantd::policy::model::Mode;
 
-/// A status with a bit of everything: one that lacks, one that is pinned, one that sleeps, one not measured.
+/// A status with tenants of every kind: below its share, pinned, satisfied, not measured.
 pub(crate) fn status() -> Status {
     let tenant = |name: &str, weight, used: f64, wants, entitled| TenantStatus {
         name: name.into(),
@@ -147,7 +147,7 @@ impl Daemon {
         *self.status.lock().unwrap() = status;
     }
 
-    /// Nobody is found on the socket any more.
+    /// Removes the socket.
     pub(crate) fn leave(&self) {
         std::fs::remove_file(&self.socket).unwrap();
     }
@@ -182,7 +182,7 @@ fn converse(mut stream: UnixStream, status: &Mutex<Status>) -> std::io::Result<(
     }
 }
 
-/// A socket that nobody serves.
+/// A socket path without a listener.
 pub(crate) fn nobody(dir: &Path) -> PathBuf {
     dir.join("nobody")
 }

@@ -51,7 +51,7 @@ fn the_values_are_those_of_the_status() {
 }
 
 #[test]
-fn what_could_not_be_read_has_no_sample() {
+fn an_absent_value_has_no_sample() {
     let families = read(&openmetrics(Some(&status()))).unwrap();
     let unread = "{tenant=\"ci/pull-requests\"}";
     for name in ["tenantd_tenant_cpu_usage_cores", "tenantd_tenant_oom_kills", "tenantd_tenant_dop"]
@@ -60,7 +60,7 @@ fn what_could_not_be_read_has_no_sample() {
         assert_eq!(families[name].samples.len(), 3, "{name}");
     }
     assert_eq!(families["tenantd_tenant_cpu_limit_cores"].samples.len(), 1);
-    assert!(!families.contains_key("tenantd_tenant_memory_guarantee_bytes"), "nobody has one");
+    assert!(!families.contains_key("tenantd_tenant_memory_guarantee_bytes"), "no tenant has one");
     let strange =
         Status { jain_index: Some(f64::NAN), max_share_error: Some(f64::INFINITY), ..status() };
     let families = read(&openmetrics(Some(&strange))).unwrap();
@@ -78,7 +78,7 @@ fn a_name_of_any_letters_stays_one_label() {
 }
 
 #[test]
-fn a_daemon_that_is_away_is_a_measurement() {
+fn a_daemon_that_does_not_answer_is_a_measurement() {
     let dir = util::scratch();
     let output = dir.path().join("tenantd.prom");
     fs::write(&output, "old").unwrap();

@@ -144,20 +144,20 @@ fn nothing_else_is_served() {
 }
 
 #[test]
-fn a_name_that_was_rebound_to_this_machine_gets_nothing() {
+fn a_host_name_that_was_rebound_to_this_machine_is_refused() {
     let daemon = Daemon::with(status());
     let server = Server::of(&daemon.socket);
     for (host, code) in [("evil.example", 421), ("localhost:9595", 200), ("127.0.0.1", 200)] {
         let answer = server.exchange(&format!("GET /status.json HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         let answer = Answer::of(&answer);
         assert_eq!(answer.code, code, "{host}");
-        // Whoever put a proxy before it learns which field the proxy has to set.
+        // The response names the field that a proxy has to set.
         assert_eq!(answer.body.contains("Host field"), code == 421, "{}", answer.body);
     }
 }
 
 #[test]
-fn a_daemon_that_is_away_is_said_to_be_away() {
+fn a_daemon_that_does_not_answer_is_reported() {
     let dir = util::scratch();
     let server = Server::of(&nobody(dir.path()));
     assert_eq!(server.get("/").code, 200, "the page itself says so");
@@ -172,7 +172,7 @@ fn a_daemon_that_is_away_is_said_to_be_away() {
 }
 
 #[test]
-fn a_daemon_that_goes_is_noticed() {
+fn a_daemon_that_stops_is_noticed() {
     let daemon = Daemon::with(status());
     let server = Server::of(&daemon.socket);
     assert_eq!(server.get("/healthz").code, 200);
@@ -183,7 +183,7 @@ fn a_daemon_that_goes_is_noticed() {
 }
 
 #[test]
-fn connections_that_say_nothing_do_not_stop_it() {
+fn silent_connections_do_not_stop_the_server() {
     let daemon = Daemon::with(status());
     let server = Server::of(&daemon.socket);
     let silent: Vec<TcpStream> =
@@ -204,7 +204,7 @@ fn connections_that_say_nothing_do_not_stop_it() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_said() {
+fn an_address_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ran = util::run(util::tenantctl().args(["serve", "--listen", &address]));

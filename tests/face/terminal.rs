@@ -15,7 +15,7 @@ use nix::sys::termios::tcgetattr;
 use crate::util;
 
 /// Both sides of a terminal of 80 columns and 24 lines. Neither side is ever passed on to a program unasked:
-/// whoever held the master would keep the terminal from hanging up.
+/// a process that held the master would keep the terminal from hanging up.
 pub(crate) struct Pty {
     pub(crate) master: File,
     pub(crate) slave: File,
@@ -44,7 +44,7 @@ fn spawn(command: &mut Command, terminal: &Pty) -> Child {
 pub(crate) fn transcript(mut command: Command) -> (ExitStatus, String) {
     let terminal = terminal();
     let mut child = spawn(&mut command, &terminal);
-    // The master ends once nobody holds the slave any more.
+    // The master ends once no process holds the slave.
     drop((command, terminal.slave));
     let (mut master, mut shown) = (terminal.master, Vec::new());
     let mut bytes = [0; 4096];

@@ -57,7 +57,7 @@ fn the_picture_on_a_small_terminal() {
 }
 
 #[test]
-fn every_size_is_drawn_and_what_matters_most_is_there() {
+fn every_size_is_drawn_with_the_most_important_parts() {
     let mut view = view();
     for with_help in [false, true] {
         for (width, height) in
@@ -77,7 +77,7 @@ fn every_size_is_drawn_and_what_matters_most_is_there() {
 }
 
 #[test]
-fn no_colour_is_no_colour() {
+fn without_colours_there_are_none() {
     let has_colour = |view: &View| {
         let terminal = picture(view, 80, 24);
         let cells = terminal.backend().buffer().content();
@@ -93,7 +93,7 @@ fn no_colour_is_no_colour() {
 }
 
 #[test]
-fn keys_sort_scroll_and_hold() {
+fn keys_sort_scroll_and_pause() {
     let mut view = view();
     let order = |view: &View| {
         let drawn = lines(view, 120, 24);
@@ -132,7 +132,7 @@ fn keys_sort_scroll_and_hold() {
 
 /// What it takes to hold Down where not all tenants fit is as many times Up.
 #[test]
-fn no_key_is_lost_at_the_end() {
+fn scrolling_ends_at_the_last_tenant() {
     let mut view = View::new(SortKey::Policy, false);
     let mut many = status();
     many.tenants = (0..30)
@@ -239,7 +239,7 @@ fn a_tenant_is_marked_by_the_threshold_of_the_status() {
 }
 
 #[test]
-fn without_a_terminal_it_is_a_table_once() {
+fn without_a_terminal_top_prints_one_table() {
     let daemon = Daemon::with(status());
     let ran = util::run(util::tenantctl().args(["top", "--socket"]).arg(&daemon.socket)).exits(0);
     assert!(ran.out.contains("analytics") && !ran.out.contains('\x1b'), "{}", ran.out);
@@ -250,7 +250,7 @@ fn without_a_terminal_it_is_a_table_once() {
 }
 
 #[test]
-fn on_a_terminal_it_is_a_full_screen_and_gives_it_back() {
+fn on_a_terminal_top_uses_the_full_screen_and_restores_it() {
     let daemon = Daemon::with(status());
     let mut command = util::tenantctl();
     command.args(["top", "--color=never", "--socket"]).arg(&daemon.socket);
@@ -288,7 +288,7 @@ fn a_stopped_daemon_is_marked_on_the_screen() {
 }
 
 #[test]
-fn it_ends_when_its_terminal_is_gone() {
+fn top_ends_when_its_terminal_hangs_up() {
     let daemon = Daemon::with(status());
     let Pty { mut master, slave: held } = terminal();
     let slave = || Stdio::from(held.try_clone().unwrap());

@@ -47,7 +47,7 @@ impl Ground {
         self.agent.as_ref().unwrap().publish(published(self.tick, self.nr_tenants));
     }
 
-    /// The next change that somebody asks for.
+    /// The next command from a client.
     pub(super) fn command(&self) -> (Ticket, Command) {
         let mut found = None;
         util::wait_until("a command", || {

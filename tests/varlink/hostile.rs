@@ -1,4 +1,4 @@
-//! The server with clients that mean no good: each meets a limit, and everybody else is answered.
+//! Hostile clients: each meets a limit, and all other clients are answered.
 
 use std::io::Write;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn a_request_without_an_end_is_cut_off() {
 }
 
 #[test]
-fn what_is_no_call_ends_the_conversation() {
+fn a_message_that_is_not_a_call_closes_the_connection() {
     let ground = Ground::new();
     let deep = format!("{{\"method\":{}", "[".repeat(60_000));
     for message in [
@@ -46,7 +46,7 @@ fn what_is_no_call_ends_the_conversation() {
 }
 
 #[test]
-fn who_sends_too_slowly_is_closed() {
+fn a_request_that_takes_too_long_closes_the_connection() {
     let limits = Limits { request_time: Duration::from_millis(50), ..Limits::default() };
     let ground = Ground::with(limits, 2);
     let mut patient = ground.client();
@@ -54,12 +54,12 @@ fn who_sends_too_slowly_is_closed() {
     let mut hostile = ground.client();
     hostile.stream.write_all(b"{\"method\":").unwrap();
     assert!(hostile.is_closed());
-    // Who says nothing is not in the middle of anything.
+    // A silent connection has no request in transit, and no deadline.
     assert_eq!(patient.tick(), 1);
 }
 
 #[test]
-fn one_user_has_so_many_connections_and_no_more() {
+fn the_connections_of_a_user_are_bounded() {
     let limits = Limits { connections_per_user: 5, kept_for_root: 0, ..Limits::default() };
     let ground = Ground::with(limits, 2);
     let mut clients: Vec<Client> = (0..5).map(|_| ground.client()).collect();
@@ -67,7 +67,7 @@ fn one_user_has_so_many_connections_and_no_more() {
         assert_eq!(client.tick(), 1);
     }
     assert!(ground.client().is_closed());
-    // Room is made by whoever leaves; that the server saw it is known when a later one is taken.
+    // A hangup makes room; once a later connection is accepted, the server has noticed it.
     drop(clients.pop());
     crate::util::wait_until("room for another", || {
         let mut client = ground.client();
@@ -76,7 +76,7 @@ fn one_user_has_so_many_connections_and_no_more() {
 }
 
 #[test]
-fn a_thousand_connections_that_say_little_keep_nobody_from_being_answered() {
+fn a_thousand_idle_connections_do_not_delay_other_clients() {
     let limits = Limits { connections_per_user: 64, kept_for_root: 0, ..Limits::default() };
     let mut ground = Ground::with(limits, 100);
     let mut watcher = ground.client();
@@ -87,7 +87,7 @@ fn a_thousand_connections_that_say_little_keep_nobody_from_being_answered() {
     for round in 0..10 {
         for _ in 0..100 {
             let client = ground.client();
-            // A byte now, and no more: whoever was refused does not take even that.
+            // One byte and no more; the write fails where the connection was refused.
             let _ = (&client.stream).write_all(b"{");
             crowd.push(client);
         }
@@ -98,7 +98,7 @@ fn a_thousand_connections_that_say_little_keep_nobody_from_being_answered() {
 }
 
 #[test]
-fn who_calls_and_never_reads_is_not_answered_for_ever() {
+fn a_client_that_never_reads_is_not_read_from_either() {
     let ground = Ground::with(Limits::default(), 1000);
     let mut hostile = ground.client();
     hostile.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -110,7 +110,7 @@ fn who_calls_and_never_reads_is_not_answered_for_ever() {
 }
 
 #[test]
-fn answers_that_nobody_takes_are_bounded() {
+fn pending_replies_are_bounded() {
     let limits = Limits { pending_bytes: 1 << 20, ..Limits::default() };
     // A frame is more than half of that, and does not fit into a socket.
     let mut ground = Ground::with(limits, 1000);
@@ -123,7 +123,7 @@ fn answers_that_nobody_takes_are_bounded() {
         ground.tick();
     }
     assert_eq!(ground.client().tick(), 11);
-    // Those that waited longest were let go, in the middle of their frame; the last ones were not.
+    // Those that waited longest were closed within their frame; the last ones were not.
     let frames = |client: &mut Client| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.receive())).ok().flatten()
     };
@@ -132,7 +132,7 @@ fn answers_that_nobody_takes_are_bounded() {
 }
 
 #[test]
-fn who_closes_half_way_disturbs_nobody() {
+fn a_client_that_hangs_up_midway_does_not_affect_others() {
     let ground = Ground::with(Limits::default(), 1000);
     for cut in [1, 10, 30] {
         let mut client = ground.client();

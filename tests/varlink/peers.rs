@@ -1,4 +1,4 @@
-//! Who may change the agent.
+//! The permission to change the agent.
 
 use std::os::unix::net::UnixStream;
 
@@ -15,22 +15,22 @@ fn peer(uid: u32, gid: u32) -> Peer {
 }
 
 #[test]
-fn root_may_and_others_only_where_the_policy_names_them() {
-    let nobody_named = Accounts::default();
-    assert!(peer(0, 0).may_change(&nobody_named));
-    assert!(!peer(54321, 54321).may_change(&nobody_named));
-    // To be in the group of root is not to be root.
-    assert!(!peer(54321, 0).may_change(&nobody_named));
+fn only_root_and_named_administrators_may_change() {
+    let none_named = Accounts::default();
+    assert!(peer(0, 0).may_change(&none_named));
+    assert!(!peer(54321, 54321).may_change(&none_named));
+    // The group of root is not root.
+    assert!(!peer(54321, 0).may_change(&none_named));
     assert!(peer(54321, 1).may_change(&accounts(&["54321"], &[])));
     assert!(!peer(54322, 1).may_change(&accounts(&["54321"], &[])));
     assert!(peer(54321, 777).may_change(&accounts(&[], &["777"])));
     assert!(!peer(54321, 778).may_change(&accounts(&[], &["777"])));
-    // Who has no name is nobody's, and a number is a number of its kind.
+    // A name that does not exist matches no one; the number of a group is not that of a user.
     assert!(!peer(777, 1).may_change(&accounts(&["no-such-user"], &["777", "no-such-group"])));
 }
 
 #[test]
-fn names_are_looked_up() {
+fn names_are_resolved_by_the_account_database() {
     // Every Linux machine has these two, and `daemon` in its own group (Linux Standard Base, ch. 23).
     assert!(peer(1, 60000).may_change(&accounts(&["daemon"], &[])));
     assert!(peer(1, 60000).may_change(&accounts(&[], &["daemon"])), "by the account database");
@@ -39,7 +39,7 @@ fn names_are_looked_up() {
 }
 
 #[test]
-fn the_kernel_says_who_connects() {
+fn the_peer_is_the_one_that_the_kernel_reports() {
     let (here, _there) = UnixStream::pair().unwrap();
     let peer = Peer::of(&here).unwrap();
     assert_eq!(peer.uid, nix::unistd::Uid::effective().as_raw());

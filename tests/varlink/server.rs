@@ -41,7 +41,7 @@ fn a_service_describes_itself() {
 }
 
 #[test]
-fn whoever_asks_sees_the_last_tick() {
+fn every_reader_gets_the_last_tick() {
     let mut ground = Ground::new();
     let mut client = ground.client();
     assert_eq!(client.tick(), 1);
@@ -61,7 +61,7 @@ fn whoever_asks_sees_the_last_tick() {
 }
 
 #[test]
-fn what_is_wrong_is_said_and_the_conversation_goes_on() {
+fn a_wrong_call_gets_an_error_and_the_connection_stays_open() {
     let ground = Ground::new();
     let mut client = ground.client();
     for (method, parameters, error) in [
@@ -91,7 +91,7 @@ fn what_is_wrong_is_said_and_the_conversation_goes_on() {
 }
 
 #[test]
-fn calls_that_come_at_once_are_answered_in_their_order() {
+fn pipelined_calls_are_answered_in_order() {
     let ground = Ground::new();
     let mut client = ground.client();
     for index in 0..200 {
@@ -104,7 +104,7 @@ fn calls_that_come_at_once_are_answered_in_their_order() {
 }
 
 #[test]
-fn oneway_is_done_and_not_answered() {
+fn a_oneway_call_is_executed_without_a_reply() {
     let ground = Ground::new();
     let mut client = ground.client();
     client.send(&json!({ "method": manager("GetStatus"), "oneway": true }));
@@ -112,11 +112,11 @@ fn oneway_is_done_and_not_answered() {
     client.send(&json!({ "method": manager("Watch"), "oneway": true, "more": true }));
     client.send(&json!({ "method": manager("Reload"), "oneway": true }));
     assert_eq!(ground.command().1, Command::Reload);
-    assert_eq!(client.tick(), 1, "the first answer is that of the first call that wants one");
+    assert_eq!(client.tick(), 1, "the first reply belongs to the first call that wants one");
 }
 
 #[test]
-fn a_oneway_call_counts_though_its_caller_left() {
+fn a_oneway_call_is_executed_after_its_caller_hung_up() {
     let ground = Ground::new();
     let mut client = ground.client();
     client.send(&json!({ "method": manager("Reload"), "oneway": true }));
@@ -125,7 +125,7 @@ fn a_oneway_call_counts_though_its_caller_left() {
 }
 
 #[test]
-fn changes_are_made_by_the_agent_and_their_answers_come_back() {
+fn changes_reach_the_agent_and_their_answers_the_callers() {
     let ground = Ground::new();
     let (mut first, mut second) = (ground.client(), ground.client());
     first.send(&json!({ "method": manager("SetMode"), "parameters": { "mode": "enforce" } }));
@@ -134,7 +134,7 @@ fn changes_are_made_by_the_agent_and_their_answers_come_back() {
     second.send(&json!({ "method": manager("Reload") }));
     let (second_ticket, command) = ground.command();
     assert_eq!(command, Command::Reload);
-    // While one waits, all others are answered.
+    // While one client waits, all others are answered.
     assert_eq!(ground.client().tick(), 1);
     let busy = CallError::Failed { reason: "no".into() };
     ground.agent().answer(second_ticket, Err(busy));
@@ -145,7 +145,7 @@ fn changes_are_made_by_the_agent_and_their_answers_come_back() {
 }
 
 #[test]
-fn who_asks_for_a_change_and_leaves_disturbs_nobody() {
+fn a_caller_that_hangs_up_before_its_answer_does_not_affect_others() {
     let ground = Ground::new();
     let mut client = ground.client();
     client.send(&json!({ "method": manager("Restore") }));
@@ -156,13 +156,13 @@ fn who_asks_for_a_change_and_leaves_disturbs_nobody() {
 }
 
 #[test]
-fn no_more_changes_wait_than_can() {
+fn the_queue_of_changes_is_bounded() {
     let ground = Ground::new();
     let mut clients: Vec<_> = (0..20).map(|_| ground.client()).collect();
     for client in &mut clients {
         client.send(&json!({ "method": manager("Reload") }));
     }
-    // Whoever asks afterwards is answered after all of these were read.
+    // A later call is answered after all of these were read.
     assert_eq!(ground.client().tick(), 1);
     let mut tickets = Vec::new();
     while let Some((ticket, _)) = ground.agent().next_command() {
@@ -178,7 +178,7 @@ fn no_more_changes_wait_than_can() {
 }
 
 #[test]
-fn a_watcher_sees_every_tick_that_it_has_time_for() {
+fn a_watcher_gets_every_tick_that_it_reads_in_time() {
     let mut ground = Ground::new();
     let mut client = ground.client();
     client.send(&json!({ "method": manager("Watch"), "more": true }));
@@ -191,17 +191,17 @@ fn a_watcher_sees_every_tick_that_it_has_time_for() {
 }
 
 #[test]
-fn a_watcher_that_reads_too_slowly_loses_ticks_and_is_told() {
+fn a_slow_watcher_skips_ticks_and_gets_their_number() {
     // A frame of this size does not fit into what the kernel keeps for a socket.
     let mut ground = Ground::with(Default::default(), 2000);
     let mut slow = ground.client();
     slow.send(&json!({ "method": manager("Watch"), "more": true }));
     let mut other = ground.client();
-    // That the frame of the first tick is on its way is known once a later call was answered.
+    // Once a later call was answered, the frame of the first tick is in transit.
     other.tick();
     for tick in 2..=50 {
         ground.tick();
-        assert_eq!(other.tick(), tick, "others are not kept waiting");
+        assert_eq!(other.tick(), tick, "other clients do not wait");
     }
     let first = slow.receive().unwrap();
     assert_eq!(first["parameters"]["status"]["tick"], 1);
@@ -217,17 +217,17 @@ fn a_watcher_that_reads_too_slowly_loses_ticks_and_is_told() {
 }
 
 #[test]
-fn a_watcher_may_stand_still_for_longer_than_anybody_waits_for_an_answer() {
+fn a_watcher_has_no_deadline_to_read() {
     let limits = Limits { answer_time: Duration::from_millis(50), ..Limits::default() };
     // Neither a frame nor an answer of this size fits into what the kernel keeps for a socket.
     let mut ground = Ground::with(limits, 2000);
     let mut watcher = ground.client();
     watcher.send(&json!({ "method": manager("Watch"), "more": true }));
-    // That the first frame is on its way is known once a later call was answered.
+    // Once a later call was answered, the first frame is in transit.
     assert_eq!(ground.client().tick(), 1);
     let mut other = ground.client();
     other.send(&json!({ "method": manager("GetStatus") }));
-    assert!(other.is_hung_up_on(), "who takes nothing of his answer is closed");
+    assert!(other.is_hung_up_on(), "a client that takes no byte of its reply is closed");
     ground.tick();
     for tick in 1..=2 {
         let frame = watcher.receive().unwrap();
@@ -239,7 +239,7 @@ fn a_watcher_may_stand_still_for_longer_than_anybody_waits_for_an_answer() {
 }
 
 #[test]
-fn when_the_agent_goes_the_server_ends_and_the_socket_is_gone() {
+fn the_server_ends_with_the_agent_and_removes_the_socket() {
     let mut ground = Ground::new();
     let mut client = ground.client();
     client.tick();

@@ -43,12 +43,12 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_is_read_or_refused(bytes in stream()) {
+    fn any_bytes_are_parsed_or_refused(bytes in stream()) {
         let _ = Call::parse(&bytes);
     }
 
     #[test]
-    fn a_message_that_is_too_long_is_refused_however_it_comes(
+    fn a_message_that_is_too_long_is_refused_in_any_pieces(
         length in 0_usize..200,
         pieces in prop::collection::vec(1_usize..50, 1..4),
     ) {
@@ -72,7 +72,7 @@ fn an_endless_message_is_refused_before_it_is_stored() {
 }
 
 #[test]
-fn a_call_has_a_method_and_may_have_more() {
+fn a_call_has_a_method_and_optional_fields() {
     let call =
         Call::parse(br#"{"method":"a.b.C","parameters":{"x":1},"more":true,"new":7}"#).unwrap();
     assert_eq!((call.method.as_str(), call.more, call.oneway), ("a.b.C", true, false));
@@ -101,7 +101,7 @@ fn a_call_has_a_method_and_may_have_more() {
 }
 
 #[test]
-fn what_is_nested_too_deep_is_refused() {
+fn deep_nesting_is_refused() {
     let nested = |depth: usize| {
         let value = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         format!(r#"{{"method":"a.b.C","parameters":{{"x":{value}}}}}"#)
