@@ -247,7 +247,13 @@ fn describe(node: &TreeNode, demand: &Demand, kept_ratio: [f64; 2]) -> fair::Nod
 /// The weight-fair share of `cores` of each node, with what is guaranteed below it and within its
 /// limit: what it gets when all are hungry.
 pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
-    burst::bursts(nodes, cores, CPU)
+    fair_shares(nodes, cores, CPU)
+}
+
+/// The share of `amount` of a resource that each node gets while all of them want everything: within its limit, and
+/// with what is guaranteed below it.
+pub fn fair_shares(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
+    burst::bursts(nodes, amount, resource)
 }
 
 /// Sets the weight of each node among its siblings.

@@ -15,8 +15,8 @@
 //! 4. `second_stage`: what proportions left idle, and why not all of it may be handed out.
 //! 5. `hierarchy`, on `course`: groups, of any depth, and their limits; `promises`: their guarantees.
 //! 6. [`tasks`], [`integer`]: when tasks, or slots, cannot be divided.
-//! 7. [`yarn`]: how a well-known cluster scheduler does it.
-//! 8. [`measure`]: how fair an allocation is, whoever made it.
+//! 8. [`yarn`]: how a well-known cluster scheduler does it.
+//! 9. [`measure`]: how fair an allocation is, whoever made it.
 //!
 //! [`allocate`] is the way in. `tenantctl solve` makes it available for problems in files.
 //!

@@ -338,6 +338,28 @@ fn check_draws_the_tree_with_each_fair_share() {
     assert!(text.contains(": valid\n"), "{text}");
 }
 
+/// What a limit leaves over goes to the others, in the table of `check` and in the weights of the agent.
+#[test]
+fn check_and_the_agent_mean_the_same_by_a_fair_share() {
+    use tenantd::control::target::{fair_shares, targets};
+    use tenantd::control::{demand::Demand, tree};
+    let text = "version: 1\ntenants: { a: { limit: { cpu: 10m } }, b: {} }\n";
+    let nodes = tree::flatten(&policy(text));
+    let idle = vec![Demand::default(); nodes.len()];
+    let targets = targets(&nodes, &idle, [2.0, 1e9], Allocation::Drf);
+    let bursts: Vec<f64> = targets.iter().map(|target| target.burst_cores).collect();
+    assert_eq!(bursts, fair_shares(&nodes, 2.0, tree::CPU));
+    assert!((bursts[1] - 1.99).abs() < 1e-9, "{bursts:?}");
+    let directory = written(&[("policy.yaml", text)]);
+    let output = check(&[directory.path().to_str().unwrap()]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    let cpus = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let cpus: tenantd::dop::CpuSet = cpus.trim().parse().unwrap();
+    let share = format!(" {:.2} CPUs", cpus.iter().count() as f64 - 0.01);
+    let row = table.lines().find(|line| line.starts_with("    b ")).unwrap();
+    assert!(row.contains(&share), "{table}");
+}
+
 #[test]
 fn check_answers_each_policy_and_exits_with_the_worst() {
     let good = "policies/compute-server.yaml";
