@@ -40,7 +40,7 @@ impl FromStr for MilliCpus {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let malformed = || QuantityError::new(text, "write CPUs as `2`, `1.5` or `500m`");
+        let malformed = || QuantityError::new(text, cpus_help(text));
         let milli = match text.strip_suffix('m') {
             Some(digits) => decimal(digits, 1).ok_or_else(malformed)?,
             None => decimal(text, 1000).ok_or_else(|| match text.contains('.') {
@@ -58,7 +58,7 @@ impl FromStr for MilliCpus {
 
 /// An amount of memory in bytes.
 ///
-/// Written as plain bytes or with `KiB`, `MiB`, `GiB`, `TiB`. Range: `0 ..= 2^63 - 1`, the largest
+/// Written as plain bytes or with `KiB`, `MiB`, `GiB`, `TiB`, or `Ki` to `Ti` for short. Range: `0 ..= 2^63 - 1`, the largest
 /// value the kernel's page counters take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
@@ -114,7 +114,11 @@ impl FromStr for Bytes {
         let digits = digits.trim_end();
         let size = match suffix {
             "" => 1,
-            _ => match BINARY_SUFFIXES.iter().find(|(name, _)| *name == suffix) {
+            // `8Gi`, as Kubernetes writes it, is the same binary unit.
+            _ => match BINARY_SUFFIXES
+                .iter()
+                .find(|(name, _)| *name == suffix || name.strip_suffix('B') == Some(suffix))
+            {
                 Some((_, size)) => *size,
                 None => return Err(QuantityError { text: text.into(), help: suffix_help(text) }),
             },
@@ -126,6 +130,22 @@ impl FromStr for Bytes {
             return Err(QuantityError::new(text, "the kernel counts memory in 63 bits"));
         }
         Ok(Bytes(bytes))
+    }
+}
+
+/// What to write instead of a text that is no number of CPUs: its own number, where it has one.
+fn cpus_help(text: &str) -> String {
+    const FORMS: &str = "write CPUs as `2`, `1.5` or `500m`";
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = (&text[..end], text[end..].trim());
+    match digits.parse::<f64>() {
+        Ok(number) if unit == "%" => {
+            format!("{FORMS}; {digits}% of one CPU is `{}m`", number * 10.0)
+        }
+        Ok(_) if unit.chars().all(char::is_alphabetic) && unit != "m" && !unit.is_empty() => {
+            format!("{FORMS}: say `{digits}`")
+        }
+        _ => FORMS.to_string(),
     }
 }
 
@@ -273,6 +293,10 @@ mod tests {
         for text in ["", "m", ".5", "1.", "-1", "1e3", "1.0005", "2 m", "1000001", "NaN", "1,5"] {
             assert!(text.parse::<MilliCpus>().is_err(), "{text}");
         }
+        for (text, hint) in [("50%", "500m"), ("12.5%", "125m"), ("2 cores", "say `2`")] {
+            let error = text.parse::<MilliCpus>().unwrap_err();
+            assert!(error.help.contains(hint), "{text}: {error}");
+        }
         assert_eq!(MilliCpus(2000).to_string(), "2");
         assert_eq!(MilliCpus(1500).to_string(), "1500m");
     }
@@ -286,6 +310,8 @@ mod tests {
             ("1.5GiB", 3 << 29),
             ("2TiB", 2 << 40),
             ("512 MiB", 512 << 20),
+            ("512Mi", 512 << 20),
+            ("1.5 Gi", 3 << 29),
             ("9223372036854775807", i64::MAX as u64),
         ] {
             assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");

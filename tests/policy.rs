@@ -8,6 +8,7 @@
 
 mod examples;
 mod hostile;
+pub(crate) mod keys;
 mod model;
 mod outline;
 

@@ -17,6 +17,7 @@ use super::exit::Exit;
 use super::problem;
 use crate::dop::target::{Admission, Problem, Query, Width};
 use crate::dop::{imci, target};
+use crate::policy::types::Words;
 use read::{Algorithm, Task};
 
 /// Rows shown; a longer table is not read.
@@ -62,7 +63,7 @@ struct Output<'a> {
 
 fn print_json(out: &mut impl Write, task: &Task, admission: &Admission) -> anyhow::Result<()> {
     let output = Output {
-        algorithm: task.algorithm.name(),
+        algorithm: task.algorithm.word(),
         dop: &admission.dop,
         admitted: admission.admitted(),
         memory_bound: admission.memory_bound,

@@ -1,8 +1,8 @@
 //! `tenantctl generate`: what packages ship beside the programs, made from the programs themselves.
 //!
-//! Man pages and completions come from the same command line that is parsed, the keys of `tenantd.policy(5)`
-//! from the schema that editors use and its diagnostics from the table of rules: none of them can lag behind.
-//! What no code knows (files, signals, exit codes) is written by hand in packaging/man.
+//! Man pages and completions come from the command line that is parsed, the schema and the keys of
+//! `tenantd.policy(5)` from the table of keys, its diagnostics from the table of rules. Files, signals and exit
+//! codes are written by hand in packaging/man.
 
 mod policy_page;
 
@@ -16,9 +16,8 @@ use clap_mangen::Man;
 
 use super::args::{self, GenerateArgs, Generated, Program};
 use super::exit::Exit;
+use crate::policy::schema;
 
-/// The schema of policies.
-const SCHEMA: &str = include_str!("../../policies/policy.schema.json");
 /// What follows the generated part of tenantd(8) and tenantctl(1).
 const TENANTD_SECTIONS: &str = include_str!("../../packaging/man/tenantd.8.roff");
 const TENANTCTL_SECTIONS: &str = include_str!("../../packaging/man/tenantctl.1.roff");
@@ -35,7 +34,11 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     match &args.what {
         Generated::Man { dir } => man(dir)?,
         Generated::Completions { shell } => completions(*shell)?,
-        Generated::Schema => io::stdout().lock().write_all(SCHEMA.as_bytes())?,
+        Generated::Schema => {
+            let mut out = io::stdout().lock();
+            serde_json::to_writer_pretty(&mut out, &schema::schema())?;
+            writeln!(out)?;
+        }
     }
     Ok(Exit::Ok)
 }
@@ -75,7 +78,7 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let mut pages = vec![
         ("tenantd.8".into(), manual("tenantd", "8", tenantd)? + TENANTD_SECTIONS),
         ("tenantctl.1".into(), manual("tenantctl", "1", tenantctl.clone())? + TENANTCTL_SECTIONS),
-        ("tenantd.policy.5".into(), policy_page::page(POLICY_PAGE, SCHEMA)?),
+        ("tenantd.policy.5".into(), policy_page::page(POLICY_PAGE)),
     ];
     for command in tenantctl.get_subcommands().filter(|command| !command.is_hide_set()) {
         let name = format!("tenantctl-{}", command.get_name());

@@ -1,7 +1,8 @@
-//! What the commands that take a problem file share: reading it, and saying what is wrong with it.
+//! What the commands that take a problem file share: reading it, and reporting what is wrong with it.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -9,7 +10,10 @@ use serde::Serialize;
 use super::args::Colour;
 use super::text::colours;
 use crate::policy::Report;
-use crate::policy::report::{Finding, Style};
+use crate::policy::parse::{self, Budget};
+use crate::policy::report::{Finding, Source, Style};
+use crate::policy::rules::Rule;
+use crate::policy::tree::Node;
 
 /// The largest file that is read.
 const LONGEST_BYTES: u64 = 1 << 30;
@@ -32,13 +36,50 @@ pub(super) fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     Ok((name, bytes))
 }
 
+/// Values that aliases may add to those of the text.
+const ALIASED: usize = 100_000;
+
+/// The text of a problem as a tree, nested no deeper than `depth`.
+///
+/// # Errors
+/// It is not UTF-8, not YAML, or too large: one finding of the rule `text`.
+pub(super) fn tree(
+    name: &str,
+    bytes: Vec<u8>,
+    depth: usize,
+    text: &Rule,
+) -> Result<(Arc<Source>, Node), Report> {
+    let mut report = Report::default();
+    let source = match String::from_utf8(bytes) {
+        Ok(text) => Source::new(name, text),
+        Err(error) => {
+            let byte = error.utf8_error().valid_up_to();
+            report.push(text.about(&Source::new(name, ""), format!("byte {byte} is not UTF-8")));
+            return Err(report);
+        }
+    };
+    // A text without aliases has no more values than bytes: what is beyond is an alias bomb.
+    let nodes = source.text().len() + ALIASED;
+    match parse::tree(source.text(), Budget { nodes, depth, ..Budget::PROBLEM }) {
+        Ok(tree) => Ok((source, tree)),
+        Err(unparsed) => {
+            let finding = text.about(&source, unparsed.message).at(unparsed.span, "");
+            report.push(match unparsed.help {
+                Some(help) => finding.help(help),
+                None => finding,
+            });
+            Err(report)
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Refusal {
     findings: Vec<Finding>,
     findings_left_out: usize,
 }
 
-/// Shows what is wrong with a problem: on standard error for people, as records on standard output for
+/// Reports what is wrong with a problem: on standard error for people, as records on standard output for
 /// programs.
 ///
 /// # Errors

@@ -8,14 +8,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::draft::{BoundDraft, Draft, TenantDraft, all, leaves};
 use super::facts::HostFacts;
-use super::model::{CpusPolicy, DopPolicy, OwnerChoice};
+use super::keys::Tenant;
 use super::pattern;
+use super::read::{Draft, Located, Places};
 use super::report::{Diagnostic, Label, Report};
-use super::rules::{self, NOT_YET_EFFECTIVE_KEYS};
-use super::stays;
-use super::tree::{At, Place};
+use super::rules;
+use super::tree::Place;
+use super::types::{Bound, CpusPolicy, DopPolicy, OwnerChoice};
+use crate::dop::CpuSet;
 use crate::units::{Bytes, MilliCpus};
 
 /// Places named in one finding; more would bury the first.
@@ -25,41 +26,79 @@ const MOST_PLACES: usize = 4;
 /// lest a check take minutes. A thousand patterns that begin alike and end differently are within it.
 const MOST_WORK: usize = 16_000_000;
 
-/// What a tenant claims, and where it says so.
-type Claim<'a> = (&'a TenantDraft, &'a At<String>);
+/// A tenant or group with the places of its keys.
+#[derive(Clone, Copy)]
+struct Node<'d> {
+    tenant: &'d Tenant,
+    path: &'d str,
+    parent: Option<usize>,
+    given: &'d Places,
+}
+
+/// The tree in pre-order.
+fn nodes(draft: &Draft) -> Vec<Node<'_>> {
+    fn walk<'d>(tenants: &'d [Tenant], located: &mut &'d [Located], into: &mut Vec<Node<'d>>) {
+        for tenant in tenants {
+            let Some((first, rest)) = located.split_first() else { return };
+            *located = rest;
+            let Located { path, parent, given } = first;
+            into.push(Node { tenant, path, parent: *parent, given });
+            walk(&tenant.tenants, located, into);
+        }
+    }
+    let mut nodes = Vec::with_capacity(draft.located.len());
+    walk(&draft.policy.tenants, &mut draft.located.as_slice(), &mut nodes);
+    nodes
+}
+
+/// What a tenant claims, and where.
+#[derive(Clone, Copy)]
+struct Claim<'d> {
+    tenant: &'d str,
+    name: &'d str,
+    place: &'d Place,
+}
 
 /// Tries every rule that concerns the policy alone.
 pub(super) fn check(draft: &Draft, report: &mut Report) {
-    for tenant in all(&draft.tenants) {
-        limit_below_guarantee(tenant, report);
-        group_limit(tenant, report);
-        dop_beyond_limit(tenant, report);
+    let nodes = nodes(draft);
+    for resource in &RESOURCES {
+        for (index, owed) in owed(&nodes, resource).iter().enumerate() {
+            limit_below_guarantee(&nodes[index], resource, report);
+            group_bounds(&nodes, index, owed.below, resource, report);
+        }
     }
-    let leaves = leaves(&draft.tenants);
+    nodes.iter().for_each(|node| dop_beyond_limit(node, report));
+    let leaves: Vec<Node<'_>> = nodes.iter().filter(|n| !n.tenant.is_group()).copied().collect();
     cpus_overlap(&leaves, report);
     overlapping_matches(&leaves, report);
-    draft.tenants.iter().for_each(|tenant| owners(tenant, None, report));
+    owners(&nodes, report);
     not_yet_effective(draft, report);
 }
 
 /// Tries every rule that concerns the policy on this machine.
 pub(super) fn check_host(draft: &Draft, host: &HostFacts, report: &mut Report) {
-    let leaves = leaves(&draft.tenants);
-    reserve_beyond_capacity(draft, host, report);
-    guarantees_beyond_capacity(draft, &leaves, host, report);
-    for leaf in &leaves {
-        dop_beyond_slots(draft, leaf, host, report);
-        no_such_cpu(leaf, host, report);
+    let nodes = nodes(draft);
+    for resource in &RESOURCES {
+        reserve_beyond_capacity(draft, host, resource, report);
+        guarantees_beyond_capacity(draft, &nodes, host, resource, report);
     }
-    unknown_accounts(draft, host, report);
-    stays::check(draft, host, report);
+    for node in nodes.iter().filter(|node| !node.tenant.is_group()) {
+        dop_beyond_slots(draft, node, host, report);
+        no_such_cpu(node, host, report);
+    }
+    unknown_accounts(draft, &nodes, host, report);
 }
 
 /// A resource that tenants are promised and limited in, so that each rule is written once.
 struct Resource {
     name: &'static str,
-    /// The amount in the resource's own unit, and its place.
-    of: fn(&BoundDraft) -> Option<(u64, &Place)>,
+    /// Its key in a bound.
+    guarantee: &'static str,
+    limit: &'static str,
+    reserve: &'static str,
+    /// The amount in the resource's own unit.
+    of: fn(&Bound) -> Option<u64>,
     /// What the machine has.
     capacity: fn(&HostFacts) -> u64,
     /// An amount as a person reads it.
@@ -69,7 +108,10 @@ struct Resource {
 const RESOURCES: [Resource; 2] = [
     Resource {
         name: "CPU",
-        of: |bound| bound.cpu.as_ref().map(|at| (at.value.0, &at.place)),
+        guarantee: "guarantee.cpu",
+        limit: "limit.cpu",
+        reserve: "host.reserve.cpu",
+        of: |bound| bound.cpu.map(|cpus| cpus.0),
         capacity: |host| host.cpu_capacity().0,
         show: |milli| match milli {
             1000 => "1 CPU".into(),
@@ -78,7 +120,10 @@ const RESOURCES: [Resource; 2] = [
     },
     Resource {
         name: "memory",
-        of: |bound| bound.memory.as_ref().map(|at| (at.value.0, &at.place)),
+        guarantee: "guarantee.memory",
+        limit: "limit.memory",
+        reserve: "host.reserve.memory",
+        of: |bound| bound.memory.map(|memory| memory.0),
         capacity: |host| host.memory.0,
         show: |bytes| match Bytes(bytes).to_string() {
             exact if exact.len() <= 8 => exact,
@@ -87,112 +132,145 @@ const RESOURCES: [Resource; 2] = [
     },
 ];
 
-fn limit_below_guarantee(tenant: &TenantDraft, report: &mut Report) {
-    for resource in &RESOURCES {
-        let (limit, guarantee) = ((resource.of)(&tenant.limit), (resource.of)(&tenant.guarantee));
-        let (Some((limit, at)), Some((guarantee, promised_at))) = (limit, guarantee) else {
-            continue;
-        };
-        if limit < guarantee {
-            let message =
-                format!("the {} limit of `{}` is below its guarantee", resource.name, tenant.path);
-            let finding = rules::LIMIT_BELOW_GUARANTEE.at(at, message, "never more than this");
-            let promise = format!("{} are promised", (resource.show)(guarantee));
-            report.push(
-                finding
-                    .also(promised_at.label(promise))
-                    .help("raise the limit or lower the guarantee"),
-            );
-        }
+impl<'d> Node<'d> {
+    fn guarantee(&self, resource: &Resource) -> Option<(u64, &'d Place)> {
+        Some(((resource.of)(&self.tenant.guarantee)?, self.given.value(resource.guarantee)?))
+    }
+
+    fn limit(&self, resource: &Resource) -> Option<(u64, &'d Place)> {
+        Some(((resource.of)(&self.tenant.limit)?, self.given.value(resource.limit)?))
+    }
+
+    /// The items of one of its lists as claims.
+    fn claims(&self, key: &str, names: &'d [String]) -> impl Iterator<Item = Claim<'d>> + use<'d> {
+        let tenant = self.path;
+        let places = self.given.items(key);
+        names.iter().zip(places).map(move |(name, place)| Claim { tenant, name, place })
     }
 }
 
-/// What the leaves below are guaranteed must fit under the limit of each group above them.
-fn group_limit(group: &TenantDraft, report: &mut Report) {
-    if !group.is_group() {
+/// What each node is owed, and what those below it are owed together: a node is owed its guarantee, and at
+/// least what is owed below it.
+fn owed(nodes: &[Node<'_>], resource: &Resource) -> Vec<Owed> {
+    let mut owed = vec![Owed::default(); nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        let own = node.guarantee(resource).map_or(0, |(amount, _)| amount);
+        owed[index].in_all = own.max(owed[index].below);
+        if let Some(parent) = node.parent {
+            owed[parent].below = owed[parent].below.saturating_add(owed[index].in_all);
+        }
+    }
+    owed
+}
+
+#[derive(Clone, Copy, Default)]
+struct Owed {
+    in_all: u64,
+    below: u64,
+}
+
+fn limit_below_guarantee(node: &Node<'_>, resource: &Resource, report: &mut Report) {
+    let (Some((limit, at)), Some((guarantee, promised_at))) =
+        (node.limit(resource), node.guarantee(resource))
+    else {
         return;
-    }
-    for resource in &RESOURCES {
-        let Some((limit, at)) = (resource.of)(&group.limit) else { continue };
-        let promises = Promises::of(&leaves(&group.tenants), resource);
-        if promises.sum > limit {
-            let message = format!(
-                "guarantees of {} below `{}` exceed its limit",
-                (resource.show)(promises.sum),
-                group.path
-            );
-            let label = format!("never more than {}", (resource.show)(limit));
-            let mut finding = rules::GROUP_LIMIT.at(at, message, label);
-            finding.labels.extend(promises.largest(MOST_PLACES));
-            report.push(finding.help("raise the limit or lower the guarantees"));
-        }
+    };
+    if limit < guarantee {
+        let message =
+            format!("the {} limit of `{}` is below its guarantee", resource.name, node.path);
+        let finding = rules::LIMIT_BELOW_GUARANTEE.at(at, message, "never more than this");
+        let promise = promised_at.label(format!("{} are promised", (resource.show)(guarantee)));
+        report.push(finding.also(promise).help("raise the limit or lower the guarantee"));
     }
 }
 
-/// What some leaves are guaranteed of one resource.
-struct Promises<'a> {
-    resource: &'a Resource,
+/// What is guaranteed below a group must fit into the guarantee and the limit of the group.
+fn group_bounds(
+    nodes: &[Node<'_>],
+    group: usize,
     sum: u64,
-    /// Largest first.
-    each: Vec<(u64, &'a Place, &'a str)>,
+    resource: &Resource,
+    report: &mut Report,
+) {
+    let node = &nodes[group];
+    let shown = (resource.show)(sum);
+    let mut refuse = |rule: &rules::Rule, at: &Place, what: &str, label: String| {
+        let message = format!("guarantees of {shown} below `{}` exceed its {what}", node.path);
+        let mut finding = rule.at(at, message, label);
+        finding.labels.extend(largest(nodes, Some(group), resource));
+        let help = format!("raise the {what} of the group or lower the guarantees below it");
+        report.push(finding.help(help));
+    };
+    match (node.limit(resource), node.guarantee(resource)) {
+        (Some((limit, at)), _) if sum > limit => {
+            let label = format!("never more than {}", (resource.show)(limit));
+            refuse(&rules::GROUP_LIMIT, at, "limit", label);
+        }
+        (_, Some((guarantee, at))) if sum > guarantee => {
+            let label = format!("{} for all of them", (resource.show)(guarantee));
+            refuse(&rules::GROUP_GUARANTEE, at, "guarantee", label);
+        }
+        _ => {}
+    }
 }
 
-impl<'a> Promises<'a> {
-    fn of(leaves: &[&'a TenantDraft], resource: &'a Resource) -> Self {
-        let promise = |leaf: &&'a TenantDraft| {
-            let (amount, place) = (resource.of)(&leaf.guarantee)?;
-            Some((amount, place, leaf.path.as_str()))
-        };
-        let mut each: Vec<_> = leaves.iter().filter_map(promise).collect();
-        each.sort_by_key(|(amount, ..)| std::cmp::Reverse(*amount));
-        let sum = each.iter().fold(0_u64, |sum, (amount, ..)| sum.saturating_add(*amount));
-        Promises { resource, sum, each }
-    }
-
-    fn largest(&self, count: usize) -> Vec<Label> {
-        let show = self.resource.show;
-        let label = |(amount, place, path): &(u64, &Place, &str)| {
-            place.label(format!("{} to `{path}`", show(*amount)))
-        };
-        self.each.iter().take(count).map(label).collect()
-    }
+/// The largest guarantees below a group, or of all tenants: those of leaves, and of groups that are promised
+/// more than what is below them.
+fn largest(nodes: &[Node<'_>], group: Option<usize>, resource: &Resource) -> Vec<Label> {
+    let is_below = |mut index: usize| loop {
+        match nodes[index].parent {
+            parent if parent == group => return true,
+            Some(parent) => index = parent,
+            None => return false,
+        }
+    };
+    let given = nodes.iter().enumerate().filter(|(index, _)| is_below(*index));
+    let mut each: Vec<(u64, &Place, &str)> = given
+        .filter_map(|(_, node)| {
+            node.guarantee(resource).map(|(amount, at)| (amount, at, node.path))
+        })
+        .collect();
+    each.sort_by_key(|(amount, ..)| std::cmp::Reverse(*amount));
+    each.truncate(MOST_PLACES);
+    let label = |(amount, at, path): &(u64, &Place, &str)| {
+        at.label(format!("{} to `{path}`", (resource.show)(*amount)))
+    };
+    each.iter().map(label).collect()
 }
 
-fn dop_beyond_limit(tenant: &TenantDraft, report: &mut Report) {
-    let Some((width, dop)) = manual_dop(tenant) else { return };
-    let Some(limit) = &tenant.limit.cpu else { return };
+fn dop_beyond_limit(node: &Node<'_>, report: &mut Report) {
+    let (Some((width, at)), Some(limit)) = (manual_dop(node), node.tenant.limit.cpu) else {
+        return;
+    };
+    let Some(limit_at) = node.given.value("limit.cpu") else { return };
     // Half a CPU more than four still lets five threads run, each a little slower.
-    let whole_cpus = limit.value.0.div_ceil(1000);
-    if u64::from(width) > whole_cpus {
-        let message = format!(
-            "`{}` runs {width} CPUs wide and may use only {}",
-            tenant.path,
-            limit.value.cores()
-        );
-        let finding = rules::DOP_BEYOND_LIMIT.at(&dop.place, message, format!("{width} wide"));
-        let limit = limit.place.label(format!("the limit is {}", limit.value));
+    if u64::from(width) > limit.0.div_ceil(1000) {
+        let message =
+            format!("`{}` runs {width} CPUs wide and may use only {}", node.path, limit.cores());
+        let finding = rules::DOP_BEYOND_LIMIT.at(at, message, format!("{width} wide"));
+        let limit = limit_at.label(format!("the limit is {limit}"));
         report.push(finding.also(limit).help("raise the limit or lower the DOP"));
     }
 }
 
-fn manual_dop(tenant: &TenantDraft) -> Option<(u32, &At<DopPolicy>)> {
-    match tenant.dop.as_ref() {
-        Some(dop @ At { value: DopPolicy::Manual(width), .. }) => Some((*width, dop)),
+fn manual_dop<'d>(node: &Node<'d>) -> Option<(u32, &'d Place)> {
+    match node.tenant.dop {
+        DopPolicy::Manual(width) => Some((width, node.given.value("dop.manual")?)),
         _ => None,
     }
 }
 
-fn fixed_cpus(tenant: &TenantDraft) -> Option<(&[u32], &Place)> {
-    match tenant.cpus.as_ref() {
-        Some(At { value: CpusPolicy::Fixed(cpus), place }) => Some((cpus, place)),
+fn fixed_cpus<'d>(node: &Node<'d>) -> Option<(&'d [u32], &'d Place)> {
+    match &node.tenant.cpus {
+        CpusPolicy::Fixed(cpus) => Some((cpus, node.given.value("cpus")?)),
         _ => None,
     }
 }
 
 /// A fixed set is its tenant's own: two that share a CPU would compete there and nowhere else.
-fn cpus_overlap(leaves: &[&TenantDraft], report: &mut Report) {
-    let mut owners: HashMap<u32, (&TenantDraft, &Place)> = HashMap::new();
-    for &leaf in leaves {
+fn cpus_overlap(leaves: &[Node<'_>], report: &mut Report) {
+    let mut owners: HashMap<u32, (&Node<'_>, &Place)> = HashMap::new();
+    for leaf in leaves {
         let Some((cpus, place)) = fixed_cpus(leaf) else { continue };
         // One finding for each pair would repeat itself: the first shared CPU says enough.
         if let Some((cpu, (owner, first))) =
@@ -216,117 +294,118 @@ fn cpus_overlap(leaves: &[&TenantDraft], report: &mut Report) {
     }
 }
 
-/// Whether each tenant can have the owner it says, and the cgroup it is given.
-fn owners<'a>(tenant: &'a TenantDraft, above: Option<&'a At<OwnerChoice>>, report: &mut Report) {
-    let said = tenant.owner.as_ref().filter(|owner| owner.value != OwnerChoice::Auto);
-    if let [first, second, ..] = &tenant.matches.units[..] {
-        let message = format!("`{}` is more than one unit", tenant.path);
-        let finding = rules::SEVERAL_UNITS.at(&second.place, message, "one too many");
-        report.push(
-            finding.also(first.place.label("the first")).help(
-                "a unit is one cgroup: put the units into a slice of their own and name that",
-            ),
-        );
-    }
-    if let Some(owner) = said {
-        owner_and_match(tenant, owner, report);
-        if let Some(above) = above.filter(|above| above.value != owner.value)
-            && tenant.matches.units.is_empty()
-        {
-            let message = format!("`{}` has another owner than its group", tenant.path);
-            let finding = rules::OWNER_CONTRADICTS.at(&owner.place, message, "");
-            report.push(
-                finding
-                    .also(above.place.label("the group's"))
-                    .help("a group is one cgroup, and so is all below it: say `owner` there"),
-            );
+/// Whether each tenant can have the owner that it names, and the cgroup that it is given.
+fn owners(nodes: &[Node<'_>], report: &mut Report) {
+    // The owner that holds for what is below each node, with the place that names it.
+    let mut named: Vec<Option<(OwnerChoice, &Place)>> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let units: Vec<Claim<'_>> = node.claims("match.unit", &node.tenant.matches.units).collect();
+        if let [first, second, ..] = units[..] {
+            let message = format!("`{}` is more than one unit", node.path);
+            let finding = rules::SEVERAL_UNITS.at(second.place, message, "one too many");
+            let help =
+                "a unit is one cgroup: put the units into a slice of their own and name that";
+            report.push(finding.also(first.place.label("the first")).help(help));
         }
+        let own = node.given.value("owner").map(|at| (node.tenant.owner, at));
+        let own = own.filter(|(owner, _)| *owner != OwnerChoice::Auto);
+        let above = node.parent.and_then(|parent| named[parent]);
+        if let Some((owner, at)) = own {
+            owner_and_match(node, owner, at, report);
+            if let Some((_, above)) = above.filter(|(above, _)| *above != owner)
+                && units.is_empty()
+            {
+                let message =
+                    format!("the owner of `{}` differs from that of its group", node.path);
+                let finding = rules::OWNER_CONTRADICTS.at(at, message, "");
+                let help = "a group is one cgroup, and so is all below it: name the `owner` there";
+                report.push(finding.also(above.label("the group's")).help(help));
+            }
+        }
+        if let (Some(unit), Some(claim)) = (units.first(), moved(node).next()) {
+            let message = format!("`{}` is a unit, and claims no other processes", node.path);
+            let finding =
+                rules::CLAIMS_BESIDE_UNIT.at(claim.place, message, "these stay where they are");
+            let help =
+                "nothing is moved into systemd's cgroups: make a tenant of their own for them";
+            report.push(finding.also(unit.place.label("the unit")).help(help));
+        }
+        named.push(own.or(above));
     }
-    claims_beside_unit(tenant, report);
-    tenant.tenants.iter().for_each(|below| owners(below, said.or(above), report));
 }
 
-/// Systemd's cgroups take no processes from us, and ours are no units.
-fn owner_and_match(tenant: &TenantDraft, owner: &At<OwnerChoice>, report: &mut Report) {
-    let matches = &tenant.matches;
-    let (claim, help) = match owner.value {
+/// The claims that would move processes.
+fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
+    let matches = &node.tenant.matches;
+    node.claims("match.cgroup", &matches.cgroups)
+        .chain(node.claims("match.users", &matches.users))
+        .chain(node.claims("match.groups", &matches.groups))
+}
+
+/// Nothing is moved into systemd's cgroups, and the agent's own are no units.
+fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut Report) {
+    let matches = &node.tenant.matches;
+    let (claim, help) = match owner {
         OwnerChoice::Direct => (
-            matches.units.first(),
-            "what a unit's cgroup holds is changed through systemd: drop `owner: direct`",
+            node.claims("match.unit", &matches.units).next(),
+            "the cgroup of a unit is changed through systemd: drop `owner: direct`",
         ),
-        _ => {
-            let further_users = matches.users.get(1);
-            let moved = matches.cgroups.first().or(matches.groups.first()).or(further_users);
-            (
-                moved,
-                "nothing is moved into systemd's cgroups: name a `unit`, or one of `users` for his slice",
-            )
-        }
+        _ => (
+            node.claims("match.cgroup", &matches.cgroups)
+                .chain(node.claims("match.groups", &matches.groups))
+                .chain(node.claims("match.users", &matches.users).skip(1))
+                .next(),
+            "nothing is moved into systemd's cgroups: name a `unit`, or one user for the user's slice",
+        ),
     };
     let Some(claim) = claim else { return };
-    let message = format!("`{}` cannot be matched by this and have this owner", tenant.path);
-    let finding = rules::OWNER_CONTRADICTS.at(&owner.place, message, "");
+    let message = format!("`{}` cannot have both this owner and this match", node.path);
+    let finding = rules::OWNER_CONTRADICTS.at(at, message, "");
     report.push(finding.also(claim.place.label("matched by this")).help(help));
 }
 
-fn claims_beside_unit(tenant: &TenantDraft, report: &mut Report) {
-    let matches = &tenant.matches;
-    let Some(unit) = matches.units.first() else { return };
-    let claims = matches.cgroups.iter().chain(&matches.users).chain(&matches.groups);
-    for claim in claims.take(1) {
-        let message = format!("`{}` is a unit, and claims no other processes", tenant.path);
-        let finding =
-            rules::CLAIMS_BESIDE_UNIT.at(&claim.place, message, "these stay where they are");
-        report.push(
-            finding
-                .also(unit.place.label("the unit"))
-                .help("nothing is moved into systemd's cgroups: give them a tenant of their own"),
-        );
-    }
+fn overlapping_matches(leaves: &[Node<'_>], report: &mut Report) {
+    let units = leaves.iter().flat_map(|n| n.claims("match.unit", &n.tenant.matches.units));
+    same_twice("unit", units, report);
+    let users = leaves.iter().flat_map(|n| n.claims("match.users", &n.tenant.matches.users));
+    same_twice("user", users, report);
+    let groups = leaves.iter().flat_map(|n| n.claims("match.groups", &n.tenant.matches.groups));
+    same_twice("group", groups, report);
+    let cgroups = leaves.iter().flat_map(|n| n.claims("match.cgroup", &n.tenant.matches.cgroups));
+    overlapping_patterns(&mut cgroups.collect::<Vec<_>>(), report);
 }
 
-fn overlapping_matches(leaves: &[&TenantDraft], report: &mut Report) {
-    let of = |pick: fn(&TenantDraft) -> &[At<String>]| {
-        leaves.iter().flat_map(move |leaf| pick(leaf).iter().map(|at| (*leaf, at)))
-    };
-    same_twice("unit", of(|leaf| &leaf.matches.units), report);
-    same_twice("user", of(|leaf| &leaf.matches.users), report);
-    same_twice("group", of(|leaf| &leaf.matches.groups), report);
-    let mut cgroups: Vec<Claim<'_>> = of(|leaf| &leaf.matches.cgroups).collect();
-    overlapping_patterns(&mut cgroups, report);
-}
-
-fn same_twice<'a>(what: &str, claims: impl Iterator<Item = Claim<'a>>, report: &mut Report) {
+fn same_twice<'d>(what: &str, claims: impl Iterator<Item = Claim<'d>>, report: &mut Report) {
     let mut first: HashMap<&str, Claim<'_>> = HashMap::new();
-    for claim @ (_, name) in claims {
-        match first.get(name.value.as_str()) {
+    for claim in claims {
+        match first.get(claim.name) {
             Some(earlier) => {
-                let message = format!("{what} `{}`", name.value);
+                let message = format!("{what} `{}`", claim.name);
                 report.push(claimed_twice(&message, *earlier, claim));
             }
             None => {
-                first.insert(&name.value, claim);
+                first.insert(claim.name, claim);
             }
         }
     }
 }
 
-/// Sorted by what stands before the first wildcard, two patterns can meet only while the first one's
-/// literal part begins the other's: each is compared with the run that follows it.
+/// Sorted by their parts before the first wildcard, two patterns can meet only while the literal part of the
+/// first begins the other: each is compared with the run that follows it.
 fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
-    claims.sort_by_key(|(_, pattern)| pattern::literal_prefix(&pattern.value));
+    claims.sort_by_key(|claim| pattern::literal_prefix(claim.name));
     let mut work = 0;
     for (index, &earlier) in claims.iter().enumerate() {
-        let prefix = pattern::literal_prefix(&earlier.1.value);
+        let prefix = pattern::literal_prefix(earlier.name);
         for &later in &claims[index + 1..] {
-            let other = pattern::literal_prefix(&later.1.value);
+            let other = pattern::literal_prefix(later.name);
             if !other.starts_with(prefix) {
                 break;
             }
-            let both = pattern::overlap(&earlier.1.value, &later.1.value, &mut work);
+            let both = pattern::overlap(earlier.name, later.name, &mut work);
             if work > MOST_WORK {
                 let message = "too many cgroup patterns begin alike to be told apart";
-                let finding = rules::TOO_MANY_PATTERNS.at(&earlier.1.place, message, "");
+                let finding = rules::TOO_MANY_PATTERNS.at(earlier.place, message, "");
                 report.push(finding.help("put the name that differs before the first `*` or `?`"));
                 return;
             }
@@ -341,150 +420,140 @@ fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
 }
 
 fn overlapping_pair(a: Claim<'_>, b: Claim<'_>) -> Diagnostic {
-    let (first, second) = match is_before(&a.1.place, &b.1.place) {
-        true => (a, b),
-        false => (b, a),
-    };
-    let message = match a.1.value == b.1.value {
-        true => format!("cgroup `{}`", a.1.value),
-        false => format!("what is in both `{}` and `{}`", first.1.value, second.1.value),
+    let place = |claim: &Claim<'_>| (claim.place.source.name().to_string(), claim.place.span.start);
+    let (first, second) = if place(&a) <= place(&b) { (a, b) } else { (b, a) };
+    let message = match a.name == b.name {
+        true => format!("cgroup `{}`", a.name),
+        false => format!("what is in both `{}` and `{}`", first.name, second.name),
     };
     claimed_twice(&message, first, second)
 }
 
-fn is_before(a: &Place, b: &Place) -> bool {
-    (a.source.name(), a.span.start) <= (b.source.name(), b.span.start)
-}
-
-fn claimed_twice(
-    what: &str,
-    (first, earlier): Claim<'_>,
-    (second, later): Claim<'_>,
-) -> Diagnostic {
-    let message = match first.path == second.path {
-        true => format!("{what} is claimed twice by `{}`", first.path),
-        false => format!("{what} is claimed by both `{}` and `{}`", first.path, second.path),
+fn claimed_twice(what: &str, first: Claim<'_>, second: Claim<'_>) -> Diagnostic {
+    let message = match first.tenant == second.tenant {
+        true => format!("{what} is claimed twice by `{}`", first.tenant),
+        false => format!("{what} is claimed by both `{}` and `{}`", first.tenant, second.tenant),
     };
     rules::OVERLAPPING_MATCH
-        .at(&later.place, message, "again here")
-        .also(earlier.place.label("first here"))
+        .at(second.place, message, "again here")
+        .also(first.place.label("first here"))
         .help("a process belongs to one tenant: drop one of the two")
 }
 
 fn not_yet_effective(draft: &Draft, report: &mut Report) {
-    for (not_yet, places) in NOT_YET_EFFECTIVE_KEYS.iter().zip(&draft.not_yet) {
-        let Some((first, further)) = places.split_first() else { continue };
-        let key = not_yet.key.trim_start_matches("policy.");
+    let mut seen: Vec<(&str, &Place, usize)> = Vec::new();
+    for (key, place) in &draft.later {
+        match seen.iter_mut().find(|(it, ..)| it == key) {
+            Some((.., count)) => *count += 1,
+            None => seen.push((key, place, 1)),
+        }
+    }
+    for (key, first, count) in seen {
         let mut message = format!("`{key}` is read and checked, and has no effect yet");
-        if !further.is_empty() {
-            message += &format!(" ({} places)", places.len());
+        if count > 1 {
+            message += &format!(" ({count} places)");
         }
         report.push(rules::NOT_YET_EFFECTIVE.at(first, message, ""));
     }
 }
 
-fn reserve_beyond_capacity(draft: &Draft, host: &HostFacts, report: &mut Report) {
-    for resource in &RESOURCES {
-        let Some((reserve, place)) = (resource.of)(&draft.reserve) else { continue };
-        let capacity = (resource.capacity)(host);
-        if reserve >= capacity {
-            let message = format!("the reserve leaves the tenants no {}", resource.name);
-            let label = format!("this machine has {}", (resource.show)(capacity));
-            let finding = rules::RESERVE_BEYOND_CAPACITY.at(place, message, label);
-            report.push(finding.help("the reserve is what the system itself needs: say less"));
-        }
+fn reserve(draft: &Draft, resource: &Resource) -> u64 {
+    let reserve = draft.policy.host.reserve;
+    (resource.of)(&Bound { cpu: Some(reserve.cpu), memory: Some(reserve.memory) }).unwrap_or(0)
+}
+
+fn reserve_beyond_capacity(
+    draft: &Draft,
+    host: &HostFacts,
+    resource: &Resource,
+    report: &mut Report,
+) {
+    let Some(place) = draft.given.value(resource.reserve) else { return };
+    let capacity = (resource.capacity)(host);
+    if reserve(draft, resource) >= capacity {
+        let message = format!("the reserve leaves the tenants no {}", resource.name);
+        let label = format!("this machine has {}", (resource.show)(capacity));
+        let finding = rules::RESERVE_BEYOND_CAPACITY.at(place, message, label);
+        report.push(finding.help("the reserve is what the system itself needs: make it smaller"));
     }
 }
 
 /// What the tenants can have of a resource: the machine less the reserve.
 fn allocatable(draft: &Draft, host: &HostFacts, resource: &Resource) -> u64 {
-    let reserve = (resource.of)(&draft.reserve).map_or(0, |(amount, _)| amount);
-    (resource.capacity)(host).saturating_sub(reserve)
+    (resource.capacity)(host).saturating_sub(reserve(draft, resource))
 }
 
 fn guarantees_beyond_capacity(
     draft: &Draft,
-    leaves: &[&TenantDraft],
+    nodes: &[Node<'_>],
     host: &HostFacts,
+    resource: &Resource,
     report: &mut Report,
 ) {
-    for resource in &RESOURCES {
-        let promises = Promises::of(leaves, resource);
-        let available = allocatable(draft, host, resource);
-        if promises.sum > available {
-            let message = format!(
-                "{} are guaranteed, and the tenants of this machine can have {}",
-                (resource.show)(promises.sum),
-                (resource.show)(available)
-            );
-            let labels = promises.largest(MOST_PLACES);
-            let Some(first) = labels.first() else { continue };
-            let mut finding = rules::GUARANTEE_BEYOND_CAPACITY.about(&first.source, message);
-            finding.labels = labels;
-            report.push(finding.help(
-                "a guarantee is what a tenant gets whenever it wants it; for a larger share while \
-                 others are busy, raise its weight",
-            ));
-        }
+    let owed = owed(nodes, resource);
+    let top = nodes.iter().zip(&owed).filter(|(node, _)| node.parent.is_none());
+    let sum = top.fold(0_u64, |sum, (_, owed)| sum.saturating_add(owed.in_all));
+    let available = allocatable(draft, host, resource);
+    let labels = largest(nodes, None, resource);
+    if let (Some(first), true) = (labels.first(), sum > available) {
+        let message = format!(
+            "{} are guaranteed, and the tenants of this machine can have {}",
+            (resource.show)(sum),
+            (resource.show)(available)
+        );
+        let mut finding = rules::GUARANTEE_BEYOND_CAPACITY.about(&first.source, message);
+        finding.labels = labels;
+        report.push(finding.help(
+            "a guarantee is what a tenant gets whenever it wants it; for a larger share while \
+             others are busy, raise its weight",
+        ));
     }
 }
 
-fn dop_beyond_slots(draft: &Draft, leaf: &TenantDraft, host: &HostFacts, report: &mut Report) {
-    let Some((width, dop)) = manual_dop(leaf) else { return };
+fn dop_beyond_slots(draft: &Draft, leaf: &Node<'_>, host: &HostFacts, report: &mut Report) {
+    let Some((width, at)) = manual_dop(leaf) else { return };
     let cpus = MilliCpus(allocatable(draft, host, &RESOURCES[0])).cores();
-    let slots = (cpus * draft.control.oversubscription).floor();
+    let slots = (cpus * draft.policy.control.oversubscription).floor();
     if f64::from(width) > slots {
         let message =
             format!("`{}` is {width} wide, and this machine has {slots} slots", leaf.path);
-        let finding = rules::DOP_BEYOND_SLOTS.at(&dop.place, message, "");
-        report.push(
-            finding.help("slots are the CPUs less the reserve, times `control.oversubscription`"),
-        );
+        let help = "slots are the CPUs less the reserve, times `control.oversubscription`";
+        report.push(rules::DOP_BEYOND_SLOTS.at(at, message, "").help(help));
     }
 }
 
-fn no_such_cpu(leaf: &TenantDraft, host: &HostFacts, report: &mut Report) {
+fn no_such_cpu(leaf: &Node<'_>, host: &HostFacts, report: &mut Report) {
     let Some((cpus, place)) = fixed_cpus(leaf) else { return };
     if let Some(cpu) = cpus.iter().find(|cpu| host.cpus.binary_search(cpu).is_err()) {
         let message = format!("CPU {cpu} of `{}` is not online on this machine", leaf.path);
+        let online: CpuSet = host.cpus.iter().copied().collect();
         let finding = rules::NO_SUCH_CPU.at(place, message, "");
-        report.push(finding.help(format!("online are {}", shown_cpus(&host.cpus))));
+        report.push(finding.help(format!("online are {online}")));
     }
-}
-
-/// CPU numbers as the kernel prints them: `0-3,8`.
-pub(super) fn shown_cpus(cpus: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &cpu in cpus {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == cpu => *last = cpu,
-            _ => ranges.push((cpu, cpu)),
-        }
-    }
-    let show = |(first, last): &(u32, u32)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    ranges.iter().map(show).collect::<Vec<_>>().join(",")
 }
 
 /// Warns of each unknown name once: a lookup may ask a directory service on the network.
-fn unknown_accounts(draft: &Draft, host: &HostFacts, report: &mut Report) {
-    let mut users = vec![&draft.administrators.users];
-    let mut groups = vec![&draft.administrators.groups];
-    for tenant in all(&draft.tenants) {
-        users.extend([&tenant.matches.users, &tenant.allow.users]);
-        groups.extend([&tenant.matches.groups, &tenant.allow.groups]);
+fn unknown_accounts(draft: &Draft, nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
+    let administrators = &draft.policy.administrators;
+    let mut users = vec![(&administrators.users, &draft.given, "administrators.users")];
+    let mut groups = vec![(&administrators.groups, &draft.given, "administrators.groups")];
+    for Node { tenant, given, .. } in nodes {
+        users.push((&tenant.matches.users, given, "match.users"));
+        users.push((&tenant.allow.users, given, "allow.users"));
+        groups.push((&tenant.matches.groups, given, "match.groups"));
+        groups.push((&tenant.allow.groups, given, "allow.groups"));
     }
     for (lists, what, is_known) in
         [(users, "user", host.has_user), (groups, "group", host.has_group)]
     {
         let mut asked: HashSet<&str> = HashSet::new();
-        for name in lists.into_iter().flatten() {
-            if asked.insert(&name.value) && !is_known(&name.value) {
-                let message = format!("this machine knows no {what} `{}`", name.value);
-                let finding = rules::UNKNOWN_ACCOUNT.at(&name.place, message, "");
-                report.push(finding.help("it has no effect until there is one"));
+        for (names, given, key) in lists {
+            for (name, place) in names.iter().zip(given.items(key)) {
+                if asked.insert(name) && !is_known(name) {
+                    let message = format!("this machine has no {what} `{name}`");
+                    let finding = rules::UNKNOWN_ACCOUNT.at(place, message, "");
+                    report.push(finding.help("it has no effect until there is one"));
+                }
             }
         }
     }

@@ -16,11 +16,10 @@ use std::sync::Arc;
 use nix::fcntl::OFlag;
 
 use super::check;
-use super::draft::Draft;
 use super::facts::HostFacts;
-use super::model::Policy;
+use super::keys::{POLICY, Policy};
 use super::parse::{self, Budget, Fault, Unparsed};
-use super::read::Reader;
+use super::read::Draft;
 use super::report::{Diagnostic, Report, Source};
 use super::rules::{self, Rule};
 use super::tree::{Node, Place};
@@ -96,11 +95,10 @@ fn check_sources(
     }
     // Where a file is missing from the whole, the rules about the whole would accuse the wrong one.
     let is_whole = !report.has_errors();
-    let mut reader = Reader::new(&mut report);
+    let mut draft = Draft::default();
     for (source, tree) in &trees {
-        reader.file(source, tree);
+        draft.file(source, tree, &mut report);
     }
-    let draft = reader.finish();
     if let Some((source, tree)) = trees.first().filter(|_| is_whole) {
         check_presence(&draft, source, tree, &mut report);
     }
@@ -111,20 +109,20 @@ fn check_sources(
     report.sort(&sources);
     match report.has_errors() {
         true => Err(report),
-        false => Ok(Loaded { policy: draft.into_policy(), report }),
+        false => Ok(Loaded { policy: draft.policy, report }),
     }
 }
 
-/// What must be said in one of the files; where it is not, the first one is shown.
+/// Keys that must be given in one of the files; where one is missing, the first file is shown.
 fn check_presence(draft: &Draft, source: &Arc<Source>, tree: &Node, report: &mut Report) {
     let place = Place { source: Arc::clone(source), span: tree.span() };
-    if draft.version.is_none() {
-        let finding = rules::NO_VERSION.at(&place, "the policy does not say its version", "");
-        report.push(finding.help("begin with `version: 1`"));
-    }
-    if draft.tenants_at.is_none() {
-        let finding = rules::NO_TENANTS.at(&place, "the policy has no `tenants`", "");
-        report.push(finding.help("add `tenants:` and name one: `web: { weight: 100 }`"));
+    for (key, help) in POLICY.iter().filter_map(|key| Some((key.name, key.needed()?))) {
+        // A misspelt key is one finding, not two.
+        if draft.given.key(key).is_none() && !draft.misspelt.contains(&key) {
+            let rule = if key == "tenants" { rules::NO_TENANTS } else { rules::NO_VERSION };
+            let finding = rule.at(&place, format!("the policy has no `{key}`"), "");
+            report.push(finding.help(help));
+        }
     }
 }
 

@@ -18,26 +18,28 @@
 //! The YAML crate is named in [`mod@parse`] alone and the one that draws underlines in [`report`] alone.
 
 pub mod check;
-mod draft;
 mod facts;
-mod fields;
+pub(crate) mod forms;
+pub mod hint;
+pub mod key;
+pub mod keys;
 mod load;
 pub mod model;
 pub mod outline;
 pub mod parse;
 pub mod pattern;
 mod read;
+pub mod reader;
 pub mod report;
 pub mod rules;
-mod stays;
+pub mod schema;
 pub mod tree;
-pub mod unit_path;
+pub mod types;
 mod values;
 
-pub use facts::{HostFacts, UnitFacts};
+pub use facts::HostFacts;
 pub(crate) use load::is_policy_file;
 pub use load::{Loaded, load, load_text, load_with_host};
 pub use model::Policy;
-pub use parse::{Spanned, parse};
-pub use read::{MOST_TENANTS, SECTIONS, Section};
+pub use read::MOST_TENANTS;
 pub use report::{Diagnostic, Report};

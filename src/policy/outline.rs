@@ -14,16 +14,9 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use super::model::*;
-
-/// A key of a policy and its value.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Setting {
-    /// The key, with dots between its parts: `limit.cpu`.
-    pub key: String,
-    /// Its value, as a person would write it.
-    pub value: String,
-}
+use super::key;
+pub use super::key::Setting;
+use super::keys::{POLICY, Policy, TENANT, Tenant};
 
 /// A tenant or group of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,161 +159,19 @@ fn compare(tenant: Option<&str>, old: &[Setting], new: &[Setting], changes: &mut
     }
 }
 
-/// Collects settings that are not at their defaults.
-#[derive(Default)]
-struct Settings(Vec<Setting>);
-
-impl Settings {
-    fn add<T: PartialEq>(
-        &mut self,
-        key: &str,
-        value: &T,
-        default: &T,
-        show: impl Fn(&T) -> String,
-    ) {
-        if value != default {
-            self.0.push(Setting { key: key.to_string(), value: show(value) });
-        }
-    }
-
-    fn add_names(&mut self, key: &str, names: &[String]) {
-        self.add(key, &names.to_vec(), &Vec::new(), |names| names.join(", "));
-    }
-}
-
 fn general(policy: &Policy) -> Vec<Setting> {
-    let (host, control, admission) = (&policy.host, &policy.control, &policy.admission);
-    let plain = Policy::default();
-    let mut all = Settings::default();
-    all.add("mode", &policy.mode, &plain.mode, |mode| mode.word().to_string());
-    let reserve = plain.host.reserve;
-    all.add("host.reserve.cpu", &host.reserve.cpu, &reserve.cpu, ToString::to_string);
-    all.add("host.reserve.memory", &host.reserve.memory, &reserve.memory, ToString::to_string);
-    all.add("host.hierarchy", &host.hierarchy, &plain.host.hierarchy, |choice| {
-        match choice {
-            HierarchyChoice::Auto => "auto",
-            HierarchyChoice::Unified => "unified",
-            HierarchyChoice::Legacy => "legacy",
-            HierarchyChoice::Simulated => "simulated",
-        }
-        .to_string()
-    });
-    all.add("host.root", &host.root, &plain.host.root, |root| match root {
-        RootChoice::Auto => "auto".to_string(),
-        RootChoice::Path(path) => path.display().to_string(),
-    });
-    let default = plain.control;
-    all.add("control.interval", &control.interval, &default.interval, |interval| {
-        humantime::format_duration(*interval).to_string()
-    });
-    all.add("control.allocation", &control.allocation, &default.allocation, |rule| {
-        match rule {
-            Allocation::Drf => "drf",
-            Allocation::MaxMin => "max-min",
-            Allocation::Static => "static",
-        }
-        .to_string()
-    });
-    let oversubscription = (&control.oversubscription, &default.oversubscription);
-    all.add(
-        "control.oversubscription",
-        oversubscription.0,
-        oversubscription.1,
-        ToString::to_string,
-    );
-    all.add("control.on_exit", &control.on_exit, &default.on_exit, |on_exit| {
-        match on_exit {
-            OnExit::Restore => "restore",
-            OnExit::Keep => "keep",
-        }
-        .to_string()
-    });
-    let watches = (&control.watch_policy, &default.watch_policy);
-    all.add("control.watch_policy", watches.0, watches.1, ToString::to_string);
-    add_admission(admission, &mut all);
-    all.add_names("administrators.users", &policy.administrators.users);
-    all.add_names("administrators.groups", &policy.administrators.groups);
-    all.0
-}
-
-fn add_admission(admission: &AdmissionPolicy, all: &mut Settings) {
-    let default = AdmissionPolicy::default();
-    all.add("admission.discipline", &admission.discipline, &default.discipline, |discipline| {
-        match discipline {
-            Discipline::Fifo => "fifo",
-            Discipline::Priority => "priority",
-            Discipline::RoundRobin => "round-robin",
-            Discipline::Fq => "fq",
-            Discipline::Wfq => "wfq",
-            Discipline::Wf2q => "wf2q",
-            Discipline::TwoDfq => "2dfq",
-            Discipline::TwoDfqE => "2dfq-e",
-            Discipline::Drf => "drf",
-        }
-        .to_string()
-    });
-    let running = (&admission.max_running, &default.max_running);
-    all.add("admission.max_running", running.0, running.1, |most| {
-        most.map_or("auto".to_string(), |most| most.to_string())
-    });
-    all.add("admission.running", &admission.running, &default.running, |running| {
-        match running {
-            RunningShares::Equal => "equal",
-            RunningShares::Multilevel => "multilevel",
-        }
-        .to_string()
-    });
+    let mut settings = Vec::new();
+    key::outline(POLICY, policy, &Policy::default(), "", &mut settings);
+    settings
 }
 
 fn add_tenant(tenant: &Tenant, above: &str, into: &mut Vec<PolicyTenant>) {
-    let name = match above {
-        "" => tenant.name.clone(),
-        _ => format!("{above}/{}", tenant.name),
-    };
-    into.push(PolicyTenant { name: name.clone(), settings: tenant_settings(tenant) });
-    for below in &tenant.tenants {
-        add_tenant(below, &name, into);
+    let name = format!("{above}{}", tenant.name);
+    let mut settings = Vec::new();
+    key::outline(TENANT, tenant, &Tenant::default(), "", &mut settings);
+    let below = format!("{name}/");
+    into.push(PolicyTenant { name, settings });
+    for tenant in &tenant.tenants {
+        add_tenant(tenant, &below, into);
     }
-}
-
-fn tenant_settings(tenant: &Tenant) -> Vec<Setting> {
-    let plain = Tenant::default();
-    let mut all = Settings::default();
-    let show = |weight: f64| weight.to_string();
-    let (cpu, memory) = (tenant.weight.cpu.get(), tenant.weight.memory.get());
-    let usual = plain.weight.cpu.get();
-    match cpu == memory {
-        true => all.add("weight", &cpu, &usual, |weight| show(*weight)),
-        false => {
-            all.add("weight.cpu", &cpu, &usual, |weight| show(*weight));
-            all.add("weight.memory", &memory, &usual, |weight| show(*weight));
-        }
-    }
-    for (name, bound) in [("guarantee", &tenant.guarantee), ("limit", &tenant.limit)] {
-        all.add(&format!("{name}.cpu"), &bound.cpu, &None, |cpus| {
-            cpus.map(|cpus| cpus.to_string()).unwrap_or_default()
-        });
-        all.add(&format!("{name}.memory"), &bound.memory, &None, |memory| {
-            memory.map(|memory| memory.to_string()).unwrap_or_default()
-        });
-    }
-    all.add_names("match.unit", &tenant.matches.units);
-    all.add_names("match.cgroup", &tenant.matches.cgroups);
-    all.add_names("match.users", &tenant.matches.users);
-    all.add_names("match.groups", &tenant.matches.groups);
-    all.add("dop", &tenant.dop, &plain.dop, |dop| match dop {
-        DopPolicy::Auto => "auto".to_string(),
-        DopPolicy::AtMost(most) => format!("at most {most}"),
-        DopPolicy::Manual(dop) => dop.to_string(),
-        DopPolicy::Imci => "imci".to_string(),
-    });
-    all.add("cpus", &tenant.cpus, &plain.cpus, |cpus| match cpus {
-        CpusPolicy::Shared => "shared".to_string(),
-        CpusPolicy::Dop => "dop".to_string(),
-        CpusPolicy::Exclusive => "exclusive".to_string(),
-        CpusPolicy::Fixed(list) => super::check::shown_cpus(list),
-    });
-    all.add_names("allow.users", &tenant.allow.users);
-    all.add_names("allow.groups", &tenant.allow.groups);
-    all.0
 }

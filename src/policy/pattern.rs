@@ -1,12 +1,14 @@
 //! Patterns of cgroup paths: `*` and `?` within one name, never across a `/`.
 //!
-//! A pattern claims the cgroups that fit it and everything below them: services make cgroups of their own,
-//! and whoever claims a slice means what runs in it. Two patterns overlap where some cgroup is claimed by
-//! both, so `/a` and `/a/b` do.
+//! A pattern claims the cgroups that match it and everything below them: services make cgroups of their own,
+//! and to claim a slice is to claim what runs in it. Two patterns overlap where one cgroup is claimed by
+//! both, as with `/a` and `/a/b`.
 
-/// Whether `pattern` claims the cgroup at `path`; both begin with `/`.
+/// Whether `pattern` claims the cgroup at `path`; both begin with `/`. No pattern claims the root, which has
+/// no name.
 pub fn claims(pattern: &str, path: &str) -> bool {
-    let mut names = path.split('/');
+    let mut names = path.split('/').filter(|name| !name.is_empty());
+    let pattern = pattern.strip_prefix('/').unwrap_or(pattern);
     pattern.split('/').all(|pattern| names.next().is_some_and(|name| fits(pattern, name)))
 }
 
@@ -113,6 +115,9 @@ mod tests {
             ("/a*b*c", "/aXbbYc", true),
             ("/a?c", "/aéc", true),
             ("/a", "/", false),
+            ("/*", "/", false),
+            ("/*/*", "/a", false),
+            ("/*/*", "/a/", false),
         ] {
             assert_eq!(claims(pattern, path), expected, "{pattern} {path}");
         }

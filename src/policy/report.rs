@@ -402,6 +402,11 @@ impl Report {
         self.left_out
     }
 
+    /// How many findings there were, the ones left out included.
+    pub fn total(&self) -> usize {
+        self.findings.len() + self.left_out
+    }
+
     /// How many of the findings are of this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.severity == severity).count()
@@ -413,7 +418,7 @@ impl Report {
     }
 
     /// Puts the findings into the order of the files (as in `files`) and their lines.
-    pub(super) fn sort(&mut self, files: &[Arc<Source>]) {
+    pub fn sort(&mut self, files: &[Arc<Source>]) {
         let key = |finding: &Diagnostic| {
             let source = finding.labels.first().map_or(&finding.source, |label| &label.source);
             let file =

@@ -1,6 +1,6 @@
 //! The rules of a policy, each with its code. A code never changes its meaning and is never used again.
 //!
-//! The same table stands in policies/README.md, and a test compares the two.
+//! policies/README.md shows the same table, and a test compares the two.
 
 use super::report::{Diagnostic, Severity, Source};
 use super::tree::Place;
@@ -18,6 +18,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// A rule that is an error to break.
+    pub const fn error(code: &'static str, title: &'static str) -> Rule {
+        Rule { code, severity: Severity::Error, title }
+    }
+
     /// A finding of this rule at a place.
     pub fn at(
         &self,
@@ -75,6 +80,7 @@ rules! {
     OUT_OF_RANGE = "P026", Error, "a number out of range";
     BAD_NAME = "P027", Error, "a tenant name that is not safe as the name of a cgroup";
     BAD_CPU_LIST = "P028", Error, "not a list of CPUs";
+    PARTIAL_WEIGHT = "P029", Note, "a weight that names only some of the resources";
     // What a tenant claims.
     EMPTY_MATCH = "P030", Error, "a match that claims nothing";
     BAD_MATCH = "P031", Error, "a unit, cgroup, user or group that cannot exist";
@@ -95,6 +101,7 @@ rules! {
     DOP_TWICE = "P052", Error, "a DOP both manual and bounded";
     DOP_BEYOND_LIMIT = "P053", Error, "a manual DOP beyond the CPU limit";
     CPUS_OVERLAP = "P054", Error, "fixed sets of CPUs that overlap";
+    GROUP_GUARANTEE = "P055", Error, "a guarantee of a group below the guarantees in it";
     // The machine.
     RESERVE_BEYOND_CAPACITY = "P060", Error, "a reserve that leaves nothing";
     GUARANTEE_BEYOND_CAPACITY = "P061", Error, "guarantees beyond what the machine has";
@@ -105,18 +112,3 @@ rules! {
     // What this version does with it.
     NOT_YET_EFFECTIVE = "P070", Note, "a key that has no effect yet";
 }
-
-/// A key that is read and checked, and does nothing yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotYet {
-    /// The section of the policy and the key in it, such as `tenant.dop`.
-    pub key: &'static str,
-    /// A value that means the same as leaving the key out, and is in force.
-    pub unless: Option<&'static str>,
-}
-
-/// The keys whose features this version does not have. To make one effective is to drop its line.
-pub const NOT_YET_EFFECTIVE_KEYS: &[NotYet] = &[
-    NotYet { key: "policy.admission", unless: None },
-    NotYet { key: "tenant.allow", unless: None },
-];

@@ -1,12 +1,13 @@
 //! A parsed text before it means anything: scalars as written, every node with its place.
 //!
-//! Deserializing straight into types would stop at the first finding and forget where values stood. A
-//! policy is read in two steps instead: the text becomes this tree, and [`super::read`] walks the tree
-//! and reports all that is wrong with it at once.
+//! Deserializing straight into types would stop at the first finding and lose the places of values. A file
+//! is read in two steps instead: the text becomes this tree, and [`super::reader`] walks the tree key by key
+//! and reports everything that is wrong with it at once.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::hint::shortened;
 use super::report::{Label, Source};
 
 /// A range of bytes in one text.
@@ -19,19 +20,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place with something said about it.
+    /// The place with a text beside it.
     pub fn label(&self, text: impl Into<String>) -> Label {
         Label { source: Arc::clone(&self.source), span: self.span.clone(), text: text.into() }
     }
-}
-
-/// A value with the place it was read from.
-#[derive(Clone, Debug)]
-pub struct At<T> {
-    /// The value.
-    pub value: T,
-    /// Where it stands.
-    pub place: Place,
 }
 
 /// A value of the text. Files are far below 4 GiB, so that 32 bits hold every position.
@@ -41,7 +33,7 @@ pub struct Node {
     pub start: u32,
     /// One past the last byte.
     pub end: u32,
-    /// What stands there.
+    /// Its content.
     pub kind: Kind,
 }
 
@@ -77,6 +69,11 @@ pub struct Entry {
 }
 
 impl Node {
+    /// Whether it is this word, quoted or not.
+    pub fn is_word(&self, word: &str) -> bool {
+        matches!(&self.kind, Kind::Scalar { text, .. } if &**text == word)
+    }
+
     /// Its bytes.
     pub fn span(&self) -> Range<usize> {
         self.start as usize..self.end as usize
@@ -113,14 +110,5 @@ impl Entry {
     /// The bytes of the key.
     pub fn span(&self) -> Range<usize> {
         self.start as usize..self.end as usize
-    }
-}
-
-/// A text from outside, cut to what a message can bear.
-pub fn shortened(text: &str) -> String {
-    const LONGEST: usize = 40;
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_string(),
     }
 }

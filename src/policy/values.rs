@@ -1,7 +1,27 @@
-//! What single values may look like: names, units, accounts, cgroup paths, lists of CPUs.
+//! What texts of a policy may look like: names, units, accounts, cgroup paths, lists of CPUs.
+
+/// A kind of name: what messages call it, and what it may look like.
+#[derive(Debug)]
+pub(super) struct NameKind {
+    /// With its article.
+    pub(super) what: &'static str,
+    /// Whether a text can be such a name; otherwise what to write instead.
+    pub(super) check: fn(&str) -> Result<(), &'static str>,
+}
+
+/// Units of systemd.
+pub(super) static UNITS: NameKind = NameKind { what: "a systemd unit", check: unit_name };
+/// Users.
+pub(super) static USERS: NameKind = NameKind { what: "a user", check: account_name };
+/// Groups of users.
+pub(super) static GROUPS: NameKind = NameKind { what: "a group of users", check: account_name };
 
 /// Characters of a tenant's name.
 pub(super) const LONGEST_NAME: usize = 64;
+/// What [`safe_name`] takes, as far as a pattern can tell.
+pub(super) const NAME_PATTERN: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
+/// The agent's own cgroups beside the tenants: `tenantd.agent`, `tenantd.rest`.
+const RESERVED_PREFIX: &str = "tenantd.";
 /// CPU numbers end below this: the kernel's own bound (`CONFIG_NR_CPUS`) is 8192 where it is largest.
 pub(super) const CPU_NUMBERS: u32 = 8192;
 
@@ -47,6 +67,9 @@ pub(super) fn safe_name(name: &str) -> Result<(), String> {
     let controller = name.split_once('.').map(|(controller, _)| controller);
     if controller.is_some_and(|it| CONTROLLERS.contains(&it)) || LEGACY_FILES.contains(&name) {
         return Err("the kernel has files of such names in every cgroup".into());
+    }
+    if name.starts_with(RESERVED_PREFIX) {
+        return Err("names that begin with `tenantd.` are those of the agent's own cgroups".into());
     }
     Ok(())
 }
@@ -163,9 +186,19 @@ mod tests {
     #[test]
     fn names_are_safe_below_a_cgroup() {
         let longest = "x".repeat(LONGEST_NAME);
-        for name in
-            ["web", "a.b", "x-1_y", "1", "_", "cpux", "cpu-x", "tasks2", "user.slice", &longest]
-        {
+        for name in [
+            "web",
+            "a.b",
+            "x-1_y",
+            "1",
+            "_",
+            "cpux",
+            "cpu-x",
+            "tasks2",
+            "user.slice",
+            "tenantd",
+            &longest,
+        ] {
             assert_eq!(safe_name(name), Ok(()), "{name}");
         }
         let too_long = format!("{longest}x");
@@ -187,6 +220,9 @@ mod tests {
             "release_agent",
             "notify_on_release",
             "hugetlb.2MB.max",
+            "tenantd.agent",
+            "tenantd.rest",
+            "tenantd.",
             &too_long,
         ] {
             assert!(safe_name(name).is_err(), "{name}");

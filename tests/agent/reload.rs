@@ -7,6 +7,7 @@ use tenantd::daemon::agent::ChangeError;
 use tenantd::daemon::agent::{Agent, Options, StartError};
 use tenantd::daemon::backend::claims;
 use tenantd::host::kernfs::Operation;
+use tenantd::policy::key::Flag;
 use tenantd::policy::model::Mode;
 use tenantd::sim::{Controller, Fault, Layout, Load, SimHost, SimKernel, Workload};
 
@@ -355,5 +356,22 @@ fn any_call_may_fail_in_a_reload() {
             let context = format!("call {call} answers {errno}");
             assert_same(&before, &snapshot(&world.host), &context);
         }
+    }
+}
+
+/// The table of keys says which keys a running agent cannot change.
+#[test]
+fn a_reload_refuses_exactly_the_keys_that_need_a_restart() {
+    for key in crate::policy::keys::changed().into_iter().filter(|key| key.path.contains('.')) {
+        let mut world = World::on(SimHost::default(), "tenants: { a: {} }\n");
+        world.start().unwrap();
+        let policy = util::policy(&key.yaml);
+        let rules = claims::rules(&policy).rules;
+        let refused = match world.agent.as_mut().unwrap().reload(policy, rules) {
+            Err(ChangeError::NeedsRestart(path)) => Some(path),
+            _ => None,
+        };
+        let expected = key.flags.contains(&Flag::Restart).then_some(&*key.path);
+        assert_eq!(refused, expected, "{}", key.path);
     }
 }

@@ -166,7 +166,7 @@ fn bad_problems_are_refused_with_code_and_place() {
         ("queue: [{ memory: -1 }]", "D006 3:19 `memory` must be a number that is not negative"),
         ("queue: [{ memory: .inf }]", "D006 3:19 `memory` must be a number that is not negative"),
         ("queue: [{ memory: 8G }]", "D006 3:19 expected an amount of memory, found `8G`"),
-        ("queue: [{ wieght: 1 }]", "D002 3:11 unknown key `wieght`"),
+        ("queue: [{ wieght: 1 }]", "D002 3:11 unknown key `wieght` in `queue`"),
         ("queue: {}", "D005 3:8 expected a list such as `[{ max: 4 }, {}]`, found a map"),
         ("queue: [4]", "D005 3:9 expected a map such as `{ max: 4 }`, or `{}`, found `4`"),
         ("queue: []\nmemory: .nan", "D006 4:9 `memory` must be a number that is not negative"),
@@ -184,7 +184,10 @@ fn bad_problems_are_refused_with_code_and_place() {
         ("just a text", "D005"),
         ("algorithm: elastic\nslots: 0\nqueue: []", "D006 2:8 `slots` must be at least 1"),
         ("algorithm: elastic\nslots: 1e9\nqueue: []", "D006 2:8 `slots` must be at most 1048576"),
-        ("algorithm: elastik\nslots: 4\nqueue: []", "D005 1:12 unknown algorithm `elastik`"),
+        (
+            "algorithm: elastik\nslots: 4\nqueue: []",
+            "D005 1:12 `elastik` is not one of the choices",
+        ),
         ("slots: 4\nqueue: []", "D004 1:1 `algorithm` is missing"),
     ] {
         let findings = refused(whole);

@@ -7,7 +7,6 @@ use tenantd::dop::target::{
 };
 use tenantd::dop::{imci, target};
 use tenantd::fair::integer::{Claim, apportion};
-use tenantd::policy::parse::parse;
 
 #[derive(Debug, Deserialize)]
 struct Suite<T> {
@@ -79,7 +78,7 @@ impl Input {
 /// The vectors of `autodop.yaml`.
 pub(super) fn vectors() -> Vec<Vector> {
     let suite: Suite<Vector> =
-        parse("autodop.yaml", include_str!("../vectors/autodop.yaml")).unwrap();
+        serde_yaml::from_str(include_str!("../vectors/autodop.yaml")).unwrap();
     assert!(!suite.vectors.is_empty());
     suite.vectors
 }
@@ -123,7 +122,7 @@ fn all_apportionment_vectors() {
         idle: u64,
     }
     let text = include_str!("../vectors/integer_apportionment.yaml");
-    let suite: Suite<Vector> = parse("integer_apportionment.yaml", text).unwrap();
+    let suite: Suite<Vector> = serde_yaml::from_str(text).unwrap();
     for vector in suite.vectors {
         let slots = vector.input.slots;
         let claim = |tenant: &Tenant| Claim {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::process::Stdio;
 
-use serde_json::Value;
 use tenantd::policy::rules::RULES;
 
 use crate::util;
@@ -42,10 +41,8 @@ fn there_is_a_page_for_each_program_and_command() {
     for rule in RULES {
         assert!(policy.contains(rule.code), "{}", rule.code);
     }
-    for key in
-        ["host.reserve.cpu", "control.allocation", "guarantee.memory", "dop.max", "match.users"]
-    {
-        assert!(policy.contains(&format!("\\fB{key}\\fR")), "{key}:\n{policy}");
+    for key in crate::policy::keys::changed() {
+        assert!(policy.contains(&format!("\\fB{}\\fR", key.path)), "{}:\n{policy}", key.path);
     }
     assert!(!policy.contains("@KEYS@") && !policy.contains("@RULES@"));
 }
@@ -83,7 +80,6 @@ fn shells_take_the_completions() {
 
 #[test]
 fn the_schema_is_the_one_of_the_examples() {
-    let schema: Value = serde_json::from_str(&generated(&["schema"])).unwrap();
     let file = fs::read_to_string("policies/policy.schema.json").unwrap();
-    assert_eq!(schema, serde_json::from_str::<Value>(&file).unwrap());
+    assert!(generated(&["schema"]) == file, "`tenantctl generate schema` prints another text");
 }

@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tenantd::policy::hint::listed;
+use tenantd::policy::keys::HOST;
 use tenantd::policy::model::*;
 use tenantd::policy::report::Severity;
 use tenantd::policy::{load, load_text, load_with_host};
@@ -389,7 +391,7 @@ fn check_answers_a_program_in_json() {
             "line": 3,
             "column": 3,
             "text": "rezerve",
-            "help": "keys here: `reserve`, `hierarchy`, `root`",
+            "help": format!("keys here: {}", listed(HOST.iter().map(|key| key.name))),
         })
     );
     assert!(

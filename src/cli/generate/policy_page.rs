@@ -1,8 +1,7 @@
-//! `tenantd.policy(5)`: the keys from the schema, the diagnostics from the rules.
+//! `tenantd.policy(5)`: the keys from the table of keys, the diagnostics from the rules.
 
-use anyhow::Context;
-use serde_json::Value;
-
+use crate::policy::key::{Flag, Row, rows};
+use crate::policy::keys::{POLICY, TENANT};
 use crate::policy::rules::RULES;
 
 /// Where the page takes the keys and the rules.
@@ -10,9 +9,8 @@ const KEYS_PLACE: &str = ".\\\" @KEYS@\n";
 const RULES_PLACE: &str = ".\\\" @RULES@\n";
 
 /// The page, with what is generated in its places.
-pub(super) fn page(frame: &str, schema: &str) -> anyhow::Result<String> {
-    let schema: Value = serde_json::from_str(schema).context("the schema is not JSON")?;
-    Ok(frame.replace(KEYS_PLACE, &keys(&schema)).replace(RULES_PLACE, &rules()))
+pub(super) fn page(frame: &str) -> String {
+    frame.replace(KEYS_PLACE, &keys()).replace(RULES_PLACE, &rules())
 }
 
 fn rules() -> String {
@@ -23,57 +21,45 @@ fn rules() -> String {
     paragraphs.collect()
 }
 
-/// A paragraph for each key, the tenants' last and relative to a tenant.
-fn keys(schema: &Value) -> String {
-    let mut text = String::new();
-    for section in ["", "host", "control", "admission", "administrators", "tenant"] {
-        let (title, prefix, node) = match section {
-            "" => ("The whole".to_string(), String::new(), schema),
-            "tenant" => ("A tenant".to_string(), String::new(), &schema["$defs"][section]),
-            _ => (section.to_string(), format!("{section}."), &schema["$defs"][section]),
-        };
-        text += &format!(".SS \"{title}\"\n");
-        add_keys(&mut text, schema, &prefix, node);
+/// A paragraph for each key: those at the top, those of each section, and those of a tenant.
+fn keys() -> String {
+    let mut text = ".SS \"The whole\"\n".to_string();
+    let top = rows(POLICY);
+    top.iter().for_each(|row| paragraph(&mut text, "", row));
+    for section in top.iter().filter(|row| !row.rows.is_empty()) {
+        text += &format!(".SS \"{}\"\n", section.name);
+        add(&mut text, &format!("{}.", section.name), &section.rows);
     }
+    text += ".SS \"A tenant\"\n";
+    add(&mut text, "", &rows(TENANT));
     text
 }
 
-/// The keys of `node`, and of the sections below it that have no heading of their own.
-fn add_keys(text: &mut String, schema: &Value, prefix: &str, node: &Value) {
-    let Some(properties) = node["properties"].as_object() else { return };
-    for (key, property) in properties {
-        let description = property["description"].as_str().unwrap_or_default();
-        let choices = property["enum"].as_array().map(|choices| {
-            let words: Vec<String> = choices.iter().map(word).collect();
-            format!(" One of {}.", words.join(", "))
-        });
-        let default = match &property["default"] {
-            Value::Null => String::new(),
-            value => format!(" Default: {}.", word(value)),
-        };
-        let told = format!("{description}{}{default}", choices.unwrap_or_default());
-        *text += &format!(".TP\n\\fB{prefix}{key}\\fR\n{}\n", escaped(&told));
-        let below = definition(schema, property);
-        let has_heading = prefix.is_empty() && schema["properties"][key] == *property;
-        if !has_heading && key != "tenants" {
-            add_keys(text, schema, &format!("{prefix}{key}."), below);
-        }
+fn add(text: &mut String, prefix: &str, rows: &[Row]) {
+    for row in rows {
+        paragraph(text, prefix, row);
+        add(text, &format!("{prefix}{}.", row.name), &row.rows);
     }
 }
 
-/// What a property refers to, at once or as one of its alternatives.
-fn definition<'a>(schema: &'a Value, property: &'a Value) -> &'a Value {
-    let alternatives = property["anyOf"].as_array().into_iter().flatten();
-    let referred = [property].into_iter().chain(alternatives).filter_map(|node| {
-        let name = node["$ref"].as_str()?.strip_prefix("#/$defs/")?;
-        Some(&schema["$defs"][name])
-    });
-    let mut with_keys = referred.filter(|node| node["properties"].is_object());
-    with_keys.next().unwrap_or(&Value::Null)
-}
-
-fn word(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+fn paragraph(text: &mut String, prefix: &str, row: &Row) {
+    let mut said = row.doc.to_string();
+    let words = row.words();
+    if !words.is_empty() {
+        said += &format!(" One of {}.", words.join(", "));
+    }
+    if let Some(default) = &row.default {
+        said += &format!(" Default: {default}.");
+    }
+    for flag in row.flags {
+        said += match flag {
+            Flag::Needed(_) => " Required.",
+            Flag::Later => " Read and checked; it has no effect yet.",
+            Flag::Restart => " A change takes effect at the next start of tenantd.",
+            Flag::Leaf => " Not for groups.",
+        };
+    }
+    *text += &format!(".TP\n\\fB{prefix}{}\\fR\n{}\n", row.name, escaped(&said));
 }
 
 /// Text for roff: no line of it is a request, no backslash an escape, no hyphen a soft one.

@@ -8,9 +8,10 @@ use super::findings::{self, Findings};
 use crate::fair::problem::{Guarantees, Terms};
 use crate::fair::{Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, tasks};
 use crate::policy::Report;
-use crate::policy::parse::{self, Budget, listed, nearest};
+use crate::policy::hint::{listed, nearest, shortened};
+use crate::policy::parse::{self, Budget};
 use crate::policy::report::Source;
-use crate::policy::tree::{self, Entry, shortened};
+use crate::policy::tree::{self, Entry};
 
 /// Collections within collections: two for each group, and so some two thousand groups.
 const DEEPEST: usize = 4096;

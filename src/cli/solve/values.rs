@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::findings;
 use super::read::Reader;
-use crate::policy::parse::{listed, nearest};
-use crate::policy::tree::{self, Entry, shortened};
+use crate::policy::hint::{listed, nearest, shortened};
+use crate::policy::tree::{self, Entry};
 use crate::units::{Bytes, MilliCpus};
 
 impl Reader {

@@ -1,0 +1,655 @@
+//! The forms of a policy's values: how each kind of value is read, shown and described.
+//!
+//! What concerns one value alone is decided here; what concerns several of them, in [`super::check`].
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::hint::shortened;
+use super::key::{Form, Key, Row, Setting, object, outline, rows};
+use super::reader::Reader;
+use super::rules::{self, Rule};
+use super::tree::{Kind, Node};
+use super::types::*;
+use super::values::{NameKind, PathRefusal, cgroup_path, cpu_list};
+use crate::dop::CpuSet;
+use crate::units::{Bytes, MilliCpus, QuantityError, Weight};
+
+// --- maps ---
+
+/// A map with the keys of a table.
+pub(super) struct Keys<M: 'static>(pub(super) &'static [Key<M>]);
+
+impl<M: PartialEq + Default> Form<M> for Keys<M> {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
+        reader.keys(self.0, node, into);
+    }
+
+    fn schema(&self) -> Value {
+        object(&self.rows())
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        rows(self.0)
+    }
+
+    fn outline(&self, value: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
+        outline(self.0, value, default, &format!("{path}."), into);
+    }
+}
+
+/// A map with the keys of a table, at least one of them given.
+pub(super) struct MatchKeys<M: 'static>(pub(super) &'static [Key<M>]);
+
+impl<M: PartialEq + Default> Form<M> for MatchKeys<M> {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
+        let is_bare = match &node.kind {
+            Kind::Map(entries) => entries.is_empty(),
+            kind => matches!(kind, Kind::Null),
+        };
+        match is_bare {
+            true => {
+                let place = reader.current_key().unwrap_or_else(|| reader.place(node));
+                let finding = rules::EMPTY_MATCH.at(&place, "this `match` claims nothing", "");
+                let help = "name a `unit`, `cgroup`, `users` or `groups`, or drop it";
+                reader.report.push(finding.help(help));
+            }
+            false => reader.keys(self.0, node, into),
+        }
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = object(&self.rows());
+        schema["type"] = "object".into();
+        schema["minProperties"] = 1.into();
+        schema
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        rows(self.0)
+    }
+
+    fn outline(&self, value: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
+        Keys(self.0).outline(value, default, path, into);
+    }
+}
+
+/// One value for each resource, or one for all of them. A resource that is left out of the map has the first
+/// value that is given.
+pub(super) struct PerResource<M: 'static>(pub(super) &'static [Key<M>]);
+
+impl<M: PartialEq + Default> Form<M> for PerResource<M> {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
+        if !matches!(node.kind, Kind::Map(_) | Kind::Null) {
+            let before = reader.report.total();
+            for key in self.0 {
+                // What is wrong with the value is wrong for each resource, and is said once.
+                if reader.report.total() == before {
+                    (key.read)(reader, node, into);
+                }
+            }
+            return;
+        }
+        let Some(fields) = reader.fields(self.0, node) else { return };
+        let before = reader.report.total();
+        reader.values(&fields, into);
+        let Some((given, first)) = fields.0.first() else { return };
+        if reader.report.total() > before {
+            return;
+        }
+        for key in self.0.iter().filter(|key| fields.get(key.name).is_none()) {
+            let shown = first.value.describe();
+            let message = format!("no weight is given for {}: it is {shown} as well", key.name);
+            let help = format!(
+                "say `weight: {}` for both, or add `{}:`",
+                shown.trim_matches('`'),
+                key.name
+            );
+            (key.read)(reader, &first.value, into);
+            let place = reader.key_place(first);
+            let label = format!("only {} is given", given.name);
+            let finding = rules::PARTIAL_WEIGHT.at(&place, message, label);
+            reader.report.push(finding.help(help));
+        }
+    }
+
+    fn show(&self, value: &M) -> Option<String> {
+        self.0.first().and_then(|key| (key.row)(value).default)
+    }
+
+    fn schema(&self) -> Value {
+        let one = self.rows().into_iter().next().map_or(Value::Null, |row| row.schema);
+        json!({ "anyOf": [one, object(&self.rows())] })
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        rows(self.0)
+    }
+
+    fn outline(&self, value: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
+        let mut each = Vec::new();
+        outline(self.0, value, default, &format!("{path}."), &mut each);
+        let is_one = each.len() == self.0.len() && each.iter().all(|it| it.value == each[0].value);
+        if is_one {
+            each.truncate(1);
+            each[0].key = path.to_string();
+        }
+        into.extend(each);
+    }
+}
+
+/// `dop:` a word, or a map of bounds.
+pub(super) struct DopForm(pub(super) &'static [Key<DopBounds>]);
+
+const DOP_WORDS: &[(&str, DopPolicy)] = &[("auto", DopPolicy::Auto), ("imci", DopPolicy::Imci)];
+
+impl Form<DopPolicy> for DopForm {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut DopPolicy) {
+        if let Kind::Scalar { text, .. } = &node.kind {
+            if text.parse::<u32>().is_ok() {
+                let message = format!("`dop: {text}` could be an exact width or a bound");
+                let help = format!(
+                    "say `dop: {{ manual: {text} }}` for exactly {text} CPUs, or \
+                     `dop: {{ max: {text} }}` for at most {text}"
+                );
+                return reader.find(&rules::WRONG_TYPE, node, message, help);
+            }
+            *into = reader.word(node, DOP_WORDS).unwrap_or_default();
+            return;
+        }
+        let Some(fields) = reader.fields(self.0, node) else { return };
+        if let (Some(manual), Some(max)) = (fields.get("manual"), fields.get("max")) {
+            let message = "`dop` is both `manual` and bounded by `max`";
+            let finding = rules::DOP_TWICE.at(&reader.key_place(max), message, "");
+            let manual = reader.key_place(manual).label("exactly this wide");
+            return reader.report.push(finding.also(manual).help("keep one of the two"));
+        }
+        let mut bounds = DopBounds::default();
+        reader.values(&fields, &mut bounds);
+        *into = match (bounds.manual, bounds.max) {
+            (Some(width), _) => DopPolicy::Manual(width),
+            (None, Some(width)) => DopPolicy::AtMost(width),
+            (None, None) => DopPolicy::Auto,
+        };
+    }
+
+    fn show(&self, value: &DopPolicy) -> Option<String> {
+        Some(match value {
+            DopPolicy::Auto => "auto".to_string(),
+            DopPolicy::AtMost(most) => format!("at most {most}"),
+            DopPolicy::Manual(dop) => dop.to_string(),
+            DopPolicy::Imci => "imci".to_string(),
+        })
+    }
+
+    fn schema(&self) -> Value {
+        let mut bounds = object(&self.rows());
+        bounds["maxProperties"] = 1.into();
+        let words: Vec<&str> = DOP_WORDS.iter().map(|(word, _)| *word).collect();
+        json!({ "anyOf": [{ "enum": words }, bounds] })
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        rows(self.0)
+    }
+}
+
+/// A value that the reader of the file reads itself: tenants nest, and amounts follow the resources of a file.
+pub(crate) struct Structure;
+
+impl<T: PartialEq> Form<T> for Structure {
+    fn read(&self, _: &mut Reader<'_>, _: &Node, _: &mut T) {}
+
+    fn schema(&self) -> Value {
+        json!({ "$ref": "#/$defs/tenants" })
+    }
+
+    fn outline(&self, _: &T, _: &T, _: &str, _: &mut Vec<Setting>) {}
+}
+
+// --- words and numbers ---
+
+/// One of the words of a type.
+pub(crate) struct Word;
+
+impl<T: Words> Form<T> for Word {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut T) {
+        if let Some(value) = reader.word(node, T::WORDS) {
+            *into = value;
+        }
+    }
+
+    fn show(&self, value: &T) -> Option<String> {
+        T::WORDS.iter().find(|(_, it)| it == value).map(|(word, _)| word.to_string())
+    }
+
+    fn schema(&self) -> Value {
+        let words: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
+        match words[..] {
+            ["false", "true"] => json!({ "type": "boolean" }),
+            _ => json!({ "enum": words }),
+        }
+    }
+}
+
+impl<T: Words> Form<Option<T>> for Word {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<T>) {
+        *into = reader.word(node, T::WORDS);
+    }
+}
+
+/// The version of the format: the number 1.
+pub(super) struct VersionNumber;
+
+impl Form<Version> for VersionNumber {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, _: &mut Version) {
+        const HELP: &str = "this program reads version 1: say `version: 1`";
+        match &node.kind {
+            Kind::Scalar { text, plain: true } if &**text == Version::One.word() => {}
+            Kind::Scalar { text, .. } => {
+                let message = format!("version `{}` is not supported", shortened(text));
+                reader.find(&rules::UNKNOWN_VERSION, node, message, HELP);
+            }
+            _ => reader.wrong_type(node, "the number 1", HELP),
+        }
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "const": 1 })
+    }
+}
+
+/// A number within bounds.
+pub(super) struct Number {
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
+impl Form<f64> for Number {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut f64) {
+        let expected = format!("a number from {} to {}", self.least, self.most);
+        match reader.number(node, "a number", &expected) {
+            Some(number) if (self.least..=self.most).contains(&number) => *into = number,
+            Some(_) => reader.out_of_range(node, &expected),
+            None => {}
+        }
+    }
+
+    fn show(&self, value: &f64) -> Option<String> {
+        Some(value.to_string())
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "number", "minimum": self.least, "maximum": self.most })
+    }
+}
+
+/// A whole number from 1, or `auto` where that is a choice.
+pub(super) struct Count {
+    pub(super) most: u32,
+    pub(super) auto: bool,
+}
+
+impl Form<Option<u32>> for Count {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u32>) {
+        let expected = if self.auto { "`auto` or a number" } else { "a number of CPUs" };
+        if !self.auto || !node.is_word("auto") {
+            *into = reader.whole(node, self.most, expected);
+        }
+    }
+
+    fn show(&self, value: &Option<u32>) -> Option<String> {
+        value.map(|count| count.to_string()).or(self.auto.then(|| "auto".to_string()))
+    }
+
+    fn schema(&self) -> Value {
+        let number = json!({ "type": "integer", "minimum": 1, "maximum": self.most });
+        if self.auto { json!({ "anyOf": [{ "const": "auto" }, number] }) } else { number }
+    }
+}
+
+/// A weight.
+pub(super) struct WeightNumber;
+
+impl Form<Weight> for WeightNumber {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Weight) {
+        const HELP: &str =
+            "a weight is a number, by default 100: a tenant of 200 gets twice as much";
+        let Some(number) = reader.number(node, "a number", HELP) else { return };
+        match Weight::try_new(number) {
+            Ok(weight) => *into = weight,
+            Err(error) => {
+                let message = format!("{} is not a weight", node.describe());
+                reader.find(&rules::BAD_WEIGHT, node, message, error.help);
+            }
+        }
+    }
+
+    fn show(&self, value: &Weight) -> Option<String> {
+        Some(value.to_string())
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "number", "minimum": Weight::MIN, "maximum": Weight::MAX })
+    }
+}
+
+/// Time from tick to tick.
+pub(super) struct Interval;
+
+impl Form<Duration> for Interval {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Duration) {
+        let range = Duration::from_millis(100)..=Duration::from_secs(60);
+        let Some(text) = reader.text(node, "a duration such as `1s`") else { return };
+        let help = match humantime::parse_duration(text) {
+            Ok(interval) if range.contains(&interval) => return *into = interval,
+            Ok(_) => "the interval lies between `100ms` and `60s`".to_string(),
+            Err(_) if text.parse::<f64>().is_ok() => {
+                format!("say which unit: `{text}s` or `{text}ms`")
+            }
+            Err(_) => "write a duration as `500ms` or `10s`".to_string(),
+        };
+        let message = format!("`{}` is not an interval", shortened(text));
+        reader.find(&rules::BAD_INTERVAL, node, message, help);
+    }
+
+    fn show(&self, value: &Duration) -> Option<String> {
+        Some(humantime::format_duration(*value).to_string())
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m)$" })
+    }
+}
+
+// --- amounts ---
+
+/// An amount of a resource.
+pub(super) trait Quantity:
+    FromStr<Err = QuantityError> + Display + Copy + PartialOrd
+{
+    const RULE: Rule;
+    const TYPE: &'static str;
+    const PATTERN: &'static str;
+}
+
+impl Quantity for MilliCpus {
+    const RULE: Rule = rules::BAD_CPUS;
+    const TYPE: &'static str = "number";
+    const PATTERN: &'static str = "^[0-9]+(\\.[0-9]+)?m?$";
+}
+
+impl Quantity for Bytes {
+    const RULE: Rule = rules::BAD_MEMORY;
+    const TYPE: &'static str = "integer";
+    const PATTERN: &'static str = "^[0-9]+(\\.[0-9]+)? ?([KMGT]iB?)?$";
+}
+
+fn quantity<Q: Quantity>(reader: &mut Reader<'_>, node: &Node) -> Option<Q> {
+    let what = Q::RULE.title.trim_start_matches("not ");
+    let text = reader.text(node, what)?;
+    match text.parse() {
+        Ok(value) => Some(value),
+        Err(error) => {
+            let message = format!("`{}` is not {what}", shortened(text));
+            reader.find(&Q::RULE, node, message, error.help);
+            None
+        }
+    }
+}
+
+/// An amount: CPUs as `2`, `1.5` or `500m`; memory as bytes or `8GiB`.
+pub(super) struct Amount;
+
+impl<Q: Quantity> Form<Q> for Amount {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Q) {
+        if let Some(amount) = quantity(reader, node) {
+            *into = amount;
+        }
+    }
+
+    fn show(&self, value: &Q) -> Option<String> {
+        Some(value.to_string())
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "anyOf": [
+            { "type": Q::TYPE, "minimum": 0 }, { "type": "string", "pattern": Q::PATTERN }
+        ] })
+    }
+}
+
+impl<Q: Quantity> Form<Option<Q>> for Amount {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Q>) {
+        *into = quantity(reader, node);
+    }
+
+    fn show(&self, value: &Option<Q>) -> Option<String> {
+        value.map(|amount| amount.to_string())
+    }
+
+    fn schema(&self) -> Value {
+        Form::<Q>::schema(self)
+    }
+}
+
+/// A limit: an amount large enough to run at all, or `max`.
+pub(super) struct UpTo<Q> {
+    pub(super) least: Q,
+    pub(super) because: &'static str,
+}
+
+impl<Q: Quantity> Form<Option<Q>> for UpTo<Q> {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Q>) {
+        if node.is_word("max") {
+            return;
+        }
+        *into = quantity(reader, node);
+        if let Some(amount) = into.filter(|amount| *amount < self.least) {
+            let message = format!("a limit of {amount} would stop the tenant");
+            let help = format!("the smallest limit is {}", self.because);
+            reader.find(&rules::OUT_OF_RANGE, node, message, help);
+        }
+    }
+
+    fn show(&self, value: &Option<Q>) -> Option<String> {
+        value.map(|amount| amount.to_string())
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "anyOf": [Form::<Q>::schema(&Amount), { "const": "max" }] })
+    }
+}
+
+// --- names and paths ---
+
+/// One name or a list of them; at least one, none of them empty.
+fn items<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str) -> Vec<(&'n Node, &'n str)> {
+    let texts: Vec<(&Node, &str)> = match &node.kind {
+        Kind::List(items) => {
+            items.iter().filter_map(|item| Some((item, reader.text(item, what)?))).collect()
+        }
+        _ => {
+            let text = reader.text(node, &format!("{what} or a list of them"));
+            text.map(|text| (node, text)).into_iter().collect()
+        }
+    };
+    let is_empty_list = matches!(&node.kind, Kind::List(items) if items.is_empty());
+    if is_empty_list || texts.iter().any(|(_, text)| text.trim().is_empty()) {
+        let message = format!("an empty text is not {what}");
+        let message = if is_empty_list { "this list names nothing".to_string() } else { message };
+        reader.find(&rules::EMPTY_MATCH, node, message, "");
+        return Vec::new();
+    }
+    texts
+}
+
+fn names_schema() -> Value {
+    let name = json!({ "type": ["string", "integer"] });
+    json!({ "anyOf": [name, { "type": "array", "minItems": 1, "items": name }] })
+}
+
+fn show_names(names: &[String]) -> Option<String> {
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Names of users, groups or units.
+pub(super) struct Names(pub(super) &'static NameKind);
+
+impl Form<Vec<String>> for Names {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Vec<String>) {
+        for (item, name) in items(reader, node, self.0.what) {
+            match (self.0.check)(name) {
+                Ok(()) => {
+                    into.push(name.to_string());
+                    reader.accept(item);
+                }
+                Err(help) => {
+                    let message = format!("`{}` cannot be {}", shortened(name), self.0.what);
+                    reader.find(&rules::BAD_MATCH, item, message, help);
+                }
+            }
+        }
+    }
+
+    fn show(&self, value: &Vec<String>) -> Option<String> {
+        show_names(value)
+    }
+
+    fn schema(&self) -> Value {
+        names_schema()
+    }
+}
+
+fn refuse_path(reader: &mut Reader<'_>, node: &Node, path: &str, refusal: PathRefusal) {
+    let path = shortened(path);
+    let (rule, message, help) = match refusal {
+        PathRefusal::Escapes(help) => {
+            (rules::PATH_ESCAPE, format!("`{path}` leaves the cgroup hierarchy"), help)
+        }
+        PathRefusal::Malformed(help) => {
+            (rules::BAD_MATCH, format!("`{path}` is not the path of a cgroup"), help)
+        }
+    };
+    reader.find(&rule, node, message, help);
+}
+
+/// Patterns of cgroup paths.
+pub(super) struct CgroupPaths;
+
+impl Form<Vec<String>> for CgroupPaths {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Vec<String>) {
+        for (item, path) in items(reader, node, "a cgroup path") {
+            match cgroup_path(path, true) {
+                Ok(normal) => {
+                    into.push(normal);
+                    reader.accept(item);
+                }
+                Err(refusal) => refuse_path(reader, item, path, refusal),
+            }
+        }
+    }
+
+    fn show(&self, value: &Vec<String>) -> Option<String> {
+        show_names(value)
+    }
+
+    fn schema(&self) -> Value {
+        names_schema()
+    }
+}
+
+/// `auto`, or one cgroup.
+pub(super) struct Root;
+
+impl Form<RootChoice> for Root {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut RootChoice) {
+        match reader.text(node, "a cgroup path") {
+            None | Some("auto") => {}
+            Some(path) => match cgroup_path(path, false) {
+                Ok(normal) => {
+                    let begin = usize::from(!path.starts_with('/'));
+                    *into = RootChoice::Path(PathBuf::from(&normal[begin..]));
+                }
+                Err(refusal) => refuse_path(reader, node, path, refusal),
+            },
+        }
+    }
+
+    fn show(&self, value: &RootChoice) -> Option<String> {
+        Some(match value {
+            RootChoice::Auto => "auto".to_string(),
+            RootChoice::Path(path) => path.display().to_string(),
+        })
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "string" })
+    }
+}
+
+/// `cpus:` a word, or a list of CPUs.
+pub(super) struct CpusForm;
+
+const CPUS_WORDS: &[(&str, CpusPolicy)] = &[
+    ("shared", CpusPolicy::Shared),
+    ("dop", CpusPolicy::Dop),
+    ("exclusive", CpusPolicy::Exclusive),
+];
+
+impl Form<CpusPolicy> for CpusForm {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut CpusPolicy) {
+        const EXPECTED: &str = "`shared`, `dop`, `exclusive` or a list of CPUs";
+        let (text, plain) = match &node.kind {
+            Kind::Scalar { text, plain } => (&**text, *plain),
+            Kind::List(items) => {
+                let numbers = items.iter().map(|item| match &item.kind {
+                    Kind::Scalar { text, .. } => text.parse::<u32>().ok(),
+                    _ => None,
+                });
+                let numbers: Option<CpuSet> =
+                    numbers.collect::<Option<Vec<u32>>>().map(|cpus| cpus.into_iter().collect());
+                let list = numbers.map_or("0-3,8".to_string(), |cpus| cpus.to_string());
+                let help = format!("write the list as a text: `cpus: \"{list}\"`");
+                return reader.wrong_type(node, EXPECTED, &help);
+            }
+            _ => return reader.wrong_type(node, EXPECTED, ""),
+        };
+        if let Some((_, word)) = CPUS_WORDS.iter().find(|(word, _)| *word == text) {
+            *into = word.clone();
+        } else if plain && !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+            let message = format!("`cpus: {text}` could be CPU {text}, or {text} CPUs");
+            let help = format!(
+                "say `cpus: \"{text}\"` for CPU {text}, or `dop: {{ max: {text} }}` for that many"
+            );
+            reader.find(&rules::BAD_CPU_LIST, node, message, help);
+        } else if text.starts_with(|c: char| c.is_alphabetic()) {
+            let words = CPUS_WORDS.iter().map(|(word, _)| *word);
+            reader.unknown_word(node, text, words, " or a list such as `0-3,8`");
+        } else {
+            match cpu_list(text) {
+                Ok(cpus) => *into = CpusPolicy::Fixed(cpus),
+                Err(help) => {
+                    let message = format!("`{}` is not a list of CPUs", shortened(text));
+                    reader.find(&rules::BAD_CPU_LIST, node, message, help);
+                }
+            }
+        }
+    }
+
+    fn show(&self, value: &CpusPolicy) -> Option<String> {
+        let word = CPUS_WORDS.iter().find(|(_, it)| it == value).map(|(word, _)| word.to_string());
+        Some(match value {
+            CpusPolicy::Fixed(cpus) => cpus.iter().copied().collect::<CpuSet>().to_string(),
+            _ => word.unwrap_or_default(),
+        })
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "string" })
+    }
+}

@@ -1,0 +1,327 @@
+//! Reading a tree by tables of keys: each map, key and scalar becomes a value or a finding.
+//!
+//! What concerns any file is here: unknown, repeated and missing keys, values of the wrong type, words that
+//! are not among the choices. Files differ in the [`Codes`] of their findings. Reading goes on after a
+//! finding, with the default in place of what was wrong.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::hint::{listed, nearest, shortened};
+use super::key::Key;
+use super::report::{Report, Source};
+use super::rules::Rule;
+use super::tree::{Entry, Kind, Node, Place};
+
+/// The rules that any file can break, with the codes that a kind of file has for them.
+#[derive(Clone, Copy, Debug)]
+pub struct Codes {
+    /// A key that does not belong there.
+    pub unknown_key: Rule,
+    /// A key given twice.
+    pub duplicate_key: Rule,
+    /// A key that must be given and is not; none where a file may leave it to another one.
+    pub missing_key: Option<Rule>,
+    /// A value of the wrong type.
+    pub wrong_type: Rule,
+    /// A word that is not one of the choices.
+    pub unknown_word: Rule,
+    /// A number out of range.
+    pub out_of_range: Rule,
+}
+
+/// The entries of a map whose keys are known, each key at most once.
+#[derive(Debug)]
+pub struct Fields<'n, M: 'static>(pub Vec<(&'static Key<M>, &'n Entry)>);
+
+impl<'n, M> Fields<'n, M> {
+    /// The entry of a key.
+    pub fn get(&self, name: &str) -> Option<&'n Entry> {
+        self.0.iter().find(|(key, _)| key.name == name).map(|(_, entry)| *entry)
+    }
+}
+
+/// Where a key was given.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The key with those above it: `limit.cpu`.
+    pub path: String,
+    /// The key.
+    pub key: Place,
+    /// Its value, or the items of its list: those without a finding.
+    pub values: Vec<Place>,
+}
+
+/// Reads the tree of one file.
+#[derive(Debug)]
+pub struct Reader<'r> {
+    /// What was found.
+    pub report: &'r mut Report,
+    /// Where each key was given, in the order of the text.
+    pub given: Vec<Given>,
+    /// Misspelt keys, by what they were probably meant to be.
+    pub misspelt: Vec<&'static str>,
+    /// What the map is called whose keys are being read.
+    pub scope: &'static str,
+    source: Arc<Source>,
+    codes: &'static Codes,
+    path: Vec<&'static str>,
+}
+
+impl<'r> Reader<'r> {
+    /// Reads the file of `source`, which findings call `scope`.
+    pub fn new(
+        report: &'r mut Report,
+        source: &Arc<Source>,
+        codes: &'static Codes,
+        scope: &'static str,
+    ) -> Self {
+        let (given, misspelt, path) = (Vec::new(), Vec::new(), Vec::new());
+        let source = Arc::clone(source);
+        Reader { report, given, misspelt, scope, source, codes, path }
+    }
+
+    /// The place of a value.
+    pub fn place(&self, node: &Node) -> Place {
+        Place { source: Arc::clone(&self.source), span: node.span() }
+    }
+
+    /// The place of a key.
+    pub fn key_place(&self, entry: &Entry) -> Place {
+        Place { source: Arc::clone(&self.source), span: entry.span() }
+    }
+
+    /// Adds a finding about a value.
+    pub fn find(
+        &mut self,
+        rule: &Rule,
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let help = help.into();
+        let finding = rule.at(&self.place(node), message, "");
+        self.report.push(if help.is_empty() { finding } else { finding.help(help) });
+    }
+
+    /// The place of the key whose value is being read.
+    pub fn current_key(&self) -> Option<Place> {
+        self.given.last().map(|given| given.key.clone())
+    }
+
+    // --- maps ---
+
+    /// Reads a map into `into`, key by key.
+    pub fn keys<M>(&mut self, table: &'static [Key<M>], node: &Node, into: &mut M) {
+        if let Some(fields) = self.fields(table, node) {
+            self.values(&fields, into);
+        }
+    }
+
+    /// The known entries of a map; nothing (`host:` with every line below it commented out) is an empty one.
+    pub fn fields<'n, M>(
+        &mut self,
+        table: &'static [Key<M>],
+        node: &'n Node,
+    ) -> Option<Fields<'n, M>> {
+        let entries = match &node.kind {
+            Kind::Map(entries) => entries.as_slice(),
+            Kind::Null => &[],
+            _ => {
+                let names = listed(table.iter().map(|key| key.name));
+                self.wrong_type(node, &format!("a map with {names}"), "");
+                return None;
+            }
+        };
+        let mut fields: Vec<(&'static Key<M>, &Entry)> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let Some(key) = table.iter().find(|key| *key.name == *entry.key) else {
+                self.unknown_key(table, entry);
+                continue;
+            };
+            match fields.iter().find(|(seen, _)| seen.name == key.name) {
+                Some((_, first)) => self.duplicate(first, entry),
+                None => fields.push((key, entry)),
+            }
+        }
+        for (key, help) in table.iter().filter_map(|key| Some((key, key.needed()?))) {
+            let is_given = fields.iter().any(|(given, _)| given.name == key.name);
+            if let (Some(rule), false) = (self.codes.missing_key, is_given)
+                && !self.misspelt.contains(&key.name)
+            {
+                let begin = node.start as usize..node.start as usize + 1;
+                let place = Place { source: Arc::clone(&self.source), span: begin };
+                let finding = rule.at(&place, format!("`{}` is missing", key.name), "");
+                self.report.push(finding.help(help));
+            }
+        }
+        Some(Fields(fields))
+    }
+
+    /// Reads the value of each field into `into`.
+    pub fn values<M>(&mut self, fields: &Fields<'_, M>, into: &mut M) {
+        for (key, entry) in &fields.0 {
+            self.path.push(key.name);
+            let index = self.given.len();
+            let path = self.path.join(".");
+            self.given.push(Given { path, key: self.key_place(entry), values: Vec::new() });
+            (key.read)(self, &entry.value, into);
+            if self.given[index].values.is_empty() {
+                let place = self.place(&entry.value);
+                self.given[index].values.push(place);
+            }
+            self.path.pop();
+        }
+    }
+
+    /// Notes the place of an item of the list that is being read, which was accepted.
+    pub fn accept(&mut self, item: &Node) {
+        let place = self.place(item);
+        if let Some(given) = self.given.last_mut() {
+            given.values.push(place);
+        }
+    }
+
+    fn unknown_key<M>(&mut self, table: &'static [Key<M>], entry: &Entry) {
+        let near = nearest(&entry.key, table.iter().map(|key| key.name));
+        self.misspelt.extend(near);
+        if self.report.is_full() {
+            return self.report.leave_out();
+        }
+        let map = self.path.last().unwrap_or(&self.scope);
+        let message = match map.is_empty() {
+            true => format!("unknown key `{}`", shortened(&entry.key)),
+            false => format!("unknown key `{}` in `{map}`", shortened(&entry.key)),
+        };
+        let label = near.map(|name| format!("did you mean `{name}`?")).unwrap_or_default();
+        let help = match &*entry.key {
+            "<<" => "merge keys are not supported: write the keys out".to_string(),
+            _ => format!("keys here: {}", listed(table.iter().map(|key| key.name))),
+        };
+        let finding = self.codes.unknown_key.at(&self.key_place(entry), message, label);
+        self.report.push(finding.help(help));
+    }
+
+    fn duplicate(&mut self, first: &Entry, again: &Entry) {
+        let message = format!("`{}` is given twice", shortened(&again.key));
+        let first = self.key_place(first).label("first given here");
+        let finding =
+            self.codes.duplicate_key.at(&self.key_place(again), message, "given again here");
+        self.report.push(finding.also(first).help("keep one of the two"));
+    }
+
+    /// Reports the names of a map that are given twice.
+    pub fn duplicates(&mut self, entries: &[Entry]) {
+        // Most maps are small; a hash map for each of a million tenants is slow.
+        const FEW: usize = 8;
+        if entries.len() <= FEW {
+            for (index, entry) in entries.iter().enumerate() {
+                if let Some(first) = entries[..index].iter().find(|first| first.key == entry.key) {
+                    self.duplicate(first, entry);
+                }
+            }
+            return;
+        }
+        let mut seen: HashMap<&str, &Entry> = HashMap::with_capacity(entries.len());
+        for entry in entries {
+            let first = *seen.entry(&entry.key).or_insert(entry);
+            if !std::ptr::eq(first, entry) {
+                self.duplicate(first, entry);
+            }
+        }
+    }
+
+    // --- scalars ---
+
+    /// Reports a value of the wrong type.
+    pub fn wrong_type(&mut self, node: &Node, expected: &str, help: &str) {
+        let message = format!("expected {expected}, found {}", node.describe());
+        self.find(&self.codes.wrong_type, node, message, help);
+    }
+
+    /// Reports a number out of range.
+    pub fn out_of_range(&mut self, node: &Node, expected: &str) {
+        let message = format!("{} is out of range", node.describe());
+        self.find(&self.codes.out_of_range, node, message, format!("expected {expected}"));
+    }
+
+    /// A text.
+    pub fn text<'n>(&mut self, node: &'n Node, expected: &str) -> Option<&'n str> {
+        match &node.kind {
+            Kind::Scalar { text, .. } => Some(text),
+            _ => {
+                self.wrong_type(node, expected, "");
+                None
+            }
+        }
+    }
+
+    /// One of some words.
+    pub fn word<T: Copy>(&mut self, node: &Node, words: &[(&'static str, T)]) -> Option<T> {
+        let names = || words.iter().map(|(word, _)| *word);
+        let text = self.text(node, &format!("one of {}", listed(names())))?;
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if found.is_none() {
+            self.unknown_word(node, text, names(), "");
+        }
+        found
+    }
+
+    /// Reports a text that is none of some words, nor what `further` names.
+    pub fn unknown_word<'w>(
+        &mut self,
+        node: &Node,
+        text: &str,
+        words: impl Iterator<Item = &'w str> + Clone,
+        further: &str,
+    ) {
+        let message = format!("`{}` is not one of the choices", shortened(text));
+        let label = nearest(text, words.clone());
+        let label = label.map(|near| format!("did you mean `{near}`?")).unwrap_or_default();
+        let finding = self.codes.unknown_word.at(&self.place(node), message, label);
+        self.report.push(finding.help(format!("one of {}{further}", listed(words))));
+    }
+
+    /// A number as YAML 1.2 and JSON write it, `.nan` and `.inf` included: the rules answer those.
+    pub fn number(&mut self, node: &Node, expected: &str, help: &str) -> Option<f64> {
+        let (text, plain) = match &node.kind {
+            Kind::Scalar { text, plain } => (&**text, *plain),
+            _ => ("", false),
+        };
+        let number = parse_number(text);
+        if plain && number.is_some() {
+            return number;
+        }
+        match number {
+            Some(_) => self.wrong_type(node, expected, &format!("drop the quotes: `{text}`")),
+            None => self.wrong_type(node, expected, help),
+        }
+        None
+    }
+
+    /// A whole number of a range.
+    pub fn whole(&mut self, node: &Node, most: u32, expected: &str) -> Option<u32> {
+        let number = self.number(node, expected, "")?;
+        // Only digits: `1.0` is a number of another kind, as it is in the schema.
+        let whole = number.fract() == 0.0 && (1.0..=f64::from(most)).contains(&number);
+        if !whole || !matches!(&node.kind, Kind::Scalar { text, .. } if !text.contains('.')) {
+            self.out_of_range(node, &format!("a whole number from 1 to {most}"));
+            return None;
+        }
+        Some(number as u32)
+    }
+}
+
+/// A number as YAML 1.2 and JSON write it.
+pub fn parse_number(text: &str) -> Option<f64> {
+    match text {
+        ".nan" | ".NaN" | ".NAN" => return Some(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" => return Some(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => return Some(f64::NEG_INFINITY),
+        _ => {}
+    }
+    // Rust also reads `inf` and `nan`, which YAML does not.
+    let numeric = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
+    let has_digit = text.bytes().any(|byte| byte.is_ascii_digit());
+    (has_digit && text.bytes().all(numeric)).then(|| text.parse().ok())?
+}

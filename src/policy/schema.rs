@@ -1,0 +1,29 @@
+//! The JSON schema of a policy, for editors: derived from the table of keys.
+
+use serde_json::{Value, json};
+
+use super::key::{object, rows};
+use super::keys::{POLICY, TENANT};
+use super::values::{LONGEST_NAME, NAME_PATTERN};
+
+/// The schema.
+pub fn schema() -> Value {
+    let mut schema = object(&rows(POLICY));
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "tenantd policy".into();
+    schema["description"] =
+        "Which tenants share this machine, and in which proportion. `tenantctl check` \
+                             knows rules that a schema cannot express."
+            .into();
+    schema["type"] = "object".into();
+    schema["$defs"] = json!({
+        "tenant": object(&rows(TENANT)),
+        "tenants": {
+            "type": "object",
+            "minProperties": 1,
+            "propertyNames": { "pattern": NAME_PATTERN, "maxLength": LONGEST_NAME },
+            "additionalProperties": { "$ref": "#/$defs/tenant" }
+        }
+    });
+    schema
+}

@@ -1,0 +1,207 @@
+//! The types of single values of a policy. The words of an enumeration stand beside its variants, once.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, MilliCpus, Weight};
+
+/// A type whose values are words of the policy.
+pub trait Words: Copy + PartialEq + 'static {
+    /// Every word with its value, in the order in which they are offered.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// Its word.
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, it)| *it == self).map_or("", |(word, _)| word)
+    }
+}
+
+impl Words for bool {
+    const WORDS: &'static [(&'static str, bool)] = &[("false", false), ("true", true)];
+}
+
+macro_rules! words {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident { $( $(#[$of_variant:meta])* $variant:ident = $word:literal, )+ }
+    )+) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum $name { $( $(#[$of_variant])* $variant, )+ }
+
+        impl Words for $name {
+            const WORDS: &'static [(&'static str, Self)] = &[$( ($word, $name::$variant) ),+];
+        }
+
+        impl $name {
+            /// The word of the policy.
+            pub fn word(self) -> &'static str {
+                Words::word(self)
+            }
+        }
+    )+};
+}
+
+words! {
+    /// `mode:` whether values are written.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    Mode {
+        /// Read, compute, report; write nothing.
+        #[default]
+        Observe = "observe",
+        /// Write what was computed.
+        Enforce = "enforce",
+    }
+
+    /// `version:` the version of the format.
+    Version {
+        /// The only one.
+        #[default]
+        One = "1",
+    }
+
+    /// `host.hierarchy`.
+    HierarchyChoice {
+        /// Whatever the machine has.
+        #[default]
+        Auto = "auto",
+        /// cgroup v2.
+        Unified = "unified",
+        /// cgroup v1, alone or beside an empty unified mount (hybrid).
+        Legacy = "legacy",
+        /// The kernel in memory.
+        Simulated = "simulated",
+    }
+
+    /// `control.allocation`.
+    Allocation {
+        /// Weighted dominant resource fairness, then max-min of what is left.
+        #[default]
+        Drf = "drf",
+        /// Weighted max-min of each resource alone.
+        MaxMin = "max-min",
+        /// By weight alone, whatever the demand: for comparison.
+        Static = "static",
+    }
+
+    /// `control.on_exit`.
+    OnExit {
+        /// Put back what the files held before.
+        #[default]
+        Restore = "restore",
+        /// Leave the written values in force.
+        Keep = "keep",
+    }
+
+    /// `control.on_drift`.
+    OnDrift {
+        /// The agent writes its value again.
+        #[default]
+        Repair = "repair",
+        /// The foreign value stays until the agent restarts, and is not put back at the end.
+        Accept = "accept",
+    }
+
+    /// `admission.discipline`.
+    #[allow(missing_docs, reason = "the names are the field's own")]
+    Discipline {
+        Fifo = "fifo",
+        Priority = "priority",
+        RoundRobin = "round-robin",
+        Fq = "fq",
+        Wfq = "wfq",
+        Wf2q = "wf2q",
+        TwoDfq = "2dfq",
+        #[default]
+        TwoDfqE = "2dfq-e",
+        Drf = "drf",
+    }
+
+    /// `admission.running`.
+    RunningShares {
+        /// Equal weights.
+        Equal = "equal",
+        /// Multilevel feedback by consumed CPU time.
+        #[default]
+        Multilevel = "multilevel",
+    }
+
+    /// `owner:` the one writer of the files of a tenant's cgroup.
+    OwnerChoice {
+        /// systemd where the tenant names a unit; otherwise the owner of the group above, and at the top
+        /// the agent.
+        #[default]
+        Auto = "auto",
+        /// The agent: the cgroup is made below its root.
+        Direct = "direct",
+        /// systemd: the tenant is the unit that it names, the slice of its user, or a slice made for it.
+        Systemd = "systemd",
+    }
+}
+
+/// `host.root`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RootChoice {
+    /// The agent's own cgroup, for each controller.
+    #[default]
+    Auto,
+    /// This cgroup: from the mount point where it starts with `/`, below the agent's own otherwise.
+    Path(PathBuf),
+}
+
+/// A weight for each resource; `weight: 300` sets both.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Weights {
+    /// Against the siblings' CPU weights.
+    pub cpu: Weight,
+    /// Against the siblings' memory weights.
+    pub memory: Weight,
+}
+
+/// A guarantee or a limit: some of the resources, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// CPUs.
+    pub cpu: Option<MilliCpus>,
+    /// Memory.
+    pub memory: Option<Bytes>,
+}
+
+/// `dop:` bounds of the degree of parallelism.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DopPolicy {
+    /// As wide as the allocation says.
+    #[default]
+    Auto,
+    /// At most this wide.
+    AtMost(u32),
+    /// Exactly this wide.
+    Manual(u32),
+    /// As the published IMCI rule says.
+    Imci,
+}
+
+/// `dop:` written as a map. At most one of the two is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DopBounds {
+    /// Exactly this wide.
+    pub manual: Option<u32>,
+    /// At most this wide.
+    pub max: Option<u32>,
+}
+
+/// `cpus:` which CPUs a tenant runs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CpusPolicy {
+    /// All of them; the degree of parallelism is published only.
+    #[default]
+    Shared,
+    /// As many as its degree of parallelism, disjoint while they last.
+    Dop,
+    /// As many as its degree of parallelism, always disjoint.
+    Exclusive,
+    /// These, in the kernel's list format, sorted and without repeats (`0-3,8`).
+    Fixed(Vec<u32>),
+}
