@@ -43,9 +43,11 @@ impl FromStr for MilliCpus {
         let malformed = || QuantityError::new(text, cpus_help(text));
         let milli = match text.strip_suffix('m') {
             Some(digits) => decimal(digits, 1).ok_or_else(malformed)?,
-            None => decimal(text, 1000).ok_or_else(|| match text.contains('.') {
-                true => QuantityError::new(text, "CPUs have at most three decimals"),
-                false => malformed(),
+            None => decimal(text, 1000).ok_or_else(|| {
+                match text.parse::<f64>().is_ok_and(|it| it >= 0.0) && text.contains('.') {
+                    true => QuantityError::new(text, "CPUs have at most three decimals"),
+                    false => malformed(),
+                }
             })?,
         };
         let cpus = MilliCpus(milli);
@@ -124,7 +126,9 @@ impl FromStr for Bytes {
             },
         };
         let bytes = decimal(digits, size).ok_or_else(|| {
-            QuantityError::new(text, "write memory as bytes or as `512MiB`, `1.5GiB`, `2TiB`")
+            let percent = if text.ends_with('%') { "; percentages are not supported" } else { "" };
+            let help = format!("write memory as bytes or as `512MiB`, `1.5GiB`, `2TiB`{percent}");
+            QuantityError { text: text.into(), help }
         })?;
         if bytes > Bytes::MAX.0 {
             return Err(QuantityError::new(text, "the kernel counts memory in 63 bits"));
@@ -154,7 +158,11 @@ fn suffix_help(text: &str) -> String {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(split);
     let letter = suffix.chars().next().map(|c| c.to_ascii_uppercase());
+    let is_binary = suffix.len() > 1 && suffix[1..].to_ascii_lowercase().starts_with('i');
     match letter {
+        Some(letter @ ('K' | 'M' | 'G' | 'T')) if is_binary => {
+            format!("the unit is written `{letter}iB`: say `{}{letter}iB`", digits.trim_end())
+        }
         Some(letter @ ('K' | 'M' | 'G' | 'T')) => format!(
             "`{suffix}` is read as a power of ten by some tools and of two by others: say `{digits}{letter}iB`",
             digits = digits.trim_end()
@@ -323,7 +331,9 @@ mod tests {
 
     #[test]
     fn decimal_suffixes_are_refused_with_the_binary_one_named() {
-        for (text, hint) in [("16G", "16GiB"), ("16GB", "16GiB"), ("5 k", "5KiB"), ("1m", "1MiB")] {
+        for (text, hint) in
+            [("16G", "16GiB"), ("16GB", "16GiB"), ("5 k", "5KiB"), ("1m", "1MiB"), ("8gib", "8GiB")]
+        {
             let error = text.parse::<Bytes>().unwrap_err();
             assert!(error.help.contains(hint), "{text}: {error}");
         }

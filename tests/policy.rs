@@ -11,6 +11,7 @@ mod hostile;
 pub(crate) mod keys;
 mod model;
 mod outline;
+mod syntax;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -250,6 +250,9 @@ impl Form<Version> for VersionNumber {
         const HELP: &str = "this program reads version 1: say `version: 1`";
         match &node.kind {
             Kind::Scalar { text, plain: true } if &**text == Version::One.word() => {}
+            Kind::Scalar { text, plain: false } if &**text == Version::One.word() => {
+                reader.wrong_type(node, "the number 1", "drop the quotes: `version: 1`");
+            }
             Kind::Scalar { text, .. } => {
                 let message = format!("version `{}` is not supported", shortened(text));
                 reader.find(&rules::UNKNOWN_VERSION, node, message, HELP);
@@ -389,14 +392,16 @@ impl Quantity for Bytes {
     const PATTERN: &'static str = "^[0-9]+(\\.[0-9]+)? ?([KMGT]iB?)?$";
 }
 
-fn quantity<Q: Quantity>(reader: &mut Reader<'_>, node: &Node) -> Option<Q> {
+fn quantity<Q: Quantity>(reader: &mut Reader<'_>, node: &Node, further: &str) -> Option<Q> {
     let what = Q::RULE.title.trim_start_matches("not ");
     let text = reader.text(node, what)?;
     match text.parse() {
         Ok(value) => Some(value),
         Err(error) => {
             let message = format!("`{}` is not {what}", shortened(text));
-            reader.find(&Q::RULE, node, message, error.help);
+            // A text without a digit is a word, and `further` names the word that is allowed.
+            let further = if text.contains(|c: char| c.is_ascii_digit()) { "" } else { further };
+            reader.find(&Q::RULE, node, message, error.help + further);
             None
         }
     }
@@ -407,7 +412,7 @@ pub(super) struct Amount;
 
 impl<Q: Quantity> Form<Q> for Amount {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Q) {
-        if let Some(amount) = quantity(reader, node) {
+        if let Some(amount) = quantity(reader, node, "") {
             *into = amount;
         }
     }
@@ -425,7 +430,7 @@ impl<Q: Quantity> Form<Q> for Amount {
 
 impl<Q: Quantity> Form<Option<Q>> for Amount {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Q>) {
-        *into = quantity(reader, node);
+        *into = quantity(reader, node, "");
     }
 
     fn show(&self, value: &Option<Q>) -> Option<String> {
@@ -448,7 +453,7 @@ impl<Q: Quantity> Form<Option<Q>> for UpTo<Q> {
         if node.is_word("max") {
             return;
         }
-        *into = quantity(reader, node);
+        *into = quantity(reader, node, "; `max` is no limit");
         if let Some(amount) = into.filter(|amount| *amount < self.least) {
             let message = format!("a limit of {amount} would stop the tenant");
             let help = format!("the smallest limit is {}", self.because);

@@ -255,6 +255,6 @@ fn finding_of(unparsed: &Unparsed, source: &Arc<Source>) -> Diagnostic {
     if unparsed.fault != Fault::Empty {
         finding = finding.at(unparsed.span.clone(), "");
     }
-    finding.help = unparsed.help.map(str::to_string);
+    finding.help = unparsed.help.clone();
     finding
 }

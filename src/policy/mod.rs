@@ -33,6 +33,7 @@ pub mod reader;
 pub mod report;
 pub mod rules;
 pub mod schema;
+mod syntax;
 pub mod tree;
 pub mod types;
 mod values;

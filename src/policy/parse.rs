@@ -14,6 +14,8 @@ use std::ops::Range;
 
 use serde_yaml::granit_parser::{self, ErrorKind, Event, Parser, ScalarStyle, ScanError};
 
+use super::hint::shortened;
+use super::syntax::{self, Mistake, Trouble};
 use super::tree::{Entry, Kind, Node};
 
 /// How much a text may hold. Beyond it the text is refused.
@@ -60,7 +62,7 @@ pub struct Unparsed {
     /// Where.
     pub span: Range<usize>,
     /// What to do.
-    pub help: Option<&'static str>,
+    pub help: Option<String>,
 }
 
 /// Parses a text into a tree that still holds its repeated keys.
@@ -257,29 +259,70 @@ impl Builder<'_> {
     fn scan_error(&self, error: &ScanError) -> Unparsed {
         let at = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
         let span = at..at + self.text[at..].chars().next().map_or(0, char::len_utf8);
-        match error.kind() {
+        let syntax = |message: String| self.fault(Fault::Syntax, message, span.clone());
+        let trouble = match error.kind() {
             ErrorKind::RecursionLimitExceeded => {
                 let message = format!("nested more than {} deep", self.budget.depth);
-                self.fault(Fault::Budget, message, span)
+                return self.fault(Fault::Budget, message, span);
             }
             ErrorKind::TabNotAllowed
             | ErrorKind::TabInBlockIndentation
-            | ErrorKind::TabInIndentation => self
-                .fault(Fault::Syntax, "a tab in the indentation", span)
-                .with_help("indent with spaces"),
+            | ErrorKind::TabInIndentation => {
+                return syntax("a tab in the indentation".into()).with_help("indent with spaces");
+            }
             ErrorKind::UnexpectedCharacter { character } if character.is_control() => {
                 let code = u32::from(*character);
-                let message = format!("the control character U+{code:04X} has no place in a text");
-                self.fault(Fault::Syntax, message, span)
+                return syntax(format!("the control character U+{code:04X} is not allowed"));
             }
-            kind => self.fault(Fault::Syntax, kind.to_string(), span),
+            ErrorKind::UnexpectedCharacter { character } => {
+                return syntax(format!("a value cannot begin with `{character}`"))
+                    .with_help(quoted(&self.text[at..]));
+            }
+            ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName => {
+                return syntax("`*` and `&` begin the name of an alias here".into())
+                    .with_help(quoted(&self.text[at..]));
+            }
+            ErrorKind::UnclosedQuotedScalar => {
+                return syntax("this quote is not closed".into())
+                    .with_help("close it on the same line");
+            }
+            ErrorKind::MismatchedFlowCollectionEnd { open, close } => {
+                let right = if *open == '{' { '}' } else { ']' };
+                return syntax(format!("this `{open}` is closed by `{close}`"))
+                    .with_help(format!("close it with `{right}` before the `{close}`"));
+            }
+            ErrorKind::MappingValueNotAllowed | ErrorKind::InvalidColonPlacement => Trouble::Colon,
+            ErrorKind::SimpleKeyExpected => Trouble::Key,
+            ErrorKind::ExpectedBlockMappingKey | ErrorKind::InvalidIndentation => {
+                Trouble::Indentation
+            }
+            ErrorKind::ExpectedFlowMappingSeparator
+            | ErrorKind::ExpectedFlowSequenceSeparator
+            | ErrorKind::MisplacedFlowCollectionEnd
+            | ErrorKind::UnclosedFlowCollection { .. } => Trouble::Bracket,
+            _ => Trouble::Other,
+        };
+        // A bracket that is never closed is reported at itself.
+        let is_never_closed = matches!(error.kind(), ErrorKind::UnclosedFlowCollection { .. });
+        let at = if is_never_closed { self.text.len() } else { at };
+        match syntax::mistake(self.text, at, trouble) {
+            Some(Mistake { message, span, help }) => {
+                self.fault(Fault::Syntax, message, span).with_help(help)
+            }
+            None => syntax(error.kind().to_string()),
         }
     }
 }
 
+/// What to write instead of the unquoted text at the beginning of `rest`.
+fn quoted(rest: &str) -> String {
+    let end = rest.find([',', '}', ']', '\n', '#']).unwrap_or(rest.len());
+    format!("put the text into quotes: `\"{}\"`", shortened(rest[..end].trim()))
+}
+
 impl Unparsed {
-    fn with_help(mut self, help: &'static str) -> Self {
-        self.help = Some(help);
+    fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
         self
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::hint::shortened;
-use super::key::Flag;
+use super::key::{Flag, Row, rows};
 use super::keys::{POLICY, Policy, TENANT, Tenant};
 use super::reader::{Codes, Fields, Given, Reader};
 use super::report::{Report, Source};
@@ -28,7 +28,18 @@ static CODES: Codes = Codes {
     wrong_type: rules::WRONG_TYPE,
     unknown_word: rules::UNKNOWN_WORD,
     out_of_range: rules::OUT_OF_RANGE,
+    elsewhere,
 };
+
+fn elsewhere(name: &str) -> Option<String> {
+    let is_named = |row: &&Row| row.name == name;
+    let top = rows(POLICY);
+    let in_sections = top.iter().filter(|section| section.rows.iter().any(|row| row.name == name));
+    let mut maps: Vec<String> = in_sections.map(|section| format!("`{}`", section.name)).collect();
+    maps.extend(top.iter().find(is_named).map(|_| "the policy, at the top".to_string()));
+    maps.extend(rows(TENANT).iter().find(is_named).map(|_| "a tenant".to_string()));
+    if maps.len() == 1 { maps.pop() } else { None }
+}
 
 /// A policy whose values still have their places.
 #[derive(Debug, Default)]
@@ -127,12 +138,15 @@ impl Draft {
             Kind::Map(entries) if !entries.is_empty() => entries,
             Kind::Map(_) | Kind::Null => {
                 let finding = rules::NO_TENANTS.at(&place, "`tenants` names no tenant", "");
-                reader.report.push(finding.help("name one: `web: { weight: 100 }`"));
+                let help = "name one below it, indented: `  web: { weight: 100 }`";
+                reader.report.push(finding.help(help));
                 return Vec::new();
             }
             _ => {
                 let expected = "a map of tenants (`web: { weight: 100 }`)";
-                reader.wrong_type(&entry.value, expected, "");
+                let is_list = matches!(entry.value.kind, Kind::List(_));
+                let help = if is_list { "each tenant is a key, without `-`" } else { "" };
+                reader.wrong_type(&entry.value, expected, help);
                 return Vec::new();
             }
         };

@@ -28,6 +28,8 @@ pub struct Codes {
     pub unknown_word: Rule,
     /// A number out of range.
     pub out_of_range: Rule,
+    /// The only other map of the file that has a key of this name, as messages call it.
+    pub elsewhere: fn(&str) -> Option<String>,
 }
 
 /// The entries of a map whose keys are known, each key at most once.
@@ -129,7 +131,14 @@ impl<'r> Reader<'r> {
             Kind::Null => &[],
             _ => {
                 let names = listed(table.iter().map(|key| key.name));
-                self.wrong_type(node, &format!("a map with {names}"), "");
+                let first = table.first().map_or("", |key| key.name);
+                let help = match &node.kind {
+                    Kind::Scalar { text, .. } => {
+                        format!("name the key, as in `{{ {first}: {} }}`", shortened(text))
+                    }
+                    _ => String::new(),
+                };
+                self.wrong_type(node, &format!("a map with {names}"), &help);
                 return None;
             }
         };
@@ -183,6 +192,15 @@ impl<'r> Reader<'r> {
     }
 
     fn unknown_key<M>(&mut self, table: &'static [Key<M>], entry: &Entry) {
+        // `{ weight:300 }` and `{ weight 300 }` are keys without a value to YAML.
+        let (name, rest) = entry.key.split_at(entry.key.find([':', ' ', ';', '=']).unwrap_or(0));
+        if table.iter().any(|key| key.name == name) && matches!(entry.value.kind, Kind::Null) {
+            let message = format!("`{}` is a key without a value", shortened(&entry.key));
+            let value = rest.trim_start_matches([':', ' ', ';', '=']);
+            let finding = self.codes.unknown_key.at(&self.key_place(entry), message, "");
+            let help = format!("write `{name}: {}`, with a colon and a space", shortened(value));
+            return self.report.push(finding.help(help));
+        }
         let near = nearest(&entry.key, table.iter().map(|key| key.name));
         self.misspelt.extend(near);
         if self.report.is_full() {
@@ -196,6 +214,9 @@ impl<'r> Reader<'r> {
         let label = near.map(|name| format!("did you mean `{name}`?")).unwrap_or_default();
         let help = match &*entry.key {
             "<<" => "merge keys are not supported: write the keys out".to_string(),
+            key if near.is_none() && (self.codes.elsewhere)(key).is_some() => {
+                format!("`{key}` is a key of {}", (self.codes.elsewhere)(key).unwrap_or_default())
+            }
             _ => format!("keys here: {}", listed(table.iter().map(|key| key.name))),
         };
         let finding = self.codes.unknown_key.at(&self.key_place(entry), message, label);

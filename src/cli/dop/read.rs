@@ -32,6 +32,7 @@ static CODES: Codes = Codes {
     wrong_type: WRONG_TYPE,
     unknown_word: WRONG_TYPE,
     out_of_range: BAD_NUMBER,
+    elsewhere: |_| None,
 };
 
 /// What a problem file asks for.

@@ -1,0 +1,230 @@
+//! What is wrong with a text that is not YAML, at the line of the mistake.
+//!
+//! **Problem.** A YAML scanner stops where it can go on no further: for a brace that is not closed, lines
+//! below it; for a missing colon, at the next line that has one; and it speaks of flow mappings and simple
+//! keys. **Answer.** From the place where it stopped and the kind of trouble, this file looks back for the
+//! line that a person would change: the open bracket, the key without a colon, the line that is indented
+//! differently. Where none of these fits, the scanner's own words are kept.
+//!
+//! **Properties** (`tests/policy/syntax.rs`): for each of the common mistakes the finding is at its line and
+//! says what to write.
+
+use std::ops::Range;
+
+/// Why a scanner stopped, as far as it helps to find the mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// A `:` where no key can be.
+    Colon,
+    /// A key without a `:`.
+    Key,
+    /// A line that belongs to no map above it.
+    Indentation,
+    /// A bracket, or what is between brackets.
+    Bracket,
+    /// Anything else.
+    Other,
+}
+
+/// A mistake: what it is, where, and what to write instead.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mistake {
+    pub(super) message: String,
+    pub(super) span: Range<usize>,
+    pub(super) help: String,
+}
+
+/// The mistake because of which a scanner stopped at byte `at`, where it is one of the common ones.
+pub(super) fn mistake(text: &str, at: usize, trouble: Trouble) -> Option<Mistake> {
+    let line = Line::at(text, at);
+    let above = line.above(text);
+    let open = open_brackets(text, at);
+    if let Some(bracket) = open.last() {
+        return in_brackets(text, bracket, &open, at, trouble);
+    }
+    match trouble {
+        Trouble::Bracket => {
+            let bracket = text[at..].chars().next().filter(|c| "}]".contains(*c))?;
+            let message = format!("this `{bracket}` closes nothing");
+            let help = "remove it, or add the opening one before it".to_string();
+            Some(Mistake { message, span: at..at + 1, help })
+        }
+        Trouble::Key => colon_missing(&line),
+        Trouble::Colon if line.has_key_before(text, at) => {
+            let message = "a second key on one line".to_string();
+            let first = line.content.split(':').next().unwrap_or_default();
+            let rest = line.content[first.len()..].trim_start_matches(':').trim();
+            let help = format!("write `{first}: {{ {rest} }}`, or the second on a line of its own");
+            let start = line.start + line.content.len() - rest.len();
+            Some(Mistake { message, span: start..line.end(), help })
+        }
+        Trouble::Colon => {
+            let above = above?;
+            if !above.content.contains(": ") && !above.content.ends_with(':') {
+                return colon_missing(&above);
+            }
+            (line.indent > above.indent).then(|| deeper(&line, &above))
+        }
+        Trouble::Indentation => indentation(text, &line),
+        Trouble::Other => None,
+    }
+}
+
+/// A line without its indentation and its end.
+#[derive(Debug)]
+struct Line<'t> {
+    /// The byte where its content begins.
+    start: usize,
+    indent: usize,
+    content: &'t str,
+}
+
+impl<'t> Line<'t> {
+    fn at(text: &'t str, at: usize) -> Line<'t> {
+        let begin = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+        let end = text[begin..].find('\n').map_or(text.len(), |length| begin + length);
+        let whole = &text[begin..end];
+        let indent = whole.len() - whole.trim_start_matches(' ').len();
+        let content = without_comment(&whole[indent..]).trim_end();
+        Line { start: begin + indent, indent, content }
+    }
+
+    fn end(&self) -> usize {
+        self.start + self.content.len()
+    }
+
+    /// The nearest line above it that has content.
+    fn above(&self, text: &'t str) -> Option<Line<'t>> {
+        let mut begin = self.start - self.indent;
+        while begin > 0 {
+            let line = Line::at(text, begin - 1);
+            if !line.content.is_empty() {
+                return Some(line);
+            }
+            begin = line.start - line.indent;
+        }
+        None
+    }
+
+    fn has_key_before(&self, text: &str, at: usize) -> bool {
+        text.get(self.start..at).is_some_and(|before| before.contains(": "))
+    }
+}
+
+fn without_comment(line: &str) -> &str {
+    match line.starts_with('#') {
+        true => "",
+        false => line.split(" #").next().unwrap_or(line),
+    }
+}
+
+fn colon_missing(line: &Line<'_>) -> Option<Mistake> {
+    let span = line.start..line.end();
+    // `version:1` is one text: YAML wants a space.
+    if let Some((key, value)) = line.content.split_once(':') {
+        let message = format!("no space after the colon of `{key}`");
+        return Some(Mistake { message, span, help: format!("write `{key}: {}`", value.trim()) });
+    }
+    let (key, value) = line.content.split_once(' ').unwrap_or((line.content, ""));
+    let message = format!("`{key}` has no colon");
+    let help = format!("write `{key}: {}`", value.trim()).replace(": `", ":`");
+    Some(Mistake { message, span, help })
+}
+
+fn spaces(count: usize) -> String {
+    match count {
+        0 => "no spaces".to_string(),
+        1 => "1 space".to_string(),
+        _ => format!("{count} spaces"),
+    }
+}
+
+/// A key below a key that has a value already.
+fn deeper(line: &Line<'_>, above: &Line<'_>) -> Mistake {
+    let message = "this line is indented deeper than the one above, which has a value".to_string();
+    let first = above.content.split(':').next().unwrap_or_default();
+    let help = format!("indent it with {}, as `{first}`", spaces(above.indent));
+    Mistake { message, span: line.start..line.end(), help }
+}
+
+/// A line that begins in no column of the maps above it.
+fn indentation(text: &str, line: &Line<'_>) -> Option<Mistake> {
+    let mut columns: Vec<(usize, String)> = Vec::new();
+    let mut above = line.above(text);
+    while let Some(it) = above {
+        let name = it.content.split(':').next().unwrap_or_default().to_string();
+        if columns.last().is_none_or(|(column, _)| it.indent < *column) {
+            columns.push((it.indent, name));
+        }
+        above = if it.indent == 0 { None } else { it.above(text) };
+    }
+    let deeper = columns.iter().rev().find(|(column, _)| *column > line.indent);
+    let flatter = columns.iter().find(|(column, _)| *column < line.indent);
+    let fits = |(column, name): &(usize, String)| format!("{}, as `{name}`", spaces(*column));
+    let help = match (deeper, flatter) {
+        (Some(deeper), Some(flatter)) => format!("{}, or {}", fits(deeper), fits(flatter)),
+        (Some(one), None) | (None, Some(one)) => fits(one),
+        (None, None) => return None,
+    };
+    let message = "the indentation of this line is that of no line above".to_string();
+    let span = line.start..line.end();
+    Some(Mistake { message, span, help: format!("indent it with {help}") })
+}
+
+/// The brackets that are open at byte `at`: their places, outermost first. Quotes and comments are skipped.
+fn open_brackets(text: &str, at: usize) -> Vec<usize> {
+    let mut open = Vec::new();
+    let mut quote = None;
+    let mut before = '\n';
+    let mut characters = text[..at].char_indices();
+    while let Some((index, c)) = characters.next() {
+        match (quote, c) {
+            (Some('"'), '\\') => drop(characters.next()),
+            (Some(mark), _) if mark == c => quote = None,
+            (Some(_), _) => {}
+            (None, '#') if before.is_whitespace() => {
+                characters.by_ref().find(|(_, c)| *c == '\n');
+            }
+            // A quote within a word is a letter of it.
+            (None, '"' | '\'') if before.is_whitespace() || "[{,:".contains(before) => {
+                quote = Some(c);
+            }
+            (None, '{' | '[') if !open.is_empty() || before.is_whitespace() => open.push(index),
+            (None, '}' | ']') => drop(open.pop()),
+            _ => {}
+        }
+        before = c;
+    }
+    open
+}
+
+fn in_brackets(
+    text: &str,
+    bracket: &usize,
+    open: &[usize],
+    at: usize,
+    trouble: Trouble,
+) -> Option<Mistake> {
+    let closing = |index: &usize| if text[*index..].starts_with('{') { '}' } else { ']' };
+    let line = Line::at(text, *bracket);
+    let opening = &text[*bracket..*bracket + 1];
+    let span = *bracket..*bracket + 1;
+    if Line::at(text, at).start == line.start && at < text.len() {
+        return None;
+    }
+    if open_brackets(text, text.len()).is_empty() && trouble != Trouble::Other {
+        let above = Line::at(text, at).above(text)?;
+        return Some(Mistake {
+            message: "no comma between two entries".to_string(),
+            span: above.end()..above.end(),
+            help: format!("end this line with a comma, or close the `{opening}` above"),
+        });
+    }
+    let of_line = open.iter().filter(|index| Line::at(text, **index).start == line.start);
+    let missing: Vec<String> = of_line.rev().map(|index| closing(index).to_string()).collect();
+    Some(Mistake {
+        message: format!("this `{opening}` is not closed"),
+        span,
+        help: format!("add `{}` at the end of what belongs to it", missing.join(" ")),
+    })
+}

@@ -1,0 +1,207 @@
+//! Texts that are no YAML, and trees that are no policy: the finding is at the line of the mistake and says
+//! what to write.
+
+use tenantd::policy::load_text;
+use tenantd::policy::parse::{Budget, Fault, tree};
+
+/// A text, and where what is found: line, column, message, help.
+type Mistake = (&'static str, (usize, usize), &'static str, &'static str);
+
+const MISTAKES: &[Mistake] = &[
+    (
+        "version: 1\nmode enforce\ntenants:\n  web: { weight: 300 }\n",
+        (2, 1),
+        "`mode` has no colon",
+        "write `mode: enforce`",
+    ),
+    (
+        "version: 1\ntenants:\n  web:\n    weight 300\n    limit: { cpu: 2 }\n",
+        (4, 5),
+        "`weight` has no colon",
+        "write `weight: 300`",
+    ),
+    (
+        "version: 1\ntenants\n  web: { weight: 300 }\n",
+        (2, 1),
+        "`tenants` has no colon",
+        "write `tenants:`",
+    ),
+    (
+        "version: 1\ntenants:\n  web:\n    weight: 300\n   limit: { cpu: 2 }\n  ci: {}\n",
+        (5, 4),
+        "the indentation of this line is that of no line above",
+        "indent it with 4 spaces, as `weight`, or 2 spaces, as `web`",
+    ),
+    (
+        "version: 1\ntenants:\n  web:\n    weight: 300\n      limit: { cpu: 2 }\n  ci: {}\n",
+        (5, 7),
+        "this line is indented deeper than the one above, which has a value",
+        "indent it with 4 spaces, as `weight`",
+    ),
+    (
+        "version: 1\ntenants:\n  web: { weight: 300, limit: { cpu: 2 }\n  ci: { weight: 100 }\n  db: { weight: 100 }\n",
+        (3, 8),
+        "this `{` is not closed",
+        "add `}` at the end of what belongs to it",
+    ),
+    (
+        "version: 1\nhost: { reserve: { cpu: 1\ntenants:\n  web: {}\n",
+        (2, 18),
+        "this `{` is not closed",
+        "add `} }` at the end of what belongs to it",
+    ),
+    (
+        "version: 1\ntenants:\n  web: { match: { users: [ana, bob }\n  ci: {}\n",
+        (3, 26),
+        "this `[` is closed by `}`",
+        "close it with `]` before the `}`",
+    ),
+    (
+        "version: 1\ntenants:\n  web: { match: { cgroup: \"/web } }\n  ci: {}\n",
+        (3, 27),
+        "this quote is not closed",
+        "close it on the same line",
+    ),
+    (
+        "version: 1\n tenants:\n  web: {}\n",
+        (2, 2),
+        "this line is indented deeper than the one above, which has a value",
+        "indent it with no spaces, as `version`",
+    ),
+    (
+        "version:1\ntenants:\n  web: {}\n",
+        (1, 1),
+        "no space after the colon of `version`",
+        "write `version: 1`",
+    ),
+    (
+        "version: 1\ntenants:\n  web:\n  \tweight: 300\n",
+        (4, 4),
+        "a tab in the indentation",
+        "indent with spaces",
+    ),
+    (
+        "version: 1\ntenants:\n  web: { weight: 300 } }\n  ci: {}\n",
+        (3, 24),
+        "this `}` closes nothing",
+        "remove it, or add the opening one before it",
+    ),
+    (
+        "version: 1\ntenants:\n  web: weight: 300\n  ci: {}\n",
+        (3, 8),
+        "a second key on one line",
+        "write `web: { weight: 300 }`, or the second on a line of its own",
+    ),
+    (
+        "version: 1\ntenants:\n  web: { limit: { cpu: 2, memory: 4GiB }\n",
+        (3, 8),
+        "this `{` is not closed",
+        "add `}` at the end of what belongs to it",
+    ),
+    (
+        "version: 1\ntenants:\n  web:\n    weight: 300\n    match: { cgroup: *.slice }\n",
+        (5, 22),
+        "`*` and `&` begin the name of an alias here",
+        "put the text into quotes: `\"*.slice\"`",
+    ),
+    (
+        "version: 1\ntenants:\n  web:\n    weight: 300\n    limit: { cpu: 2\n    match: { unit: nginx.service }\n  ci:\n    weight: 1\n",
+        (5, 12),
+        "this `{` is not closed",
+        "add `}` at the end of what belongs to it",
+    ),
+    (
+        "version: 1\ntenants:\n  web:\n    match: { users: [ana, bob\n  ci:\n    weight: 1\n",
+        (4, 21),
+        "this `[` is not closed",
+        "add `] }` at the end of what belongs to it",
+    ),
+    (
+        "version: 1\ntenants:\n  web:\n    guarantee:\n      cpu: 2\n     memory: 4GiB\n  ci: {}\n",
+        (6, 6),
+        "the indentation of this line is that of no line above",
+        "indent it with 6 spaces, as `cpu`, or 4 spaces, as `guarantee`",
+    ),
+    (
+        "version: 1\ntenants:\n  web:\n    guarantee\n      cpu: 2\n  ci: {}\n",
+        (4, 5),
+        "`guarantee` has no colon",
+        "write `guarantee:`",
+    ),
+    (
+        "version: 1\ntenants:\n  web: {\n    weight: 300\n    limit: { cpu: 2 }\n  }\n",
+        (4, 16),
+        "no comma between two entries",
+        "end this line with a comma, or close the `{` above",
+    ),
+];
+
+#[test]
+fn a_mistake_is_reported_at_its_line_with_what_to_write() {
+    for (text, place, message, help) in MISTAKES {
+        let report = load_text("policy.yaml", text).unwrap_err();
+        let [finding] = report.findings() else { panic!("{text}: {report}") };
+        assert_eq!((finding.code, finding.position()), ("P002", Some(*place)), "{text}");
+        assert_eq!((&*finding.message, finding.help.as_deref()), (*message, Some(*help)), "{text}");
+    }
+}
+
+/// Values of a tenant that are wrong, and what the finding says to write.
+const VALUES: &[(&str, &str, &str)] = &[
+    ("dop: 4", "P020", "`dop: { manual: 4 }` for exactly 4 CPUs"),
+    ("cpus: [0, 1]", "P020", "`cpus: \"0-1\"`"),
+    ("weight: high", "P020", "a weight is a number"),
+    ("weight: \"300\"", "P020", "drop the quotes: `300`"),
+    ("limit: { cpu: 50% }", "P022", "50% of one CPU is `500m`"),
+    ("limit: { cpu: 2 cores }", "P022", "say `2`"),
+    ("limit: { cpu: unlimited }", "P022", "`max` is no limit"),
+    ("limit: { memory: 50% }", "P023", "percentages are not supported"),
+    ("limit: { memory: 16G }", "P023", "say `16GiB`"),
+    ("limit: { memory: 8gib }", "P023", "say `8GiB`"),
+    ("limit: 4", "P020", "`{ cpu: 4 }`"),
+    ("match: nginx.service", "P020", "`{ unit: nginx.service }`"),
+    ("weight:300", "P010", "`weight: 300`"),
+    ("weight 300", "P010", "`weight: 300`"),
+    ("interval: 5s", "P010", "`interval` is a key of `control`"),
+];
+
+#[test]
+fn a_wrong_value_is_answered_with_what_to_write() {
+    for (value, code, help) in VALUES {
+        let text = format!("version: 1\ntenants: {{ web: {{ {value} }} }}\n");
+        let report = load_text("policy.yaml", &text).unwrap_err();
+        let [finding] = report.findings() else { panic!("{text}: {report}") };
+        let said = finding.help.as_deref().unwrap_or_default();
+        assert!(finding.code == *code && said.contains(help), "{text}: {} {said}", finding.code);
+    }
+    assert!(
+        load_text("policy.yaml", "version: 1\ntenants: { a: { limit: { memory: 512Mi } } }")
+            .is_ok()
+    );
+}
+
+/// A typo of a key at the top is one finding, which names the key.
+#[test]
+fn a_misspelt_key_at_the_top_is_one_finding() {
+    for (text, key) in [
+        ("verison: 1\ntenants: { a: {} }\n", "version"),
+        ("version: 1\ntenant: { a: {} }\n", "tenants"),
+        ("version: 1\nmodes: enforce\ntenants: { a: {} }\n", "mode"),
+    ] {
+        let report = load_text("policy.yaml", text).unwrap_err();
+        let [finding] = report.findings() else { panic!("{text}: {report}") };
+        assert_eq!(finding.labels[0].text, format!("did you mean `{key}`?"), "{text}");
+    }
+    let report = load_text("policy.yaml", "version: 2\ntenants: { a: {} }\n").unwrap_err();
+    assert!(report.findings()[0].help.as_deref().unwrap().contains("say `version: 1`"));
+}
+
+#[test]
+fn a_tree_ends_at_its_budget() {
+    let budget = |nodes| Budget { nodes, ..Budget::POLICY };
+    for (text, nodes) in [("a", 1), ("[a, b]", 3), ("a: [b]", 4), ("[&x [a, b], *x]", 10)] {
+        assert!(tree(text, budget(nodes)).is_ok(), "{text}");
+        let unparsed = tree(text, budget(nodes - 1)).unwrap_err();
+        assert_eq!(unparsed.fault, Fault::Budget, "{text}");
+    }
+}
