@@ -42,14 +42,10 @@ impl FromStr for MilliCpus {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let malformed = || QuantityError::new(text, cpus_help(text));
         let milli = match text.strip_suffix('m') {
-            Some(digits) => decimal(digits, 1).ok_or_else(malformed)?,
-            None => decimal(text, 1000).ok_or_else(|| {
-                match text.parse::<f64>().is_ok_and(|it| it >= 0.0) && text.contains('.') {
-                    true => QuantityError::new(text, "CPUs have at most three decimals"),
-                    false => malformed(),
-                }
-            })?,
+            Some(digits) => decimal(digits, 1),
+            None => decimal(text, 1000),
         };
+        let milli = milli.ok_or_else(malformed)?;
         let cpus = MilliCpus(milli);
         if cpus > MilliCpus::MAX {
             return Err(QuantityError::new(text, "no machine has more than a million CPUs"));
@@ -143,6 +139,9 @@ fn cpus_help(text: &str) -> String {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = (&text[..end], text[end..].trim());
     match digits.parse::<f64>() {
+        Ok(_) if unit.is_empty() && digits.contains('.') => {
+            "CPUs have at most three decimals".to_string()
+        }
         Ok(number) if unit == "%" => {
             format!("{FORMS}; {digits}% of one CPU is `{}m`", number * 10.0)
         }

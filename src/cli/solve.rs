@@ -5,10 +5,11 @@
 //! is reported all at once, on standard error in the manner of rustc, and with `--json` on standard output
 //! as records; the exit code is then 78.
 
-mod findings;
+mod codes;
 mod judge;
 mod read;
 mod show;
+mod task;
 mod values;
 
 use std::io::{self, BufWriter, Write};

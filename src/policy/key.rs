@@ -11,8 +11,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::hint::{listed, shortened};
 use super::reader::Reader;
-use super::tree::Node;
+use super::tree::{Entry, Kind, Node};
 
 /// What holds of a key beside its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,75 @@ pub trait Form<T: PartialEq> {
         if value != default {
             let value = self.show(value).unwrap_or_default();
             into.push(Setting { key: path.to_string(), value });
+        }
+    }
+}
+
+/// The entries of a map whose keys are known, each key at most once.
+#[derive(Debug)]
+pub struct Fields<'n, M: 'static>(pub Vec<(&'static Key<M>, &'n Entry)>);
+
+impl<'n, M> Fields<'n, M> {
+    /// The entry of a key.
+    pub fn get(&self, name: &str) -> Option<&'n Entry> {
+        self.0.iter().find(|(key, _)| key.name == name).map(|(_, entry)| *entry)
+    }
+}
+
+impl Reader<'_> {
+    /// Reads a map into `into`, key by key.
+    pub fn keys<M>(&mut self, table: &'static [Key<M>], node: &Node, into: &mut M) {
+        if let Some(fields) = self.fields(table, node) {
+            self.values(&fields, into);
+        }
+    }
+
+    /// The known entries of a map; nothing (`host:` with every line below it commented out) is an empty one.
+    pub fn fields<'n, M>(
+        &mut self,
+        table: &'static [Key<M>],
+        node: &'n Node,
+    ) -> Option<Fields<'n, M>> {
+        let names = || table.iter().map(|key| key.name);
+        let entries = match &node.kind {
+            Kind::Map(entries) => entries.as_slice(),
+            Kind::Null => &[],
+            kind => {
+                let help = match (kind, table.first()) {
+                    (Kind::Scalar { text, .. }, Some(first)) => {
+                        format!("name the key, as in `{{ {}: {} }}`", first.name, shortened(text))
+                    }
+                    _ => String::new(),
+                };
+                self.wrong_type(node, &format!("a map with {}", listed(names())), &help);
+                return None;
+            }
+        };
+        let mut fields: Vec<(&'static Key<M>, &Entry)> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let Some(key) = table.iter().find(|key| *key.name == *entry.key) else {
+                self.unknown_key(&names().collect::<Vec<_>>(), entry);
+                continue;
+            };
+            match fields.iter().find(|(seen, _)| seen.name == key.name) {
+                Some((_, first)) => self.duplicate(first, entry),
+                None => fields.push((key, entry)),
+            }
+        }
+        for (key, help) in table.iter().filter_map(|key| Some((key, key.needed()?))) {
+            if !fields.iter().any(|(given, _)| given.name == key.name) {
+                self.missing_key(node, key.name, help);
+            }
+        }
+        Some(Fields(fields))
+    }
+
+    /// Reads the value of each field into `into`.
+    pub fn values<M>(&mut self, fields: &Fields<'_, M>, into: &mut M) {
+        for (key, entry) in &fields.0 {
+            self.enter(key.name, entry);
+            (key.read)(self, &entry.value, into);
+            self.leave(entry);
         }
     }
 }

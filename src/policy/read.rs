@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::hint::shortened;
-use super::key::{Flag, Row, rows};
+use super::key::{Fields, Flag, Row, rows};
 use super::keys::{POLICY, Policy, TENANT, Tenant};
-use super::reader::{Codes, Fields, Given, Reader};
+use super::reader::{Codes, Given, Reader};
 use super::report::{Report, Source};
 use super::rules;
 use super::tree::{Entry, Kind, Node, Place};

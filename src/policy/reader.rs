@@ -1,14 +1,13 @@
-//! Reading a tree by tables of keys: each map, key and scalar becomes a value or a finding.
+//! Reading a tree: scalars become values, and what is wrong becomes a finding.
 //!
 //! What concerns any file is here: unknown, repeated and missing keys, values of the wrong type, words that
 //! are not among the choices. Files differ in the [`Codes`] of their findings. Reading goes on after a
-//! finding, with the default in place of what was wrong.
+//! finding, with the default in place of what was wrong. Which keys a map has is for [`super::key`] to say.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::hint::{listed, nearest, shortened};
-use super::key::Key;
 use super::report::{Report, Source};
 use super::rules::Rule;
 use super::tree::{Entry, Kind, Node, Place};
@@ -30,17 +29,6 @@ pub struct Codes {
     pub out_of_range: Rule,
     /// The only other map of the file that has a key of this name, as messages call it.
     pub elsewhere: fn(&str) -> Option<String>,
-}
-
-/// The entries of a map whose keys are known, each key at most once.
-#[derive(Debug)]
-pub struct Fields<'n, M: 'static>(pub Vec<(&'static Key<M>, &'n Entry)>);
-
-impl<'n, M> Fields<'n, M> {
-    /// The entry of a key.
-    pub fn get(&self, name: &str) -> Option<&'n Entry> {
-        self.0.iter().find(|(key, _)| key.name == name).map(|(_, entry)| *entry)
-    }
 }
 
 /// Where a key was given.
@@ -68,6 +56,8 @@ pub struct Reader<'r> {
     source: Arc<Source>,
     codes: &'static Codes,
     path: Vec<&'static str>,
+    /// The keys that were entered, as indices into `given`.
+    open: Vec<usize>,
 }
 
 impl<'r> Reader<'r> {
@@ -78,9 +68,10 @@ impl<'r> Reader<'r> {
         codes: &'static Codes,
         scope: &'static str,
     ) -> Self {
-        let (given, misspelt, path) = (Vec::new(), Vec::new(), Vec::new());
+        let (given, misspelt) = (Vec::new(), Vec::new());
+        let (path, open) = (Vec::new(), Vec::new());
         let source = Arc::clone(source);
-        Reader { report, given, misspelt, scope, source, codes, path }
+        Reader { report, given, misspelt, scope, source, codes, path, open }
     }
 
     /// The place of a value.
@@ -113,73 +104,22 @@ impl<'r> Reader<'r> {
 
     // --- maps ---
 
-    /// Reads a map into `into`, key by key.
-    pub fn keys<M>(&mut self, table: &'static [Key<M>], node: &Node, into: &mut M) {
-        if let Some(fields) = self.fields(table, node) {
-            self.values(&fields, into);
-        }
+    /// Enters a key: what is read until [`Self::leave`] is its value.
+    pub fn enter(&mut self, key: &'static str, entry: &Entry) {
+        self.path.push(key);
+        let path = self.path.join(".");
+        self.given.push(Given { path, key: self.key_place(entry), values: Vec::new() });
+        self.open.push(self.given.len() - 1);
     }
 
-    /// The known entries of a map; nothing (`host:` with every line below it commented out) is an empty one.
-    pub fn fields<'n, M>(
-        &mut self,
-        table: &'static [Key<M>],
-        node: &'n Node,
-    ) -> Option<Fields<'n, M>> {
-        let entries = match &node.kind {
-            Kind::Map(entries) => entries.as_slice(),
-            Kind::Null => &[],
-            _ => {
-                let names = listed(table.iter().map(|key| key.name));
-                let first = table.first().map_or("", |key| key.name);
-                let help = match &node.kind {
-                    Kind::Scalar { text, .. } => {
-                        format!("name the key, as in `{{ {first}: {} }}`", shortened(text))
-                    }
-                    _ => String::new(),
-                };
-                self.wrong_type(node, &format!("a map with {names}"), &help);
-                return None;
-            }
-        };
-        let mut fields: Vec<(&'static Key<M>, &Entry)> = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let Some(key) = table.iter().find(|key| *key.name == *entry.key) else {
-                self.unknown_key(table, entry);
-                continue;
-            };
-            match fields.iter().find(|(seen, _)| seen.name == key.name) {
-                Some((_, first)) => self.duplicate(first, entry),
-                None => fields.push((key, entry)),
-            }
-        }
-        for (key, help) in table.iter().filter_map(|key| Some((key, key.needed()?))) {
-            let is_given = fields.iter().any(|(given, _)| given.name == key.name);
-            if let (Some(rule), false) = (self.codes.missing_key, is_given)
-                && !self.misspelt.contains(&key.name)
-            {
-                let begin = node.start as usize..node.start as usize + 1;
-                let place = Place { source: Arc::clone(&self.source), span: begin };
-                let finding = rule.at(&place, format!("`{}` is missing", key.name), "");
-                self.report.push(finding.help(help));
-            }
-        }
-        Some(Fields(fields))
-    }
-
-    /// Reads the value of each field into `into`.
-    pub fn values<M>(&mut self, fields: &Fields<'_, M>, into: &mut M) {
-        for (key, entry) in &fields.0 {
-            self.path.push(key.name);
-            let index = self.given.len();
-            let path = self.path.join(".");
-            self.given.push(Given { path, key: self.key_place(entry), values: Vec::new() });
-            (key.read)(self, &entry.value, into);
-            if self.given[index].values.is_empty() {
-                let place = self.place(&entry.value);
-                self.given[index].values.push(place);
-            }
-            self.path.pop();
+    /// Leaves the key that was entered last.
+    pub fn leave(&mut self, entry: &Entry) {
+        self.path.pop();
+        if let Some(index) = self.open.pop()
+            && self.given[index].values.is_empty()
+        {
+            let place = self.place(&entry.value);
+            self.given[index].values.push(place);
         }
     }
 
@@ -191,17 +131,18 @@ impl<'r> Reader<'r> {
         }
     }
 
-    fn unknown_key<M>(&mut self, table: &'static [Key<M>], entry: &Entry) {
+    /// Reports a key that is none of `keys`.
+    pub fn unknown_key(&mut self, keys: &[&'static str], entry: &Entry) {
         // `{ weight:300 }` and `{ weight 300 }` are keys without a value to YAML.
         let (name, rest) = entry.key.split_at(entry.key.find([':', ' ', ';', '=']).unwrap_or(0));
-        if table.iter().any(|key| key.name == name) && matches!(entry.value.kind, Kind::Null) {
+        if keys.contains(&name) && matches!(entry.value.kind, Kind::Null) {
             let message = format!("`{}` is a key without a value", shortened(&entry.key));
             let value = rest.trim_start_matches([':', ' ', ';', '=']);
             let finding = self.codes.unknown_key.at(&self.key_place(entry), message, "");
             let help = format!("write `{name}: {}`, with a colon and a space", shortened(value));
             return self.report.push(finding.help(help));
         }
-        let near = nearest(&entry.key, table.iter().map(|key| key.name));
+        let near = nearest(&entry.key, keys.iter().copied());
         self.misspelt.extend(near);
         if self.report.is_full() {
             return self.report.leave_out();
@@ -217,13 +158,26 @@ impl<'r> Reader<'r> {
             key if near.is_none() && (self.codes.elsewhere)(key).is_some() => {
                 format!("`{key}` is a key of {}", (self.codes.elsewhere)(key).unwrap_or_default())
             }
-            _ => format!("keys here: {}", listed(table.iter().map(|key| key.name))),
+            _ => format!("keys here: {}", listed(keys.iter().copied())),
         };
         let finding = self.codes.unknown_key.at(&self.key_place(entry), message, label);
         self.report.push(finding.help(help));
     }
 
-    fn duplicate(&mut self, first: &Entry, again: &Entry) {
+    /// Reports a key that is not given, though it must be: `help` says what to write.
+    pub fn missing_key(&mut self, node: &Node, key: &str, help: &str) {
+        let Some(rule) = self.codes.missing_key else { return };
+        // A misspelt key is one finding, not two.
+        if !self.misspelt.contains(&key) {
+            let begin = node.start as usize..node.start as usize + 1;
+            let place = Place { source: Arc::clone(&self.source), span: begin };
+            let finding = rule.at(&place, format!("`{key}` is missing"), "");
+            self.report.push(finding.help(help));
+        }
+    }
+
+    /// Reports a key that is given twice.
+    pub fn duplicate(&mut self, first: &Entry, again: &Entry) {
         let message = format!("`{}` is given twice", shortened(&again.key));
         let first = self.key_place(first).label("first given here");
         let finding =

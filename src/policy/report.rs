@@ -417,7 +417,7 @@ impl Report {
         self.count(Severity::Error) > 0
     }
 
-    /// Puts the findings into the order of the files (as in `files`) and their lines.
+    /// Puts the findings into the order of the files (as in `files`) and their lines, each once.
     pub fn sort(&mut self, files: &[Arc<Source>]) {
         let key = |finding: &Diagnostic| {
             let source = finding.labels.first().map_or(&finding.source, |label| &label.source);
@@ -426,6 +426,8 @@ impl Report {
             (file, finding.labels.first().map_or(0, |label| label.span.start), finding.code)
         };
         self.findings.sort_by_key(key);
+        // One value may be wrong in several respects of one kind, such as a weight for each resource.
+        self.findings.dedup_by(|a, b| key(a) == key(b) && a.message == b.message);
     }
 
     /// All findings as text, one empty line between them.

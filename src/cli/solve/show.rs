@@ -6,9 +6,10 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-use super::read::{Resource, Task, algorithm_name};
+use super::task::{Resource, Task};
 use crate::cli::text::visible;
 use crate::fair::{Leaf, Solution, State};
+use crate::policy::types::Words;
 use crate::units::Bytes;
 
 /// Rows shown; a longer table is not read.
@@ -152,7 +153,7 @@ impl Serialize for Output<'_> {
         let Output { task, solution } = self;
         let resources = task.resources.as_slice();
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("algorithm", algorithm_name(task.algorithm))?;
+        map.serialize_entry("algorithm", task.algorithm.word())?;
         map.serialize_entry("tenants", &Tenants(*self))?;
         map.serialize_entry("unallocated", &Amounts { resources, amounts: &solution.unallocated })?;
         let saturated = resources.iter().zip(&solution.saturated).filter(|(_, full)| **full);

@@ -1,130 +1,135 @@
-//! Single values, keys and names of a problem file: each is a value, or a finding.
+//! Single values and names of a problem file: each is a value, or a finding.
 
-use std::collections::HashMap;
-
-use super::findings;
-use super::read::Reader;
+use super::codes;
+use super::task::Resource;
 use crate::policy::hint::{listed, nearest, shortened};
-use crate::policy::tree::{self, Entry};
+use crate::policy::reader::Reader;
+use crate::policy::tree::{Entry, Kind, Node};
 use crate::units::{Bytes, MilliCpus};
 
-impl Reader {
-    pub(super) fn map<'t>(&mut self, node: &'t tree::Node, expected: &str) -> Option<&'t [Entry]> {
-        match &node.kind {
-            tree::Kind::Map(entries) => Some(entries),
-            _ => {
-                self.wrong_type(node, expected);
-                None
-            }
+/// The entries of a map.
+pub(super) fn map<'t>(
+    reader: &mut Reader<'_>,
+    node: &'t Node,
+    expected: &str,
+) -> Option<&'t [Entry]> {
+    match &node.kind {
+        Kind::Map(entries) => Some(entries),
+        _ => {
+            reader.wrong_type(node, expected, "");
+            None
         }
     }
+}
 
-    pub(super) fn wrong_type(&mut self, node: &tree::Node, expected: &str) {
-        let message = format!("expected {expected}, found {}", node.describe());
-        self.findings.add(findings::WRONG_TYPE, node.span(), message, "");
-    }
+/// The entry of a map under a key; the first, where it is given twice.
+pub(super) fn get<'t>(entries: &'t [Entry], key: &str) -> Option<&'t Entry> {
+    entries.iter().find(|entry| &*entry.key == key)
+}
 
-    pub(super) fn resource(&mut self, entry: &Entry) -> Option<usize> {
-        let found = self.resources.iter().position(|resource| *resource.name == *entry.key);
-        if found.is_none() {
-            let names = || self.resources.iter().map(|resource| resource.name.as_str());
-            let help = match nearest(&entry.key, names()) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None => format!("the capacity has {}", listed(names())),
-            };
-            let message = format!("there is no resource `{}`", shortened(&entry.key));
-            self.findings.add(findings::UNKNOWN_RESOURCE, entry.span(), message, help);
-        }
-        found
-    }
-
-    /// A finite number.
-    pub(super) fn number(&mut self, node: &tree::Node, help: &str) -> Option<f64> {
-        let tree::Kind::Scalar { text, .. } = &node.kind else {
-            self.wrong_type(node, "a number");
-            return None;
+/// The index of the resource that a key names.
+pub(super) fn resource(
+    reader: &mut Reader<'_>,
+    resources: &[Resource],
+    entry: &Entry,
+) -> Option<usize> {
+    let found = resources.iter().position(|resource| *resource.name == *entry.key);
+    if found.is_none() {
+        let names = || resources.iter().map(|resource| resource.name.as_str());
+        let help = match nearest(&entry.key, names()) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => format!("the capacity has {}", listed(names())),
         };
-        match text.parse::<f64>() {
-            Ok(number) if number.is_finite() => Some(number),
-            _ => {
-                let message = format!("`{}` is no finite number", shortened(text));
-                self.findings.add(findings::BAD_NUMBER, node.span(), message, help);
-                None
-            }
+        let message = format!("there is no resource `{}`", shortened(&entry.key));
+        let finding = codes::UNKNOWN_RESOURCE.at(&reader.key_place(entry), message, "");
+        reader.report.push(finding.help(help));
+    }
+    found
+}
+
+/// A finite number.
+pub(super) fn number(reader: &mut Reader<'_>, node: &Node, help: &str) -> Option<f64> {
+    let Kind::Scalar { text, .. } = &node.kind else {
+        reader.wrong_type(node, "a number", "");
+        return None;
+    };
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() => Some(number),
+        _ => {
+            let message = format!("`{}` is no finite number", shortened(text));
+            reader.find(&codes::BAD_NUMBER, node, message, help);
+            None
         }
     }
+}
 
-    /// A finite number, or a quantity: CPUs as `500m`, memory as `8GiB`.
-    pub(super) fn quantity(&mut self, node: &tree::Node) -> Option<f64> {
-        let tree::Kind::Scalar { text, .. } = &node.kind else {
-            self.wrong_type(node, "a number, or a quantity such as `500m` or `8GiB`");
-            return None;
-        };
-        let has_unit = text.starts_with(|c: char| c.is_ascii_digit())
-            && text.ends_with(|c: char| c.is_ascii_alphabetic());
-        if !has_unit {
-            return self.number(node, "write a number, or a quantity such as `500m` or `8GiB`");
-        }
-        let quantity = match text.ends_with('m') {
-            true => text.parse::<MilliCpus>().map(MilliCpus::cores),
-            false => text.parse::<Bytes>().map(|bytes| bytes.0 as f64),
-        };
-        match quantity {
-            Ok(quantity) => Some(quantity),
-            Err(error) => {
-                let message = format!("`{}` is not a quantity", shortened(text));
-                self.findings.add(findings::BAD_NUMBER, node.span(), message, error.help);
-                None
-            }
+/// A finite number, or a quantity: CPUs as `500m`, memory as `8GiB`.
+pub(super) fn quantity(reader: &mut Reader<'_>, node: &Node) -> Option<f64> {
+    const EXPECTED: &str = "a number, or a quantity such as `500m` or `8GiB`";
+    let Kind::Scalar { text, .. } = &node.kind else {
+        reader.wrong_type(node, EXPECTED, "");
+        return None;
+    };
+    let has_unit = text.starts_with(|c: char| c.is_ascii_digit())
+        && text.ends_with(|c: char| c.is_ascii_alphabetic());
+    if !has_unit {
+        return number(reader, node, &format!("write {EXPECTED}"));
+    }
+    let quantity = match text.ends_with('m') {
+        true => text.parse::<MilliCpus>().map(MilliCpus::cores),
+        false => text.parse::<Bytes>().map(|bytes| bytes.0 as f64),
+    };
+    quantity
+        .map_err(|error| {
+            let message = format!("`{}` is not a quantity", shortened(text));
+            reader.find(&codes::BAD_NUMBER, node, message, error.help);
+        })
+        .ok()
+}
+
+/// A map from resources to quantities as a vector, `missing` where a resource is not in it.
+pub(super) fn amounts(
+    reader: &mut Reader<'_>,
+    resources: &[Resource],
+    node: &Node,
+    missing: f64,
+) -> Vec<f64> {
+    let mut vector = vec![missing; resources.len()];
+    let Some(amounts) = map(reader, node, "a map such as `{ cpu: 2, memory: 4GiB }`") else {
+        return vector;
+    };
+    reader.duplicates(amounts);
+    for entry in amounts {
+        let is_unbounded = missing == f64::INFINITY && entry.value.is_word("max");
+        let amount = if is_unbounded { Some(missing) } else { quantity(reader, &entry.value) };
+        if let (Some(resource), Some(amount)) = (resource(reader, resources, entry), amount) {
+            vector[resource] = amount;
         }
     }
+    vector
+}
 
-    /// Reports keys that are not known here, and keys given twice.
-    pub(super) fn check_keys(&mut self, entries: &[Entry], known: &[&str]) {
-        for entry in entries.iter().filter(|entry| !known.contains(&&*entry.key)) {
-            let help = match nearest(&entry.key, known.iter().copied()) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None => format!("known here: {}", listed(known.iter().copied())),
-            };
-            let message = format!("unknown key `{}`", shortened(&entry.key));
-            self.findings.add(findings::UNKNOWN_KEY, entry.span(), message, help);
-        }
-        self.check_duplicates(entries);
-    }
-
-    pub(super) fn check_duplicates(&mut self, entries: &[Entry]) {
-        // Most maps are small, and a hash map for each of a million tenants would be felt.
-        const FEW: usize = 8;
-        let mut again: Vec<(&Entry, &Entry)> = Vec::new();
-        if entries.len() <= FEW {
-            for (index, entry) in entries.iter().enumerate() {
-                let first = entries[..index].iter().find(|first| first.key == entry.key);
-                again.extend(first.map(|first| (first, entry)));
-            }
-        } else {
-            let mut seen: HashMap<&str, &Entry> = HashMap::with_capacity(entries.len());
-            for entry in entries {
-                let first = *seen.entry(&entry.key).or_insert(entry);
-                if !std::ptr::eq(first, entry) {
-                    again.push((first, entry));
+/// A weight: one number, or one for each resource; 1 where none is given.
+pub(super) fn weight(reader: &mut Reader<'_>, resources: &[Resource], node: &Node) -> Vec<f64> {
+    const HELP: &str = "a weight is a number";
+    let mut vector = vec![1.0; resources.len()];
+    match &node.kind {
+        Kind::Map(weights) => {
+            reader.duplicates(weights);
+            for entry in weights {
+                let weight = number(reader, &entry.value, HELP);
+                if let (Some(resource), Some(weight)) = (resource(reader, resources, entry), weight)
+                {
+                    vector[resource] = weight;
                 }
             }
         }
-        for (first, entry) in again {
-            self.findings.add_pair(
-                findings::DUPLICATE_KEY,
-                (entry.span(), "given again here"),
-                (first.span(), "first given here"),
-                format!("`{}` is given twice", shortened(&entry.key)),
-            );
+        Kind::Scalar { .. } => {
+            if let Some(weight) = number(reader, node, HELP) {
+                vector.fill(weight);
+            }
         }
+        _ => reader.wrong_type(node, "a number, or a map such as `{ cpu: 2, memory: 1 }`", ""),
     }
-
-    pub(super) fn check_name(&mut self, entry: &Entry) {
-        if entry.key.is_empty() || entry.key.contains('/') {
-            let message = "a name has at least one character, and no `/`";
-            let help = "the answer names what is in a group `group/name`";
-            self.findings.add(findings::NAME, entry.span(), message, help);
-        }
-    }
+    vector
 }

@@ -1,0 +1,28 @@
+//! What can be wrong with a problem file, each with its code. A code never changes its meaning.
+
+use crate::policy::reader::Codes;
+use crate::policy::rules::Rule;
+
+pub(super) const TEXT: Rule = Rule::error("S001", "a text that cannot be read");
+pub(super) const MISSING_KEY: Rule = Rule::error("S004", "a missing key");
+pub(super) const WRONG_TYPE: Rule = Rule::error("S005", "a value of the wrong type");
+pub(super) const BAD_NUMBER: Rule = Rule::error("S006", "a number or quantity out of range");
+pub(super) const UNKNOWN_RESOURCE: Rule =
+    Rule::error("S007", "a resource that is not in the capacity");
+pub(super) const KIND: Rule = Rule::error("S008", "not exactly one of task, demand and tenants");
+pub(super) const NAME: Rule = Rule::error("S009", "a name that is ambiguous in the answer");
+pub(super) const LIMIT_BELOW_GUARANTEE: Rule = Rule::error("S010", "a limit below the guarantee");
+pub(super) const OVERBOOKED: Rule = Rule::error("S011", "guarantees beyond the capacity");
+pub(super) const WHOLE_TASKS: Rule =
+    Rule::error("S012", "tasks that are not whole, or too many of them to list");
+
+/// The codes of what any file can have wrong.
+pub(super) static CODES: Codes = Codes {
+    unknown_key: Rule::error("S002", "an unknown key"),
+    duplicate_key: Rule::error("S003", "a key given twice"),
+    missing_key: Some(MISSING_KEY),
+    wrong_type: WRONG_TYPE,
+    unknown_word: WRONG_TYPE,
+    out_of_range: BAD_NUMBER,
+    elsewhere: |_| None,
+};
