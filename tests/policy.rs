@@ -11,7 +11,9 @@ mod hostile;
 pub(crate) mod keys;
 mod model;
 mod outline;
+mod pattern;
 mod syntax;
+mod values;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -42,42 +42,6 @@ impl<M: PartialEq + Default> Form<M> for Keys<M> {
     }
 }
 
-/// A map with the keys of a table, at least one of them given.
-pub(super) struct MatchKeys<M: 'static>(pub(super) &'static [Key<M>]);
-
-impl<M: PartialEq + Default> Form<M> for MatchKeys<M> {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
-        let is_bare = match &node.kind {
-            Kind::Map(entries) => entries.is_empty(),
-            kind => matches!(kind, Kind::Null),
-        };
-        match is_bare {
-            true => {
-                let place = reader.current_key().unwrap_or_else(|| reader.place(node));
-                let finding = rules::EMPTY_MATCH.at(&place, "this `match` claims nothing", "");
-                let help = "name a `unit`, `cgroup`, `users` or `groups`, or drop it";
-                reader.report.push(finding.help(help));
-            }
-            false => reader.keys(self.0, node, into),
-        }
-    }
-
-    fn schema(&self) -> Value {
-        let mut schema = object(&self.rows());
-        schema["type"] = "object".into();
-        schema["minProperties"] = 1.into();
-        schema
-    }
-
-    fn rows(&self) -> Vec<Row> {
-        rows(self.0)
-    }
-
-    fn outline(&self, value: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
-        Keys(self.0).outline(value, default, path, into);
-    }
-}
-
 /// One value for each resource, or one for all of them. A resource that is left out of the map has the first
 /// value that is given.
 pub(super) struct PerResource<M: 'static>(pub(super) &'static [Key<M>]);

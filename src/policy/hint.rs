@@ -50,23 +50,3 @@ pub fn shortened(text: &str) -> String {
         None => text.to_string(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_misspelling_is_near_and_another_word_is_not() {
-        for (wrong, near) in [
-            ("capactiy", Some("capacity")),
-            ("memroy", Some("memory")),
-            ("ci", None),
-            ("cp", Some("cpu")),
-            ("gpu", Some("cpu")),
-            ("", None),
-        ] {
-            assert_eq!(nearest(wrong, ["cpu", "memory", "capacity"]), near, "{wrong}");
-        }
-        assert_eq!(listed(["a", "b"]), "`a`, `b`");
-    }
-}

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use super::forms::{
-    Amount, CgroupPaths, Count, CpusForm, DopForm, Interval, Keys, MatchKeys, Names, Number,
-    PerResource, Root, Structure, UpTo, VersionNumber, WeightNumber, Word,
+    Amount, CgroupPaths, Count, CpusForm, DopForm, Interval, Keys, Names, Number, PerResource,
+    Root, Structure, UpTo, VersionNumber, WeightNumber, Word,
 };
 use super::key::Flag::{Later, Leaf, Needed, Restart};
 use super::key::{section, table};
@@ -119,7 +119,7 @@ section! {
         /// What it never exceeds.
         "limit" => limit: Bound, Keys(LIMIT);
         /// Which existing processes belong to it: those that fit any of the keys.
-        "match" => matches: Matches, MatchKeys(MATCH), [Leaf];
+        "match" => matches: Matches, Keys(MATCH), [Leaf];
         /// The one writer of its cgroup. direct: tenantd, below its root. systemd: a unit, or a slice made
         /// for it. auto: systemd where a unit is named.
         "owner" => owner: OwnerChoice, Word;

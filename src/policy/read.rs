@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::hint::shortened;
+use super::hint::{listed, shortened};
 use super::key::{Fields, Flag, Row, rows};
-use super::keys::{POLICY, Policy, TENANT, Tenant};
+use super::keys::{MATCH, POLICY, Policy, TENANT, Tenant};
 use super::reader::{Codes, Given, Reader};
 use super::report::{Report, Source};
 use super::rules;
@@ -211,6 +211,12 @@ impl Draft {
         let fields = reader.fields(TENANT, &entry.value)?;
         let mut tenant = Tenant { name: entry.key.to_string(), ..Tenant::default() };
         reader.values(&fields, &mut tenant);
+        if let Some(entry) = fields.get("match").filter(|entry| entry.value.is_empty()) {
+            let place = reader.key_place(entry);
+            let finding = rules::EMPTY_MATCH.at(&place, "this `match` claims nothing", "");
+            let names = listed(MATCH.iter().map(|key| key.name));
+            reader.report.push(finding.help(format!("give one of {names}, or drop it")));
+        }
         self.mark_later(reader, &fields, "tenant.");
         let index = self.located.len();
         let path = match parent {

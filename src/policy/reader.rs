@@ -97,11 +97,6 @@ impl<'r> Reader<'r> {
         self.report.push(if help.is_empty() { finding } else { finding.help(help) });
     }
 
-    /// The place of the key whose value is being read.
-    pub fn current_key(&self) -> Option<Place> {
-        self.given.last().map(|given| given.key.clone())
-    }
-
     // --- maps ---
 
     /// Enters a key: what is read until [`Self::leave`] is its value.

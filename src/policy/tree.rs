@@ -74,6 +74,12 @@ impl Node {
         matches!(&self.kind, Kind::Scalar { text, .. } if &**text == word)
     }
 
+    /// Whether it is nothing, or a map without keys.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.kind, Kind::Map(entries) if entries.is_empty())
+            || matches!(self.kind, Kind::Null)
+    }
+
     /// Its bytes.
     pub fn span(&self) -> Range<usize> {
         self.start as usize..self.end as usize
