@@ -1,4 +1,4 @@
-//! `tenantctl check`: every finding of a policy, and what the policy comes to on this machine.
+//! `tenantctl check`: every finding of a policy, and what it gives each tenant on this machine.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::policy::report::{Finding, Severity, Style};
 use crate::policy::{HostFacts, Loaded, Policy, Report, load, load_with_host};
 use crate::units::Bytes;
 
-/// Tenants shown; a longer table is not read.
+/// Tenants shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
 
 /// Runs the command.
 ///
 /// # Errors
-/// What could not be printed. A bad policy is no error but an exit code.
+/// The output could not be written. A bad policy is no error but an exit code.
 pub(super) fn run(args: &CheckArgs, colour: Colour) -> anyhow::Result<Exit> {
     let host = HostFacts::of_this_machine();
     let results: Vec<(&Path, Result<Loaded, Report>)> = args

@@ -1,7 +1,7 @@
 //! `tenantctl dop`: the auto-DOP of a problem file.
 //!
-//! The pure core for anyone to call: [`read`](mod@read) turns the text into a [`target::Problem`], this file
-//! solves it and shows the answer, as a table or as one JSON object. A bad problem is reported whole, with
+//! Makes the pure core available from the command line: [`read`](mod@read) turns the text into a
+//! [`target::Problem`], this file solves it and prints the answer, as a table or as one JSON object. A bad problem is reported whole, with
 //! the place of each finding, and the exit code is 78.
 
 mod read;
@@ -20,7 +20,7 @@ use crate::dop::{imci, target};
 use crate::policy::types::Words;
 use read::{Algorithm, Task};
 
-/// Rows shown; a longer table is not read.
+/// Rows shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
 
 /// The widest bar.
@@ -29,7 +29,7 @@ const BAR_WIDTH: u64 = 32;
 /// Runs the command.
 ///
 /// # Errors
-/// What could not be read or printed. A bad problem is no error but an exit code.
+/// The problem could not be read or the answer not written. A bad problem is no error but an exit code.
 pub(super) fn run(args: &DopArgs, colour: Colour) -> anyhow::Result<Exit> {
     let (name, text) = problem::read(&args.problem)?;
     let task = match read::read(&name, text) {

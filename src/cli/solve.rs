@@ -1,9 +1,9 @@
 //! `tenantctl solve`: the allocation of a problem file.
 //!
-//! The pure core for anyone to call: `read` turns the text into a [`fair::Problem`] and says where in the
-//! text everything stands, `show` turns the solution into a table or into JSON. What is wrong with a problem
-//! is reported all at once, on standard error in the manner of rustc, and with `--json` on standard output
-//! as records; the exit code is then 78.
+//! Makes the pure core available from the command line: `read` turns the text into a [`fair::Problem`], `judge`
+//! maps the findings of its constructor to places in the text, `show` prints the solution as a table or as
+//! JSON. Everything that is wrong with a problem is reported at once, on standard error in the style of rustc,
+//! and with `--json` on standard output as records; the exit code is then 78.
 
 mod codes;
 mod judge;
@@ -22,7 +22,7 @@ use crate::fair;
 /// Runs the command.
 ///
 /// # Errors
-/// What could not be read or printed. A bad problem is no error but an exit code.
+/// The problem could not be read or the answer not written. A bad problem is no error but an exit code.
 pub(super) fn run(args: &SolveArgs, colour: Colour) -> anyhow::Result<Exit> {
     let (name, text) = problem::read(&args.problem)?;
     let task = match read::read(&name, text) {

@@ -1,63 +1,26 @@
-//! The rules that look at more than one value: at siblings, at the whole tree, at the machine.
+//! The rules that look at more than one value: at the whole tree, and at the machine. Rules about what tenants
+//! claim are in [`super::claims`].
 //!
 //! **Problem.** Each value may be right and the policy still wrong: guarantees that no machine can keep
-//! together, a limit below what was promised, one process claimed by two tenants. **Properties.** Every rule
-//! is tried whatever the others found; each has a fixture with the exact report (`tests/policy.rs`). Rules
-//! about the machine are tried only where its facts are given. All are linear in the tenants but for the
-//! overlap of patterns, which is quadratic in patterns that begin alike.
+//! together, a limit below what was promised. **Properties.** Every rule is tried whatever the others found;
+//! each has a fixture with the exact report (`tests/policy.rs`). Rules about the machine are tried only where
+//! its facts are given. All are linear in the tenants.
 
 use std::collections::{HashMap, HashSet};
 
+use super::claims;
 use super::facts::HostFacts;
-use super::keys::Tenant;
-use super::pattern;
-use super::read::{Draft, Located, Places};
-use super::report::{Diagnostic, Label, Report};
+use super::nodes::{Node, nodes};
+use super::read::Draft;
+use super::report::{Label, Report};
 use super::rules;
 use super::tree::Place;
-use super::types::{Bound, CpusPolicy, DopPolicy, OwnerChoice};
+use super::types::{Bound, CpusPolicy, DopPolicy};
 use crate::dop::CpuSet;
 use crate::units::{Bytes, MilliCpus};
 
 /// Places named in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;
-
-/// Work spent on telling patterns apart (see [`pattern::overlap`]); a policy that needs more is refused,
-/// lest a check take minutes. A thousand patterns that begin alike and end differently are within it.
-const MOST_WORK: usize = 16_000_000;
-
-/// A tenant or group with the places of its keys.
-#[derive(Clone, Copy)]
-struct Node<'d> {
-    tenant: &'d Tenant,
-    path: &'d str,
-    parent: Option<usize>,
-    given: &'d Places,
-}
-
-/// The tree in pre-order.
-fn nodes(draft: &Draft) -> Vec<Node<'_>> {
-    fn walk<'d>(tenants: &'d [Tenant], located: &mut &'d [Located], into: &mut Vec<Node<'d>>) {
-        for tenant in tenants {
-            let Some((first, rest)) = located.split_first() else { return };
-            *located = rest;
-            let Located { path, parent, given } = first;
-            into.push(Node { tenant, path, parent: *parent, given });
-            walk(&tenant.tenants, located, into);
-        }
-    }
-    let mut nodes = Vec::with_capacity(draft.located.len());
-    walk(&draft.policy.tenants, &mut draft.located.as_slice(), &mut nodes);
-    nodes
-}
-
-/// What a tenant claims, and where.
-#[derive(Clone, Copy)]
-struct Claim<'d> {
-    tenant: &'d str,
-    name: &'d str,
-    place: &'d Place,
-}
 
 /// Tries every rule that concerns the policy alone.
 pub(super) fn check(draft: &Draft, report: &mut Report) {
@@ -71,8 +34,8 @@ pub(super) fn check(draft: &Draft, report: &mut Report) {
     nodes.iter().for_each(|node| dop_beyond_limit(node, report));
     let leaves: Vec<Node<'_>> = nodes.iter().filter(|n| !n.tenant.is_group()).copied().collect();
     cpus_overlap(&leaves, report);
-    overlapping_matches(&leaves, report);
-    owners(&nodes, report);
+    claims::overlapping_matches(&leaves, report);
+    claims::owners(&nodes, report);
     not_yet_effective(draft, report);
 }
 
@@ -139,13 +102,6 @@ impl<'d> Node<'d> {
 
     fn limit(&self, resource: &Resource) -> Option<(u64, &'d Place)> {
         Some(((resource.of)(&self.tenant.limit)?, self.given.value(resource.limit)?))
-    }
-
-    /// The items of one of its lists as claims.
-    fn claims(&self, key: &str, names: &'d [String]) -> impl Iterator<Item = Claim<'d>> + use<'d> {
-        let tenant = self.path;
-        let places = self.given.items(key);
-        names.iter().zip(places).map(move |(name, place)| Claim { tenant, name, place })
     }
 }
 
@@ -292,152 +248,6 @@ fn cpus_overlap(leaves: &[Node<'_>], report: &mut Report) {
             return;
         }
     }
-}
-
-/// Whether each tenant can have the owner that it names, and the cgroup that it is given.
-fn owners(nodes: &[Node<'_>], report: &mut Report) {
-    // The owner that holds for what is below each node, with the place that names it.
-    let mut named: Vec<Option<(OwnerChoice, &Place)>> = Vec::with_capacity(nodes.len());
-    for node in nodes {
-        let units: Vec<Claim<'_>> = node.claims("match.unit", &node.tenant.matches.units).collect();
-        if let [first, second, ..] = units[..] {
-            let message = format!("`{}` is more than one unit", node.path);
-            let finding = rules::SEVERAL_UNITS.at(second.place, message, "one too many");
-            let help =
-                "a unit is one cgroup: put the units into a slice of their own and name that";
-            report.push(finding.also(first.place.label("the first")).help(help));
-        }
-        let own = node.given.value("owner").map(|at| (node.tenant.owner, at));
-        let own = own.filter(|(owner, _)| *owner != OwnerChoice::Auto);
-        let above = node.parent.and_then(|parent| named[parent]);
-        if let Some((owner, at)) = own {
-            owner_and_match(node, owner, at, report);
-            if let Some((_, above)) = above.filter(|(above, _)| *above != owner)
-                && units.is_empty()
-            {
-                let message =
-                    format!("the owner of `{}` differs from that of its group", node.path);
-                let finding = rules::OWNER_CONTRADICTS.at(at, message, "");
-                let help = "a group is one cgroup, and so is all below it: name the `owner` there";
-                report.push(finding.also(above.label("the group's")).help(help));
-            }
-        }
-        if let (Some(unit), Some(claim)) = (units.first(), moved(node).next()) {
-            let message = format!("`{}` is a unit, and claims no other processes", node.path);
-            let finding =
-                rules::CLAIMS_BESIDE_UNIT.at(claim.place, message, "these stay where they are");
-            let help =
-                "nothing is moved into systemd's cgroups: make a tenant of their own for them";
-            report.push(finding.also(unit.place.label("the unit")).help(help));
-        }
-        named.push(own.or(above));
-    }
-}
-
-/// The claims that would move processes.
-fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
-    let matches = &node.tenant.matches;
-    node.claims("match.cgroup", &matches.cgroups)
-        .chain(node.claims("match.users", &matches.users))
-        .chain(node.claims("match.groups", &matches.groups))
-}
-
-/// Nothing is moved into systemd's cgroups, and the agent's own are no units.
-fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut Report) {
-    let matches = &node.tenant.matches;
-    let (claim, help) = match owner {
-        OwnerChoice::Direct => (
-            node.claims("match.unit", &matches.units).next(),
-            "the cgroup of a unit is changed through systemd: drop `owner: direct`",
-        ),
-        _ => (
-            node.claims("match.cgroup", &matches.cgroups)
-                .chain(node.claims("match.groups", &matches.groups))
-                .chain(node.claims("match.users", &matches.users).skip(1))
-                .next(),
-            "nothing is moved into systemd's cgroups: name a `unit`, or one user for the user's slice",
-        ),
-    };
-    let Some(claim) = claim else { return };
-    let message = format!("`{}` cannot have both this owner and this match", node.path);
-    let finding = rules::OWNER_CONTRADICTS.at(at, message, "");
-    report.push(finding.also(claim.place.label("matched by this")).help(help));
-}
-
-fn overlapping_matches(leaves: &[Node<'_>], report: &mut Report) {
-    let units = leaves.iter().flat_map(|n| n.claims("match.unit", &n.tenant.matches.units));
-    same_twice("unit", units, report);
-    let users = leaves.iter().flat_map(|n| n.claims("match.users", &n.tenant.matches.users));
-    same_twice("user", users, report);
-    let groups = leaves.iter().flat_map(|n| n.claims("match.groups", &n.tenant.matches.groups));
-    same_twice("group", groups, report);
-    let cgroups = leaves.iter().flat_map(|n| n.claims("match.cgroup", &n.tenant.matches.cgroups));
-    overlapping_patterns(&mut cgroups.collect::<Vec<_>>(), report);
-}
-
-fn same_twice<'d>(what: &str, claims: impl Iterator<Item = Claim<'d>>, report: &mut Report) {
-    let mut first: HashMap<&str, Claim<'_>> = HashMap::new();
-    for claim in claims {
-        match first.get(claim.name) {
-            Some(earlier) => {
-                let message = format!("{what} `{}`", claim.name);
-                report.push(claimed_twice(&message, *earlier, claim));
-            }
-            None => {
-                first.insert(claim.name, claim);
-            }
-        }
-    }
-}
-
-/// Sorted by their parts before the first wildcard, two patterns can meet only while the literal part of the
-/// first begins the other: each is compared with the run that follows it.
-fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
-    claims.sort_by_key(|claim| pattern::literal_prefix(claim.name));
-    let mut work = 0;
-    for (index, &earlier) in claims.iter().enumerate() {
-        let prefix = pattern::literal_prefix(earlier.name);
-        for &later in &claims[index + 1..] {
-            let other = pattern::literal_prefix(later.name);
-            if !other.starts_with(prefix) {
-                break;
-            }
-            let both = pattern::overlap(earlier.name, later.name, &mut work);
-            if work > MOST_WORK {
-                let message = "too many cgroup patterns begin alike to be told apart";
-                let finding = rules::TOO_MANY_PATTERNS.at(earlier.place, message, "");
-                report.push(finding.help("put the name that differs before the first `*` or `?`"));
-                return;
-            }
-            if both {
-                report.push(overlapping_pair(earlier, later));
-            }
-            if report.is_full() {
-                return;
-            }
-        }
-    }
-}
-
-fn overlapping_pair(a: Claim<'_>, b: Claim<'_>) -> Diagnostic {
-    let place = |claim: &Claim<'_>| (claim.place.source.name().to_string(), claim.place.span.start);
-    let (first, second) = if place(&a) <= place(&b) { (a, b) } else { (b, a) };
-    let message = match a.name == b.name {
-        true => format!("cgroup `{}`", a.name),
-        false => format!("what is in both `{}` and `{}`", first.name, second.name),
-    };
-    claimed_twice(&message, first, second)
-}
-
-fn claimed_twice(what: &str, first: Claim<'_>, second: Claim<'_>) -> Diagnostic {
-    let message = match first.tenant == second.tenant {
-        true => format!("{what} is claimed twice by `{}`", first.tenant),
-        false => format!("{what} is claimed by both `{}` and `{}`", first.tenant, second.tenant),
-    };
-    rules::OVERLAPPING_MATCH
-        .at(second.place, message, "again here")
-        .also(first.place.label("first here"))
-        .help("a process belongs to one tenant: drop one of the two")
 }
 
 fn not_yet_effective(draft: &Draft, report: &mut Report) {

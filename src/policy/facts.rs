@@ -1,4 +1,4 @@
-//! What a policy has to fit: the machine, as far as the rules ask about it.
+//! The machine that a policy has to fit, as far as the rules look at it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,9 +19,9 @@ pub struct HostFacts {
     pub cpus: Vec<u32>,
     /// Memory of the machine.
     pub memory: Bytes,
-    /// Whether the machine knows a user of this name.
+    /// Whether the machine has a user of this name.
     pub has_user: fn(&str) -> bool,
-    /// Whether the machine knows a group of this name.
+    /// Whether the machine has a group of this name.
     pub has_group: fn(&str) -> bool,
     /// The services and sessions that run now, in the order of their names; none on a host without systemd. Asked
     /// only where a policy claims processes by owner: it looks at every process.
@@ -46,7 +46,7 @@ impl HostFacts {
     /// The facts of this machine.
     ///
     /// # Errors
-    /// What of sysfs or procfs could not be read, with its path.
+    /// A file of sysfs or procfs could not be read; the error has its path.
     pub fn of_this_machine() -> io::Result<HostFacts> {
         Ok(HostFacts {
             cpus: online_cpus(Path::new("/sys/devices/system/cpu/online"))?,
@@ -70,7 +70,7 @@ fn online_cpus(path: &Path) -> io::Result<Vec<u32>> {
     cpu_list(text.trim_end()).map_err(|help| with_path(&help))
 }
 
-/// A number is a user whether it has a name or not, and one that cannot be looked up counts as known: the
+/// A number is a user whether it has a name or not. A name that cannot be looked up counts as known: the
 /// finding would be about the lookup and not about the policy.
 fn has_user(name: &str) -> bool {
     name.parse::<u32>().is_ok() || User::from_name(name).map_or(true, |user| user.is_some())

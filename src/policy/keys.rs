@@ -8,11 +8,12 @@
 use std::time::Duration;
 
 use super::forms::{
-    Amount, CgroupPaths, Count, CpusForm, DopForm, Interval, Keys, Names, Number, PerResource,
-    Root, Structure, UpTo, VersionNumber, WeightNumber, Word,
+    Amount, Count, DopForm, Interval, Keys, Number, PerResource, Structure, UpTo, VersionNumber,
+    WeightNumber, Word,
 };
 use super::key::Flag::{Later, Leaf, Needed, Restart};
 use super::key::{section, table};
+use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::types::*;
 use super::values::{GROUPS, UNITS, USERS};
 use crate::units::{Bytes, MilliCpus, Weight};

@@ -1,11 +1,11 @@
-//! From a path to a policy: which files it means, what they hold, and everything that is wrong with them.
+//! From a path to a policy: the files that it means, their content, and everything that is wrong with them.
 //!
-//! **Problem.** A policy path comes from a command line or a unit file; what lies there may be missing, a
-//! directory, a pipe, or half a policy whose other half cannot be read. **Answer.** As many findings as can
-//! be made out, and a [`Policy`] only where none of them is an error (`tests/policy/hostile.rs`).
+//! **Problem.** A policy path comes from a command line or a unit file; it may be missing, a directory, a pipe,
+//! or half a policy whose other half cannot be read. **Answer.** Every finding that can be made, and a
+//! [`Policy`] only where none of them is an error (`tests/policy/hostile.rs`).
 //!
-//! A path is opened without waiting and must be an ordinary file or a directory: a FIFO or a device would
-//! hold the caller, or never end. What is read is bounded before it is read.
+//! A path is opened without waiting and must be an ordinary file or a directory: a FIFO or a device could
+//! block the caller, or never end. The size is bounded before anything is read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -27,7 +27,7 @@ use super::tree::{Node, Place};
 /// Files of one directory.
 const MOST_FILES: usize = 1000;
 
-/// A policy without errors, and what else was found.
+/// A policy without errors, and its other findings.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The policy.
@@ -38,7 +38,7 @@ pub struct Loaded {
 
 /// Loads the policy of a file, or of a directory's `*.yaml` files merged in the order of their names.
 ///
-/// Hidden files are left alone, as editors keep their own there.
+/// Hidden files are skipped: editors keep their own there.
 ///
 /// # Errors
 /// Every finding, at least one of them an error.
@@ -54,7 +54,7 @@ pub fn load_with_host(path: &Path, host: &HostFacts) -> Result<Loaded, Report> {
     load_and_check(path, Some(host))
 }
 
-/// Loads a policy from a text that findings call `name`: for policies a program makes up.
+/// Loads a policy from a text that findings call `name`: for policies made by a program.
 ///
 /// # Errors
 /// Every finding, at least one of them an error.
@@ -76,7 +76,7 @@ fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Repor
     check_sources(sources, host, report)
 }
 
-/// Takes what was read and what was found while reading it.
+/// Checks the texts; `report` has what was found while reading them.
 fn check_sources(
     sources: Vec<Arc<Source>>,
     host: Option<&HostFacts>,
@@ -93,7 +93,7 @@ fn check_sources(
             Err(unparsed) => report.push(finding_of(&unparsed, source)),
         }
     }
-    // Where a file is missing from the whole, the rules about the whole would accuse the wrong one.
+    // Where a file could not be read, the rules about the whole would blame the wrong file.
     let is_whole = !report.has_errors();
     let mut draft = Draft::default();
     for (source, tree) in &trees {
@@ -128,7 +128,7 @@ fn check_presence(draft: &Draft, source: &Arc<Source>, tree: &Node, report: &mut
 
 /// The files a path means, in the order they are read.
 fn files_of(path: &Path, report: &mut Report) -> Vec<PathBuf> {
-    // Whatever is not a directory, missing things included, is answered when it is opened.
+    // Anything else, missing files included, is reported when it is opened.
     if !path.is_dir() {
         return vec![path.to_path_buf()];
     }
@@ -159,12 +159,12 @@ fn files_of(path: &Path, report: &mut Report) -> Vec<PathBuf> {
     files.iter().map(|name| path.join(name)).collect()
 }
 
-/// Whether a file of this name in a directory is part of its policy. Editors keep hidden ones there.
+/// Whether a file of this name in a directory is part of its policy. Hidden files are those of editors.
 pub(crate) fn is_policy_file(name: &str) -> bool {
     name.ends_with(".yaml") && !name.starts_with('.')
 }
 
-/// The names in a directory, sorted; hidden ones and those that are no text are left out.
+/// The names in a directory, sorted, without hidden ones and those that are not UTF-8.
 fn names_in(path: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(path)? {
@@ -210,9 +210,9 @@ fn read(path: &Path, most_bytes: usize, report: &mut Report) -> Option<Arc<Sourc
     }
 }
 
-/// At most one byte more than `most_bytes`, so that the caller can tell that there is more.
+/// At most one byte more than `most_bytes`, so that the caller detects a file that is too large.
 fn read_bounded(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
-    // A FIFO without a writer would hold an open that waits.
+    // Opening a FIFO without a writer would block.
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file: File = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     let kind = file.metadata()?.file_type();
@@ -228,7 +228,7 @@ fn read_bounded(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
 }
 
 fn cannot_read(error: &io::Error) -> String {
-    // The operating system's words, without the number Rust puts behind them.
+    // The operating system's words, without the number that Rust appends.
     let text = error.to_string();
     let words = text.split(" (os error").next().unwrap_or(&text);
     format!("cannot be read: {}", words.to_lowercase())
@@ -238,7 +238,7 @@ fn help_for(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         io::ErrorKind::NotFound => Some("name a policy file, or a directory of `*.yaml` files"),
         io::ErrorKind::PermissionDenied => Some("run as a user who may read it"),
-        io::ErrorKind::IsADirectory => Some("directories are not read into: move its files up"),
+        io::ErrorKind::IsADirectory => Some("subdirectories are not read: move its files up"),
         _ => None,
     }
 }

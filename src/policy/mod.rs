@@ -1,23 +1,29 @@
 //! Policies: YAML in, a checked and typed model out.
 //!
-//! **Problem.** A policy is written by hand, once, and then rules a machine. Whoever writes it should learn
-//! everything that is wrong with it at once and where, and whoever runs it must never get half of one: a
+//! **Problem.** A policy is written by hand, once, and then governs a machine. Its author should learn
+//! everything that is wrong with it at once, each with its place; and the agent must never run half of one: a
 //! policy is accepted whole or not at all.
 //!
-//! **Path of a text.** [`load()`] opens what a path means, bounded and without waiting. [`mod@parse`] makes a
-//! plain [`tree`] of it that still knows every place and every repeated key. `read` and `fields` walk the
-//! tree key by key into a draft, going on after each finding; `values` says what single values may look like. [`check`]
-//! tries the rules that look at several values, or at the machine ([`HostFacts`]). Only then does the draft
-//! become a [`Policy`]. [`rules`] has one line for each rule; [`report`] shows what broke them.
+//! **One table.** [`keys`] declares every key once. The structs of the model, their defaults, the reader, the
+//! outline that `diff` compares ([`outline`]), the JSON schema ([`schema`]) and the manual derive from it. What a
+//! row is, is said in [`key`]; how values of each kind are read and shown, in `forms` and `names`.
+//!
+//! **Path of a text.** [`load()`] opens a path, bounded and without waiting. [`mod@parse`] makes a plain
+//! [`tree`] of the text that keeps every place and every repeated key; `syntax` finds the line of the mistake
+//! where that fails. `read` walks the tree by the table into a model and the places of its values, and goes on
+//! after each finding. `check` and `claims` try the rules that look at several values, or at the machine
+//! ([`HostFacts`]). [`rules`] has one line for each rule; [`report`] shows what broke them.
 //!
 //! **Properties.** Every rule has a code, one fixture that breaks it and no other, and the exact report
 //! (`tests/policy.rs`). Whatever the bytes, the answer comes in bounded time and memory
-//! (`tests/policy/hostile.rs`). No unknown or repeated key passes; what is accepted means what it says
-//! (`tests/policy/model.rs`). The examples and the schema are what the parser takes (`tests/policy/examples.rs`).
+//! (`tests/policy/hostile.rs`). No unknown or repeated key passes (`tests/policy/model.rs`). Each key of the
+//! table is read, described, and shows as a difference when it changes (`tests/policy/keys.rs`). A mistake is
+//! reported at its line with what to write (`tests/policy/syntax.rs`).
 //!
 //! The YAML crate is named in [`mod@parse`] alone and the one that draws underlines in [`report`] alone.
 
-pub mod check;
+mod check;
+mod claims;
 mod facts;
 pub(crate) mod forms;
 pub mod hint;
@@ -25,6 +31,8 @@ pub mod key;
 pub mod keys;
 mod load;
 pub mod model;
+mod names;
+mod nodes;
 pub mod outline;
 pub mod parse;
 pub mod pattern;

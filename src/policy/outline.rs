@@ -1,13 +1,12 @@
 //! A policy as a flat list of keys and values, and the difference between two of them.
 //!
-//! **Problem.** A reload has to say what it changed, in the log and to whoever asked for it, and `diff` has
-//! to say it before. Both compare policies that were read at different times, perhaps by programs of
-//! different versions. **Answer.** What a policy says is written down as a person would write it, every key
-//! with its value, keys at their defaults left out; two such outlines are compared line by line. What two
-//! programs write down differently is shown as a change, never passed over.
+//! **Problem.** A reload has to report what it changed, in the log and in its answer, and `diff` has to report it
+//! before. Both compare policies that were read at different times, possibly by programs of different versions.
+//! **Answer.** A policy becomes a list of keys and values as a person would write them, without keys at their
+//! defaults; two such outlines are compared key by key. The keys come from the table ([`super::keys`]).
 //!
-//! **Properties** (`tests/policy/outline.rs`): a policy has no difference to itself; two policies that differ
-//! have one; applying the changes to the one outline gives the other.
+//! **Properties** (`tests/policy/outline.rs`, `tests/policy/keys.rs`): a policy has no difference to itself;
+//! changing any key is one difference.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -30,7 +29,7 @@ pub struct PolicyTenant {
 /// A policy, flat and in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outline {
-    /// What concerns no single tenant.
+    /// The keys outside of tenants.
     pub settings: Vec<Setting>,
     /// All tenants and groups, in pre-order.
     pub tenants: Vec<PolicyTenant>,
@@ -42,9 +41,9 @@ pub struct Outline {
 pub enum ChangeKind {
     /// It is new.
     Added,
-    /// It is gone.
+    /// It was removed.
     Removed,
-    /// It has another value.
+    /// Its value changed.
     Changed,
 }
 
@@ -64,7 +63,7 @@ pub struct Change {
 }
 
 impl Outline {
-    /// What `policy` says, as far as it is not what an empty one says.
+    /// What of `policy` differs from an empty one.
     pub fn of(policy: &Policy) -> Outline {
         let mut tenants = Vec::new();
         for tenant in &policy.tenants {
@@ -73,8 +72,8 @@ impl Outline {
         Outline { settings: general(policy), tenants }
     }
 
-    /// What changes from `self` to `new`: first the policy as a whole, then tenants that went, and then those
-    /// that came or changed, in the order of `new`.
+    /// What changes from `self` to `new`: first the policy as a whole, then removed tenants, then added and
+    /// changed ones, in the order of `new`.
     pub fn changes_to(&self, new: &Outline) -> Vec<Change> {
         let mut changes = Vec::new();
         compare(None, &self.settings, &new.settings, &mut changes);

@@ -1,12 +1,12 @@
 //! Findings, and how they are shown.
 //!
-//! A [`Diagnostic`] is one finding: a code, a severity, a message, the places it speaks of and what to do
-//! about it. It is data; [`render`] turns it into the text a person reads (the offending line, underlined,
-//! in the manner of rustc) and [`Finding`] into the record a program reads. This is the only file that
-//! names the crate which draws the underlines.
+//! A [`Diagnostic`] is one finding: a code, a severity, a message, the places that it names and what to do
+//! about it. It is data; [`render`] turns it into text for people (the offending line, underlined, in the style
+//! of rustc) and [`Diagnostic::to_finding`] into a record for programs. This is the only file that names the
+//! crate that draws the underlines.
 //!
 //! Texts come from outside and may be hostile: one line of ten megabytes, control characters, a million
-//! findings. Only the lines a finding speaks of are handed to the renderer, lines longer than
+//! findings. The renderer gets only the lines that a finding names, lines longer than
 //! [`LONGEST_QUOTED_LINE_BYTES`] are named and not quoted, and control characters are made visible.
 
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ pub const LONGEST_QUOTED_LINE_BYTES: usize = 1000;
 /// How much of an offending text [`Finding::text`] repeats, in characters.
 const LONGEST_QUOTED_TEXT: usize = 80;
 
-/// A text that findings point into: its name as the user gave it, and what it holds.
+/// A text that findings point into: its name as the user gave it, and its content.
 #[derive(Debug)]
 pub struct Source {
     name: String,
@@ -91,14 +91,14 @@ pub enum Severity {
     Note,
 }
 
-/// A place in a text, with what is to be said about it.
+/// A place in a text, with a remark.
 #[derive(Clone, Debug)]
 pub struct Label {
     /// The text it lies in.
     pub source: Arc<Source>,
     /// Bytes from the beginning of the text.
     pub span: Range<usize>,
-    /// What is to be said; may be empty.
+    /// The remark; may be empty.
     pub text: String,
 }
 
@@ -111,9 +111,9 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// What is wrong, in one line.
     pub message: String,
-    /// The text it is about. Its name is all there is where that text could not be read.
+    /// The text it is about; only its name, where that text could not be read.
     pub source: Arc<Source>,
-    /// Where: the first is the place itself, the others explain it. Empty where no place can be named.
+    /// The places: the first is the finding's own, the others explain it. Empty where no place can be named.
     pub labels: Vec<Label>,
     /// What to do about it.
     pub help: Option<String>,
@@ -227,11 +227,11 @@ pub struct Style {
 }
 
 impl Style {
-    /// No colours, and the width of an old terminal less its frame: what files and pipes get.
+    /// No colours, 80 columns: for files and pipes.
     pub const PLAIN: Style = Style { colour: false, width: 80 };
 }
 
-/// Draws one finding in the manner of rustc; ends with a newline.
+/// Draws one finding in the style of rustc; ends with a newline.
 pub fn render(diagnostic: &Diagnostic, style: Style) -> String {
     let renderer = match style.colour {
         true => Renderer::styled(),
@@ -243,7 +243,7 @@ pub fn render(diagnostic: &Diagnostic, style: Style) -> String {
         Severity::Warning => Level::WARNING,
         Severity::Note => Level::NOTE,
     };
-    // `warning[P064]: ` and `    = help: ` are what stands before the two texts.
+    // `warning[P064]: ` and `    = help: ` come before the two texts.
     let title = wrapped(&diagnostic.message, style.width.saturating_sub(15));
     let title = level.primary_title(title).id(diagnostic.code);
     let mut group = Group::with_title(title).elements(places(diagnostic));
@@ -287,7 +287,7 @@ fn places(diagnostic: &Diagnostic) -> Vec<Element<'_>> {
             elements.push(Origin::path(label.source.name()).line(line).char_column(column).into());
             continue;
         }
-        // A span over several lines is underlined on its first line alone: the rest says nothing new.
+        // A span over several lines is underlined on its first line alone.
         let end = if last_line > line { line_bytes.end } else { label.span.end };
         let span = label.span.start..end.max(label.span.start);
         let annotation = Mark { span, kind, text: &label.text };
@@ -363,7 +363,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Findings kept. Nobody reads more, and a hostile file must not fill the memory with them.
+    /// Findings kept: enough to read, and few enough that a hostile file cannot fill the memory.
     pub const MOST_FINDINGS: usize = 200;
 
     /// Adds a finding.
@@ -381,8 +381,8 @@ impl Report {
         }
     }
 
-    /// Counts a finding without making it, where the report is full: the cheap answer to a file that
-    /// breaks one rule a million times.
+    /// Counts a finding without making it, where the report is full: cheap for a file that breaks one rule a
+    /// million times.
     pub(super) fn leave_out(&mut self) {
         self.left_out += 1;
     }

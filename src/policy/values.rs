@@ -91,7 +91,7 @@ pub(super) fn unit_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Whether a name can be that of a user or a group of users; the machine is not asked.
+/// Whether a name can be that of a user or a group of users; the account database is not asked.
 ///
 /// # Errors
 /// What to write instead.
@@ -116,7 +116,7 @@ pub(super) enum PathRefusal {
 /// A path below the mount point in its normal form: `/a/b`.
 ///
 /// # Errors
-/// Why it is none, with what to write instead.
+/// Why it is refused, with what to write instead.
 pub(super) fn cgroup_path(path: &str, is_pattern: bool) -> Result<String, PathRefusal> {
     if path.chars().any(char::is_control) {
         return Err(PathRefusal::Malformed("write the path on one line"));
@@ -160,7 +160,7 @@ pub(super) fn cgroup_path(path: &str, is_pattern: bool) -> Result<String, PathRe
 /// # Errors
 /// What to write instead.
 pub(super) fn cpu_list(text: &str) -> Result<Vec<u32>, String> {
-    // A table rather than a list: a text may repeat itself a thousand times, the CPUs do not grow.
+    // A table rather than a list: a text may name a CPU a thousand times.
     let mut is_listed = [false; CPU_NUMBERS as usize];
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -12,7 +12,7 @@ use crate::fair::{Leaf, Solution, State};
 use crate::policy::types::Words;
 use crate::units::Bytes;
 
-/// Rows shown; a longer table is not read.
+/// Rows shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
 
 /// Grants shown.
@@ -62,7 +62,7 @@ pub(super) fn table(out: &mut impl Write, task: &Task, solution: &Solution) -> a
     Ok(())
 }
 
-/// One node: what it gets of each resource, its dominant one marked, and where it stands.
+/// One node: what it gets of each resource, its dominant one marked, and its state.
 fn row(
     task: &Task,
     solution: &Solution,
@@ -92,7 +92,7 @@ fn row(
     row
 }
 
-/// What is left, what is gone, and in which order tasks were granted.
+/// What is left, what is used up, and in which order tasks were granted.
 fn footer(out: &mut impl Write, task: &Task, solution: &Solution) -> io::Result<()> {
     let left = task.resources.iter().zip(&solution.unallocated).zip(&solution.saturated);
     let left = left.map(|((resource, &left), saturated)| match saturated {
@@ -214,7 +214,7 @@ impl Serialize for Amounts<'_> {
     }
 }
 
-/// The grants by the paths of those who got them.
+/// The grants, as the paths of their tenants.
 struct Order<'a>(Output<'a>);
 
 impl Serialize for Order<'_> {

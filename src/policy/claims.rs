@@ -1,0 +1,183 @@
+//! The rules about what tenants claim: which owner goes with it, and that no process is claimed twice.
+//!
+//! All are linear in the tenants but for the overlap of patterns, which is quadratic in patterns that begin
+//! alike.
+
+use std::collections::HashMap;
+
+use super::nodes::Node;
+use super::pattern;
+use super::report::{Diagnostic, Report};
+use super::rules;
+use super::tree::Place;
+use super::types::OwnerChoice;
+
+/// Work spent on telling patterns apart (see [`pattern::overlap`]); a policy that needs more is refused,
+/// lest a check take minutes. A thousand patterns that begin alike and end differently are within it.
+const MOST_WORK: usize = 16_000_000;
+
+/// What a tenant claims, and where.
+#[derive(Clone, Copy)]
+struct Claim<'d> {
+    tenant: &'d str,
+    name: &'d str,
+    place: &'d Place,
+}
+
+/// The items of one of a tenant's lists as claims.
+fn claims<'d>(
+    node: &Node<'d>,
+    key: &str,
+    names: &'d [String],
+) -> impl Iterator<Item = Claim<'d>> + use<'d> {
+    let tenant = node.path;
+    let places = node.given.items(key);
+    names.iter().zip(places).map(move |(name, place)| Claim { tenant, name, place })
+}
+
+/// Whether each tenant can have the owner that it names, and the cgroup that it is given.
+pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
+    // The owner that holds for what is below each node, with the place that names it.
+    let mut named: Vec<Option<(OwnerChoice, &Place)>> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let units: Vec<Claim<'_>> =
+            claims(node, "match.unit", &node.tenant.matches.units).collect();
+        if let [first, second, ..] = units[..] {
+            let message = format!("`{}` is more than one unit", node.path);
+            let finding = rules::SEVERAL_UNITS.at(second.place, message, "one too many");
+            let help =
+                "a unit is one cgroup: put the units into a slice of their own and name that";
+            report.push(finding.also(first.place.label("the first")).help(help));
+        }
+        let own = node.given.value("owner").map(|at| (node.tenant.owner, at));
+        let own = own.filter(|(owner, _)| *owner != OwnerChoice::Auto);
+        let above = node.parent.and_then(|parent| named[parent]);
+        if let Some((owner, at)) = own {
+            owner_and_match(node, owner, at, report);
+            if let Some((_, above)) = above.filter(|(above, _)| *above != owner)
+                && units.is_empty()
+            {
+                let message =
+                    format!("the owner of `{}` differs from that of its group", node.path);
+                let finding = rules::OWNER_CONTRADICTS.at(at, message, "");
+                let help = "a group is one cgroup, and so is all below it: name the `owner` there";
+                report.push(finding.also(above.label("the group's")).help(help));
+            }
+        }
+        if let (Some(unit), Some(claim)) = (units.first(), moved(node).next()) {
+            let message = format!("`{}` is a unit, and claims no other processes", node.path);
+            let finding =
+                rules::CLAIMS_BESIDE_UNIT.at(claim.place, message, "these stay where they are");
+            let help =
+                "nothing is moved into systemd's cgroups: make a tenant of their own for them";
+            report.push(finding.also(unit.place.label("the unit")).help(help));
+        }
+        named.push(own.or(above));
+    }
+}
+
+/// The claims that would move processes.
+fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
+    let matches = &node.tenant.matches;
+    claims(node, "match.cgroup", &matches.cgroups)
+        .chain(claims(node, "match.users", &matches.users))
+        .chain(claims(node, "match.groups", &matches.groups))
+}
+
+/// Nothing is moved into systemd's cgroups, and the agent's own are no units.
+fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut Report) {
+    let matches = &node.tenant.matches;
+    let (claim, help) = match owner {
+        OwnerChoice::Direct => (
+            claims(node, "match.unit", &matches.units).next(),
+            "the cgroup of a unit is changed through systemd: drop `owner: direct`",
+        ),
+        _ => (
+            claims(node, "match.cgroup", &matches.cgroups)
+                .chain(claims(node, "match.groups", &matches.groups))
+                .chain(claims(node, "match.users", &matches.users).skip(1))
+                .next(),
+            "nothing is moved into systemd's cgroups: name a `unit`, or one user for the user's slice",
+        ),
+    };
+    let Some(claim) = claim else { return };
+    let message = format!("`{}` cannot have both this owner and this match", node.path);
+    let finding = rules::OWNER_CONTRADICTS.at(at, message, "");
+    report.push(finding.also(claim.place.label("matched by this")).help(help));
+}
+
+pub(super) fn overlapping_matches(leaves: &[Node<'_>], report: &mut Report) {
+    let units = leaves.iter().flat_map(|n| claims(n, "match.unit", &n.tenant.matches.units));
+    same_twice("unit", units, report);
+    let users = leaves.iter().flat_map(|n| claims(n, "match.users", &n.tenant.matches.users));
+    same_twice("user", users, report);
+    let groups = leaves.iter().flat_map(|n| claims(n, "match.groups", &n.tenant.matches.groups));
+    same_twice("group", groups, report);
+    let cgroups = leaves.iter().flat_map(|n| claims(n, "match.cgroup", &n.tenant.matches.cgroups));
+    overlapping_patterns(&mut cgroups.collect::<Vec<_>>(), report);
+}
+
+fn same_twice<'d>(what: &str, claims: impl Iterator<Item = Claim<'d>>, report: &mut Report) {
+    let mut first: HashMap<&str, Claim<'_>> = HashMap::new();
+    for claim in claims {
+        match first.get(claim.name) {
+            Some(earlier) => {
+                let message = format!("{what} `{}`", claim.name);
+                report.push(claimed_twice(&message, *earlier, claim));
+            }
+            None => {
+                first.insert(claim.name, claim);
+            }
+        }
+    }
+}
+
+/// Sorted by their parts before the first wildcard, two patterns can meet only while the literal part of the
+/// first begins the other: each is compared with the run that follows it.
+fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
+    claims.sort_by_key(|claim| pattern::literal_prefix(claim.name));
+    let mut work = 0;
+    for (index, &earlier) in claims.iter().enumerate() {
+        let prefix = pattern::literal_prefix(earlier.name);
+        for &later in &claims[index + 1..] {
+            let other = pattern::literal_prefix(later.name);
+            if !other.starts_with(prefix) {
+                break;
+            }
+            let both = pattern::overlap(earlier.name, later.name, &mut work);
+            if work > MOST_WORK {
+                let message = "too many cgroup patterns begin alike to be told apart";
+                let finding = rules::TOO_MANY_PATTERNS.at(earlier.place, message, "");
+                report.push(finding.help("put the name that differs before the first `*` or `?`"));
+                return;
+            }
+            if both {
+                report.push(overlapping_pair(earlier, later));
+            }
+            if report.is_full() {
+                return;
+            }
+        }
+    }
+}
+
+fn overlapping_pair(a: Claim<'_>, b: Claim<'_>) -> Diagnostic {
+    let place = |claim: &Claim<'_>| (claim.place.source.name().to_string(), claim.place.span.start);
+    let (first, second) = if place(&a) <= place(&b) { (a, b) } else { (b, a) };
+    let message = match a.name == b.name {
+        true => format!("cgroup `{}`", a.name),
+        false => format!("what is in both `{}` and `{}`", first.name, second.name),
+    };
+    claimed_twice(&message, first, second)
+}
+
+fn claimed_twice(what: &str, first: Claim<'_>, second: Claim<'_>) -> Diagnostic {
+    let message = match first.tenant == second.tenant {
+        true => format!("{what} is claimed twice by `{}`", first.tenant),
+        false => format!("{what} is claimed by both `{}` and `{}`", first.tenant, second.tenant),
+    };
+    rules::OVERLAPPING_MATCH
+        .at(second.place, message, "again here")
+        .also(first.place.label("first here"))
+        .help("a process belongs to one tenant: drop one of the two")
+}
