@@ -54,13 +54,11 @@ const FUNCTION_CODE_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 140;
 
 /// Files of `src` that exceed [`FILE_CODE_LINES_MAX`]. This list may only shrink.
-const LONG_FILES: [&str; 6] = [
+const LONG_FILES: [&str; 4] = [
     "src/control/explain.rs",
     "src/host/enforce.rs",
     "src/daemon/backend/backends.rs",
     "src/daemon/backend/systemd.rs",
-    "src/policy/check.rs",
-    "src/policy/read.rs",
 ];
 /// Functions of `src` that exceed [`FUNCTION_CODE_LINES_MAX`]. This list may only shrink.
 const LONG_FUNCTIONS: [&str; 0] = [];
