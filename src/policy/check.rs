@@ -14,6 +14,7 @@ use super::nodes::{Node, nodes};
 use super::read::Draft;
 use super::report::{Label, Report};
 use super::rules;
+use super::stays;
 use super::tree::Place;
 use super::types::{Bound, CpusPolicy, DopPolicy};
 use crate::dop::CpuSet;
@@ -51,6 +52,7 @@ pub(super) fn check_host(draft: &Draft, host: &HostFacts, report: &mut Report) {
         no_such_cpu(node, host, report);
     }
     unknown_accounts(draft, &nodes, host, report);
+    stays::check(&nodes, host, report);
 }
 
 /// A resource that tenants are promised and limited in, so that each rule is written once.

@@ -41,12 +41,14 @@ pub mod reader;
 pub mod report;
 pub mod rules;
 pub mod schema;
+mod stays;
 mod syntax;
 pub mod tree;
 pub mod types;
+pub mod unit_path;
 mod values;
 
-pub use facts::HostFacts;
+pub use facts::{HostFacts, UnitFacts};
 pub(crate) use load::is_policy_file;
 pub use load::{Loaded, load, load_text, load_with_host};
 pub use model::Policy;

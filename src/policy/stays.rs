@@ -3,56 +3,54 @@
 //! A process of a service or session is never moved out of it, so `users` and `groups` do not reach it. Which units
 //! that concerns is known only on the machine, and only for what runs now.
 
-use super::draft::{Draft, TenantDraft, leaves};
 use super::facts::{HostFacts, UnitFacts};
-use super::model::OwnerChoice;
+use super::nodes::Node;
 use super::report::Report;
 use super::rules;
-use super::tree::At;
+use super::tree::Place;
+use super::types::OwnerChoice;
 
 /// Units named in one finding; the rest is counted.
 const UNITS_MAX: usize = 3;
 
 /// Warns of each account whose processes run in services or sessions that are not the tenant itself.
-pub(super) fn check(draft: &Draft, host: &HostFacts, report: &mut Report) {
-    let leaves: Vec<&TenantDraft> =
-        leaves(&draft.tenants).into_iter().filter(|leaf| claims_by_owner(leaf)).collect();
+pub(super) fn check(nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
+    let leaves: Vec<&Node<'_>> = nodes.iter().filter(|node| claims_by_owner(node)).collect();
     if leaves.is_empty() {
         return;
     }
     let units = (host.units)();
     for leaf in leaves {
-        let is_slice = is_user_slice(leaf);
-        for user in &leaf.matches.users {
+        let (matches, is_slice) = (&leaf.tenant.matches, is_user_slice(leaf));
+        for (user, place) in matches.users.iter().zip(leaf.given.items("match.users")) {
             let runs_there = |unit: &&UnitFacts| {
-                let is_home = is_slice && unit.user_of_slice.contains(&user.value);
-                unit.users.contains(&user.value) && !is_home
+                let is_home = is_slice && unit.user_of_slice.contains(user);
+                unit.users.contains(user) && !is_home
             };
-            tell(leaf, "user", user, units.iter().filter(runs_there), report);
+            find(leaf, ("user", user, place), units.iter().filter(runs_there), report);
         }
-        for group in &leaf.matches.groups {
-            let runs_there = |unit: &&UnitFacts| unit.groups.contains(&group.value);
-            tell(leaf, "group", group, units.iter().filter(runs_there), report);
+        for (group, place) in matches.groups.iter().zip(leaf.given.items("match.groups")) {
+            let runs_there = |unit: &&UnitFacts| unit.groups.contains(group);
+            find(leaf, ("group", group, place), units.iter().filter(runs_there), report);
         }
     }
 }
 
-fn claims_by_owner(leaf: &TenantDraft) -> bool {
-    let matches = &leaf.matches;
+fn claims_by_owner(node: &Node<'_>) -> bool {
+    let matches = &node.tenant.matches;
     matches.units.is_empty() && !(matches.users.is_empty() && matches.groups.is_empty())
 }
 
 /// Whether the tenant is the slice of its one user, on a host that keeps such slices.
-fn is_user_slice(leaf: &TenantDraft) -> bool {
-    let matches = &leaf.matches;
-    let is_ours = leaf.owner.as_ref().is_some_and(|owner| owner.value == OwnerChoice::Direct);
+fn is_user_slice(node: &Node<'_>) -> bool {
+    let matches = &node.tenant.matches;
+    let is_ours = node.tenant.owner == OwnerChoice::Direct;
     matches.users.len() == 1 && matches.groups.is_empty() && matches.cgroups.is_empty() && !is_ours
 }
 
-fn tell<'a>(
-    leaf: &TenantDraft,
-    what: &str,
-    account: &At<String>,
+fn find<'a>(
+    node: &Node<'_>,
+    (what, account, place): (&str, &str, &Place),
     units: impl Iterator<Item = &'a UnitFacts>,
     report: &mut Report,
 ) {
@@ -64,10 +62,10 @@ fn tell<'a>(
         further => format!(" and {further} more"),
     };
     let message = format!(
-        "processes of {what} `{}` that `{}` claims stay in units of systemd",
-        account.value, leaf.path
+        "processes of {what} `{account}` that `{}` claims stay in units of systemd",
+        node.path
     );
-    let finding = rules::STAYS_IN_UNIT.at(&account.place, message, "");
+    let finding = rules::STAYS_IN_UNIT.at(place, message, "");
     let help = format!(
         "they run in {named}{further}: give these a tenant with `match: {{ unit: {first} }}`"
     );

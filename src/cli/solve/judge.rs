@@ -63,6 +63,11 @@ pub(super) fn judge(
             format!("the limit is below the guarantee of {guarantee}"),
             "raise the limit or lower the guarantee".to_string(),
         ),
+        Reason::LimitBelowPromises(_) => (
+            codes::LIMIT_BELOW_GUARANTEE,
+            error.reason.to_string(),
+            "raise the limit of the group, or lower the guarantees in it".to_string(),
+        ),
         Reason::Overbooked { .. } => (
             codes::OVERBOOKED,
             error.reason.to_string(),

@@ -10,7 +10,7 @@ use super::task::{Resource, Task};
 use super::values::{amounts, map, quantity, weight as weight_of};
 use crate::cli::problem;
 use crate::fair::problem::{Guarantees, Terms};
-use crate::fair::{Algorithm, Demand, Kind, Node, Problem, WorkConserving, tasks};
+use crate::fair::{Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, tasks};
 use crate::policy::Report;
 use crate::policy::forms::{Structure, Word};
 use crate::policy::hint::shortened;
@@ -169,7 +169,7 @@ impl Problems<'_> {
             let kind = match self.kind(entry, &fields) {
                 Some(members) if &*members.key == "tenants" => {
                     self.push_members(&members.value, Some(node), &mut stack);
-                    Kind::Group
+                    Kind::Group(self.bounds(&fields))
                 }
                 Some(demand) => Kind::Leaf(self.demand(&fields, demand, whole_tasks)),
                 None => continue,
@@ -230,16 +230,13 @@ impl Problems<'_> {
             return None;
         };
         let others: &[&str] = match &*kind.key {
-            "tenants" => &["tasks", "guarantee", "limit"],
+            "tenants" => &["tasks"],
             "demand" => &["tasks"],
             _ => &[],
         };
         for other in others.iter().filter_map(|key| fields.get(key)) {
             let message = format!("`{}` does not go with `{}`", other.key, kind.key);
-            let help = match &*other.key {
-                "tasks" => "`tasks` bounds the number of a `task`",
-                _ => "give it to the tenants in the group",
-            };
+            let help = "`tasks` bounds the number of a `task`";
             let finding = codes::KIND.at(&self.reader.key_place(other), message, "");
             self.reader.report.push(finding.help(help));
         }
@@ -256,13 +253,21 @@ impl Problems<'_> {
             }
             _ => Demand::once(task),
         };
+        let bounds = self.bounds(fields);
+        (demand.guarantee, demand.limit) = (bounds.guarantee, bounds.limit);
+        demand
+    }
+
+    /// What a tenant or a group has at least and at most.
+    fn bounds(&mut self, fields: &Fields<'_, Tenant>) -> Bounds {
+        let mut bounds = Bounds::none(self.resources.len());
         if let Some(entry) = fields.get("guarantee") {
-            demand.guarantee = amounts(&mut self.reader, &self.resources, &entry.value, 0.0);
+            bounds.guarantee = amounts(&mut self.reader, &self.resources, &entry.value, 0.0);
         }
         if let Some(entry) = fields.get("limit") {
-            demand.limit = amounts(&mut self.reader, &self.resources, &entry.value, f64::INFINITY);
+            bounds.limit = amounts(&mut self.reader, &self.resources, &entry.value, f64::INFINITY);
         }
-        demand
+        bounds
     }
 
     fn tasks(&mut self, node: &tree::Node, whole_tasks: bool) -> Option<f64> {
