@@ -36,6 +36,7 @@ pub mod dop;
 pub mod fair;
 pub mod host;
 pub mod policy;
+pub mod queue;
 pub mod sim;
 pub mod units;
 pub mod varlink;

@@ -1,0 +1,145 @@
+//! Reservations and limits of tenants, in any discipline.
+//!
+//! # Problem
+//! A policy promises a tenant so much whenever it wants it, and forbids another more than so much. Weights alone do
+//! neither: a share is relative to who else is there.
+//!
+//! # Algorithm (mClock, Gulati, Merchant and Varman, OSDI'10)
+//! A tenant with a reservation `r` (cost units a second) has a tag `R`, one with a limit `l` a tag `L`, both real times.
+//! A dispatch of cost `c` moves them to `max(R, now) + c/r` and `max(L, now) + c/l`. A free worker first takes the tenant with
+//! the smallest `R ≤ now`; else the discipline decides, among tenants with `L ≤ now`. What the discipline gives does not
+//! move `R`: the reservation is a floor under the share, and what was given to keep it counts in the share.
+//!
+//! Costs are what the discipline charged in advance; where they turn out to be others, the tags are corrected, as
+//! in [`super::estimate`].
+//!
+//! # Properties
+//! - A reserved tenant gets its reservation, a limited one no more than its limit and one request
+//!   (`reservations_and_limits_hold`).
+//! - Tenants without either are ordered as if this were not here: there is no tag for them.
+
+use std::collections::BTreeSet;
+
+use super::tag::Tag;
+use super::types::{TenantId, Terms};
+
+/// Tags of the tenants that have any.
+#[derive(Debug, Default)]
+pub(super) struct Bounds {
+    tenants: Vec<Option<Bound>>,
+    /// Tenants with a reservation and a head, by `R`.
+    due: BTreeSet<(Tag, TenantId)>,
+    /// Tenants over their limits, by `L`.
+    withheld: BTreeSet<(Tag, TenantId)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    reservation: f64,
+    limit: f64,
+    reserved: f64,
+    limited: f64,
+    /// Its entry in `due`, and in `withheld`.
+    due: Option<Tag>,
+    withheld: Option<Tag>,
+}
+
+/// How a request came to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// To keep a reservation.
+    Reservation,
+    /// By the discipline.
+    Share,
+}
+
+impl Bounds {
+    pub(super) fn admit(&mut self, tenant: TenantId, terms: &Terms) {
+        let is_bounded = terms.reservation > 0.0 || terms.limit.is_finite();
+        if self.tenants.len() <= tenant.index() {
+            if !is_bounded {
+                return;
+            }
+            self.tenants.resize(tenant.index() + 1, None);
+        }
+        let old = self.tenants[tenant.index()].take();
+        if let Some(Bound { due: Some(tag), .. }) = old {
+            self.due.remove(&(tag, tenant));
+        }
+        if let Some(Bound { withheld: Some(tag), .. }) = old {
+            self.withheld.remove(&(tag, tenant));
+        }
+        if is_bounded {
+            let past = |tag: fn(&Bound) -> f64| old.as_ref().map_or(f64::NEG_INFINITY, tag);
+            self.tenants[tenant.index()] = Some(Bound {
+                reservation: terms.reservation,
+                limit: terms.limit,
+                reserved: past(|bound| bound.reserved),
+                limited: past(|bound| bound.limited),
+                due: None,
+                withheld: None,
+            });
+        }
+    }
+
+    fn bound(&mut self, tenant: TenantId) -> Option<&mut Bound> {
+        self.tenants.get_mut(tenant.index())?.as_mut()
+    }
+
+    /// Whether a tenant has a reservation or a limit.
+    pub(super) fn has(&self, tenant: TenantId) -> bool {
+        self.tenants.get(tenant.index()).is_some_and(Option::is_some)
+    }
+
+    /// A tenant has a head, or none. Returns whether the discipline may see it: it is not over its limit.
+    pub(super) fn show(&mut self, tenant: TenantId, has_head: bool, now: f64) -> bool {
+        let Some(bound) = self.bound(tenant) else { return true };
+        let due = (has_head && bound.reservation > 0.0).then(|| Tag::rounded(bound.reserved));
+        let withheld = Some(Tag::rounded(bound.limited)).filter(|tag| has_head && tag.value() > now);
+        let old = (std::mem::replace(&mut bound.due, due), bound.withheld);
+        bound.withheld = withheld;
+        if old.0 != due {
+            old.0.map(|tag| self.due.remove(&(tag, tenant)));
+            due.map(|tag| self.due.insert((tag, tenant)));
+        }
+        if old.1 != withheld {
+            old.1.map(|tag| self.withheld.remove(&(tag, tenant)));
+            withheld.map(|tag| self.withheld.insert((tag, tenant)));
+        }
+        withheld.is_none()
+    }
+
+    /// The next tenant that was over its limit and is not any more.
+    pub(super) fn released(&self, now: f64) -> Option<TenantId> {
+        let (tag, tenant) = *self.withheld.first()?;
+        (tag.value() <= now).then_some(tenant)
+    }
+
+    /// Tenants to which something is owed of their reservations, the earliest first.
+    pub(super) fn owed(&self, now: f64) -> impl Iterator<Item = TenantId> {
+        self.due.iter().take_while(move |(tag, _)| tag.value() <= now).map(|(_, tenant)| *tenant)
+    }
+
+    /// When the next tenant comes under its limit again.
+    pub(super) fn next_release(&self) -> Option<f64> {
+        self.withheld.first().map(|(tag, _)| tag.value())
+    }
+
+    /// A request of so much in advance runs.
+    pub(super) fn dispatched(&mut self, tenant: TenantId, cost: f64, phase: Phase, now: f64) {
+        let Some(bound) = self.bound(tenant) else { return };
+        bound.limited = bound.limited.max(now) + cost / bound.limit;
+        if phase == Phase::Reservation {
+            bound.reserved = bound.reserved.max(now) + cost / bound.reservation;
+        }
+    }
+
+    /// A request used so much more (or less) than was charged in advance.
+    pub(super) fn corrected(&mut self, tenant: TenantId, cost: f64, phase: Phase) {
+        let Some(bound) = self.bound(tenant) else { return };
+        bound.limited += cost / bound.limit;
+        if phase == Phase::Reservation && bound.reservation > 0.0 {
+            bound.reserved += cost / bound.reservation;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Dominant resource fairness as an order: who holds least, measured by what it holds most of.
+//!
+//! # Problem
+//! Requests hold several resources at once, and in different proportions. Which tenant starts its next?
+//!
+//! # Algorithm
+//! That of progressive filling for whole tasks (Ghodsi and others, NSDI'11), with YARN's comparator
+//! (`DominantResourceFairnessPolicy`): tenants that hold less than their minimum share of the resource they use most of
+//! come first, by `held / minimum`; then the smallest `held / (capacity · weight)`, compared resource by resource from the
+//! most used down; then the earlier tenant. A tenant whose next request does not fit in what is free is passed over.
+//!
+//! The comparator looks at one tenant at a time, so it is a key; the keys stand in a search tree, and a dispatch or
+//! completion renews one: O(m log n) for m resources. Tenants that do not fit are passed over one by one.
+//!
+//! # Properties
+//! - The same order as [`crate::fair::yarn::compare`] (`drf_order_is_that_of_the_comparator`).
+//! - The published example (`the_example_of_the_drf_paper`).
+//! - What runs never holds more than there is (`the_example_of_the_drf_paper`).
+
+use std::collections::BTreeSet;
+
+use super::order::{Activity, Head, Order, Running};
+use super::tag::Tag;
+use super::types::{Request, TenantId, Terms};
+use crate::fair::yarn::{by_dominance, min_share_ratios};
+
+/// Not needy, then ratios, then the tenant.
+type Key = (bool, Vec<Tag>, TenantId);
+
+/// The order by dominant share.
+#[derive(Debug)]
+pub(super) struct Dominant {
+    capacity: Vec<f64>,
+    /// What running requests hold of each resource.
+    held: Vec<f64>,
+    tenants: Vec<Holder>,
+    heads: BTreeSet<Key>,
+}
+
+#[derive(Clone, Debug)]
+struct Holder {
+    weight: f64,
+    min_share: Vec<f64>,
+    held: Vec<f64>,
+    /// What its head would hold.
+    wants: Option<Box<[f64]>>,
+    key: Option<Key>,
+}
+
+impl Dominant {
+    /// `capacity`: what there is of each resource, at least one, all positive.
+    pub(super) fn new(capacity: Vec<f64>) -> Dominant {
+        let held = vec![0.0; capacity.len()];
+        Dominant { capacity, held, tenants: Vec::new(), heads: BTreeSet::new() }
+    }
+
+    /// What a request holds: what it says, or one unit of the first resource.
+    fn holds(&self, request: &[f64]) -> Vec<f64> {
+        let mut holds = vec![0.0; self.capacity.len()];
+        if request.is_empty() {
+            holds[0] = 1.0;
+        }
+        holds.iter_mut().zip(request).for_each(|(held, wanted)| *held = *wanted);
+        holds
+    }
+
+    fn key(&self, holder: &Holder, tenant: TenantId) -> Key {
+        let share = |(held, whole): (&f64, &f64)| if *held == 0.0 { 0.0 } else { held / whole };
+        let shares: Vec<f64> = holder.held.iter().zip(&self.capacity).map(share).collect();
+        let mut dominant = 0;
+        for (resource, share) in shares.iter().enumerate() {
+            if *share > shares[dominant] {
+                dominant = resource;
+            }
+        }
+        let is_needy = holder.held[dominant] < holder.min_share[dominant];
+        let ratios = match is_needy {
+            true => min_share_ratios(&holder.held, &holder.min_share),
+            false => shares.iter().map(|share| share / holder.weight).collect(),
+        };
+        let ratios = by_dominance(&shares, &ratios);
+        (!is_needy, ratios.into_iter().map(Tag::exact).collect(), tenant)
+    }
+
+    fn renew(&mut self, tenant: TenantId) {
+        let holder = &self.tenants[tenant.index()];
+        let key = holder.wants.as_ref().map(|_| self.key(holder, tenant));
+        let holder = &mut self.tenants[tenant.index()];
+        if holder.key != key {
+            if let Some(old) = std::mem::replace(&mut holder.key, key.clone()) {
+                self.heads.remove(&old);
+            }
+            self.heads.extend(key);
+        }
+    }
+
+    fn hold(&mut self, tenant: TenantId, holds: &[f64], sign: f64) {
+        let of_tenant = &mut self.tenants[tenant.index()].held;
+        for (resource, amount) in holds.iter().enumerate() {
+            // What is taken off is what was added, but sums round.
+            of_tenant[resource] = (of_tenant[resource] + sign * amount).max(0.0);
+            self.held[resource] = (self.held[resource] + sign * amount).max(0.0);
+        }
+    }
+
+    fn fits(&self, wants: &[f64]) -> bool {
+        let mut resources = wants.iter().zip(&self.held).zip(&self.capacity);
+        resources.all(|((wanted, held), whole)| *wanted == 0.0 || held + wanted <= whole * (1.0 + 1e-12))
+    }
+}
+
+impl Order for Dominant {
+    fn admit(&mut self, tenant: TenantId, terms: &Terms, _: Activity, _: f64) {
+        let nr_resources = self.capacity.len();
+        let nothing = Holder {
+            weight: 1.0,
+            min_share: vec![0.0; nr_resources],
+            held: vec![0.0; nr_resources],
+            wants: None,
+            key: None,
+        };
+        if self.tenants.len() <= tenant.index() {
+            self.tenants.resize(tenant.index() + 1, nothing);
+        }
+        let holder = &mut self.tenants[tenant.index()];
+        holder.weight = terms.weight;
+        holder.min_share = terms.min_share.to_vec();
+        holder.min_share.resize(nr_resources, 0.0);
+        self.renew(tenant);
+    }
+
+    fn head(&mut self, tenant: TenantId, head: Option<Head<'_>>, _: f64) {
+        let wants = head.map(|head| self.holds(&head.request.holds).into());
+        self.tenants[tenant.index()].wants = wants;
+        self.renew(tenant);
+    }
+
+    fn next(&mut self, _: u32, _: f64) -> Option<TenantId> {
+        self.heads.iter().map(|(_, _, tenant)| *tenant).find(|tenant| self.may_run(*tenant))
+    }
+
+    fn may_run(&self, tenant: TenantId) -> bool {
+        let wants = self.tenants.get(tenant.index()).and_then(|holder| holder.wants.as_ref());
+        wants.is_some_and(|wants| self.fits(wants))
+    }
+
+    fn dispatched(&mut self, tenant: TenantId, request: &Request, _: f64) -> f64 {
+        let holds = self.holds(&request.holds);
+        self.hold(tenant, &holds, 1.0);
+        0.0
+    }
+
+    fn completed(&mut self, running: &Running, _: f64, _: Activity, _: f64) {
+        let holds = self.holds(&running.holds);
+        self.hold(running.tenant, &holds, -1.0);
+        self.renew(running.tenant);
+    }
+}

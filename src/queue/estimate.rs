@@ -1,0 +1,145 @@
+//! What a request will cost, where nobody says so; and how a wrong guess is made good.
+//!
+//! # Problem
+//! Tags need costs before they are known. A guess that is too small lets a tenant run ahead, one that is too large
+//! holds it back; and with many workers a single unlucky guess can block them all behind one tenant.
+//!
+//! # Terms
+//! *Estimate* `L`: kept for each tenant and each class of its requests. *Credit*: what was charged in advance for a
+//! running request and is not used yet.
+//!
+//! # Algorithm (2DFQ, SIGCOMM'16 §5 and figure 7)
+//! - *Dispatch*: charge `L` to the tenant, and open a credit of `L`.
+//! - *Refresh*, while it runs: it has used `c` more. Where `c < credit`, the credit falls by `c`; else the tenant is charged
+//!   `c − credit` and the credit is 0. A request that turns out to be expensive is paid for while it runs.
+//! - *Completion*: the tenant is charged `c − credit`, which is a refund where the credit was larger.
+//!
+//! Estimators: *pessimistic*, `L = max(α·L, T)` for a completed cost `T`: a tenant that was expensive once stays so until
+//! its estimate has decayed (with α = 0.99, 230 cheap completions for a factor of ten). *Moving average*,
+//! `L = α·L + (1−α)·T`: what the variants of WFQ and WF²Q use, for which pessimism does not help. *Declared*: the cost
+//! that the request states; the same bookkeeping corrects it where it was wrong.
+//!
+//! # Errata
+//! The prose of the paper replaces `L` by `T` only where `T > L`; figure 7, which is what is built here, also where
+//! `α·L < T ≤ L`. A published summary has `C < L` for both the over- and the under-estimate; the second is `C > L`.
+//!
+//! # Properties
+//! - Over a request, a tenant is charged exactly its cost, whatever the estimate was (`charges_add_up_to_the_cost`).
+//! - The published traces (vectors `tdfqe_bookkeeping`).
+
+/// How costs are estimated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Estimator {
+    /// Requests state their costs.
+    Declared,
+    /// The largest cost seen, decaying.
+    Pessimistic {
+        /// What is kept of the estimate at each completion, above 0 and at most 1.
+        alpha: f64,
+        /// The estimate before anything has completed.
+        initial: f64,
+    },
+    /// The average of the costs seen, recent ones more.
+    MovingAverage {
+        /// What is kept of the estimate at each completion, at least 0 and below 1.
+        alpha: f64,
+        /// The estimate before anything has completed; the first completion replaces it.
+        initial: f64,
+    },
+}
+
+impl Estimator {
+    /// What the paper uses.
+    pub const ALPHA: f64 = 0.99;
+
+    /// The estimate before anything has completed.
+    fn initial(self) -> f64 {
+        match self {
+            Estimator::Declared => 0.0,
+            Estimator::Pessimistic { initial, .. } | Estimator::MovingAverage { initial, .. } => {
+                initial
+            }
+        }
+    }
+
+    /// The estimate after a completion; `old` is `None` before the first.
+    fn after(self, old: Option<f64>, cost: f64) -> f64 {
+        match self {
+            Estimator::Declared => 0.0,
+            Estimator::Pessimistic { alpha, initial } => (alpha * old.unwrap_or(initial)).max(cost),
+            Estimator::MovingAverage { alpha, .. } => match old {
+                Some(old) => alpha * old + (1.0 - alpha) * cost,
+                None => cost,
+            },
+        }
+    }
+}
+
+/// The estimates of one tenant and what it has been charged, in cost units.
+///
+/// Charges are added up as cost and divided by the weight when a tag is asked for, once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ledger {
+    estimator: Estimator,
+    charged: f64,
+    /// For each class that was ever seen; a tenant has a handful.
+    estimates: Vec<(u32, f64)>,
+}
+
+impl Ledger {
+    /// Nothing charged, nothing known.
+    pub fn new(estimator: Estimator) -> Ledger {
+        Ledger { estimator, charged: 0.0, estimates: Vec::new() }
+    }
+
+    /// What a request of a class is taken to cost, given what it states.
+    pub fn estimate(&self, class: u32, declared: f64) -> f64 {
+        match self.estimator {
+            Estimator::Declared => declared,
+            other => self.known(class).unwrap_or(other.initial()),
+        }
+    }
+
+    fn known(&self, class: u32) -> Option<f64> {
+        self.estimates.iter().find(|(of, _)| *of == class).map(|(_, estimate)| *estimate)
+    }
+
+    /// What has been charged and not forgotten.
+    pub fn charged(&self) -> f64 {
+        self.charged
+    }
+
+    /// Forgets what has been charged, for a tag with a new base.
+    pub fn forget(&mut self) {
+        self.charged = 0.0;
+    }
+
+    /// A request goes to a worker; returns its credit.
+    pub fn dispatch(&mut self, class: u32, declared: f64) -> f64 {
+        let credit = self.estimate(class, declared);
+        self.charged += credit;
+        credit
+    }
+
+    /// A running request has used `used` more; returns its credit from now on.
+    pub fn refresh(&mut self, credit: f64, used: f64) -> f64 {
+        if used < credit {
+            return credit - used;
+        }
+        self.charged += used - credit;
+        0.0
+    }
+
+    /// A request is done, having used `used` since the last refresh and `total` in all.
+    pub fn complete(&mut self, class: u32, credit: f64, used: f64, total: f64) {
+        self.charged += used - credit;
+        if self.estimator == Estimator::Declared {
+            return;
+        }
+        let estimate = self.estimator.after(self.known(class), total);
+        match self.estimates.iter_mut().find(|(of, _)| *of == class) {
+            Some((_, old)) => *old = estimate,
+            None => self.estimates.push((class, estimate)),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Who goes next: the queue of requests, and the disciplines that order it.
+//!
+//! # Problem
+//! Several tenants have work waiting for a few workers. A worker takes one request at a time and is not interrupted.
+//! Requests cost between a millisecond and an hour, and often nobody knows how much beforehand. The order is
+//! wanted in which every tenant gets its weighted share of the workers' time, over the long run and over the
+//! short: a tenant of small requests should not have to wait in bursts behind large ones.
+//!
+//! # Terms
+//! *Tenant*, *request*, *worker*: as above. *Cost*: the time of one worker, in any unit. *Backlogged*: has a request
+//! waiting. *Service*: the work done for a tenant so far. *GPS*: the ideal in which all backlogged tenants are served at
+//! once ([`gps`]). *Lag*: service in GPS less service got. *Virtual time*: the service in GPS of a tenant of weight 1
+//! that is always backlogged ([`virtual_time`]). *Start tag*, *finish tag* of a request: the virtual times at which GPS
+//! would begin and end it.
+//!
+//! # The interface
+//! A [`Queue`] takes requests ([`Queue::enqueue`]), gives one to worker `i` at time `t` ([`Queue::pick`]), and is told
+//! what a running one has used ([`Queue::charge`], [`Queue::complete`]). Tenants come, change their terms and go
+//! ([`Queue::admit`], [`Queue::retire`]). Time is an argument, in seconds from any beginning, and never decreases.
+//!
+//! # The disciplines
+//! | [`Discipline`] | next is | made for | read |
+//! |---|---|---|---|
+//! | `Fifo` | the earliest request | no fairness at all | `plain` |
+//! | `Priority` | the highest priority, raised by waiting | importance | `plain` |
+//! | `RoundRobin` | the next tenant in turn | equal numbers of requests | `plain` |
+//! | `Fair`: FQ | the smallest start tag (SFQ) | varying speed | `tags` |
+//! | WFQ | the smallest finish tag | one worker | `tags` |
+//! | WF²Q | the same among requests that GPS has begun | one worker, no bursts | `tags` |
+//! | 2DFQ | the same, where worker `i` may begin early by `i/n` of the cost | many workers | `tags`, `staggered` |
+//! | WFQ^E, WF²Q^E, 2DFQ^E | with estimated costs | unknown costs | `estimate` |
+//! | `Drf` | the smallest dominant share held | several resources | `dominant` |
+//! | `Multilevel` | the level that is owed most, then the least served | unknown, very long costs | [`multilevel`] |
+//!
+//! Reservations and limits of tenants hold in every discipline (`bounds`). [`simulation`] runs a queue with workers.
+//!
+//! # Determinism
+//! The same calls give the same answers. Ties go to the smaller finish tag, then to the earlier tenant ([`tag`] says
+//! when two tags are equal).
+//!
+//! # Errata
+//! Descriptions of 2DFQ differ from what reproduces its figures in three places: the sign of the early start
+//! (`staggered`), `≤` where figure 7 has `<` (`tags`), and the rule of the estimate (`estimate`). In Presto's queue, the
+//! level that gets the most is the first (`multilevel`).
+
+mod bounds;
+mod dominant;
+mod estimate;
+pub mod concurrency;
+pub mod gps;
+pub mod multilevel;
+mod order;
+mod plain;
+mod requests;
+pub mod simulation;
+mod staggered;
+pub mod tag;
+mod tags;
+mod types;
+pub mod virtual_time;
+mod weights;
+
+pub use estimate::{Estimator, Ledger};
+pub use requests::{Discipline, Pick, Queue, Rule, Setup};
+pub use types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket};

@@ -1,0 +1,78 @@
+//! The seam between the queue and its disciplines: who goes next, and what that costs it.
+//!
+//! [`super::Queue`] keeps the requests (first in, first out within each tenant) and the running ones; an [`Order`] sees
+//! one head for each tenant and decides among heads. It never sees a worker's state or a clock: `now` is an argument.
+
+use std::fmt::Debug;
+
+use super::types::{Request, TenantId, Terms};
+
+/// The first waiting request of a tenant, as an order sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head<'a> {
+    pub(super) request: &'a Request,
+    /// The place of its arrival among all arrivals.
+    pub(super) arrival: u64,
+    /// When it arrived.
+    pub(super) arrived: f64,
+    /// What [`Order::arrive`] said of it.
+    pub(super) stamp: f64,
+}
+
+/// A running request, as an order sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) tenant: TenantId,
+    pub(super) class: u32,
+    pub(super) holds: Box<[f64]>,
+    /// What is charged in advance and not used yet.
+    pub(super) credit: f64,
+    /// What has been used.
+    pub(super) used: f64,
+    /// When it was dispatched.
+    pub(super) started: f64,
+}
+
+/// Whether a tenant has anything waiting or running at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Activity {
+    Active,
+    Idle,
+}
+
+/// A discipline. What an order does not need it leaves at the default.
+pub(super) trait Order: Debug {
+    /// A tenant is new, or has new terms.
+    fn admit(&mut self, tenant: TenantId, terms: &Terms, activity: Activity, now: f64);
+
+    /// A request arrives at a tenant that was `activity` until now. The answer comes back in [`Head::stamp`].
+    fn arrive(&mut self, _: TenantId, _: &Request, _: Activity, _: f64) -> f64 {
+        0.0
+    }
+
+    /// A waiting request is gone without having run. What is left of the tenant is `activity`.
+    fn withdrawn(&mut self, _: TenantId, _: Activity, _: f64) {}
+
+    /// The head of a tenant is another now; `None` where it has none, or may not run at the moment.
+    fn head(&mut self, tenant: TenantId, head: Option<Head<'_>>, now: f64);
+
+    /// The tenant whose head goes to `worker`; it stays where it is until [`Order::dispatched`].
+    fn next(&mut self, worker: u32, now: f64) -> Option<TenantId>;
+
+    /// Whether the head of this tenant could run now: it fits.
+    fn may_run(&self, _: TenantId) -> bool {
+        true
+    }
+
+    /// The head of a tenant runs. The answer is what was charged for it in advance.
+    fn dispatched(&mut self, _: TenantId, _: &Request, _: f64) -> f64 {
+        0.0
+    }
+
+    /// A running request has used so much more.
+    fn used(&mut self, _: &mut Running, _: f64, _: f64) {}
+
+    /// A running request is done, having used so much more, `running.used` in all. What is left of the tenant is
+    /// `activity`.
+    fn completed(&mut self, _: &Running, _: f64, _: Activity, _: f64) {}
+}

@@ -1,0 +1,346 @@
+//! The queue itself: requests that wait, requests that run, and the calls of the outside.
+//!
+//! What is the same in every discipline is here: first in first out within a tenant, tickets, activity, reservations
+//! and limits. What differs is behind [`super::order`].
+
+use std::collections::VecDeque;
+
+use super::bounds::{Bounds, Phase};
+use super::dominant::Dominant;
+use super::estimate::Estimator;
+use super::multilevel::Multilevel;
+use super::order::{Activity, Head, Order, Running};
+use super::plain::{ByArrival, RoundRobin};
+pub use super::tags::Rule;
+use super::tags::Tags;
+use super::types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket};
+use super::virtual_time::Method;
+
+/// Who goes next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Discipline {
+    /// The earliest request.
+    Fifo,
+    /// The highest priority, which rises by so much for each second of waiting.
+    Priority {
+        /// At least 0; 0 is strict priority.
+        ageing: f64,
+    },
+    /// One request of each tenant in turn.
+    RoundRobin,
+    /// Fair queueing by tags: FQ, WFQ, WF²Q and 2DFQ, with stated or estimated costs.
+    Fair {
+        /// Which tag decides.
+        rule: Rule,
+        /// Where costs come from.
+        estimator: Estimator,
+        /// How virtual time passes.
+        virtual_time: Method,
+    },
+    /// The smallest dominant share held.
+    Drf {
+        /// What there is of each resource, at least one, all positive.
+        capacity: Vec<f64>,
+    },
+    /// Multilevel feedback.
+    Multilevel {
+        /// How much more time each level gets than the next, at least 1.
+        multiplier: f64,
+    },
+}
+
+impl Discipline {
+    /// Fair queueing with stated costs.
+    pub fn fair(rule: Rule) -> Discipline {
+        let (estimator, virtual_time) = (Estimator::Declared, Method::Active);
+        Discipline::Fair { rule, estimator, virtual_time }
+    }
+
+    /// What is charged against reservations and limits in advance.
+    fn advance(&self, request: &Request, credit: f64) -> f64 {
+        match self {
+            Discipline::Fair { .. } => credit,
+            Discipline::Multilevel { .. } => 0.0,
+            _ => request.cost,
+        }
+    }
+}
+
+/// A discipline on a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// Who goes next.
+    pub discipline: Discipline,
+    /// What it goes to.
+    pub machine: Machine,
+}
+
+/// What [`Queue::pick`] answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pick {
+    /// This request runs now.
+    Run(Picked),
+    /// Nothing may run before this time, unless something arrives or completes: all that waits is over its limit.
+    NotBefore(f64),
+    /// Nothing can run until something arrives or completes.
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: Request,
+    arrival: u64,
+    arrived: f64,
+    stamp: f64,
+}
+
+#[derive(Debug, Default)]
+struct Tenant {
+    is_admitted: bool,
+    waiting: VecDeque<Waiting>,
+    nr_running: u32,
+}
+
+impl Tenant {
+    fn activity(&self) -> Activity {
+        match self.waiting.is_empty() && self.nr_running == 0 {
+            true => Activity::Idle,
+            false => Activity::Active,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    running: Running,
+    phase: Phase,
+    /// Charged against reservation and limit in advance.
+    advance: f64,
+}
+
+/// Requests of many tenants, and the order in which they run.
+#[derive(Debug)]
+pub struct Queue {
+    discipline: Discipline,
+    order: Box<dyn Order>,
+    bounds: Bounds,
+    tenants: Vec<Tenant>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    nr_arrivals: u64,
+    nr_waiting: usize,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(setup: Setup) -> Queue {
+        let machine = setup.machine;
+        let order: Box<dyn Order> = match &setup.discipline {
+            Discipline::Fifo => Box::new(ByArrival::fifo()),
+            Discipline::Priority { ageing } => Box::new(ByArrival::with_priority(*ageing)),
+            Discipline::RoundRobin => Box::<RoundRobin>::default(),
+            Discipline::Fair { rule, estimator, virtual_time } => {
+                Box::new(Tags::new(*rule, *estimator, *virtual_time, machine))
+            }
+            Discipline::Drf { capacity } => Box::new(Dominant::new(capacity.clone())),
+            Discipline::Multilevel { multiplier } => {
+                Box::new(Multilevel::new(*multiplier, machine.rate))
+            }
+        };
+        Queue {
+            discipline: setup.discipline,
+            order,
+            bounds: Bounds::default(),
+            tenants: Vec::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            nr_arrivals: 0,
+            nr_waiting: 0,
+        }
+    }
+
+    /// Adds a tenant, or gives it new terms from now on.
+    ///
+    /// # Errors
+    /// A term that is out of range; nothing has changed then.
+    pub fn admit(&mut self, tenant: TenantId, terms: &Terms, now: f64) -> Result<(), TermsError> {
+        terms.check()?;
+        if self.tenants.len() <= tenant.index() {
+            self.tenants.resize_with(tenant.index() + 1, Tenant::default);
+        }
+        let known = &mut self.tenants[tenant.index()];
+        known.is_admitted = true;
+        let activity = known.activity();
+        self.order.admit(tenant, terms, activity, now);
+        self.bounds.admit(tenant, terms);
+        self.show(tenant, now);
+        Ok(())
+    }
+
+    /// A tenant goes: what waits of it is given back, what runs of it runs on. It may be admitted again, and then has
+    /// the tags and estimates that it had.
+    pub fn retire(&mut self, tenant: TenantId, now: f64) -> Vec<Request> {
+        let Some(known) = self.tenants.get_mut(tenant.index()) else { return Vec::new() };
+        known.is_admitted = false;
+        let mut given_back = Vec::new();
+        while let Some(waiting) = self.tenants[tenant.index()].waiting.pop_front() {
+            given_back.push(waiting.request);
+            self.forget(tenant, now);
+        }
+        given_back
+    }
+
+    /// A request arrives. Returns whether it waits now: a tenant that was not admitted has no queue, and a cost has to
+    /// be finite and at least 0.
+    pub fn enqueue(&mut self, tenant: TenantId, request: Request, now: f64) -> bool {
+        let Some(known) = self.tenants.get_mut(tenant.index()) else { return false };
+        if !known.is_admitted || !request.cost.is_finite() || request.cost < 0.0 {
+            return false;
+        }
+        let was = known.activity();
+        let is_head = known.waiting.is_empty();
+        let stamp = self.order.arrive(tenant, &request, was, now);
+        let arrival = self.nr_arrivals;
+        self.nr_arrivals += 1;
+        self.nr_waiting += 1;
+        known.waiting.push_back(Waiting { request, arrival, arrived: now, stamp });
+        if is_head {
+            self.show(tenant, now);
+        }
+        true
+    }
+
+    /// A waiting request is not wanted any more. O(waiting requests of the tenant).
+    pub fn withdraw(&mut self, tenant: TenantId, id: u64, now: f64) -> Option<Request> {
+        let known = self.tenants.get_mut(tenant.index())?;
+        let at = known.waiting.iter().position(|waiting| waiting.request.id == id)?;
+        let waiting = known.waiting.remove(at)?;
+        self.forget(tenant, now);
+        Some(waiting.request)
+    }
+
+    fn forget(&mut self, tenant: TenantId, now: f64) {
+        self.nr_waiting -= 1;
+        let activity = self.tenants[tenant.index()].activity();
+        self.order.withdrawn(tenant, activity, now);
+        self.show(tenant, now);
+    }
+
+    /// The request that a free `worker` begins now.
+    pub fn pick(&mut self, worker: u32, now: f64) -> Pick {
+        while let Some(tenant) = self.bounds.released(now) {
+            self.show(tenant, now);
+        }
+        let owed = self.bounds.owed(now).find(|tenant| self.order.may_run(*tenant));
+        let picked = match owed {
+            Some(tenant) => self.dispatch(tenant, Phase::Reservation, now),
+            None => {
+                let next = self.order.next(worker, now);
+                next.and_then(|tenant| self.dispatch(tenant, Phase::Share, now))
+            }
+        };
+        match (picked, self.bounds.next_release()) {
+            (Some(picked), _) => Pick::Run(picked),
+            (None, Some(time)) => Pick::NotBefore(time),
+            (None, None) => Pick::Nothing,
+        }
+    }
+
+    fn dispatch(&mut self, tenant: TenantId, phase: Phase, now: f64) -> Option<Picked> {
+        let known = &mut self.tenants[tenant.index()];
+        let request = known.waiting.pop_front()?.request;
+        known.nr_running += 1;
+        self.nr_waiting -= 1;
+        let credit = self.order.dispatched(tenant, &request, now);
+        let advance = self.discipline.advance(&request, credit);
+        self.bounds.dispatched(tenant, advance, phase, now);
+        let running = Running {
+            tenant,
+            class: request.class,
+            holds: request.holds.clone(),
+            credit,
+            used: 0.0,
+            started: now,
+        };
+        let slot = Slot { running, phase, advance };
+        let ticket = match self.free.pop() {
+            Some(free) => {
+                self.slots[free as usize] = Some(slot);
+                free
+            }
+            None => {
+                self.slots.push(Some(slot));
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.show(tenant, now);
+        Some(Picked { ticket: Ticket(ticket), tenant, request })
+    }
+
+    /// Tells the order what the head of a tenant is now.
+    fn show(&mut self, tenant: TenantId, now: f64) {
+        let head = self.tenants[tenant.index()].waiting.front().map(|waiting| Head {
+            request: &waiting.request,
+            arrival: waiting.arrival,
+            arrived: waiting.arrived,
+            stamp: waiting.stamp,
+        });
+        let is_allowed = self.bounds.show(tenant, head.is_some(), now);
+        self.order.head(tenant, head.filter(|_| is_allowed), now);
+    }
+
+    /// A running request has used `used` more since it was last charged. Nothing happens for a ticket that is not out.
+    pub fn charge(&mut self, ticket: Ticket, used: f64, now: f64) {
+        let Some(Some(slot)) = self.slots.get_mut(ticket.0 as usize) else { return };
+        slot.running.used += used;
+        self.order.used(&mut slot.running, used, now);
+        let (tenant, phase) = (slot.running.tenant, slot.phase);
+        let over = (slot.running.used - slot.advance).max(0.0);
+        if over > 0.0 {
+            slot.advance += over;
+            self.bounds.corrected(tenant, over, phase);
+            self.show_bounded(tenant, now);
+        }
+    }
+
+    /// A running request is done, and has used `used` more since it was last charged. Returns when it was dispatched;
+    /// `None` for a ticket that is not out.
+    pub fn complete(&mut self, ticket: Ticket, used: f64, now: f64) -> Option<f64> {
+        let mut slot = self.slots.get_mut(ticket.0 as usize)?.take()?;
+        self.free.push(ticket.0);
+        slot.running.used += used;
+        let tenant = slot.running.tenant;
+        let known = &mut self.tenants[tenant.index()];
+        known.nr_running -= 1;
+        let activity = known.activity();
+        self.order.completed(&slot.running, used, activity, now);
+        let correction = slot.running.used - slot.advance;
+        if correction != 0.0 {
+            self.bounds.corrected(tenant, correction, slot.phase);
+            self.show_bounded(tenant, now);
+        }
+        Some(slot.running.started)
+    }
+
+    /// A limit may have been reached, or left.
+    fn show_bounded(&mut self, tenant: TenantId, now: f64) {
+        if self.bounds.has(tenant) {
+            self.show(tenant, now);
+        }
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.nr_waiting
+    }
+
+    /// Requests of one tenant that wait.
+    pub fn waiting_of(&self, tenant: TenantId) -> usize {
+        self.tenants.get(tenant.index()).map_or(0, |known| known.waiting.len())
+    }
+
+    /// Whether a tenant has a request waiting or running.
+    pub fn is_active(&self, tenant: TenantId) -> bool {
+        self.tenants.get(tenant.index()).is_some_and(|known| known.activity() == Activity::Active)
+    }
+}

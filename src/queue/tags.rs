@@ -1,0 +1,280 @@
+//! Fair queueing by start and finish tags: SFQ, WFQ, WF²Q, 2DFQ, and their variants for unknown costs.
+//!
+//! # Problem
+//! Serve tenants in an order that stays near the ideal of [`super::gps`], with workers that take whole requests.
+//!
+//! # Terms
+//! For the `j`-th request of a tenant of weight φ that arrives at `A` and costs `l`: start tag `S = max(v(A), F of j−1)`, finish
+//! tag `F = S + l/φ`, where `v` is virtual time ([`super::virtual_time`]).
+//!
+//! # Algorithm
+//! A free worker takes, with ties to the smaller finish tag and then to the earlier tenant,
+//! - *FQ* (start-time fair queueing, Goyal, Vin and Cheng 1996): the smallest `S`. It needs no costs to decide, and tenants
+//!   stay within a cost of each other on a machine of varying speed;
+//! - *WFQ* (Demers, Keshav and Shenker 1989; PGPS of Parekh and Gallager): the smallest `F`. Never late by more than a
+//!   request, but early without bound: tenants of small requests are served in bursts, and then wait;
+//! - *WF²Q* (Bennett and Zhang 1996): the smallest `F` with `S ≤ v`, which GPS has begun. On one worker never early by
+//!   more than a request. On several, all large requests become eligible at once and block all workers at once;
+//! - *2DFQ* (Mace and others, SIGCOMM'16): on worker `i` of `n` the smallest `F` with `S − (i/n)·l ≤ v`. Small requests may
+//!   begin early only by little, large ones by much, and on high workers first: the workers divide themselves by size.
+//!
+//! With *estimated costs* ([`super::estimate`]) `l` is the estimate, and a tenant has one tag instead of one for each
+//! request: `S = max(S, v)` when it becomes active, and charges move it from there (2DFQ, figure 7).
+//!
+//! Where nothing is eligible the paper leaves open what to do. A worker does not idle: the smallest start tag (on worker
+//! `i`, the smallest `S − (i/n)·l`), then the smallest finish tag.
+//!
+//! FQ, WFQ and WF²Q keep heads in search trees: O(log n) for a dispatch. WF²Q has two, one by start tag for heads that
+//! are not eligible and one by finish tag for those that are; as `v` never falls, each head moves over once.
+//! 2DFQ's index is [`super::staggered`].
+//!
+//! # Errata
+//! Figure 7 of the paper has `S − (i/n)·l < v`. With `<`, figures 5d and 6b come out otherwise than they are printed:
+//! at `v = 0` nothing would be eligible. It is `≤`.
+//!
+//! # Properties
+//! - The published schedules (vectors `fq_schedules`, `fq_shares_gps`); the long-run shares.
+//! - Work conservation, FIFO within a tenant, no starvation (`tests/queue/properties.rs`).
+//! - Under 2DFQ, GPS is never ahead of a tenant by more than `n·Lmax` (`the_lag_is_bounded`; theorem 1).
+//! - The same order as a plain scan (`each_discipline_equals_its_slow_reference`).
+
+use std::collections::BTreeSet;
+
+use super::estimate::{Estimator, Ledger};
+use super::order::{Activity, Head, Order, Running};
+use super::staggered::{Entry, Staggered};
+use super::tag::Tag;
+use super::types::{Machine, Request, TenantId, Terms};
+use super::virtual_time::{Clock, Method};
+
+/// Which tag decides, and who may be considered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Smallest start tag: FQ.
+    Start,
+    /// Smallest finish tag: WFQ.
+    Finish,
+    /// Smallest finish tag among those that GPS has begun: WF²Q.
+    Eligible,
+    /// The same, begun earlier on high workers and for large requests: 2DFQ.
+    Staggered,
+}
+
+/// All heads, in the order of one rule.
+#[derive(Debug)]
+enum Index {
+    Start(BTreeSet<(Tag, Tag, TenantId)>),
+    Finish(BTreeSet<(Tag, TenantId)>),
+    Eligible {
+        /// Heads that were not eligible when last looked at, by start tag.
+        later: BTreeSet<(Tag, Tag, TenantId)>,
+        /// Heads that are.
+        now: BTreeSet<(Tag, TenantId)>,
+    },
+    Staggered(Staggered),
+}
+
+impl Index {
+    fn new(rule: Rule, workers: u32) -> Index {
+        match rule {
+            Rule::Start => Index::Start(BTreeSet::new()),
+            Rule::Finish => Index::Finish(BTreeSet::new()),
+            Rule::Eligible => Index::Eligible { later: BTreeSet::new(), now: BTreeSet::new() },
+            Rule::Staggered => Index::Staggered(Staggered::new(workers)),
+        }
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        let by_start = (Tag::rounded(entry.start), entry.finish, entry.tenant);
+        match self {
+            Index::Start(heads) => drop(heads.insert(by_start)),
+            Index::Finish(heads) => drop(heads.insert((entry.finish, entry.tenant))),
+            Index::Eligible { later, .. } => drop(later.insert(by_start)),
+            Index::Staggered(heads) => heads.insert(entry),
+        }
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        let by_start = (Tag::rounded(entry.start), entry.finish, entry.tenant);
+        match self {
+            Index::Start(heads) => drop(heads.remove(&by_start)),
+            Index::Finish(heads) => drop(heads.remove(&(entry.finish, entry.tenant))),
+            Index::Eligible { later, now } => {
+                if !now.remove(&(entry.finish, entry.tenant)) {
+                    later.remove(&by_start);
+                }
+            }
+            Index::Staggered(heads) => heads.remove(entry),
+        }
+    }
+
+    fn first(&mut self, worker: u32, v: f64) -> Option<TenantId> {
+        match self {
+            Index::Start(heads) => heads.first().map(|(_, _, tenant)| *tenant),
+            Index::Finish(heads) => heads.first().map(|(_, tenant)| *tenant),
+            Index::Eligible { later, now } => {
+                let v = Tag::rounded(v);
+                while let Some((start, finish, tenant)) = later.first().copied()
+                    && start <= v
+                {
+                    later.pop_first();
+                    now.insert((finish, tenant));
+                }
+                let begun = now.first().map(|(_, tenant)| *tenant);
+                begun.or_else(|| later.first().map(|(_, _, tenant)| *tenant))
+            }
+            Index::Staggered(heads) => heads.first(worker, v),
+        }
+    }
+}
+
+/// One tenant's tag: `S = base + charged / weight`.
+#[derive(Debug)]
+struct Tagged {
+    weight: f64,
+    is_endless: bool,
+    base: f64,
+    ledger: Ledger,
+    /// Class and stated cost of the head that stands in the index.
+    head: Option<(u32, f64)>,
+    entry: Option<Entry>,
+}
+
+impl Tagged {
+    fn start(&self) -> f64 {
+        self.base + self.ledger.charged() / self.weight
+    }
+
+    /// `S = max(S, v)`.
+    fn raise(&mut self, v: f64) {
+        if self.start() < v {
+            self.base = v;
+            self.ledger.forget();
+        }
+    }
+}
+
+/// A discipline of tags.
+#[derive(Debug)]
+pub(super) struct Tags {
+    estimator: Estimator,
+    clock: Clock,
+    index: Index,
+    tenants: Vec<Option<Tagged>>,
+}
+
+impl Tags {
+    pub(super) fn new(rule: Rule, estimator: Estimator, method: Method, machine: Machine) -> Tags {
+        Tags {
+            estimator,
+            clock: Clock::new(method, machine),
+            index: Index::new(rule, machine.workers),
+            tenants: Vec::new(),
+        }
+    }
+
+    /// Puts the head of a tenant where its tags say.
+    fn renew(&mut self, tenant: TenantId) {
+        let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return };
+        let entry = tagged.head.map(|(class, cost)| {
+            let (start, length) = (tagged.start(), tagged.ledger.estimate(class, cost));
+            // One rounding where nothing but charges has moved the tag: ties of equal sums stay ties.
+            let charged = tagged.ledger.charged() + length;
+            let finish = Tag::rounded(tagged.base + charged / tagged.weight);
+            Entry { finish, tenant, start, length }
+        });
+        if entry != tagged.entry {
+            if let Some(old) = &tagged.entry {
+                self.index.remove(old);
+            }
+            if let Some(new) = entry {
+                self.index.insert(new);
+            }
+            tagged.entry = entry;
+        }
+    }
+}
+
+impl Order for Tags {
+    fn admit(&mut self, tenant: TenantId, terms: &Terms, activity: Activity, now: f64) {
+        if self.tenants.len() <= tenant.index() {
+            self.tenants.resize_with(tenant.index() + 1, || None);
+        }
+        let slot = &mut self.tenants[tenant.index()];
+        let old = slot.as_ref().map(|tagged| tagged.weight);
+        let counted = old.filter(|_| activity == Activity::Active);
+        self.clock.weigh(tenant, counted, terms.weight, now);
+        match slot {
+            Some(tagged) => {
+                tagged.base = tagged.start();
+                tagged.ledger.forget();
+                tagged.weight = terms.weight;
+                tagged.is_endless = terms.endless;
+            }
+            None => {
+                *slot = Some(Tagged {
+                    weight: terms.weight,
+                    is_endless: terms.endless,
+                    base: 0.0,
+                    ledger: Ledger::new(self.estimator),
+                    head: None,
+                    entry: None,
+                });
+            }
+        }
+        self.renew(tenant);
+    }
+
+    fn arrive(&mut self, tenant: TenantId, request: &Request, was: Activity, now: f64) -> f64 {
+        let v = self.clock.now(now);
+        let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return v };
+        if was == Activity::Idle {
+            self.clock.set_active(tagged.weight, true, now);
+            tagged.raise(v);
+        }
+        self.clock.arrive(tenant, request.cost, tagged.is_endless, now);
+        let has_own_tag = self.estimator == Estimator::Declared && !tagged.is_endless;
+        if has_own_tag { v } else { 0.0 }
+    }
+
+    fn withdrawn(&mut self, tenant: TenantId, activity: Activity, now: f64) {
+        let Some(tagged) = self.tenants[tenant.index()].as_ref() else { return };
+        if activity == Activity::Idle {
+            self.clock.set_active(tagged.weight, false, now);
+        }
+    }
+
+    fn head(&mut self, tenant: TenantId, head: Option<Head<'_>>, _: f64) {
+        let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return };
+        if let Some(head) = &head {
+            tagged.raise(head.stamp);
+        }
+        tagged.head = head.map(|head| (head.request.class, head.request.cost));
+        self.renew(tenant);
+    }
+
+    fn next(&mut self, worker: u32, now: f64) -> Option<TenantId> {
+        let v = self.clock.now(now);
+        self.index.first(worker, v)
+    }
+
+    fn dispatched(&mut self, tenant: TenantId, request: &Request, _: f64) -> f64 {
+        let tagged = self.tenants[tenant.index()].as_mut();
+        tagged.map_or(0.0, |tagged| tagged.ledger.dispatch(request.class, request.cost))
+    }
+
+    fn used(&mut self, running: &mut Running, used: f64, _: f64) {
+        let Some(tagged) = self.tenants[running.tenant.index()].as_mut() else { return };
+        running.credit = tagged.ledger.refresh(running.credit, used);
+        self.renew(running.tenant);
+    }
+
+    fn completed(&mut self, running: &Running, used: f64, activity: Activity, now: f64) {
+        let Some(tagged) = self.tenants[running.tenant.index()].as_mut() else { return };
+        tagged.ledger.complete(running.class, running.credit, used, running.used);
+        if activity == Activity::Idle {
+            self.clock.set_active(tagged.weight, false, now);
+        }
+        self.renew(running.tenant);
+    }
+}
