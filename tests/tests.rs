@@ -13,6 +13,7 @@ mod fuzz;
 mod journal;
 mod kernel;
 mod policy;
+mod queue;
 mod sim;
 mod util;
 mod varlink;

@@ -67,6 +67,9 @@ pub enum Command {
     /// Compute an auto-DOP problem file.
     Dop(DopArgs),
     /// Show the tenants on the full screen; `q` quits.
+    /// Simulate a queue, and compare it with the ideal.
+    Simulate(SimulateCommand),
+    /// Show the tenants on the full screen, until `q`.
     Top(TopArgs),
     /// Print the last tick as metrics, in the text format of Prometheus or OpenMetrics.
     Metrics(MetricsArgs),
@@ -140,6 +143,32 @@ pub struct DopArgs {
     #[arg(value_name = "PROBLEM")]
     pub problem: PathBuf,
     /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `simulate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SimulateCommand {
+    /// What to simulate.
+    #[command(subcommand)]
+    pub what: Simulated,
+}
+
+/// What `simulate` simulates.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Simulated {
+    /// Tenants whose requests wait for workers, under any discipline.
+    Queue(SimulateArgs),
+}
+
+/// Arguments of one simulation.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SimulateArgs {
+    /// The scenario, YAML or JSON; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
 }

@@ -17,6 +17,7 @@ pub mod metrics;
 mod plan;
 mod problem;
 pub mod serve;
+mod simulate;
 mod solve;
 mod status;
 mod text;
@@ -52,5 +53,6 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Check(args) => check::run(args, colour),
         Command::Solve(args) => solve::run(args, colour),
         Command::Dop(args) => dop::run(args, colour),
+        Command::Simulate(args) => simulate::run(&args.what, colour),
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! # Algorithm (mClock, Gulati, Merchant and Varman, OSDI'10)
 //! A tenant with a reservation `r` (cost units a second) has a tag `R`, one with a limit `l` a tag `L`, both real times.
-//! A dispatch of cost `c` moves them to `max(R, now) + c/r` and `max(L, now) + c/l`. A free worker first takes the tenant with
+//! They start at the time at which the tenant becomes active, and a dispatch of cost `c` moves them by `c/r` and `c/l`: a
+//! request that had to wait for a worker does not move the next one. A free worker first takes the tenant with
 //! the smallest `R ≤ now`; else the discipline decides, among tenants with `L ≤ now`. What the discipline gives does not
 //! move `R`: the reservation is a floor under the share, and what was given to keep it counts in the share.
 //!
@@ -54,7 +55,7 @@ pub(super) enum Phase {
 }
 
 impl Bounds {
-    pub(super) fn admit(&mut self, tenant: TenantId, terms: &Terms) {
+    pub(super) fn admit(&mut self, tenant: TenantId, terms: &Terms, now: f64) {
         let is_bounded = terms.reservation > 0.0 || terms.limit.is_finite();
         if self.tenants.len() <= tenant.index() {
             if !is_bounded {
@@ -70,7 +71,7 @@ impl Bounds {
             self.withheld.remove(&(tag, tenant));
         }
         if is_bounded {
-            let past = |tag: fn(&Bound) -> f64| old.as_ref().map_or(f64::NEG_INFINITY, tag);
+            let past = |tag: fn(&Bound) -> f64| old.as_ref().map_or(now, tag);
             self.tenants[tenant.index()] = Some(Bound {
                 reservation: terms.reservation,
                 limit: terms.limit,
@@ -126,12 +127,19 @@ impl Bounds {
     }
 
     /// A request of so much in advance runs.
-    pub(super) fn dispatched(&mut self, tenant: TenantId, cost: f64, phase: Phase, now: f64) {
+    pub(super) fn dispatched(&mut self, tenant: TenantId, cost: f64, phase: Phase) {
         let Some(bound) = self.bound(tenant) else { return };
-        bound.limited = bound.limited.max(now) + cost / bound.limit;
-        if phase == Phase::Reservation {
-            bound.reserved = bound.reserved.max(now) + cost / bound.reservation;
+        bound.limited += cost / bound.limit;
+        if phase == Phase::Reservation && bound.reservation > 0.0 {
+            bound.reserved += cost / bound.reservation;
         }
+    }
+
+    /// A tenant without anything waiting or running gets a request: what it did not use is not kept for it.
+    pub(super) fn activate(&mut self, tenant: TenantId, now: f64) {
+        let Some(bound) = self.bound(tenant) else { return };
+        bound.limited = bound.limited.max(now);
+        bound.reserved = bound.reserved.max(now);
     }
 
     /// A request used so much more (or less) than was charged in advance.

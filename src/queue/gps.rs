@@ -106,6 +106,26 @@ impl Gps {
         self.tenants[tenant.index()].is_endless = true;
     }
 
+    /// A tenant that was endless has no more than what has arrived by now.
+    pub fn set_finite(&mut self, tenant: TenantId, now: f64) {
+        self.advance(now);
+        let fluid = &mut self.tenants[tenant.index()];
+        if !std::mem::take(&mut fluid.is_endless) {
+            return;
+        }
+        let got = fluid.before + fluid.weight * (self.virtual_time - fluid.since);
+        if got >= fluid.arrived {
+            // What it got beyond what it had is not taken back.
+            fluid.arrived = got;
+            fluid.is_active = false;
+            self.active.subtract(fluid.weight);
+        } else {
+            fluid.pending += 1;
+            let finish = Tag::rounded(fluid.since + (fluid.arrived - fluid.before) / fluid.weight);
+            self.pending.push(Reverse((finish, tenant, u64::MAX)));
+        }
+    }
+
     /// A request arrives; `number` is what [`Gps::take_finished`] calls it.
     pub fn arrive(&mut self, tenant: TenantId, number: u64, cost: f64, now: f64) {
         self.advance(now);

@@ -120,6 +120,13 @@ impl Levels {
         worst.map(|(level, _)| level)
     }
 
+    /// Lets something wait at these levels, without a change of their times.
+    pub fn fill(&mut self, levels: impl IntoIterator<Item = usize>) {
+        for level in levels {
+            self.waiting[level].insert((0, 0, TenantId(0)));
+        }
+    }
+
     /// A split waits at a level.
     pub fn offer(&mut self, level: usize, split: Split) {
         if self.waiting[level].is_empty() {

@@ -172,7 +172,7 @@ impl Queue {
         known.is_admitted = true;
         let activity = known.activity();
         self.order.admit(tenant, terms, activity, now);
-        self.bounds.admit(tenant, terms);
+        self.bounds.admit(tenant, terms, now);
         self.show(tenant, now);
         Ok(())
     }
@@ -199,6 +199,9 @@ impl Queue {
         }
         let was = known.activity();
         let is_head = known.waiting.is_empty();
+        if was == Activity::Idle {
+            self.bounds.activate(tenant, now);
+        }
         let stamp = self.order.arrive(tenant, &request, was, now);
         let arrival = self.nr_arrivals;
         self.nr_arrivals += 1;
@@ -253,7 +256,7 @@ impl Queue {
         self.nr_waiting -= 1;
         let credit = self.order.dispatched(tenant, &request, now);
         let advance = self.discipline.advance(&request, credit);
-        self.bounds.dispatched(tenant, advance, phase, now);
+        self.bounds.dispatched(tenant, advance, phase);
         let running = Running {
             tenant,
             class: request.class,

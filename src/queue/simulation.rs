@@ -45,8 +45,8 @@ pub trait Source {
     /// The next arrival, not before the last one.
     fn next_arrival(&mut self) -> Option<Arrival>;
 
-    /// Another request of a tenant that always has one.
-    fn next_of(&mut self, tenant: TenantId) -> Work;
+    /// Another request of a tenant that always has one; `None` where it has no more from now on.
+    fn next_of(&mut self, tenant: TenantId, now: f64) -> Option<Work>;
 
     /// The tenants that always have a request, each from a time on, in the order of these times.
     fn endless(&self) -> Vec<(f64, TenantId)>;
@@ -59,6 +59,9 @@ pub trait Observer {
 
     /// A request has arrived.
     fn arrived(&mut self, _time: f64, _tenant: TenantId, _number: u64, _work: &Work) {}
+
+    /// A tenant that always had another request has no more.
+    fn ended(&mut self, _time: f64, _tenant: TenantId) {}
 
     /// A request has been completed, having arrived at `arrived`.
     fn completed(&mut self, _time: f64, _tenant: TenantId, _number: u64, _arrived: f64) {}
@@ -246,7 +249,7 @@ impl Simulation<'_> {
             }
             while let Some((_, tenant)) = endless.next_if(|(time, _)| is_due(*time, now)) {
                 self.is_endless[tenant.index()] = true;
-                self.arrive(tenant, source.next_of(tenant), now);
+                self.continue_endless(source, tenant, now);
             }
             while let Some(due) = arrival.take_if(|arrival| is_due(arrival.time, now)) {
                 self.arrive(due.tenant, due.work, now);
@@ -354,7 +357,17 @@ impl Simulation<'_> {
             self.ends.push(Reverse((Tag::exact(now + cost / self.state.rate), worker)));
             // The tenant always has another request: as soon as none of its requests waits, there is one.
             if has_more && self.queue.waiting_of(tenant) == 0 {
-                self.arrive(tenant, source.next_of(tenant), now);
+                self.continue_endless(source, tenant, now);
+            }
+        }
+    }
+
+    fn continue_endless(&mut self, source: &mut dyn Source, tenant: TenantId, now: f64) {
+        match source.next_of(tenant, now) {
+            Some(work) => self.arrive(tenant, work, now),
+            None => {
+                self.is_endless[tenant.index()] = false;
+                self.observer.ended(now, tenant);
             }
         }
     }

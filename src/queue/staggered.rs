@@ -47,8 +47,10 @@ impl Entry {
         (self.finish, self.tenant)
     }
 
+    /// Its eligibility key `S − ratio·L`, smaller by what rounding may have added to `S`: a key of 0 that came out as
+    /// 4·10⁻¹⁶ is reached at `v = 0`.
     fn key(&self, ratio: f64) -> f64 {
-        self.start - ratio * self.length
+        self.start - self.start * STEP - ratio * self.length
     }
 }
 
@@ -82,17 +84,19 @@ impl Staggered {
         // A worker that was not announced is treated as the last one.
         let worker = (worker as usize).min(self.ratios.len() - 1);
         let row = &self.smallest[worker];
-        // A key equals `v` also where rounding put it a little above.
-        let reached = |key: f64, v: f64| key <= v + v.abs() * STEP;
-        let (block, v) = match row.iter().position(|key| reached(*key, v)) {
-            Some(block) => (block, v),
+        let mut highest = v + v.abs() * STEP;
+        let block = match row.iter().position(|key| *key <= highest) {
+            Some(block) => block,
             None => {
+                let last = self.blocks.last()?.last()?;
                 let least = row.iter().copied().min_by(f64::total_cmp)?;
-                (row.iter().position(|key| reached(*key, least))?, least)
+                // No start tag is above the last finish tag, so that no rounding is larger than this.
+                highest = least + 2.0 * STEP * last.finish.value();
+                row.iter().position(|key| *key <= highest)?
             }
         };
         let ratio = self.ratios[worker];
-        let found = self.blocks[block].iter().find(|entry| reached(entry.key(ratio), v));
+        let found = self.blocks[block].iter().find(|entry| entry.key(ratio) <= highest);
         found.map(|entry| entry.tenant)
     }
 
@@ -215,11 +219,12 @@ mod tests {
     }
 
     fn scan(entries: &[Entry], ratio: f64, v: f64) -> Option<TenantId> {
+        // Keys are multiples of 1/5: what is nearer is equal.
+        let key = |entry: &Entry| ((entry.start - ratio * entry.length) * 1e6).round();
         let by_place = |a: &&Entry, b: &&Entry| a.place().cmp(&b.place());
-        let eligible = entries.iter().filter(|entry| entry.key(ratio) <= v);
-        let least = |a: &&Entry, b: &&Entry| {
-            a.key(ratio).total_cmp(&b.key(ratio)).then(a.place().cmp(&b.place()))
-        };
+        let eligible = entries.iter().filter(|entry| key(entry) <= v * 1e6);
+        let least =
+            |a: &&Entry, b: &&Entry| key(a).total_cmp(&key(b)).then(a.place().cmp(&b.place()));
         let found = eligible.min_by(by_place).or_else(|| entries.iter().min_by(least));
         found.map(|entry| entry.tenant)
     }
@@ -243,7 +248,7 @@ mod tests {
                     index.remove(&entries.swap_remove(at));
                 }
                 let worker = step % 5;
-                let v = dice.roll() * 40.0 - 10.0;
+                let v = (dice.roll() * 200.0).floor() / 5.0 - 10.0;
                 let expected = scan(&entries, f64::from(worker) / 5.0, v);
                 assert_eq!(index.first(worker, v), expected, "seed {seed} step {step} v {v}");
             }

@@ -1,0 +1,16 @@
+//! `tenantctl simulate`: what a discipline, or a policy, would do.
+
+mod queue;
+
+use super::args::{Colour, Simulated};
+use super::exit::Exit;
+
+/// Runs the command.
+///
+/// # Errors
+/// What could not be read or printed. A bad file is no error but an exit code.
+pub(super) fn run(what: &Simulated, colour: Colour) -> anyhow::Result<Exit> {
+    match what {
+        Simulated::Queue(args) => queue::run(args, colour),
+    }
+}

@@ -1,0 +1,366 @@
+//! What came of a scenario: service beside the ideal, latency, gaps, and differences beside their bounds.
+
+use super::generate::Generator;
+use super::scenario::{Kind, Scenario};
+use crate::queue::gps::Gps;
+use crate::queue::simulation::{Ended, Instance, Observer, Run, State, Work, simulate};
+use crate::queue::{Discipline, Queue, Rule, Setup, TenantId};
+
+/// A dispatch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Dispatch {
+    pub(super) time: f64,
+    pub(super) worker: u32,
+    pub(super) tenant: TenantId,
+    pub(super) request: u64,
+    pub(super) cost: f64,
+}
+
+/// A request that GPS has finished.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Finished {
+    pub(super) tenant: TenantId,
+    pub(super) request: u64,
+    pub(super) cost: f64,
+    pub(super) arrival: f64,
+    pub(super) finish: f64,
+}
+
+/// The figures of one tenant.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    /// Cost units done before the horizon, and what GPS would have done.
+    pub(super) served: f64,
+    pub(super) gps: f64,
+    /// `(gps − served) / fair rate`, in seconds; positive is behind.
+    pub(super) lag: Moments,
+    /// From arrival to completion, in seconds, sorted.
+    pub(super) latencies: Vec<f64>,
+    /// Seconds between the beginnings of two requests in a row, the longest.
+    pub(super) longest_gap: Option<f64>,
+    begun: Option<f64>,
+}
+
+impl Figures {
+    /// The latency that this part of the requests do not exceed.
+    pub(super) fn latency(&self, part: f64) -> Option<f64> {
+        let rank = (part * self.latencies.len() as f64).ceil() as usize;
+        self.latencies.get(rank.max(1) - 1).copied()
+    }
+}
+
+/// Mean and standard deviation of a stream of numbers (Welford).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Moments {
+    count: f64,
+    pub(super) mean: f64,
+    squares: f64,
+    pub(super) max: f64,
+}
+
+impl Moments {
+    fn add(&mut self, number: f64) {
+        self.max = if self.count == 0.0 { number } else { self.max.max(number) };
+        self.count += 1.0;
+        let off = number - self.mean;
+        self.mean += off / self.count;
+        self.squares += off * (number - self.mean);
+    }
+
+    pub(super) fn stddev(&self) -> f64 {
+        if self.count > 0.0 { (self.squares / self.count).max(0.0).sqrt() } else { 0.0 }
+    }
+}
+
+/// Something measured beside what theory allows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bounded {
+    pub(super) largest: f64,
+    /// Who it was.
+    pub(super) tenants: Vec<TenantId>,
+    /// What theory allows, and by which theorem.
+    pub(super) bound: Option<(f64, &'static str)>,
+}
+
+/// What came of a scenario.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) dispatches: Vec<Dispatch>,
+    pub(super) nr_dispatched: u64,
+    pub(super) finished: Vec<Finished>,
+    pub(super) tenants: Vec<Figures>,
+    /// Service by weight of two tenants while both are backlogged: how far apart they came.
+    pub(super) difference: Bounded,
+    /// How far GPS was ahead of a tenant, in cost units.
+    pub(super) lag: Bounded,
+    /// Time, and service of each tenant by then, for the first tenants.
+    pub(super) series: Vec<(f64, Vec<f64>, Vec<f64>)>,
+}
+
+/// Why there is no outcome.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum TooMany {
+    /// More than [`Scenario::DISPATCHES_MAX`] by this time.
+    Dispatches(f64),
+    /// More than can be listed.
+    Listed,
+}
+
+/// Tenants whose differences are looked at in pairs.
+const PAIRED_MAX: usize = 256;
+/// Tenants for which each event is looked at, not only samples.
+const EXACT_MAX: usize = 16;
+/// Tenants whose service over time is kept.
+pub(super) const SERIES_MAX: usize = 12;
+
+/// Runs a scenario.
+///
+/// # Errors
+/// It goes on for too long.
+pub(super) fn run(scenario: &Scenario) -> Result<Outcome, TooMany> {
+    match &scenario.kind {
+        Kind::Queue(discipline) => run_queue(scenario, discipline),
+        Kind::Gps => Ok(run_gps(scenario)),
+    }
+}
+
+fn run_queue(scenario: &Scenario, discipline: &Discipline) -> Result<Outcome, TooMany> {
+    let setup = Setup { discipline: discipline.clone(), machine: scenario.machine };
+    let mut queue = Queue::new(setup);
+    let mut meter = Meter::new(scenario);
+    for (tenant, member) in (0..).map(TenantId).zip(&scenario.tenants) {
+        // Terms were judged when they were read.
+        let admitted = queue.admit(tenant, &member.terms, 0.0);
+        debug_assert_eq!(admitted, Ok(()));
+        meter.gps.set_weight(tenant, member.terms.weight, 0.0);
+    }
+    let run = Run {
+        machine: scenario.machine,
+        horizon: scenario.horizon,
+        refresh: scenario.refresh,
+        quantum: scenario.quantum,
+        sample: scenario.sample(),
+        dispatches_max: Scenario::DISPATCHES_MAX,
+    };
+    let mut source = Generator::new(scenario);
+    match simulate(&mut queue, run, scenario.tenants.len(), &mut source, &mut meter) {
+        Ended::TooMany { time } => Err(TooMany::Dispatches(time)),
+        Ended::Horizon if meter.is_overfull => Err(TooMany::Listed),
+        Ended::Horizon => Ok(meter.outcome(discipline)),
+    }
+}
+
+/// The ideal itself: nothing is dispatched, all are served at once.
+fn run_gps(scenario: &Scenario) -> Outcome {
+    use crate::queue::simulation::Source;
+    let mut gps = Gps::recording(scenario.machine.speed());
+    for (tenant, member) in (0..).map(TenantId).zip(&scenario.tenants) {
+        gps.set_weight(tenant, member.terms.weight, 0.0);
+    }
+    let mut source = Generator::new(scenario);
+    for (time, tenant) in source.endless() {
+        gps.set_endless(tenant, time);
+    }
+    let mut requests = vec![0; scenario.tenants.len()];
+    let mut finished = Vec::new();
+    while let Some(arrival) = source.next_arrival().filter(|next| next.time < scenario.horizon) {
+        let (tenant, cost) = (arrival.tenant, arrival.work.cost);
+        requests[tenant.0 as usize] += 1;
+        let request = requests[tenant.0 as usize];
+        gps.arrive(tenant, finished.len() as u64, cost, arrival.time);
+        let (arrival, finish) = (arrival.time, f64::INFINITY);
+        finished.push(Finished { tenant, request, cost, arrival, finish });
+    }
+    gps.advance(scenario.horizon);
+    for (number, time) in gps.take_finished() {
+        finished[number as usize].finish = time;
+    }
+    let mut tenants = vec![Figures::default(); scenario.tenants.len()];
+    for (tenant, figures) in (0..).map(TenantId).zip(&mut tenants) {
+        figures.served = gps.service(tenant);
+        figures.gps = figures.served;
+    }
+    finished.retain(|finished| finished.finish.is_finite());
+    for done in &finished {
+        tenants[done.tenant.0 as usize].latencies.push(done.finish - done.arrival);
+    }
+    tenants.iter_mut().for_each(|figures| figures.latencies.sort_by(f64::total_cmp));
+    Outcome { finished, tenants, ..Outcome::default() }
+}
+
+struct Meter<'a> {
+    scenario: &'a Scenario,
+    rates: Vec<f64>,
+    gps: Gps,
+    outcome: Outcome,
+    services: Vec<f64>,
+    pairs: Pairs,
+    longest: f64,
+    is_overfull: bool,
+}
+
+impl<'a> Meter<'a> {
+    fn new(scenario: &'a Scenario) -> Meter<'a> {
+        let nr_tenants = scenario.tenants.len();
+        let tenants = vec![Figures::default(); nr_tenants];
+        Meter {
+            scenario,
+            rates: scenario.fair_rates(),
+            gps: Gps::new(scenario.machine.speed()),
+            outcome: Outcome { tenants, ..Outcome::default() },
+            services: Vec::new(),
+            pairs: Pairs::new(nr_tenants.min(PAIRED_MAX)),
+            longest: 0.0,
+            is_overfull: false,
+        }
+    }
+
+    fn outcome(mut self, discipline: &Discipline) -> Outcome {
+        let workers = f64::from(self.scenario.machine.workers);
+        let weight = |index: &usize| self.scenario.tenants[*index].terms.weight;
+        let lightest = (0..self.scenario.tenants.len()).map(|i| weight(&i)).fold(f64::MAX, f64::min);
+        let work = workers * self.longest;
+        let theory = match discipline {
+            Discipline::Fair { rule, estimator: crate::queue::Estimator::Declared, .. } => {
+                Some(*rule)
+            }
+            _ => None,
+        };
+        let difference = match theory {
+            Some(Rule::Start) => Some((2.0 * work / lightest, "VTC, 2·N·Lmax by weight")),
+            Some(Rule::Staggered) => Some((2.0 * work / lightest, "2·N·Lmax by weight")),
+            _ => None,
+        };
+        let lag = match theory {
+            Some(Rule::Finish | Rule::Eligible) => Some((work, "MSFQ, N·Lmax")),
+            Some(Rule::Staggered) => Some((work, "2DFQ theorem 1, N·Lmax")),
+            _ => None,
+        };
+        self.outcome.difference = Bounded {
+            largest: self.pairs.largest,
+            tenants: self.pairs.widest.map_or(Vec::new(), |(a, b)| vec![a, b]),
+            bound: difference,
+        };
+        self.outcome.lag.bound = lag;
+        for figures in &mut self.outcome.tenants {
+            figures.latencies.sort_by(f64::total_cmp);
+        }
+        self.outcome
+    }
+
+    fn sample(&mut self, time: f64) {
+        let counts = time > self.scenario.warmup;
+        for (index, service) in self.services.iter().enumerate() {
+            let tenant = TenantId(index as u32);
+            let figures = &mut self.outcome.tenants[index];
+            figures.served = *service;
+            figures.gps = self.gps.service(tenant);
+            let lag = figures.gps - figures.served;
+            if counts {
+                figures.lag.add(lag / self.rates[index]);
+            }
+            if lag > self.outcome.lag.largest {
+                self.outcome.lag.largest = lag;
+                self.outcome.lag.tenants = vec![tenant];
+            }
+        }
+        let kept = self.services.len().min(SERIES_MAX);
+        let ideal = (0..kept as u32).map(|tenant| self.gps.service(TenantId(tenant))).collect();
+        self.outcome.series.push((time, self.services[..kept].to_vec(), ideal));
+    }
+}
+
+impl Observer for Meter<'_> {
+    fn dispatched(&mut self, time: f64, worker: u32, tenant: TenantId, request: u64, cost: f64) {
+        self.outcome.nr_dispatched += 1;
+        self.longest = self.longest.max(cost);
+        let figures = &mut self.outcome.tenants[tenant.0 as usize];
+        if let Some(before) = figures.begun.replace(time)
+            && before >= self.scenario.warmup
+        {
+            figures.longest_gap = Some(figures.longest_gap.unwrap_or(0.0).max(time - before));
+        }
+        if self.scenario.lists_dispatches {
+            self.is_overfull |= self.outcome.dispatches.len() >= Scenario::LISTED_MAX;
+            if !self.is_overfull {
+                self.outcome.dispatches.push(Dispatch { time, worker, tenant, request, cost });
+            }
+        }
+    }
+
+    fn arrived(&mut self, time: f64, tenant: TenantId, number: u64, work: &Work) {
+        if self.scenario.tenants[tenant.0 as usize].terms.endless {
+            self.gps.set_endless(tenant, time);
+        }
+        self.gps.arrive(tenant, number, work.cost, time);
+    }
+
+    fn ended(&mut self, time: f64, tenant: TenantId) {
+        self.gps.set_finite(tenant, time);
+    }
+
+    fn completed(&mut self, time: f64, tenant: TenantId, _: u64, arrived: f64) {
+        if arrived >= self.scenario.warmup {
+            self.outcome.tenants[tenant.0 as usize].latencies.push(time - arrived);
+        }
+    }
+
+    fn instant(&mut self, time: f64, kind: Instance, state: &State) {
+        let nr_tenants = self.scenario.tenants.len();
+        if kind == Instance::Event && nr_tenants > EXACT_MAX {
+            return;
+        }
+        let mut services = std::mem::take(&mut self.services);
+        state.services(time, &mut services);
+        self.services = services;
+        self.gps.advance(time);
+        let scenario = self.scenario;
+        self.pairs.add(
+            |tenant| self.services[tenant.0 as usize] / scenario.tenants[tenant.0 as usize].terms.weight,
+            |tenant| state.is_backlogged(tenant),
+        );
+        if kind == Instance::Sample {
+            self.sample(time);
+        }
+    }
+}
+
+/// For each pair of tenants, how far the difference of their services moved while both were backlogged.
+#[derive(Debug)]
+struct Pairs {
+    nr_tenants: usize,
+    /// Lowest and highest difference of each pair since both are backlogged; `None` while they are not.
+    ranges: Vec<Option<(f64, f64)>>,
+    largest: f64,
+    widest: Option<(TenantId, TenantId)>,
+}
+
+impl Pairs {
+    fn new(nr_tenants: usize) -> Pairs {
+        let ranges = vec![None; nr_tenants * nr_tenants.saturating_sub(1) / 2];
+        Pairs { nr_tenants, ranges, largest: 0.0, widest: None }
+    }
+
+    fn add(&mut self, service: impl Fn(TenantId) -> f64, is_backlogged: impl Fn(TenantId) -> bool) {
+        let tenants = || (0..self.nr_tenants as u32).map(TenantId);
+        let services: Vec<Option<f64>> =
+            tenants().map(|tenant| is_backlogged(tenant).then(|| service(tenant))).collect();
+        let mut ranges = self.ranges.iter_mut();
+        for (index, a) in services.iter().enumerate() {
+            for (other, b) in services.iter().enumerate().skip(index + 1) {
+                let Some(range) = ranges.next() else { return };
+                let (Some(a), Some(b)) = (a, b) else {
+                    *range = None;
+                    continue;
+                };
+                let (low, high) = range.unwrap_or((a - b, a - b));
+                let (low, high) = (low.min(a - b), high.max(a - b));
+                *range = Some((low, high));
+                if high - low > self.largest {
+                    self.largest = high - low;
+                    self.widest = Some((TenantId(index as u32), TenantId(other as u32)));
+                }
+            }
+        }
+    }
+}

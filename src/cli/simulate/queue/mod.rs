@@ -1,0 +1,46 @@
+//! `tenantctl simulate queue`: a scenario file, run and measured.
+//!
+//! [`read`](mod@read) turns the text into a [`scenario::Scenario`], `generate` makes its work, [`crate::queue`] decides, `measure`
+//! compares with the ideal, and `show` prints. A bad scenario is reported whole, with the place of each
+//! finding, and the exit code is 78.
+
+mod distribution;
+mod findings;
+mod generate;
+mod measure;
+mod members;
+mod read;
+mod scenario;
+mod show;
+
+use std::io::{self, BufWriter, Write};
+
+use crate::cli::args::{Colour, SimulateArgs};
+use crate::cli::exit::Exit;
+use crate::cli::problem;
+
+/// Runs the command.
+///
+/// # Errors
+/// What could not be read or printed. A bad scenario is no error but an exit code.
+pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
+    let (name, text) = problem::read(&args.file)?;
+    let result = read::read(&name, text).and_then(|parsed| {
+        let outcome = measure::run(&parsed.scenario);
+        outcome.map(|outcome| (parsed.scenario, outcome)).map_err(|at| parsed.places.too_many(at))
+    });
+    let (scenario, outcome) = match result {
+        Ok(done) => done,
+        Err(report) => {
+            problem::refuse(&report, args.json, colour)?;
+            return Ok(Exit::BadConfiguration);
+        }
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    match args.json {
+        true => show::json(&mut out, &scenario, &outcome)?,
+        false => show::table(&mut out, &scenario, &outcome)?,
+    }
+    out.flush()?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,149 @@
+//! A scenario: tenants, their work, a discipline, and how long.
+
+use super::distribution::Cost;
+use crate::queue::simulation::Arrival;
+use crate::queue::{Discipline, Estimator, Machine, Rule, Terms};
+
+/// What a file asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Scenario {
+    pub(super) kind: Kind,
+    pub(super) machine: Machine,
+    pub(super) horizon: f64,
+    /// Seconds at the beginning that do not count in lag, latency and gaps.
+    pub(super) warmup: f64,
+    pub(super) refresh: Option<f64>,
+    pub(super) quantum: Option<f64>,
+    /// Seconds between samples of the lag; `None` for a fitting one.
+    pub(super) sample: Option<f64>,
+    pub(super) lists_dispatches: bool,
+    pub(super) seed: u64,
+    pub(super) tenants: Vec<Tenant>,
+    /// By time.
+    pub(super) arrivals: Vec<Arrival>,
+}
+
+/// What decides.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// A discipline.
+    Queue(Discipline),
+    /// The ideal itself.
+    Gps,
+}
+
+/// A tenant and the work that is made for it, beside what is listed.
+#[derive(Clone, Debug)]
+pub(super) struct Tenant {
+    pub(super) name: String,
+    pub(super) terms: Terms,
+    pub(super) holds: Box<[f64]>,
+    pub(super) work: Option<Made>,
+}
+
+/// Work that is made up.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub(super) cost: Cost,
+    pub(super) pace: Pace,
+    pub(super) from: f64,
+    pub(super) until: f64,
+}
+
+/// When work that is made up arrives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    /// There is always some.
+    Backlogged,
+    /// At random, so many a second.
+    Poisson(f64),
+    /// At random, so much that this part of the tenant's fair share is used.
+    Load(f64),
+    /// At regular intervals, in seconds.
+    Every(f64),
+}
+
+/// The disciplines by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Fifo,
+    Priority,
+    RoundRobin,
+    Fair(Rule, Costs),
+    Drf,
+    Multilevel,
+    Gps,
+}
+
+/// Where costs come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Costs {
+    Declared,
+    Average,
+    Pessimistic,
+}
+
+impl Name {
+    pub(super) const ALL: [(&'static str, Name); 13] = [
+        ("fifo", Name::Fifo),
+        ("priority", Name::Priority),
+        ("round-robin", Name::RoundRobin),
+        ("fq", Name::Fair(Rule::Start, Costs::Declared)),
+        ("wfq", Name::Fair(Rule::Finish, Costs::Declared)),
+        ("wf2q", Name::Fair(Rule::Eligible, Costs::Declared)),
+        ("2dfq", Name::Fair(Rule::Staggered, Costs::Declared)),
+        ("wfq-e", Name::Fair(Rule::Finish, Costs::Average)),
+        ("wf2q-e", Name::Fair(Rule::Eligible, Costs::Average)),
+        ("2dfq-e", Name::Fair(Rule::Staggered, Costs::Pessimistic)),
+        ("drf", Name::Drf),
+        ("multilevel", Name::Multilevel),
+        ("gps", Name::Gps),
+    ];
+
+    pub(super) fn text(self) -> &'static str {
+        Name::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl Kind {
+    /// Its name.
+    pub(super) fn name(&self) -> &'static str {
+        let name = match self {
+            Kind::Gps => Name::Gps,
+            Kind::Queue(Discipline::Fifo) => Name::Fifo,
+            Kind::Queue(Discipline::Priority { .. }) => Name::Priority,
+            Kind::Queue(Discipline::RoundRobin) => Name::RoundRobin,
+            Kind::Queue(Discipline::Fair { rule, estimator, .. }) => Name::Fair(
+                *rule,
+                match estimator {
+                    Estimator::Declared => Costs::Declared,
+                    Estimator::MovingAverage { .. } => Costs::Average,
+                    Estimator::Pessimistic { .. } => Costs::Pessimistic,
+                },
+            ),
+            Kind::Queue(Discipline::Drf { .. }) => Name::Drf,
+            Kind::Queue(Discipline::Multilevel { .. }) => Name::Multilevel,
+        };
+        name.text()
+    }
+}
+
+impl Scenario {
+    /// The most requests of one scenario; beyond it is given up.
+    pub(super) const DISPATCHES_MAX: u64 = 20_000_000;
+    /// The most dispatches that are listed.
+    pub(super) const LISTED_MAX: usize = 5_000_000;
+
+    /// What a tenant should get of the machine where all have work, in cost units a second.
+    pub(super) fn fair_rates(&self) -> Vec<f64> {
+        let whole: f64 = self.tenants.iter().map(|tenant| tenant.terms.weight).sum();
+        let speed = self.machine.speed();
+        self.tenants.iter().map(|tenant| speed * tenant.terms.weight / whole).collect()
+    }
+
+    /// Seconds between samples.
+    pub(super) fn sample(&self) -> f64 {
+        let samples = (60_000_000 / self.tenants.len().max(1)).clamp(10, 600);
+        self.sample.unwrap_or(self.horizon / samples as f64)
+    }
+}
