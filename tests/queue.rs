@@ -1,8 +1,10 @@
 //! Tests of `queue`: who goes next.
 
 mod bounds;
+mod command;
 mod dominant;
 mod estimates;
+mod figures;
 mod harness;
 mod levels;
 mod properties;

@@ -171,6 +171,9 @@ pub struct SimulateArgs {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
+    /// Write a page with pictures to this file as well.
+    #[arg(long, value_name = "OUT.html")]
+    pub report: Option<PathBuf>,
 }
 
 /// Arguments of `demo`.

@@ -96,7 +96,8 @@ impl Bounds {
     pub(super) fn show(&mut self, tenant: TenantId, has_head: bool, now: f64) -> bool {
         let Some(bound) = self.bound(tenant) else { return true };
         let due = (has_head && bound.reservation > 0.0).then(|| Tag::rounded(bound.reserved));
-        let withheld = Some(Tag::rounded(bound.limited)).filter(|tag| has_head && tag.value() > now);
+        let withheld =
+            Some(Tag::rounded(bound.limited)).filter(|tag| has_head && tag.value() > now);
         let old = (std::mem::replace(&mut bound.due, due), bound.withheld);
         bound.withheld = withheld;
         if old.0 != due {

@@ -92,7 +92,8 @@ impl Drivers {
             let max = task.user_max.map_or(self.max_per_task, |max| max.min(self.max_per_task));
             max.saturating_sub(task.running).min(task.queued)
         };
-        let first = |task: &TaskLoad| room(task).min(self.min_per_task.saturating_sub(task.running));
+        let first =
+            |task: &TaskLoad| room(task).min(self.min_per_task.saturating_sub(task.running));
         let mut started: Vec<u32> = tasks.iter().map(first).collect();
         let running: u32 = tasks.iter().zip(&started).map(|(task, more)| task.running + more).sum();
         let mut missing = self.min.saturating_sub(running);

@@ -105,7 +105,8 @@ impl Dominant {
 
     fn fits(&self, wants: &[f64]) -> bool {
         let mut resources = wants.iter().zip(&self.held).zip(&self.capacity);
-        resources.all(|((wanted, held), whole)| *wanted == 0.0 || held + wanted <= whole * (1.0 + 1e-12))
+        resources
+            .all(|((wanted, held), whole)| *wanted == 0.0 || held + wanted <= whole * (1.0 + 1e-12))
     }
 }
 

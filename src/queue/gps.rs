@@ -38,8 +38,9 @@ pub struct Gps {
     virtual_time: f64,
     active: WeightSum,
     tenants: Vec<Fluid>,
-    /// Finish tags of requests that have not finished, with their tenants and numbers.
-    pending: BinaryHeap<Reverse<(Tag, TenantId, u64)>>,
+    /// Finish tags of requests that have not finished, with their tenants and numbers; and the same unrounded, for `v`
+    /// is summed up from them.
+    pending: BinaryHeap<Reverse<(Tag, TenantId, u64, Tag)>>,
     /// Requests that finished since they were last asked for: number and time.
     finished: Vec<(u64, f64)>,
     is_recording: bool,
@@ -121,8 +122,9 @@ impl Gps {
             self.active.subtract(fluid.weight);
         } else {
             fluid.pending += 1;
-            let finish = Tag::rounded(fluid.since + (fluid.arrived - fluid.before) / fluid.weight);
-            self.pending.push(Reverse((finish, tenant, u64::MAX)));
+            let finish = fluid.since + (fluid.arrived - fluid.before) / fluid.weight;
+            let entry = (Tag::rounded(finish), tenant, u64::MAX, Tag::exact(finish));
+            self.pending.push(Reverse(entry));
         }
     }
 
@@ -135,8 +137,9 @@ impl Gps {
         fluid.burst += cost;
         if !fluid.is_endless {
             fluid.pending += 1;
-            let finish = Tag::rounded(fluid.since + fluid.burst / fluid.weight);
-            self.pending.push(Reverse((finish, tenant, number)));
+            let finish = fluid.since + fluid.burst / fluid.weight;
+            let entry = (Tag::rounded(finish), tenant, number, Tag::exact(finish));
+            self.pending.push(Reverse(entry));
         }
     }
 
@@ -153,7 +156,7 @@ impl Gps {
 
     /// Lets time pass. Earlier times than the last change nothing.
     pub fn advance(&mut self, now: f64) {
-        while let Some(Reverse((finish, _, _))) = self.pending.peek() {
+        while let Some(Reverse((.., finish))) = self.pending.peek() {
             let Some(weight) = self.active.value() else { break };
             let ahead = (finish.value() - self.virtual_time).max(0.0);
             let at = self.now + ahead * weight / self.speed;
@@ -174,7 +177,7 @@ impl Gps {
     }
 
     fn finish(&mut self, at: f64) {
-        let Some(Reverse((_, tenant, number))) = self.pending.pop() else { return };
+        let Some(Reverse((_, tenant, number, _))) = self.pending.pop() else { return };
         if self.is_recording {
             self.finished.push((number, at));
         }
@@ -188,7 +191,7 @@ impl Gps {
 
     /// When the next request finishes, if nothing arrives before.
     pub fn next_finish(&self) -> Option<f64> {
-        let Reverse((finish, _, _)) = self.pending.peek()?;
+        let Reverse((.., finish)) = self.pending.peek()?;
         let ahead = (finish.value() - self.virtual_time).max(0.0);
         Some(self.now + ahead * self.active.value()? / self.speed)
     }

@@ -44,9 +44,9 @@
 //! level that gets the most is the first (`multilevel`).
 
 mod bounds;
+pub mod concurrency;
 mod dominant;
 mod estimate;
-pub mod concurrency;
 pub mod gps;
 pub mod multilevel;
 mod order;

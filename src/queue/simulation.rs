@@ -55,7 +55,15 @@ pub trait Source {
 /// What is told of a simulation.
 pub trait Observer {
     /// A request, or a slice of it, begins. `number` counts the requests of its tenant from 1.
-    fn dispatched(&mut self, _time: f64, _worker: u32, _tenant: TenantId, _number: u64, _cost: f64) {}
+    fn dispatched(
+        &mut self,
+        _time: f64,
+        _worker: u32,
+        _tenant: TenantId,
+        _number: u64,
+        _cost: f64,
+    ) {
+    }
 
     /// A request has arrived.
     fn arrived(&mut self, _time: f64, _tenant: TenantId, _number: u64, _work: &Work) {}

@@ -238,7 +238,8 @@ mod tests {
             for step in 0..4_000_u32 {
                 let grows = if step < 2_500 { 0.7 } else { 0.2 };
                 if dice.roll() < grows || entries.is_empty() {
-                    let (start, length) = ((dice.roll() * 64.0).floor(), (dice.roll() * 16.0).ceil());
+                    let (start, length) =
+                        ((dice.roll() * 64.0).floor(), (dice.roll() * 16.0).ceil());
                     let finish = Tag::rounded(start + length);
                     let entry = Entry { finish, tenant: TenantId(step), start, length };
                     index.insert(entry);

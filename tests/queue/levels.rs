@@ -36,7 +36,12 @@ fn charge_sequence(vector: &Value) {
         *priority = levels.charge(*priority, nanos(&slice[1]), *scheduled);
         assert_eq!(expected["task"], name);
         assert_eq!(expected["level"], priority.level, "{}", vector["id"]);
-        assert_eq!(number(&expected["priority_s"]), priority.nanos as f64 / NANOS, "{}", vector["id"]);
+        assert_eq!(
+            number(&expected["priority_s"]),
+            priority.nanos as f64 / NANOS,
+            "{}",
+            vector["id"]
+        );
     }
     assert_eq!(levels.times(), times(&vector["expect"]), "{}", vector["id"]);
 }
@@ -106,7 +111,10 @@ fn published_levels() {
 
 /// Slices of two levels that always have some: the lower gets twice as many.
 fn higher_levels_get_twice(vector: &Value) {
-    assert_eq!(vector["expect"]["rule"], "once higher>20: lower > 2*higher-10 and higher < 2*lower+10");
+    assert_eq!(
+        vector["expect"]["rule"],
+        "once higher>20: lower > 2*higher-10 and higher < 2*lower+10"
+    );
     let workers = vector["input"]["workers"].as_u64().unwrap() as u32;
     // Trino's clock stands still in this test, so that tasks stay at their levels; so do they here.
     let mut levels = Levels::with_times(number(&vector["input"]["multiplier"]), [1; LEVELS]);
@@ -116,7 +124,11 @@ fn higher_levels_get_twice(vector: &Value) {
         let level = levels.select().unwrap();
         let scheduled = if level == 0 { 0 } else { 5_000_000_000 };
         levels.charge(Priority { level, nanos: 0 }, 1_000_000, scheduled);
-        if level == 0 { lower += 1 } else { higher += 1 }
+        if level == 0 {
+            lower += 1
+        } else {
+            higher += 1
+        }
         if higher > 20 {
             assert!(lower > 2 * higher - 10 && higher < 2 * lower + 10, "{lower} {higher}");
         }
@@ -211,7 +223,8 @@ fn the_target_follows_the_utilization() {
 fn tasks_are_filled_up_in_turn() {
     let drivers = Drivers { min: 7, min_per_task: 1, max_per_task: 4 };
     let idle = TaskLoad { running: 0, queued: 9, user_max: None };
-    let started = drivers.start(&[idle, TaskLoad { queued: 1, ..idle }, TaskLoad { running: 4, ..idle }]);
+    let started =
+        drivers.start(&[idle, TaskLoad { queued: 1, ..idle }, TaskLoad { running: 4, ..idle }]);
     assert_eq!(started, [2, 1, 0]);
     assert_eq!(drivers.start(&[TaskLoad { user_max: Some(2), ..idle }; 2]), [2, 2]);
 }

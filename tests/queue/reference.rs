@@ -99,7 +99,8 @@ impl Reference {
         let time = self.now;
         let tenant = &mut self.tenants[t];
         // An endless tenant's requests have all arrived with its first.
-        let start = if tenant.endless.is_none() || is_idle { tenant.last.max(v) } else { tenant.last };
+        let start =
+            if tenant.endless.is_none() || is_idle { tenant.last.max(v) } else { tenant.last };
         tenant.last = start + cost / tenant.weight;
         tenant.number += 1;
         tenant.fluid += if tenant.endless.is_some() { 1e12 } else { cost };
@@ -256,12 +257,12 @@ proptest! {
             let got: Vec<(f64, u32, usize, u64)> = case.run().dispatches.iter()
                 .map(|d| (d.time, d.worker, d.tenant, d.number)).collect();
             let expected = schedule(plain, &case);
-            prop_assert_eq!(got.len(), expected.len(), "{:?}", plain);
             for (got, expected) in got.iter().zip(&expected) {
                 let same = near(got.0, expected.0).is_eq()
                     && (got.1, got.2, got.3) == (expected.1, expected.2, expected.3);
                 prop_assert!(same, "{:?}: {:?} instead of {:?}", plain, got, expected);
             }
+            prop_assert_eq!(got.len(), expected.len(), "{:?}", plain);
         }
     }
 }

@@ -59,7 +59,8 @@ fn case(input: &Value) -> (Case, Vec<String>) {
         }
         None => {
             let text = |name: &Value| name.as_str().unwrap().to_string();
-            let names: Vec<String> = input["tenants"].as_array().unwrap().iter().map(text).collect();
+            let names: Vec<String> =
+                input["tenants"].as_array().unwrap().iter().map(text).collect();
             (Case::new(discipline, workers, names.len()), names)
         }
     };
@@ -78,7 +79,8 @@ fn case(input: &Value) -> (Case, Vec<String>) {
 /// The dispatches of one worker as the vectors write them: `A2@1`.
 fn written(trace: &Trace, worker: u32, names: &[String]) -> Vec<String> {
     let of_worker = trace.dispatches.iter().filter(|dispatch| dispatch.worker == worker);
-    let entry = |d: &super::harness::Dispatch| format!("{}{}@{}", names[d.tenant], d.number, d.time);
+    let entry =
+        |d: &super::harness::Dispatch| format!("{}{}@{}", names[d.tenant], d.number, d.time);
     of_worker.map(entry).collect()
 }
 
@@ -102,8 +104,7 @@ fn wf2q_stops_alternating_without_exact_virtual_time() {
     input["vt"] = "active".into();
     let (case, names) = case(&input);
     let order = written(&case.run(), 0, &names);
-    let alternating: Vec<String> =
-        serde_json::from_value(exact["expect"]["W0"].clone()).unwrap();
+    let alternating: Vec<String> = serde_json::from_value(exact["expect"]["W0"].clone()).unwrap();
     let same = order.iter().zip(&alternating).take_while(|(a, b)| a == b).count();
     // After S6: from there on, S1 is taken twice in a row.
     assert_eq!(same, 11, "{order:?}");
@@ -113,7 +114,8 @@ fn wf2q_stops_alternating_without_exact_virtual_time() {
 #[test]
 fn published_long_run_shares() {
     let mut nr_shares = 0;
-    for vector in suite("fq_shares_gps").iter().filter(|vector| vector["input"]["policy"] != "gps") {
+    for vector in suite("fq_shares_gps").iter().filter(|vector| vector["input"]["policy"] != "gps")
+    {
         let (case, names) = case(&vector["input"]);
         let served = case.run().served;
         let whole: f64 = served.iter().sum();
@@ -130,7 +132,8 @@ fn published_long_run_shares() {
 #[test]
 fn published_finish_times_of_gps() {
     let mut nr_finished = 0;
-    for vector in suite("fq_shares_gps").iter().filter(|vector| vector["input"]["policy"] == "gps") {
+    for vector in suite("fq_shares_gps").iter().filter(|vector| vector["input"]["policy"] == "gps")
+    {
         let mut gps = Gps::recording(1.0);
         let arrivals: Vec<(f64, u32, f64)> = match vector["input"]["arrivals"].as_array() {
             Some(list) => {

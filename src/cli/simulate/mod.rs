@@ -1,6 +1,8 @@
 //! `tenantctl simulate`: what a discipline, or a policy, would do.
 
+mod progress;
 mod queue;
+mod report;
 
 use super::args::{Colour, Simulated};
 use super::exit::Exit;

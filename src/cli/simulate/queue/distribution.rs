@@ -18,10 +18,18 @@ pub(super) struct Cost {
 pub(super) enum Shape {
     Fixed(f64),
     Uniform,
-    Normal { mean: f64, stddev: f64 },
+    Normal {
+        mean: f64,
+        stddev: f64,
+    },
     /// Of the logarithm's standard deviation.
-    LogNormal { median: f64, sigma: f64 },
-    Exponential { mean: f64 },
+    LogNormal {
+        median: f64,
+        sigma: f64,
+    },
+    Exponential {
+        mean: f64,
+    },
 }
 
 /// How often a cost is drawn.

@@ -50,14 +50,14 @@ impl Stream {
     fn first(&mut self) -> Option<f64> {
         match self.pace {
             Pace::Backlogged => None,
-            Pace::Every(_) => Some(self.from),
+            Pace::Every(_) | Pace::Once => Some(self.from),
             Pace::Poisson(rate) | Pace::Load(rate) => Some(self.from + self.dice.pause(rate)),
         }
     }
 
     fn after(&mut self, time: f64) -> f64 {
         match self.pace {
-            Pace::Backlogged => f64::INFINITY,
+            Pace::Backlogged | Pace::Once => f64::INFINITY,
             Pace::Every(seconds) => time + seconds,
             Pace::Poisson(rate) | Pace::Load(rate) => time + self.dice.pause(rate),
         }
@@ -72,9 +72,8 @@ impl Generator {
     pub(super) fn new(scenario: &Scenario) -> Generator {
         let rates = scenario.fair_rates();
         let tenants = scenario.tenants.iter().enumerate();
-        let streams = tenants.map(|(index, tenant)| {
-            Stream::new(scenario.seed, index, tenant, rates[index])
-        });
+        let streams =
+            tenants.map(|(index, tenant)| Stream::new(scenario.seed, index, tenant, rates[index]));
         let mut generator = Generator {
             listed: scenario.arrivals.clone().into_iter().peekable(),
             streams: streams.collect(),

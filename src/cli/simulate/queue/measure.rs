@@ -4,7 +4,7 @@ use super::generate::Generator;
 use super::scenario::{Kind, Scenario};
 use crate::queue::gps::Gps;
 use crate::queue::simulation::{Ended, Instance, Observer, Run, State, Work, simulate};
-use crate::queue::{Discipline, Queue, Rule, Setup, TenantId};
+use crate::queue::{Discipline, Queue, Rule, Setup, TenantId, multilevel};
 
 /// A dispatch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +39,8 @@ pub(super) struct Figures {
     /// Seconds between the beginnings of two requests in a row, the longest.
     pub(super) longest_gap: Option<f64>,
     begun: Option<f64>,
+    /// Cost units dispatched so far.
+    dispatched: f64,
 }
 
 impl Figures {
@@ -93,7 +95,11 @@ pub(super) struct Outcome {
     pub(super) difference: Bounded,
     /// How far GPS was ahead of a tenant, in cost units.
     pub(super) lag: Bounded,
-    /// Time, and service of each tenant by then, for the first tenants.
+    /// Seconds that workers spent with tasks of each level, under the multilevel discipline.
+    pub(super) levels: Option<[f64; multilevel::LEVELS]>,
+    /// Some tenants, spread over all.
+    pub(super) watched: Vec<TenantId>,
+    /// Time, and service and service in GPS by then of each tenant watched.
     pub(super) series: Vec<(f64, Vec<f64>, Vec<f64>)>,
 }
 
@@ -111,23 +117,29 @@ const PAIRED_MAX: usize = 256;
 /// Tenants for which each event is looked at, not only samples.
 const EXACT_MAX: usize = 16;
 /// Tenants whose service over time is kept.
-pub(super) const SERIES_MAX: usize = 12;
+pub(super) const SERIES_MAX: usize = 8;
 
-/// Runs a scenario.
+/// Runs a scenario; `progress` is told which part of it is done, from 0 to 1.
 ///
 /// # Errors
 /// It goes on for too long.
-pub(super) fn run(scenario: &Scenario) -> Result<Outcome, TooMany> {
+pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> Result<Outcome, TooMany> {
     match &scenario.kind {
-        Kind::Queue(discipline) => run_queue(scenario, discipline),
+        Kind::Queue(discipline) => run_queue(scenario, discipline, progress),
         Kind::Gps => Ok(run_gps(scenario)),
     }
 }
 
-fn run_queue(scenario: &Scenario, discipline: &Discipline) -> Result<Outcome, TooMany> {
+fn run_queue(
+    scenario: &Scenario,
+    discipline: &Discipline,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Outcome, TooMany> {
     let setup = Setup { discipline: discipline.clone(), machine: scenario.machine };
     let mut queue = Queue::new(setup);
-    let mut meter = Meter::new(scenario);
+    let mut meter = Meter::new(scenario, progress);
+    let is_multilevel = matches!(discipline, Discipline::Multilevel { .. });
+    meter.outcome.levels = is_multilevel.then_some([0.0; multilevel::LEVELS]);
     for (tenant, member) in (0..).map(TenantId).zip(&scenario.tenants) {
         // Terms were judged when they were read.
         let admitted = queue.admit(tenant, &member.terms, 0.0);
@@ -188,7 +200,16 @@ fn run_gps(scenario: &Scenario) -> Outcome {
     Outcome { finished, tenants, ..Outcome::default() }
 }
 
+/// At most [`SERIES_MAX`] of so many tenants, evenly.
+fn watched(nr_tenants: usize) -> Vec<TenantId> {
+    let count = nr_tenants.min(SERIES_MAX);
+    let place =
+        |index: usize| index * nr_tenants.saturating_sub(1) / count.saturating_sub(1).max(1);
+    (0..count).map(|index| TenantId(place(index) as u32)).collect()
+}
+
 struct Meter<'a> {
+    progress: &'a mut dyn FnMut(f64),
     scenario: &'a Scenario,
     rates: Vec<f64>,
     gps: Gps,
@@ -200,14 +221,15 @@ struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    fn new(scenario: &'a Scenario) -> Meter<'a> {
+    fn new(scenario: &'a Scenario, progress: &'a mut dyn FnMut(f64)) -> Meter<'a> {
         let nr_tenants = scenario.tenants.len();
         let tenants = vec![Figures::default(); nr_tenants];
         Meter {
+            progress,
             scenario,
             rates: scenario.fair_rates(),
             gps: Gps::new(scenario.machine.speed()),
-            outcome: Outcome { tenants, ..Outcome::default() },
+            outcome: Outcome { tenants, watched: watched(nr_tenants), ..Outcome::default() },
             services: Vec::new(),
             pairs: Pairs::new(nr_tenants.min(PAIRED_MAX)),
             longest: 0.0,
@@ -218,7 +240,8 @@ impl<'a> Meter<'a> {
     fn outcome(mut self, discipline: &Discipline) -> Outcome {
         let workers = f64::from(self.scenario.machine.workers);
         let weight = |index: &usize| self.scenario.tenants[*index].terms.weight;
-        let lightest = (0..self.scenario.tenants.len()).map(|i| weight(&i)).fold(f64::MAX, f64::min);
+        let lightest =
+            (0..self.scenario.tenants.len()).map(|i| weight(&i)).fold(f64::MAX, f64::min);
         let work = workers * self.longest;
         let theory = match discipline {
             Discipline::Fair { rule, estimator: crate::queue::Estimator::Declared, .. } => {
@@ -264,9 +287,11 @@ impl<'a> Meter<'a> {
                 self.outcome.lag.tenants = vec![tenant];
             }
         }
-        let kept = self.services.len().min(SERIES_MAX);
-        let ideal = (0..kept as u32).map(|tenant| self.gps.service(TenantId(tenant))).collect();
-        self.outcome.series.push((time, self.services[..kept].to_vec(), ideal));
+        let watched = &self.outcome.watched;
+        let got = watched.iter().map(|tenant| self.services[tenant.0 as usize]).collect();
+        let ideal = watched.iter().map(|tenant| self.gps.service(*tenant)).collect();
+        self.outcome.series.push((time, got, ideal));
+        (self.progress)(time / self.scenario.horizon);
     }
 }
 
@@ -279,6 +304,13 @@ impl Observer for Meter<'_> {
             && before >= self.scenario.warmup
         {
             figures.longest_gap = Some(figures.longest_gap.unwrap_or(0.0).max(time - before));
+        }
+        let rate = self.scenario.machine.rate;
+        let scheduled_nanos = (figures.dispatched / rate * 1e9) as u64;
+        figures.dispatched += cost;
+        if let Some(levels) = self.outcome.levels.as_mut().filter(|_| time >= self.scenario.warmup)
+        {
+            levels[multilevel::level_of(scheduled_nanos)] += cost / rate;
         }
         if self.scenario.lists_dispatches {
             self.is_overfull |= self.outcome.dispatches.len() >= Scenario::LISTED_MAX;
@@ -316,7 +348,9 @@ impl Observer for Meter<'_> {
         self.gps.advance(time);
         let scenario = self.scenario;
         self.pairs.add(
-            |tenant| self.services[tenant.0 as usize] / scenario.tenants[tenant.0 as usize].terms.weight,
+            |tenant| {
+                self.services[tenant.0 as usize] / scenario.tenants[tenant.0 as usize].terms.weight
+            },
             |tenant| state.is_backlogged(tenant),
         );
         if kind == Instance::Sample {

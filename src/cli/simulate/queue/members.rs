@@ -9,11 +9,29 @@ use crate::queue::{Terms, TermsError};
 
 const TENANT_KEYS: [&str; 6] = ["weight", "priority", "reservation", "limit", "holds", "guarantee"];
 const GENERATOR_KEYS: [&str; 11] = [
-    "name", "count", "weight", "priority", "reservation", "limit", "holds", "guarantee", "cost",
-    "arrive", "phase",
+    "name",
+    "count",
+    "weight",
+    "priority",
+    "reservation",
+    "limit",
+    "holds",
+    "guarantee",
+    "cost",
+    "arrive",
+    "phase",
 ];
 const COST_KEYS: [&str; 10] = [
-    "fixed", "uniform", "normal", "lognormal", "exponential", "stddev", "sigma", "min", "max", "own",
+    "fixed",
+    "uniform",
+    "normal",
+    "lognormal",
+    "exponential",
+    "stddev",
+    "sigma",
+    "min",
+    "max",
+    "own",
 ];
 
 /// Tenants of one file.
@@ -47,10 +65,8 @@ impl Reader {
 
     /// What is said of a tenant beside its work.
     fn terms(&mut self, fields: &[Entry], tenant: &mut Tenant) {
-        let weight = Allowed {
-            range: (Terms::WEIGHT_MIN, Terms::WEIGHT_MAX),
-            words: "from 1e-9 to 1e9",
-        };
+        let weight =
+            Allowed { range: (Terms::WEIGHT_MIN, Terms::WEIGHT_MAX), words: "from 1e-9 to 1e9" };
         let terms = &mut tenant.terms;
         terms.weight = self.maybe(fields, "weight", weight).unwrap_or(1.0);
         terms.priority = self.maybe(fields, "priority", Allowed::ANY).unwrap_or(0.0);
@@ -126,7 +142,7 @@ impl Reader {
             self.terms(fields, &mut tenant);
             let cost = self.cost(&cost.value);
             let pace = get(fields, "arrive").map(|entry| self.pace(&entry.value, horizon));
-            let pace = pace.unwrap_or(Pace::Backlogged);
+            let (pace, stagger) = pace.unwrap_or((Pace::Backlogged, 0.0));
             let (from, until) = self.phase(fields, horizon);
             tenant.terms.endless = pace == Pace::Backlogged;
             tenant.work = Some(Made { cost, pace, from, until });
@@ -137,6 +153,9 @@ impl Reader {
             }
             for index in 1..=number.unwrap_or(1) {
                 let mut member = tenant.clone();
+                if let Some(work) = &mut member.work {
+                    work.from += stagger * (index - 1) as f64;
+                }
                 if count.is_some() {
                     member.name = format!("{name_text}-{index}");
                 }
@@ -149,7 +168,8 @@ impl Reader {
     /// When work that is made up begins and ends.
     fn phase(&mut self, fields: &[Entry], horizon: f64) -> (f64, f64) {
         let Some(phase) = get(fields, "phase") else { return (0.0, f64::INFINITY) };
-        let [from, until] = self.findings.list(&phase.value, "two times, such as `[10, 20]`") else {
+        let [from, until] = self.findings.list(&phase.value, "two times, such as `[10, 20]`")
+        else {
             self.findings.wrong_type(&phase.value, "two times, such as `[10, 20]`");
             return (0.0, horizon);
         };
@@ -162,32 +182,38 @@ impl Reader {
         (from, until)
     }
 
-    /// `backlogged`, `{ poisson: 5 }`, `{ load: 0.5 }` or `{ every: 0.1 }`.
-    fn pace(&mut self, node: &Node, horizon: f64) -> Pace {
+    /// `backlogged`, `{ poisson: 5 }`, `{ load: 0.5 }`, `{ every: 0.1 }` or `{ once: 1 }`; and how many
+    /// seconds later each tenant of the group begins.
+    fn pace(&mut self, node: &Node, horizon: f64) -> (Pace, f64) {
         if let Kind::Scalar { text, .. } = &node.kind
             && &**text == "backlogged"
         {
-            return Pace::Backlogged;
+            return (Pace::Backlogged, 0.0);
         }
-        let expected = "`backlogged`, or one of `{ poisson: 5 }`, `{ load: 0.5 }`, `{ every: 0.1 }`";
+        let expected = "`backlogged`, or one of `{ poisson: 5 }`, `{ load: 0.5 }`, `{ every: 0.1 }`, `{ once: 1 }`";
         let fields = self.findings.map(node, expected);
-        self.findings.check_keys(fields, &["poisson", "load", "every"]);
+        self.findings.check_keys(fields, &["poisson", "load", "every", "once"]);
         let [entry] = fields else {
             if !fields.is_empty() {
                 self.findings.wrong_type(node, expected);
             }
-            return Pace::Backlogged;
+            return (Pace::Backlogged, 0.0);
         };
-        let number = self.findings.number(&entry.value, Allowed::POSITIVE).unwrap_or(1.0);
+        let allowed = match &*entry.key {
+            "once" => Allowed::NOT_NEGATIVE,
+            _ => Allowed::POSITIVE,
+        };
+        let number = self.findings.number(&entry.value, allowed).unwrap_or(1.0);
         if &*entry.key == "every" && horizon / number > 1e7 {
             let message = "`every` is too short";
             let help = "at most ten million times before the horizon";
             self.findings.add(code::TOO_LONG, entry.value.span(), message, help);
         }
         match &*entry.key {
-            "poisson" => Pace::Poisson(number),
-            "load" => Pace::Load(number),
-            _ => Pace::Every(number),
+            "poisson" => (Pace::Poisson(number), 0.0),
+            "load" => (Pace::Load(number), 0.0),
+            "once" => (Pace::Once, number),
+            _ => (Pace::Every(number), 0.0),
         }
     }
 
@@ -196,12 +222,15 @@ impl Reader {
         if matches!(node.kind, Kind::Scalar { .. }) {
             return Cost::fixed(self.findings.number(node, Allowed::POSITIVE).unwrap_or(1.0));
         }
-        let fields = self.findings.map(node, "a cost, or a distribution such as `{ normal: 1, stddev: 0.1 }`");
+        let fields = self
+            .findings
+            .map(node, "a cost, or a distribution such as `{ normal: 1, stddev: 0.1 }`");
         self.findings.check_keys(fields, &COST_KEYS);
         let shapes = ["fixed", "uniform", "normal", "lognormal", "exponential"];
         let given: Vec<&Entry> = shapes.iter().filter_map(|key| get(fields, key)).collect();
         let [shape] = given[..] else {
-            let help = "give exactly one of `fixed`, `uniform`, `normal`, `lognormal`, `exponential`";
+            let help =
+                "give exactly one of `fixed`, `uniform`, `normal`, `lognormal`, `exponential`";
             self.findings.add(code::CONFLICT, node.span(), "which distribution?", help);
             return Cost::fixed(1.0);
         };

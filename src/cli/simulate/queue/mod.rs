@@ -9,12 +9,17 @@ mod findings;
 mod generate;
 mod measure;
 mod members;
+mod page;
 mod read;
 mod scenario;
 mod show;
 
+use std::fs;
 use std::io::{self, BufWriter, Write};
 
+use anyhow::Context;
+
+use super::progress;
 use crate::cli::args::{Colour, SimulateArgs};
 use crate::cli::exit::Exit;
 use crate::cli::problem;
@@ -26,7 +31,8 @@ use crate::cli::problem;
 pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
     let (name, text) = problem::read(&args.file)?;
     let result = read::read(&name, text).and_then(|parsed| {
-        let outcome = measure::run(&parsed.scenario);
+        let bar = progress::Bar::new();
+        let outcome = measure::run(&parsed.scenario, &mut |part| bar.set(part));
         outcome.map(|outcome| (parsed.scenario, outcome)).map_err(|at| parsed.places.too_many(at))
     });
     let (scenario, outcome) = match result {
@@ -36,6 +42,10 @@ pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
             return Ok(Exit::BadConfiguration);
         }
     };
+    if let Some(report) = &args.report {
+        let page = page::page(&scenario, &outcome)?;
+        fs::write(report, page).with_context(|| format!("cannot write {}", report.display()))?;
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     match args.json {
         true => show::json(&mut out, &scenario, &outcome)?,

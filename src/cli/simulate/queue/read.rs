@@ -164,12 +164,10 @@ impl Reader {
             self.generators(&generators.value, horizon);
         }
         self.check_work(file, tree);
-        let seed = get(file, "seed").and_then(|entry| {
-            self.findings.count(&entry.value, 0, 1 << 53)
-        });
-        let workers = get(file, "workers").and_then(|entry| {
-            self.findings.count(&entry.value, 1, WORKERS_MAX)
-        });
+        let seed =
+            get(file, "seed").and_then(|entry| self.findings.count(&entry.value, 0, 1 << 53));
+        let workers = get(file, "workers")
+            .and_then(|entry| self.findings.count(&entry.value, 1, WORKERS_MAX));
         let kind = get(file, "discipline").and_then(|entry| self.kind(file, entry, capacity));
         let lists = get(file, "list_dispatches").and_then(|entry| self.findings.flag(&entry.value));
         let rate = self.maybe(file, "rate", Allowed::POSITIVE).unwrap_or(1.0);

@@ -61,6 +61,8 @@ pub(super) enum Pace {
     Load(f64),
     /// At regular intervals, in seconds.
     Every(f64),
+    /// One request and no more.
+    Once,
 }
 
 /// The disciplines by name.

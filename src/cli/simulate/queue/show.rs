@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use super::measure::{Bounded, Figures, Outcome};
 use super::scenario::Scenario;
 use crate::cli::text;
-use crate::queue::TenantId;
+use crate::queue::{TenantId, multilevel};
 
 /// Rows and dispatches shown; a longer table is not read.
 const MOST_ROWS: usize = 40;
@@ -27,6 +27,8 @@ struct Answer<'a> {
     tenants: Tenants<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     finished: Option<Vec<FinishedRow<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    levels: Option<[f64; multilevel::LEVELS]>,
     discipline: &'static str,
     nr_dispatched: u64,
     difference: BoundedRow<'a>,
@@ -151,6 +153,7 @@ pub(super) fn json(
         dispatches: Dispatches(scenario, outcome),
         tenants: Tenants(scenario, &outcome.tenants),
         finished: (!finished.is_empty()).then_some(finished),
+        levels: outcome.levels.map(|levels| levels.map(plain)),
         discipline: scenario.kind.name(),
         nr_dispatched: outcome.nr_dispatched,
         difference: BoundedRow::new(scenario, &outcome.difference),
@@ -198,6 +201,10 @@ pub(super) fn table(
     if scenario.tenants.len() > MOST_ROWS {
         writeln!(out, "… and {} more; --json shows all", scenario.tenants.len() - MOST_ROWS)?;
     }
+    if let Some(levels) = outcome.levels {
+        let parts: Vec<String> = levels.iter().map(|level| short(*level)).collect();
+        writeln!(out, "\nseconds at levels 0 to 4: {}", parts.join(", "))?;
+    }
     writeln!(out)?;
     sentence(out, "largest lag behind GPS", scenario, &outcome.lag)?;
     sentence(out, "largest difference of two backlogged tenants", scenario, &outcome.difference)
@@ -243,7 +250,7 @@ fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io:
 }
 
 /// At most four digits that count.
-fn short(number: f64) -> String {
+pub(super) fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 1e6 => format!("{number:.3e}"),
         size if size >= 1000.0 => format!("{number:.0}"),
@@ -254,7 +261,8 @@ fn short(number: f64) -> String {
     }
 }
 
-fn text_seconds(seconds: f64) -> String {
+/// A time as a person reads it.
+pub(super) fn text_seconds(seconds: f64) -> String {
     match seconds.abs() {
         size if size > 0.0 && size < 0.0995 => format!("{:.2} ms", seconds * 1e3),
         _ => format!("{seconds:.3} s"),

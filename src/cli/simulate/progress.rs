@@ -1,0 +1,31 @@
+//! How far a long simulation is, on a terminal. The only file that names the crate for it.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Steps of the bar.
+const STEPS: u64 = 1000;
+
+/// A bar on standard error, if that is a terminal; it goes when it is dropped.
+#[derive(Debug)]
+pub(super) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(super) fn new() -> Bar {
+        let bar = ProgressBar::new(STEPS);
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %, {eta} left") {
+            bar.set_style(style);
+        }
+        Bar(bar)
+    }
+
+    /// This part is done, from 0 to 1.
+    pub(super) fn set(&self, part: f64) {
+        self.0.set_position((part.clamp(0.0, 1.0) * STEPS as f64) as u64);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

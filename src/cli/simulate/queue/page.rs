@@ -1,0 +1,152 @@
+//! The report of a queue's simulation: what it shows, as pictures.
+
+use super::measure::{Bounded, Outcome};
+use super::scenario::Scenario;
+use super::show::{short, text_seconds};
+use crate::cli::simulate::report::{Bar, Curve, Gantt, Lines, Page};
+
+/// Bars of a Gantt chart.
+const BARS_MAX: usize = 600;
+/// Points of a distribution.
+const POINTS_MAX: usize = 400;
+/// Rows of the table of figures.
+const ROWS_MAX: usize = 400;
+
+/// The whole page.
+///
+/// # Errors
+/// What could not be drawn.
+pub(super) fn page(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
+    let title = format!("{} on {} workers", scenario.kind.name(), scenario.machine.workers);
+    let note = format!(
+        "{} tenants, {} s, {} dispatches. Service is compared with GPS, the ideal in which all backlogged tenants are \
+         served at once, by their weights.",
+        scenario.tenants.len(),
+        short(scenario.horizon),
+        outcome.nr_dispatched
+    );
+    let mut page = Page::new(&title, &note);
+    let watched: Vec<String> = outcome
+        .watched
+        .iter()
+        .map(|tenant| scenario.tenants[tenant.0 as usize].name.clone())
+        .collect();
+    if !outcome.dispatches.is_empty() {
+        let caption = "Each row is a worker, each bar a request, by its tenant and number.";
+        page.picture("Schedule", caption, &schedule(scenario, outcome)?, &watched);
+    }
+    if outcome.series.len() > 2 {
+        let caption = "Part of the work done in each moment; thin, what GPS would have done.";
+        page.picture("Share over time", caption, &shares(scenario, outcome)?, &watched);
+        let caption = "Seconds of its fair rate by which GPS is ahead of a tenant; below 0 the tenant is ahead.";
+        page.picture("Lag against GPS", caption, &lags(scenario, outcome)?, &watched);
+    }
+    if outcome.watched.iter().any(|t| outcome.tenants[t.0 as usize].latencies.len() > 1) {
+        let caption =
+            "Part of the requests that took at most so many seconds, from arrival to completion.";
+        page.picture("Latency", caption, &latencies(outcome)?, &watched);
+    }
+    page.sentence(&bounded("Largest lag behind GPS, in cost units", &outcome.lag));
+    page.sentence(&bounded("Largest difference of two backlogged tenants", &outcome.difference));
+    figures(&mut page, scenario, outcome);
+    Ok(page.finish())
+}
+
+fn bounded(what: &str, bounded: &Bounded) -> String {
+    match bounded.bound {
+        Some((bound, theorem)) => {
+            format!(
+                "{what}: {}; by theory at most {} ({theorem}).",
+                short(bounded.largest),
+                short(bound)
+            )
+        }
+        None => format!("{what}: {}.", short(bounded.largest)),
+    }
+}
+
+fn schedule(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
+    let rate = scenario.machine.rate;
+    let shown = &outcome.dispatches[..outcome.dispatches.len().min(BARS_MAX)];
+    let end = if shown.len() < outcome.dispatches.len() {
+        shown.last().map_or(scenario.horizon, |last| last.time)
+    } else {
+        scenario.horizon
+    };
+    let bar = |dispatch: &super::measure::Dispatch| {
+        let place = outcome.watched.iter().position(|tenant| *tenant == dispatch.tenant);
+        let name = &scenario.tenants[dispatch.tenant.0 as usize].name;
+        Bar {
+            row: dispatch.worker,
+            series: place.unwrap_or(7),
+            time: (dispatch.time, dispatch.time + dispatch.cost / rate),
+            label: format!("{name}{}", dispatch.request),
+        }
+    };
+    let bars = shown.iter().filter(|dispatch| dispatch.worker < 32).map(bar).collect();
+    Gantt { rows: scenario.machine.workers.min(32), end: end.max(1e-9), bars }.svg()
+}
+
+fn shares(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
+    let speed = scenario.machine.speed();
+    let mut curves = Vec::new();
+    for series in 0..outcome.watched.len() {
+        let share = |of: fn(&(f64, Vec<f64>, Vec<f64>)) -> &Vec<f64>| {
+            let steps = outcome.series.windows(2).filter(|pair| pair[1].0 > pair[0].0);
+            let point = |pair: &[(f64, Vec<f64>, Vec<f64>)]| {
+                let done = of(&pair[1])[series] - of(&pair[0])[series];
+                (pair[1].0, done / (speed * (pair[1].0 - pair[0].0)))
+            };
+            steps.map(point).collect()
+        };
+        curves.push(Curve { series, is_ideal: false, points: share(|sample| &sample.1) });
+        curves.push(Curve { series, is_ideal: true, points: share(|sample| &sample.2) });
+    }
+    Lines { x: "seconds", y: "share of the machine", curves, is_log: false }.svg()
+}
+
+fn lags(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
+    let rates = scenario.fair_rates();
+    let curve = |(series, tenant): (usize, &crate::queue::TenantId)| {
+        let rate = rates[tenant.0 as usize];
+        let point = |sample: &(f64, Vec<f64>, Vec<f64>)| {
+            (sample.0, (sample.2[series] - sample.1[series]) / rate)
+        };
+        Curve { series, is_ideal: false, points: outcome.series.iter().map(point).collect() }
+    };
+    let curves = outcome.watched.iter().enumerate().map(curve).collect();
+    Lines { x: "seconds", y: "lag, seconds", curves, is_log: false }.svg()
+}
+
+fn latencies(outcome: &Outcome) -> anyhow::Result<String> {
+    let mut curves = Vec::new();
+    for (series, tenant) in outcome.watched.iter().enumerate() {
+        let figures = &outcome.tenants[tenant.0 as usize];
+        let part = |index: usize| index as f64 / POINTS_MAX as f64;
+        let points = (1..=POINTS_MAX).filter_map(|i| Some((figures.latency(part(i))?, part(i))));
+        curves.push(Curve { series, is_ideal: false, points: points.collect() });
+    }
+    Lines { x: "seconds", y: "part of the requests", curves, is_log: true }.svg()
+}
+
+fn figures(page: &mut Page, scenario: &Scenario, outcome: &Outcome) {
+    let header =
+        ["tenant", "weight", "served", "GPS", "mean lag", "σ of lag", "p50", "p99", "longest gap"];
+    let tenants = scenario.tenants.iter().zip(&outcome.tenants);
+    let row = |(tenant, figures): (&super::scenario::Tenant, &super::measure::Figures)| {
+        let seconds = |seconds: Option<f64>| seconds.map_or("–".to_string(), text_seconds);
+        vec![
+            tenant.name.clone(),
+            short(tenant.terms.weight),
+            short(figures.served),
+            short(figures.gps),
+            text_seconds(figures.lag.mean),
+            text_seconds(figures.lag.stddev()),
+            seconds(figures.latency(0.5)),
+            seconds(figures.latency(0.99)),
+            seconds(figures.longest_gap),
+        ]
+    };
+    let rows: Vec<Vec<String>> = tenants.take(ROWS_MAX).map(row).collect();
+    page.table("Figures", &header, &rows);
+}

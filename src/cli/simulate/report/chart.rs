@@ -1,0 +1,136 @@
+//! Lines over time, and distributions. With `gantt`, the only file that names the plotting crate.
+//!
+//! Colours are placeholders: each has a value of its own that no one would choose, and the style sheet of the page says
+//! what it stands for, in light and in dark.
+
+use std::fmt::Write as _;
+
+use plotters::prelude::*;
+
+use super::SERIES;
+
+/// Width and height of a picture in its own units.
+pub(super) const SIZE: (u32, u32) = (960, 300);
+
+/// The colour of text and axes.
+pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
+/// The colour of the grid.
+pub(super) const FAINT: RGBColor = RGBColor(1, 2, 4);
+
+/// The colour of one series.
+pub(super) fn series(index: usize) -> RGBColor {
+    RGBColor(1, 3, (index % SERIES) as u8)
+}
+
+fn written(colour: RGBColor) -> String {
+    format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
+}
+
+/// What the placeholders stand for.
+pub(super) fn series_css() -> String {
+    let mut css = String::new();
+    let mut rule = |colour: RGBColor, variable: &str| {
+        let colour = written(colour);
+        // Writing to a string does not fail.
+        let _ = write!(
+            css,
+            "svg [fill=\"{colour}\"]{{fill:var(--{variable})}}svg [stroke=\"{colour}\"]{{stroke:var(--{variable})}}"
+        );
+    };
+    rule(INK, "ink");
+    rule(FAINT, "faint");
+    (0..SERIES).for_each(|index| rule(series(index), &format!("s{index}")));
+    (0..SERIES).for_each(|index| {
+        let _ = write!(css, ".s{index}{{color:var(--s{index})}}");
+    });
+    css
+}
+
+/// One line.
+#[derive(Clone, Debug)]
+pub(crate) struct Curve {
+    /// Which series it belongs to: its colour.
+    pub(crate) series: usize,
+    /// Whether it is what should be, drawn thin, or what is.
+    pub(crate) is_ideal: bool,
+    /// Its points, in order.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// Lines in one picture.
+#[derive(Clone, Debug)]
+pub(crate) struct Lines {
+    /// What the axes are.
+    pub(crate) x: &'static str,
+    /// What the axes are.
+    pub(crate) y: &'static str,
+    /// The lines.
+    pub(crate) curves: Vec<Curve>,
+    /// Whether `x` grows tenfold from mark to mark.
+    pub(crate) is_log: bool,
+}
+
+impl Lines {
+    /// The picture.
+    ///
+    /// # Errors
+    /// What the plotting crate could not draw.
+    pub(crate) fn svg(&self) -> anyhow::Result<String> {
+        let scaled = |x: f64| if self.is_log { x.max(1e-9).log10() } else { x };
+        let points = || self.curves.iter().flat_map(|curve| &curve.points);
+        let range = |numbers: &mut dyn Iterator<Item = f64>| {
+            let (low, high) = numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| {
+                (low.min(x), high.max(x))
+            });
+            if low < high { low..high } else { low.min(0.0) - 0.5..low.max(0.0) + 0.5 }
+        };
+        let x = range(&mut points().map(|(x, _)| scaled(*x)));
+        let y = range(&mut points().map(|(_, y)| *y).chain([0.0]));
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            let mut chart = ChartBuilder::on(&root)
+                .margin(8)
+                .x_label_area_size(38)
+                .y_label_area_size(64)
+                .build_cartesian_2d(x, y)?;
+            let font = ("sans-serif", 13).into_font().color(&INK);
+            let label =
+                |x: &f64| if self.is_log { format!("{:.3e}", 10_f64.powf(*x)) } else { short(*x) };
+            chart
+                .configure_mesh()
+                .x_desc(self.x)
+                .y_desc(self.y)
+                .axis_style(INK)
+                .bold_line_style(FAINT)
+                .light_line_style(FAINT.stroke_width(0))
+                .max_light_lines(0)
+                .label_style(font.clone())
+                .axis_desc_style(font)
+                .x_label_formatter(&label)
+                .y_label_formatter(&|y| short(*y))
+                .draw()?;
+            for curve in &self.curves {
+                let width = if curve.is_ideal { 1 } else { 2 };
+                let points = curve.points.iter().map(|(x, y)| (scaled(*x), *y));
+                chart.draw_series(LineSeries::new(
+                    points,
+                    series(curve.series).stroke_width(width),
+                ))?;
+            }
+            root.present()?;
+        }
+        Ok(svg)
+    }
+}
+
+/// A number on an axis.
+pub(super) fn short(number: f64) -> String {
+    match number.abs() {
+        size if size >= 1e5 || (size > 0.0 && size < 1e-3) => format!("{number:.1e}"),
+        _ => {
+            let text = format!("{number:.3}");
+            text.trim_end_matches('0').trim_end_matches('.').to_string()
+        }
+    }
+}
