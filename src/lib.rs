@@ -17,6 +17,7 @@
 //! | [`units`] | CPUs, bytes, weights, limits, and how people write them |
 //! | [`fair`] | who gets how much: max-min, DRF, hierarchies, whole tasks, measures |
 //! | [`dop`] | how wide each tenant runs, and on which CPUs |
+//! | [`queue`] | which waiting request goes next |
 //! | [`policy`] | YAML in, a checked and typed model out |
 //! | [`control`] | one tick as a function: samples in, ordered actions out |
 //! | [`host`] | the machine: kernel files, cgroups, processes, the journal |

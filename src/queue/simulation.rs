@@ -109,7 +109,7 @@ pub struct Run {
 pub enum Ended {
     /// At its horizon.
     Horizon,
-    /// There were too many dispatches before this time.
+    /// There were too many dispatches before this time, or at it.
     TooMany {
         /// When it was given up.
         time: f64,
@@ -170,6 +170,9 @@ struct Job {
     holds: Box<[f64]>,
 }
 
+/// Dispatches at one instant after which time is taken to stand still.
+const STANDING_MAX: u64 = 2_000_000;
+
 /// Runs a queue to its horizon. `nr_tenants` have been admitted to it, numbered from 0.
 pub fn simulate(
     queue: &mut Queue,
@@ -228,6 +231,8 @@ impl Simulation<'_> {
         let mut arrival = source.next_arrival();
         let mut refreshes = 1.0;
         let mut samples = 0.0;
+        // The time, and the dispatches before it: costs may be too small for time to move.
+        let mut stood = (0.0, 0);
         loop {
             let refresh = self.run.refresh.map_or(f64::INFINITY, |period| refreshes * period);
             let sample = samples * self.run.sample;
@@ -264,7 +269,12 @@ impl Simulation<'_> {
                 arrival = source.next_arrival();
             }
             self.dispatch(source, now);
-            if self.nr_dispatched > self.run.dispatches_max {
+            if now > stood.0 {
+                stood = (now, self.nr_dispatched);
+            }
+            if self.nr_dispatched > self.run.dispatches_max
+                || self.nr_dispatched - stood.1 > STANDING_MAX
+            {
                 return Ended::TooMany { time: now };
             }
         }

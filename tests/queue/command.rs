@@ -360,7 +360,8 @@ fn a_stall_of_ten_minutes_does_not_stop_its_level() {
     // One worker hangs for 600 of 700 seconds; the other goes on with A and B.
     assert!((served("A") - served("B")).abs() <= 2.0, "{} {}", served("A"), served("B"));
     assert!(served("A") + served("B") > 780.0);
-    assert_eq!(served("stalled"), 601.0);
+    // Its next request waits behind what has really run for less.
+    assert_eq!(served("stalled"), 600.0);
 }
 
 /// Every scenario of the repository runs; long ones with a nearer end.

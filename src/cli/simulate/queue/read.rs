@@ -66,7 +66,7 @@ impl Places {
         let mut findings = Findings::new(self.source);
         let (message, help) = match at {
             TooMany::Dispatches(time) => (
-                format!("{} dispatches by {time:e} s already", Scenario::DISPATCHES_MAX),
+                format!("too many dispatches, after {time} s already"),
                 "a nearer horizon, or larger costs",
             ),
             TooMany::Listed => (
