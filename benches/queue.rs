@@ -100,11 +100,8 @@ impl Steady {
 
     /// The next worker to end, ends and begins another request.
     fn dispatch(&mut self) {
-        let first = |a: &&(usize, &(f64, Ticket, f64)), b: &&(usize, &(f64, Ticket, f64))| {
-            a.1.0.total_cmp(&b.1.0)
-        };
-        let ends: Vec<_> = self.busy.iter().enumerate().collect();
-        let worker = ends.iter().min_by(first).unwrap().0;
+        let ends = self.busy.iter().enumerate();
+        let worker = ends.min_by(|a, b| a.1.0.total_cmp(&b.1.0)).unwrap().0;
         let (end, ticket, cost) = self.busy[worker];
         self.now = end;
         self.queue.complete(ticket, cost, end);

@@ -12,7 +12,7 @@
 //! - Two runs of the same source are the same (`the_same_seed_gives_the_same_answer`).
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 
 use super::requests::{Pick, Queue};
 use super::tag::{STEP, Tag};
@@ -192,10 +192,11 @@ pub fn simulate(
             workers: vec![None; workers as usize],
             rate: run.machine.rate,
         },
-        idle: (0..workers).collect(),
+        idle: Idle::all(workers),
         ends: BinaryHeap::new(),
         jobs: Vec::new(),
         free_jobs: Vec::new(),
+        free_workers: Vec::new(),
         numbers: vec![0; nr_tenants],
         is_endless: vec![false; nr_tenants],
         nr_dispatched: 0,
@@ -209,15 +210,41 @@ struct Simulation<'a> {
     queue: &'a mut Queue,
     observer: &'a mut dyn Observer,
     state: State,
-    idle: BTreeSet<u32>,
+    idle: Idle,
     ends: BinaryHeap<Reverse<(Tag, u32)>>,
     jobs: Vec<Job>,
     free_jobs: Vec<usize>,
+    /// Kept between two completions for its memory.
+    free_workers: Vec<u32>,
     numbers: Vec<u64>,
     is_endless: Vec<bool>,
     nr_dispatched: u64,
     /// When a limit lets something run again.
     wake: f64,
+}
+
+/// A set of workers, as bits.
+struct Idle(Vec<u64>);
+
+impl Idle {
+    fn all(workers: u32) -> Idle {
+        let mut idle = Idle(vec![0; workers.div_ceil(64) as usize]);
+        (0..workers).for_each(|worker| idle.insert(worker));
+        idle
+    }
+
+    fn insert(&mut self, worker: u32) {
+        self.0[worker as usize / 64] |= 1 << (worker % 64);
+    }
+
+    fn remove(&mut self, worker: u32) {
+        self.0[worker as usize / 64] &= !(1 << (worker % 64));
+    }
+
+    fn first(&self) -> Option<u32> {
+        let (at, word) = self.0.iter().enumerate().find(|(_, word)| **word != 0)?;
+        Some(at as u32 * 64 + word.trailing_zeros())
+    }
 }
 
 /// Whether a time is `now`, but for rounding, or before.
@@ -281,7 +308,7 @@ impl Simulation<'_> {
     }
 
     fn complete(&mut self, now: f64) {
-        let mut free: Vec<u32> = Vec::new();
+        let mut free = std::mem::take(&mut self.free_workers);
         while let Some(Reverse((end, worker))) = self.ends.peek()
             && is_due(end.value(), now)
         {
@@ -289,7 +316,7 @@ impl Simulation<'_> {
             self.ends.pop();
         }
         free.sort_unstable();
-        for worker in free {
+        for worker in free.drain(..) {
             self.idle.insert(worker);
             let Some(busy) = self.state.workers[worker as usize].take() else { continue };
             self.state.done[busy.tenant.index()] += busy.cost;
@@ -304,6 +331,7 @@ impl Simulation<'_> {
             self.observer.completed(now, busy.tenant, job.number, job.arrived);
             self.free_jobs.push(busy.job);
         }
+        self.free_workers = free;
     }
 
     fn charge(&mut self, now: f64) {
@@ -352,7 +380,7 @@ impl Simulation<'_> {
 
     fn dispatch(&mut self, source: &mut dyn Source, now: f64) {
         self.wake = f64::INFINITY;
-        while let Some(worker) = self.idle.first().copied() {
+        while let Some(worker) = self.idle.first() {
             let picked = match self.queue.pick(worker, now) {
                 Pick::Run(picked) => picked,
                 Pick::NotBefore(time) => {
@@ -362,7 +390,7 @@ impl Simulation<'_> {
                 }
                 Pick::Nothing => return,
             };
-            self.idle.remove(&worker);
+            self.idle.remove(worker);
             self.nr_dispatched += 1;
             let (tenant, cost) = (picked.tenant, picked.request.cost);
             let job = picked.request.id as usize;
