@@ -243,7 +243,14 @@ impl<'a> Meter<'a> {
         let lightest =
             (0..self.scenario.tenants.len()).map(|i| weight(&i)).fold(f64::MAX, f64::min);
         let work = workers * self.longest;
+        // The theorems are about whole requests and weights alone.
+        let is_plain =
+            self.scenario.quantum.is_none()
+                && self.scenario.tenants.iter().all(|tenant| {
+                    tenant.terms.reservation == 0.0 && tenant.terms.limit.is_infinite()
+                });
         let theory = match discipline {
+            _ if !is_plain => None,
             Discipline::Fair { rule, estimator: crate::queue::Estimator::Declared, .. } => {
                 Some(*rule)
             }
