@@ -27,3 +27,32 @@ fn small_requests_beside_large_ones() {
     assert!(of(&two, "small-1", "longest_gap") < 0.05);
     assert!(of(&wf2q, "small-1", "longest_gap") > 0.3);
 }
+
+/// Unknown costs, 66 % of the tenants unpredictable: the latency of a tenant of small requests, for three seeds. A nearer
+/// horizon than the scenario's, after the estimates have been learnt.
+#[test]
+fn small_requests_beside_unpredictable_ones() {
+    let text = scenario("unpredictable")
+        .replace("horizon: 200", "horizon: 45")
+        .replace("warmup: 20", "warmup: 30")
+        .replace("refresh: 0.01", "refresh: 0.1");
+    for seed in 1..=3 {
+        let p99 = |discipline: &str| {
+            let text = text.replace("discipline: 2dfq-e", &format!("discipline: {discipline}"));
+            let text = text.replace("seed: 1", &format!("seed: {seed}"));
+            of(&simulated(&text), "t1", "latency_p99")
+        };
+        let (wfq, two) = (p99("wfq-e"), p99("2dfq-e"));
+        assert!(wfq >= 10.0 * two, "seed {seed}: {wfq} {two}");
+    }
+}
+
+/// Presto's levels, all of them in use.
+#[test]
+fn levels_get_their_parts() {
+    let answer = simulated(&scenario("multilevel-shares"));
+    let levels: Vec<f64> = answer["levels"].as_array().unwrap().iter().map(number).collect();
+    for (level, expected) in levels.iter().zip([16.0, 8.0, 4.0, 2.0, 1.0]) {
+        assert!((level / levels[4] / expected - 1.0).abs() < 0.01, "{levels:?}");
+    }
+}

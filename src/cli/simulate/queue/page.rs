@@ -7,6 +7,8 @@ use crate::cli::simulate::report::{Bar, Curve, Gantt, Lines, Page};
 
 /// Bars of a Gantt chart.
 const BARS_MAX: usize = 600;
+/// Points of a share over time.
+const SHARES_MAX: usize = 60;
 /// Points of a distribution.
 const POINTS_MAX: usize = 400;
 /// Rows of the table of figures.
@@ -36,7 +38,7 @@ pub(super) fn page(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<Str
         page.picture("Schedule", caption, &schedule(scenario, outcome)?, &watched);
     }
     if outcome.series.len() > 2 {
-        let caption = "Part of the work done in each moment; thin, what GPS would have done.";
+        let caption = "Part of the machine that each tenant had, averaged; thin, what GPS would have given it.";
         page.picture("Share over time", caption, &shares(scenario, outcome)?, &watched);
         let caption = "Seconds of its fair rate by which GPS is ahead of a tenant; below 0 the tenant is ahead.";
         page.picture("Lag against GPS", caption, &lags(scenario, outcome)?, &watched);
@@ -92,12 +94,15 @@ fn shares(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
     let mut curves = Vec::new();
     for series in 0..outcome.watched.len() {
         let share = |of: fn(&(f64, Vec<f64>, Vec<f64>)) -> &Vec<f64>| {
-            let steps = outcome.series.windows(2).filter(|pair| pair[1].0 > pair[0].0);
-            let point = |pair: &[(f64, Vec<f64>, Vec<f64>)]| {
-                let done = of(&pair[1])[series] - of(&pair[0])[series];
-                (pair[1].0, done / (speed * (pair[1].0 - pair[0].0)))
+            // Over several samples: in a single one, a worker is busy with one tenant or another.
+            let step = (outcome.series.len() / SHARES_MAX).max(1);
+            let ends = (step..outcome.series.len()).step_by(step);
+            let pairs = ends.map(|end| (&outcome.series[end - step], &outcome.series[end]));
+            let point = |(from, to): (&(f64, Vec<f64>, Vec<f64>), &(f64, Vec<f64>, Vec<f64>))| {
+                let done = of(to)[series] - of(from)[series];
+                (to.0, done / (speed * (to.0 - from.0)))
             };
-            steps.map(point).collect()
+            pairs.filter(|(from, to)| to.0 > from.0).map(point).collect()
         };
         curves.push(Curve { series, is_ideal: false, points: share(|sample| &sample.1) });
         curves.push(Curve { series, is_ideal: true, points: share(|sample| &sample.2) });

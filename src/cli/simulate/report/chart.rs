@@ -95,8 +95,7 @@ impl Lines {
                 .y_label_area_size(64)
                 .build_cartesian_2d(x, y)?;
             let font = ("sans-serif", 13).into_font().color(&INK);
-            let label =
-                |x: &f64| if self.is_log { format!("{:.3e}", 10_f64.powf(*x)) } else { short(*x) };
+            let label = |x: &f64| if self.is_log { short(10_f64.powf(*x)) } else { short(*x) };
             chart
                 .configure_mesh()
                 .x_desc(self.x)
@@ -128,6 +127,7 @@ impl Lines {
 pub(super) fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 1e5 || (size > 0.0 && size < 1e-3) => format!("{number:.1e}"),
+        size if size >= 100.0 => format!("{number:.0}"),
         _ => {
             let text = format!("{number:.3}");
             text.trim_end_matches('0').trim_end_matches('.').to_string()
