@@ -1,9 +1,11 @@
-//! What a dispatch costs: the order of thousands of backlogged tenants, and the papers' setting from end to end.
+//! What a dispatch costs: the order of thousands of backlogged tenants, and the papers' setting from end to
+//! end.
 //!
-//! `cargo bench --bench queue`. A dispatch is one pick, one completion and the arrival of the tenant's next request. Bars,
-//! at 10,000 backlogged tenants and 32 workers: at most 5 µs under every discipline; for FQ, WFQ and WF²Q no faster growth
-//! than log n from 1,000 to 100,000 tenants; 2DFQ at least 20 times as fast as a scan of all tenants in the same
-//! run. The setting of 2DFQ's figure 8 (60 simulated seconds, 100 tenants, 16 workers) in at most a second.
+//! `cargo bench --bench queue`. A dispatch is one pick, one completion and the arrival of the tenant's next
+//! request. Bars, at 10,000 backlogged tenants and 32 workers: at most 5 µs under every discipline; for FQ,
+//! WFQ and WF²Q no faster growth than log n from 1,000 to 100,000 tenants; 2DFQ at least 20 times as fast
+//! as a scan of all tenants in the same run. The setting of 2DFQ's figure 8 (60 simulated seconds, 100
+//! tenants, 16 workers) in at most a second.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 

@@ -1,4 +1,4 @@
-//! Tests of `queue`: who goes next.
+//! Tests of `queue`: which request goes next.
 
 mod bounds;
 mod command;

@@ -1,18 +1,19 @@
 //! Reservations and limits of tenants, in any discipline.
 //!
 //! # Problem
-//! A policy promises a tenant so much whenever it wants it, and forbids another more than so much. Weights alone do
-//! neither: a share is relative to who else is there.
+//! A policy promises a tenant so much whenever it wants it, and forbids another more than so much. Weights
+//! alone do neither: a share depends on which other tenants are active.
 //!
 //! # Algorithm (mClock, Gulati, Merchant and Varman, OSDI'10)
-//! A tenant with a reservation `r` (cost units a second) has a tag `R`, one with a limit `l` a tag `L`, both real times.
-//! They start at the time at which the tenant becomes active, and a dispatch of cost `c` moves them by `c/r` and `c/l`: a
-//! request that had to wait for a worker does not move the next one. A free worker first takes the tenant with
-//! the smallest `R ≤ now`; else the discipline decides, among tenants with `L ≤ now`. What the discipline gives does not
-//! move `R`: the reservation is a floor under the share, and what was given to keep it counts in the share.
+//! A tenant with a reservation `r` (cost units a second) has a tag `R`, one with a limit `l` a tag `L`,
+//! both real times. They start at the time at which the tenant becomes active, and a dispatch of cost `c`
+//! moves them by `c/r` and `c/l`: a request that had to wait for a worker does not move the next one. A
+//! free worker first takes the tenant with the smallest `R ≤ now`; else the discipline decides, among
+//! tenants with `L ≤ now`. What the discipline gives does not move `R`: the reservation is a floor under
+//! the share, and what was given to keep it counts in the share.
 //!
-//! Costs are what the discipline charged in advance; where they turn out to be others, the tags are corrected, as
-//! in [`super::estimate`].
+//! Costs are what the discipline charged in advance; where they turn out to be others, the tags are
+//! corrected, as in [`super::estimate`].
 //!
 //! # Properties
 //! - A reserved tenant gets its reservation, a limited one no more than its limit and one request

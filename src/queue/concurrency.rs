@@ -1,12 +1,14 @@
-//! How many splits of a task may run at once, and which tasks start more: what stands before the multilevel queue.
+//! How many splits of a task may run at once, and which tasks start more: what stands before the multilevel
+//! queue.
 //!
 //! # Algorithm
-//! - [`Concurrency`] (Trino, `SplitConcurrencyController`): a target for each task, moved by one at most once an
-//!   interval: up while the task's output is used at less than half and it runs as many as it may, down when a split
-//!   finishes and the output is used at more than half. So a task runs as many splits as its consumer can take.
-//! - [`Drivers`] (Trino, `TaskExecutor`): every task runs at least a minimum of its own, as far as it has splits;
-//!   then tasks are filled up in turn until all together run a minimum. None runs more than its maximum, or than its
-//!   user allows.
+//! - [`Concurrency`] (Trino, `SplitConcurrencyController`): a target for each task, moved by one at most
+//!   once an interval: up while the task's output is used at less than half and it runs as many as it may,
+//!   down when a split finishes and the output is used at more than half. So a task runs as many splits as
+//!   its consumer can take.
+//! - [`Drivers`] (Trino, `TaskExecutor`): every task runs at least a minimum of its own, as far as it has
+//!   splits; then tasks are filled up in turn until all together run a minimum. None runs more than its
+//!   maximum, or than its user allows.
 //!
 //! # Properties
 //! - Trino's own tests (`the_target_follows_the_utilization`, vectors `trino_mlsq`).

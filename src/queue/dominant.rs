@@ -1,16 +1,18 @@
-//! Dominant resource fairness as an order: who holds least, measured by what it holds most of.
+//! Dominant resource fairness as an order: the smallest share held, measured by the resource held most.
 //!
 //! # Problem
 //! Requests hold several resources at once, and in different proportions. Which tenant starts its next?
 //!
 //! # Algorithm
 //! That of progressive filling for whole tasks (Ghodsi and others, NSDI'11), with YARN's comparator
-//! (`DominantResourceFairnessPolicy`): tenants that hold less than their minimum share of the resource they use most of
-//! come first, by `held / minimum`; then the smallest `held / (capacity · weight)`, compared resource by resource from the
-//! most used down; then the earlier tenant. A tenant whose next request does not fit in what is free is passed over.
+//! (`DominantResourceFairnessPolicy`): tenants that hold less than their minimum share of the resource they
+//! use most of come first, by `held / minimum`; then the smallest `held / (capacity · weight)`, compared
+//! resource by resource from the most used down; then the earlier tenant. A tenant whose next request does
+//! not fit in what is free is passed over.
 //!
-//! The comparator looks at one tenant at a time, so it is a key; the keys stand in a search tree, and a dispatch or
-//! completion renews one: O(m log n) for m resources. Tenants that do not fit are passed over one by one.
+//! The comparator looks at one tenant at a time, so it is a key; the keys stand in a search tree, and a
+//! dispatch or completion renews one: O(m log n) for m resources. Tenants that do not fit are passed over
+//! one by one.
 //!
 //! # Properties
 //! - The same order as [`crate::fair::yarn::compare`] (`drf_order_is_that_of_the_comparator`).

@@ -1,30 +1,35 @@
-//! What a request will cost, where nobody says so; and how a wrong guess is made good.
+//! What a request will cost, where it is not stated; and how a wrong estimate is corrected.
 //!
 //! # Problem
-//! Tags need costs before they are known. A guess that is too small lets a tenant run ahead, one that is too large
-//! holds it back; and with many workers a single unlucky guess can block them all behind one tenant.
+//! Tags need costs before they are known. A guess that is too small lets a tenant run ahead, one that is
+//! too large holds it back; and with many workers a single unlucky guess can block them all behind one
+//! tenant.
 //!
 //! # Terms
-//! *Estimate* `L`: kept for each tenant and each class of its requests. *Credit*: what was charged in advance for a
-//! running request and is not used yet.
+//! *Estimate* `L`: kept for each tenant and each class of its requests. *Credit*: what was charged in
+//! advance for a running request and is not used yet.
 //!
 //! # Algorithm (2DFQ, SIGCOMM'16 §5 and figure 7)
 //! - *Dispatch*: charge `L` to the tenant, and open a credit of `L`.
-//! - *Refresh*, while it runs: it has used `c` more. Where `c < credit`, the credit falls by `c`; else the tenant is charged
-//!   `c − credit` and the credit is 0. A request that turns out to be expensive is paid for while it runs.
+//! - *Refresh*, while it runs: it has used `c` more. Where `c < credit`, the credit falls by `c`; else the
+//!   tenant is charged `c − credit` and the credit is 0. A request that turns out to be expensive is paid
+//!   for while it runs.
 //! - *Completion*: the tenant is charged `c − credit`, which is a refund where the credit was larger.
 //!
-//! Estimators: *pessimistic*, `L = max(α·L, T)` for a completed cost `T`: a tenant that was expensive once stays so until
-//! its estimate has decayed (with α = 0.99, 230 cheap completions for a factor of ten). *Moving average*,
-//! `L = α·L + (1−α)·T`: what the variants of WFQ and WF²Q use, for which pessimism does not help. *Declared*: the cost
-//! that the request states; the same bookkeeping corrects it where it was wrong.
+//! Estimators: *pessimistic*, `L = max(α·L, T)` for a completed cost `T`: a tenant that was expensive once
+//! stays so until its estimate has decayed (with α = 0.99, 230 cheap completions for a factor of ten).
+//! *Moving average*, `L = α·L + (1−α)·T`: what the variants of WFQ and WF²Q use, for which pessimism does
+//! not help. *Declared*: the cost that the request states; the same bookkeeping corrects it where it was
+//! wrong.
 //!
 //! # Errata
-//! The prose of the paper replaces `L` by `T` only where `T > L`; figure 7, which is what is built here, also where
-//! `α·L < T ≤ L`. A published summary has `C < L` for both the over- and the under-estimate; the second is `C > L`.
+//! The prose of the paper replaces `L` by `T` only where `T > L`; figure 7, which is what is built here,
+//! also where `α·L < T ≤ L`. A published summary has `C < L` for both the over- and the under-estimate; the
+//! second is `C > L`.
 //!
 //! # Properties
-//! - Over a request, a tenant is charged exactly its cost, whatever the estimate was (`charges_add_up_to_the_cost`).
+//! - Over a request, a tenant is charged exactly its cost, whatever the estimate was
+//!   (`charges_add_up_to_the_cost`).
 //! - The published traces (vectors `tdfqe_bookkeeping`).
 
 /// How costs are estimated.

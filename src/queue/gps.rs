@@ -1,24 +1,24 @@
 //! Generalized processor sharing: the ideal that every discipline is measured against.
 //!
 //! # Problem
-//! What would each tenant have got by now if work could be divided infinitely and all active tenants were served at
-//! once, in proportion to their weights? That is GPS (Parekh and Gallager 1993). No machine can do it; its finish
-//! times and its service are the yardstick for those that can.
+//! What would each tenant have got by now if work could be divided infinitely and all active tenants were
+//! served at once, in proportion to their weights? That is GPS (Parekh and Gallager 1993). No machine can
+//! do it; its finish times and its service are the yardstick for those that can.
 //!
 //! # Terms
-//! *Active*: has work left in GPS. *Virtual time* `v`: what a tenant of weight 1 that is always active has got so
-//! far; `dv/dt = speed / Σ weights of the active`. *Finish tag* of a request: `F = max(v(arrival), F of the one before)
-//! + cost / weight`; in GPS it finishes when `v = F`.
+//! *Active*: has work left in GPS. *Virtual time* `v`: what a tenant of weight 1 that is always active has
+//! got so far; `dv/dt = speed / Σ weights of the active`. *Finish tag* of a request: `F = max(v(arrival), F
+//! of the one before) + cost / weight`; in GPS it finishes when `v = F`.
 //!
 //! # Algorithm
-//! Between two events `v` is linear. Events are arrivals and finishes; the next finish is the smallest finish tag, kept
-//! in a heap. A tenant whose last request finishes leaves the active set. Service needs no bookkeeping: an active
-//! tenant has what it had when it became active plus `weight · (v − v then)`, an inactive one has all that it asked
-//! for. O(log n) for each request.
+//! Between two events `v` is linear. Events are arrivals and finishes; the next finish is the smallest
+//! finish tag, kept in a heap. A tenant whose last request finishes leaves the active set. Service needs no
+//! bookkeeping: an active tenant has what it had when it became active plus `weight · (v − v then)`, an
+//! inactive one has all that it asked for. O(log n) for each request.
 //!
 //! # Properties
 //! - The finish times are the published ones (vectors `fq_shares_gps`).
-//! - Work is conserved: the service of all is `speed · time` while anybody is active
+//! - Work is conserved: the service of all is `speed · time` while any tenant is active
 //!   (`gps_serves_all_that_arrives_and_never_idles`).
 
 use std::cmp::Reverse;
@@ -38,8 +38,8 @@ pub struct Gps {
     virtual_time: f64,
     active: WeightSum,
     tenants: Vec<Fluid>,
-    /// Finish tags of requests that have not finished, with their tenants and numbers; and the same unrounded, for `v`
-    /// is summed up from them.
+    /// Finish tags of requests that have not finished, with their tenants and numbers; and the same
+    /// unrounded, for `v` is summed up from them.
     pending: BinaryHeap<Reverse<(Tag, TenantId, u64, Tag)>>,
     /// Requests that finished since they were last asked for: number and time.
     finished: Vec<(u64, f64)>,

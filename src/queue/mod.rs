@@ -1,22 +1,23 @@
-//! Who goes next: the queue of requests, and the disciplines that order it.
+//! Which request goes next: the queue of requests, and the disciplines that order it.
 //!
 //! # Problem
-//! Several tenants have work waiting for a few workers. A worker takes one request at a time and is not interrupted.
-//! Requests cost between a millisecond and an hour, and often nobody knows how much beforehand. The order is
-//! wanted in which every tenant gets its weighted share of the workers' time, over the long run and over the
-//! short: a tenant of small requests should not have to wait in bursts behind large ones.
+//! Several tenants have work waiting for a few workers. A worker takes one request at a time and is not
+//! interrupted. Requests cost between a millisecond and an hour, and often the cost is unknown beforehand.
+//! The order is wanted in which every tenant gets its weighted share of the workers' time, over the long
+//! run and over the short: a tenant of small requests should not have to wait in bursts behind large ones.
 //!
 //! # Terms
-//! *Tenant*, *request*, *worker*: as above. *Cost*: the time of one worker, in any unit. *Backlogged*: has a request
-//! waiting. *Service*: the work done for a tenant so far. *GPS*: the ideal in which all backlogged tenants are served at
-//! once ([`gps`]). *Lag*: service in GPS less service got. *Virtual time*: the service in GPS of a tenant of weight 1
-//! that is always backlogged ([`virtual_time`]). *Start tag*, *finish tag* of a request: the virtual times at which GPS
-//! would begin and end it.
+//! *Tenant*, *request*, *worker*: as above. *Cost*: the time of one worker, in any unit. *Backlogged*: has
+//! a request waiting. *Service*: the work done for a tenant so far. *GPS*: the ideal in which all
+//! backlogged tenants are served at once ([`gps`]). *Lag*: service in GPS less service got. *Virtual time*:
+//! the service in GPS of a tenant of weight 1 that is always backlogged ([`virtual_time`]). *Start tag*,
+//! *finish tag* of a request: the virtual times at which GPS would begin and end it.
 //!
 //! # The interface
-//! A [`Queue`] takes requests ([`Queue::enqueue`]), gives one to worker `i` at time `t` ([`Queue::pick`]), and is told
-//! what a running one has used ([`Queue::charge`], [`Queue::complete`]). Tenants come, change their terms and go
-//! ([`Queue::admit`], [`Queue::retire`]). Time is an argument, in seconds from any beginning, and never decreases.
+//! A [`Queue`] takes requests ([`Queue::enqueue`]), gives one to worker `i` at time `t` ([`Queue::pick`]),
+//! and is told what a running one has used ([`Queue::charge`], [`Queue::complete`]). Tenants come, change
+//! their terms and go ([`Queue::admit`], [`Queue::retire`]). Time is an argument, in seconds from any
+//! beginning, and never decreases.
 //!
 //! # The disciplines
 //! | [`Discipline`] | next is | made for | read |
@@ -32,16 +33,17 @@
 //! | `Drf` | the smallest dominant share held | several resources | `dominant` |
 //! | `Multilevel` | the level that is owed most, then the least served | unknown, very long costs | [`multilevel`] |
 //!
-//! Reservations and limits of tenants hold in every discipline (`bounds`). [`simulation`] runs a queue with workers.
+//! Reservations and limits of tenants hold in every discipline (`bounds`). [`simulation`] runs a queue with
+//! workers.
 //!
 //! # Determinism
-//! The same calls give the same answers. Ties go to the smaller finish tag, then to the earlier tenant ([`tag`] says
-//! when two tags are equal).
+//! The same calls give the same answers. Ties go to the smaller finish tag, then to the earlier tenant
+//! ([`tag`] says when two tags are equal).
 //!
 //! # Errata
-//! Descriptions of 2DFQ differ from what reproduces its figures in three places: the sign of the early start
-//! (`staggered`), `≤` where figure 7 has `<` (`tags`), and the rule of the estimate (`estimate`). In Presto's queue, the
-//! level that gets the most is the first (`multilevel`).
+//! Descriptions of 2DFQ differ from what reproduces its figures in three places: the sign of the early
+//! start (`staggered`), `≤` where figure 7 has `<` (`tags`), and the rule of the estimate (`estimate`). In
+//! Presto's queue, the level that gets the most is the first (`multilevel`).
 
 mod bounds;
 pub mod concurrency;

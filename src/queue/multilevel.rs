@@ -1,28 +1,30 @@
 //! Multilevel feedback, as Presto and Trino have it: short work first, without starving the long.
 //!
 //! # Problem
-//! Nobody says how long a task takes, and most are short. What has run little so far should go first; what has run long
-//! should still get a part. And a single slice that hangs for ten minutes should ruin neither its task nor the others.
+//! How long a task takes is unknown, and most are short. What has run little so far should go first; what
+//! has run long should still get a part. And a single slice that hangs for ten minutes should ruin neither
+//! its task nor the others.
 //!
 //! # Terms
-//! *Task*: here, a tenant. *Split*: a request, run in slices (*quanta*). *Level* of a task: 0 to 4, by the time that all its
-//! splits have been scheduled, {0, 1, 10, 60, 300} seconds. *Level time*: the time charged to a level. *Target*: level 0
-//! should have `multiplier` times the time of level 1, that `multiplier` times the time of level 2, and so on: 16:8:4:2:1.
+//! *Task*: here, a tenant. *Split*: a request, run in slices (*quanta*). *Level* of a task: 0 to 4, by the
+//! time that all its splits have been scheduled, {0, 1, 10, 60, 300} seconds. *Level time*: the time
+//! charged to a level. *Target*: level 0 should have `multiplier` times the time of level 1, that
+//! `multiplier` times the time of level 2, and so on: 16:8:4:2:1.
 //!
 //! # Algorithm (Trino, `MultilevelSplitQueue`)
-//! - *Choose* the waiting level with the largest target over level time, where the target of level 0 is the largest
-//!   `time · multiplierˡ` of any level, and a level without any time has the ratio 0; the first wins ties. In it, the
-//!   split with the smallest priority, then the oldest.
-//! - *Charge* a slice of `q` to the level, at most 30 s of it, and to the task's priority. A slice that crosses levels
-//!   is spread over them by their *widths*; what no level takes stands in the new priority, above the priority at
-//!   which the new level is being served.
-//! - *Offer* to a level where nothing waits: its time becomes what its target is, up or down. An idle level saves no
-//!   credit and carries no debt.
+//! - *Choose* the waiting level with the largest target over level time, where the target of level 0 is the
+//!   largest `time · multiplierˡ` of any level, and a level without any time has the ratio 0; the first
+//!   wins ties. In it, the split with the smallest priority, then the oldest.
+//! - *Charge* a slice of `q` to the level, at most 30 s of it, and to the task's priority. A slice that
+//!   crosses levels is spread over them by their *widths*; what no level takes stands in the new priority,
+//!   above the priority at which the new level is being served.
+//! - *Offer* to a level where nothing waits: its time becomes what its target is, up or down. An idle level
+//!   saves no credit and carries no debt.
 //! - A task whose level changed while a split of it waited is offered anew when that split is chosen.
 //!
 //! # Errata
-//! A published description has the ratio "decided by `levelMinPriority`", and levels 0 to 5 at 1:2:4:8:16:32. It is
-//! `levelTimeMultiplier`, there are five levels, and the first gets the most.
+//! A published description has the ratio "decided by `levelMinPriority`", and levels 0 to 5 at
+//! 1:2:4:8:16:32. It is `levelTimeMultiplier`, there are five levels, and the first gets the most.
 //!
 //! # Properties
 //! - Trino's own tests (vectors `trino_mlsq`).
@@ -150,7 +152,8 @@ impl Levels {
         self.served[priority.level] = Some(priority.nanos);
     }
 
-    /// The priority at which a level was last served; at its first use, that of the asking task's scheduled time.
+    /// The priority at which a level was last served; at its first use, that of the asking task's scheduled
+    /// time.
     fn served_at(&mut self, level: usize, scheduled_nanos: u64) -> u64 {
         *self.served[level].get_or_insert(scheduled_nanos)
     }

@@ -1,7 +1,8 @@
-//! The seam between the queue and its disciplines: who goes next, and what that costs it.
+//! The seam between the queue and its disciplines: which tenant goes next, and what that costs it.
 //!
-//! [`super::Queue`] keeps the requests (first in, first out within each tenant) and the running ones; an [`Order`] sees
-//! one head for each tenant and decides among heads. It never sees a worker's state or a clock: `now` is an argument.
+//! [`super::Queue`] keeps the requests (first in, first out within each tenant) and the running ones; an
+//! [`Order`] sees one head for each tenant and decides among heads. It never sees a worker's state or a
+//! clock: `now` is an argument.
 
 use std::fmt::Debug;
 
@@ -72,7 +73,7 @@ pub(super) trait Order: Debug {
     /// A running request has used so much more.
     fn used(&mut self, _: &mut Running, _: f64, _: f64) {}
 
-    /// A running request is done, having used so much more, `running.used` in all. What is left of the tenant is
-    /// `activity`.
+    /// A running request is done, having used so much more, `running.used` in all. What is left of the
+    /// tenant is `activity`.
     fn completed(&mut self, _: &Running, _: f64, _: Activity, _: f64) {}
 }

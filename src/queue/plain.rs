@@ -2,11 +2,12 @@
 //!
 //! # Algorithm
 //! - *FIFO*: the smallest number of arrival.
-//! - *Priority with ageing*: a request's priority rises by `ageing` for each second that it waits. As all rise alike, the
-//!   order of `priority − ageing · arrival` never changes, and no key is ever renewed. Without ageing a low priority may
-//!   starve; with it, a request waits at most `(highest − lowest) / ageing` seconds behind later ones.
-//! - *Round-robin*: the next tenant after the last one, in their order. Fair in the number of requests, and so unfair
-//!   by the ratio of their costs: requests twice as large get twice the time.
+//! - *Priority with ageing*: a request's priority rises by `ageing` for each second that it waits. As all
+//!   rise alike, the order of `priority − ageing · arrival` never changes, and no key is ever renewed.
+//!   Without ageing a low priority may starve; with it, a request waits at most `(highest − lowest) /
+//!   ageing` seconds behind later ones.
+//! - *Round-robin*: the next tenant after the last one, in their order. Fair in the number of requests, and
+//!   so unfair by the ratio of their costs: requests twice as large get twice the time.
 //!
 //! Each keeps one key for each backlogged tenant in a search tree: O(log n).
 //!

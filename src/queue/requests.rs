@@ -1,7 +1,7 @@
 //! The queue itself: requests that wait, requests that run, and the calls of the outside.
 //!
-//! What is the same in every discipline is here: first in first out within a tenant, tickets, activity, reservations
-//! and limits. What differs is behind [`super::order`].
+//! What is the same in every discipline is here: first in first out within a tenant, tickets, activity,
+//! reservations and limits. What differs is behind [`super::order`].
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use super::tags::Tags;
 use super::types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket};
 use super::virtual_time::Method;
 
-/// Who goes next.
+/// Which request goes next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Discipline {
     /// The earliest request.
@@ -69,7 +69,7 @@ impl Discipline {
 /// A discipline on a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// Who goes next.
+    /// Which request goes next.
     pub discipline: Discipline,
     /// What it goes to.
     pub machine: Machine,
@@ -80,7 +80,8 @@ pub struct Setup {
 pub enum Pick {
     /// This request runs now.
     Run(Picked),
-    /// Nothing may run before this time, unless something arrives or completes: all that waits is over its limit.
+    /// Nothing may run before this time, unless something arrives or completes: all that waits is over its
+    /// limit.
     NotBefore(f64),
     /// Nothing can run until something arrives or completes.
     Nothing,
@@ -177,8 +178,8 @@ impl Queue {
         Ok(())
     }
 
-    /// A tenant goes: what waits of it is given back, what runs of it runs on. It may be admitted again, and then has
-    /// the tags and estimates that it had.
+    /// A tenant goes: what waits of it is given back, what runs of it runs on. It may be admitted again,
+    /// and then has the tags and estimates that it had.
     pub fn retire(&mut self, tenant: TenantId, now: f64) -> Vec<Request> {
         let Some(known) = self.tenants.get_mut(tenant.index()) else { return Vec::new() };
         known.is_admitted = false;
@@ -190,8 +191,8 @@ impl Queue {
         given_back
     }
 
-    /// A request arrives. Returns whether it waits now: a tenant that was not admitted has no queue, and a cost has to
-    /// be finite and at least 0.
+    /// A request arrives. Returns whether it waits now: a tenant that was not admitted has no queue, and a
+    /// cost has to be finite and at least 0.
     pub fn enqueue(&mut self, tenant: TenantId, request: Request, now: f64) -> bool {
         let Some(known) = self.tenants.get_mut(tenant.index()) else { return false };
         if !known.is_admitted || !request.cost.is_finite() || request.cost < 0.0 {
@@ -292,7 +293,8 @@ impl Queue {
         self.order.head(tenant, head.filter(|_| is_allowed), now);
     }
 
-    /// A running request has used `used` more since it was last charged. Nothing happens for a ticket that is not out.
+    /// A running request has used `used` more since it was last charged. Nothing happens for a ticket that
+    /// is not out.
     pub fn charge(&mut self, ticket: Ticket, used: f64, now: f64) {
         let Some(Some(slot)) = self.slots.get_mut(ticket.0 as usize) else { return };
         slot.running.used += used;
@@ -306,8 +308,8 @@ impl Queue {
         }
     }
 
-    /// A running request is done, and has used `used` more since it was last charged. Returns when it was dispatched;
-    /// `None` for a ticket that is not out.
+    /// A running request is done, and has used `used` more since it was last charged. Returns when it was
+    /// dispatched; `None` for a ticket that is not out.
     pub fn complete(&mut self, ticket: Ticket, used: f64, now: f64) -> Option<f64> {
         let mut slot = self.slots.get_mut(ticket.0 as usize)?.take()?;
         self.free.push(ticket.0);

@@ -1,11 +1,12 @@
 //! A queue with workers, run event by event.
 //!
 //! # What it decides
-//! The order of what happens at one instant: completions first, then charges for what runs, then arrivals, then
-//! dispatches to free workers in the order of their numbers. Times that differ by less than rounding are one instant.
+//! The order of what happens at one instant: completions first, then charges for what runs, then arrivals,
+//! then dispatches to free workers in the order of their numbers. Times that differ by less than rounding
+//! are one instant.
 //!
-//! Work comes from a [`Source`], what happens goes to an [`Observer`]; both are arguments, as is everything else.
-//! A request longer than the quantum runs in slices, between which it waits in the queue again.
+//! Work comes from a [`Source`], what happens goes to an [`Observer`]; both are arguments, as is everything
+//! else. A request longer than the quantum runs in slices, between which it waits in the queue again.
 //!
 //! # Properties
 //! - No worker idles while a request waits that may run (`no_worker_idles_beside_a_waiting_request`).
@@ -94,7 +95,8 @@ pub struct Run {
     pub machine: Machine,
     /// When it ends, in seconds.
     pub horizon: f64,
-    /// How often running requests are charged for what they have used, in seconds; `None` for at completion only.
+    /// How often running requests are charged for what they have used, in seconds; `None` for at completion
+    /// only.
     pub refresh: Option<f64>,
     /// The longest slice, in seconds; `None` for no slices.
     pub quantum: Option<f64>,

@@ -1,30 +1,32 @@
 //! The requests that worker `i` may begin, ordered by finish tag: the index of 2DFQ.
 //!
 //! # Problem
-//! On worker `i` of `n`, 2DFQ takes the smallest finish tag among the tenants with `S − (i/n)·L ≤ v`. The eligible set is
-//! another for each worker and changes with `v` between any two calls, and it is not a prefix of any one order: of two
-//! tenants with the same finish tag, the one with the larger cost is eligible earlier, and the more so the larger `i` is.
-//! A scan of all tenants costs O(n tenants) for each dispatch. A heap for each worker would have to be updated `n`
-//! times for each dispatch.
+//! On worker `i` of `n`, 2DFQ takes the smallest finish tag among the tenants with `S − (i/n)·L ≤ v`. The
+//! eligible set differs between workers and changes with `v` between any two calls, and it is not a prefix
+//! of any one order: of two tenants with the same finish tag, the one with the larger cost is eligible
+//! earlier, and the more so the larger `i` is. A scan of all tenants costs O(n tenants) for each dispatch.
+//! A heap for each worker would have to be updated `n` times for each dispatch.
 //!
 //! # Algorithm
-//! All heads stand in one list, sorted by finish tag and cut into blocks. For each worker and each block a lower bound
-//! of the eligibility keys `S − (i/n)·L` in it is kept. Worker `i` looks for the first block whose bound is at most `v`, and
-//! in it for the first such entry. Nothing has to happen when `v` passes a key.
+//! All heads stand in one list, sorted by finish tag and cut into blocks. For each worker and each block a
+//! lower bound of the eligibility keys `S − (i/n)·L` in it is kept. Worker `i` looks for the first block
+//! whose bound is at most `v`, and in it for the first such entry. Nothing has to happen when `v` passes a
+//! key.
 //!
-//! An insertion lowers the bounds of its block where its keys are lower. A removal leaves them: a bound that is too low
-//! costs one search in vain, by one worker, after which that worker's bound of that block is exact. Most are never asked
-//! for again before the block is gone.
+//! An insertion lowers the bounds of its block where its keys are lower. A removal leaves them: a bound
+//! that is too low costs one search in vain, by one worker, after which that worker's bound of that block
+//! is exact. Most are never asked for again before the block is gone.
 //!
-//! With N heads, n workers and blocks of about √(N/n), a search reads the bounds of up to √(N·n) blocks, which are
-//! neighbours in memory, and one block; an insertion touches n bounds. So a dispatch takes **O(√(N·n))** steps, and an
-//! insertion can cause at most n searches in vain of √(N/n) steps, which is the same again. At N = 10,000 and n = 32 that is
-//! a run of some five hundred numbers at worst; a search usually ends at one of the first blocks.
+//! With N heads, n workers and blocks of about √(N/n), a search reads the bounds of up to √(N·n) blocks,
+//! which are neighbours in memory, and one block; an insertion touches n bounds. So a dispatch takes
+//! **O(√(N·n))** steps, and an insertion can cause at most n searches in vain of √(N/n) steps, which is the
+//! same again. At N = 10,000 and n = 32 that is a run of some five hundred numbers at worst; a search
+//! usually ends at one of the first blocks.
 //!
 //! # Errata
-//! Printed descriptions have the rule as `S ≤ v − L·i/n`. That sign makes high workers begin later than GPS would, breaks
-//! the precondition of the lag bound, and leaves most dispatches without an eligible request. `S − (i/n)·L ≤ v`, built
-//! here, is the paper's §4.
+//! Printed descriptions have the rule as `S ≤ v − L·i/n`. That sign makes high workers begin later than GPS
+//! would, breaks the precondition of the lag bound, and leaves most dispatches without an eligible request.
+//! `S − (i/n)·L ≤ v`, built here, is the paper's §4.
 //!
 //! # Properties
 //! - The same answer as a scan (`the_index_equals_a_scan`, `each_discipline_equals_its_slow_reference`).
@@ -51,8 +53,8 @@ impl Entry {
         (self.finish, self.tenant)
     }
 
-    /// Its eligibility key `S − ratio·L`, smaller by what rounding may have added to `S`: a key of 0 that came out as
-    /// 4·10⁻¹⁶ is reached at `v = 0`.
+    /// Its eligibility key `S − ratio·L`, smaller by what rounding may have added to `S`: a key of 0 that
+    /// came out as 4·10⁻¹⁶ is reached at `v = 0`.
     fn key(&self, ratio: f64) -> f64 {
         self.start - self.start * STEP - ratio * self.length
     }
@@ -82,8 +84,8 @@ impl Staggered {
         }
     }
 
-    /// The smallest finish tag among the entries that `worker` may begin at virtual time `v`; where there is none, the
-    /// entry with the smallest key, so that no worker idles.
+    /// The smallest finish tag among the entries that `worker` may begin at virtual time `v`; where there
+    /// is none, the entry with the smallest key, so that no worker idles.
     pub(super) fn first(&mut self, worker: u32, v: f64) -> Option<TenantId> {
         // A worker that was not announced is treated as the last one.
         let worker = (worker as usize).min(self.ratios.len() - 1);

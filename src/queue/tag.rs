@@ -1,14 +1,14 @@
 //! Virtual times that can be compared: start tags and finish tags.
 //!
-//! **Problem.** The disciplines break ties by rule (smaller finish tag, then earlier tenant) and call a request
-//! eligible when its start tag *equals* the virtual time. Tags are sums of quotients: the tenth tag of a tenant of
-//! weight 10 is `10 · (1/10)`, that of its neighbour is `1`, and in floating point the two differ in the last bit.
-//! A schedule that depended on that bit would differ from the published one, and from itself after a reordering of
-//! the same sums.
+//! **Problem.** The disciplines break ties by rule (smaller finish tag, then earlier tenant) and call a
+//! request eligible when its start tag *equals* the virtual time. Tags are sums of quotients: the tenth tag
+//! of a tenant of weight 10 is `10 · (1/10)`, that of its neighbour is `1`, and in floating point the two
+//! differ in the last bit. A schedule that depended on that bit would differ from the published one, and
+//! from itself after a reordering of the same sums.
 //!
-//! **What is done.** Work is summed up before it is divided by the weight ([`super::tags`]), which leaves one
-//! rounding for each tag; and a tag is rounded to 40 bits of mantissa (a relative step of 2⁻³⁹, 2·10⁻¹²) before it is
-//! compared. The unrounded sums stay as they are, so that nothing is lost over time.
+//! **What is done.** Work is summed up before it is divided by the weight ([`super::tags`]), which leaves
+//! one rounding for each tag; and a tag is rounded to 40 bits of mantissa (a relative step of 2⁻³⁹,
+//! 2·10⁻¹²) before it is compared. The unrounded sums stay as they are, so that nothing is lost over time.
 
 use std::cmp::Ordering;
 

@@ -1,40 +1,46 @@
 //! Fair queueing by start and finish tags: SFQ, WFQ, WF²Q, 2DFQ, and their variants for unknown costs.
 //!
 //! # Problem
-//! Serve tenants in an order that stays near the ideal of [`super::gps`], with workers that take whole requests.
+//! Serve tenants in an order that stays near the ideal of [`super::gps`], with workers that take whole
+//! requests.
 //!
 //! # Terms
-//! For the `j`-th request of a tenant of weight φ that arrives at `A` and costs `l`: start tag `S = max(v(A), F of j−1)`, finish
-//! tag `F = S + l/φ`, where `v` is virtual time ([`super::virtual_time`]).
+//! For the `j`-th request of a tenant of weight φ that arrives at `A` and costs `l`: start tag `S =
+//! max(v(A), F of j−1)`, finish tag `F = S + l/φ`, where `v` is virtual time ([`super::virtual_time`]).
 //!
 //! # Algorithm
 //! A free worker takes, with ties to the smaller finish tag and then to the earlier tenant,
-//! - *FQ* (start-time fair queueing, Goyal, Vin and Cheng 1996): the smallest `S`. It needs no costs to decide, and tenants
-//!   stay within a cost of each other on a machine of varying speed;
-//! - *WFQ* (Demers, Keshav and Shenker 1989; PGPS of Parekh and Gallager): the smallest `F`. Never late by more than a
-//!   request, but early without bound: tenants of small requests are served in bursts, and then wait;
-//! - *WF²Q* (Bennett and Zhang 1996): the smallest `F` with `S ≤ v`, which GPS has begun. On one worker never early by
-//!   more than a request. On several, all large requests become eligible at once and block all workers at once;
-//! - *2DFQ* (Mace and others, SIGCOMM'16): on worker `i` of `n` the smallest `F` with `S − (i/n)·l ≤ v`. Small requests may
-//!   begin early only by little, large ones by much, and on high workers first: the workers divide themselves by size.
+//! - *FQ* (start-time fair queueing, Goyal, Vin and Cheng 1996): the smallest `S`. It needs no costs to
+//!   decide, and tenants stay within a cost of each other on a machine of varying speed;
+//! - *WFQ* (Demers, Keshav and Shenker 1989; PGPS of Parekh and Gallager): the smallest `F`. Never late by
+//!   more than a request, but early without bound: tenants of small requests are served in bursts, and then
+//!   wait;
+//! - *WF²Q* (Bennett and Zhang 1996): the smallest `F` with `S ≤ v`, which GPS has begun. On one worker
+//!   never early by more than a request. On several, all large requests become eligible at once and block
+//!   all workers at once;
+//! - *2DFQ* (Mace and others, SIGCOMM'16): on worker `i` of `n` the smallest `F` with `S − (i/n)·l ≤ v`.
+//!   Small requests may begin early only by little, large ones by much, and on high workers first: the
+//!   workers divide themselves by size.
 //!
-//! With *estimated costs* ([`super::estimate`]) `l` is the estimate, and a tenant has one tag instead of one for each
-//! request: `S = max(S, v)` when it becomes active, and charges move it from there (2DFQ, figure 7).
+//! With *estimated costs* ([`super::estimate`]) `l` is the estimate, and a tenant has one tag instead of
+//! one for each request: `S = max(S, v)` when it becomes active, and charges move it from there (2DFQ,
+//! figure 7).
 //!
-//! Where nothing is eligible the paper leaves open what to do. A worker does not idle: the smallest start tag (on worker
-//! `i`, the smallest `S − (i/n)·l`), then the smallest finish tag.
+//! Where nothing is eligible the paper leaves open what to do. A worker does not idle: the smallest start
+//! tag (on worker `i`, the smallest `S − (i/n)·l`), then the smallest finish tag.
 //!
-//! FQ, WFQ and WF²Q keep heads in search trees: O(log n) for a dispatch. WF²Q has two, one by start tag for heads that
-//! are not eligible and one by finish tag for those that are; as `v` never falls, each head moves over once.
-//! 2DFQ's index is [`super::staggered`].
+//! FQ, WFQ and WF²Q keep heads in search trees: O(log n) for a dispatch. WF²Q has two, one by start tag for
+//! heads that are not eligible and one by finish tag for those that are; as `v` never falls, each head
+//! moves over once. 2DFQ's index is [`super::staggered`].
 //!
 //! # Errata
-//! Figure 7 of the paper has `S − (i/n)·l < v`. With `<`, figures 5d and 6b come out otherwise than they are printed:
-//! at `v = 0` nothing would be eligible. It is `≤`.
+//! Figure 7 of the paper has `S − (i/n)·l < v`. With `<`, figures 5d and 6b come out otherwise than they
+//! are printed: at `v = 0` nothing would be eligible. It is `≤`.
 //!
 //! # Properties
 //! - The published schedules (vectors `fq_schedules`, `fq_shares_gps`); the long-run shares.
-//! - Work conservation, FIFO within a tenant, no starvation (`tests/queue/properties.rs`).
+//! - Work conservation, FIFO within a tenant, no starvation (`no_worker_idles_beside_a_waiting_request`,
+//!   `first_in_first_out_within_a_tenant`, `no_tenant_starves`).
 //! - Under 2DFQ, GPS is never ahead of a tenant by more than `n·Lmax` (`the_lag_is_bounded`; theorem 1).
 //! - The same order as a plain scan (`each_discipline_equals_its_slow_reference`).
 
@@ -47,7 +53,7 @@ use super::tag::Tag;
 use super::types::{Machine, Request, TenantId, Terms};
 use super::virtual_time::{Clock, Method};
 
-/// Which tag decides, and who may be considered.
+/// Which tag decides, and which heads are considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Smallest start tag: FQ.

@@ -25,8 +25,8 @@ pub struct Terms {
     pub limit: f64,
     /// The least it should hold of each resource, read by the DRF order; empty for none.
     pub min_share: Box<[f64]>,
-    /// It always has another request, although only the next one is ever enqueued: it counts as backlogged from its
-    /// first request on. For simulations.
+    /// It always has another request, although only the next one is ever enqueued: it counts as backlogged
+    /// from its first request on. For simulations.
     pub endless: bool,
 }
 
@@ -103,7 +103,8 @@ pub struct Request {
     pub cost: f64,
     /// Which kind of request it is: costs are estimated for each kind of each tenant.
     pub class: u32,
-    /// What it holds of each resource while it runs, read by the DRF order; empty for one worker and nothing else.
+    /// What it holds of each resource while it runs, read by the DRF order; empty for one worker and
+    /// nothing else.
     pub holds: Box<[f64]>,
 }
 

@@ -1,22 +1,22 @@
 //! Virtual time: what a tenant of weight 1 that is always served should have got by now.
 //!
 //! # Problem
-//! A tenant that was away must neither be paid for the time in which it asked for nothing, nor be behind those that
-//! stayed. So its first request after a pause starts at the virtual time of now, and its next ones where the one before
-//! ended. Which virtual time, is a choice.
+//! A tenant that was away must neither be paid for the time in which it asked for nothing, nor be behind
+//! those that stayed. So its first request after a pause starts at the virtual time of now, and its next
+//! ones where the one before ended. Which virtual time, is a choice.
 //!
 //! # Two answers
-//! - [`Method::Active`], of 2DFQ's figure 7: `dv/dt = speed / Σ weights`, over the tenants that have a request waiting or
-//!   running. A tenant leaves when its last request completes. It costs nothing and needs no costs in advance, so it
-//!   is the only one for unknown costs.
-//! - [`Method::Gps`]: the virtual time of [`super::gps`], where a tenant leaves when the ideal would have finished its
-//!   work. It is what WFQ and WF²Q were defined with, and costs O(log n) for each request.
+//! - [`Method::Active`], of 2DFQ's figure 7: `dv/dt = speed / Σ weights`, over the tenants that have a
+//!   request waiting or running. A tenant leaves when its last request completes. It costs nothing and
+//!   needs no costs in advance, so it is the only one for unknown costs.
+//! - [`Method::Gps`]: the virtual time of [`super::gps`], where a tenant leaves when the ideal would have
+//!   finished its work. It is what WFQ and WF²Q were defined with, and costs O(log n) for each request.
 //!
-//! They are not equal: with the first, WF²Q on Bennett and Zhang's example stops alternating once a few tenants of a
-//! single packet have left (`wf2q_stops_alternating_without_exact_virtual_time`).
+//! They are not equal: with the first, WF²Q on Bennett and Zhang's example stops alternating once a few
+//! tenants of a single packet have left (`wf2q_stops_alternating_without_exact_virtual_time`).
 //!
 //! # Properties
-//! - `v` never decreases, and stands still while nobody is active (`virtual_time_never_falls`).
+//! - `v` never decreases, and stands still while no tenant is active (`virtual_time_never_falls`).
 
 use super::gps::Gps;
 use super::types::{Machine, TenantId};
@@ -39,8 +39,8 @@ pub(super) enum Clock {
     Gps(Gps),
 }
 
-/// `v = base + (now − since) · speed / Σ weights`. The sums are kept apart until the active set changes, so that a
-/// long steady time is one product and not a sum of roundings.
+/// `v = base + (now − since) · speed / Σ weights`. The sums are kept apart until the active set changes, so
+/// that a long steady time is one product and not a sum of roundings.
 #[derive(Debug)]
 pub(super) struct Active {
     speed: f64,

@@ -1,7 +1,7 @@
 //! The sum of the weights of active tenants, exact whatever comes and goes.
 //!
-//! A floating-point sum to which a weight of 10⁹ was added and taken off again has lost the weight of 10⁻⁹ that was
-//! in it before. Weights are therefore summed up as integers, in units of 2⁻⁶⁴.
+//! A floating-point sum to which a weight of 10⁹ was added and taken off again has lost the weight of 10⁻⁹
+//! that was in it before. Weights are therefore summed up as integers, in units of 2⁻⁶⁴.
 
 use super::types::Terms;
 

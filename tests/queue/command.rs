@@ -146,102 +146,105 @@ fn finish_times_of_the_ideal_through_the_command() {
     assert_eq!(nr_finished, 7);
 }
 
+/// Each with one finding.
+const BAD_SCENARIOS: &[(&str, &str)] = &[
+    ("workers: 1\nhorizon: 1\nbacklogged: { A: 1 }\n", "Q004 1:1 `discipline` is missing"),
+    (
+        "discipline: wfqq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\n",
+        "Q005 1:13 unknown value `wfqq`",
+    ),
+    (
+        "discipline: wfq\nworkers: 0\nhorizon: 1\nbacklogged: { A: 1 }\n",
+        "Q006 2:10 `0` is not possible here",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 0\nbacklogged: { A: 1 }\n",
+        "Q006 3:10 `0` is out of range",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: .inf\nbacklogged: { A: 1 }\n",
+        "Q006 3:10 `.inf` is out of range",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 0 }\n",
+        "Q006 4:18 `0` is out of range",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: .inf }\n",
+        "Q006 4:18 `.inf` is out of range",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: .nan }\n",
+        "Q006 4:18 `.nan` is out of range",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { A: { weight: 0 } }\n",
+        "Q006 4:25 `0` is out of range",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { A: { weight: 1e300 } }\n",
+        "Q006 4:25 `1e300` is out of range",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { A: {}, A: {} }\n",
+        "Q003 4:19 `A` is given twice",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { Anna: {} }\narrivals: [[0, Ana, 1]]\n",
+        "Q007 5:16 there is no tenant `Ana`",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\narrivals: [[0, A, .inf]]\n",
+        "Q006 4:19 `.inf` is out of range",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\narrivals: [[-1, A, 1]]\n",
+        "Q006 4:13 `-1` is out of range",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\narrivals: [[0, A]]\n",
+        "Q005 4:12 expected a list of three: time, tenant, cost, found a list",
+    ),
+    ("discipline: wfq\nworkers: 1\nhorizon: 1\n", "Q004 1:1 there are no tenants"),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklog: { A: 1 }\n",
+        "Q002 4:1 unknown key `backlog`",
+    ),
+    (
+        "discipline: 2dfq-e\nvirtual_time: gps\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\n",
+        "Q008 2:15 GPS cannot be followed without knowing costs",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\nrefresh: 1e-9\n",
+        "Q009 5:10 `refresh` is too short",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\nlist_dispatches: yes\n",
+        "Q005 5:18 expected `true` or `false`, found `yes`",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\ngenerators: [{ name: a, cost: { normal: 1, fixed: 1 } }]\n",
+        "Q008 4:31 which distribution?",
+    ),
+    (
+        "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { A: { limit: 1, reservation: 2 } }\nbacklogged: { A: 1 }\n",
+        "Q008 4:24 `limit` is below `reservation`",
+    ),
+    ("discipline: [", "Q001 "),
+    ("", "Q001 "),
+];
+
 #[test]
 fn bad_scenarios_are_refused_with_places() {
-    let cases = [
-        ("workers: 1\nhorizon: 1\nbacklogged: { A: 1 }\n", "Q004 1:1 `discipline` is missing"),
-        (
-            "discipline: wfqq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\n",
-            "Q005 1:13 unknown value `wfqq`",
-        ),
-        (
-            "discipline: wfq\nworkers: 0\nhorizon: 1\nbacklogged: { A: 1 }\n",
-            "Q006 2:10 `0` is not possible here",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 0\nbacklogged: { A: 1 }\n",
-            "Q006 3:10 `0` is out of range",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: .inf\nbacklogged: { A: 1 }\n",
-            "Q006 3:10 `.inf` is out of range",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 0 }\n",
-            "Q006 4:18 `0` is out of range",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: .inf }\n",
-            "Q006 4:18 `.inf` is out of range",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: .nan }\n",
-            "Q006 4:18 `.nan` is out of range",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { A: { weight: 0 } }\n",
-            "Q006 4:25 `0` is out of range",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { A: { weight: 1e300 } }\n",
-            "Q006 4:25 `1e300` is out of range",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { A: {}, A: {} }\n",
-            "Q003 4:19 `A` is given twice",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { Anna: {} }\narrivals: [[0, Ana, 1]]\n",
-            "Q007 5:16 there is no tenant `Ana`",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\narrivals: [[0, A, .inf]]\n",
-            "Q006 4:19 `.inf` is out of range",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\narrivals: [[-1, A, 1]]\n",
-            "Q006 4:13 `-1` is out of range",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\narrivals: [[0, A]]\n",
-            "Q005 4:12 expected a list of three: time, tenant, cost, found a list",
-        ),
-        ("discipline: wfq\nworkers: 1\nhorizon: 1\n", "Q004 1:1 there are no tenants"),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklog: { A: 1 }\n",
-            "Q002 4:1 unknown key `backlog`",
-        ),
-        (
-            "discipline: 2dfq-e\nvirtual_time: gps\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\n",
-            "Q008 2:15 GPS cannot be followed without knowing costs",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\nrefresh: 1e-9\n",
-            "Q009 5:10 `refresh` is too short",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\nlist_dispatches: yes\n",
-            "Q005 5:18 expected `true` or `false`, found `yes`",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\ngenerators: [{ name: a, cost: { normal: 1, fixed: 1 } }]\n",
-            "Q008 4:31 which distribution?",
-        ),
-        (
-            "discipline: wfq\nworkers: 1\nhorizon: 1\ntenants: { A: { limit: 1, reservation: 2 } }\nbacklogged: { A: 1 }\n",
-            "Q008 4:24 `limit` is below `reservation`",
-        ),
-        ("discipline: [", "Q001 "),
-        ("", "Q001 "),
-    ];
-    for (scenario, expected) in cases {
+    for (scenario, expected) in BAD_SCENARIOS.iter().copied() {
         let findings = refused(scenario);
         let is_found = findings.iter().any(|finding| finding.starts_with(expected));
         assert!(is_found, "{scenario}\nexpected {expected}\nfound {findings:#?}");
     }
 }
 
-/// Costs so small that time does not move, and requests without an end: given up, with a place, in bounded time.
+/// Costs so small that time does not move, and requests without an end: given up, with a place, in bounded
+/// time.
 #[test]
 fn endless_simulations_are_given_up() {
     let scenario = "discipline: fifo\nworkers: 1\nrate: 1e15\nhorizon: 1\n\
@@ -260,8 +263,8 @@ fn requests_that_cost_nothing_are_served() {
     assert_eq!(answer["tenants"]["B"]["latency_p99"], 0.0);
 }
 
-/// A hundred thousand tenants under each discipline: a right answer in seconds. (A million works, and takes longer
-/// than a test should.)
+/// A hundred thousand tenants under each discipline: a right answer in seconds. (A million works, and takes
+/// longer than a test should.)
 #[test]
 fn many_tenants_are_no_trap() {
     let scenario = "discipline: 2dfq\nworkers: 4\nrate: 1000\nhorizon: 2\nlist_dispatches: false\n\

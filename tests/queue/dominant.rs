@@ -41,7 +41,7 @@ fn the_example_of_the_drf_paper() {
 }
 
 proptest! {
-    /// The tenant that is chosen is the first by the comparator, whatever everybody holds.
+    /// The tenant that is chosen is the first by the comparator, whatever is held.
     #[test]
     fn drf_order_is_that_of_the_comparator(
         capacity in prop::collection::vec(50_u32..100, 3),

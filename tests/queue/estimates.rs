@@ -46,8 +46,8 @@ fn estimates_are_kept_for_each_class() {
     assert_eq!((ledger.estimate(7, 0.0), ledger.estimate(8, 0.0)), (15.0, 2.0));
 }
 
-/// A tenant that turns out to be expensive pays while it runs: refresh charging lets the other catch up before its
-/// request is done.
+/// A tenant that turns out to be expensive pays while it runs: refresh charging lets the other catch up
+/// before its request is done.
 #[test]
 fn refresh_charges_what_runs() {
     let estimator = Estimator::Pessimistic { alpha: 0.99, initial: 1.0 };

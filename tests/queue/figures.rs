@@ -28,8 +28,8 @@ fn small_requests_beside_large_ones() {
     assert!(of(&wf2q, "small-1", "longest_gap") > 0.3);
 }
 
-/// Unknown costs, 66 % of the tenants unpredictable: the latency of a tenant of small requests, for three seeds. A nearer
-/// horizon than the scenario's, after the estimates have been learnt.
+/// Unknown costs, 66 % of the tenants unpredictable: the latency of a tenant of small requests, for three
+/// seeds. A nearer horizon than the scenario's, after the estimates have been learnt.
 #[test]
 fn small_requests_beside_unpredictable_ones() {
     let text = scenario("unpredictable")

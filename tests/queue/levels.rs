@@ -158,7 +158,8 @@ fn level_shares_converge() {
 
 #[test]
 fn a_stall_of_ten_minutes_charges_thirty_seconds() {
-    // A task hangs for ten minutes; others of the first level go on meanwhile as if it had taken thirty seconds.
+    // A task hangs for ten minutes; others of the first level go on meanwhile as if it had taken thirty
+    // seconds.
     let discipline = Discipline::Multilevel { multiplier: 2.0 };
     let mut case = Case::new(discipline, 1, 3);
     case.arrivals = vec![(0.0, 0, 600.0), (0.0, 1, 3.0), (0.0, 2, 3.0), (0.0, 0, 1.0)];

@@ -50,8 +50,8 @@ proptest! {
             case.horizon = 1e4;
             let trace = case.run();
             prop_assert_eq!(trace.dispatches.len(), arrivals.len());
-            // With the same work for all orders, workers are busy at the same times as under any other: the total
-            // work done by any time is that of a queue without an order.
+            // With the same work for all orders, workers are busy at the same times as under any other: the
+            // total work done by any time is that of a queue without an order.
             for window in trace.dispatches.windows(2) {
                 prop_assert!(window[0].time <= window[1].time);
             }
@@ -194,7 +194,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 
     #[test]
-    fn nobody_with_a_weight_starves(
+    fn no_tenant_starves(
         workers in 1_u32..5,
         costs in prop::collection::vec(1.0_f64..20.0, 2..8),
         weights in prop::collection::vec(0.5_f64..4.0, 8),
@@ -215,7 +215,7 @@ proptest! {
                 case.horizon = 4000.0;
                 let served = case.run().served;
                 let whole: f64 = weights.iter().take(costs.len()).sum();
-                // Nobody can use more than all workers, so shares are those of the weights.
+                // All are backlogged, so shares are those of the weights.
                 for (served, weight) in served.iter().zip(&weights) {
                     let share = served / (4000.0 * f64::from(workers));
                     prop_assert!((share - weight / whole).abs() < 0.02, "{rule:?} {share}");
@@ -248,7 +248,7 @@ fn virtual_time_never_falls() {
     gps.advance(2.0);
     assert_eq!(gps.virtual_time(), 2.0);
     gps.advance(10.0);
-    assert_eq!(gps.virtual_time(), 4.0, "it stands still while nobody is active");
+    assert_eq!(gps.virtual_time(), 4.0, "it stands still while no tenant is active");
     gps.advance(5.0);
     assert_eq!(gps.virtual_time(), 4.0);
 }

@@ -1,5 +1,5 @@
-//! Each discipline against a slow reference that does what its definition says: lists, linear scans, and nothing kept
-//! that could be computed anew.
+//! Each discipline against a slow reference that does what its definition says: lists, linear scans, and
+//! nothing kept that could be computed anew.
 
 use std::cmp::Ordering;
 

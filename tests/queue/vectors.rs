@@ -1,5 +1,5 @@
-//! The vectors of fair queueing: published schedules, long-run shares, finish times of GPS, and the bookkeeping of
-//! unknown costs.
+//! The vectors of fair queueing: published schedules, long-run shares, finish times of GPS, and the
+//! bookkeeping of unknown costs.
 
 use std::path::Path;
 

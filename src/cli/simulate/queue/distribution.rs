@@ -1,4 +1,5 @@
-//! Costs at random: the distributions of the papers' experiments. The only file that names the random numbers' crates.
+//! Costs at random: the distributions of the papers' experiments. The only file that names the random
+//! numbers' crates.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp, LogNormal, Normal};

@@ -1,7 +1,7 @@
 //! The work of a scenario, in the order of its arrival.
 //!
-//! Each tenant has a stream of random numbers of its own, so that its requests are the same under every discipline,
-//! however the order of dispatches differs.
+//! Each tenant has a stream of random numbers of its own, so that its requests are the same under every
+//! discipline, however the order of dispatches differs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -78,7 +78,7 @@ impl Moments {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounded {
     pub(super) largest: f64,
-    /// Who it was.
+    /// The tenants concerned.
     pub(super) tenants: Vec<TenantId>,
     /// What theory allows, and by which theorem.
     pub(super) bound: Option<(f64, &'static str)>,

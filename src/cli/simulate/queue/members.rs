@@ -217,7 +217,8 @@ impl Reader {
         }
     }
 
-    /// `{ normal: 1, stddev: 0.1 }`, `{ lognormal: 2000, sigma: 2.2, min: 250, max: 5e6, own: 0.1 }` and the like.
+    /// `{ normal: 1, stddev: 0.1 }`, `{ lognormal: 2000, sigma: 2.2, min: 250, max: 5e6, own: 0.1 }` and
+    /// the like.
     fn cost(&mut self, node: &Node) -> Cost {
         if matches!(node.kind, Kind::Scalar { .. }) {
             return Cost::fixed(self.findings.number(node, Allowed::POSITIVE).unwrap_or(1.0));
@@ -237,7 +238,8 @@ impl Reader {
         let spread = |reader: &mut Reader, key: &str| {
             reader.maybe(fields, key, Allowed::NOT_NEGATIVE).unwrap_or(0.0)
         };
-        // A request that costs nothing never ends: of a distribution, less than a millionth of its middle is cut off.
+        // A request that costs nothing never ends: of a distribution, less than a millionth of its middle
+        // is cut off.
         let middle = match &*shape.key {
             "uniform" => 0.0,
             _ => self.findings.number(&shape.value, Allowed::POSITIVE).unwrap_or(1.0),

@@ -1,8 +1,8 @@
 //! `tenantctl simulate queue`: a scenario file, run and measured.
 //!
-//! [`read`](mod@read) turns the text into a [`scenario::Scenario`], `generate` makes its work, [`crate::queue`] decides, `measure`
-//! compares with the ideal, and `show` prints. A bad scenario is reported whole, with the place of each
-//! finding, and the exit code is 78.
+//! [`read`](mod@read) turns the text into a [`scenario::Scenario`], `generate` makes its work,
+//! [`crate::queue`] decides, `measure` compares with the ideal, and `show` prints. A bad scenario is
+//! reported whole, with the place of each finding, and the exit code is 78.
 
 mod distribution;
 mod findings;

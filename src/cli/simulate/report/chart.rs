@@ -1,7 +1,7 @@
 //! Lines over time, and distributions. With `gantt`, the only file that names the plotting crate.
 //!
-//! Colours are placeholders: each has a value of its own that no one would choose, and the style sheet of the page says
-//! what it stands for, in light and in dark.
+//! Colours are placeholders: each has a value of its own that is not used otherwise, and the style sheet of
+//! the page says what it stands for, in light and in dark.
 
 use std::fmt::Write as _;
 

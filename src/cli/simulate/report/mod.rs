@@ -1,7 +1,8 @@
 //! `--report`: one page to look at, with everything in it.
 //!
-//! A page is a title, sections of pictures with captions, and tables. It is one file without links: pictures are SVG in
-//! the text, colours follow the reader's choice of light or dark, and print comes out in black on white.
+//! A page is a title, sections of pictures with captions, and tables. It is one file without links:
+//! pictures are SVG in the text, colours follow the reader's choice of light or dark, and print comes out
+//! in black on white.
 
 mod chart;
 mod gantt;
