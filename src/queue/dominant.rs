@@ -99,9 +99,11 @@ impl Dominant {
     fn hold(&mut self, tenant: TenantId, holds: &[f64], sign: f64) {
         let of_tenant = &mut self.tenants[tenant.index()].held;
         for (resource, amount) in holds.iter().enumerate() {
-            // What is taken off is what was added, but sums round.
-            of_tenant[resource] = (of_tenant[resource] + sign * amount).max(0.0);
-            self.held[resource] = (self.held[resource] + sign * amount).max(0.0);
+            // Sums round: what is left of a resource when all is given back is nothing.
+            let whole = self.capacity[resource];
+            let cleared = |held: f64| if held < whole * 1e-12 { 0.0 } else { held };
+            of_tenant[resource] = cleared(of_tenant[resource] + sign * amount);
+            self.held[resource] = cleared(self.held[resource] + sign * amount);
         }
     }
 

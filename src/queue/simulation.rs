@@ -173,7 +173,7 @@ struct Job {
 }
 
 /// Dispatches at one instant after which time is taken to stand still.
-const STANDING_MAX: u64 = 2_000_000;
+const STANDING_MAX: u64 = 1_000_000;
 
 /// Runs a queue to its horizon. `nr_tenants` have been admitted to it, numbered from 0.
 pub fn simulate(

@@ -15,6 +15,9 @@
 //! They are not equal: with the first, WF²Q on Bennett and Zhang's example stops alternating once a few
 //! tenants of a single packet have left (`wf2q_stops_alternating_without_exact_virtual_time`).
 //!
+//! GPS cannot take back what it has begun: there, a request that is withdrawn, or that costs other than
+//! stated, counts as stated.
+//!
 //! # Properties
 //! - `v` never decreases, and stands still while no tenant is active (`virtual_time_never_falls`).
 

@@ -89,8 +89,8 @@ proptest! {
             };
             prop_assert_eq!(picked, expected);
             let Some(index) = picked else { break };
-            for r in 0..3 {
-                held[index][r] += f64::from(tenants[index].1[r]);
+            for (held, holds) in held[index].iter_mut().zip(&tenants[index].1) {
+                *held += f64::from(*holds);
             }
         }
     }

@@ -212,8 +212,11 @@ fn schedule(plain: Plain, case: &Case) -> Vec<(f64, u32, usize, u64)> {
     }
 }
 
+/// Weight, priority, and the cost of one that is endless.
+type Member = (u32, i32, Option<u32>);
+
 /// Small whole costs and weights: ties are frequent.
-fn cases() -> impl Strategy<Value = (u32, Vec<(u32, i32, Option<u32>)>, Vec<(u32, u32, u32)>)> {
+fn cases() -> impl Strategy<Value = (u32, Vec<Member>, Vec<(u32, u32, u32)>)> {
     let tenant = (1_u32..5, -2_i32..3, prop::option::weighted(0.5, 1_u32..9));
     (1_u32..5, prop::collection::vec(tenant, 1..7)).prop_flat_map(|(workers, tenants)| {
         let arrival = (0_u32..40, 0..tenants.len() as u32, 1_u32..7);

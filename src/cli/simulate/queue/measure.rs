@@ -84,6 +84,15 @@ pub(super) struct Bounded {
     pub(super) bound: Option<(f64, &'static str)>,
 }
 
+/// The service of the tenants watched by some time, cost units.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) time: f64,
+    pub(super) got: Vec<f64>,
+    /// In GPS.
+    pub(super) ideal: Vec<f64>,
+}
+
 /// What came of a scenario.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
@@ -99,8 +108,8 @@ pub(super) struct Outcome {
     pub(super) levels: Option<[f64; multilevel::LEVELS]>,
     /// Some tenants, spread over all.
     pub(super) watched: Vec<TenantId>,
-    /// Time, and service and service in GPS by then of each tenant watched.
-    pub(super) series: Vec<(f64, Vec<f64>, Vec<f64>)>,
+    /// Of the tenants watched, by time.
+    pub(super) series: Vec<Sample>,
 }
 
 /// Why there is no outcome.
@@ -297,7 +306,7 @@ impl<'a> Meter<'a> {
         let watched = &self.outcome.watched;
         let got = watched.iter().map(|tenant| self.services[tenant.0 as usize]).collect();
         let ideal = watched.iter().map(|tenant| self.gps.service(*tenant)).collect();
-        self.outcome.series.push((time, got, ideal));
+        self.outcome.series.push(Sample { time, got, ideal });
         (self.progress)(time / self.scenario.horizon);
     }
 }

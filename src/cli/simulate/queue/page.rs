@@ -1,6 +1,6 @@
 //! The report of a queue's simulation: what it shows, as pictures.
 
-use super::measure::{Bounded, Outcome};
+use super::measure::{Bounded, Outcome, Sample};
 use super::scenario::Scenario;
 use super::show::{short, text_seconds};
 use crate::cli::simulate::report::{Bar, Curve, Gantt, Lines, Page};
@@ -93,19 +93,19 @@ fn shares(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
     let speed = scenario.machine.speed();
     let mut curves = Vec::new();
     for series in 0..outcome.watched.len() {
-        let share = |of: fn(&(f64, Vec<f64>, Vec<f64>)) -> &Vec<f64>| {
+        let share = |of: fn(&Sample) -> &Vec<f64>| {
             // Over several samples: in a single one, a worker is busy with one tenant or another.
             let step = (outcome.series.len() / SHARES_MAX).max(1);
             let ends = (step..outcome.series.len()).step_by(step);
             let pairs = ends.map(|end| (&outcome.series[end - step], &outcome.series[end]));
-            let point = |(from, to): (&(f64, Vec<f64>, Vec<f64>), &(f64, Vec<f64>, Vec<f64>))| {
+            let point = |(from, to): (&Sample, &Sample)| {
                 let done = of(to)[series] - of(from)[series];
-                (to.0, done / (speed * (to.0 - from.0)))
+                (to.time, done / (speed * (to.time - from.time)))
             };
-            pairs.filter(|(from, to)| to.0 > from.0).map(point).collect()
+            pairs.filter(|(from, to)| to.time > from.time).map(point).collect()
         };
-        curves.push(Curve { series, is_ideal: false, points: share(|sample| &sample.1) });
-        curves.push(Curve { series, is_ideal: true, points: share(|sample| &sample.2) });
+        curves.push(Curve { series, is_ideal: false, points: share(|sample| &sample.got) });
+        curves.push(Curve { series, is_ideal: true, points: share(|sample| &sample.ideal) });
     }
     Lines { x: "seconds", y: "share of the machine", curves, is_log: false }.svg()
 }
@@ -114,9 +114,8 @@ fn lags(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
     let rates = scenario.fair_rates();
     let curve = |(series, tenant): (usize, &crate::queue::TenantId)| {
         let rate = rates[tenant.0 as usize];
-        let point = |sample: &(f64, Vec<f64>, Vec<f64>)| {
-            (sample.0, (sample.2[series] - sample.1[series]) / rate)
-        };
+        let point =
+            |sample: &Sample| (sample.time, (sample.ideal[series] - sample.got[series]) / rate);
         Curve { series, is_ideal: false, points: outcome.series.iter().map(point).collect() }
     };
     let curves = outcome.watched.iter().enumerate().map(curve).collect();

@@ -21,7 +21,7 @@ const ALIASED: usize = 100_000;
 /// Workers of one machine.
 const WORKERS_MAX: u64 = 4096;
 
-const FILE_KEYS: [&str; 21] = [
+const FILE_KEYS: [&str; 19] = [
     "discipline",
     "workers",
     "rate",
@@ -41,8 +41,6 @@ const FILE_KEYS: [&str; 21] = [
     "warmup",
     "sample",
     "list_dispatches",
-    "title",
-    "note",
 ];
 const ESTIMATOR_KEYS: [&str; 2] = ["alpha", "initial"];
 
