@@ -249,7 +249,7 @@ mod tests {
         // Keys are multiples of 1/5: what is nearer is equal.
         let key = |entry: &Entry| ((entry.start - ratio * entry.length) * 1e6).round();
         let by_place = |a: &&Entry, b: &&Entry| a.place().cmp(&b.place());
-        let eligible = entries.iter().filter(|entry| key(entry) <= v * 1e6);
+        let eligible = entries.iter().filter(|entry| key(entry) <= (v * 1e6).round());
         let least =
             |a: &&Entry, b: &&Entry| key(a).total_cmp(&key(b)).then(a.place().cmp(&b.place()));
         let found = eligible.min_by(by_place).or_else(|| entries.iter().min_by(least));
