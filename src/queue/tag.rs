@@ -6,7 +6,7 @@
 //! differ in the last bit. A schedule that depended on that bit would differ from the published one, and
 //! from itself after a reordering of the same sums.
 //!
-//! **What is done.** Work is summed up before it is divided by the weight ([`super::tags`]), which leaves
+//! **What is done.** Work is summed up before it is divided by the weight (`tags`), which leaves
 //! one rounding for each tag; and a tag is rounded to 40 bits of mantissa (a relative step of 2⁻³⁹,
 //! 2·10⁻¹²) before it is compared. The unrounded sums stay as they are, so that nothing is lost over time.
 
