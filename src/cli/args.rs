@@ -66,10 +66,9 @@ pub enum Command {
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
     Dop(DopArgs),
-    /// Show the tenants on the full screen; `q` quits.
     /// Simulate a queue, and compare it with the ideal.
     Simulate(SimulateCommand),
-    /// Show the tenants on the full screen, until `q`.
+    /// Show the tenants on the full screen; `q` quits.
     Top(TopArgs),
     /// Print the last tick as metrics, in the text format of Prometheus or OpenMetrics.
     Metrics(MetricsArgs),

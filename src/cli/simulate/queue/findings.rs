@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::policy::Report;
-use crate::policy::parse::{listed, nearest};
+use crate::policy::hint::{listed, nearest, shortened};
 use crate::policy::report::{Diagnostic, Severity, Source};
-use crate::policy::tree::{Entry, Kind, Node, shortened};
+use crate::policy::tree::{Entry, Kind, Node};
 
 /// A code never changes its meaning.
 pub(super) mod code {

@@ -4,7 +4,8 @@ use super::distribution::{Cost, Redraw, Shape};
 use super::findings::{Allowed, code, get};
 use super::read::Reader;
 use super::scenario::{Made, Pace, Tenant};
-use crate::policy::tree::{Entry, Kind, Node, shortened};
+use crate::policy::hint::shortened;
+use crate::policy::tree::{Entry, Kind, Node};
 use crate::queue::{Terms, TermsError};
 
 const TENANT_KEYS: [&str; 6] = ["weight", "priority", "reservation", "limit", "holds", "guarantee"];
