@@ -68,8 +68,9 @@ pub(super) struct Claimed {
     pub(super) stays: Option<Vec<Finding>>,
 }
 
-/// Moves the processes that the policy gives to a tenant into its cgroup; an observer moves none. With more than `forget_at` records of moved
-/// processes, those that ended are dropped.
+/// Moves the processes that the policy gives to a tenant into its cgroup; an observer moves none.
+///
+/// With more than `forget_at` records of moved processes, those that ended are dropped.
 pub(super) fn claim<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &[Place],

@@ -110,7 +110,8 @@ fn shelter<'a>(
             Ok(()) => return Ok(Some(refuge)),
             // A process that ended needs no refuge.
             Err(error) if error.errno == Errno::ESRCH => return Ok(None),
-            Err(error) if error.is_gone() => refused = Some(error),
+            // One above the mount is no cgroup; that it is not there says less than that another one was busy.
+            Err(error) if error.is_gone() => refused = refused.or(Some(error)),
             // A cgroup must not hold processes while its children have controllers. Where they have none,
             // it was busy for a moment: the next try will do, and further up would be the wrong place.
             Err(error) if error.errno == Errno::EBUSY && has_controllers(kernel, refuge) => {
