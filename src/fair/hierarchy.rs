@@ -198,7 +198,7 @@ impl<'a> Tree<'a> {
 
     /// What is live for the siblings of a node.
     fn live(&self, node: usize) -> &[bool] {
-        self.limits.live(sibling_set(self.problem, node))
+        self.limits.live(sibling_set(&self.problem.parent, node))
     }
 
     /// Takes back what rounding gave away beyond the limits and the capacity.

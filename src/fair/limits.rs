@@ -71,7 +71,7 @@ impl Limits {
             self.count_room(problem, usage);
         }
         for node in (0..n).filter(|&node| !problem.is_leaf[node]) {
-            let above = sibling_set(problem, node);
+            let above = sibling_set(&problem.parent, node);
             for r in 0..m {
                 let is_limited = problem.limit(node)[r] < problem.capacity[r];
                 let least = USED_UP * problem.limit(node)[r] / problem.capacity[r];

@@ -9,19 +9,35 @@
 
 use super::growth;
 use super::problem::Problem;
-use super::solution;
 use super::weights::{self, sibling_set};
+
+/// Shares closer than this are equal.
+const EQUAL: f64 = 1e-12;
 
 /// A leaf's largest part of any resource, `0 ..= 1`, and which resource that is: the one of which it has
 /// the largest *weighted* part. With nothing allocated, the one it will have most of.
 pub fn dominant_share(problem: &Problem, leaf: usize, row: &[f64]) -> (Option<usize>, f64) {
-    let resource = solution::dominant(problem, leaf, row)
-        .or_else(|| solution::dominant(problem, leaf, problem.task(leaf)));
+    let resource =
+        dominant(problem, leaf, row).or_else(|| dominant(problem, leaf, problem.task(leaf)));
     let share = |r: usize| match problem.capacity[r] {
         0.0 => 0.0,
         capacity => row[r] / capacity,
     };
     (resource, resource.map_or(0.0, share))
+}
+
+/// The resource of which `row` is the largest weighted share; the first among equals.
+pub(super) fn dominant(problem: &Problem, leaf: usize, row: &[f64]) -> Option<usize> {
+    let weight = problem.weight(leaf);
+    let mut best: Option<(usize, f64)> = None;
+    for (r, &amount) in row.iter().enumerate().filter(|(_, amount)| **amount > 0.0) {
+        // Of a resource that does not exist any amount is more than all.
+        let share = amount / (problem.capacity[r] * weight[r]);
+        if best.is_none_or(|(_, largest)| share > largest * (1.0 + EQUAL)) {
+            best = Some((r, share));
+        }
+    }
+    best.map(|(r, _)| r)
 }
 
 /// A leaf's weighted dominant share: `max_r row_r / (capacity_r · weight_r)`.
@@ -123,20 +139,20 @@ pub fn sharing_incentive_slack(problem: &Problem, allocation: &[f64]) -> f64 {
 /// resource, the siblings that demand it.
 pub fn endowments(problem: &Problem) -> Vec<f64> {
     let m = problem.resources();
-    let wanted = weights::wanted(problem);
-    let shares = |node: usize, r: usize| match problem.scalar[sibling_set(problem, node)] {
+    let wanted = weights::wanted(&problem.parent, &problem.task);
+    let shares = |node: usize, r: usize| match problem.scalar[sibling_set(&problem.parent, node)] {
         true => wanted[node * m..(node + 1) * m].contains(&true),
         false => wanted[node * m + r],
     };
     let entries = || (0..problem.nodes()).flat_map(|node| (0..m).map(move |r| (node, r)));
     let mut sums = vec![0.0; (problem.nodes() + 1) * m];
     for (node, r) in entries().filter(|&(node, r)| shares(node, r)) {
-        sums[sibling_set(problem, node) * m + r] += problem.weight(node)[r];
+        sums[sibling_set(&problem.parent, node) * m + r] += problem.weight(node)[r];
     }
     let mut parts = vec![0.0; problem.nodes() * m];
     for (node, r) in entries().filter(|&(node, r)| shares(node, r)) {
         let above = problem.parent(node).map_or(1.0, |parent| parts[parent * m + r]);
-        let sum = sums[sibling_set(problem, node) * m + r];
+        let sum = sums[sibling_set(&problem.parent, node) * m + r];
         parts[node * m + r] = above * problem.weight(node)[r] / sum;
     }
     parts

@@ -23,14 +23,14 @@
 
 use std::fmt;
 
+use super::weights;
+pub use super::weights::WEIGHT_RANGE;
+
 /// The smallest and the largest magnitude of a capacity, demand, guarantee or limit that is not zero.
 ///
 /// Twenty-four powers of ten either way hold every unit of every resource from nanocores to all bytes
 /// ever made, and keep every product of three of them inside `f64`.
 pub const QUANTITY_RANGE: std::ops::RangeInclusive<f64> = 1e-24..=1e24;
-
-/// The smallest and the largest weight.
-pub const WEIGHT_RANGE: std::ops::RangeInclusive<f64> = 1e-9..=1e9;
 
 /// How far the guarantees may add up to more than the capacity: room for `0.1 + 0.2 > 0.3`.
 const OVERBOOKING_TOLERANCE: f64 = 1e-12;
@@ -189,7 +189,9 @@ impl Problem {
         }
         let mut problem = Problem::flatten(capacity, nodes);
         problem.scalar = match terms.weights {
-            Weights::Endowments => super::weights::normalise(&mut problem),
+            Weights::Endowments => {
+                weights::normalise(&problem.parent, &problem.task, &mut problem.weight)
+            }
             Weights::Normalised => vec![false; problem.nodes() + 1],
         };
         Ok(problem)

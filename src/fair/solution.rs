@@ -202,7 +202,7 @@ fn conclude(
     let leaves = problem.leaves().map(|leaf| {
         let row = &allocation[problem.row(leaf)];
         let mut concluded = conclude_leaf(problem, division, leaf, row, filling);
-        let set = sibling_set(problem, leaf) * m;
+        let set = sibling_set(&problem.parent, leaf) * m;
         let is_held = |r: usize| problem.task(leaf)[r] > 0.0 && at_limit[set + r];
         if concluded.state == State::Blocked && !at_limit.is_empty() && (0..m).any(is_held) {
             concluded.state = State::Limited;
@@ -246,7 +246,7 @@ fn groups_at_limit(problem: &Problem, allocation: &[f64]) -> Vec<bool> {
     }
     let mut at_limit = vec![false; (n + 1) * m];
     for group in groups() {
-        let above = sibling_set(problem, group);
+        let above = sibling_set(&problem.parent, group);
         for r in 0..m {
             let is_full = allocation[group * m + r] >= problem.limit(group)[r] * (1.0 - SATURATED);
             at_limit[(group + 1) * m + r] = at_limit[above * m + r] || is_full;
@@ -292,18 +292,4 @@ fn is_limited(problem: &Problem, leaf: usize) -> bool {
     let limit = problem.limit(leaf).iter();
     let mut bounds = problem.task(leaf).iter().zip(limit).filter(|(task, _)| **task > 0.0);
     bounds.any(|(task, &limit)| limit < task * problem.tasks(leaf) * (1.0 - EQUAL))
-}
-
-/// The resource of which `row` is the largest weighted share; the first among equals.
-pub(super) fn dominant(problem: &Problem, leaf: usize, row: &[f64]) -> Option<usize> {
-    let weight = problem.weight(leaf);
-    let mut best: Option<(usize, f64)> = None;
-    for (r, &amount) in row.iter().enumerate().filter(|(_, amount)| **amount > 0.0) {
-        // Of a resource that does not exist any amount is more than all.
-        let share = amount / (problem.capacity[r] * weight[r]);
-        if best.is_none_or(|(_, largest)| share > largest * (1.0 + EQUAL)) {
-            best = Some((r, share));
-        }
-    }
-    best.map(|(r, _)| r)
 }

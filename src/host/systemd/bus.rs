@@ -24,7 +24,8 @@ use zbus::blocking::Connection;
 use zbus::blocking::connection::Builder;
 use zbus::zvariant::{OwnedObjectPath, OwnedValue, Type, Value};
 
-use super::{Held, Order, Property, PropertyValue, Reply, Setting, UnitError, UnitState};
+use super::order::{Held, Order, Reply, UnitError, UnitState};
+use super::property::{Property, PropertyValue, Setting};
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";

@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Answer, Order, Reply, UnitError, UnitManager};
+use super::order::{Answer, Order, Reply, UnitError, UnitManager};
 
 /// How long an order may take: a daemon-reload on a large and busy host takes seconds.
 pub const DEADLINE: Duration = Duration::from_secs(30);

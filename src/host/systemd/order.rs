@@ -1,0 +1,194 @@
+//! What is asked of systemd, and what comes of it.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::property::{Property, Setting};
+
+/// One thing asked of systemd.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Order {
+    /// What does systemd know of this unit? It is loaded where it can be; answered by [`Reply::Unit`].
+    Look {
+        /// The unit.
+        unit: String,
+    },
+    /// Starts a slice; one that nobody has a file of is transient, and goes without a trace when stopped.
+    StartSlice {
+        /// The slice.
+        unit: String,
+        /// What `systemctl status` calls it.
+        description: String,
+    },
+    /// Sets properties at run time, all in one call.
+    Set {
+        /// The unit.
+        unit: String,
+        /// The properties and their values.
+        settings: Vec<Setting>,
+    },
+    /// Gives drop-ins of a unit that does not run, where there are any, the text that they had; see
+    /// [`Order::Reload`].
+    Rewrite {
+        /// The unit.
+        unit: String,
+        /// The properties and the texts.
+        drop_ins: Vec<(Property, String)>,
+    },
+    /// Removes the drop-ins of properties that were set at run time; see [`Order::Reload`].
+    Forget {
+        /// The unit.
+        unit: String,
+        /// The properties.
+        properties: Vec<Property>,
+    },
+    /// Removes the drop-ins that say exactly these settings, and leaves those that say something else; see
+    /// [`Order::Reload`].
+    ForgetOurs {
+        /// The unit.
+        unit: String,
+        /// The settings.
+        settings: Vec<Setting>,
+    },
+    /// Makes systemd read its configuration again.
+    Reload,
+    /// Stops a unit, and with it everything that requires it; refused where one of them is about to start.
+    Stop {
+        /// The unit.
+        unit: String,
+    },
+}
+
+impl Order {
+    /// The unit it concerns.
+    pub fn unit(&self) -> &str {
+        match self {
+            Order::Look { unit }
+            | Order::StartSlice { unit, .. }
+            | Order::Set { unit, .. }
+            | Order::Rewrite { unit, .. }
+            | Order::Forget { unit, .. }
+            | Order::ForgetOurs { unit, .. }
+            | Order::Stop { unit } => unit,
+            Order::Reload => "",
+        }
+    }
+}
+
+/// What a successful order gives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// It was done, as far as systemd says; whether a value arrived, the file tells.
+    Done,
+    /// What systemd knows of a unit.
+    Unit(UnitState),
+}
+
+/// What systemd knows of a unit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UnitState {
+    /// The name that systemd calls it by; it may have others, and its drop-ins are found under this one alone.
+    pub id: String,
+    /// Whether there is such a unit (`LoadState` is `loaded`).
+    pub is_loaded: bool,
+    /// Whether it runs (`ActiveState` is `active`, or on its way from or to it).
+    pub is_active: bool,
+    /// Whether it exists only until it is stopped.
+    pub is_transient: bool,
+    /// Tells one life of a transient unit from the next of the same name, and not one run from the next: what was
+    /// set of it outlasts a restart, and goes when it is unloaded. Empty for a unit that has a file.
+    pub life: String,
+    /// Its cgroup from the mount, beginning with `/`; empty where it has none.
+    pub cgroup: String,
+    /// The units that stop when it stops: those in a slice are among them.
+    pub required_by: Vec<String>,
+    /// What its properties hold; of a unit that does not run nothing is told.
+    pub held: Vec<Held>,
+}
+
+/// What one property of a unit holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The property and its value.
+    pub setting: Setting,
+    /// The text of its drop-in, where somebody set it at run time.
+    pub drop_in: Option<String>,
+}
+
+/// An order, and what came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The order.
+    pub order: Order,
+    /// What systemd said.
+    pub outcome: Result<Reply, UnitError>,
+}
+
+/// Why systemd did not do it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// The bus cannot be reached, or went away: try again later.
+    #[error("systemd cannot be reached over D-Bus: {0}")]
+    Away(String),
+    /// The bus is there and nothing came back in time: whether it was done is not known.
+    #[error("systemd has not answered for {} s", .0.as_secs())]
+    Late(Duration),
+    /// There is no such unit, or it was unloaded meanwhile.
+    #[error("systemd knows no unit {0}")]
+    NoSuchUnit(String),
+    /// Not permitted.
+    #[error("not permitted to change {unit}: {message}; run as root")]
+    Denied {
+        /// The unit.
+        unit: String,
+        /// What systemd said.
+        message: String,
+    },
+    /// Systemd refused it for another reason.
+    #[error("systemd refused for {unit}: {message}")]
+    Refused {
+        /// The unit.
+        unit: String,
+        /// What systemd said.
+        message: String,
+    },
+}
+
+impl UnitError {
+    /// Whether it is about the bus and not about a unit: every other order would fail as well.
+    pub fn is_about_the_bus(&self) -> bool {
+        matches!(self, UnitError::Away(_) | UnitError::Late(_))
+    }
+}
+
+/// Whoever carries out orders: systemd, or what stands in for it.
+///
+/// Answers come in the order of the orders, one for each.
+pub trait UnitManager: fmt::Debug {
+    /// Hands in an order. Never waits.
+    fn submit(&mut self, order: Order);
+
+    /// The next answer, if it comes within `patience`; with none it never waits.
+    fn answer(&mut self, patience: Duration) -> Option<Answer>;
+}
+
+/// Hands in `order` and waits for its answer, at most `patience`. Answers to earlier orders are dropped.
+///
+/// # Errors
+/// What systemd said, or [`UnitError::Late`].
+pub fn carry_out(
+    units: &mut dyn UnitManager,
+    order: Order,
+    patience: Duration,
+) -> Result<Reply, UnitError> {
+    let deadline = Instant::now() + patience;
+    units.submit(order.clone());
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match units.answer(left) {
+            Some(answer) if answer.order == order => return answer.outcome,
+            Some(_) => {}
+            None => return Err(UnitError::Late(patience)),
+        }
+    }
+}
