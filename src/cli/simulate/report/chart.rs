@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 
 use plotters::prelude::*;
 
-use super::SERIES;
+/// The colours of the series, by their names in SVG: what a style sheet can tell apart and exchange.
+pub(super) const SERIES: usize = 8;
 
 /// Width and height of a picture in its own units.
 pub(super) const SIZE: (u32, u32) = (960, 300);

@@ -12,9 +12,6 @@ use std::fmt::Write as _;
 pub(super) use chart::{Curve, Lines};
 pub(super) use gantt::{Bar, Gantt};
 
-/// The colours of the series, by their names in SVG: what a style sheet can tell apart and exchange.
-const SERIES: usize = 8;
-
 /// A page that is being written.
 #[derive(Debug)]
 pub(super) struct Page {
@@ -36,7 +33,8 @@ impl Page {
         let _ = write!(self.body, "<section><h2>{heading}</h2><figure>{svg}<figcaption>");
         for (index, name) in legend.iter().enumerate() {
             let name = escaped(name);
-            let _ = write!(self.body, "<span class=\"key s{}\">{name}</span> ", index % SERIES);
+            let _ =
+                write!(self.body, "<span class=\"key s{}\">{name}</span> ", index % chart::SERIES);
         }
         let _ = write!(self.body, "<p>{caption}</p></figcaption></figure></section>");
     }
