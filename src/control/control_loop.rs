@@ -16,7 +16,8 @@
 
 use std::time::Duration;
 
-use super::capacity::{self, AncestorBounds};
+use super::bounds::AncestorBounds;
+use super::capacity;
 use super::demand::{self, Context, Demand};
 use super::desired;
 use super::drift::{self, Drift, Observation};

@@ -12,6 +12,7 @@
 //! | sample | [`sample`] | what the kernel said at one instant, absent where it said nothing |
 //! | usage | [`usage`] | two samples and the time between them → rates |
 //! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
+//! | | [`bounds`] | the limits above the tenants |
 //! | capacity | [`capacity`] | the machine less reserve and outside use → what is divided |
 //! | target | [`target`] | demands, policy, capacity → allocation and the values that enforce it |
 //! | | [`burst`], [`weight`] | what each gets when all are hungry; entitlements as the kernel's weights |
@@ -30,6 +31,7 @@
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
 
+pub mod bounds;
 pub mod burst;
 pub mod capacity;
 pub mod control_loop;

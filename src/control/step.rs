@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::capacity::{AncestorBounds, Capacity};
+use super::bounds::AncestorBounds;
+use super::capacity::Capacity;
 use super::drift::{Drift, Observation};
 use super::finding::Finding;
 use super::plan::{Action, NodeKnobs};

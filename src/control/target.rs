@@ -5,7 +5,7 @@
 //! limits. The map between the two decides what happens in the second until the next tick.
 //!
 //! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant
-//! really use; and no more than the limits above the tenants let through ([`super::capacity::AncestorBounds`]). The
+//! really use; and no more than the limits above the tenants let through ([`super::bounds::AncestorBounds`]). The
 //! policy's guarantees fit into the machine, but not always into what is left of it. Then they are
 //! scaled down together and this is reported ([`super::burst`]). Otherwise tenants without a
 //! guarantee would pay for capacity that does not exist.
@@ -34,8 +34,8 @@
 //! (`a_tenant_that_wakes_gets_its_burst`); guarantees below a group are there when their tenants wake
 //! (`tests/control/weights.rs`).
 
+use crate::control::bounds::AncestorBounds;
 use crate::control::burst;
-use crate::control::capacity::AncestorBounds;
 use crate::control::demand::Demand;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Knob, Value};

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd::control::capacity::AncestorBounds;
+use tenantd::control::bounds::AncestorBounds;
 use tenantd::control::demand::Demand;
 use tenantd::control::plan::{Knob, Value};
 use tenantd::control::protect::{self, Memory, Need};

@@ -2,8 +2,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tenantd::control::bounds::AncestorBounds;
 use tenantd::control::burst;
-use tenantd::control::capacity::{self, AncestorBounds};
+use tenantd::control::capacity;
 use tenantd::control::demand::Demand;
 use tenantd::control::plan::{Knob, Value};
 use tenantd::control::target::{self, Target};

@@ -18,7 +18,7 @@ use super::location::Location;
 use super::place::{Place, Sampled};
 use super::root;
 use super::systemd::Systemd;
-use crate::control::capacity::AncestorBounds;
+use crate::control::bounds::AncestorBounds;
 use crate::control::drift::{Drift, Observation};
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Knob, Value};

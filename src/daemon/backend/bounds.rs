@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::access::HostAccess;
-use crate::control::capacity::AncestorBounds;
+use crate::control::bounds::AncestorBounds;
 use crate::control::plan::{Knob, Value};
 use crate::host::cgroup;
 use crate::host::kernfs::KernFs;
