@@ -127,7 +127,7 @@ fn modes_and_restore_leave_nothing_behind() {
     let before = ground.snapshot();
     let asked = Asked::on(ground, TWO);
     wait_until("weights", || asked.ground.is_weighed("a"));
-    assert_eq!(asked.ask(&["mode", "observe"]).exits(0).out, "mode observe, it was enforce\n");
+    assert_eq!(asked.ask(&["mode", "observe"]).exits(0).out, "mode observe, was enforce\n");
     assert_same(&before, &asked.ground.snapshot(), "while observing");
     assert_eq!(asked.ask(&["mode", "enforce"]).exits(0).out, "mode enforce, was observe\n");
     wait_until("weights again", || asked.ground.is_weighed("a"));
