@@ -22,7 +22,7 @@ pub enum Severity {
 
 /// What kind of finding it is; stable, so that alerts can be written against it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Code {
     /// A kernel file could not be read or understood.
     Unreadable,
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn codes_of_a_newer_version_are_read_as_unknown() {
-        let text = r#"{"code":"from-tomorrow","severity":"note","message":"x"}"#;
+        let text = r#"{"code":"from_tomorrow","severity":"note","message":"x"}"#;
         let finding: Finding = serde_json::from_str(text).unwrap();
         assert_eq!((finding.code, finding.severity), (Code::Unknown, Severity::Note));
     }

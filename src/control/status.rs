@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::demand::CpuBasis;
 use super::fairness::FAIR_ERROR_MAX;
+use super::finding::Finding;
 use crate::policy::model::Mode;
 
 /// What the agent decided and did in one tick.
@@ -40,6 +41,8 @@ pub struct Status {
     pub actions: Vec<ActionStatus>,
     /// What could not be read, written or take effect, each with its remedy where there is one.
     pub findings: Vec<String>,
+    /// The same findings as records, in the same order.
+    pub finding_records: Vec<Finding>,
     /// How often someone else's write was found in a file of ours, since the agent started.
     pub nr_drift: u64,
     /// Values that were written, or would be, and cannot take effect.

@@ -101,6 +101,7 @@ pub(crate) fn status() -> Status {
             reason: "its share of what the busy tenants get".into(),
         }],
         findings: vec!["ci/pull-requests: cpu.stat cannot be read: its last decision stays".into()],
+        finding_records: Vec::new(),
         nr_drift: 3,
         nr_ineffective: 1,
         nr_reloads: 2,

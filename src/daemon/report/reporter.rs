@@ -185,6 +185,7 @@ impl Reporter {
         let status = Arc::make_mut(&mut self.status);
         status.tick = tick;
         status.findings = findings.iter().map(ToString::to_string).collect();
+        status.finding_records = findings.to_vec();
         status.actions.clear();
     }
 
@@ -235,6 +236,7 @@ impl Reporter {
             nr_reloads: self.nr_reloads,
             agent: self.status.agent,
             findings: findings.iter().map(ToString::to_string).collect(),
+            finding_records: findings,
         });
     }
 
