@@ -349,7 +349,7 @@ impl ControlLoop {
     fn plan(&self, protected_before: &[Option<Limit<Bytes>>]) -> (Vec<NodeKnobs>, Vec<Action>) {
         let knobs = desired::knobs(&self.tree, &self.states, protected_before);
         let online = self.topology.as_ref().map(|topology| topology.online().clone());
-        let mut actions = plan::plan(&knobs, &online.unwrap_or_else(CpuSet::new));
+        let mut actions = plan::plan(&knobs, &online.unwrap_or_default());
         let unknown = desired::unknown(&self.tree, &self.states);
         actions.retain(|action| !desired::is_premature(action, &unknown));
         (knobs, actions)

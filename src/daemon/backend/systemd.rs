@@ -260,9 +260,8 @@ impl Systemd {
             let Some(&number) = self.by_name.get(answer.order.unit()) else { continue };
             match (answer.order, answer.outcome) {
                 (Order::Look { .. }, Ok(Reply::Unit(state))) => {
-                    if self.found(host, tree, number, state, tick, is_enforcing) {
-                        events.moved.push(number);
-                    }
+                    let moved = self.found(host, tree, number, state, tick, is_enforcing);
+                    events.moved.extend(moved.then_some(number));
                 }
                 (Order::StartSlice { .. }, Ok(_)) => {
                     if let Some(unit) = self.unit_mut(number) {
