@@ -1,0 +1,307 @@
+//! What may change the host, and the cgroups that it makes and gives controllers.
+//!
+//! The values in the files of a cgroup are not known here, except the lists of the legacy cpuset tree, without which
+//! a cgroup takes no process.
+
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::error::EnforceError;
+use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
+use crate::host::journal::{Entry, Journal};
+use crate::host::kernfs::{DirId, KernError, KernFs};
+
+/// The child that the agent moves itself into where its own cgroup is the root: a unified cgroup with
+/// controllers for its children must not hold processes itself.
+pub const AGENT_CGROUP: &str = "tenantd.agent";
+
+/// The file that tells which controllers children have.
+pub(crate) const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
+
+/// The kernel and the journal, which every change of the host needs.
+#[derive(Debug)]
+pub struct Enforcer<'a, K> {
+    /// The kernel.
+    pub kernel: &'a mut K,
+    /// What it takes to undo everything.
+    pub journal: &'a mut Journal,
+    /// Where the trees are.
+    pub layout: &'a Layout,
+    /// Whether any tenant is pinned to CPUs; cpusets are left alone otherwise.
+    pub pins: bool,
+    /// Whether a value that another writer set since it was read is left alone.
+    pub leaves_drift: bool,
+}
+
+impl<K: KernFs> Enforcer<'_, K> {
+    /// Makes the cgroup at `path` unless it is there; says whether it was made.
+    ///
+    /// # Errors
+    /// The journal or the kernel refused.
+    pub fn make(&mut self, path: &Path) -> Result<bool, EnforceError> {
+        match self.kernel.open_dir(path) {
+            Ok(dir) => {
+                self.kernel.close_dir(dir);
+                if self.journal.announces(path) {
+                    // The agent could not make it, and another program has made it since.
+                    self.journal.record(Entry::NotMade { path: path.to_path_buf() })?;
+                }
+                return Ok(false);
+            }
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(false);
+        };
+        let parent = self.kernel.open_dir(parent)?;
+        let outcome = self.make_in(parent, &name.to_string_lossy(), path);
+        self.kernel.close_dir(parent);
+        outcome
+    }
+
+    fn make_in(&mut self, parent: DirId, name: &str, path: &Path) -> Result<bool, EnforceError> {
+        if !self.journal.announces(path) {
+            self.journal.record(Entry::Making { path: path.to_path_buf() })?;
+        }
+        match self.kernel.make_dir(parent, name) {
+            Ok(()) => {}
+            // Another program made it first, so it is not the agent's to remove.
+            Err(error) if error.errno == Errno::EEXIST => {
+                self.journal.record(Entry::NotMade { path: path.to_path_buf() })?;
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        match self.confirm(path) {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                // It must not fill with processes while no record says that the agent made it. Where even
+                // this fails, the announcement still lets a restore remove it while it is empty.
+                let _ = self.kernel.remove_dir(parent, name);
+                Err(error)
+            }
+        }
+    }
+
+    /// Records the inode number of the cgroup that was just made.
+    fn confirm(&mut self, path: &Path) -> Result<(), EnforceError> {
+        let dir = self.kernel.open_dir(path)?;
+        let inode = self.kernel.inode(dir);
+        self.kernel.close_dir(dir);
+        Ok(self.journal.record(Entry::Made { path: path.to_path_buf(), inode: inode? })?)
+    }
+
+    /// Makes the node at `below` in every tree that tenants live in, parents and controllers included.
+    ///
+    /// # Errors
+    /// As [`Enforcer::make`]; the first failure ends it.
+    pub fn make_node(&mut self, below: &str) -> Result<(), EnforceError> {
+        for tree in &self.layout.trees {
+            if !self.uses(tree) {
+                continue;
+            }
+            if self.layout.dialect == Dialect::Unified {
+                let above = Path::new(below).parent().unwrap_or(Path::new(""));
+                self.enable(&tree.root.join(above))?;
+            }
+            let path = tree.root.join(below);
+            if self.make(&path)? && tree.facets.contains(&Facet::Cpuset) {
+                // Claimed processes join this tree at once; a cpuset tree of its own is joined later, and
+                // what was refused now is tried again then.
+                let filled = self.fill_legacy(tree, &path);
+                if tree.is_for_all() {
+                    filled?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the root of `tree` and what is missing above it; returns what was, the deepest first.
+    ///
+    /// # Errors
+    /// As [`Enforcer::make`].
+    pub fn make_missing(&mut self, tree: &Tree) -> Result<Vec<PathBuf>, EnforceError> {
+        match self.uses(tree) {
+            true => self.make_all(&tree.mount, &tree.root),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Makes the cgroup at `path` and what is missing above it below `mount`; returns what was missing, the
+    /// deepest first.
+    ///
+    /// # Errors
+    /// As [`Enforcer::make`].
+    pub fn make_all(&mut self, mount: &Path, path: &Path) -> Result<Vec<PathBuf>, EnforceError> {
+        let mut missing: Vec<PathBuf> = Vec::new();
+        for up in path.ancestors().take_while(|up| up.starts_with(mount)) {
+            match self.kernel.open_dir(up) {
+                Ok(dir) => {
+                    self.kernel.close_dir(dir);
+                    break;
+                }
+                Err(error) if error.is_gone() => missing.push(up.to_path_buf()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        missing.iter().rev().try_for_each(|path| self.make(path).map(|_| ()))?;
+        Ok(missing)
+    }
+
+    /// Gives the root of `tree` controllers, where those above it are ours to ask for them: below the agent's
+    /// own cgroup all is delegated to it; elsewhere only what it made (`missing`) is.
+    ///
+    /// # Errors
+    /// As [`Enforcer::enable`].
+    pub fn enable_above(&mut self, tree: &Tree, missing: &[PathBuf]) -> Result<(), EnforceError> {
+        if self.layout.dialect == Dialect::Legacy {
+            return Ok(());
+        }
+        let above = tree.root.ancestors().skip(1);
+        let ours =
+            above.take_while(|up| up.starts_with(&tree.own) || missing.iter().any(|m| m == up));
+        ours.collect::<Vec<_>>().into_iter().rev().try_for_each(|up| self.enable(up))
+    }
+
+    /// Whether tenants live in `tree`: a cpuset tree of its own is joined only where a tenant is pinned.
+    pub(crate) fn uses(&self, tree: &Tree) -> bool {
+        self.pins || tree.is_for_all()
+    }
+
+    /// Gives the cgroup at `path` of the legacy cpuset tree its parent's CPUs and memory nodes where it has
+    /// none, because no process can join it then; likewise what is above it below the root. What the agent made
+    /// above it gets all that its parent has, also after CPUs came back, which the kernel does not pass on.
+    ///
+    /// # Errors
+    /// The journal or the kernel refused.
+    pub fn fill_legacy(&mut self, tree: &Tree, path: &Path) -> Result<(), EnforceError> {
+        if self.layout.dialect != Dialect::Legacy {
+            return Ok(());
+        }
+        let made = |up: &Path| {
+            self.journal
+                .entries()
+                .iter()
+                .any(|e| matches!(e, Entry::Made { path, .. } if path == up))
+        };
+        let ours: Vec<(&Path, bool)> = path
+            .ancestors()
+            .take_while(|up| *up != tree.mount && up.starts_with(&tree.mount))
+            .map(|up| (up, up != path && made(up)))
+            .take_while(|(up, made)| *made || up.starts_with(&tree.root))
+            .collect();
+        for (child, follows) in ours.into_iter().rev() {
+            let Some(parent) = child.parent() else { continue };
+            let parent = self.kernel.open_dir(parent)?;
+            let child = self.kernel.open_dir(child);
+            let outcome = child.as_ref().map_or(Ok(()), |child| self.give(parent, *child, follows));
+            self.kernel.close_dir(parent);
+            self.kernel.close_dir(child?);
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Gives `child` the lists of `parent`: where it has none, or also where it has others and `follows`.
+    fn give(&mut self, parent: DirId, child: DirId, follows: bool) -> Result<(), EnforceError> {
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            let list = |kernel: &mut K, dir| -> Result<String, KernError> {
+                let text = kernel.read_once(dir, file)?.trim_ascii_end();
+                Ok(String::from_utf8_lossy(text).into_owned())
+            };
+            let (has, above) = (list(self.kernel, child)?, list(self.kernel, parent)?);
+            if has != above && !above.is_empty() && (has.is_empty() || follows) {
+                self.record_held(child, file, &has)?;
+                self.kernel.write(child, file, &above)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enables the cpu and memory controllers, and cpuset where it is needed, for the children of `path`, as
+    /// far as they are available.
+    ///
+    /// # Errors
+    /// The journal or the kernel refused; [`EnforceError::RootInUse`] where processes stand in the way.
+    pub fn enable(&mut self, path: &Path) -> Result<(), EnforceError> {
+        let dir = self.kernel.open_dir(path)?;
+        let outcome = self.enable_in(dir, path);
+        self.kernel.close_dir(dir);
+        outcome
+    }
+
+    fn enable_in(&mut self, dir: DirId, path: &Path) -> Result<(), EnforceError> {
+        self.vacate(dir, path)?;
+        let words = |text: &[u8]| String::from_utf8_lossy(text).trim_end().to_string();
+        let available = words(self.kernel.read_once(dir, "cgroup.controllers")?);
+        let enabled = words(self.kernel.read_once(dir, SUBTREE_CONTROL)?);
+        let has = |text: &str, name: &str| text.split(' ').any(|word| word == name);
+        let wanted = ["cpu", "memory", "cpuset"];
+        for controller in &wanted[..if self.pins { 3 } else { 2 }] {
+            if has(&enabled, controller) || !has(&available, controller) {
+                continue;
+            }
+            self.record_held(dir, SUBTREE_CONTROL, &enabled)?;
+            match self.kernel.write(dir, SUBTREE_CONTROL, &format!("+{controller}")) {
+                Err(error) if error.errno == Errno::EBUSY => {
+                    return Err(EnforceError::RootInUse(path.to_path_buf()));
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees to it that no process lives in `dir` itself, unless it is the top of the hierarchy.
+    ///
+    /// The kernel refuses domain controllers (memory) to the children of a cgroup with processes, but not
+    /// threaded ones (cpu, cpuset): those it enables, and then no process can join the children (kernel
+    /// document `cgroup-v2.rst`, "Threads"). So this is not left to its answer.
+    fn vacate(&mut self, dir: DirId, path: &Path) -> Result<(), EnforceError> {
+        // Only the top has no type, and may hold processes beside children.
+        if self.kernel.read_once(dir, "cgroup.type").is_err() {
+            return Ok(());
+        }
+        if !self.kernel.read_once(dir, "cgroup.procs")?.is_empty() && self.is_own(path) {
+            self.step_aside(path)?;
+        }
+        match self.kernel.read_once(dir, "cgroup.procs")?.is_empty() {
+            true => Ok(()),
+            false => Err(EnforceError::RootInUse(path.to_path_buf())),
+        }
+    }
+
+    fn is_own(&self, path: &Path) -> bool {
+        self.layout.trees.iter().any(|tree| tree.own == path)
+    }
+
+    /// Moves the agent itself out of `root`, into a child of it.
+    fn step_aside(&mut self, root: &Path) -> Result<(), EnforceError> {
+        let child = root.join(AGENT_CGROUP);
+        self.make(&child)?;
+        let child = self.kernel.open_dir(&child)?;
+        // Number 0 is the process that writes.
+        let moved = self.kernel.move_process(child, 0);
+        self.kernel.close_dir(child);
+        Ok(moved?)
+    }
+
+    /// Records what `file` in `dir` held before the agent, unless it is recorded already.
+    pub(super) fn record_held(
+        &mut self,
+        dir: DirId,
+        file: &str,
+        value: &str,
+    ) -> Result<(), EnforceError> {
+        let path = self.kernel.dir_path(dir);
+        let inode = self.kernel.inode(dir)?;
+        if self.journal.knows(&path, inode, file) {
+            return Ok(());
+        }
+        let entry = Entry::Held { path, inode, file: file.into(), value: value.into() };
+        Ok(self.journal.record(entry)?)
+    }
+}

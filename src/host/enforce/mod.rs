@@ -1,0 +1,22 @@
+//! Everything that changes the host: made, enabled, moved, written. The journal comes first, always.
+//!
+//! Each function here records what it is about to do, does it, and checks that it was done. A record that
+//! fails stops the act, so that nothing is ever changed that could not be put back.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `error` | why a change was not made |
+//! | `enforcer` | what may change the host; making cgroups and enabling their controllers |
+//! | `write` | writing values, with the checks before and after |
+//! | `moves` | moving processes, and forgetting those that have ended |
+
+mod enforcer;
+mod error;
+mod moves;
+mod write;
+
+pub(crate) use enforcer::SUBTREE_CONTROL;
+pub use enforcer::{AGENT_CGROUP, Enforcer};
+pub use error::EnforceError;
+pub(crate) use error::with_causes;
+pub(crate) use write::{cpus_of, taken};

@@ -1,0 +1,84 @@
+//! Moving processes: into the cgroups of tenants, and out of the journal once they have ended.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+
+use super::enforcer::Enforcer;
+use super::error::EnforceError;
+use crate::host::cgroup::Cgroup;
+use crate::host::journal::Entry;
+use crate::host::kernfs::{DirId, KernFs};
+use crate::host::process::{self, Claim};
+
+impl<K: KernFs> Enforcer<'_, K> {
+    /// Moves a claimed process into the tenant's cgroup, in every tree that it has.
+    ///
+    /// # Errors
+    /// The journal or the kernel refused. A process that ended meanwhile is no error.
+    pub fn claim(&mut self, claim: &Claim, cgroup: &Cgroup) -> Result<(), EnforceError> {
+        let homes: Vec<(usize, DirId)> = cgroup.homes(self.layout).collect();
+        self.journal.record(Entry::Moved {
+            pid: claim.pid,
+            start_ticks: claim.start_ticks,
+            from: homes.iter().map(|(tree, _)| claim.from[*tree].clone()).collect(),
+            to: homes.iter().map(|(_, dir)| self.kernel.dir_path(*dir)).collect(),
+        })?;
+        homes.into_iter().try_for_each(|(_, dir)| self.move_into(dir, claim.pid))
+    }
+
+    /// Moves a process from one directory into another of the same tree: one that its tenant joined later.
+    ///
+    /// # Errors
+    /// As [`Enforcer::claim`].
+    pub fn join(
+        &mut self,
+        pid: u32,
+        start_ticks: u64,
+        from: PathBuf,
+        dir: DirId,
+    ) -> Result<(), EnforceError> {
+        let to = vec![self.kernel.dir_path(dir)];
+        self.journal.record(Entry::Moved { pid, start_ticks, from: vec![from], to })?;
+        self.move_into(dir, pid)
+    }
+
+    /// A process that ended meanwhile needs no moving.
+    pub(crate) fn move_into(&mut self, dir: DirId, pid: u32) -> Result<(), EnforceError> {
+        match self.kernel.move_process(dir, pid) {
+            Err(error) if error.errno == Errno::ESRCH => Ok(()),
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// Drops records of processes that have ended, so that the journal does not grow with every login.
+    ///
+    /// # Errors
+    /// The journal could not be rewritten; it is then as it was.
+    pub fn forget_ended(&mut self, proc: DirId) -> Result<(), EnforceError> {
+        let kernel = &mut *self.kernel;
+        let mut alive = |pid: u32, start: u64| match process::birth(kernel, proc, pid) {
+            Ok(birth) => birth.is_some_and(|birth| birth.start_ticks == start),
+            // Forgetting one that lives would leave it where it is.
+            Err(_) => true,
+        };
+        let ended: HashSet<(u32, u64)> = self
+            .journal
+            .entries()
+            .iter()
+            .filter_map(|entry| match entry {
+                Entry::Moved { pid, start_ticks, .. } => Some((*pid, *start_ticks)),
+                _ => None,
+            })
+            .filter(|(pid, start)| !alive(*pid, *start))
+            .collect();
+        if ended.is_empty() {
+            return Ok(());
+        }
+        Ok(self.journal.retain(|entry| match entry {
+            Entry::Moved { pid, start_ticks, .. } => !ended.contains(&(*pid, *start_ticks)),
+            _ => true,
+        })?)
+    }
+}

@@ -1,0 +1,135 @@
+//! Writing values: the checks before, the write, and whether the kernel took it.
+
+use super::enforcer::Enforcer;
+use super::error::EnforceError;
+use crate::control::plan::{Action, Knob, Value};
+use crate::dop::CpuSet;
+use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
+use crate::host::cgroup::{self, Cgroup};
+use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::units::{Bytes, Limit};
+
+impl<K: KernFs> Enforcer<'_, K> {
+    /// Writes one action's value, checks that the file holds it, and returns what it holds.
+    ///
+    /// # Errors
+    /// See [`EnforceError`]; the file then holds what it held, or what the message says.
+    pub fn apply(&mut self, action: &Action, cgroup: &Cgroup) -> Result<Value, EnforceError> {
+        let dialect = self.layout.dialect;
+        let dir = cgroup.knob_dir(self.layout, action.knob)?;
+        if let Some(from) = action.from.as_ref().filter(|_| self.leaves_drift) {
+            let now = cgroup.observe(self.kernel, self.layout, action.knob)?;
+            if now != *from {
+                return Err(EnforceError::Overtaken(now));
+            }
+        }
+        if let (Knob::MemoryMax, Value::Memory(Limit::Finite(limit))) = (action.knob, &action.to) {
+            self.check_limit_is_safe(dir, *limit)?;
+        }
+        for spelling in dialect.spell(action.knob, &action.to) {
+            let held = self.kernel.read_once(dir, spelling.file)?.trim_ascii_end().to_vec();
+            if held == spelling.text.as_bytes() {
+                continue;
+            }
+            self.record_held(dir, spelling.file, &String::from_utf8_lossy(&held))?;
+            if spelling.file == LEGACY_PERIOD {
+                self.lift_quota(dir, dialect.file(Knob::CpuMax))?;
+            }
+            self.kernel.write(dir, spelling.file, &spelling.text)?;
+        }
+        let found = cgroup.observe(self.kernel, self.layout, action.knob)?;
+        self.check_effective(action, cgroup)?;
+        match taken(&found, &action.to) {
+            true => Ok(found),
+            false => Err(EnforceError::NotTaken {
+                path: self
+                    .kernel
+                    .dir_path(dir)
+                    .join(dialect.file(action.knob))
+                    .display()
+                    .to_string(),
+                written: action.to.to_string(),
+                found: found.to_string(),
+            }),
+        }
+    }
+
+    /// Lifts a legacy quota for the moment in which its period changes: the old one with the new period, or the new
+    /// one with the old, may be more than a parent or less than a child allows, which the kernel refuses.
+    fn lift_quota(&mut self, dir: DirId, file: &'static str) -> Result<(), EnforceError> {
+        let held = self.kernel.read_once(dir, file)?.trim_ascii_end().to_vec();
+        if held != LEGACY_NO_QUOTA.as_bytes() {
+            self.record_held(dir, file, &String::from_utf8_lossy(&held))?;
+            self.kernel.write(dir, file, LEGACY_NO_QUOTA)?;
+        }
+        Ok(())
+    }
+
+    /// A set of CPUs that the kernel took may still be cut down to what the cgroups above allow.
+    pub(crate) fn check_effective(
+        &mut self,
+        action: &Action,
+        cgroup: &Cgroup,
+    ) -> Result<(), EnforceError> {
+        let Value::CpuList(wanted) = &action.to else { return Ok(()) };
+        let dir = cgroup.knob_dir(self.layout, Knob::Cpus)?;
+        let file = self.layout.dialect.effective_cpus();
+        let found = self.kernel.read_once(dir, file)?.trim_ascii_end();
+        let found = String::from_utf8_lossy(found).into_owned();
+        match found.parse::<CpuSet>().is_ok_and(|effective| effective == *wanted) {
+            true => Ok(()),
+            false => Err(EnforceError::NotTaken {
+                path: self.kernel.dir_path(dir).join(file).display().to_string(),
+                written: wanted.to_string(),
+                found,
+            }),
+        }
+    }
+
+    /// A limit below what cannot be reclaimed does not shrink a tenant, it kills it (on v1 it is refused).
+    ///
+    /// Looked at anew for each write: a sample may be an interval old, and groups are not sampled at all.
+    pub(crate) fn check_limit_is_safe(
+        &mut self,
+        dir: DirId,
+        limit: Bytes,
+    ) -> Result<(), EnforceError> {
+        let memory = cgroup::memory_sample(self.kernel, dir, self.layout.dialect)?;
+        match memory.fits(limit.0) {
+            true => Ok(()),
+            false => Err(EnforceError::Deferred(format!(
+                "memory limit {limit} not set yet: {} cannot be reclaimed, and the kernel would kill \
+                 for it; end some of its processes, or raise the limit",
+                Bytes(memory.unreclaimable_bytes()).rounded()
+            ))),
+        }
+    }
+}
+
+/// The set of CPUs that `file` in `dir` lists; `None` where it lists none that can be understood.
+pub(crate) fn cpus_of(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    file: &str,
+) -> Result<Option<CpuSet>, KernError> {
+    let text = kernel.read_once(dir, file)?;
+    Ok(std::str::from_utf8(text).ok().and_then(|text| text.trim_end().parse().ok()))
+}
+
+/// Whether a file that was told `written` and holds `found` took it: weights and pages are rounded.
+pub(crate) fn taken(found: &Value, written: &Value) -> bool {
+    match (found, written) {
+        (Value::Weight(found), Value::Weight(written)) => {
+            // A whole unit of cpu.weight, or of cpu.shares, whichever is coarser at this size.
+            (found - written.clamp(1.0, 10_000.0)).abs() <= 1.0
+        }
+        (Value::Memory(Limit::Finite(found)), Value::Memory(Limit::Finite(written))) => {
+            found.0.abs_diff(written.0) < 4096
+        }
+        (Value::Cpus(Limit::Finite(found)), Value::Cpus(Limit::Finite(written))) => {
+            // The kernel takes no quota below a hundredth of a CPU.
+            found.0.abs_diff(written.0.max(10)) <= 1
+        }
+        (found, written) => found == written,
+    }
+}
