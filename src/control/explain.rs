@@ -1,247 +1,34 @@
 //! Why each value of a tenant is what it is: the last tick for one node, link by link.
 //!
-//! **Problem.** A weight of 214 tells nothing. Whoever is asked "why is my job slow?" needs the way from what
-//! the kernel counted to what stands in the file, with the number and the reason of each step, and needs it
-//! for the tick that was, not for one that is computed anew.
+//! **Problem.** A weight of 214 tells nothing. An answer to "why is my job slow?" is the way from what the kernel
+//! counted to what the file holds, with the number and the reason of each step, for the tick that was and not for one
+//! that is computed anew.
 //!
 //! **What is kept.** A tick leaves a [`Trace`]: the values that it went through anyway, a few hundred bytes a
-//! node. The words are made only when somebody asks ([`explain`]), so that a tick pays next to nothing for
-//! being explainable.
+//! node. The words are made only on request ([`explain`]), so that a tick pays next to nothing for being explainable.
+//! Their form is that of [`super::explanation`].
 //!
 //! **Properties** (`tests/control/explain.rs`, `tests/agent/explain.rs`): the last step of an explanation is
 //! what the files hold; every step has its reason, and reasons agree with the numbers beside them.
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
-
 use super::demand::{self, Context, CpuBasis, Demand};
+pub use super::explanation::{
+    AllocationBound, AllocationStep, Counter, DemandStep, Explanation, Outcome, PlacementStep,
+    UsageStep, ValueStep, WeightStep, WidthStep,
+};
 use super::plan::{self, Knob};
 use super::sample::TenantSample;
 use super::status::Status;
 use super::target::{self, Target};
-pub use super::trace::Outcome;
 use super::trace::{Record, Seen, Trace, ValueRecord};
 use super::tree::{CPU, MEMORY, RESOURCES, TreeNode};
 use super::usage::Usage;
 use super::width;
 use crate::dop::band;
-use crate::policy::model::{Allocation, CpusPolicy, DopPolicy, Mode};
+use crate::policy::model::{Allocation, CpusPolicy, DopPolicy};
 use crate::units::Bytes;
-
-/// The last tick for one tenant or group. A group is not sampled and has no width.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Explanation {
-    /// Its names from the top, joined by slashes.
-    pub tenant: String,
-    /// Ticks since the agent started.
-    pub tick: u64,
-    /// Whether values are written or only computed.
-    pub mode: Mode,
-    /// Time between the two samples.
-    pub elapsed_seconds: Option<f64>,
-    /// What the kernel counted.
-    pub sample: Vec<Counter>,
-    /// What that comes to.
-    pub usage: Option<UsageStep>,
-    /// What the tenant could use.
-    pub demand: Option<DemandStep>,
-    /// What it is entitled to.
-    pub allocation: AllocationStep,
-    /// Its weight among its siblings.
-    pub weight: WeightStep,
-    /// How wide it should run.
-    pub width: Option<WidthStep>,
-    /// Where it runs.
-    pub placement: Option<PlacementStep>,
-    /// Every value in its file.
-    pub values: Vec<ValueStep>,
-    /// What was found about it in this tick.
-    pub findings: Vec<String>,
-}
-
-/// A counter of the kernel in the last two samples.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counter {
-    /// The kernel's name, with the unit last.
-    pub name: Cow<'static, str>,
-    /// At the tick before.
-    pub before: Option<u64>,
-    /// At this tick.
-    pub now: Option<u64>,
-}
-
-/// What two samples come to.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct UsageStep {
-    /// CPUs used on average.
-    pub cpu_cores: f64,
-    /// Share of the time in which some task waited for a CPU.
-    pub cpu_pressure_ratio: Option<f64>,
-    /// Whether `cpu.max` held it back.
-    pub throttled: bool,
-    /// CPUs its threads would use if none had to wait; absent where they were not looked at.
-    pub wanted_cores: Option<f64>,
-    /// Memory in use.
-    pub working_set_bytes: Option<f64>,
-    /// Share of the time in which some task waited for memory.
-    pub memory_pressure_ratio: Option<f64>,
-    /// Pages read back after they were reclaimed, a second.
-    pub refaults_per_sec: Option<f64>,
-    /// Whether any process lives in it.
-    pub populated: bool,
-    /// What these figures mean.
-    pub reason: String,
-}
-
-/// What the tenant could use.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DemandStep {
-    /// CPUs.
-    pub cpu_cores: f64,
-    /// How the figure came about.
-    pub cpu_basis: CpuBasis,
-    /// CPUs at the tick before.
-    pub last_cores: Option<f64>,
-    /// The smaller of its limit and the machine.
-    pub max_cores: f64,
-    /// Why this many CPUs.
-    pub cpu_reason: String,
-    /// Memory.
-    pub memory_bytes: f64,
-    /// Memory at the tick before.
-    pub last_memory_bytes: Option<f64>,
-    /// The smaller of its limit and the machine.
-    pub max_memory_bytes: f64,
-    /// Why this much memory.
-    pub memory_reason: String,
-}
-
-/// What ended the filling for a tenant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AllocationBound {
-    /// It has all it could use.
-    Demand,
-    /// Its own limit.
-    Limit,
-    /// A resource was used up at its level.
-    Level,
-    /// Its weight alone decides.
-    Weight,
-    /// It asks for nothing.
-    #[default]
-    Nothing,
-}
-
-/// What the tenant is entitled to.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct AllocationStep {
-    /// CPUs.
-    pub cores: f64,
-    /// Memory.
-    pub memory_bytes: f64,
-    /// CPUs that were divided.
-    pub capacity_cores: f64,
-    /// Memory that was divided.
-    pub capacity_memory_bytes: f64,
-    /// CPUs that its weight alone gives it.
-    pub fair_share_cores: f64,
-    /// CPUs that it gets whenever it wants them.
-    pub guarantee_cores: Option<f64>,
-    /// Memory that it gets whenever it wants it.
-    pub guarantee_memory_bytes: Option<f64>,
-    /// CPUs that it never exceeds.
-    pub limit_cores: Option<f64>,
-    /// Memory that it never exceeds.
-    pub limit_memory_bytes: Option<f64>,
-    /// `cpu` or `memory`.
-    pub dominant_resource: Option<Cow<'static, str>>,
-    /// The part of what is divided of that resource that it is allocated, not weighted.
-    pub dominant_share: f64,
-    /// That part over its weight when filling stopped.
-    pub level: f64,
-    /// What ended the filling.
-    pub bound: AllocationBound,
-    /// The same in words.
-    pub reason: String,
-}
-
-/// Its weight among its siblings, from the policy to the file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WeightStep {
-    /// In the policy.
-    pub policy_weight: f64,
-    /// That weight's part of the sum of the siblings.
-    pub policy_share: f64,
-    /// In the unit of `cpu.weight`.
-    pub cpu_weight: f64,
-    /// The part of their CPU time that this is while all of them are busy.
-    pub sibling_share: f64,
-    /// What the file holds, in its own unit; absent where it was not read.
-    pub file_value: Option<String>,
-    /// Why.
-    pub reason: String,
-}
-
-/// How wide it should run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WidthStep {
-    /// CPUs wide.
-    pub dop: Option<u32>,
-    /// CPUs that all tenants can be wide together.
-    pub slots: u32,
-    /// What it is given of them before the band.
-    pub claim: Option<u32>,
-    /// The least that the policy allows.
-    pub floor: Option<u32>,
-    /// The most that the policy and the limit allow.
-    pub ceiling: Option<u32>,
-    /// CPUs used over its width.
-    pub utilisation_ratio: Option<f64>,
-    /// Whether it has used next to nothing for a while.
-    pub asleep: bool,
-    /// Time since its width last changed; absent where it never did.
-    pub changed_seconds: Option<f64>,
-    /// Why.
-    pub reason: String,
-}
-
-/// Where it runs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PlacementStep {
-    /// The CPUs, in the kernel's list format; absent where it is not pinned.
-    pub cpus: Option<String>,
-    /// Time since it was last placed elsewhere.
-    pub moved_seconds: Option<f64>,
-    /// Why.
-    pub reason: String,
-}
-
-/// One value in one file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ValueStep {
-    /// The file.
-    pub path: String,
-    /// What it held before this tick.
-    pub held: Option<String>,
-    /// What it shall hold.
-    pub wanted: String,
-    /// What came of it.
-    pub outcome: Outcome,
-    /// Why this value.
-    pub reason: String,
-    /// Why this outcome, with the remedy where something stands in the way.
-    pub detail: String,
-}
 
 /// The last tick for the node at `path`; `None` where the policy has no such node.
 pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation> {

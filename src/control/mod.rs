@@ -27,7 +27,8 @@
 //! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
 //!
 //! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`], [`step`]): `step(Input) -> Decision`.
-//! What is told of a tick stands in [`finding`], [`status`], [`trace`] and [`explain`].
+//! What a tick reports is in [`finding`], [`status`] and [`trace`]; [`explain`] turns a trace into an [`explanation`],
+//! the form that goes over the wire.
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
 
@@ -39,6 +40,7 @@ pub mod demand;
 mod desired;
 pub mod drift;
 pub mod explain;
+pub mod explanation;
 pub mod fairness;
 pub mod finding;
 pub mod place;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::declare::methods;
 use super::error::CallError;
 use super::wire::Call;
-use crate::control::explain::Explanation;
+use crate::control::explanation::Explanation;
 use crate::control::status::{ActionStatus, Status};
 use crate::policy::model::Mode;
 use crate::policy::outline::{Change as Difference, Outline};

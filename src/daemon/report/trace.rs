@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use super::competition::Competition;
 use crate::control::control_loop::ControlLoop;
-use crate::control::explain::Outcome;
 use crate::control::finding::Finding;
 use crate::control::plan::{Knob, NodeKnobs, Value};
 use crate::control::state::{NodeState, Retry, without_threads};
 use crate::control::step::Decision;
-use crate::control::trace::{Counters, Record, Seen, Spelling, ValueRecord};
+use crate::control::trace::{Counters, Outcome, Record, Seen, Spelling, ValueRecord};
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
 use crate::host::cgroup::{Dialect, Facet, Layout};
