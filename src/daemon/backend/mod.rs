@@ -12,7 +12,8 @@
 //! | `place` | one node's cgroup: opened, sampled, observed |
 //! | `direct` | cgroups that the agent makes and writes itself |
 //! | `unit_state` | what is known of one unit of systemd |
-//! | `systemd` | cgroups of units: finding them, asking for changes, and believing only the file |
+//! | `systemd` | cgroups of units: finding them, and how the bus is doing |
+//! | `unit_orders` | asking systemd for changes of units, and believing only the file |
 //! | `bounds` | the limits above the tenants that the agent makes |
 //! | `cpusets` | the CPUs of the machine, and what it takes to join a cpuset |
 //! | `root` | taking the cgroup under which the direct ones are made |
@@ -30,4 +31,5 @@ mod place;
 pub(super) mod release;
 pub(super) mod root;
 mod systemd;
+mod unit_orders;
 mod unit_state;

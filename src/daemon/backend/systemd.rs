@@ -1,45 +1,40 @@
-//! Cgroups of units: finding them, asking systemd for changes, and believing only the file.
+//! Cgroups of units: finding them, and how the bus to systemd is doing.
 //!
 //! **Problem.** A unit's cgroup is read like any other, but it is changed by asking, and an answer may take its
 //! time, stay away, or say yes without anything happening. The unit may not run now, or be another one of the same
 //! name the next time; its administrator may set the same properties.
 //!
-//! **Terms.** A unit is *missing* until systemd says where its cgroup is, and again when that cgroup goes. A set
-//! that was asked for is *pending* until its values stand in the files, which are read in every tick.
+//! **Terms.** A unit is *missing* until systemd says where its cgroup is, and again when that cgroup goes.
 //!
-//! **Rules.** Nothing here waits. A unit has one order at a time; what it shall hold meanwhile is decided anew when
-//! that is through. What a property held is journalled before it is first set, from a look that is no older than the
-//! tick before. A value that does not arrive, and an order that is refused, is said and tried again with growing
-//! pauses; a bus that is away is said once, for all units, and asked again with growing pauses as well. A unit that
-//! does not run is not set. A reload of the policy leaves the state of units that stay as it is: what was asked for
-//! is still on its way, and is not another writer's value when it arrives
-//! (`our_own_values_are_no_drift_after_a_reload`).
+//! **Rules.** Nothing here waits. An order that is refused is reported and tried again with growing pauses; a bus that
+//! is away is reported once, for all units, and asked again with growing pauses as well. A unit that does not run is
+//! not set. A reload of the policy leaves the state of units that stay as it is: what was asked for is still on its
+//! way, and is not another writer's value when it arrives (`our_own_values_are_no_drift_after_a_reload`).
+//!
+//! Which values a unit is asked to take, and whether they arrived, is not decided here; that is `unit_orders`.
 //!
 //! **Properties.** `tests/agent/units.rs`: tenants as slices and units get their values and give them back,
 //! whatever the bus does meanwhile; drift is found in the next tick.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
 use super::access::HostAccess;
 use super::location::Location;
 use super::place::Place;
-use super::unit_state::{Pending, Phase, UnitState};
-use crate::control::drift::Observation;
+use super::unit_state::{Phase, UnitState};
 use crate::control::finding::{Code, Finding};
-use crate::control::plan::{Action, Knob, Value};
+use crate::control::plan::Value;
 use crate::control::state::Outcome;
 use crate::control::tree::Tree;
-use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout};
-use crate::host::enforce::{EnforceError, taken};
-use crate::host::journal::{Entry, Journal, UnitHeld};
+use crate::host::cgroup::{Cgroup, Layout};
+use crate::host::enforce::EnforceError;
+use crate::host::journal::Entry;
 use crate::host::kernfs::KernFs;
-use crate::host::systemd::{self, Answer, Order, Property, Reply, Setting, UnitError, UnitManager};
+use crate::host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
 use crate::units::{Bytes, Limit};
 
-/// So many ticks after systemd said that it is done the files must hold it: it writes them a moment later.
-const ARRIVAL_TICKS: u64 = 2;
 /// A bus that is away is tried again after 1, 2, 4 … at most this many ticks.
 const BUS_TICKS_MAX: u64 = 32;
 
@@ -119,11 +114,11 @@ impl Systemd {
 
     // --- what is known ---
 
-    fn unit(&self, number: usize) -> Option<&UnitState> {
+    pub(super) fn unit(&self, number: usize) -> Option<&UnitState> {
         self.units.get(number)?.as_deref()
     }
 
-    fn unit_mut(&mut self, number: usize) -> Option<&mut UnitState> {
+    pub(super) fn unit_mut(&mut self, number: usize) -> Option<&mut UnitState> {
         self.units.get_mut(number)?.as_deref_mut()
     }
 
@@ -141,34 +136,6 @@ impl Systemd {
     pub(super) fn cgroup(&self, number: usize) -> Option<&str> {
         let unit = self.unit(number)?;
         (unit.phase == Phase::There).then_some(&*unit.cgroup)
-    }
-
-    /// Whether `found` is what systemd was asked to write there.
-    pub(super) fn ordered(&self, number: usize, knob: Knob, found: &Value) -> bool {
-        let Some(unit) = self.unit(number) else { return false };
-        unit.ordered.iter().any(|(known, value)| *known == knob && taken(found, value))
-    }
-
-    /// What systemd was asked for last of this knob.
-    pub(super) fn last_order(&self, number: usize, knob: Knob) -> Option<Setting> {
-        let (_, value) = self.unit(number)?.ordered.iter().find(|(known, _)| *known == knob)?;
-        Some(Setting::of(knob, value))
-    }
-
-    /// Whether `found` is what the unit held before it was first set, as `journal` says.
-    ///
-    /// That is no drift: systemd falls back to its configuration whenever that is read again and a drop-in wins over
-    /// ours (`systemctl edit` makes such ones, named `override.conf`). It is set again.
-    pub(super) fn is_fallback(
-        &self,
-        journal: &Journal,
-        number: usize,
-        knob: Knob,
-        found: &Value,
-    ) -> bool {
-        let Some(unit) = self.unit(number) else { return false };
-        let held = journal.held_property(&unit.unit, &unit.life, Property::of(knob));
-        held.and_then(Setting::expected).is_some_and(|held| taken(found, &held))
     }
 
     /// How much of the unit was protected before the agent: by the journal, or by what is there `now`.
@@ -190,15 +157,6 @@ impl Systemd {
         }
     }
 
-    /// The knob of the node was put back: what was asked for is void.
-    pub(super) fn forget(&mut self, number: usize, knob: Knob) {
-        let Some(unit) = self.unit_mut(number) else { return };
-        unit.ordered.retain(|(known, _)| *known != knob);
-        if let Some(pending) = &mut unit.pending {
-            pending.actions.retain(|action| action.knob != knob);
-        }
-    }
-
     /// The node's cgroup went: systemd is asked for it again.
     pub(super) fn lose(&mut self, number: usize) {
         if let Some(unit) = self.unit_mut(number) {
@@ -216,11 +174,11 @@ impl Systemd {
     // --- the bus ---
 
     /// Whether the bus may be asked now.
-    fn may_ask(&self, tick: u64) -> bool {
+    pub(super) fn may_ask(&self, tick: u64) -> bool {
         self.trouble.as_ref().is_none_or(|trouble| tick >= trouble.retry_at)
     }
 
-    fn submit(&mut self, order: Order) {
+    pub(super) fn submit(&mut self, order: Order) {
         if let Some(manager) = &mut self.manager {
             manager.submit(order);
         }
@@ -491,197 +449,6 @@ impl Systemd {
             let unit = unit.name.clone();
             self.submit(Order::Look { unit });
         }
-    }
-
-    // --- apply ---
-
-    /// Asks for what `actions` say of units, all of one unit in one call; returns what was not asked for, and why.
-    pub(super) fn order<K: KernFs>(
-        &mut self,
-        host: &mut HostAccess<K>,
-        places: &[Place],
-        tick: u64,
-        actions: &[Action],
-    ) -> Vec<Outcome> {
-        let mut wanted: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
-        for action in actions.iter().filter(|action| self.owns(action.node)) {
-            wanted.entry(action.node).or_default().push(action.clone());
-        }
-        let mut outcomes = Vec::new();
-        // In the order of the plan: what grows before what shrinks, parents before children.
-        for action in actions {
-            if let Some(wanted) = wanted.remove(&action.node)
-                && self.may_ask(tick)
-                && let Some(cgroup) = &places[action.node].cgroup
-            {
-                let wanted = without_lethal(host, cgroup, wanted, &mut outcomes);
-                outcomes.extend(self.order_one(host, cgroup, action.node, tick, wanted));
-            }
-        }
-        outcomes
-    }
-
-    fn order_one<K: KernFs>(
-        &mut self,
-        host: &mut HostAccess<K>,
-        cgroup: &Cgroup,
-        number: usize,
-        tick: u64,
-        actions: Vec<Action>,
-    ) -> Vec<Outcome> {
-        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
-        if unit.phase != Phase::There || unit.pending.is_some() || actions.is_empty() {
-            return Vec::new();
-        }
-        let settings: Vec<Setting> =
-            actions.iter().map(|action| Setting::of(action.knob, &action.to)).collect();
-        let is_new = |setting: &&Setting| {
-            !host.journal.knows_property(&unit.unit, &unit.life, setting.property)
-        };
-        let new: Vec<&Setting> = settings.iter().filter(is_new).collect();
-        if !new.is_empty() && unit.looked_at + 1 < tick {
-            // What it holds was seen too long ago to be what is to be put back.
-            if !std::mem::replace(&mut unit.is_looking, true) {
-                let unit = unit.name.clone();
-                self.submit(Order::Look { unit });
-            }
-            return Vec::new();
-        }
-        let entries: Vec<Entry> = new.into_iter().filter_map(|new| held_by(unit, new)).collect();
-        let recorded = entries.into_iter().try_for_each(|entry| host.journal.record(entry));
-        if let Err(error) = recorded {
-            // Each of them is refused for the same reason.
-            let refusal = EnforceError::from(error).refusal();
-            return actions.into_iter().map(|action| (action, Err(refusal.clone()))).collect();
-        }
-        for action in &actions {
-            unit.ordered.retain(|(knob, _)| *knob != action.knob);
-            unit.ordered.push((action.knob, action.to.clone()));
-        }
-        unit.pending = Some(Pending { actions, answered_at: None });
-        let unit = unit.unit.clone();
-        let settings = self.with_memory_limit(host, cgroup, number, settings);
-        self.submit(Order::Set { unit, settings });
-        Vec::new()
-    }
-
-    /// Adds the memory limit that is in force, where the unit's own could be met only by killing. Systemd writes all
-    /// that it knows of a unit whenever one thing of it is set, and knows the unit's own limit again once the
-    /// configuration was read with a drop-in that wins over ours.
-    fn with_memory_limit<K: KernFs>(
-        &self,
-        host: &mut HostAccess<K>,
-        cgroup: &Cgroup,
-        number: usize,
-        mut settings: Vec<Setting>,
-    ) -> Vec<Setting> {
-        let (Some(unit), property) = (self.unit(number), Property::MemoryMax) else {
-            return settings;
-        };
-        let held = host.journal.held_property(&unit.unit, &unit.life, property);
-        let Some(Value::Memory(Limit::Finite(held))) = held.and_then(Setting::expected) else {
-            return settings;
-        };
-        if settings.iter().any(|setting| setting.property == property)
-            || check_limit(host, cgroup, held).is_ok()
-        {
-            return settings;
-        }
-        let now = cgroup.observe(&mut host.kernel, &host.layout, Knob::MemoryMax).ok();
-        let stands = |setting: &Setting| {
-            let expected = setting.expected();
-            now.as_ref().zip(expected).is_some_and(|(now, expected)| taken(now, &expected))
-        };
-        settings.extend(self.last_order(number, Knob::MemoryMax).filter(stands));
-        settings
-    }
-
-    // --- arrive ---
-
-    /// Compares what was asked of the unit of one node with what its files hold now; returns what arrived, and what
-    /// did not in time.
-    pub(super) fn arrivals<K: KernFs>(
-        &mut self,
-        host: &mut HostAccess<K>,
-        place: &Place,
-        number: usize,
-        tick: u64,
-        observed: &[Observation],
-    ) -> Vec<Outcome> {
-        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
-        let Some(pending) = unit.pending.take() else { return Vec::new() };
-        let now = |knob: Knob| observed.iter().find(|seen| seen.knob == knob);
-        let (arrived, waiting): (Vec<Action>, Vec<Action>) =
-            pending.actions.into_iter().partition(|action| {
-                now(action.knob).is_some_and(|seen| taken(&seen.value, &action.to))
-            });
-        let is_late = pending.answered_at.is_some_and(|at| tick >= at + ARRIVAL_TICKS);
-        let mut outcomes = Vec::new();
-        if is_late {
-            for action in waiting {
-                let found = now(action.knob).map(|seen| seen.value.to_string());
-                let error = not_arrived(&unit.unit, &action, found);
-                outcomes.push((action, Err(error.refusal())));
-            }
-        } else if !waiting.is_empty() {
-            unit.pending = Some(Pending { actions: waiting, ..pending });
-        }
-        let Some(cgroup) = &place.cgroup else { return outcomes };
-        for action in arrived {
-            // A value that stands in its file may still have no effect.
-            let effective = host.enforcer().check_effective(&action, cgroup);
-            let value = action.to.clone();
-            outcomes.push((action, effective.map(|()| value).map_err(|error| error.refusal())));
-        }
-        outcomes
-    }
-}
-
-/// What is to be journalled before `setting` is set: what the unit held.
-fn held_by(unit: &UnitState, setting: &Setting) -> Option<Entry> {
-    let held = unit.held.iter().find(|held| held.setting.property == setting.property)?;
-    Some(Entry::UnitHeld(Box::new(UnitHeld {
-        unit: unit.unit.clone(),
-        life: unit.life.clone(),
-        held: held.setting.clone(),
-        drop_in: held.drop_in.clone(),
-    })))
-}
-
-/// Takes a memory limit that could be met only by killing out of `actions`: it waits.
-fn without_lethal<K: KernFs>(
-    host: &mut HostAccess<K>,
-    cgroup: &Cgroup,
-    mut actions: Vec<Action>,
-    outcomes: &mut Vec<Outcome>,
-) -> Vec<Action> {
-    let limit = actions.iter().position(|action| action.knob == Knob::MemoryMax);
-    let Some(at) = limit else { return actions };
-    let Value::Memory(Limit::Finite(limit)) = actions[at].to else { return actions };
-    if let Err(error) = check_limit(host, cgroup, limit) {
-        outcomes.push((actions.remove(at), Err(error.refusal())));
-    }
-    actions
-}
-
-/// Whether a unit can be limited so without killing any of it.
-fn check_limit<K: KernFs>(
-    host: &mut HostAccess<K>,
-    cgroup: &Cgroup,
-    limit: Bytes,
-) -> Result<(), EnforceError> {
-    let dir = cgroup.dir(&host.layout, Facet::Memory);
-    dir.map_or(Ok(()), |dir| host.enforcer().check_limit_is_safe(dir, limit))
-}
-
-fn not_arrived(unit: &str, action: &Action, found: Option<String>) -> EnforceError {
-    let setting = Setting::of(action.knob, &action.to);
-    EnforceError::NotArrived {
-        unit: unit.to_string(),
-        property: setting.property.name(),
-        written: action.to.to_string(),
-        file: Dialect::Unified.file(action.knob),
-        found: found.unwrap_or_else(|| "nothing".to_string()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is known of the unit of one node.
 //!
-//! What is done about it stands in [`super::systemd`].
+//! What is done about it is in [`super::systemd`] and [`super::unit_orders`].
 
 use crate::control::plan::{Action, Knob, Value};
 use crate::host::systemd::Held;
