@@ -1,45 +1,45 @@
-//! How long may be waited for systemd while units are given back, and a sign of life meanwhile.
+//! The deadline for systemd while units are given back, and signs of life meanwhile.
 //!
-//! A tick never waits for systemd, but what puts units back has to: it is over when everything is as it was. At a
-//! start, at a stop and for `tenantd --restore` it takes the time that it takes. Between two ticks, for a
-//! reload, a mode or a restore that somebody asked for, it must not: nothing is sampled meanwhile, whoever asked
-//! waits for an answer, and the service manager's watchdog bites. So there is an end to it, for all units
-//! together and well before either of these loses deadline; what was not put back by then stays in the journal,
-//! is told as a failure, and is tried again when it is asked for again and at the stop.
+//! A tick never waits for systemd, but giving units back has to: it is done when everything is as it was. At
+//! a start, at a stop and for `tenantd --restore` there is no limit. Between two ticks, for a reload, a mode
+//! or a restore that was requested, there has to be one: nothing is sampled meanwhile, the client waits for
+//! an answer, and the watchdog of the service manager runs. So one deadline holds for all units together,
+//! well before the client or the watchdog gives up. What was not given back by then stays in the journal, is
+//! reported as a failure, and is tried again at the next request and at the stop.
 
 use std::time::{Duration, Instant};
 
 use crate::host::notify::Notifier;
 use crate::host::systemd::{UnitError, messenger};
 
-/// The most that a change between two ticks may wait: half of what `tenantctl` waits for an answer.
+/// The longest wait of a change between two ticks: half of the time that `tenantctl` waits for an answer.
 const CHANGE_TIME: Duration = Duration::from_secs(15);
 
-/// How long may be waited in all.
+/// The deadline of all orders together.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::daemon) struct Deadline<'a> {
-    /// Until when, and how long that was at first.
+    /// The end, and the time from the beginning to it.
     limit: Option<(Instant, Duration)>,
     notifier: &'a Notifier,
 }
 
 impl<'a> Deadline<'a> {
-    /// As long as it takes.
+    /// No limit.
     pub(in crate::daemon) fn unlimited(notifier: &'a Notifier) -> Deadline<'a> {
         Deadline { limit: None, notifier }
     }
 
-    /// For a change that is made between two ticks, from now on.
+    /// For a change between two ticks, from now on.
     pub(in crate::daemon) fn between_ticks(notifier: &'a Notifier) -> Deadline<'a> {
         let watchdog = notifier.watchdog().map(|watchdog| watchdog / 2);
         let most = watchdog.map_or(CHANGE_TIME, |most| most.min(CHANGE_TIME));
         Deadline { limit: Some((Instant::now() + most, most)), notifier }
     }
 
-    /// How long the next order may take; tells whoever watches that this is no standstill.
+    /// How long the next order may take; notifies the watchdog.
     ///
     /// # Errors
-    /// [`UnitError::Late`]: the time is over.
+    /// [`UnitError::Late`]: the deadline has passed.
     pub(in crate::daemon) fn for_an_order(&self) -> Result<Duration, UnitError> {
         self.notifier.beat();
         let Some((until, most)) = self.limit else { return Ok(messenger::DEADLINE) };

@@ -1,9 +1,9 @@
-//! Telling each tenant how wide it should run: one small file it can read and watch.
+//! One small file per tenant with its width, to be read and watched.
 //!
 //! `DIR/NAME/dop` holds the degree of parallelism as a number and a newline (`ci/nightly` is in
 //! `DIR/ci/nightly/dop`). It is replaced by renaming, so that a reader sees the old number or the new one
-//! and a watcher gets one event for each change. It is there as long as an agent steers: what one that was
-//! killed has told goes with all else that it left. A program that can resize while it runs watches the
+//! and a watcher gets one event for each change. It exists while an agent enforces: files of an agent that was
+//! killed are removed with everything else that it left. A program that can resize while it runs watches the
 //! directory for IN_MOVED_TO (inotify(7)) and reads the file again.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use tracing::warn;
 /// The file's name.
 pub const FILE: &str = "dop";
 
-/// Where the tenants of the agent with this state directory find theirs.
+/// The directory of these files for the agent with this state directory.
 pub(super) fn dop_dir(state_dir: &Path) -> PathBuf {
     state_dir.join("tenants")
 }
@@ -29,7 +29,7 @@ pub struct DopFiles {
     told: HashMap<String, u32>,
 }
 
-/// Removes what an earlier agent told below `dir`: it steers no tenant any more.
+/// Removes the files of an earlier agent below `dir`: it no longer manages any tenant.
 pub(in crate::daemon) fn remove_all(dir: &Path) {
     if let Err(error) = DopFiles::new(dir.to_path_buf()).remove() {
         warn!("cannot remove what the tenants were told: {}: {error}", dir.display());
@@ -37,15 +37,15 @@ pub(in crate::daemon) fn remove_all(dir: &Path) {
 }
 
 impl DopFiles {
-    /// Writes below `dir`, which is made when it is needed.
+    /// Writes below `dir`, which is created when it is needed.
     pub fn new(dir: PathBuf) -> DopFiles {
         DopFiles { dir, told: HashMap::new() }
     }
 
-    /// Tells `tenant` (a path of names) its width.
+    /// Writes the width of `tenant` (a path of names).
     ///
     /// # Errors
-    /// The file could not be written; the old number then stands.
+    /// The file could not be written; it then has the old number.
     pub fn tell(&mut self, tenant: &str, dop: u32) -> io::Result<()> {
         if self.told.get(tenant) == Some(&dop) {
             return Ok(());
@@ -54,14 +54,14 @@ impl DopFiles {
         self.make_readable(&dir)?;
         let fresh = dir.join(".dop.new");
         fs::write(&fresh, format!("{dop}\n"))?;
-        // Whatever the umask of the service: the tenant's users are to read this.
+        // Whatever the umask of the service is, the users of the tenant have to read this.
         fs::set_permissions(&fresh, Permissions::from_mode(0o644))?;
         fs::rename(&fresh, dir.join(FILE))?;
         self.told.insert(tenant.to_string(), dop);
         Ok(())
     }
 
-    /// Makes `dir`, and lets everyone in, from the top of what is ours.
+    /// Creates `dir`, and makes it readable by all users, from the topmost directory of the agent's own.
     fn make_readable(&self, dir: &Path) -> io::Result<()> {
         fs::create_dir_all(dir)?;
         for ours in dir.ancestors().take_while(|up| up.starts_with(&self.dir)) {
@@ -70,7 +70,7 @@ impl DopFiles {
         Ok(())
     }
 
-    /// Removes what `tenant` was told.
+    /// Removes the file of `tenant`.
     ///
     /// # Errors
     /// The file could not be removed.
@@ -83,7 +83,7 @@ impl DopFiles {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // The directories above it may be those of others.
+        // The directories above it may belong to other tenants.
         for up in dir.ancestors().take_while(|up| *up != self.dir) {
             if fs::remove_dir(up).is_err() {
                 break;

@@ -1,4 +1,4 @@
-//! What an agent keeps in its state directory beside the journal, for the next agent and for its tenants.
+//! The files of the state directory beside the journal, for the next agent and for the tenants.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::control::tree::TreeNode;
 use crate::dop::CpuSet;
 use crate::policy::model::CpusPolicy;
 
-/// The files of one state directory; without one, or while nothing is enforced, nothing is kept.
+/// The files of one state directory. Without one, or while nothing is enforced, there are none.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Keeper {
     residents: Option<ResidentStore>,
@@ -23,12 +23,12 @@ pub(in crate::daemon) struct Keeper {
 }
 
 impl Keeper {
-    /// That of `state_dir` for this boot; nothing is read or written yet.
+    /// The keeper of `state_dir` for this boot; nothing is read or written yet.
     pub(super) fn new(state_dir: &Path, boot_id: &str) -> Keeper {
         Keeper { residents: Some(ResidentStore::new(state_dir, boot_id)), ..Keeper::default() }
     }
 
-    /// Begins to keep: the tenants have their cgroups again.
+    /// Starts writing: the tenants have their cgroups again.
     pub(in crate::daemon) fn begin(&mut self, state_dir: Option<&Path>, pins: bool) {
         self.forget_displaced();
         self.dop_files = state_dir.map(|dir| DopFiles::new(dop_dir(dir)));
@@ -38,12 +38,12 @@ impl Keeper {
         }
     }
 
-    /// Begins to keep where tenants are placed.
+    /// Starts storing the placement of tenants.
     pub(in crate::daemon) fn begin_placing(&mut self, state_dir: Option<&Path>) {
         self.placements = state_dir.map(PlacementStore::new);
     }
 
-    /// Ends to keep: nothing is steered any more.
+    /// Stops writing: no tenant is managed any more.
     pub(in crate::daemon) fn end(&mut self) {
         self.placements = None;
         if let Some(Err(error)) = self.dop_files.take().map(|mut files| files.remove()) {
@@ -51,31 +51,31 @@ impl Keeper {
         }
     }
 
-    /// Processes that lost the cgroups they lived in when an earlier agent stopped.
+    /// Displaced processes: those that lost their cgroups when an earlier agent stopped.
     pub(in crate::daemon) fn displaced(&self) -> Vec<Resident> {
         self.residents.as_ref().map(ResidentStore::load).unwrap_or_default()
     }
 
-    /// Adds processes that lost the cgroups they lived in.
+    /// Adds displaced processes.
     pub(in crate::daemon) fn keep_displaced(&self, displaced: &[Resident]) {
         if let Some(residents) = &self.residents {
             residents.keep(displaced);
         }
     }
 
-    /// They are back.
+    /// The displaced processes are back in their cgroups.
     pub(in crate::daemon) fn forget_displaced(&self) {
         if let Some(residents) = &self.residents {
             residents.forget();
         }
     }
 
-    /// Where an earlier agent had placed the tenants, as far as those CPUs are `usable`.
+    /// The placement of an earlier agent, as far as its CPUs are `usable`.
     pub(in crate::daemon) fn placements(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
 
-    /// Tells every tenant its degree of parallelism, and keeps where it is placed.
+    /// Writes the degree of parallelism of every tenant, and stores the placement.
     pub(in crate::daemon) fn keep(
         &mut self,
         nodes: &[TreeNode],

@@ -1,9 +1,9 @@
-//! From one agent to the next, and to `tenantd --restore`: what was left is taken up, or put back.
+//! What one agent leaves to the next, and to `tenantd --restore`.
 //!
-//! An agent that stops puts everything back and removes its journal. One that was killed leaves it, and one whose
-//! policy says `on_exit: keep` leaves it on purpose, with a last line that says so. The next one begins with
-//! what the journal tells: an agent puts it back to begin anew, `--restore` puts it back and goes,
-//! `--restore --unless-kept` leaves alone what was kept. What cannot be put back stays in the journal for the next.
+//! An agent that stops restores everything and removes its journal. One that was killed leaves the journal,
+//! and one whose policy says `on_exit: keep` leaves it on purpose, with a last line that records this. An
+//! agent that starts restores what the journal lists and begins anew, `--restore` restores it and exits, and
+//! `--restore --unless-kept` leaves what was kept on purpose. What cannot be restored stays in the journal.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ use crate::host::machine::Machine;
 use crate::host::notify::Notifier;
 use crate::host::systemd::UnitManager;
 
-/// Puts back what an agent left in `state_dir`, and nothing else: `tenantd --restore`.
+/// Restores what an agent left in `state_dir`, and does nothing else: `tenantd --restore`.
 ///
 /// # Errors
 /// The journal is in use, not readable or of another version.
@@ -31,7 +31,7 @@ pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restor
 }
 
 /// The same, except where the agent stopped and left its values on purpose: `tenantd --restore --unless-kept`,
-/// for what a service manager runs after every stop. An agent that was killed left nothing on purpose.
+/// which a service manager runs after every stop. An agent that was killed left nothing on purpose.
 ///
 /// # Errors
 /// As [`restore_only`].
@@ -68,7 +68,7 @@ fn restore_left(
     Ok(restored)
 }
 
-/// Ends a journal of which everything was put back but what is owed: that the next agent or `--restore` finds.
+/// Ends a journal after a restore. What is still owed stays for the next agent or `--restore`.
 pub(in crate::daemon) fn end(
     mut journal: Journal,
     restored: &Restored,
@@ -79,10 +79,10 @@ pub(in crate::daemon) fn end(
     }
 }
 
-/// Forgets what was put back.
+/// Drops the records of what was restored.
 ///
 /// # Errors
-/// Everything was put back, and the journal cannot be emptied.
+/// Everything was restored, and the journal cannot be emptied.
 pub(in crate::daemon) fn keep_owed(
     journal: &mut Journal,
     restored: &Restored,
@@ -97,7 +97,7 @@ pub(in crate::daemon) fn keep_owed(
     }
 }
 
-/// Puts everything back that `entries` tell of: units through `units`, all else by itself.
+/// Restores everything that `entries` record: units through `units`, everything else directly.
 pub(in crate::daemon) fn put_back(
     kernel: &mut impl KernFs,
     machine: &Machine,
@@ -110,7 +110,7 @@ pub(in crate::daemon) fn put_back(
     restored
 }
 
-/// Says what was put back, and keeps for the next start who lost its cgroup.
+/// Logs what was restored, and stores the displaced processes for the next start.
 pub(in crate::daemon) fn report(restored: &Restored, keeper: &Keeper) {
     keeper.keep_displaced(&restored.displaced);
     info!(
@@ -122,7 +122,7 @@ pub(in crate::daemon) fn report(restored: &Restored, keeper: &Keeper) {
     restored.failures.iter().for_each(|failure| warn!("not put back: {failure}"));
 }
 
-/// Opens the journal and puts back what an earlier agent left.
+/// Opens the journal and restores what an earlier agent left.
 pub(in crate::daemon) fn take_up(
     kernel: &mut impl KernFs,
     machine: &Machine,
@@ -133,7 +133,7 @@ pub(in crate::daemon) fn take_up(
     let Some(state_dir) = state_dir else {
         return Ok((Journal::in_memory(), Keeper::default()));
     };
-    // An observer that never wrote anything has nothing to keep, and may not be allowed to.
+    // An observer that never wrote anything has nothing to store, and may lack the permission.
     if !enforcing && !state_dir.join("journal").exists() {
         return Ok((Journal::in_memory(), Keeper::default()));
     }
@@ -146,7 +146,7 @@ pub(in crate::daemon) fn take_up(
         match leftover.is_kept() {
             true => {
                 info!("putting back what the last tenantd kept, to begin anew");
-                // From here on a kill would leave what nobody meant to leave.
+                // After a kill from here on, the values were not left on purpose.
                 journal.retain(|entry| *entry != Entry::Kept)?;
             }
             false => warn!("the last tenantd did not stop cleanly: putting back what it left"),
@@ -158,14 +158,14 @@ pub(in crate::daemon) fn take_up(
     Ok((journal, keeper))
 }
 
-/// Undoes a start that failed half way.
+/// Undoes an incomplete start.
 pub(in crate::daemon) fn give_back(
     kernel: &mut impl KernFs,
     machine: &Machine,
     journal: Journal,
     keeper: &Keeper,
 ) {
-    // All that a start does is done to cgroups of its own.
+    // A start changes only cgroups of the agent's own.
     let nobody = Notifier::default();
     let deadline = Deadline::unlimited(&nobody);
     let restored = put_back(kernel, machine, None, journal.entries(), deadline);

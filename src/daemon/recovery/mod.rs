@@ -1,19 +1,19 @@
 //! What one agent leaves to the next, and to `tenantd --restore`.
 //!
-//! | file | what it does |
+//! | file | contents |
 //! |---|---|
-//! | [`leftover`] | what an agent left behind: taken up by the next one, or put back |
-//! | `keeper` | what is kept in the state directory beside the journal |
-//! | [`restore`] | putting everything back, from the journal alone |
-//! | `processes` | processes on their way from one cgroup to another |
+//! | [`leftover`] | what an agent left behind: taken over by the next one, or restored |
+//! | `keeper` | the files of the state directory beside the journal |
+//! | [`restore`] | restoring files, processes and cgroups, from the journal alone |
+//! | `processes` | moving processes from one cgroup to another |
 //! | `unit_restore` | giving units back to systemd as they were |
 //! | `unit_debts` | what is still to be given back of units |
-//! | [`restored`] | what came of that, and what is still owed |
-//! | [`residents`] | processes that live in the cgroups that were made, over a restart |
-//! | `placement_store` | where the tenants were placed, over a restart |
-//! | [`dop_files`] | the file in which each tenant finds its degree of parallelism |
-//! | `deadline` | how long systemd may be waited for |
-//! | `unpin` | emptying a list of CPUs that processes run under |
+//! | [`restored`] | the result of a restore, and what is still owed |
+//! | [`residents`] | displaced processes, kept over a restart |
+//! | `placement_store` | the placement of tenants, kept over a restart |
+//! | [`dop_files`] | the file with the degree of parallelism of each tenant |
+//! | `deadline` | the longest wait for systemd |
+//! | `unpin` | emptying the CPU list of a cgroup with processes |
 
 pub(super) mod deadline;
 pub mod dop_files;

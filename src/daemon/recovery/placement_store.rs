@@ -1,10 +1,9 @@
-//! Where the tenants were placed, kept over a restart of the agent.
+//! The placement of tenants, kept over a restart of the agent.
 //!
-//! A stop puts every file back, and the next start would place all tenants anew: somewhere else, most
-//! likely, far from their warm caches and their memory. So the state directory keeps `placement.json`, one
-//! object with the list of CPUs of each tenant by name. It is a hint and nothing else: what cannot be read,
-//! or names a CPU that is not there any more, is passed over with a line in the log, and a start never
-//! depends on it.
+//! A stop restores every file, and the next start would place all tenants anew, probably far from their warm
+//! caches and their memory. So the state directory has `placement.json`, one object with the list of CPUs of
+//! each tenant by name. It is only a hint: entries that cannot be read, or name a CPU that is not there any
+//! more, are ignored with a line in the log, and a start never depends on it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -27,7 +26,7 @@ impl PlacementStore {
         PlacementStore { path: state_dir.join("placement.json"), kept: HashMap::new() }
     }
 
-    /// The sets that an earlier agent kept, as far as they lie within `usable`.
+    /// The sets that an earlier agent stored, as far as they are within `usable`.
     pub(in crate::daemon) fn load(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         match self.read() {
             Ok(lists) => {
@@ -60,10 +59,10 @@ impl PlacementStore {
         lists.into_iter().map(parse).collect()
     }
 
-    /// Writes `placed` (names and their sets), if that is not what the file holds already.
+    /// Writes `placed` (names and their sets), unless the file already holds it.
     ///
     /// # Errors
-    /// The file could not be written; the old one then stands.
+    /// The file could not be written; the old one then stays.
     pub(in crate::daemon) fn keep<'a>(
         &mut self,
         placed: impl Iterator<Item = (&'a str, &'a CpuSet)> + Clone,

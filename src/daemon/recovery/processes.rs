@@ -1,4 +1,4 @@
-//! Processes on their way from one cgroup to another.
+//! Moving processes from one cgroup to another.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use crate::host::enforce::SUBTREE_CONTROL;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
 
-/// How often a cgroup is emptied again before it is given up: its processes may fork meanwhile.
+/// How often emptying a cgroup is tried: its processes may fork meanwhile.
 pub(super) const EVACUATIONS: usize = 16;
 
-/// How far up a process's ancestors are asked for.
+/// How many generations of ancestors of a process are looked up.
 const GENERATIONS: usize = 64;
 
-/// What `known` knows of `pid`, or else of the nearest of its ancestors that it knows.
+/// The result of `known` for `pid`, or else for the nearest ancestor that has one.
 pub(in crate::daemon) fn ancestor<T>(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -51,7 +51,7 @@ pub(super) fn move_to(kernel: &mut impl KernFs, path: &Path, pid: u32) -> Result
     outcome
 }
 
-/// Moves every process in `dir` to one of `refuges`, and tells `evicted` of each.
+/// Moves every process in `dir` to one of `refuges`, and calls `evicted` for each.
 pub(super) fn evacuate<K: KernFs>(
     kernel: &mut K,
     dir: DirId,
@@ -98,7 +98,7 @@ fn has_controllers(kernel: &mut impl KernFs, path: &Path) -> bool {
     enabled
 }
 
-/// Moves a process to the first of `refuges` that takes it, and says to which; `None` where it has ended.
+/// Moves a process to the first of `refuges` that accepts it, and returns which; `None` where it has ended.
 fn shelter<'a>(
     kernel: &mut impl KernFs,
     pid: u32,
@@ -113,7 +113,7 @@ fn shelter<'a>(
             // One above the mount is no cgroup; that it is not there says less than that another one was busy.
             Err(error) if error.is_gone() => refused = refused.or(Some(error)),
             // A cgroup must not hold processes while its children have controllers. Where they have none,
-            // it was busy for a moment: the next try will do, and further up would be the wrong place.
+            // it was busy for a moment: the next try may succeed, and further up would be the wrong place.
             Err(error) if error.errno == Errno::EBUSY && has_controllers(kernel, refuge) => {
                 refused = Some(error);
             }

@@ -1,22 +1,22 @@
-//! Processes that live in the cgroups the agent makes, over a restart of the agent.
+//! Processes of cgroups that the agent made, over a restart of the agent.
 //!
-//! **Problem.** A stop removes every cgroup that was made, and who lives there without having been claimed from
-//! anywhere (a process that was put there, or born there of one that has ended) is put above it. That must
-//! not end its tenancy when the agent starts again; and on the unified hierarchy it would keep the next agent
-//! from starting at all, for a cgroup with processes of its own cannot give controllers to its children.
+//! **Problem.** A stop removes every cgroup that was made. A process in it that was not claimed from anywhere
+//! (it was put there, or is a child of one that was) is *displaced*: it is moved to the cgroup above. When
+//! the agent starts again, it has to be back in its tenant. On the unified hierarchy it would even prevent
+//! the next start, because a cgroup with processes of its own cannot give controllers to its children.
 //!
-//! **Shape.** Who was put above is written to `residents.json` in the state directory: which process, from
-//! which cgroup, to which. The next start looks who of them, or of their descendants, is still where it was
-//! put, and brings it back before controllers are enabled: to the cgroup it lived in, where the policy still
-//! has that tenant; otherwise, where it would stand in the way, to a cgroup beside the tenants that gets
-//! nothing and is owed nothing ([`REST_CGROUP`]). Somebody else's process is never moved, and neither is one
-//! that an administrator moved elsewhere meanwhile.
+//! **Shape.** Displaced processes are listed in `residents.json` in the state directory: which process, from
+//! which cgroup, to which. The next start looks for those, and their descendants, that are still where they
+//! were put, and moves them back before controllers are enabled: to their cgroup, if the policy still has
+//! that tenant; otherwise, if they would stand in the way, to a cgroup beside the tenants that gets no share
+//! ([`REST_CGROUP`]). Processes of others are never moved, and neither is one that an administrator moved
+//! elsewhere meanwhile.
 //!
-//! The cgroups are made, and journalled, as ever; so nothing of this needs undoing. The file itself is a hint:
-//! if it cannot be read, or speaks of another boot, the processes stay where they are, with a line in the log.
+//! The cgroups are made and journalled as usual, so nothing of this needs undoing. The file is only a hint:
+//! if it cannot be read, or is from another boot, the processes stay where they are, with a line in the log.
 //!
 //! **Properties** (`tests/agent/residents.rs`): a restart brings residents back, their children included; a
-//! tenant that left the policy keeps nobody from starting; others' processes stay.
+//! tenant that left the policy does not prevent a start; processes of others stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,22 +33,22 @@ use crate::host::enforce::{EnforceError, Enforcer};
 use crate::host::kernfs::{DirId, KernFs};
 use crate::host::process;
 
-/// The child of the root for residents whose tenant is no longer in the policy.
+/// The child of the root for displaced processes whose tenant is no longer in the policy.
 pub const REST_CGROUP: &str = "tenantd.rest";
 
-/// A process that lost the cgroup it lived in.
+/// A displaced process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resident {
     pid: u32,
     start_ticks: u64,
-    /// The cgroup it lived in.
+    /// The cgroup that it was in.
     from: PathBuf,
-    /// The cgroup above that took it.
+    /// The cgroup above, where it was put.
     to: PathBuf,
 }
 
 impl Resident {
-    /// Process `pid`, which was put from the cgroup `from` to `to`; `None` where it has ended.
+    /// Process `pid`, which was moved from the cgroup `from` to `to`; `None` where it has ended.
     pub(in crate::daemon) fn of(
         kernel: &mut impl KernFs,
         proc: DirId,
@@ -81,7 +81,7 @@ impl ResidentStore {
         ResidentStore { path: state_dir.join("residents.json"), boot_id: boot_id.to_string() }
     }
 
-    /// Those of this boot; what cannot be read is passed over.
+    /// Those of this boot; what cannot be read is ignored.
     pub(in crate::daemon) fn load(&self) -> Vec<Resident> {
         match self.read() {
             Ok(record) if record.boot_id == self.boot_id => record.residents,
@@ -101,7 +101,7 @@ impl ResidentStore {
         Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
     }
 
-    /// Adds `displaced` to those that are kept.
+    /// Adds `displaced` to those in the file.
     pub(in crate::daemon) fn keep(&self, displaced: &[Resident]) {
         if displaced.is_empty() {
             return;
@@ -137,11 +137,11 @@ impl ResidentStore {
     }
 }
 
-/// Brings back those of `residents`, and their descendants, who are still where they were put.
+/// Moves back those of `residents`, and their descendants, that are still where they were put.
 ///
 /// # Errors
-/// The journal refused: then nothing more may be changed. What the kernel refuses for one process leaves it
-/// where it is, with a line in the log.
+/// The journal cannot be written: then nothing more may be changed. A process that the kernel refuses to move
+/// stays where it is, with a line in the log.
 pub(in crate::daemon) fn bring_home<K: KernFs>(
     enforcer: &mut Enforcer<'_, K>,
     proc: DirId,
@@ -166,7 +166,7 @@ pub(in crate::daemon) fn bring_home<K: KernFs>(
     Ok(())
 }
 
-/// Who of `residents` and their descendants is in `shelter`, and where it lived.
+/// Those of `residents` and their descendants that are in `shelter`, each with its old cgroup.
 fn sheltered(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -187,7 +187,7 @@ fn sheltered(
     pids.into_iter().filter(|pid| Some(*pid) != own).filter_map(lived_in).collect()
 }
 
-/// Where someone who lived in `from` is to live, and in which tree; `None` where it had better stay.
+/// The cgroup for a process from `from`, and its tree; `None` where it has to stay.
 fn home<'a, K: KernFs>(
     enforcer: &Enforcer<'a, K>,
     nodes: &[TreeNode],

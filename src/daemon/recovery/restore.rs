@@ -1,18 +1,18 @@
-//! Putting everything back, from the journal alone.
+//! Restoring everything, from the journal alone.
 //!
-//! The same few lines serve a clean stop, the start after `kill -9`, and `tenantd --restore`: none of them
-//! trusts anything but the journal. Five passes, each backwards in time:
+//! The same code serves a clean stop, the start after `kill -9`, and `tenantd --restore`: each relies on the
+//! journal only. Five passes, each backwards in time:
 //!
-//! 1. processes go back to where they were, and files get back what they held;
+//! 1. processes move back to where they were, and files get their old values;
 //! 2. children that those processes had meanwhile follow them;
 //! 3. controllers that were enabled for children are disabled again;
-//! 4. cgroups that were made lose the processes that are still in them, to where others were claimed from,
-//!    or else to the nearest cgroup above that takes them, where the next agent finds them (`residents`);
-//! 5. and are removed.
+//! 4. processes that are still in cgroups that were made are moved out, to where others were claimed from,
+//!    or else to the nearest cgroup above that accepts them, where the next agent finds them (`residents`);
+//! 5. these cgroups are removed.
 //!
-//! What is gone needs no putting back. What cannot be put back is said, with its file, and is *owed*: it stays
-//! in the journal for the next try, and nothing else does, for what was put back may be changed by others
-//! from then on. A memory limit that the kernel could meet only by killing is such a thing.
+//! What is gone needs no restoring. What cannot be restored is reported, with its file, and is *owed*: it stays
+//! in the journal for the next try, and nothing else does, because restored values may be changed by others
+//! from then on. One example is a memory limit that the kernel could meet only by killing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
 use crate::units::{Bytes, Limit};
 
-/// The limit for which the unified hierarchy kills at once where reclaim does not do.
+/// The limit for which the unified hierarchy kills at once if reclaim is not enough.
 const MEMORY_MAX: &str = "memory.max";
 
 /// Undoes `entries` (oldest first).
@@ -47,7 +47,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
         .collect();
     for entry in entries.iter().rev() {
         match entry {
-            // A list that cannot be emptied where processes are; it goes with its cgroup.
+            // A list that cannot be emptied while there are processes; it is removed with its cgroup.
             Entry::Held { path, inode, value, .. }
                 if value.is_empty() && made.contains(&(path.as_path(), *inode)) => {}
             Entry::Moved { pid, start_ticks, from, .. } => {
@@ -55,12 +55,12 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
                     Ok(Some(birth)) if birth.start_ticks == *start_ticks => {
                         move_back(kernel, *pid, from, entry, &mut restored);
                     }
-                    // It ended, and its number may be another's by now.
+                    // It ended, and its number may have been reused.
                     Ok(_) => {}
                     Err(error) => restored.fail(error.to_string(), entry),
                 }
             }
-            // Someone else has set it since, and it was left to him.
+            // Another program has set it since, and its value was left in place.
             Entry::Held { path, inode, file, .. }
                 if theirs.contains(&(path.as_path(), *inode, &**file)) => {}
             Entry::Held { path, inode, file, value } if **file != *SUBTREE_CONTROL => {
@@ -72,7 +72,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
     }
     follow_parents(kernel, proc, entries, &mut restored);
     for entry in entries.iter().rev() {
-        // Put back by difference, not by text.
+        // Restored by difference, not by text.
         if let Entry::Held { path, inode, file, value } = entry
             && **file == *SUBTREE_CONTROL
         {
@@ -144,7 +144,7 @@ fn write_back_in(
             });
         }
     }
-    // An empty text would be no write at all: the kernel takes a newline for "nothing".
+    // Writing an empty text would write nothing: the kernel takes a newline for the empty value.
     match kernel.write(dir, file, if value.is_empty() { "\n" } else { value }) {
         Err(error) if value.is_empty() && error.errno == Errno::ENOSPC => {
             Ok(unpin(kernel, dir, file)?)
@@ -168,8 +168,8 @@ fn move_back(
     restored.nr_processes += usize::from(moved);
 }
 
-/// Brings the descendants of moved processes to where their ancestors came from: without us they would have
-/// been born there. One whose ancestors have all ended is nobody's, and stays.
+/// Moves the descendants of moved processes to where their ancestors came from: without the agent they would
+/// have been started there. A process whose ancestors have all ended stays.
 fn follow_parents(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -205,7 +205,7 @@ fn is_moved_to(entry: &Entry, nest: &Path) -> bool {
     matches!(entry, Entry::Moved { to, .. } if to.iter().any(|to| to == nest))
 }
 
-/// Moves those in the cgroup `nest` who have a home to it; `movers` tell of their ancestors.
+/// Moves processes of the cgroup `nest` to the old cgroup of an ancestor, if `movers` has one.
 fn empty_nest<'a>(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -226,7 +226,7 @@ fn empty_nest<'a>(
     Ok(())
 }
 
-/// Disables the controllers that `path` has for its children now and had not before.
+/// Disables the controllers that `path` has for its children now and did not have before.
 fn disable(
     kernel: &mut impl KernFs,
     path: &Path,
@@ -258,7 +258,7 @@ fn remove_made(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry], restore
     let origins = origins(entries);
     for (path, inode) in made.iter().rev() {
         let above = path.ancestors().skip(1).filter(|up| !ours.contains(up));
-        // The nearest one takes nobody while its children have controllers. If that is because they could
+        // The nearest one accepts no process while its children have controllers. If that is because they could
         // not be disabled just now, waiting for the next try is better than going further up.
         let nr_above = if restored.failures.is_empty() { usize::MAX } else { 1 };
         let claimed_from = origins.get(path).copied().into_iter();
@@ -270,8 +270,8 @@ fn remove_made(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry], restore
     }
 }
 
-/// The cgroups that were made, or announced at least, in that order, with their inode numbers where they are
-/// known. The last record of a cgroup is what is true of it.
+/// The cgroups that were made, or at least announced, in that order, with their inode numbers where they are
+/// known. The last record of a cgroup is the valid one.
 fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
     let mut last: HashMap<&Path, usize> = HashMap::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -287,7 +287,7 @@ fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
     indices.into_iter().filter_map(is_made).collect()
 }
 
-/// For each cgroup that processes were moved to, where the first of them was.
+/// For each cgroup that processes were moved to, where the first of them came from.
 fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
     let mut origins: HashMap<&Path, &Path> = HashMap::new();
     for entry in entries {
@@ -299,7 +299,7 @@ fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
     origins
 }
 
-/// The cgroup of which `entry` says that it is, or is about to be, or was not made.
+/// The cgroup that `entry` records as made, about to be made, or not made.
 fn cgroup_of(entry: &Entry) -> Option<&Path> {
     match entry {
         Entry::Making { path } | Entry::Made { path, .. } | Entry::NotMade { path } => Some(path),
@@ -320,7 +320,7 @@ fn remove(
         Some(inode) => {
             let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
             let mut evicted = |kernel: &mut _, pid, refuge: &Path| {
-                // Whoever went to where others were claimed from is claimed again from there.
+                // A process that went to where others were claimed from is claimed again from there.
                 if path.starts_with(refuge) {
                     displaced.extend(Resident::of(kernel, proc, pid, path, refuge));
                 }
@@ -329,7 +329,7 @@ fn remove(
             kernel.close_dir(dir);
             outcome?;
         }
-        // Announced but never confirmed: removed only if it is empty, for it may be someone else's.
+        // Announced but never confirmed: removed only if it is empty, because it may belong to another program.
         None => {
             let dir = kernel.open_dir(path)?;
             kernel.close_dir(dir);

@@ -1,4 +1,4 @@
-//! What came of putting things back: what was, what was not, and what is therefore still owed.
+//! The result of a restore: what was restored, what was not, and what is therefore still owed.
 
 use std::path::Path;
 
@@ -7,24 +7,24 @@ use crate::host::cgroup::ReadError;
 use crate::host::journal::Entry;
 use crate::host::kernfs::KernError;
 
-/// What came of putting things back.
+/// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Files that hold again what they held before.
+    /// Files that have their old values again.
     pub nr_files: usize,
     /// Processes that were moved back.
     pub nr_processes: usize,
     /// Cgroups that were removed.
     pub nr_cgroups: usize,
-    /// Processes that lost the cgroup they lived in, and were put above it.
+    /// Displaced processes: those that lost their cgroup and were moved above it.
     pub displaced: Vec<Resident>,
-    /// What could not be put back, each with its file and reason.
+    /// What could not be restored, each with its file and reason.
     pub failures: Vec<String>,
-    /// What of the journal is still to be put back.
+    /// The entries of the journal that are still to be restored.
     pub owed: Vec<Entry>,
 }
 
-/// Why something was not put back.
+/// Why something was not restored.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::daemon) enum NotBack {
     #[error(transparent)]
@@ -49,7 +49,7 @@ impl NotBack {
 }
 
 impl Restored {
-    /// Counts a success; what is gone is one too, but counts for nothing. Else `entries` are owed.
+    /// Counts a success. What is gone is a success too, but is not counted. Otherwise `entries` are owed.
     pub(in crate::daemon) fn note<'a, E: Into<NotBack>>(
         &mut self,
         outcome: Result<(), E>,
@@ -77,7 +77,7 @@ impl Restored {
         }
     }
 
-    /// Whether `entry` is still to be put back. What a cgroup of ours holds goes with it.
+    /// Whether `entry` is still to be restored. Files of the agent's own cgroups are removed with them.
     pub(in crate::daemon) fn owes(&self, entry: &Entry) -> bool {
         let is_inside = |path: &Path| {
             let mut owed = self.owed.iter();

@@ -1,22 +1,23 @@
 //! What is still to be given back of units, read from the journal.
 //!
-//! A *debt* is a unit, a *due* one property of it. A due comes to an end in two stages: the unit is set to what it
-//! held, and systemd forgets that it was set. What has not come to its end stays in the journal, and nothing else.
+//! A *debt* is a unit, a *due* one property of it. A due is settled in two stages: the unit is set to the old
+//! value, and systemd forgets that it was set. A due that is not settled stays in the journal, and nothing
+//! else does.
 
 use crate::host::journal::{Entry, UnitHeld};
 use crate::host::systemd::{Property, Setting, UnitState};
 
-/// What is to be put back of one unit.
+/// What is to be given back of one unit.
 pub(in crate::daemon) struct Debt<'a> {
     pub(in crate::daemon) unit: &'a str,
     pub(in crate::daemon) life: &'a str,
     pub(in crate::daemon) dues: Vec<Due<'a>>,
 }
 
-/// What is to be put back of one property.
+/// What is to be given back of one property.
 pub(in crate::daemon) struct Due<'a> {
     pub(in crate::daemon) held: Setting,
-    /// The text of the drop-in that said so, where there was one.
+    /// The text of the drop-in that held it, where there was one.
     pub(in crate::daemon) drop_in: Option<&'a str>,
     pub(in crate::daemon) stage: Stage,
     pub(in crate::daemon) entry: &'a Entry,
@@ -26,7 +27,7 @@ pub(in crate::daemon) struct Due<'a> {
 pub(in crate::daemon) enum Stage {
     /// Nothing was done about it, or it has to wait.
     Owed,
-    /// It is set, where there is anything to be set; systemd has not forgotten yet that it was.
+    /// It is set, if there is anything to be set; systemd has not yet forgotten that it was.
     Set,
     /// It is as it was.
     Paid,
@@ -39,7 +40,7 @@ pub(in crate::daemon) struct Started<'a> {
     pub(in crate::daemon) entry: &'a Entry,
 }
 
-/// What was recorded of each unit, less what is someone else's by now.
+/// What was recorded of each unit, without properties that another program has set since.
 pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
     let is_theirs = |of: &str, property: Property| {
         entries.iter().any(
@@ -57,7 +58,7 @@ pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
         let due = Due { held, drop_in, stage, entry };
         let known = debts.iter_mut().find(|d| d.unit == unit && d.life == life);
         match known {
-            // The first record is of what was there before any of us.
+            // The first record has the value from before any agent.
             Some(debt) if debt.dues.iter().any(|d| d.held.property == due.held.property) => {}
             Some(debt) => debt.dues.push(due),
             None => debts.push(Debt { unit, life, dues: vec![due] }),
@@ -66,7 +67,7 @@ pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
     debts
 }
 
-/// A property that is someone else's by now, of which a drop-in of ours may be left.
+/// A property that another program has set since, of which a drop-in of the agent's may be left.
 pub(super) struct Leftover<'a> {
     pub(super) unit: &'a str,
     pub(super) ours: &'a Setting,
@@ -93,7 +94,7 @@ pub(super) fn started<'a>(entries: &'a [Entry]) -> Vec<Started<'a>> {
 }
 
 impl<'a> Due<'a> {
-    /// What has to be put back instead, where something else than was put back is true of the unit by now.
+    /// What has to be set instead, where the unit has another value by now than the one that was restored.
     pub(in crate::daemon) fn changed(&self, state: &UnitState) -> Option<Due<'a>> {
         let now = state.held.iter().find(|held| held.setting.property == self.held.property)?;
         let is_changed = self.stage == Stage::Paid && now.setting != self.held;
@@ -115,7 +116,7 @@ impl Debt<'_> {
         self.dues.iter().filter(is_set).map(|due| due.held.clone()).collect()
     }
 
-    /// What has come to stage `from` goes on to stage `to`.
+    /// Moves what is in stage `from` to stage `to`.
     pub(in crate::daemon) fn advance(&mut self, from: Stage, to: Stage) {
         let dues = self.dues.iter_mut().filter(|due| due.stage == from);
         dues.for_each(|due| due.stage = to);

@@ -1,24 +1,25 @@
 //! Giving units back to systemd as they were, from the journal alone.
 //!
-//! Why it takes these steps stands in [`crate::host::systemd`]. For all units: properties are set to what they
-//! held, and the files are waited for; drop-ins that were not there are removed; systemd reads its
-//! configuration again, once. Where it then takes a property for something else than was put back, the
-//! administrator has set it for good meanwhile, or has changed the unit's file; that is put into the files in the
-//! same manner. Then slices that were started are stopped, children first, where no unit needs them: not each
-//! that does has a cgroup, and all of them would end.
+//! [`crate::host::systemd`] explains why these steps are needed. For all units: properties are set to their
+//! old values, and the files are awaited; drop-ins that were not there are removed; systemd reloads its
+//! configuration, once. Where systemd then has another value for a property than the one restored, the
+//! administrator has set it for good meanwhile, or has changed the unit's file; that value is put into the
+//! files in the same way. Then slices that were started are stopped, children first, if no unit needs them: a
+//! unit that needs them may have no cgroup, and every unit in them would be stopped.
 //!
-//! - *What has to wait*, and what systemd refused, stays in the journal; all else is forgotten, for whatever
-//!   becomes of it afterwards is somebody else's doing. A limit that has to wait keeps its drop-in as well:
-//!   systemd writes all that it knows of a unit whenever one thing of it is set, and would kill with the rest.
-//! - *A set of CPUs that is to be emptied* is first made all that there are above. The kernel empties none that
-//!   processes live under, and systemd takes the controller away only where no sibling wants it. What is left
-//!   confines nobody, and is logged.
-//! - *A unit that runs and is not loaded* (it was masked, or its file was removed) is not systemd's to change: what it
-//!   held is written into its files, which nothing else writes then.
-//! - *A unit that does not run* has no files, and to set it would make a cgroup for it. The drop-ins that were its
-//!   administrator's get back their text.
-//! - *What is someone else's by now* stays; a drop-in of ours for it is removed, if it says what we set.
-//! - *A transient unit that went* took its run-time settings along, and needs nothing.
+//! - *What has to wait*, and what systemd refused, stays in the journal. Everything else is forgotten: others
+//!   may change it afterwards. A limit that has to wait keeps its drop-in as well: systemd writes all that it
+//!   knows of a unit whenever one property is set, and would kill with the rest.
+//! - *A set of CPUs that is to be emptied* is first widened to all CPUs of the cgroup above. The kernel
+//!   empties no set of a cgroup with processes, and systemd disables the controller only if no sibling needs
+//!   it. What is left restricts no process, and is logged.
+//! - *A unit that runs and is not loaded* (it was masked, or its file was removed) cannot be changed by
+//!   systemd: the old values are written into its files, which nothing else writes then.
+//! - *A unit that does not run* has no files, and to set it would make a cgroup for it. The drop-ins of its
+//!   administrator get back their text.
+//! - *A value that another program has set since* stays; a drop-in of the agent's for it is removed, if it
+//!   has the agent's value.
+//! - *A transient unit that is gone* took its run-time settings along, and needs nothing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,22 +41,22 @@ use crate::host::systemd::{
 use crate::policy::model::{HierarchyChoice, RootChoice};
 use crate::units::{Bytes, Limit};
 
-/// How often the files are looked at for values that systemd has taken, and how long is waited between.
+/// How often the files are read for values that systemd has accepted, and the wait between two readings.
 const LOOKS: u32 = 200;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A unit that was set, and what of it is not seen in its files yet.
+/// A unit that was set, and the values that its files do not hold yet.
 struct Waiting {
     unit: String,
     dir: DirId,
     settings: Vec<Setting>,
-    /// Whether its set of CPUs was widened, and is to be emptied then.
+    /// Whether its set of CPUs was widened, and is to be emptied next.
     is_widened: bool,
 }
 
-/// Undoes what `entries` (oldest first) say of units; what it could not is owed afterwards.
+/// Undoes what `entries` (oldest first) record of units; what could not be undone is owed afterwards.
 ///
-/// `units` is whoever the agent asked until now, so that nothing asked for earlier comes later.
+/// `units` is the manager that the agent has used, so that no earlier order is carried out later.
 pub(in crate::daemon) fn put_back(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -102,7 +103,7 @@ struct Session<'a, K> {
     kernel: &'a mut K,
     units: &'a mut dyn UnitManager,
     tree: Option<Tree>,
-    /// Whether drop-ins are not what systemd believes them to be.
+    /// Whether drop-ins differ from what systemd has loaded.
     is_stale: bool,
     deadline: Deadline<'a>,
     restored: &'a mut Restored,
@@ -110,7 +111,7 @@ struct Session<'a, K> {
 
 impl<K: KernFs> Session<'_, K> {
     /// # Errors
-    /// The bus is away, or the time is over. What is the matter with one unit is noted and stops nothing.
+    /// The bus is away, or the deadline has passed. A failure of one unit is noted and stops nothing.
     fn put_back(
         &mut self,
         debts: &mut [Debt<'_>],
@@ -133,7 +134,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// What came of it; only a bus that is away stops everything.
+    /// The result; only a bus that is away stops everything.
     fn note<T>(&mut self, outcome: Result<T, UnitError>) -> Result<Option<T>, UnitError> {
         match outcome {
             Err(error) if error.is_about_the_bus() => Err(error),
@@ -145,7 +146,7 @@ impl<K: KernFs> Session<'_, K> {
         }
     }
 
-    /// Sets what units held, waits for the files, and makes systemd forget that anything was set.
+    /// Sets the old values of units, waits for the files, and makes systemd forget that anything was set.
     fn round(&mut self, debts: &mut [Debt<'_>]) -> Result<(), UnitError> {
         let mut waiting = Vec::new();
         let outcome = self.set_all_back(debts, &mut waiting);
@@ -159,14 +160,15 @@ impl<K: KernFs> Session<'_, K> {
         outcome
     }
 
-    /// What systemd takes properties for by now, where that is not what was put back: an administrator set
-    /// them for good while they were ours, or changed the unit's file. The files are to agree with that.
+    /// The values that systemd has for properties now, where they differ from the restored ones: an
+    /// administrator set them for good meanwhile, or changed the unit's file. The files have to agree with
+    /// that.
     fn changed<'a>(&mut self, debts: &[Debt<'a>]) -> Result<Vec<Debt<'a>>, UnitError> {
         let mut changed = Vec::new();
         for debt in debts {
             let outcome = self.look(debt.unit);
             let Some(state) = self.note(outcome)? else { continue };
-            // Of a unit that is not loaded systemd knows no values.
+            // For a unit that is not loaded systemd has no values.
             if debt.life != state.life || !state.is_active || !state.is_loaded {
                 continue;
             }
@@ -203,10 +205,11 @@ impl<K: KernFs> Session<'_, K> {
         }
     }
 
-    /// Sets what one unit held, but for what has to wait.
+    /// Sets the old values of one unit, except those that have to wait.
     fn set_back(&mut self, debt: &mut Debt<'_>) -> Result<Option<Waiting>, UnitError> {
         let state = self.look(debt.unit)?;
-        // A unit that runs and is not loaded has no file to tell its life by; it cannot be started anew either.
+        // A unit that runs and is not loaded has no file that identifies its life; it cannot be restarted
+        // either.
         let is_unloaded = state.is_active && !state.is_loaded && !state.cgroup.is_empty();
         if !debt.life.is_empty() && debt.life != state.life && !is_unloaded {
             debt.advance(Stage::Owed, Stage::Paid);
@@ -240,14 +243,14 @@ impl<K: KernFs> Session<'_, K> {
         }
     }
 
-    /// A unit that does not run has no files. What its administrator had set at run time is to hold for its
-    /// next run again, and not what we wrote over it; the rest is forgotten with its drop-ins.
+    /// A unit that does not run has no files. What its administrator had set at run time has to hold for its
+    /// next run again, and not the agent's value; the rest is forgotten with its drop-ins.
     fn set_back_idle(&mut self, debt: &mut Debt<'_>) -> Result<(), UnitError> {
         debt.advance(Stage::Owed, Stage::Set);
         self.rewrite_drop_ins(debt).inspect_err(|_| debt.advance(Stage::Set, Stage::Owed))
     }
 
-    /// Gives the drop-ins of what is set the text that they had.
+    /// Restores the text of the drop-ins.
     fn rewrite_drop_ins(&mut self, debt: &Debt<'_>) -> Result<(), UnitError> {
         let text = |due: &Due<'_>| Some((due.held.property, due.drop_in?.to_string()));
         let dues = debt.dues.iter().filter(|due| due.stage == Stage::Set);
@@ -259,8 +262,8 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Writes what a unit held into its files: it runs and is not loaded, so systemd takes no settings of it and
-    /// writes none of its files until it is loaded again (seen on 252 and 257).
+    /// Writes the old values of a unit into its files: it runs and is not loaded, so systemd accepts no
+    /// settings for it and writes none of its files until it is loaded again (observed on 252 and 257).
     fn write_back(&mut self, debt: &mut Debt<'_>, state: &UnitState) -> Result<(), UnitError> {
         let unit = debt.unit;
         let Some(dir) = self.dir_of(state) else {
@@ -283,7 +286,7 @@ impl<K: KernFs> Session<'_, K> {
         self.rewrite_drop_ins(debt)
     }
 
-    /// Writes one value into the files in `dir`, and looks whether it is there.
+    /// Writes one value into the files in `dir`, and verifies it.
     fn write_setting(
         &mut self,
         unit: &str,
@@ -297,10 +300,10 @@ impl<K: KernFs> Session<'_, K> {
             return Ok(());
         };
         for spelling in Dialect::Unified.spell(knob, &value) {
-            // An empty text would be no write at all: the kernel takes a newline for "nothing".
+            // Writing an empty text would write nothing: the kernel takes a newline for the empty value.
             let text = if spelling.text.is_empty() { "\n" } else { &*spelling.text };
             match self.kernel.write(dir, spelling.file, text) {
-                // The controller went, and the value with it.
+                // The controller was disabled, and the value is gone.
                 Err(error) if error.is_gone() => return Ok(()),
                 outcome => outcome?,
             }
@@ -328,8 +331,8 @@ impl<K: KernFs> Session<'_, K> {
         self.kernel.open_dir(&path).ok()
     }
 
-    /// Makes sets of CPUs that are to be emptied, and are not empty, all that there are above; says whether there
-    /// was any.
+    /// Widens sets of CPUs that are to be emptied, and are not empty, to those of the cgroup above; returns
+    /// whether there was any.
     fn widen_sets(&mut self, dir: DirId, settings: &mut [Setting]) -> bool {
         let is_emptied = |setting: &&mut Setting| {
             setting.property == Property::AllowedCpus && setting.value == setting.property.unset()
@@ -354,7 +357,7 @@ impl<K: KernFs> Session<'_, K> {
         cpus.ok()?
     }
 
-    /// Empties the sets that were widened, for whoever asks systemd, and in the file where the kernel lets it.
+    /// Empties the sets that were widened, in systemd, and in the file if the kernel allows it.
     fn empty_sets(&mut self, waiting: &[Waiting]) -> Result<(), UnitError> {
         let property = Property::AllowedCpus;
         for unit in waiting.iter().filter(|unit| unit.is_widened) {
@@ -365,7 +368,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Says what is left of a set that was widened.
+    /// Logs what is left of a set that was widened.
     fn tell_set(&mut self, unit: &Waiting) {
         if unit.is_widened && self.is_confined(unit.dir) {
             info!(
@@ -376,7 +379,7 @@ impl<K: KernFs> Session<'_, K> {
         }
     }
 
-    /// Makes systemd forget what was set, where nobody else had set it.
+    /// Makes systemd forget what was set, where no other program had set it.
     fn forget(&mut self, debts: &mut [Debt<'_>]) -> Result<(), UnitError> {
         let is_ours = |due: &Due<'_>| due.stage == Stage::Set && due.drop_in.is_none();
         for debt in debts.iter_mut().rev() {
@@ -398,7 +401,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Removes a drop-in that we made for a property that is someone else's by now.
+    /// Removes a drop-in of the agent's for a property that another program has set since.
     fn forget_ours(&mut self, left: &Leftover<'_>) -> Result<(), UnitError> {
         let (unit, settings) = (left.unit.to_string(), vec![left.ours.clone()]);
         self.ask(Order::ForgetOurs { unit, settings })?;
@@ -427,8 +430,8 @@ impl<K: KernFs> Session<'_, K> {
         memory.fits(limit.0)
     }
 
-    /// Systemd writes the files a moment after it has answered; the drop-ins are needed until then. What does not
-    /// arrive is said, and not owed: there is nothing more to be asked for.
+    /// Systemd writes the files a moment after it has answered; the drop-ins are needed until then. A value
+    /// that does not arrive is logged, and not owed: there is nothing more to request.
     fn await_files(&mut self, waiting: &mut [Waiting]) {
         for look in 0..LOOKS {
             for unit in waiting.iter_mut() {
@@ -470,7 +473,7 @@ impl<K: KernFs> Session<'_, K> {
             Ok(text) => {
                 Dialect::Unified.read(knob, text).is_ok_and(|found| taken(&found, &expected))
             }
-            // The controller went with the last property that wanted it.
+            // The controller was disabled with the last property that needed it.
             Err(_) => true,
         }
     }
@@ -494,7 +497,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Whether a unit runs, or is about to, that would stop with it. Not each has a cgroup: a socket that
+    /// Whether a unit runs, or is about to, that would stop with it. Not every unit has a cgroup: a socket that
     /// listens has none, nor has a service that waits to be started again.
     fn is_needed(&mut self, state: &UnitState) -> Result<bool, UnitError> {
         for unit in &state.required_by {

@@ -1,18 +1,17 @@
-//! Emptying a list of CPUs that processes live under.
+//! Emptying the CPU list of a cgroup with processes.
 //!
-//! An empty `cpuset.cpus` means "those of the parent". Once it is set the kernel will not empty it while
+//! An empty `cpuset.cpus` means "those of the parent". Once it is set the kernel does not empty it while
 //! processes are in the cgroup (ENOSPC, `validate_change` in `kernel/cgroup/cpuset.c`), so a cgroup that
-//! lived before us and was pinned by us could not be given back as it was. What can be done depends on the
-//! hierarchy:
+//! existed before the agent and was pinned by it could not be restored. The remedy depends on the hierarchy:
 //!
-//! - *unified*: its processes step aside into a sibling for the moment that the write takes, and come back.
-//!   They keep running, and their memory stays charged where it is. The sibling is named after the cgroup's
-//!   inode number, so that the next try finds those whom an agent that died in between left there;
-//! - *legacy*: no process can have been there before us, since an empty list takes none. Those that are there
-//!   now were born there, and go to the cgroup above.
+//! - *unified*: its processes are moved to a sibling for the time of the write, and moved back. They keep
+//!   running, and their memory stays charged where it is. The sibling is named after the cgroup's inode
+//!   number, so that the next try finds the processes if an agent died in between;
+//! - *legacy*: no process can have been there before the agent, because an empty list accepts none. Those
+//!   that are there now were started there, and are moved to the cgroup above.
 //!
-//! A cgroup with populated children cannot be emptied so: moving a whole tree aside is more than giving back.
-//! It keeps its list, and the error tells.
+//! A cgroup with populated children cannot be emptied in this way: moving a whole tree aside is more than
+//! restoring. It keeps its list, and the error says so.
 
 use nix::errno::Errno;
 
@@ -22,10 +21,10 @@ use crate::host::kernfs::{DirId, KernError, KernFs};
 /// How often processes are moved and the write is tried: they may fork meanwhile.
 const TRIES: usize = 16;
 
-/// Writes the empty list to `file` of the cgroup in `dir`, after a plain write was answered with ENOSPC.
+/// Writes the empty list to `file` of the cgroup in `dir`, after a plain write failed with ENOSPC.
 ///
 /// # Errors
-/// The kernel refused; every process is where it was then, if the kernel let it.
+/// The kernel refused; every process is then where it was, if the kernel allowed it.
 pub(in crate::daemon) fn unpin(
     kernel: &mut impl KernFs,
     dir: DirId,
@@ -45,7 +44,7 @@ pub(in crate::daemon) fn unpin(
     outcome
 }
 
-/// Brings back those who stood aside for the cgroup in `dir` when an agent died.
+/// Moves back the processes that were moved aside for the cgroup in `dir` when an agent died.
 ///
 /// # Errors
 /// As [`unpin`].
@@ -65,7 +64,7 @@ pub(in crate::daemon) fn bring_back(kernel: &mut impl KernFs, dir: DirId) -> Res
     outcome
 }
 
-/// Where the processes of a cgroup of the unified hierarchy step: a sibling of it.
+/// The sibling to which the processes of a cgroup of the unified hierarchy are moved.
 struct Aside {
     above: DirId,
     name: String,

@@ -1,13 +1,13 @@
-//! One thread that sleeps until it is time, or until there is something to do.
+//! One thread that sleeps until the next tick, or until an event.
 //!
-//! Reads and writes of kernel files are synchronous whatever runtime calls them, so there is nothing to gain
-//! from more than epoll: a timer for the tick, socket pairs that signal handlers write to, the descriptor of
-//! the socket's thread, and the policy's directory. The tick's timer is monotonic and absolute, so ticks do
-//! not drift; ticks that were missed (a suspended machine) are not made up for.
+//! Reads and writes of kernel files are synchronous in any runtime, so epoll is enough: a timer for the tick,
+//! socket pairs that signal handlers write to, the descriptor of the socket's thread, and the policy's
+//! directory. The tick's timer is monotonic and absolute, so ticks do not drift; ticks that were missed (a
+//! suspended machine) are not made up for.
 //!
-//! What is urgent comes first: to stop, then to tick, then to make changes, so that no queue of changes holds
-//! a tick back by more than one of each kind. Where ticks take longer than the time from one to the next, a tick is
-//! always due; so what had to stand back for one comes before the next, once.
+//! Urgent events come first: stop, then tick, then changes, so that a queue of changes delays a tick by at
+//! most one of each kind. Where ticks take longer than the interval, a tick is always due; so events that
+//! were deferred for one tick are handled before the next, once.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -26,24 +26,24 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 pub enum Wake {
     /// SIGTERM or SIGINT came.
     Stop,
-    /// It is time for a tick, and has been for this long.
+    /// A tick is due.
     Tick {
-        /// How long after its time it comes.
+        /// The delay of the tick.
         late: Duration,
     },
     /// SIGHUP came.
     Reload,
-    /// Somebody asked for a change on the socket.
+    /// A change was requested on the socket.
     Command,
     /// Something happened in the policy's directory.
     Files,
-    /// The policy's files have been still for a while after something happened.
+    /// The policy's files have not changed for a while after an event.
     Settled,
-    /// The service manager wants to hear that all is well.
+    /// The watchdog of the service manager is to be notified.
     Watchdog,
 }
 
-/// Something that can wake the loop; the more urgent first.
+/// A source of events; the more urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 enum Token {
@@ -82,15 +82,15 @@ pub struct EventLoop {
     due: Instant,
 }
 
-/// Whose turn it is.
+/// The order in which events are handled.
 #[derive(Debug, Default)]
 struct Turns {
-    /// Those that stood back for the last tick.
+    /// Events that were deferred for the last tick.
     owed: VecDeque<Token>,
 }
 
 impl Turns {
-    /// The next of those that are `ready`, the most urgent first; `None` where nobody is and none is owed a turn.
+    /// The next of those that are `ready`, the most urgent first; `None` where none is ready or deferred.
     fn next(&mut self, ready: &[Token]) -> Option<Token> {
         if ready.first() == Some(&Token::Stop) {
             return Some(Token::Stop);
@@ -148,7 +148,7 @@ impl EventLoop {
         set_interval(&self.watchdog, interval, interval)
     }
 
-    /// Wakes with [`Wake::Settled`] once, `after` from now; an earlier appointment is void.
+    /// Wakes with [`Wake::Settled`] once, `after` from now; replaces an earlier call.
     ///
     /// # Errors
     /// The system refused the timer.
@@ -173,7 +173,7 @@ impl EventLoop {
         add(&self.epoll, descriptor, Token::Files)
     }
 
-    /// Sleeps until something happens, and says what is most urgent of it.
+    /// Sleeps until an event, and returns the most urgent one.
     ///
     /// # Errors
     /// The system refused to wait.
@@ -188,7 +188,7 @@ impl EventLoop {
         }
     }
 
-    /// What has happened, the most urgent first; waits for something unless somebody is owed a turn.
+    /// The pending events, the most urgent first; waits for one unless an event was deferred.
     fn ready(&self) -> io::Result<Vec<Token>> {
         let mut events = [EpollEvent::empty(); Token::ALL.len()];
         let patience =
@@ -221,7 +221,7 @@ impl EventLoop {
         })
     }
 
-    /// How late the tick is that begins now; makes the next appointment.
+    /// The delay of the tick that begins now; sets the time of the next.
     fn be_due(&mut self) -> Duration {
         let late = self.due.elapsed();
         let missed = late.as_nanos() / self.interval.as_nanos().max(1);
@@ -254,13 +254,13 @@ fn add(epoll: &Epoll, descriptor: &impl AsFd, token: Token) -> io::Result<()> {
     Ok(epoll.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, token as u64))?)
 }
 
-/// Only that a signal came matters; more of them say nothing new.
+/// Only the fact that a signal came matters, not the number of signals.
 fn drain(stream: &mut UnixStream) {
     let mut bytes = [0; 64];
     while matches!(stream.read(&mut bytes), Ok(count) if count > 0) {}
 }
 
-/// Whether the timer went off; what was read by an earlier wake did not.
+/// Whether the timer expired; `false` if an earlier wake has read it.
 fn expired(timer: &TimerFd) -> io::Result<bool> {
     match timer.wait() {
         Ok(()) => Ok(true),
@@ -282,10 +282,10 @@ mod tests {
         let taken: Vec<Token> = (0..9).map(|_| next(&ready)).collect();
         let round = [Tick, Reload, Command, Settled];
         assert_eq!(taken, [&round[..], &round[..], &[Tick]].concat());
-        // Who came after the tick waits for the next one.
+        // Events after the tick wait for the next one.
         assert_eq!([next(&[Tick, Files]), next(&[Tick, Files])], [Reload, Command]);
         assert_eq!([next(&[Tick, Files]), next(&[Tick, Files])], [Settled, Tick]);
-        // To stop waits for nobody.
+        // A stop is never deferred.
         assert_eq!(next(&[Stop, Tick]), Stop);
         assert_eq!([next(&[Tick]), next(&[Tick])], [Files, Tick]);
         assert_eq!(turns.next(&[]), None);

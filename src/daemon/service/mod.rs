@@ -1,10 +1,10 @@
 //! The agent as a service.
 //!
-//! | file | what it does |
+//! | file | contents |
 //! |---|---|
 //! | [`run`] | the agent with its policy on disk, its socket and its service manager |
 //! | [`event_loop`] | epoll, timers and signals around an agent |
-//! | `policy_watch` | noticing that the policy on disk changed |
+//! | `policy_watch` | detecting changes of the policy on disk |
 
 pub mod event_loop;
 mod policy_watch;

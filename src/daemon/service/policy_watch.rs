@@ -1,13 +1,13 @@
-//! Noticing that the policy on disk changed.
+//! Detecting changes of the policy on disk.
 //!
-//! An editor writes a new file and renames it over the old one, a package manager replaces several; so the
-//! directory is watched, never the file, and what is told is only that something there may be new. Events come
-//! in bursts: whoever takes up the policy waits until there were none for [`STILL`].
+//! An editor writes a new file and renames it over the old one, a package manager replaces several files. So
+//! the directory is watched, never the file, and an event only means that something may have changed. Events
+//! come in bursts: the policy is read after there were none for [`STILL`].
 //!
-//! The kernel watches a directory and not its name: one that is renamed takes the watch along, and another one
-//! of its name is nobody's. So that it moves or goes is an event as well, and whoever reads the policy has the
-//! watch renewed right before, for what has the name then. As long as nothing has it, the directory above is
-//! watched for something that gets it.
+//! The kernel watches a directory and not its name: a renamed directory takes the watch along, and a new one
+//! of the same name is not watched. So moving or removing the directory is an event as well, and the watch is
+//! renewed right before the policy is read, for the directory that has the name then. While there is none,
+//! the parent directory is watched until one appears.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,10 +20,10 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDe
 
 use crate::policy::is_policy_file;
 
-/// How long nothing must happen before the policy is read.
+/// The time without events before the policy is read.
 pub(super) const STILL: Duration = Duration::from_millis(200);
 
-/// A watch of the directory that a policy is in, or is.
+/// A watch of the directory of a policy, or of a policy that is a directory.
 #[derive(Debug)]
 pub(super) struct PolicyWatch {
     inotify: Inotify,
@@ -36,11 +36,11 @@ pub(super) struct PolicyWatch {
 #[derive(Debug)]
 struct Watched {
     descriptor: WatchDescriptor,
-    /// What in it matters.
+    /// Which of its entries matter.
     matters: Matter,
 }
 
-/// What matters in a directory.
+/// The entries of a directory that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Matter {
     /// One name.
@@ -53,7 +53,7 @@ impl PolicyWatch {
     /// Watches the policy at `path`.
     ///
     /// # Errors
-    /// Neither its directory nor the one above is there, or the system has no watches left.
+    /// Neither its directory nor the parent exists, or the system has no watches left.
     pub(super) fn new(path: &Path) -> io::Result<PolicyWatch> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let mut watch = PolicyWatch { inotify, path: path.to_path_buf(), watched: None };
@@ -61,7 +61,7 @@ impl PolicyWatch {
         Ok(watch)
     }
 
-    /// Watches what has the policy's name now.
+    /// Watches the file or directory that has the policy's name now.
     ///
     /// # Errors
     /// As [`PolicyWatch::new`]; nothing is watched then.
@@ -71,7 +71,7 @@ impl PolicyWatch {
             false => named(&self.path),
         };
         let found = match self.add(&dir) {
-            // Where a directory is missing, it matters that it comes.
+            // If a directory is missing, its creation matters.
             Err(Errno::ENOENT) => {
                 let (above, matters) = named(&dir);
                 self.add(&above).map(|descriptor| Watched { descriptor, matters })
@@ -92,7 +92,7 @@ impl PolicyWatch {
         outcome
     }
 
-    /// Watches `dir`; one that is watched already has the same descriptor again.
+    /// Watches `dir`; a directory that is watched already has the same descriptor.
     fn add(&self, dir: &Path) -> Result<WatchDescriptor, Errno> {
         let changes = AddWatchFlags::IN_CLOSE_WRITE
             | AddWatchFlags::IN_MOVED_TO
@@ -105,7 +105,7 @@ impl PolicyWatch {
         self.inotify.add_watch(dir, changes)
     }
 
-    /// Reads what happened; says whether any of it concerns the policy.
+    /// Reads the events; returns whether any of them concerns the policy.
     ///
     /// # Errors
     /// The system refused.
@@ -123,14 +123,14 @@ impl PolicyWatch {
 
     fn is_about_policy(&self, event: &InotifyEvent) -> bool {
         if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-            // What was lost may have been.
+            // Lost events may concern it.
             return true;
         }
         let Some(watched) = self.watched.as_ref().filter(|w| w.descriptor == event.wd) else {
             return false;
         };
         match (&event.name, &watched.matters) {
-            // About the directory itself; that its watch has ended says nothing new.
+            // The directory itself; the end of its watch is no new information.
             (None, _) => !event.mask.contains(AddWatchFlags::IN_IGNORED),
             (Some(found), Matter::Name(name)) => found == name,
             (Some(found), Matter::PolicyFiles) => is_policy_file(&found.to_string_lossy()),
@@ -138,7 +138,7 @@ impl PolicyWatch {
     }
 }
 
-/// The directory that `path` is in, and its name there.
+/// The directory of `path`, and its name there.
 fn named(path: &Path) -> (PathBuf, Matter) {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let dir = parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
@@ -195,7 +195,7 @@ mod tests {
             let path = if of_file { dir.join("web.yaml") } else { dir.clone() };
             fs::write(dir.join("web.yaml"), "").unwrap();
             let mut watch = PolicyWatch::new(&path).unwrap();
-            // Another directory is put in its place.
+            // It is replaced by another directory.
             fs::rename(&dir, &old).unwrap();
             assert!(watch.concerns_policy().unwrap());
             fs::create_dir(&dir).unwrap();
@@ -205,7 +205,7 @@ mod tests {
             assert!(!watch.concerns_policy().unwrap());
             fs::write(dir.join("web.yaml"), "of the new one").unwrap();
             assert!(watch.concerns_policy().unwrap());
-            // It goes, and comes a good while later.
+            // It is removed, and created again later.
             fs::remove_dir_all(&dir).unwrap();
             assert!(watch.concerns_policy().unwrap());
             watch.renew().unwrap();
@@ -214,7 +214,7 @@ mod tests {
             watch.renew().unwrap();
             fs::write(dir.join("web.yaml"), "").unwrap();
             assert!(watch.concerns_policy().unwrap());
-            // To renew it is nothing that happens.
+            // Renewing the watch causes no event.
             watch.renew().unwrap();
             assert!(!watch.concerns_policy().unwrap());
         }

@@ -1,11 +1,11 @@
-//! The agent as a service: with its policy on disk, its socket, and whoever started it.
+//! The agent as a service: with its policy on disk, its socket, and its service manager.
 //!
-//! [`Service`] is what runs between two sleeps of the [`EventLoop`]: it ticks and publishes, makes the changes
-//! that were asked for on the socket, takes up the policy again, and tells the service manager how it goes. It
-//! is one thread; that of the socket is another, and only [`crate::varlink::bridge`] lies between them.
+//! [`Service`] runs between two sleeps of the [`EventLoop`]: it ticks and publishes, makes the changes that
+//! were requested on the socket, reloads the policy, and notifies the service manager. It is one thread; the
+//! socket has another, and only [`crate::varlink::bridge`] connects them.
 //!
-//! A change is made between two ticks, and at most one before the next: whoever asks for a thousand reloads
-//! delays a tick by one of them.
+//! A change is made between two ticks, and at most one before the next: a client that requests a thousand
+//! reloads delays a tick by one of them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,12 +35,12 @@ use crate::varlink::interface::{ModeReply, ReloadReply, RestoreReply};
 use crate::varlink::listen::Listener;
 use crate::varlink::server::{Limits, Server};
 
-/// Where the policy comes from, each time it is taken up.
+/// Where the policy is loaded from, each time.
 #[derive(Clone, Debug)]
 pub struct PolicySource {
     /// A file, or a directory of files.
     pub path: PathBuf,
-    /// The machine it has to fit; `None` asks this one.
+    /// The machine that it has to fit; `None` for this one.
     pub facts: Option<HostFacts>,
 }
 
@@ -52,13 +52,13 @@ impl PolicySource {
     pub fn load(&self) -> Result<Loaded, Report> {
         match self.facts.clone().map_or_else(HostFacts::of_this_machine, Ok) {
             Ok(facts) => load_with_host(&self.path, &facts),
-            // A machine that will not say how large it is: the agent will say so when it samples.
+            // The size of the machine cannot be read: the agent reports that when it samples.
             Err(_) => load(&self.path),
         }
     }
 }
 
-/// An agent, and all that is around it.
+/// An agent with everything around it.
 #[derive(Debug)]
 pub struct Service<K> {
     agent: Agent<K>,
@@ -67,7 +67,7 @@ pub struct Service<K> {
     notifier: Arc<Notifier>,
     socket: Option<(AgentEnd, JoinHandle<()>)>,
     watch: Option<PolicyWatch>,
-    /// Whether the policy's files could not be watched: tried again when the policy is another.
+    /// Whether the policy's files could not be watched: tried again with the next policy.
     watch_refused: bool,
 }
 
@@ -93,12 +93,12 @@ impl<K: KernFs> Service<K> {
         &self.agent
     }
 
-    /// The agent, for whoever moves its kernel.
+    /// The agent, for a simulation that advances its kernel.
     pub fn agent_mut(&mut self) -> &mut Agent<K> {
         &mut self.agent
     }
 
-    /// Begins to serve all who connect to `listener`, on a thread of its own.
+    /// Starts serving the clients of `listener`, on a thread of its own.
     ///
     /// # Errors
     /// The system has no descriptors or threads left.
@@ -115,7 +115,7 @@ impl<K: KernFs> Service<K> {
         Ok(())
     }
 
-    /// One tick at `now`, which comes `late`.
+    /// One tick at `now`, with the delay `late`.
     pub fn tick(&mut self, now: Duration, late: Duration) {
         let begin = Instant::now();
         match self.agent.status().tick {
@@ -147,7 +147,7 @@ impl<K: KernFs> Service<K> {
         Published::new(self.agent.shared_status(), trace, Arc::clone(&self.governance))
     }
 
-    /// Makes the next change that was asked for on the socket, if there is one.
+    /// Makes the next change that was requested on the socket, if there is one.
     pub fn serve_command(&mut self) -> bool {
         let Some((bridge, _)) = &self.socket else { return false };
         let Some((ticket, command)) = bridge.next_command() else { return false };
@@ -156,7 +156,7 @@ impl<K: KernFs> Service<K> {
             Command::SetMode(mode) => self.set_mode(mode).map(|reply| json(&reply)),
             Command::Restore => Ok(json(&self.put_all_back())),
         };
-        // Whoever has the answer and then asks for the status sees what it did.
+        // A client that has the answer and then requests the status sees the effect.
         self.publish();
         if let Some((bridge, _)) = &self.socket {
             bridge.answer(ticket, answer);
@@ -164,7 +164,7 @@ impl<K: KernFs> Service<K> {
         true
     }
 
-    /// Takes up the policy that is on disk now, whole, or leaves the running one as it is.
+    /// Loads the policy that is on disk now, completely, or leaves the running one in force.
     ///
     /// # Errors
     /// [`CallError::BadPolicy`] and [`CallError::Failed`].
@@ -220,13 +220,13 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Whoever asks is told the mode that is, and not that of the last tick.
+    /// Publishes a mode change without waiting for the next tick.
     fn publish_mode(&mut self) {
         self.agent.publish_mode();
         self.notifier.status(&self.summary());
     }
 
-    /// One line for whoever looks at the service.
+    /// One line for the status of the service.
     fn summary(&self) -> String {
         let tenants = self.agent.nodes().iter().filter(|node| node.is_leaf).count();
         format!("{tenants} tenants, mode {}", self.agent.mode().word())
@@ -234,8 +234,8 @@ impl<K: KernFs> Service<K> {
 
     /// Ticks and serves until it is told to stop; with `once`, until something was decided and written.
     ///
-    /// The socket is served and the service manager told from the first tick on: whoever asks is answered
-    /// from a tick, never from nothing.
+    /// The socket is served and the service manager notified after the first tick, so that every answer comes
+    /// from a tick.
     ///
     /// # Errors
     /// The system refused to wait.
@@ -273,7 +273,7 @@ impl<K: KernFs> Service<K> {
                 }
                 Wake::Watchdog => {}
                 Wake::Reload => {
-                    // What it came to is logged.
+                    // The result is logged.
                     let _ = self.reload();
                     self.publish();
                 }
@@ -300,7 +300,7 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Opens the doors after the first tick.
+    /// Serves the socket and reports readiness, after the first tick.
     fn open(&mut self, events: &EventLoop, listener: Option<Listener>) -> io::Result<()> {
         if let Some(listener) = listener {
             self.serve(listener, Limits::default())?;
@@ -312,7 +312,7 @@ impl<K: KernFs> Service<K> {
         Ok(())
     }
 
-    /// Watches the policy's files, or stops to, as the policy says.
+    /// Starts or stops watching the policy's files, as the policy says.
     fn watch_policy(&mut self, events: &EventLoop) {
         self.watch = None;
         if !self.agent.policy().control.watch_policy {
@@ -329,7 +329,7 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Watches what the policy's name means now, so that nothing is missed that happens after it is read.
+    /// Watches the file or directory that has the policy's name now, so that no later change is missed.
     fn renew_watch(&mut self) {
         if let Some(Err(error)) = self.watch.as_mut().map(PolicyWatch::renew) {
             let path = self.source.path.display();
@@ -351,10 +351,10 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Ends the socket's thread and hands out the agent.
+    /// Ends the socket's thread and returns the agent.
     pub fn into_agent(self) -> Agent<K> {
         if let Some((bridge, thread)) = self.socket {
-            // Without this end the other one stops.
+            // Without this end of the bridge, the other thread stops.
             drop(bridge);
             if thread.join().is_err() {
                 warn!("the socket's thread had failed");
@@ -364,14 +364,14 @@ impl<K: KernFs> Service<K> {
     }
 }
 
-/// Stamps the status of the last tick of `agent` with this moment and the name of this host.
+/// Adds the present time and the host name to the status of the last tick of `agent`.
 pub fn stamp<K: KernFs>(agent: &mut Agent<K>) {
     let host_name = nix::unistd::gethostname().unwrap_or_default();
     let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
     agent.stamp(time, &host_name.to_string_lossy());
 }
 
-/// What is said of the policy in force.
+/// A description of the policy in force.
 fn governance<K: KernFs>(agent: &Agent<K>, path: &Path) -> Governance {
     Governance { path: Some(path.display().to_string()), policy: agent.shared_policy() }
 }
@@ -387,7 +387,7 @@ fn failed(error: ChangeError) -> CallError {
     CallError::Failed { reason: with_causes(&error) }
 }
 
-/// Why a policy was not taken up, in a line: of a policy with errors the first, and where the others are shown.
+/// Why a policy was not loaded, in one line: the first of its errors, and the command that lists the others.
 fn why(error: &CallError, path: &Path) -> String {
     let CallError::BadPolicy { findings, .. } = error else { return error.to_string() };
     let mut errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
