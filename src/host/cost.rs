@@ -1,4 +1,4 @@
-//! What this process itself costs the host.
+//! The cost of this process for the host.
 
 use std::fs;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{SysconfVar, sysconf};
 
-/// What a process has used and holds.
+/// CPU time and memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// CPU time of all its threads since it started.

@@ -1,4 +1,4 @@
-//! The machine itself: CPUs, memory and what it is busy with, from `/proc`.
+//! The machine itself: CPUs, memory and load, from `/proc`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::cgroup::parse::{self, Malformed};
 use super::kernfs::{DirId, FileId, KernError, KernFs};
 use crate::control::sample::HostSample;
 
-/// The kernel shows CPU times to user space in hundredths of a second on every machine (`USER_HZ`).
+/// The kernel reports CPU times to user space in hundredths of a second on every machine (`USER_HZ`).
 const USEC_PER_JIFFY: u64 = 10_000;
 
 /// The kept files of the machine.
@@ -40,7 +40,7 @@ impl Machine {
     /// Reads the counters of the host.
     ///
     /// # Errors
-    /// A file cannot be read or understood: without the machine's size nothing can be divided.
+    /// A file cannot be read or parsed: without the machine's size nothing can be divided.
     pub fn sample(&self, kernel: &mut impl KernFs) -> Result<HostSample, ReadError> {
         let stat = kernel.read(self.stat)?;
         // Only times are read from the file; none of them needs the facts of this argument.
@@ -89,14 +89,14 @@ impl Machine {
 }
 
 /// All memory that is neither free nor on the lists of file pages nor in a cache of the kernel's:
-/// anonymous and shared memory, locked pages, page tables, stacks, what drivers hold. A sum of its
-/// parts would miss those that no line tells of.
+/// anonymous and shared memory, locked pages, page tables, stacks, memory of drivers. A sum of its
+/// parts would miss those that have no line.
 fn unreclaimable_bytes(meminfo: &Meminfo) -> Option<u64> {
     let cache = meminfo.active_file? + meminfo.inactive_file? + meminfo.s_reclaimable.unwrap_or(0);
     Some(meminfo.mem_total.saturating_sub(meminfo.mem_free).saturating_sub(cache))
 }
 
-/// What a parser of another crate said: only its kind is told, its text speaks of its own source files.
+/// An error of a parser of another crate: only its kind is reported, its text names its own source files.
 fn malformed(path: &str, error: &procfs::ProcError) -> ReadError {
     let text = match error {
         procfs::ProcError::Incomplete(_) => "cut off",

@@ -1,17 +1,17 @@
 //! The machine: kernel files, cgroups of both hierarchies, processes, the journal.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | [`kernfs`] | the one seam: reading and writing kernel files |
+//! | [`kernfs`] | the only interface to the kernel: reading and writing kernel files |
 //! | [`cgroup`] | cgroups of both hierarchies |
 //! | [`machine`] | CPUs and memory of the host |
-//! | [`process`] | processes and who claims them |
+//! | [`process`] | processes, and the rules that claim them |
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
 //! | [`systemd`] | cgroups that systemd owns |
-//! | [`journal`] | what the files held before us |
-//! | [`notify`] | telling the service manager how it goes |
-//! | `enforce` | everything that changes the host, journal first |
-//! | [`cost`] | what the agent itself uses |
+//! | [`journal`] | the values from before the agent |
+//! | [`notify`] | notifications to the service manager |
+//! | `enforce` | every change of the host, journal first |
+//! | [`cost`] | CPU time and memory of the agent itself |
 
 pub mod cgroup;
 pub mod cost;

@@ -1,8 +1,8 @@
-//! Telling the service manager how it goes: the protocol of sd_notify(3).
+//! Notifications to the service manager: the protocol of sd_notify(3).
 //!
-//! A datagram of lines to the socket that `NOTIFY_SOCKET` names, and nothing more: where nobody asked to be
-//! told, nothing is sent. A message that cannot be sent changes nothing for the agent, so that errors are
-//! only seen by whoever debugs. The variables stay in the environment: this program starts no others.
+//! Datagrams of lines to the socket that `NOTIFY_SOCKET` names. Without that variable nothing is sent. A
+//! message that cannot be sent changes nothing for the agent, so errors appear only in the debug log. The
+//! variables stay in the environment: this program starts no others.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Whoever started this process, as its environment says.
+    /// The service manager that the environment names.
     pub fn from_env() -> Notifier {
         let own_pid = std::process::id().to_string();
         let is_ours = env::var("WATCHDOG_PID").map_or(true, |pid| pid == own_pid);
@@ -39,21 +39,21 @@ impl Notifier {
         }
     }
 
-    /// A notifier that tells `path`.
+    /// A notifier for the socket at `path`.
     ///
     /// # Errors
-    /// The path is no socket's.
+    /// The path is not that of a socket.
     pub fn to(path: &std::path::Path) -> io::Result<Notifier> {
         let socket = Some(connect(&path.as_os_str().to_os_string())?);
         Ok(Notifier { socket, watchdog: None })
     }
 
-    /// The same, asked for signs of life every `watchdog` at the least.
+    /// The same, with a watchdog that expects a notification at least every `watchdog`.
     pub fn with_watchdog(self, watchdog: Duration) -> Notifier {
         Notifier { watchdog: Some(watchdog), ..self }
     }
 
-    /// How often it wants to hear that all is well, at the least.
+    /// The longest time between two notifications of the watchdog.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
@@ -65,17 +65,17 @@ impl Notifier {
 
     /// A reload begins.
     pub fn reloading(&self) {
-        // The manager tells by the time which request this answers (sd_notify(3), MONOTONIC_USEC).
+        // The manager matches this to its request by the time (sd_notify(3), MONOTONIC_USEC).
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
     }
 
-    /// How it goes, in a line for whoever looks.
+    /// One line of status.
     pub fn status(&self, status: &str) {
         self.send(&format!("STATUS={status}"));
     }
 
-    /// All is well, where somebody wants to hear it.
+    /// Notifies the watchdog, if there is one.
     pub fn beat(&self) {
         if self.watchdog.is_some() {
             self.send("WATCHDOG=1");
@@ -102,7 +102,7 @@ fn connect(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
         None => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not listen must not hold the tick.
+    // A manager that does not read must not block the tick.
     socket.set_nonblocking(true)?;
     Ok((socket, address))
 }

@@ -1,6 +1,6 @@
 //! Processes, and the rules by which a tenant claims them.
 //!
-//! A process is looked at only as far as a rule needs it: its cgroup first (one small file), its user only
+//! A process is read only as far as a rule needs it: its cgroup first (one small file), its user only
 //! where a rule names users. Kernel threads, process 1 and the agent itself are never claimed. A process in a
 //! service or scope of systemd is claimed by its cgroup only, never by its owner: systemd takes a process that
 //! left its unit for one that has ended. Such processes are counted, so that they can be reported.
@@ -21,13 +21,13 @@ use crate::policy::{pattern, unit_path};
 pub struct ClaimRule {
     /// Index of the tenant's node.
     pub node: usize,
-    /// Cgroup paths from the mount, with `*` and `?` within one name; what lives below is claimed too.
+    /// Cgroup paths from the mount, with `*` and `?` within one name; what is below them is claimed too.
     pub cgroups: Vec<String>,
     /// User numbers (effective).
     pub uids: Vec<u32>,
     /// Group numbers (effective or supplementary).
     pub gids: Vec<u32>,
-    /// The unit that the tenant is: what runs there is the tenant's already, and nothing is moved.
+    /// The unit that the tenant is: its processes belong to the tenant already, and none is moved.
     pub home: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub struct Claim {
     pub from: Vec<PathBuf>,
 }
 
-/// What `rules` find among the processes that are not below the agent's root.
+/// The result of `rules` for the processes that are not below the agent's root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     /// The processes to be moved, in ascending order of their numbers.
@@ -75,11 +75,11 @@ pub struct Stay {
     pub node: usize,
     /// Where they are.
     pub place: StayPlace,
-    /// How many they are.
+    /// Their number.
     pub nr_processes: usize,
 }
 
-/// Where processes stay.
+/// A place where processes stay.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StayPlace {
     /// In this unit of systemd, which a policy can name.
@@ -156,19 +156,19 @@ pub fn start_ticks(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u6
     birth(kernel, proc, pid).ok().flatten().map(|birth| birth.start_ticks)
 }
 
-/// Where a process comes from.
+/// The origin of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Birth {
     /// When it started, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Its parent, or who took it in when that ended; `None` for those that the kernel started.
+    /// Its parent, or the process that adopted it; `None` for processes that the kernel started.
     pub parent: Option<u32>,
 }
 
-/// Where process `pid` comes from; `None` where it is gone.
+/// The origin of process `pid`; `None` where it is gone.
 ///
 /// # Errors
-/// `/proc` cannot be read or understood: whoever takes that for an end leaves a process behind.
+/// `/proc` cannot be read or parsed: a caller that took that for the end of a process would leave it behind.
 pub fn birth(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Birth>, KernError> {
     let Some(stat) = stat(kernel, proc, pid)? else { return Ok(None) };
     let parent = u32::try_from(stat.ppid).ok().filter(|parent| *parent > 0);
@@ -197,10 +197,10 @@ fn stat(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Stat>,
     }
 }
 
-/// The state of a process that has ended and whose parent has not asked for it yet.
+/// The state of a process that has ended and was not yet waited for.
 const ZOMBIE: char = 'Z';
 
-/// Kernel threads live where the kernel wants them; most cannot be moved at all.
+/// Kernel threads are where the kernel put them; most cannot be moved at all.
 fn is_kernel_thread(stat: &Stat) -> bool {
     stat.flags & StatFlags::PF_KTHREAD.bits() != 0
 }
@@ -217,7 +217,7 @@ pub fn cgroup_dir(
     place(kernel, proc, layout, pid).and_then(|place| place.dirs.into_iter().nth(index))
 }
 
-/// Whose a process is.
+/// The owner of a process.
 #[derive(Debug, Default)]
 struct Owner {
     euid: Option<u32>,
@@ -227,7 +227,7 @@ struct Owner {
 
 /// The owner of process `pid`; `None` where it is gone.
 ///
-/// Three lines of some sixty: this is asked of every process of the host.
+/// Reads three lines of some sixty, because this is called for every process of the host.
 fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Owner> {
     let text = kernel.read_once(proc, &format!("{pid}/status")).ok()?;
     let mut owner = Owner::default();
@@ -245,11 +245,11 @@ fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Owner> {
     Some(owner)
 }
 
-/// Where a process lives.
+/// The place of a process.
 struct Place {
     cpu_path: String,
     below_root: bool,
-    /// The unit that it is in, but for what is in the agent's root itself.
+    /// The unit that it is in, except for processes in the agent's root itself.
     unit: Option<String>,
     dirs: Vec<PathBuf>,
 }

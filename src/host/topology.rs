@@ -1,8 +1,8 @@
 //! Reads the machine's topology out of sysfs.
 //!
-//! Below the injected root lie `devices/system/cpu` and `devices/system/node`, as below `/sys`. Only three
-//! facts are indispensable: that the CPU directory is there, and which CPUs are online. Virtual machines and
-//! odd boards lack any of the rest, and what is missing is filled in from the next best:
+//! The injected root has `devices/system/cpu` and `devices/system/node`, like `/sys`. Only two facts are
+//! indispensable: that the CPU directory exists, and which CPUs are online. Virtual machines and unusual boards
+//! may lack any of the rest, and a missing fact is taken from the next best source:
 //!
 //! | fact | from | else from | else |
 //! |---|---|---|---|
@@ -14,11 +14,11 @@
 //! | node | `node/node*/cpulist` | | node 0 |
 //!
 //! A cache that is private to a core is not a last-level cache in the sense of [`crate::dop::topology`]: Arm
-//! servers often tell only of those, and there the cluster (`topology/cluster_cpus_list`, 5.16) or the die is what
+//! servers often list only those, and there the cluster (`topology/cluster_cpus_list`, 5.16) or the die is what
 //! cores share.
 //!
-//! A CPU may go offline between two reads: its files vanish, and it is then described by the fallbacks, as
-//! one whose files never were there. The next look at `online` tells.
+//! A CPU may go offline between two reads: its files vanish, and it is then described by the fallbacks, like
+//! one whose files never existed. The next reading of `online` corrects that.
 //!
 //! Sources: `Documentation/ABI/stable/sysfs-devices-system-cpu`, `…/testing/sysfs-devices-system-cpu`,
 //! `Documentation/admin-guide/cputopology.rst`. Tests: `tests/dop/sysfs.rs`, over trees of real machines.
@@ -32,13 +32,13 @@ use crate::dop::CpuSet;
 use crate::dop::cpuset::ParseCpuSetError;
 use crate::dop::topology::{CpuPlace, Topology, TopologyError};
 
-/// Caches beyond this index are not looked for; machines have four or five.
+/// Caches beyond this index are ignored; machines have four or five.
 const CACHE_INDEX_MAX: u32 = 15;
 
 /// Reads the topology of the machine whose sysfs is mounted at `root` (`/sys` in production).
 ///
 /// # Errors
-/// No CPU directory, or no word on which CPUs are online; a list that is not one; no CPU to use.
+/// No CPU directory, or no list of the CPUs online; an invalid list; no CPU to use.
 pub fn read(fs: &mut dyn KernFs, root: &Path) -> Result<Topology, ReadTopologyError> {
     let cpu_dir = fs.open_dir(&root.join("devices/system/cpu"))?;
     let places = Reader { fs, cpu_dir }.places(root);
@@ -72,7 +72,7 @@ pub enum ReadTopologyError {
         /// What is wrong with its text.
         source: ParseCpuSetError,
     },
-    /// The facts make no machine.
+    /// The facts are inconsistent.
     #[error(transparent)]
     Impossible(#[from] TopologyError),
 }
@@ -131,7 +131,7 @@ impl Reader<'_> {
         parse_list(text, "possible")
     }
 
-    /// The siblings of `cpu`, itself included; of those that only numbers tell of, the first of `cores`.
+    /// The siblings of `cpu`, itself included; where only numbers identify them, the first of `cores`.
     fn core(
         &mut self,
         cpu: u32,
@@ -203,13 +203,13 @@ impl Reader<'_> {
         self.text(name)?.parse().ok()
     }
 
-    /// The text of a file that need not be there.
+    /// The text of an optional file.
     fn text(&mut self, name: &str) -> Option<String> {
         let text = self.fs.read_once(self.cpu_dir, name).ok()?;
         Some(String::from_utf8_lossy(text).trim().to_string())
     }
 
-    /// The list in a file that need not be there. What is there and is no list is an error.
+    /// The list in an optional file. A file that exists and has no valid list is an error.
     fn list(&mut self, dir: DirId, name: &str) -> Result<Option<CpuSet>, ReadTopologyError> {
         match self.fs.read_once(dir, name) {
             Ok(text) => parse_list(text, name).map(Some),
@@ -226,7 +226,7 @@ fn parse_list(text: &[u8], path: &str) -> Result<CpuSet, ReadTopologyError> {
     text.parse().map_err(|source| ReadTopologyError::Malformed { path: path.to_string(), source })
 }
 
-/// What tells one last-level cache of a package from another.
+/// The identity of a last-level cache within a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Shared {
     /// The CPUs that share it with this one, the lowest.

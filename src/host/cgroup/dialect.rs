@@ -1,4 +1,4 @@
-//! How a knob is spelled in the files of each hierarchy.
+//! How a knob is written in the files of each hierarchy.
 //!
 //! | knob | cgroup v2 | cgroup v1 |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! The map from weight to shares is systemd's (`cgroup_weight_to_shares`, `src/core/cgroup.c`): unlike the
 //! quadratic one of some container runtimes it keeps ratios among siblings, which is all that the agent
 //! promises. The soft limit of v1 is no protection but an order of reclaim: under pressure, a cgroup above
-//! its soft limit is reclaimed before one below it. That is the nearest thing that v1 has.
+//! its soft limit is reclaimed before one below it. v1 has nothing closer to protection.
 
 use super::mount::{Dialect, Facet};
 use super::parse::{self, Malformed};
@@ -55,7 +55,7 @@ impl Dialect {
         }
     }
 
-    /// The file that tells what `knob` holds.
+    /// The file that holds the value of `knob`.
     pub fn file(self, knob: Knob) -> &'static str {
         match (self, knob) {
             (Dialect::Unified, Knob::CpuWeight) => "cpu.weight",
@@ -72,7 +72,7 @@ impl Dialect {
 
     /// The writes that set `knob` to `value`, in order.
     ///
-    /// The value is brought into the file's range, never refused: a weight below the kernel's smallest
+    /// The value is clamped to the file's range, never refused: a weight below the kernel's smallest
     /// becomes the smallest.
     pub fn spell(self, knob: Knob, value: &Value) -> Vec<Spelling> {
         let file = self.file(knob);
@@ -103,7 +103,7 @@ impl Dialect {
         vec![Spelling { file, text }]
     }
 
-    /// What the text of [`Dialect::file`] says.
+    /// The value in the text of [`Dialect::file`].
     ///
     /// # Errors
     /// A text that no kernel writes.
@@ -141,7 +141,7 @@ impl Dialect {
         }
     }
 
-    /// What a legacy quota comes to with this period; [`Dialect::read`] takes the agent's own period for granted.
+    /// The value of a legacy quota with this period; [`Dialect::read`] assumes the agent's own period.
     ///
     /// # Errors
     /// A text that no kernel writes.
@@ -155,7 +155,7 @@ impl Dialect {
         })
     }
 
-    /// The file that tells on which CPUs a cgroup really may run.
+    /// The file with the CPUs on which a cgroup may effectively run.
     pub fn effective_cpus(self) -> &'static str {
         match self {
             Dialect::Unified => "cpuset.cpus.effective",

@@ -1,9 +1,9 @@
 //! One cgroup with its kept files, over all the trees of the machine.
 //!
 //! On a unified host a tenant is one directory; on a legacy host it is one directory in each tree, and each
-//! may be missing or vanish on its own. [`Cgroup`] hides that: it opens what is there, remembers what is not,
-//! and gives typed samples and values. Kept descriptors tell a removed cgroup from a new one of the same
-//! name (ENODEV), so a [`Cgroup`] never comes to mean another one.
+//! may be missing or vanish on its own. [`Cgroup`] hides that: it opens what is there, remembers what is
+//! missing, and returns typed samples and values. Kept descriptors distinguish a removed cgroup from a new
+//! one of the same name (ENODEV), so a [`Cgroup`] always means the same cgroup.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ impl Source {
         Source::Processes,
     ];
 
-    /// The tree and name of this file; v2 tells usage and throttling in one file, read once.
+    /// The tree and name of this file; v2 has usage and throttling in one file, read once.
     fn place(self, dialect: Dialect) -> Option<(Facet, &'static str)> {
         Some(match (dialect, self) {
             (Dialect::Unified, Source::CpuUsage) => (Facet::Cpuacct, "cpu.stat"),
@@ -69,7 +69,7 @@ pub struct Cgroup {
     /// One directory for each tree of the layout; absent where the cgroup is not in that tree.
     dirs: Vec<Option<DirId>>,
     files: [Option<FileId>; Source::ALL.len()],
-    /// Files that could not be opened, said once.
+    /// Files that could not be opened, reported once.
     missing: Vec<KernError>,
     generation: u64,
 }
@@ -108,7 +108,7 @@ impl Cgroup {
         for tree in &layout.trees {
             match kernel.open_dir(&path_in(tree)) {
                 Ok(dir) => dirs.push(Some(dir)),
-                // A legacy tree that nobody made the cgroup in is a tree that is not used.
+                // A legacy tree without this cgroup is a tree that is not used.
                 Err(error) if error.is_gone() && !tree.facets.contains(&Facet::Cpu) => {
                     dirs.push(None);
                 }
@@ -177,8 +177,8 @@ impl Cgroup {
         self.dirs.into_iter().flatten().for_each(|dir| kernel.close_dir(dir));
     }
 
-    /// Reads every counter; `gaps` takes what could not be read. Of an empty cgroup only the times are read, and
-    /// only where `times_of_empty` asks for them: what its last processes used while they ended.
+    /// Reads every counter; `gaps` takes what could not be read. Of an empty cgroup only the times are read,
+    /// and only where `times_of_empty` asks for them: what its last processes used while they ended.
     ///
     /// # Errors
     /// The cgroup is gone. Any other failed read leaves its field absent and goes to `gaps`.
@@ -192,8 +192,8 @@ impl Cgroup {
         let mut reader = Reader { cgroup: self, kernel, gaps };
         sample.populated = reader.populated()?;
         if sample.populated == Some(false) {
-            // Its counters stand still, and a thousand idle tenants cost one read each. Kills for want of memory
-            // are asked for apart ([`Cgroup::oom_kills`]).
+            // Its counters stand still, and a thousand idle tenants cost one read each. Kills for want of
+            // memory are read separately ([`Cgroup::oom_kills`]).
             if times_of_empty {
                 reader.times(&mut sample)?;
             }
@@ -204,7 +204,7 @@ impl Cgroup {
         Ok(sample)
     }
 
-    /// Processes killed for want of memory since the cgroup was made, also where nobody is left; what could not
+    /// Processes killed for want of memory since the cgroup was made, also of an empty cgroup; what could not
     /// be read goes to `gaps`.
     ///
     /// # Errors
@@ -274,7 +274,7 @@ impl Cgroup {
         let Some(dir) = self.dir(layout, facet) else { return Ok(None) };
         let text = match kernel.read_once(dir, name) {
             Ok(text) => String::from_utf8_lossy(text).into_owned(),
-            // A group of a threaded subtree answers EOPNOTSUPP here: its demand comes from PSI.
+            // A cgroup of a threaded subtree returns EOPNOTSUPP here: its demand comes from PSI.
             Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
             Err(error) if error.is_gone() => return Err(error),
             Err(error) => {
@@ -332,8 +332,8 @@ impl<K: KernFs> Reader<'_, K> {
         Ok(None)
     }
 
-    /// Whether any process lives in the cgroup or below it. On a hybrid host the unified mount tells, but the tree
-    /// that divides the CPUs decides: processes that were put there alone count as well.
+    /// Whether any process is in the cgroup or below it. On a hybrid host the unified mount says so, but the
+    /// tree that divides the CPUs decides: processes that were put only there count as well.
     fn populated(&mut self) -> Result<Option<bool>, KernError> {
         let populated = self.take(Source::Populated, |text| {
             parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
@@ -345,7 +345,7 @@ impl<K: KernFs> Reader<'_, K> {
         Ok(Some(here.unwrap_or(false)))
     }
 
-    /// What only grows with time that passes: CPU time used, and time waited.
+    /// The counters that grow with time: CPU time used, and time waited.
     fn times(&mut self, sample: &mut TenantSample) -> Result<(), KernError> {
         self.cpu(sample)?;
         sample.cpu_some_usec = self.take(Source::CpuPressure, some_usec)?;
@@ -375,12 +375,12 @@ impl<K: KernFs> Reader<'_, K> {
         Ok(())
     }
 
-    /// All of the memory counters, or none: a working set without its cache would be another figure.
+    /// All of the memory counters, or none: a working set without its cache would be a different figure.
     fn memory(&mut self) -> Result<Option<MemorySample>, KernError> {
         let [inactive, active] = cache_keys(self.cgroup.dialect);
         let [anon, shmem, slab] = match self.cgroup.dialect {
             Dialect::Unified => ["anon", "shmem", "slab_reclaimable"],
-            // The legacy file knows no slab: its part of the charge counts as not reclaimable.
+            // The legacy file has no slab: its part of the charge counts as not reclaimable.
             Dialect::Legacy => ["total_rss", "total_shmem", "slab_reclaimable"],
         };
         // Without `total_` the legacy file leaves out what happens in nested cgroups.

@@ -1,10 +1,10 @@
 //! Cgroups of both hierarchies, read and written through [`crate::host::kernfs::KernFs`].
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | [`mount`] | which hierarchy the machine has and where the agent stands in it |
+//! | [`mount`] | the hierarchy of the machine, and the agent's place in it |
 //! | [`parse`] | the text formats |
-//! | [`dialect`] | how a knob is spelled in each hierarchy |
+//! | [`dialect`] | how a knob is written in each hierarchy |
 //! | [`readings`] | single readings of files that are not kept open |
 //! | [`group`] | one cgroup with its kept files: sampling, observing, writing |
 

@@ -1,12 +1,12 @@
-//! Which hierarchy a machine has, where it is mounted, and where the agent stands in it.
+//! The hierarchy of a machine, where it is mounted, and the agent's place in it.
 //!
-//! Linux offers three arrangements: *unified* (one cgroup2 mount with all controllers), *legacy* (each
+//! Linux has three arrangements: *unified* (one cgroup2 mount with all controllers), *legacy* (each
 //! controller on a mount of its own, or a few together) and *hybrid* (legacy, with a cgroup2 mount beside it
 //! that has no controllers but does account pressure). Hybrid counts as legacy here, with one gain: the
 //! cgroup2 mount gives PSI for each tenant, so tenants get a cgroup there too.
 //!
-//! What is where comes from `/proc/self/mountinfo` and `/proc/self/cgroup`, never from a fixed path. The
-//! agent takes its own cgroup, for each mount, as its root and never climbs above it.
+//! All paths come from `/proc/self/mountinfo` and `/proc/self/cgroup`; none is fixed. The agent takes its own
+//! cgroup, in each mount, as its root and never leaves it upwards.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub enum Dialect {
     Legacy,
 }
 
-/// What a tree of cgroups is good for.
+/// A purpose of a tree of cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Facet {
     /// Dividing CPU time.
@@ -55,7 +55,7 @@ impl Facet {
 /// One mounted hierarchy and the agent's root in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// What it is good for.
+    /// Its purposes.
     pub facets: Vec<Facet>,
     /// Where it is mounted.
     pub mount: PathBuf,
@@ -67,12 +67,12 @@ pub struct Tree {
 
 impl Tree {
     /// Whether every tenant gets a cgroup here. The legacy cpuset tree is joined only by tenants that are
-    /// pinned: a new cpuset holds no CPU at all, and takes nobody.
+    /// pinned: a new cpuset holds no CPU at all, and accepts no process.
     pub fn is_for_all(&self) -> bool {
         self.facets != [Facet::Cpuset]
     }
 
-    /// The directory of `cgroup`, which is a path from the mount as the kernel and systemd spell it.
+    /// The directory of `cgroup`, which is a path from the mount, as the kernel and systemd write it.
     pub fn dir_of(&self, cgroup: &str) -> PathBuf {
         self.mount.join(cgroup.trim_start_matches('/'))
     }
@@ -166,7 +166,7 @@ impl Layout {
         self.trees.iter().position(|tree| tree.facets.contains(&facet))
     }
 
-    /// How a person calls this arrangement.
+    /// A name for this arrangement, for messages.
     pub fn describe(&self) -> &'static str {
         match (self.dialect, self.tree(Facet::Pressure)) {
             (Dialect::Unified, _) => "unified (cgroup v2)",
@@ -187,8 +187,8 @@ struct Mount {
 impl Mount {
     /// Where the agent's own cgroup is in this mount.
     ///
-    /// The kernel prints cgroup paths from the hierarchy's root, a bind mount may show only a part of it:
-    /// what lies above that part is cut off, and a process outside of it counts as at its top.
+    /// The kernel prints cgroup paths from the hierarchy's root, and a bind mount may contain only a part of
+    /// it: the path outside that part is cut off, and a process outside of it counts as being at its top.
     fn own_path(&self, own: &ProcessCGroups) -> PathBuf {
         let entry = own.0.iter().find(|entry| match self.unified {
             true => entry.hierarchy == 0,
@@ -236,13 +236,13 @@ fn rooted(mount: &Path, own: &Path, choice: &RootChoice) -> Result<PathBuf, Layo
         return Err(LayoutError::Escape(path.clone()));
     }
     Ok(match path.strip_prefix("/") {
-        // People paste the path they see in the file system; both spellings mean the same cgroup.
+        // Users paste the path that they see in the file system; both forms mean the same cgroup.
         Ok(rest) => below(mount, path.strip_prefix(mount).unwrap_or(rest)),
         Err(_) => below(own, path),
     })
 }
 
-/// `path` below `dir`, without the slash that joining nothing would add.
+/// `path` below `dir`, without the slash that joining an empty path would add.
 fn below(dir: &Path, path: &Path) -> PathBuf {
     if path.as_os_str().is_empty() { dir.to_path_buf() } else { dir.join(path) }
 }

@@ -1,13 +1,13 @@
 //! The text formats of cgroup files (kernel document `admin-guide/cgroup-v2.rst`, "Interface Files").
 //!
-//! Small on purpose: three formats cover all that the agent reads. Pressure files have a parser of their own
-//! because kernels before 5.13 print no `full` line for CPU, which the common parsers insist on.
+//! Small on purpose: three formats cover everything that the agent reads. Pressure files have a separate
+//! parser, because kernels before 5.13 print no `full` line for CPU, which the common parsers require.
 
 use std::str::{FromStr, from_utf8};
 
 use crate::units::Limit;
 
-/// Why a text was not understood: the line and what was expected there.
+/// Why a text could not be parsed: the line, and what was expected there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is `{text}`, expected {expected}")]
 pub struct Malformed {
@@ -48,7 +48,7 @@ pub fn limit(text: &[u8]) -> Result<Limit<u64>, Malformed> {
 }
 
 /// The numbers of `keys` in a flat keyed file (`cpu.stat`, `memory.stat`, `memory.events`); absent where it
-/// has no such line. Lines of other keys are passed over unread: there are dozens of them in every sample.
+/// has no such line. Lines of other keys are skipped unparsed: there are dozens of them in every sample.
 ///
 /// # Errors
 /// A wanted key without a number.
@@ -76,9 +76,9 @@ pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64
 /// The `total` counters of a pressure file, in µs (kernel document `accounting/psi.rst`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressure {
-    /// Time at least one task was held up.
+    /// Time in which at least one task was stalled.
     pub some_usec: u64,
-    /// Time all tasks were held up at once; absent for CPU before Linux 5.13.
+    /// Time in which all tasks were stalled at once; absent for CPU before Linux 5.13.
     pub full_usec: Option<u64>,
 }
 
@@ -124,7 +124,7 @@ mod tests {
     fn flat_keyed_files() {
         let text = b"usage_usec 12\nuser_usec 7\nnr_periods 0\n";
         assert_eq!(keyed(text, ["nr_periods", "usage_usec"]), Ok([Some(0), Some(12)]));
-        // A key that begins another, or ends it, is not it.
+        // A key that is a prefix or suffix of another one does not match it.
         assert_eq!(keyed(text, ["usage", "usec"]), Ok([None, None]));
         assert_eq!(keyed(b"a 1\na 2\nb 3\n", ["a", "b"]), Ok([Some(2), Some(3)]));
         assert_eq!(keyed(b"", ["a"]), Ok([None]));

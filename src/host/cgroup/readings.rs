@@ -46,7 +46,7 @@ pub fn observe_in(
     let value = dialect.read(knob, kernel.read_once(dir, name)?);
     let value = value.map_err(|source| malformed(kernel, dir, name, source))?;
     match (dialect, knob) {
-        // A quota alone says nothing: what it comes to is for its period to say.
+        // A quota alone means nothing: its value depends on the period.
         (Dialect::Legacy, Knob::CpuMax) => {
             let period = kernel.read_once(dir, LEGACY_PERIOD)?;
             let value = dialect.with_period(value, period);
@@ -94,8 +94,8 @@ pub fn usage_usec(kernel: &mut impl KernFs, layout: &Layout, path: &Path) -> Opt
     usage_usec
 }
 
-/// What the cgroup in `dir` has of memory right now, from files opened for it; events are left out. Cache
-/// that the kernel does not tell apart counts as none.
+/// The memory counters of the cgroup in `dir` right now, from files opened for this; events are left out. Cache
+/// that the kernel does not list separately counts as zero.
 ///
 /// # Errors
 /// A file cannot be read or understood.
@@ -118,7 +118,7 @@ pub fn memory_sample(
     Ok(MemorySample { current_bytes, inactive_file_bytes, active_file_bytes, ..Default::default() })
 }
 
-/// The keys of file cache in `memory.stat`: what was not touched lately, and what was.
+/// The keys of file cache in `memory.stat`: inactive, and active.
 pub(super) fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
     match dialect {
         Dialect::Unified => ["inactive_file", "active_file"],

@@ -1,4 +1,4 @@
-//! What a journal says: one entry for each thing that was done to the host.
+//! The entries of a journal: one for each change of the host.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::systemd::{Property, Setting};
 
-/// One thing that was done to the host, with what it takes to undo it.
+/// One change of the host, with what is needed to undo it.
 ///
 /// There are thousands of the small kinds and a few of the large ones, which are boxed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,10 +22,10 @@ pub enum Entry {
     Made {
         /// Its directory.
         path: PathBuf,
-        /// Its inode number: a cgroup made anew under this name is not ours to remove.
+        /// Its inode number: a later cgroup of this name must not be removed.
         inode: u64,
     },
-    /// It was not made after all: someone else was faster, and it is theirs.
+    /// It was not made after all: another program was faster, and owns it.
     NotMade {
         /// Its directory.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum Entry {
     Held {
         /// The cgroup's directory.
         path: PathBuf,
-        /// The cgroup's inode number: a cgroup made anew under this name is not ours to put back.
+        /// The cgroup's inode number: a later cgroup of this name must not be restored.
         inode: u64,
         /// The file's name.
         file: Box<str>,
@@ -45,12 +45,13 @@ pub enum Entry {
     Moved {
         /// Process number.
         pid: u32,
-        /// When it started, in clock ticks since boot: tells it from a later process of the same number.
+        /// When it started, in clock ticks since boot: distinguishes it from a later process of the same
+        /// number.
         start_ticks: u64,
         /// The cgroup directories it was in, one for each tree it is moved in.
         from: Vec<PathBuf>,
-        /// The tenant's cgroup directories, in the same order: who is born there belongs there no more than
-        /// its parent does.
+        /// The tenant's cgroup directories, in the same order: children that are started there are moved back
+        /// like their parent.
         to: Vec<PathBuf>,
     },
     /// A slice of systemd's is about to be started.
@@ -60,7 +61,7 @@ pub enum Entry {
     },
     /// A property of a unit is about to be set for the first time.
     UnitHeld(Box<UnitHeld>),
-    /// Someone else wrote a file since, and the policy says that it is theirs: what it held before us is past.
+    /// Another program wrote a file since, and the policy leaves its value in place: the old value is void.
     Theirs {
         /// The cgroup's directory.
         path: PathBuf,
@@ -75,7 +76,7 @@ pub enum Entry {
         unit: String,
         /// The property.
         property: Property,
-        /// What we had set it to last: a drop-in that says so is ours still.
+        /// The value that the agent set last: a drop-in with this value is still the agent's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ours: Option<Box<Setting>>,
     },
@@ -89,16 +90,16 @@ pub enum Entry {
 pub struct UnitHeld {
     /// The unit.
     pub unit: String,
-    /// Which life of the unit, where it goes when it is stopped, and its run-time settings with it: a later one of
-    /// the same name never had this value. Empty for a unit that has a file.
+    /// The life of a unit that is removed when it is stopped, with its run-time settings: a later unit of the
+    /// same name never had this value. Empty for a unit that has a file.
     pub life: String,
     /// What it held.
     pub held: Setting,
-    /// The text of its drop-in, where somebody had set it at run time.
+    /// The text of its drop-in, where it had been set at run time.
     pub drop_in: Option<String>,
 }
 
-/// What tells a file or a process from every other.
+/// The identity of a file, process, slice or property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key<'a> {
     File(&'a Path, u64, &'a str),
@@ -110,7 +111,7 @@ pub(super) enum Key<'a> {
 }
 
 impl Entry {
-    /// Keeps `announced` true, the cgroups of which the last that was said is that they are about to be made.
+    /// Updates `announced`, the cgroups whose last record says that they are about to be made.
     pub(super) fn announce(&self, announced: &mut HashSet<PathBuf>) {
         match self {
             Entry::Making { path } => drop(announced.insert(path.clone())),
@@ -119,7 +120,7 @@ impl Entry {
         }
     }
 
-    /// The key of an entry that only its first record is true of.
+    /// The key of an entry of which only the first record is valid.
     pub(super) fn key(&self) -> Option<Key<'_>> {
         match self {
             Entry::Held { path, inode, file, .. } => Some(Key::File(path, *inode, file)),

@@ -1,18 +1,22 @@
-//! What the files held before us, on disk before anything is written.
+//! The values from before the agent, on disk before anything is written.
 //!
 //! **Problem.** The agent promises to leave no trace, also after `kill -9`, a full disk or a crash between
 //! two writes. Memory does not survive that; so the old value goes to a file first, and only then the new
 //! one to the kernel.
 //!
-//! **Shape.** One JSON object a line, appended and synced: a header with the boot, then what was done, in
-//! order. Putting back is reading it backwards (`daemon::restore`). A line that was cut off by a crash is
-//! the record of a write that did not happen yet, so it is dropped; kernel values do not survive a reboot,
-//! so the journal of another boot is dropped whole. A journal with something in it is read and appended to,
-//! never written anew, so that a disk that filled up meanwhile does not keep anything from being put back.
+//! **Shape.** One JSON object per line, appended and synced: a header with the boot, then every change, in
+//! order. To restore is to read it backwards (`daemon::recovery::restore`). A line that was cut off by a
+//! crash is the record of a write that did not happen yet, so it is dropped; kernel values do not survive a
+//! reboot, so the journal of another boot is dropped as a whole. A journal that is not empty is read and
+//! appended to at a start, not written anew, so that a disk that filled up meanwhile does not prevent a
+//! restore.
 //!
-//! **Properties.** Each file and each process is recorded once, with what was there first, however many agents
-//! come and go until it is put back (`a_value_is_recorded_once`). A record that cannot be written leaves the
-//! journal as it was, a full disk keeps nothing from being put back, and a damaged line costs that line alone
+//! **Compaction.** A path has one cgroup at a time, so a record of a later cgroup proves that the earlier one
+//! is gone. When enough has been recorded, such records are dropped and the file is replaced as a whole.
+//!
+//! **Properties.** Each file and each process is recorded once, with its first value, however many agents
+//! come and go until it is restored (`a_value_is_recorded_once`). A record that cannot be written leaves the
+//! journal as it was, a full disk prevents no restore, and a damaged line costs that line alone
 //! (`tests/journal.rs`). Two agents never share a state directory
 //! (`two_agents_never_share_a_state_directory`).
 
@@ -34,13 +38,13 @@ use super::systemd::{Property, Setting};
 pub struct Journal {
     store: Option<Store>,
     entries: Vec<Entry>,
-    /// What must be recorded only once, and is: where among the entries, by the hash of its key. The keys
-    /// themselves would be half of the memory that a journal takes.
+    /// The index of each entry that is recorded only once, by the hash of its key. The keys themselves would
+    /// take half of the memory of a journal.
     recorded: HashMap<u64, usize>,
     hasher: RandomState,
     /// Cgroups that are about to be made: one, or those that could not be.
     announced: HashSet<PathBuf>,
-    /// With this many entries it is time to drop those that are void.
+    /// The number of entries at which void ones are dropped.
     compact_at: usize,
 }
 
@@ -54,14 +58,14 @@ pub struct Mark(usize);
 /// What an earlier agent left: its entries, and a warning for each line that could not be read.
 #[derive(Debug, Default)]
 pub struct Leftover {
-    /// Everything that is still to be put back, oldest first.
+    /// Everything that is still to be restored, oldest first.
     pub entries: Vec<Entry>,
-    /// Lines that were dropped, for a person.
+    /// Messages about lines that were dropped.
     pub warnings: Vec<String>,
 }
 
 impl Leftover {
-    /// Whether the agent that left it was told to.
+    /// Whether the agent left it on purpose.
     pub fn is_kept(&self) -> bool {
         self.entries.last() == Some(&Entry::Kept)
     }
@@ -73,10 +77,10 @@ impl Journal {
         Journal::of(None, Vec::new())
     }
 
-    /// Takes the state directory (made where missing) and reads what an earlier agent left there.
+    /// Locks the state directory (created if missing) and reads what an earlier agent left there.
     ///
     /// The leftover entries stay in the journal until [`Journal::clear`], so that a crash while they are
-    /// put back loses nothing.
+    /// restored loses nothing.
     ///
     /// # Errors
     /// The directory is locked, cannot be made or read, or holds something else.
@@ -86,7 +90,7 @@ impl Journal {
         Ok((journal, Leftover { entries: found.entries, warnings: found.warnings }))
     }
 
-    /// What is in `entries` is true of whoever comes next as well: what was there first.
+    /// The values in `entries` are also those from before the next agent.
     fn of(store: Option<Store>, entries: Vec<Entry>) -> Journal {
         let (recorded, hasher) = (HashMap::new(), RandomState::new());
         let (announced, compact_at) = (HashSet::new(), entries.len() + COMPACT_MIN);
@@ -108,7 +112,7 @@ impl Journal {
 
     fn has(&self, key: Key<'_>) -> bool {
         let Some(first) = self.recorded.get(&self.hasher.hash_one(key)) else { return false };
-        // That two keys have one hash is next to impossible, and no reason to lose a value.
+        // Two keys with the same hash are nearly impossible, but must not lose a value.
         self.entries[*first].key() == Some(key)
             || self.entries.iter().any(|entry| entry.key() == Some(key))
     }
@@ -150,7 +154,7 @@ impl Journal {
         })
     }
 
-    /// Whether the last that is recorded of the cgroup at `path` is that it is about to be made.
+    /// Whether the last record of the cgroup at `path` says that it is about to be made.
     pub fn announces(&self, path: &Path) -> bool {
         self.announced.contains(path)
     }
@@ -166,7 +170,7 @@ impl Journal {
         if let Some(store) = &mut self.store {
             store.append(&entry)?;
         }
-        // What was made says all that its announcement said; on disk both stay until the next rewrite.
+        // The record that it was made replaces its announcement; on disk both stay until the next rewrite.
         if let (Entry::Made { path, .. }, Some(Entry::Making { path: announced })) =
             (&entry, self.entries.last())
             && path == announced
@@ -178,14 +182,14 @@ impl Journal {
         }
         entry.announce(&mut self.announced);
         if self.entries.len() == self.entries.capacity() {
-            // It lives as long as the agent: an eighth to spare, and not as much again.
+            // It lives as long as the agent: grow by an eighth, not to twice the size.
             self.entries.reserve_exact(self.entries.len() / 8 + 64);
         }
         self.entries.push(entry);
         Ok(())
     }
 
-    /// Forgets entries for which `keep` says no, and rewrites the file without them.
+    /// Drops entries for which `keep` returns false, and rewrites the file without them.
     ///
     /// # Errors
     /// The disk refused; nothing is forgotten then.
@@ -197,8 +201,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Drops entries of cgroups and units that are gone for good, where enough has been recorded since the last time:
-    /// a path has one cgroup at a time, so that a record of a later one proves that the earlier is gone.
+    /// Drops entries of cgroups and units that are gone for good, if enough has been recorded since the last
+    /// time: a path has one cgroup at a time, so that a record of a later one proves that the earlier one is
+    /// gone.
     ///
     /// # Errors
     /// The disk refused; nothing is dropped then.
@@ -250,21 +255,21 @@ impl Journal {
         Ok(())
     }
 
-    /// Where it stands, for [`Journal::since`] and [`Journal::forget_since`].
+    /// The present end, for [`Journal::since`] and [`Journal::forget_since`].
     pub fn mark(&self) -> Mark {
-        // An announcement gives way to what comes of it, and so belongs to that.
+        // An announcement is replaced by its result, and so belongs to it.
         Mark(
             self.entries.len()
                 - usize::from(matches!(self.entries.last(), Some(Entry::Making { .. }))),
         )
     }
 
-    /// What was recorded since it stood at `mark`, oldest first.
+    /// What was recorded since `mark`, oldest first.
     pub fn since(&self, mark: Mark) -> &[Entry] {
         self.entries.get(mark.0..).unwrap_or_default()
     }
 
-    /// Forgets what was recorded since it stood at `mark`: all of it was put back.
+    /// Drops what was recorded since `mark`: all of it was restored.
     ///
     /// # Errors
     /// The disk refused; nothing is forgotten then.
@@ -276,7 +281,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Forgets everything: all of it was put back.
+    /// Drops everything: all of it was restored.
     ///
     /// # Errors
     /// The disk refused; nothing is forgotten then.

@@ -1,4 +1,4 @@
-//! The file of a journal: begun, taken up again, appended to, replaced as a whole.
+//! The file of a journal: created, continued, appended to, replaced as a whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -53,7 +53,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Locks the state directory (made where missing), and takes up the file or begins it.
+    /// Locks the state directory (created if missing), and continues the file or creates it.
     pub(super) fn open(state_dir: &Path, boot_id: &str) -> Result<(Store, Found), JournalError> {
         fs::create_dir_all(state_dir).map_err(|e| failed("make directory", state_dir, e))?;
         let lock = lock(&state_dir.join("lock"), state_dir)?;
@@ -73,7 +73,7 @@ impl Store {
         Ok((store, found))
     }
 
-    /// Opens the journal that is there, to append to its last whole line.
+    /// Opens the existing journal, to append after its last complete line.
     fn take_up(&mut self) -> Result<(), JournalError> {
         let open = || -> io::Result<File> {
             let mut file = OpenOptions::new().write(true).open(&self.path)?;
@@ -85,7 +85,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes `entry` behind the others; when this returns, it is on disk.
+    /// Appends `entry`; when this returns, it is on disk.
     pub(super) fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
         let line = to_line(entry, &self.path)?;
         let Some(file) = &mut self.file else {
@@ -102,7 +102,7 @@ impl Store {
                 Ok(())
             }
             Err(error) => {
-                // A torn line must not be followed by a whole one.
+                // A partial line must not be followed by a complete one.
                 file.set_len(self.length_bytes).ok();
                 file.seek(SeekFrom::Start(self.length_bytes)).ok();
                 Err(failed("write", &self.path, error))
@@ -110,7 +110,7 @@ impl Store {
         }
     }
 
-    /// Writes `entries` alone to a new file and puts it in the old one's place.
+    /// Writes only `entries` to a new file that replaces the old one.
     pub(super) fn replace(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
         let header = Header { tenantd_journal: VERSION, boot_id: self.boot_id.clone() };
         let mut text = to_line(&header, &self.path)?;
@@ -133,7 +133,7 @@ impl Store {
                 Ok(())
             }
             Err(error) => {
-                // Best effort: a half-written successor means nothing without the rename.
+                // Best effort: a partial new file has no effect without the rename.
                 fs::remove_file(&fresh).ok();
                 Err(failed("write", &self.path, error))
             }
@@ -165,23 +165,23 @@ fn to_line(value: &impl Serialize, path: &Path) -> Result<String, JournalError> 
     Ok(line)
 }
 
-/// What a journal's text says.
+/// The content of a journal.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
     /// One for each line that was dropped.
     pub(super) warnings: Vec<String>,
-    /// How far it can be appended to; 0 where it has to be begun anew.
+    /// The length up to which it is valid; 0 if it has to be created anew.
     length_bytes: u64,
 }
 
 fn read_lines(bytes: &[u8], path: &Path, boot_id: &str) -> Result<Found, JournalError> {
-    // A byte that is no text spoils its own line and no other.
+    // A byte that is not text invalidates its own line only.
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
     let Some((_, first)) = lines.next() else { return Ok(Found::default()) };
     let header: Header = match serde_json::from_slice(first) {
         Ok(header) => header,
-        // The header is written with the file, so a torn one means that nothing was done yet.
+        // The header is written with the file, so a partial one means that nothing was done yet.
         Err(_) if !first.ends_with(b"\n") => return Ok(Found::default()),
         Err(_) => return Err(JournalError::Foreign(path.to_path_buf())),
     };

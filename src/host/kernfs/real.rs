@@ -1,7 +1,7 @@
 //! The real kernel: kept descriptors, `pread` into one buffer, one `write` per value.
 //!
-//! A kept descriptor costs 5–11 times less than open, read and close on small kernel files, and is a
-//! generation check for free: once the cgroup is removed it answers ENODEV, whatever was made in its place.
+//! A kept descriptor costs 5–11 times less than open, read and close on small kernel files, and includes a
+//! generation check: once the cgroup is removed it returns ENODEV, whatever was made in its place.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -43,7 +43,7 @@ struct KeptDir {
 struct KeptFile {
     handle: File,
     dir: DirId,
-    /// Its place among the names.
+    /// Its index among the names.
     name: u16,
 }
 
@@ -71,7 +71,7 @@ impl RealKernFs {
         kept.ok_or_else(|| KernError::new(Operation::Open, "(closed directory)", Errno::EBADF))
     }
 
-    /// The place of `name` among the names; the last one stands for all that do not fit.
+    /// The index of `name` among the names; the last one is for all that do not fit.
     fn intern(&mut self, name: &str) -> u16 {
         let known = self.names.iter().position(|known| **known == *name);
         let place = known.unwrap_or_else(|| {
@@ -233,9 +233,9 @@ fn place<T>(slots: &mut Vec<Option<T>>, free: &mut Vec<u32>, item: T) -> u32 {
 
 /// A read this short that ends with a whole line has reached the end of its file.
 ///
-/// The kernel's sequence files (`fs/seq_file.c`) hand out whole records until the next one does not fit into
+/// The kernel's sequence files (`fs/seq_file.c`) return whole records until the next one does not fit into
 /// their page. No record of a file that is read here is half a page long, so a short read means that there
-/// was no next one; asking again would double the system calls of a tick.
+/// was no next one; reading again would double the system calls of a tick.
 const SHORT_BYTES: usize = 2048;
 
 /// Reads a kernel file from its start into `buffer`, growing it as needed; returns the length.

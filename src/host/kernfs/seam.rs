@@ -1,4 +1,4 @@
-//! The seam itself: what can be asked of a kernel, and how it fails.
+//! The trait of the kernel: its operations, and their errors.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use crate::host::systemd::UnitManager;
 
-/// A kept directory. Dead after [`KernFs::close_dir`]; using a dead one answers EBADF.
+/// A kept directory. Dead after [`KernFs::close_dir`]; using a dead one returns EBADF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DirId(pub u32);
 
@@ -32,7 +32,7 @@ pub trait KernFs {
     /// The path `dir` was opened at, for messages.
     fn dir_path(&self, dir: DirId) -> PathBuf;
 
-    /// The inode number of `dir`: tells a cgroup from another of the same name.
+    /// The inode number of `dir`: distinguishes cgroups of the same name.
     ///
     /// # Errors
     /// EBADF for a dead handle.
@@ -59,7 +59,7 @@ pub trait KernFs {
     /// Writes `value` to the existing file `name` in one write.
     ///
     /// # Errors
-    /// Whatever the kernel says, with the value in the message. A short write is EIO.
+    /// The errno of the kernel, with the value in the message. A short write is EIO.
     fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError>;
 
     /// Makes the cgroup `name` below `dir`.
@@ -80,16 +80,16 @@ pub trait KernFs {
     /// ENODEV or ENOENT where it is gone.
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError>;
 
-    /// Takes `dir` for this agent alone, until it is closed or the agent ends.
+    /// Locks `dir` for this agent, until it is closed or the agent ends.
     ///
     /// # Errors
-    /// EAGAIN where another agent has it. A kernel that nobody else can reach has nothing to refuse.
+    /// EAGAIN where another agent has it. A kernel that no other agent can reach never refuses.
     fn lock_dir(&mut self, _dir: DirId) -> Result<(), KernError> {
         Ok(())
     }
 
-    /// Whoever manages the units of this kernel's host; `None` where nobody does. Nothing is connected or
-    /// started before the first order.
+    /// The manager of the units of this kernel's host; `None` without one. Nothing is connected or started
+    /// before the first order.
     fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
         None
     }
@@ -103,7 +103,7 @@ pub trait KernFs {
     }
 }
 
-/// What was asked of the kernel.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Opening a directory or file.
@@ -118,7 +118,7 @@ pub enum Operation {
     RemoveDir,
     /// Listing a directory.
     List,
-    /// Taking a directory for oneself.
+    /// Locking a directory.
     Lock,
 }
 
@@ -141,7 +141,7 @@ impl fmt::Display for Operation {
 pub enum ErrorKind {
     /// The cgroup or process is not there any more: forget the handle, look again.
     Gone,
-    /// The kernel lacks the feature or has it switched off: go on without it, and say so.
+    /// The kernel lacks the feature or has it switched off: continue without it, and report that.
     Unsupported,
     /// Not permitted, or mounted read-only: nothing to retry.
     Denied,
@@ -161,7 +161,7 @@ pub struct KernError {
     pub path: PathBuf,
     /// The value of a write.
     pub value: Option<String>,
-    /// What the kernel answered.
+    /// The errno of the kernel.
     pub errno: Errno,
 }
 

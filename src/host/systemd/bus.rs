@@ -1,12 +1,12 @@
 //! Systemd on the system bus: the only file that names cgroups-rs and zbus.
 //!
-//! Properties are set through `cgroups_rs::systemd::SystemdClient`. Five of its manners are dealt with here and
-//! by whoever calls: it says Ok for a unit that is not loaded, and where the bus is away (so both are looked at
-//! first, and the file afterwards), it waits without end ([`super::Messenger`]), it starts nothing that has no
-//! process (so slices are started here), it stops a unit also where that cancels what somebody else has just
-//! started (so they are stopped here), and its masks of CPUs have the bytes the wrong way round beyond CPU 7
-//! (so they are spelled in [`super::property`]). It connects anew for each call; what is
-//! asked here has one connection, made when it is needed and again after the bus went away.
+//! Properties are set through `cgroups_rs::systemd::SystemdClient`. Five limitations of it are handled here
+//! and by the callers. It returns Ok for a unit that is not loaded, and for a bus that is away (so both are
+//! checked first, and the file afterwards). It has no deadline ([`super::Messenger`]). It cannot start a
+//! slice without a process (so slices are started here). It stops a unit even where that cancels a start that
+//! was just requested (so they are stopped here). Its masks of CPUs have the bytes in the wrong order beyond
+//! CPU 7 (so they are built in [`super::property`]). It connects anew for each call; all other calls share
+//! one connection, made when it is needed and again after the bus went away.
 
 use std::collections::HashMap;
 use std::fs;
@@ -33,7 +33,7 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
-/// Fail rather than replace a job that somebody else is waiting for.
+/// Fail rather than replace a job that another client waits for.
 const MODE: &str = "fail";
 
 /// Where systemd keeps what was set at run time: for units with a file, and for transient ones.
@@ -55,7 +55,7 @@ impl Bus {
         Bus { connection: None, run: run.into(), timeout }
     }
 
-    /// Carries out one order; waits until systemd has answered.
+    /// Executes one order; waits until systemd has answered.
     ///
     /// # Errors
     /// What systemd said.
@@ -112,7 +112,7 @@ impl Bus {
     }
 
     fn set(&mut self, unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
-        // The client would say Ok where the unit is not loaded, and also where the bus is away.
+        // The client would return Ok where the unit is not loaded, and also where the bus is away.
         let _: OwnedObjectPath = self.call(MANAGER_PATH, MANAGER, "GetUnit", &(unit,))?;
         let value = |setting: &Setting| match &setting.value {
             PropertyValue::Number(number) => Value::from(*number),
@@ -130,7 +130,7 @@ impl Bus {
         let started: Result<OwnedObjectPath, Fault> =
             self.call(MANAGER_PATH, MANAGER, "StartTransientUnit", &arguments);
         match started {
-            // Somebody has a file for it, or it is loaded already.
+            // There is a file for it, or it is loaded already.
             Err(fault) if fault.name == "org.freedesktop.systemd1.UnitExists" => self
                 .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StartUnit", &(unit, MODE))
                 .map(done),
@@ -146,7 +146,7 @@ impl Bus {
         self.remove_empty(unit)
     }
 
-    /// Systemd writes a drop-in anew whenever the property is set, so its text tells whose it is.
+    /// Systemd writes a drop-in anew whenever the property is set, so its text identifies the writer.
     fn forget_ours(&self, unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
         for setting in settings {
             for file in self.drop_ins(unit, setting.property) {
@@ -162,7 +162,7 @@ impl Bus {
     fn remove_empty(&self, unit: &str) -> Result<Reply, Fault> {
         for dir in DROP_INS.map(|dir| self.run.join(dir).join(format!("{unit}.d"))) {
             match fs::remove_dir(&dir) {
-                // What others set there stays.
+                // Drop-ins of others stay.
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
                 outcome => remove(outcome, &dir)?,
             }
@@ -217,7 +217,7 @@ impl Bus {
     }
 }
 
-/// What one interface of a unit says.
+/// The properties of one interface of a unit.
 struct Properties(HashMap<String, OwnedValue>);
 
 impl Properties {
@@ -244,8 +244,8 @@ fn remove(outcome: io::Result<()>, path: &Path) -> Result<(), Fault> {
     }
 }
 
-/// The file of a transient unit is made when the unit is, and removed when it is unloaded: which one it is tells one
-/// life of the unit from the next.
+/// The file of a transient unit is made with the unit, and removed when it is unloaded: its identity
+/// distinguishes one life of the unit from the next.
 fn life(fragment: &str) -> String {
     let identity =
         |file: fs::Metadata| format!("{}:{}.{}", file.ino(), file.ctime(), file.ctime_nsec());
@@ -295,7 +295,7 @@ impl Fault {
     }
 }
 
-/// Errors of the bus itself: nobody answers for systemd just now.
+/// Errors of the bus itself: systemd cannot be reached at the moment.
 const AWAY: [&str; 6] = [
     "org.freedesktop.DBus.Error.Disconnected",
     "org.freedesktop.DBus.Error.NameHasNoOwner",
@@ -305,7 +305,7 @@ const AWAY: [&str; 6] = [
     "org.freedesktop.DBus.Error.TimedOut",
 ];
 
-/// Whatever keeps us from connecting, there is nobody to ask now.
+/// Whatever prevents a connection, systemd cannot be reached now.
 fn away(error: BusError) -> Fault {
     Fault { is_away: true, ..of_bus(error) }
 }
@@ -380,7 +380,7 @@ mod tests {
         let mut bus = Bus::new(run.path(), Duration::ZERO);
         let properties = vec![Property::CpuQuotaPerSecUsec, Property::MemoryLow];
         let order = Order::Forget { unit: "web.service".into(), properties };
-        // What is gone already is as good as removed.
+        // What is gone already counts as removed.
         for _ in 0..2 {
             assert_eq!(bus.carry_out(&order), Ok(Reply::Done));
         }

@@ -1,12 +1,12 @@
-//! A thread that waits for systemd, so that the tick need not.
+//! A thread that waits for systemd, so that the tick does not have to.
 //!
-//! A call over D-Bus has no deadline of its own: systemd may be reading its configuration, or hang. So the
-//! orders go to one thread, which carries them out one after the other, and answers are picked up whenever
-//! they are there. An order that is not answered in time is given up, with those behind it, and its thread is
-//! left to wait alone; nobody is sent again until it has come back, so that a systemd that hangs for a day
-//! costs one thread and not a thousand.
+//! A call over D-Bus has no deadline of its own: systemd may be reading its configuration, or hang. So orders
+//! go to one thread, which executes them one after the other, and answers are picked up when they are there.
+//! An order that is not answered in time is given up, with those behind it, and its thread is left to wait.
+//! No new thread is started until it has returned, so that a systemd that hangs for a day costs one thread
+//! and not a thousand.
 //!
-//! The thread starts with the first order: where no tenant is a unit, there is none.
+//! The thread starts with the first order: if no tenant is a unit, there is none.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::order::{Answer, Order, Reply, UnitError, UnitManager};
 /// How long an order may take: a daemon-reload on a large and busy host takes seconds.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Makes whoever carries out orders, in the thread that does; for each thread a new one.
+/// Creates the executor of orders, in its thread; a new one for each thread.
 type Recruit = dyn Fn() -> Box<dyn FnMut(&Order) -> Result<Reply, UnitError>> + Send + Sync;
 
 /// A [`UnitManager`] with a thread.
@@ -48,7 +48,7 @@ impl fmt::Debug for Messenger {
 }
 
 impl Messenger {
-    /// Orders are carried out by what `recruit` makes, each within `deadline`.
+    /// Orders are executed by what `recruit` creates, each within `deadline`.
     pub fn new<C>(recruit: impl Fn() -> C + Send + Sync + 'static, deadline: Duration) -> Messenger
     where
         C: FnMut(&Order) -> Result<Reply, UnitError> + 'static,
@@ -63,7 +63,7 @@ impl Messenger {
         }
     }
 
-    /// Whether the thread is there to take an order; started where it is not.
+    /// Whether the thread can accept an order; starts it where there is none.
     fn is_manned(&mut self) -> bool {
         if self.lost.as_ref().is_some_and(|lost| !lost.is_finished()) {
             return false;
@@ -75,7 +75,7 @@ impl Messenger {
         self.thread.is_some()
     }
 
-    /// Gives up the thread: it ends by itself when it comes back.
+    /// Gives up the thread: it ends by itself when its call returns.
     fn give_up(&mut self) {
         self.lost = self.thread.take().map(|thread| thread.handle);
     }
@@ -104,7 +104,7 @@ fn start(recruit: std::sync::Arc<Recruit>) -> Option<Thread> {
 
 impl UnitManager for Messenger {
     fn submit(&mut self, order: Order) {
-        // Behind orders that nobody took, this one waits to be refused as they are.
+        // Behind orders that were not accepted, this one is refused as they are.
         let is_manned = match self.waiting.is_empty() {
             true => {
                 self.since = Instant::now();
@@ -126,7 +126,7 @@ impl UnitManager for Messenger {
             return None;
         }
         let Some(thread) = &self.thread else {
-            // Nobody was there to take it.
+            // No thread was there to accept it.
             return self.answered(Err(UnitError::Late(self.deadline)));
         };
         let overdue_in = self.deadline.saturating_sub(self.since.elapsed());

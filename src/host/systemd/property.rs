@@ -1,4 +1,4 @@
-//! Which property each knob is, and how its value is spelled on the bus.
+//! The property of each knob, and its value on the bus.
 //!
 //! | knob | property | type, unit |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | memory limit | `MemoryMax` | `t`, bytes |
 //! | CPUs | `AllowedCPUs` | `ay`, bit *i* of byte *j* is CPU 8·*j* + *i* |
 //!
-//! The largest number stands for "not set" or "infinity"; an empty set of CPUs for all of the parent's. The
+//! The largest number means "not set" or "infinity"; an empty set of CPUs means all of the parent's. The
 //! byte order is that of systemd's `cpu_set_from_dbus` (`src/shared/cpu-set-util.c`). A quota is
 //! `CPUQuota=` in files and `CPUQuotaPerSecUSec` on the bus (systemd issue 5939).
 
@@ -34,11 +34,11 @@ pub enum Property {
     AllowedCpus,
 }
 
-/// What a property holds, as the bus gives it.
+/// The value of a property, as on the bus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PropertyValue {
-    /// A number; the largest one stands for none.
+    /// A number; the largest one means none.
     Number(u64),
     /// A set of CPUs; empty for none.
     Mask(Vec<u8>),
@@ -53,7 +53,7 @@ pub struct Setting {
     pub value: PropertyValue,
 }
 
-/// What systemd gives for "not set" and "infinity".
+/// The number for "not set" and "infinity".
 const NONE: u64 = u64::MAX;
 
 impl Property {
@@ -99,7 +99,7 @@ impl Property {
         }
     }
 
-    /// The drop-in that systemd makes for it, in the directory of the unit's.
+    /// The drop-in that systemd makes for it, in the directory of the unit's drop-ins.
     pub fn drop_in(self) -> &'static str {
         match self {
             Property::CpuWeight => "50-CPUWeight.conf",
@@ -118,7 +118,7 @@ impl Property {
         }
     }
 
-    /// What it holds where nobody set it.
+    /// Its value if it was never set.
     pub fn unset(self) -> PropertyValue {
         match self {
             Property::AllowedCpus => PropertyValue::Mask(Vec::new()),
@@ -129,7 +129,7 @@ impl Property {
 }
 
 impl Setting {
-    /// How `value` of `knob` is spelled. A weight is brought into systemd's range, never refused.
+    /// The setting for `value` of `knob`. A weight is clamped to systemd's range, never refused.
     pub fn of(knob: Knob, value: &Value) -> Setting {
         let value = match value {
             Value::Weight(weight) => {
@@ -143,10 +143,10 @@ impl Setting {
         Setting { property: Property::of(knob), value }
     }
 
-    /// What the file of its knob holds once this setting has arrived there; `None` for a value of the wrong
+    /// The value in the file of its knob once this setting has arrived there; `None` for a value of the wrong
     /// kind.
     pub fn expected(&self) -> Option<Value> {
-        /// The kernel's weight where nobody set one.
+        /// The kernel's default weight.
         const WEIGHT_DEFAULT: f64 = 100.0;
         Some(match (self.property, &self.value) {
             (Property::CpuWeight, PropertyValue::Number(NONE)) => Value::Weight(WEIGHT_DEFAULT),
@@ -164,7 +164,7 @@ impl Setting {
 }
 
 impl Setting {
-    /// Whether the text of a drop-in says exactly this, as systemd writes it for a property that is set
+    /// Whether the text of a drop-in has exactly this, as systemd writes it for a property that is set
     /// (`bus_cgroup_set_property` in `src/core/dbus-cgroup.c`).
     pub fn is_said_by(&self, text: &str) -> bool {
         let is_empty = |line: &&str| line.is_empty() || line.starts_with(['#', '[']);
@@ -174,7 +174,7 @@ impl Setting {
         let Some(said) = values.as_deref().and_then(<[&str]>::last) else { return false };
         match (&self.value, self.property) {
             (PropertyValue::Number(NONE), _) => said.is_empty() || *said == "infinity",
-            // Systemd cuts a quota to whole percent in the file, and not in memory.
+            // Systemd rounds a quota down to whole percent in the file, and not in memory.
             (PropertyValue::Number(quota), Property::CpuQuotaPerSecUsec) => {
                 said.strip_suffix('%').and_then(|percent| percent.parse().ok())
                     == Some(quota / 10_000)
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What is not set holds the kernel's default.
+    /// A property that is not set has the kernel's default.
     #[test]
     fn what_is_unset_has_a_default() {
         let of = |property: Property| Setting { property, value: property.unset() }.expected();

@@ -1,11 +1,11 @@
 //! The slice of a tenant: `tenants-NAME.slice`, and `tenants-GROUP-NAME.slice` below a group.
 //!
-//! A dash in the name of a slice means "below": `a-b.slice` lives in `a.slice`, whatever else is asked for
+//! A dash in the name of a slice means "below": `a-b.slice` is in `a.slice`, whatever else is requested
 //! (systemd.slice(5); `slice_verify` in `src/core/slice.c` refuses any other place). So the tree of groups
-//! is the tree of slices, all of it lives in `tenants.slice`, and a dash of a tenant's own is written
+//! is the tree of slices, all of it is in `tenants.slice`, and a dash in a tenant's own name is written
 //! `\x2d`, as systemd-escape(1) does.
 
-/// The slice that all slices of tenants live in.
+/// The slice that contains all slices of tenants.
 pub const TOP: &str = "tenants.slice";
 
 /// The longest name of a unit, in bytes (`UNIT_NAME_MAX`, less the terminating zero).
