@@ -1,4 +1,4 @@
-//! What is counted of one cgroup: CPU time, and pages by kind.
+//! The counters of one cgroup: CPU time, and pages by kind.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ pub(super) struct CpuAccount {
     pub(super) nr_periods: u64,
     pub(super) nr_throttled: u64,
     pub(super) throttled_nsec: f64,
-    /// How far into the current period of its quota the group is.
+    /// The time since the current period of its quota began.
     pub(super) period_elapsed_nsec: u64,
 }
 
-/// What pages are.
+/// The kinds of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Anon,
@@ -73,7 +73,7 @@ pub(super) struct MemoryCounters {
 pub(super) struct MemoryAccount {
     /// Charged here and not below.
     pub(super) local: Pages,
-    /// The part of `local` that no living process answers for: file pages of processes that ended.
+    /// The part of `local` without a living process: file pages of processes that ended.
     pub(super) orphans: Pages,
     /// The processes with charges here.
     pub(super) chargers: BTreeSet<u32>,

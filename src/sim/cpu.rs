@@ -1,4 +1,4 @@
-//! From processes and cgroups to a scheduling problem, and from its solution to what the files show.
+//! From processes and cgroups to a scheduling problem, and from its solution to the contents of files.
 //!
 //! Rates hold until something changes (a write, a load, a stall); meanwhile time only multiplies them.
 //! Of a thread that wants `d` of a CPU and gets `x`, the rest of its cycle is waiting: it waits
@@ -22,7 +22,7 @@ use super::tree::CgroupId;
 /// The weight of one thread in its group: nice 0, as much as a group of `cpu.weight` 100.
 const THREAD_WEIGHT: f64 = 1024.0;
 
-/// The scheduling problem, and whose each part is.
+/// The scheduling problem, and the owner of each part.
 struct Posed {
     problem: Problem,
     group_ids: Vec<CgroupId>,

@@ -1,7 +1,7 @@
 //! Errors on demand, and a log of every call, around any [`KernFs`].
 //!
-//! A test says which call is to fail and how: the n-th of all, or every one that matches. The log proves
-//! what was asked for: that nothing was written, that writes came in an order, how many calls a tick costs.
+//! A test selects which call is to fail and how: the n-th of all, or every one that matches. The log shows
+//! what was called: that nothing was written, the order of writes, the number of calls of a tick.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use nix::errno::Errno;
 
 use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
-/// Which calls a [`Fault`] strikes.
+/// The calls to which a [`Fault`] applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
     /// The call with this number, counted from 0 since the wrapper was made.
     Call(u64),
-    /// Every call of this operation on a path that ends so; no operation means any.
+    /// Every call of this operation on a path with this end; no operation means any.
     Matching {
         /// The operation, or any.
         operation: Option<Operation>,
@@ -28,7 +28,7 @@ pub enum When {
 pub struct Fault {
     /// Which calls.
     pub when: When,
-    /// What they answer.
+    /// The errno that they return.
     pub errno: Errno,
     /// How many more times; `None` is for ever.
     pub times: Option<u64>,
@@ -64,22 +64,22 @@ impl Fault {
     }
 }
 
-/// One call, as it was answered.
+/// One call, and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
-    /// Of which file or directory.
+    /// The file or directory.
     pub path: PathBuf,
     /// The value of a write.
     pub value: Option<String>,
-    /// What was answered: nothing went wrong, or this.
+    /// The result: success, or this error.
     pub outcome: Result<(), Errno>,
 }
 
-/// A [`KernFs`] that fails where it is told to and remembers what it was asked.
+/// A [`KernFs`] that fails by rules and logs its calls.
 ///
-/// Closing a directory and asking for a path are no calls to the kernel and are neither counted nor logged.
+/// Closing a directory and getting a path are no calls to the kernel, and are neither counted nor logged.
 #[derive(Debug)]
 pub struct Faulty<K> {
     inner: K,
@@ -96,7 +96,7 @@ impl<K: KernFs> Faulty<K> {
         Faulty { inner, faults: Vec::new(), calls: Vec::new(), nr_calls: 0, file_paths: Vec::new() }
     }
 
-    /// Adds a rule. Where several apply the first one answers.
+    /// Adds a rule. If several apply, the first one decides.
     pub fn inject(&mut self, fault: Fault) {
         self.faults.push(fault);
     }
@@ -116,7 +116,7 @@ impl<K: KernFs> Faulty<K> {
         &self.calls
     }
 
-    /// Empties the log. Numbers of calls go on.
+    /// Empties the log. The numbers of calls continue.
     pub fn clear_calls(&mut self) {
         self.calls.clear();
     }
@@ -134,22 +134,22 @@ impl<K: KernFs> Faulty<K> {
         accepted.filter_map(|c| Some((c.path.as_path(), c.value.as_deref()?))).collect()
     }
 
-    /// What is inside.
+    /// The inner kernel.
     pub fn inner(&self) -> &K {
         &self.inner
     }
 
-    /// What is inside, to let time pass in it.
+    /// The inner kernel, to advance its time.
     pub fn inner_mut(&mut self) -> &mut K {
         &mut self.inner
     }
 
-    /// What is inside, without the wrapper.
+    /// The inner kernel, without the wrapper.
     pub fn into_inner(self) -> K {
         self.inner
     }
 
-    /// Counts and logs a call, and answers the error that a rule has for it.
+    /// Counts and logs a call, and returns the error that a rule has for it.
     fn begin(
         &mut self,
         operation: Operation,
@@ -172,14 +172,14 @@ impl<K: KernFs> Faulty<K> {
         }
     }
 
-    /// Notes the kernel's own answer and passes it on.
+    /// Logs the kernel's own result and returns it.
     fn end<T>(&mut self, outcome: Result<T, KernError>) -> Result<T, KernError> {
         note(&mut self.calls, &outcome);
         outcome
     }
 }
 
-/// Writes the answer to the last call into the log. Not a method: a text that was read borrows the kernel.
+/// Writes the result of the last call into the log. Not a method: a text that was read borrows the kernel.
 fn note<T>(calls: &mut [Call], outcome: &Result<T, KernError>) {
     if let (Some(call), Err(error)) = (calls.last_mut(), outcome) {
         call.outcome = Err(error.errno);

@@ -1,6 +1,6 @@
-//! The interface files of the unified hierarchy: which there are, and where.
+//! The interface files of the unified hierarchy, and where each exists.
 //!
-//! Source: Documentation/admin-guide/cgroup-v2.rst. What they say is in [`super::show`], what they accept
+//! Source: Documentation/admin-guide/cgroup-v2.rst. Their texts are in [`super::show`], what they accept
 //! in [`super::store`].
 
 use super::controller::Controller;

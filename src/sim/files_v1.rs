@@ -208,7 +208,7 @@ impl SimKernel {
         (0..self.host.numa_nodes.max(1)).collect()
     }
 
-    /// Fills an empty legacy cpuset with what its parent has: a new one can hold no process.
+    /// Fills an empty legacy cpuset with the values of its parent: a new one can hold no process.
     pub(super) fn inherit_legacy_cpuset(&mut self, id: CgroupId) {
         let is_legacy = self.tree.version(id) == Version::V1;
         if is_legacy && self.tree[id].cpuset.cpus.is_empty() {
@@ -218,8 +218,9 @@ impl SimKernel {
         }
     }
 
-    /// CPUs went away: legacy lists lose them for good, and the processes of a cgroup that has none left go
-    /// to the nearest one above that has some (`cpuset1_hotplug_update_tasks`, kernel/cgroup/cpuset-v1.c).
+    /// CPUs went offline: legacy lists lose them for good, and the processes of a cgroup that has none left
+    /// move to the nearest one above that has some (`cpuset1_hotplug_update_tasks`,
+    /// kernel/cgroup/cpuset-v1.c).
     pub(super) fn shrink_legacy_cpusets(&mut self) {
         let Some(home) = self.tree.home(Controller::Cpuset) else { return };
         let root = self.tree.hierarchies[home].root;

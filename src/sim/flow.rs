@@ -18,7 +18,7 @@ pub(super) const EPSILON: f64 = 1e-9;
 pub(super) struct Flow {
     /// By source and sink.
     amounts: Vec<Vec<f64>>,
-    /// What each sink still takes.
+    /// The free capacity of each sink.
     spare: Vec<f64>,
     /// The sources that do not fit, with every source that competes for the same full sinks. Empty: all fit.
     pub(super) bottleneck: Vec<usize>,

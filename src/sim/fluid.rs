@@ -1,6 +1,6 @@
 //! The scheduler as a fluid: hierarchical weighted max-min over CPUs with affinities and quotas.
 //!
-//! **Problem.** Runnable threads sit in a tree of groups. Each group divides what it gets among its threads
+//! **Problem.** Runnable threads are in a tree of groups. Each group divides what it gets among its threads
 //! and subgroups by weight, gives nothing to one more than it can use, and never exceeds its quota. A
 //! thread runs only on the CPUs of its cpuset.
 //!
@@ -9,7 +9,7 @@
 //!
 //! **Algorithm.** Progressive filling. All active sources grow at once, at a speed that a unit of growth at
 //! the root splits down the tree by the weights of the *active* members. Growth runs until the first
-//! event: a demand is met, a quota is reached, or a set of CPUs is full; what the event binds goes
+//! event: a demand is met, a quota is reached, or a set of CPUs is full; what the event binds becomes
 //! inactive, and growth continues with the rest. The moment at which CPUs fill up is found by Newton's
 //! method on cuts: try the whole step, and while it does not fit, shorten it to where the violated cut
 //! holds with equality (Radzik 1993). Each cut allows less than the last, so this ends.
@@ -18,8 +18,8 @@
 //! quota; with free CPUs every demand within its quota is met (`tests/sim/cpu.rs`, `conservation`).
 //! Siblings that are not bound by anything get rates exactly by weight (`weights_1_2_4`).
 //!
-//! What it leaves out: time slices, migration cost, and the unfairness that real run queues show while
-//! the load balancer works.
+//! Not modelled: time slices, migration cost, and the unfairness of real run queues while the load balancer
+//! works.
 
 use super::flow::{EPSILON, Flow};
 use super::parse::CpuSet;
@@ -44,7 +44,7 @@ pub(super) struct Source {
     pub(super) mask: usize,
 }
 
-/// Who wants CPU time, and the rules.
+/// The demands for CPU time, and the rules.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Problem {
     pub(super) groups: Vec<Group>,
@@ -53,7 +53,7 @@ pub(super) struct Problem {
     pub(super) masks: Vec<CpuSet>,
 }
 
-/// Who gets it.
+/// The rates that result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Solution {
     /// CPUs of each source.
@@ -64,7 +64,7 @@ pub(super) struct Solution {
     pub(super) throttled: Vec<bool>,
 }
 
-/// CPUs that the same masks contain, which therefore need no telling apart.
+/// CPUs that are in the same masks, and therefore need not be distinguished.
 struct Classes {
     members: Vec<Vec<u32>>,
     capacities: Vec<f64>,
@@ -237,7 +237,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Takes out whoever is bound now: satisfied, at a quota, or on full CPUs only.
+    /// Removes the sources that are bound now: satisfied, at a quota, or on full CPUs only.
     fn settle(&mut self, full: &[usize]) {
         let groups = &self.problem.groups;
         let mut bound = vec![false; groups.len()];

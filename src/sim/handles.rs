@@ -1,4 +1,4 @@
-//! What is kept open: places, and the directories and files that name them.
+//! Open handles: places, and the directories and files that refer to them.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(super) enum DirPlace {
 /// A file.
 #[derive(Clone, Debug)]
 pub(super) enum FilePlace {
-    /// An interface file, and how often its controller had been taken away when it was opened.
+    /// An interface file, and how often its controller had been disabled when it was opened.
     Cgroup(CgroupId, &'static Spec, u32),
     Proc(ProcFile),
     /// A file of `/sys/devices`, by its path.

@@ -13,7 +13,7 @@ use super::rates::{CpuTimes, Rates};
 use super::tree::{CgroupId, Tree, Version};
 use super::workload::{Load, Trace, Workload};
 
-/// The longest step of the memory model: all loads are looked at, and all memory touched, this often.
+/// The longest step of the memory model: all loads are evaluated, and all memory is touched, this often.
 const STEP_NSEC: u64 = 10_000_000;
 
 /// Where the hierarchies are mounted.
@@ -33,7 +33,7 @@ pub enum Layout {
 /// What the caller may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Everything that root may.
+    /// Everything that root may do.
     #[default]
     Root,
     /// Reading only: every write is EACCES.

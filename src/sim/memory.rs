@@ -1,7 +1,7 @@
 //! Memory: what processes touch, where it is charged, and what happens when there is not enough.
 //!
-//! **Terms.** A *charge* is a page on the account of the cgroup in which its process was when it touched
-//! the page; it counts for every cgroup above, and stays when the process moves. *Anonymous* pages cannot
+//! **Terms.** A *charge* is a page that counts for the cgroup in which its process was when it touched
+//! the page; it counts for every cgroup above too, and stays when the process moves. *Anonymous* pages cannot
 //! be reclaimed, because there is no swap; *file* pages can, the inactive ones (read once) before the
 //! active ones (read all the time, and soon read again: a refault).
 //!
@@ -14,7 +14,7 @@
 //! and in the end kills the largest process of all.
 //!
 //! **Properties.** `memory.current` never exceeds `memory.max` after a step; the host's pages sum to its
-//! memory; anonymous pages vanish with their process only (`tests/sim/memory.rs`).
+//! memory; anonymous pages are freed only with their process (`tests/sim/memory.rs`).
 
 use super::account::{Kind, MemoryCounters, MemoryEvents, Pages};
 use super::controller::Controller;
@@ -29,7 +29,7 @@ const CHARGE_BATCH_PAGES: f64 = 64.0;
 /// Sleep for each batch at an overage of 1: HZ × 2^20 × 2^20 >> 20 >> 14, in seconds.
 const HIGH_DELAY_SEC: f64 = 64.0;
 
-/// The longest single sleep, and the shortest that is worth it.
+/// The longest single sleep, and the shortest that is applied.
 const HIGH_DELAY_MAX_SEC: f64 = 2.0;
 const HIGH_DELAY_MIN_SEC: f64 = 0.01;
 
@@ -53,12 +53,12 @@ impl SimKernel {
         self.tree.hierarchies[self.memory_hierarchy()].root
     }
 
-    /// The cgroup that pays for what `process` touches now.
+    /// The cgroup to which pages that `process` touches now are charged.
     pub(super) fn memory_cgroup(&self, process: &Process) -> CgroupId {
         self.tree.effective(process.cgroups[self.memory_hierarchy()], Controller::Memory)
     }
 
-    /// Pages that nobody uses.
+    /// Free pages.
     pub(super) fn free_pages(&self) -> u64 {
         let used = self.kernel_pages() + self.tree[self.memory_root()].memory_account.usage;
         self.total_pages().saturating_sub(used)
@@ -84,7 +84,7 @@ impl SimKernel {
         self.reclaim_in_background();
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
-            // It may have been killed for what another one touched.
+            // It may have been killed because of pages that another one touched.
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             let before = process.stall;
             process.stall.pay(dt_sec, process.load.threads);
@@ -121,7 +121,7 @@ impl SimKernel {
         }
         let missing = hot.saturating_sub(have.of(Kind::ActiveFile));
         if missing > 0 {
-            // First it reads from end to end; after that it looks anywhere, and misses in proportion.
+            // First it reads from end to end; after that it reads anywhere, and misses in proportion.
             let miss_ratio = if seen < hot { 1.0 } else { missing as f64 / hot as f64 };
             let pages = self.touched(pid, Kind::ActiveFile, dt_sec, miss_ratio).min(missing);
             let read = self.charge(pid, Kind::ActiveFile, pages);
@@ -152,14 +152,14 @@ impl SimKernel {
         pages as u64
     }
 
-    /// Books `bytes` of files that a process has read, from memory or from disk.
+    /// Counts `bytes` of files that a process has read, from memory or from disk.
     fn count_reads(&mut self, pid: u32, bytes: u64) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.read_bytes += bytes;
         }
     }
 
-    /// Books pages read from disk: sleep for the process, and refaults that are memory stalls.
+    /// Counts pages read from disk: sleep for the process, and refaults that are memory stalls.
     fn count_file_reads(&mut self, pid: u32, read: u64, refaults: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.disk_read_bytes += read * PAGE_BYTES;
@@ -178,7 +178,7 @@ impl SimKernel {
         lineage.into_iter().for_each(|id| add(&mut self.tree[id].memory_account.counters));
     }
 
-    /// Books an event at `id`, and with it everywhere above.
+    /// Counts an event at `id`, and everywhere above.
     pub(super) fn raise(&mut self, id: CgroupId, event: impl Fn(&mut MemoryEvents)) {
         event(&mut self.tree[id].memory_account.local_events);
         let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
@@ -248,7 +248,7 @@ impl SimKernel {
         }
     }
 
-    /// Reclaims down to each `memory.high` on the way up, and puts to sleep who still exceeds one.
+    /// Reclaims down to each `memory.high` on the way up, and puts a process that still exceeds one to sleep.
     fn hold_to_high(&mut self, pid: u32, lineage: &[CgroupId], granted: u64) {
         let mut delay_sec: f64 = 0.0;
         for &id in lineage {
@@ -271,7 +271,7 @@ impl SimKernel {
         }
     }
 
-    /// Writes `pages` on the account of `id`.
+    /// Charges `pages` to `id`.
     fn book(&mut self, pid: u32, id: CgroupId, kind: Kind, pages: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         *process.charges.entry(id).or_default().of_mut(kind) += pages;
@@ -286,7 +286,7 @@ impl SimKernel {
         }
     }
 
-    /// Takes `pages` off the account of `id`, which must have them.
+    /// Uncharges `pages` of `id`, which must have them.
     pub(super) fn unbook(&mut self, id: CgroupId, kind: Kind, pages: u64) {
         *self.tree[id].memory_account.local.of_mut(kind) -= pages;
         let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
@@ -307,7 +307,7 @@ impl SimKernel {
         freed.into_iter().for_each(|(id, part)| self.unbook(id, kind, part));
     }
 
-    /// Brings the kernel memory of a process to its number of threads.
+    /// Sets the kernel memory of a process according to its number of threads.
     pub(super) fn charge_threads(&mut self, pid: u32) {
         let Some(process) = self.processes.get(&pid) else { return };
         let target = u64::from(process.load.threads) * KERNEL_PAGES_PER_THREAD;
@@ -320,7 +320,7 @@ impl SimKernel {
         }
     }
 
-    /// The memory side of a process's end: anonymous pages go, file pages stay without an owner.
+    /// Frees the memory of a process that ends: anonymous pages are freed, file pages stay without an owner.
     pub(super) fn release_memory(&mut self, pid: u32, process: &Process) {
         for (&id, pages) in &process.charges {
             self.tree[id].memory_account.chargers.remove(&pid);
@@ -333,7 +333,7 @@ impl SimKernel {
         }
     }
 
-    /// The memory side of a cgroup's end: its charges become its parent's.
+    /// Moves the charges of a cgroup that is removed to its parent.
     pub(super) fn reparent_memory(&mut self, id: CgroupId) {
         let Some(parent) = self.tree[id].parent else { return };
         let parent = self.tree.effective(parent, Controller::Memory);

@@ -1,37 +1,36 @@
 //! A kernel in memory behind [`crate::host::kernfs::KernFs`].
 //!
-//! **Problem.** The agent must be shown to do its job without root, on hosts that are not at hand and in
-//! situations that cannot be had on demand: a cgroup that vanishes in mid-tick, a read-only mount, memory
-//! that runs out, two hundred CPUs. A directory of plain files cannot stand in for a kernel: its files do
-//! not clamp, refuse, or die with their cgroup, and nothing happens in it.
+//! **Problem.** The agent has to be tested without root, on hosts that are not at hand and in situations that
+//! cannot be produced on demand: a cgroup that vanishes in mid-tick, a read-only mount, memory that runs out,
+//! two hundred CPUs. A directory of plain files cannot replace a kernel: its files do not clamp, refuse, or
+//! vanish with their cgroup, and nothing happens in it.
 //!
-//! **Shape.** [`SimKernel`] serves the files of a host and moves only when [`SimKernel::advance`] is told
-//! how much time has passed. Between two calls it is a value: the same calls give the same history, bit
-//! for bit. Its parts:
+//! **Shape.** [`SimKernel`] serves the files of a host, and its time advances only with [`SimKernel::advance`].
+//! Between two calls it is a value: the same calls give the same history, bit for bit. Its parts:
 //!
-//! | file | decides |
+//! | file | contents |
 //! |---|---|
 //! | `kernel` | the host, its processes, the clock |
-//! | `vfs` | paths, handles, and what an operation on them may answer |
+//! | `vfs` | paths, handles, and the results of operations on them |
 //! | `tree`, `rules` | cgroups, and the kernel's rules for making, removing, moving, enabling |
-//! | `account`, `rates`, `spec`, `handles` | what is counted, what flows, which files there are, what is kept open |
+//! | `account`, `rates`, `spec`, `handles` | counters, rates, the kinds of files, open handles |
 //! | `files`, `show`, `store`, `files_v1` | interface files: which, their texts, what they accept |
 //! | `proc_files`, `sys_files` | `/proc` and `/sys/devices/system` |
-//! | `fluid`, `flow`, `cpu` | who runs: weighted max-min with quotas and affinities |
-//! | `memory`, `reclaim`, `oom` | who has memory: charges, protection, throttling, who dies |
-//! | `pressure` | what stalls, as PSI shows it |
-//! | `workload`, `process` | what processes want and have |
+//! | `fluid`, `flow`, `cpu` | CPU time: weighted max-min with quotas and affinities |
+//! | `memory`, `reclaim`, `oom` | memory: charges, protection, throttling, kills |
+//! | `pressure` | stalls, as PSI reports them |
+//! | `workload`, `process` | the loads of processes, and their state |
 //! | `systemd` | [`SimSystemd`]: units on top of all this |
 //! | `fault` | [`Faulty`]: errors on demand, and a log of calls, around any `KernFs` |
 //!
-//! **Manners.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, where they were tried:
+//! **Behaviour.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, where they were tried:
 //! `cpu.weight` of 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a removed
-//! cgroup answers ENODEV for ever; an unprivileged writer gets EACCES, and a read-only mount EROFS. As root,
-//! `tests/sim/real.rs` puts the same questions to this kernel and to the one below. Files that the agent has
-//! no use for (`cpu.idle`, `io.max`, swap, …) are not there, or say that nothing happened.
+//! cgroup returns ENODEV for good; an unprivileged writer gets EACCES, and a read-only mount EROFS. As root,
+//! `tests/sim/real.rs` compares this kernel with the real one. Files that the agent does not use (`cpu.idle`,
+//! `io.max`, swap, …) are absent, or report that nothing happened.
 //!
-//! **Properties** and the tests that hold them: conservation of CPU time and of memory, exact shares by
-//! weight, quota and affinity, protection, determinism, and each errno (`tests/sim.rs`).
+//! **Properties** and their tests: conservation of CPU time and of memory, exact shares by weight, quota and
+//! affinity, protection, determinism, and each errno (`tests/sim.rs`).
 
 mod account;
 mod controller;

@@ -1,4 +1,4 @@
-//! Who is killed when memory cannot be had.
+//! The choice of the process that is killed when memory runs out.
 //!
 //! The process with the most anonymous pages below the limit that was hit; with `memory.oom.group` all of
 //! the highest such cgroup between it and the limit (mm/oom_kill.c, `oom_badness`; mm/memcontrol.c,

@@ -1,8 +1,9 @@
 //! Reading values the way the kernel reads them.
 //!
-//! Each function follows one parser of the kernel, its leniency included: a C prefix chooses the base,
-//! one trailing newline is forgiven, `8k` is a memory size and `cpu.max` ignores what follows two numbers.
-//! None of it is shared with the agent's own parsers, so that a mistake in one cannot hide in the other.
+//! Each function follows one parser of the kernel, its leniency included: a C prefix chooses the base, one
+//! trailing newline is accepted, `8k` is a memory size and `cpu.max` ignores what follows two numbers. None
+//! of it is shared with the agent's own parsers, so that a mistake in one does not hide the same mistake in
+//! the other.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ pub(super) type CpuSet = BTreeSet<u32>;
 /// The page size; every memory file rounds down to it.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// The largest value of a page counter: `PAGE_COUNTER_MAX` of a 64-bit kernel. Stands for `max`.
+/// The largest value of a page counter: `PAGE_COUNTER_MAX` of a 64-bit kernel. Means `max`.
 pub(super) const PAGES_MAX: u64 = i64::MAX as u64 / PAGE_BYTES;
 
 /// `kstrtoull` with base 0. ERANGE beyond 64 bits, EINVAL for anything that is not a number.
@@ -122,7 +123,7 @@ impl Bandwidth {
         self.quota_usec.map(|quota| quota as f64 / self.period_usec as f64)
     }
 
-    /// `cpu_period_quota_parse`: `QUOTA [PERIOD]`, the period kept where it is not said.
+    /// `cpu_period_quota_parse`: `QUOTA [PERIOD]`, the period is kept where it is not given.
     pub(super) fn parse(self, text: &str) -> Result<Self, Errno> {
         let mut words = text.split_ascii_whitespace();
         let quota = words.next().ok_or(Errno::EINVAL)?;

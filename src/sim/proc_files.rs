@@ -1,7 +1,7 @@
-//! `/proc`: the host's time and memory, and who its processes are.
+//! `/proc`: the host's time and memory, and its processes.
 //!
-//! Times are in ticks of 1/100 s (`USER_HZ`), memory in kB of 1024 bytes. Nobody hot-plugs memory, nothing
-//! is shared or mapped from files, and there is no swap: those lines say 0.
+//! Times are in ticks of 1/100 s (`USER_HZ`), memory in kB of 1024 bytes. There is no hotplug of
+//! memory, nothing is shared or mapped from files, and there is no swap: those lines are 0.
 
 use nix::errno::Errno;
 
@@ -228,7 +228,7 @@ fn show_io(process: &Process) -> String {
     )
 }
 
-/// The 52 fields of `/proc/PID/stat` (proc_pid_stat(5)); those of no account are 0.
+/// The 52 fields of `/proc/PID/stat` (proc_pid_stat(5)); fields that do not matter are 0.
 fn show_pid_stat(pid: u32, process: &Process) -> String {
     let ticks = |nsec: f64| (nsec / TICK_NSEC) as u64;
     let state = if process.load.duty > 0.0 { 'R' } else { 'S' };

@@ -1,4 +1,4 @@
-//! Processes: who they are, where they are, what they have used.
+//! Processes: identity, cgroups, and what they have used.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Process {
     pub(super) gid: u32,
     pub(super) started_nsec: u64,
     pub(super) trace: Trace,
-    /// What the trace says now.
+    /// The present load of the trace.
     pub(super) load: Load,
     /// Its cgroup in each hierarchy.
     pub(super) cgroups: Vec<CgroupId>,
@@ -41,7 +41,7 @@ pub(super) struct Process {
     pub(super) stall: Stall,
 }
 
-/// Time that a process owes to the kernel, and the part of its time that goes there now.
+/// Time that a process still has to spend in the kernel, and the part of its time that it spends there now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stall {
     /// Sleep still to come for memory: throttling at `memory.high`, reclaim, refaults.
@@ -60,7 +60,7 @@ impl Stall {
         (1.0 - self.memory_ratio - self.io_ratio).max(0.0)
     }
 
-    /// Pays off debts by sleeping through as much of the next `dt_sec` as it takes, all threads at once.
+    /// Reduces the outstanding sleep by as much of the next `dt_sec` as needed, with all threads at once.
     pub(super) fn pay(&mut self, dt_sec: f64, threads: u32) {
         let owed = self.memory_sec + self.io_sec;
         let paid = owed.min(dt_sec * f64::from(threads));

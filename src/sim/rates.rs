@@ -1,4 +1,4 @@
-//! Who runs how fast until something changes, as values.
+//! The rates of processes and cgroups until the next change, as values.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) struct CpuTimes {
     pub(super) idle_nsec: f64,
 }
 
-/// What flows where until the next change.
+/// All rates until the next change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rates {
     /// By pid: CPUs of all threads together, and the waiting part of each thread's time.

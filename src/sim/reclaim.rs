@@ -1,4 +1,4 @@
-//! Who gives back file pages when memory is short, and how far `memory.min` and `memory.low` protect.
+//! Reclaim of file pages when memory is short, and the effect of `memory.min` and `memory.low`.
 //!
 //! **Algorithm.** Every cgroup below the target is scanned in proportion to its file pages, less the part
 //! that is protected (mm/vmscan.c, `get_scan_count`: the scan shrinks by protection / usage), and never
@@ -16,7 +16,7 @@ use super::controller::Controller;
 use super::kernel::SimKernel;
 use super::tree::{CgroupId, Version};
 
-/// Who needs the pages.
+/// The reason for a reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// The kernel itself, ahead of need.
@@ -25,7 +25,7 @@ pub(super) enum Reason {
     Direct,
 }
 
-/// Rounds of one pass; each comes closer, and what is left after them is not worth more.
+/// Rounds of one pass; each comes closer, and the rest after them is negligible.
 const ROUNDS: u32 = 16;
 
 /// Effective `memory.min` and `memory.low`, in pages.
@@ -150,8 +150,8 @@ impl SimKernel {
         own
     }
 
-    /// Takes `pages` file pages charged to `id` itself: inactive before active, ownerless before owned, and of its
-    /// processes in proportion to what they have, as they share one list.
+    /// Takes `pages` file pages charged to `id` itself: inactive before active, ownerless before owned, and
+    /// of its processes in proportion to what they have, as they share one list.
     fn evict(&mut self, id: CgroupId, pages: u64, reason: Reason) {
         let mut left = pages;
         for kind in [Kind::InactiveFile, Kind::ActiveFile] {
@@ -191,7 +191,7 @@ impl SimKernel {
         });
     }
 
-    /// The legacy hierarchy's first resort: the cgroup furthest over its soft limit gives first.
+    /// The first step of the legacy hierarchy: the cgroup furthest over its soft limit is reclaimed first.
     fn reclaim_over_soft_limits(&mut self, wanted: u64, reason: Reason) -> u64 {
         let mut left = wanted;
         for _ in 0..ROUNDS {

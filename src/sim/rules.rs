@@ -2,8 +2,8 @@
 //!
 //! Source: kernel/cgroup/cgroup.c (`cgroup_mkdir`, `cgroup_destroy_locked`, `cgroup_migrate_vet_dst`,
 //! `cgroup_subtree_control_write`, `cgroup_vet_subtree_control_enable`); cgroup-v2.rst, "No Internal
-//! Process Constraint" and "Threads". Nobody can make a cgroup threaded here, but the trap on the way there
-//! is real: with a process in it, a cgroup that passes on `cpu` makes its children unfit for processes.
+//! Process Constraint" and "Threads". Threaded cgroups cannot be made here, but their precondition
+//! is modelled: with a process in it, a cgroup that enables `cpu` makes its children unfit for processes.
 
 use nix::errno::Errno;
 
@@ -12,7 +12,7 @@ use super::kernel::SimKernel;
 use super::tree::{CgroupId, CpuKnobs, CpusetKnobs, MemoryKnobs, Version};
 
 impl SimKernel {
-    /// `mkdir`. The caller has made sure that `name` is free.
+    /// `mkdir`. The caller has checked that `name` is free.
     pub(super) fn add_cgroup(&mut self, parent: CgroupId, name: &str) -> Result<CgroupId, Errno> {
         // The kernel could not print such a name in one line of /proc/PID/cgroup.
         if name.contains('\n') {
@@ -83,8 +83,8 @@ impl SimKernel {
         !cgroup.processes.is_empty() && passes_on != cgroup.subtree_control
     }
 
-    /// Whether `id` can hold processes of its own, which nothing below a thread root can. The root of the
-    /// hierarchy may be anything at once.
+    /// Whether `id` can hold processes of its own, which no cgroup below a thread root can. The root of the
+    /// hierarchy may be both.
     pub(super) fn is_valid_domain(&self, id: CgroupId) -> bool {
         let below_root = |&above: &CgroupId| self.tree[above].parent.is_some();
         !self.tree.lineage(id).skip(1).filter(below_root).any(|above| self.is_thread_root(above))
@@ -188,7 +188,7 @@ impl SimKernel {
         }
     }
 
-    /// A controller that goes takes its settings along; its memory becomes the parent's.
+    /// A controller that is disabled loses its settings; its memory is charged to the parent.
     fn forget(&mut self, id: CgroupId, controller: Controller) {
         self.tree[id].epochs[controller as usize] += 1;
         match controller {

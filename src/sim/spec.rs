@@ -1,4 +1,4 @@
-//! What an interface file is, in either hierarchy.
+//! The description of an interface file, in either hierarchy.
 
 use super::controller::Controller;
 use super::pressure::Resource;
@@ -23,7 +23,7 @@ pub(super) enum Place {
 pub(super) struct Spec {
     pub(super) name: &'static str,
     pub(super) file: File,
-    /// The controller that brings it; `None` for the core's own.
+    /// The controller that it belongs to; `None` for files of the core.
     pub(super) controller: Option<Controller>,
     pub(super) place: Place,
     pub(super) mode: Mode,

@@ -61,7 +61,7 @@ impl SimKernel {
             File::CpusetMems => self.write_mems(id, text),
             File::MemoryBound(bound) => self.write_bound(id, bound, parse::pages(text, "max")?),
             File::MemoryOomGroup => {
-                // Anything but 0 and 1 is EINVAL here, where other switches say ERANGE.
+                // Anything but 0 and 1 is EINVAL here, where other switches return ERANGE.
                 let group = parse::switch(text).map_err(|_| Errno::EINVAL)?;
                 self.tree[id].memory.oom_group = group;
                 Ok(())
@@ -162,7 +162,7 @@ impl SimKernel {
         Ok(())
     }
 
-    /// `memory.reclaim`: EAGAIN where less came than was asked for.
+    /// `memory.reclaim`: EAGAIN where less was reclaimed than requested.
     fn write_reclaim(&mut self, id: CgroupId, text: &str) -> Result<(), Errno> {
         let wanted = parse::pages(text, "")?;
         match self.reclaim(id, wanted, Reason::Direct) {

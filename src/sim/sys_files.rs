@@ -1,8 +1,8 @@
-//! `/sys/devices/system`: which CPUs there are and what they share.
+//! `/sys/devices/system`: the CPUs and what they share.
 //!
-//! CPU `c` of `n` cores runs on core `c mod n`, as firmware of x86 servers numbers them, so that the
-//! siblings of 8 CPUs on 4 cores are 0 and 4. Cores are dealt to the memory nodes in runs; each node is a
-//! socket with one last-level cache. Only CPUs that are online have a topology.
+//! CPU `c` of `n` cores runs on core `c mod n`, as firmware of x86 servers numbers them, so that the siblings
+//! of 8 CPUs on 4 cores are 0 and 4. Cores are assigned to the memory nodes in contiguous runs; each node is
+//! a socket with one last-level cache. Only CPUs that are online have a topology.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! Systemd in memory, on top of the simulated kernel: units, their properties, and how it can fail.
+//! Systemd in memory, on top of the simulated kernel: units, their properties, and its failures.
 //!
-//! Its manners are those that were seen on systemd 252 and 257. A property that is set is held in memory and
-//! kept as a drop-in, and with it all properties of the unit are written to its cgroup anew
-//! (`unit_update_cgroup` in `src/core/cgroup.c`). Reading the configuration again makes the properties
-//! what files and drop-ins say, and leaves the cgroups as they are. A slice needs no file; one that was
-//! started without is transient and leaves nothing when it stops. Stopping a slice ends what is in it.
+//! Its behaviour is that observed on systemd 252 and 257. A property that is set is held in memory and stored
+//! as a drop-in, and all properties of the unit are written to its cgroup again (`unit_update_cgroup` in
+//! `src/core/cgroup.c`). Reloading the configuration sets the properties to what files and drop-ins say, and
+//! leaves the cgroups as they are. A slice needs no file; one that was started without is transient and
+//! leaves nothing when it stops. Stopping a slice ends everything in it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -16,16 +16,16 @@ use crate::host::systemd::{
     Answer, Held, Order, Property, PropertyValue, Reply, Setting, UnitError, UnitManager, UnitState,
 };
 
-/// What is wrong with systemd, or with the way to it.
+/// A failure of systemd, or of the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitFault {
     /// The bus cannot be reached.
     Away,
-    /// Nothing comes back in time; what was asked for is done all the same.
+    /// No answer in time; the request is executed all the same.
     Late,
-    /// Nobody may change anything.
+    /// Every change is denied.
     Denied,
-    /// This property is taken and does not arrive in its file.
+    /// This property is accepted and does not arrive in its file.
     Ignores(Property),
 }
 
@@ -36,29 +36,30 @@ pub struct SimUnit {
     pub cgroup: String,
     /// Whether it runs.
     pub is_active: bool,
-    /// Whether it is masked, or its file was removed: systemd takes no settings of it, and writes none of its files.
+    /// Whether it is masked, or its file was removed: systemd accepts no settings for it, and writes none of
+    /// its files.
     pub is_masked: bool,
-    /// Whether it goes when it is stopped.
+    /// Whether it is removed when it is stopped.
     pub is_transient: bool,
-    /// Units that it stops with, beside the slices that its cgroup is in: a socket has none.
+    /// Units that it stops with, in addition to the slices that its cgroup is in: a socket has none.
     pub requires: BTreeSet<String>,
-    /// Tells a transient unit from the one before of its name.
+    /// Distinguishes a transient unit from the previous one of its name.
     pub nr_life: u32,
     /// How often it was started.
     pub nr_starts: u32,
-    /// What its file says.
+    /// The settings of its file.
     pub file: BTreeMap<Property, PropertyValue>,
-    /// What drop-ins say whose names come after those of run-time settings, such as the `override.conf` of
-    /// `systemctl edit`: they win whenever the configuration is read.
+    /// The settings of drop-ins whose names sort after those of run-time settings, such as the
+    /// `override.conf` of `systemctl edit`: they prevail whenever the configuration is read.
     pub overrides: BTreeMap<Property, PropertyValue>,
     /// What was set at run time.
     pub drop_ins: BTreeMap<Property, PropertyValue>,
-    /// What systemd takes its properties for.
+    /// The values that systemd has loaded for its properties.
     pub properties: BTreeMap<Property, PropertyValue>,
 }
 
 impl SimUnit {
-    /// What systemd takes `property` for.
+    /// The value that systemd has loaded for `property`.
     fn value(&self, property: Property) -> Setting {
         let value = self.properties.get(&property).cloned().unwrap_or_else(|| property.unset());
         Setting { property, value }
@@ -72,23 +73,23 @@ pub struct SimSystemd {
     pub units: BTreeMap<String, SimUnit>,
     /// Other names of units.
     pub aliases: BTreeMap<String, String>,
-    /// Transient units that there were.
+    /// The number of transient units so far.
     pub nr_lives: u32,
-    /// What is wrong.
+    /// The failure in force.
     pub fault: Option<UnitFault>,
-    /// Orders that were carried out, or refused, oldest first.
+    /// Orders that were executed, or refused, oldest first.
     pub orders: Vec<Order>,
 }
 
 impl SimSystemd {
-    /// Gives the host a unit with a file, and starts it: its cgroup is `cgroup` from the mount.
+    /// Adds a unit with a file, and starts it: its cgroup is `cgroup` from the mount.
     pub fn add(&mut self, kernel: &mut SimKernel, unit: &str, cgroup: &str) {
         let known = SimUnit { cgroup: cgroup.to_string(), ..SimUnit::default() };
         self.units.insert(unit.to_string(), known);
         self.start(kernel, unit);
     }
 
-    /// Gives the host a unit without a file, not started yet.
+    /// Adds a unit without a file, not started yet.
     pub fn add_transient(&mut self, unit: &str, cgroup: &str) {
         self.nr_lives += 1;
         let (cgroup, nr_life) = (cgroup.to_string(), self.nr_lives);
@@ -96,7 +97,7 @@ impl SimSystemd {
         self.units.insert(unit.to_string(), known);
     }
 
-    /// Stops a unit and starts it again: one that is transient keeps all that it was given.
+    /// Stops a unit and starts it again: a transient one keeps all its settings.
     pub fn restart(&mut self, kernel: &mut SimKernel, unit: &str) {
         let known = self.units.get(unit).cloned();
         self.stop(kernel, unit);
@@ -138,7 +139,7 @@ impl SimSystemd {
         self.units.iter().filter(|(_, other)| needs(other)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// `systemctl set-property --runtime`, or what the agent asks for.
+    /// `systemctl set-property --runtime`, or an order of the agent.
     pub fn set_property(&mut self, kernel: &mut SimKernel, unit: &str, setting: &Setting) {
         self.set_properties(kernel, unit, std::slice::from_ref(setting));
     }
@@ -175,13 +176,13 @@ impl SimSystemd {
         }
     }
 
-    /// Writes what the properties of a unit mean to its cgroup, as systemd 252 does whenever it has read a
+    /// Writes the properties of a unit to its cgroup, as systemd 252 does whenever it has read a
     /// configuration that sets any of them.
     pub fn restore_files(&self, kernel: &mut SimKernel, unit: &str) {
         self.write(kernel, unit);
     }
 
-    /// Writes what the properties of a unit mean to the files of its cgroup: whichever was changed, all of them.
+    /// Writes all properties of a unit to the files of its cgroup, whichever was changed.
     fn write(&self, kernel: &mut SimKernel, unit: &str) {
         let is_written = |known: &&SimUnit| known.is_active && !known.is_masked;
         let Some(known) = self.units.get(unit).filter(is_written) else { return };
@@ -195,15 +196,15 @@ impl SimSystemd {
         }
     }
 
-    /// The name that a unit is kept under.
+    /// The main name of a unit.
     fn id<'a>(&'a self, unit: &'a str) -> &'a str {
         self.aliases.get(unit).map_or(unit, String::as_str)
     }
 
-    /// Carries out one order.
+    /// Executes one order.
     ///
     /// # Errors
-    /// As the real one, or as its fault says.
+    /// As the real systemd, or by the failure in force.
     pub fn carry_out(&mut self, kernel: &mut SimKernel, order: &Order) -> Result<Reply, UnitError> {
         let unit = order.unit().to_string();
         match self.fault {
@@ -307,14 +308,14 @@ impl SimSystemd {
     }
 }
 
-/// `a-b.slice` lives in `a.slice`.
+/// `a-b.slice` is in `a.slice`.
 fn cgroup_of(slice: &str) -> String {
     let name = slice.trim_end_matches(".slice");
     let ends = name.match_indices('-').map(|(end, _)| end).chain([name.len()]);
     ends.map(|end| format!("/{}.slice", &name[..end])).collect()
 }
 
-/// A [`UnitManager`] that carries out each order as it comes, and answers when it is asked.
+/// A [`UnitManager`] that executes each order at once, and answers when it is polled.
 pub struct SimUnits<F> {
     carry_out: F,
     answers: VecDeque<Answer>,

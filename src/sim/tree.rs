@@ -2,7 +2,7 @@
 //!
 //! A unified host has one hierarchy with every controller; a legacy host has one for each controller and
 //! a unified one without any. Every process is in exactly one cgroup of each. A cgroup's id is never used
-//! again, and neither is its inode, so a handle that outlives its cgroup cannot come to mean another one.
+//! again, and neither is its inode, so a handle that outlives its cgroup never refers to another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use super::controller::{Controller, ControllerSet};
 use super::parse::{Bandwidth, CpuSet, PAGES_MAX};
 use super::pressure::Pressure;
 
-/// Names a cgroup for ever.
+/// Identifies a cgroup; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CgroupId(pub(super) usize);
 
-/// Which interface files a hierarchy shows.
+/// The interface files of a hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     /// Legacy.
@@ -38,7 +38,7 @@ pub(super) struct Hierarchy {
 pub(super) struct CpuKnobs {
     /// `cpu.weight`, 1 ..= 10000; unused in the legacy hierarchy.
     pub(super) weight: u64,
-    /// What the scheduler divides by: 1024 for weight 100.
+    /// The scheduler's weight: 1024 for weight 100.
     pub(super) shares: u64,
     pub(super) bandwidth: Bandwidth,
 }
@@ -93,7 +93,7 @@ pub(super) struct Cgroup {
     /// The controllers whose files are here.
     pub(super) controllers: ControllerSet,
     pub(super) subtree_control: ControllerSet,
-    /// How often each controller was taken away: its files are others when it comes back.
+    /// How often each controller was disabled: its files are new ones when it is enabled again.
     pub(super) epochs: [u32; Controller::ALL.len()],
     /// `None` is `max`.
     pub(super) max_descendants: Option<u64>,
@@ -115,7 +115,7 @@ pub(super) struct Cgroup {
 pub(super) struct Tree {
     pub(super) hierarchies: Vec<Hierarchy>,
     cgroups: Vec<Option<Cgroup>>,
-    /// Of every cgroup that ever was: a handle of a removed one still knows its number.
+    /// Of every cgroup that ever existed: a handle of a removed one still has its number.
     inodes: Vec<u64>,
     next_inode: u64,
 }

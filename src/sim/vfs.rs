@@ -1,7 +1,7 @@
 //! Paths and handles: [`KernFs`] for the simulated kernel.
 //!
-//! A handle names a place, and a place of a cgroup names it by its id, so that a kept handle answers for
-//! the cgroup it was opened in and for no other. What a dead place answers was tried on a real kernel:
+//! A handle refers to a place, and the place of a cgroup has its id, so that a kept handle always refers to the
+//! cgroup that it was opened in. The results of dead places were observed on a real kernel:
 //! a kept file ENODEV, an open, a mkdir and an rmdir ENOENT, a listing nothing; below the directory of a
 //! process that ended, ESRCH.
 
@@ -17,7 +17,7 @@ use super::process::Process;
 use super::spec::{Mode, Spec};
 use super::tree::CgroupId;
 
-/// Where a path led.
+/// The target of a path.
 enum Found {
     Dir(DirPlace),
     File(FilePlace),
@@ -138,7 +138,7 @@ impl SimKernel {
         spec.mode == Mode::Write && self.host.access == Access::Unprivileged
     }
 
-    /// How often the controller of a file has been taken away from its cgroup.
+    /// How often the controller of a file has been disabled in its cgroup.
     fn epoch(&self, id: CgroupId, spec: &Spec) -> u32 {
         let cgroup = self.tree.get(id);
         cgroup
@@ -169,9 +169,9 @@ impl SimKernel {
         }
     }
 
-    /// The cgroup that a directory of cgroupfs is, where the caller may change it.
+    /// The cgroup of a directory of cgroupfs, if the caller may change it.
     ///
-    /// A cgroup that is gone is found missing before any permission is looked at.
+    /// A cgroup that is gone is reported as missing before any permission is checked.
     fn changeable(&self, place: &DirPlace) -> Result<CgroupId, Errno> {
         let DirPlace::Cgroup(id) = place else { return Err(Errno::EPERM) };
         match (self.tree.get(*id), self.host.access) {
@@ -246,7 +246,7 @@ impl SimKernel {
 
     // --- short cuts for tests and reports ---
 
-    /// The text of the file at an absolute path, as a reader with every right sees it.
+    /// The text of the file at an absolute path, as a reader with all permissions sees it.
     ///
     /// # Errors
     /// As opening and reading it.
@@ -378,7 +378,8 @@ impl KernFs for SimKernel {
 
     fn lock_dir(&mut self, dir: DirId) -> Result<(), KernError> {
         let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
-        // A lock belongs to the opening, not to the process: whoever opens the directory again is another.
+        // A lock belongs to the open file description, not to the process: opening the directory again gives
+        // another.
         let others =
             self.handles.dirs.iter().enumerate().filter(|&(index, _)| index != dir.0 as usize);
         let mut others = others.filter_map(|(_, kept)| kept.as_ref());

@@ -1,15 +1,15 @@
-//! What simulated processes do, and how that changes over time.
+//! The load of simulated processes, and how it changes over time.
 //!
-//! A [`Load`] is what a process wants at one moment; a [`Trace`] is a load for every moment since its
+//! A [`Load`] is the demand of a process at one moment; a [`Trace`] is a load for every moment since its
 //! process began. Traces are plain functions of time, the noisy one included: its values come from a hash
 //! of seed and interval, so that the same seed gives the same history however time is cut into steps.
 
 use std::time::Duration;
 
-/// What a process wants now.
+/// The demand of a process at one moment.
 ///
-/// A thread works, then sleeps, in cycles: given less CPU than its duty it takes longer for a cycle and
-/// waits meanwhile, and does not catch up later (a closed loop).
+/// A thread works, then sleeps, in cycles: with less CPU than its duty a cycle takes longer, with
+/// waiting, and the thread does not catch up later (a closed loop).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Number of threads, all alike, at least 1.
