@@ -1,8 +1,8 @@
 //! The band that keeps a tenant's width still.
 //!
 //! **Problem.** The best width changes with every sample; a width that follows it would move threads and
-//! caches every second and buy nothing. Follow what lasts, ignore what passes, and be quicker to give than
-//! to take back.
+//! caches every second and gain nothing. Follow lasting changes, ignore short ones, and widen sooner than
+//! narrow.
 //!
 //! **Terms.** *Present* is the width in force, *target* the best width this tick ([`super::tenant`]),
 //! *utilisation* the CPUs used over the present width. *Supply* says whether the present widths of all
@@ -14,19 +14,19 @@
 //! After several ticks outside in one direction (fewer upwards than downwards, fewest when pressed) and at
 //! least 10 s after the last change, the width jumps straight to the mean target of those ticks.
 //!
-//! Inside of the band a small error may last for ever; it is worth one change once it has lasted long enough.
-//! A two-sided cumulative sum of the relative error ([Page 1954]) finds that out: each second adds the error
-//! less a slack, and beyond a bound the width goes to the mean target since the sum left zero. A lasting
+//! Inside of the band a small error could last forever; it is worth one change once it has lasted long enough.
+//! A two-sided cumulative sum of the relative error ([Page 1954]) detects that: each second adds the error
+//! less a slack, and beyond a bound the width changes to the mean target since the sum left zero. A lasting
 //! error of 10 % costs a change after two minutes, one of 5 % after seven, noise around zero never.
 //!
-//! Who changes often has to wait longer: every change adds one to a penalty that halves in ten minutes, and
-//! beyond one the ticks needed double with each further one, as does, up to fourfold, the bound of the sum
-//! (route flap damping does the same, RFC 2439 §2.2). Where somebody waits for the change the ticks grow to
-//! eight at most: threads that wait for a CPU, or tenants that are entitled to what this one has. A tenant
-//! that naps now and then is lent and takes back without end, and each time it wakes it gets its own soon:
-//! who borrowed from it is told to hurry ([`Band::hurry`]), and one tick is enough then.
+//! A tenant that changes often has to wait longer: every change adds one to a penalty that halves in ten
+//! minutes, and beyond one the ticks needed double with each further one, as does, up to fourfold, the bound of
+//! the sum (route flap damping does the same, RFC 2439 §2.2). If threads wait for a CPU, or other tenants are
+//! entitled to what this one has, the ticks grow to eight at most. A tenant that sleeps now and then lends its
+//! CPUs and takes them back again and again, and has to get them back soon each time it wakes: the bands of the
+//! borrowers are hurried ([`Band::hurry`]), and one tick is enough then.
 //!
-//! What the policy bounds (manual width, maximum, limit, slots that went away) is obeyed at once.
+//! Bounds of the policy (manual width, maximum, limit, slots that went away) take effect at once.
 //!
 //! [Page 1954]: https://doi.org/10.1093/biomet/41.1-2.100
 //!
@@ -48,21 +48,21 @@ const TICKS_UP_PRESSED: f64 = 2.0;
 const TICKS_UP: f64 = 3.0;
 const TICKS_YIELD: f64 = 4.0;
 const TICKS_DOWN: f64 = 5.0;
-/// The most ticks that the penalty makes of these.
+/// The upper bound of these ticks under the penalty.
 const TICKS_MAX: f64 = 60.0;
-/// Relative error per second that is nobody's fault: rounding and noise.
+/// Relative error per second that is ignored: rounding and noise.
 const SLACK_RATIO: f64 = 0.03;
 /// Relative error times seconds that is worth a change.
 const BOUND_SECONDS: f64 = 8.0;
-/// How long a tenant that is told to hurry does; longer than [`DWELL`], which it obeys meanwhile.
+/// How long a tenant is hurried; longer than [`DWELL`], which still applies meanwhile.
 const HURRY: Duration = Duration::from_secs(15);
 const PENALTY_HALF_LIFE_SECONDS: f64 = 600.0;
 const PENALTY_FREE: f64 = 1.0;
-/// The most that the penalty makes of the ticks while threads of this tenant wait.
+/// The upper bound of the ticks under the penalty while threads of this tenant wait.
 const PATIENCE_PRESSED_MAX: f64 = 4.0;
-/// The most that the penalty makes of the ticks while others wait for what they are entitled to.
+/// The upper bound of the ticks under the penalty while others wait for what they are entitled to.
 const PATIENCE_YIELD_MAX: f64 = 2.0;
-/// The most that the penalty makes of the bound of the slow sum.
+/// The upper factor of the bound of the slow sum under the penalty.
 const PATIENCE_SLOW_MAX: f64 = 4.0;
 
 /// The present widths of all tenants against the slots.
@@ -70,11 +70,11 @@ const PATIENCE_SLOW_MAX: f64 = 4.0;
 pub enum Supply {
     /// Not above the slots.
     Enough,
-    /// Above the slots: somebody has what another is entitled to.
+    /// Above the slots: some tenant has what another is entitled to.
     Short,
 }
 
-/// What one tick says about one tenant.
+/// The figures of one tenant in one tick.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// The best width now.
@@ -83,13 +83,13 @@ pub struct Observation {
     pub used_cpus: f64,
     /// Whether threads wait for a CPU.
     pub pressed: bool,
-    /// Whether others go short.
+    /// Whether other tenants get less than they are entitled to.
     pub supply: Supply,
     /// What the policy allows. Not empty.
     pub allowed: RangeInclusive<u32>,
 }
 
-/// What the last tick asked for, kept to be told.
+/// The result of the last tick, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aim {
     /// The best width then.
@@ -100,7 +100,7 @@ pub struct Aim {
     pub ceiling: u32,
 }
 
-/// The width of one tenant and what it takes to change it.
+/// The width of one tenant, with the state that decides its changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Band {
     dop: u32,
@@ -110,7 +110,7 @@ pub struct Band {
     above: Run,
     below: Run,
     penalty: f64,
-    /// Until when it is to hurry.
+    /// Until when it is hurried.
     hurried: Option<Duration>,
     aim: Option<Aim>,
 }
@@ -154,7 +154,7 @@ impl Band {
         }
     }
 
-    /// Somebody woke up whose CPUs this tenant may have borrowed: one tick in which others go short is now
+    /// A tenant woke up whose CPUs this one may have borrowed: one tick in which others get too little is now
     /// enough to give them back. `now` is the clock of [`Band::step`].
     pub fn hurry(&mut self, now: Duration) {
         self.hurried = Some(now + HURRY);
@@ -170,19 +170,19 @@ impl Band {
         self.changed
     }
 
-    /// What the last tick with a sample asked for.
+    /// The result of the last tick with a sample.
     pub fn aim(&self) -> Option<Aim> {
         self.aim
     }
 
-    /// For how many ticks in a row the target has lain outside.
+    /// For how many ticks in a row the target has been outside.
     pub fn outside_ticks(&self) -> u32 {
         self.outside.ticks as u32
     }
 
     /// One tick: the width from now on. `now` is any monotonic clock.
     ///
-    /// A tick without a sample is not stepped but only [obeyed](Band::obey): nothing is known, nothing
+    /// A tick without a sample is not stepped; only the [bounds](Band::obey) apply: nothing is known, nothing
     /// changes.
     pub fn step(&mut self, seen: &Observation, now: Duration) -> u32 {
         let elapsed = self.stepped.map_or(Duration::ZERO, |last| now.saturating_sub(last));
@@ -208,7 +208,7 @@ impl Band {
         self.dop
     }
 
-    /// Keeps within what the policy allows, at once and whatever else is known.
+    /// Applies the bounds of the policy, at once and whatever else is known.
     pub fn obey(&mut self, allowed: &RangeInclusive<u32>, now: Duration) -> u32 {
         if !allowed.contains(&self.dop) {
             self.change(self.dop.clamp(*allowed.start(), *allowed.end()), now);
@@ -240,13 +240,13 @@ impl Band {
         }
         self.outside.add(1.0, target);
         let needed = (ticks * self.patience().min(patience_max)).min(TICKS_MAX);
-        // One that may have the whole machine, and could use it, is not to stop short of it.
+        // A tenant that may have the whole machine, and could use it, has to reach it.
         let whole = upwards && seen.pressed && target == *seen.allowed.end();
         let width = if whole { target } else { self.outside.mean_target() };
         (self.outside.sum >= needed).then_some(width)
     }
 
-    /// The width to go to, once a small error has lasted.
+    /// The new width, once a small error has lasted.
     fn drifted(&mut self, target: u32, elapsed: Duration) -> Option<u32> {
         let error = f64::from(target) / f64::from(self.dop) - 1.0;
         let bound = BOUND_SECONDS * self.patience().min(PATIENCE_SLOW_MAX);
@@ -260,7 +260,7 @@ impl Band {
         accumulate(&mut self.above, error).or(accumulate(&mut self.below, -error))
     }
 
-    /// How much longer than others it has to wait: 1 for one that keeps still.
+    /// How much longer than others it has to wait: 1 for a width that does not change.
     fn patience(&self) -> f64 {
         2_f64.powf((self.penalty - PENALTY_FREE).max(0.0))
     }

@@ -1,12 +1,12 @@
 //! Sets of CPUs (and of NUMA nodes) of any width, in the kernel's list format.
 //!
 //! **Problem.** `cpuset.cpus`, `cpuset.mems`, `/sys/devices/system/cpu/online` and the policy's `cpus:` all
-//! speak the list format of the kernel's `bitmap_parselist` (`0-3,8-11`). `cpu_set_t` and its wrappers end
+//! use the list format of the kernel's `bitmap_parselist` (`0-3,8-11`). `cpu_set_t` and its wrappers end
 //! at 1,024 CPUs; machines do not, and the numbers have holes.
 //!
 //! **Format.** Regions separated by commas or white space, empty ones allowed: a number, a range `a-b`, a
 //! range of which only a part is used, `a-b:used/group` (of every `group` numbers the first `used`), and,
-//! where the width is known, the words `all` and `N` (the last number). Printing knows numbers and ranges
+//! where the width is known, the words `all` and `N` (the last number). Printing uses numbers and ranges
 //! only, ascending, as `%*pbl` does; the empty set prints as the empty text.
 //! Source: `lib/bitmap-str.c`, kernel 6.12. One deviation: text after the first line is refused, where the
 //! kernel stops reading.

@@ -1,8 +1,8 @@
-//! How a program learns how wide to run: environment variables and its arguments.
+//! How a program gets its width: environment variables and its arguments.
 //!
-//! The usual runtimes each read a variable of their own before they start threads. What is already set stays:
-//! whoever set it knew the program better. `TENANTD_DOP` alone is always set, since it states a fact about
-//! this job; a value inherited from an outer one would be wrong.
+//! The usual runtimes each read a variable of their own before they start threads. Variables that are
+//! already set stay, because they were chosen for the program. Only `TENANTD_DOP` is always set: it is a fact
+//! about this job, and a value inherited from an outer one would be wrong.
 //!
 //! A program that can resize while it runs watches `/run/tenantd/tenants/NAME/dop` instead.
 
@@ -12,10 +12,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// The variable that is always set.
 pub const TENANTD_DOP: &str = "TENANTD_DOP";
 
-/// What stands for the width in the arguments of a command.
+/// The placeholder of the width in the arguments of a command.
 pub const PLACEHOLDER: &str = "{dop}";
 
-/// The variables a child of this width should get. `is_set` says which ones the environment has already.
+/// The variables that a child of this width should get. `is_set` returns whether the environment has one
+/// already.
 ///
 /// | variable | read by |
 /// |---|---|

@@ -10,12 +10,12 @@
 //! *Step 2*, if memory-bound: the average is taken again over the queries that really run, as
 //! `min(slots / (running + scheduled), pool / scheduled)`, and queries without a manual DOP are raised to it.
 //!
-//! **Slips of the article**, and what is done here:
+//! **Errors in the article**, and what is done here:
 //! - The printed code divides in step 2 what step 1 has *left over* by the number scheduled. That gives
 //!   2,2,2,2 where the article's own table says 4,3,3,4. The table needs the pool as it was *before* step 1.
 //! - It calls the same field `hint_dop_` and `manual_dop_`.
-//! - `slots / concurrency` is 0 when more queries wait than there are slots: everybody is then scheduled with
-//!   a DOP of 0, that is, nobody starts. Kept as published; a DOP of 0 is not admitted.
+//! - `slots / concurrency` is 0 when more queries wait than there are slots: every query is then scheduled
+//!   with a DOP of 0, that is, none starts. Kept as published; a DOP of 0 is not admitted.
 //! - `max_per_query` bounds only a query that is alone. Two queries on a wide machine may each get more than
 //!   one alone. Kept.
 //! - A manual DOP or a `max` in the queue does not feed back into the average: slots stay idle (2,2,2 on
@@ -26,7 +26,7 @@
 //! published, a large manual DOP ahead of raised queries could overbook the machine.
 //!
 //! **Properties.** The published tables and all vectors (`tests/dop/target.rs`); never more than the slots;
-//! memory-bound rounds give nobody less than step 1 did (same file).
+//! memory-bound rounds give no query less than step 1 did (same file).
 
 use super::target::{Admission, Problem, Query, Width};
 
@@ -59,7 +59,7 @@ pub fn admit(problem: &Problem) -> Admission {
         let queries = problem.queue().iter().zip(&mut dop).take(scheduled as usize);
         for (query, dop) in queries {
             let more = width(query, average).saturating_sub(*dop).min(free);
-            // The compensation hands out slots; a query whose memory grows with them must still fit.
+            // The compensation gives out slots; a query whose memory grows with them must still fit.
             let affordable = (0..=more)
                 .rev()
                 .find(|more| memory.take(query.memory_at(*dop + more) - query.memory_at(*dop)));

@@ -1,4 +1,4 @@
-//! The machine as a drawing: sockets, nodes, caches, cores, and who runs where.
+//! The machine as a drawing: sockets, nodes, caches, cores, and the tenants on them.
 //!
 //! ```text
 //! socket 0  node 0  AA AA | AB BB
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A line is a NUMA node, a group between bars a last-level cache, a word a core, a letter a hardware thread
-//! and the tenant it belongs to. `.` is nobody's, `#` is isolated, a digit says how many tenants have the CPU
-//! (`+` from ten on). Below stands a line for each tenant. No line is wider than 80 columns.
+//! and the tenant it belongs to. `.` is free, `#` is isolated, a digit is the number of tenants on the CPU
+//! (`+` from ten on). Below the drawing is a line for each tenant. No line is wider than 80 columns.
 //!
 //! Tests: golden drawings and the width, `tests/dop/map.rs`.
 
@@ -20,7 +20,7 @@ use super::topology::{Level, Topology};
 /// The widest line.
 pub const WIDTH_MAX: usize = 80;
 
-/// Tenants named below the drawing; a longer list is not read.
+/// The most tenants named below the drawing.
 const NAMED_MAX: usize = 100;
 
 /// One tenant in the drawing.
@@ -28,7 +28,7 @@ const NAMED_MAX: usize = 100;
 pub struct Entry<'a> {
     /// Its name.
     pub name: &'a str,
-    /// How wide it is told to run.
+    /// Its width.
     pub dop: u32,
     /// Where it runs.
     pub cpus: &'a CpuSet,
@@ -58,7 +58,7 @@ pub fn render(topology: &Topology, entries: &[Entry<'_>]) -> Vec<String> {
     lines
 }
 
-/// `A` to `Z`, `a` to `z`, and `*` for whoever comes after; nothing for those that are not drawn.
+/// `A` to `Z`, `a` to `z`, and `*` for all further ones; nothing for those that are not drawn.
 fn letters(entries: &[Entry<'_>]) -> Vec<Option<char>> {
     let mut alphabet = ('A'..='Z').chain('a'..='z');
     let letter = |entry: &Entry<'_>| (!entry.shared).then(|| alphabet.next().unwrap_or('*'));
@@ -87,7 +87,7 @@ fn marks(topology: &Topology, entries: &[Entry<'_>], letters: &[Option<char>]) -
     .collect()
 }
 
-/// One node, on as many lines as it takes.
+/// One node, on as many lines as needed.
 fn draw_node(
     topology: &Topology,
     node: &Range<usize>,
@@ -138,7 +138,7 @@ fn name_tenants(entries: &[Entry<'_>], letters: &[Option<char>], lines: &mut Vec
     }
 }
 
-/// What the marks that are no letters mean, as far as they occur, and what is not drawn.
+/// The meaning of the marks that are not letters, as far as they occur, and what is not drawn.
 fn explain(topology: &Topology, marks: &[char]) -> Option<String> {
     let count = |wanted: char| marks.iter().filter(|mark| **mark == wanted).count();
     let mut text = String::new();

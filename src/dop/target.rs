@@ -1,14 +1,14 @@
 //! Elastic auto-DOP: which waiting queries or jobs start, and how wide each runs.
 //!
 //! **Problem.** Work waits in order for slots (units of parallelism) and memory. Start as much of it as can
-//! run, and divide the slots fairly among what runs; nobody is left waiting only because those before it
-//! were given more than they need.
+//! run, and divide the slots fairly among what runs; no query waits only because those before it were given
+//! more than they need.
 //!
 //! **Rule.** 1. *Admit* in order, while each admitted query keeps one slot (or its manual DOP) and its
-//! memory. The first that does not fit ends the admission: whoever is behind it waits too, or large queries
+//! memory. The first that does not fit ends the admission: all behind it wait too, or large queries
 //! would starve. 2. *Divide* the slots by integer lexicographic max-min ([`crate::fair::integer`]): start
 //! from one slot each; the next slot goes to the query with the smallest DOP per weight below its ceiling,
-//! the earlier one first. 3. *Run it again* whenever something starts or ends: the DOP is elastic, so no
+//! the earlier one first. 3. *Repeat* whenever a query starts or ends: the DOP is elastic, so no
 //! estimate of the future is needed.
 //!
 //! **Memory.** Where memory grows with the width, `memory(d) = base + d × per_thread`, a slot is a bundle
@@ -19,9 +19,9 @@
 //! dominant share is one of slots, and the rule is that of step 2.
 //!
 //! **Properties** (`tests/dop/target.rs`): all vectors; never more than the slots and the memory; within
-//! floor and ceiling; nothing idle that somebody admitted could use; the head of the queue is admitted if
-//! it fits at all; a `per_thread` of 0 changes nothing; nobody could be raised without lowering someone who
-//! has no more.
+//! floor and ceiling; nothing idle that an admitted query could use; the head of the queue is admitted if
+//! it fits at all; a `per_thread` of 0 changes nothing; no query could be raised without lowering one that has
+//! no more.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -169,7 +169,7 @@ impl Problem {
         self.slots.saturating_sub(used)
     }
 
-    /// Memory that nothing running has.
+    /// Memory that no running query holds.
     pub(super) fn free_memory(&self) -> Memory {
         let capacity = self.memory.unwrap_or(f64::INFINITY);
         let used: f64 = self.running.iter().map(|query| query.memory).sum();
@@ -177,14 +177,14 @@ impl Problem {
     }
 }
 
-/// What a round decided.
+/// The decision of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
     /// The DOP of each query of the queue, in its order; 0 where it is not admitted.
     pub dop: Vec<u64>,
     /// Whether the admission ended for want of memory.
     pub memory_bound: bool,
-    /// Slots that nobody uses.
+    /// Unused slots.
     pub idle_slots: u64,
 }
 
@@ -242,7 +242,7 @@ impl Bounds {
     }
 }
 
-/// Divides slots that need no memory. `free` is what is left over the floors.
+/// Divides slots that need no memory. `free` is what remains beyond the floors.
 fn divide_slots(queries: &[Query], bounds: &[Bounds], free: u64) -> Vec<u64> {
     let claim = |(query, bounds): (&Query, &Bounds)| Claim {
         weight: query.weight,
@@ -254,7 +254,7 @@ fn divide_slots(queries: &[Query], bounds: &[Bounds], free: u64) -> Vec<u64> {
     integer::apportion(free + floors, &claims)
 }
 
-/// Divides bundles of a slot and its memory, one at a time. `free` and `memory` are what is left over the
+/// Divides bundles of a slot and its memory, one at a time. `free` and `memory` are what remains beyond the
 /// floors.
 fn divide_bundles(queries: &[Query], bounds: &[Bounds], free: u64, memory: Memory) -> Vec<u64> {
     let mut dop: Vec<u64> = bounds.iter().map(|bounds| bounds.floor).collect();
@@ -312,7 +312,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Rounding errors of a sum of many fractions (0.1 + 0.2 > 0.3) refuse nobody.
+    /// Rounding errors of a sum of many fractions (0.1 + 0.2 > 0.3) refuse no query.
     const SLACK: f64 = 1e-12;
 
     /// Takes an amount, if it is there.
@@ -325,7 +325,7 @@ impl Memory {
     }
 }
 
-/// Why a problem makes no sense.
+/// Why a problem is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct ProblemError {

@@ -1,8 +1,8 @@
 //! The width of every tenant, each tick, from its allocation.
 //!
 //! **Problem.** The allocation says how much CPU time a tenant is entitled to; its programs want to know how
-//! many threads to run. Divide the slots of the machine among the tenants in whole numbers, nobody below one,
-//! nobody beyond what it can use.
+//! many threads to run. Divide the slots of the machine among the tenants in whole numbers, none below one and
+//! none beyond what it can use.
 //!
 //! **Rule.** Integer lexicographic max-min of the slots with the allocations as weights: floor 1 (or the
 //! manual width), ceiling the smallest of `dop.max`, the CPU limit, the fixed list and the *useful
@@ -13,16 +13,16 @@
 //!   the slots. A thousand sleepers would otherwise hold every slot of the machine while two
 //!   tenants work. A quarter of a slot that all of them take together takes none from the others,
 //!   whose sets then overlap theirs: beside a tenant that may use a fifth of a CPU four fifths of
-//!   it would stand idle. A tenant with exclusive CPUs takes the whole of its CPU.
-//! - The real-valued division is rounded so that whoever has the larger of its two possible whole numbers
+//!   it would be idle. A tenant with exclusive CPUs takes the whole of its CPU.
+//! - The real-valued division is rounded so that a tenant that has the larger of its two possible whole numbers
 //!   keeps it. Otherwise 8 / 3 would turn between 3,3,2 and 2,3,3 with the last digit of a sample.
 //!
 //! A tenant without a sample keeps its present width as far as the policy allows it: it takes that out of
-//! the slots, and its band rests.
+//! the slots, and its band is not stepped.
 //!
 //! **Properties** (`tests/dop/tenant.rs`): bounds; the widths of those wider than one fit into the slots;
-//! all slots are given while somebody can use more; a width differs from the real-valued ideal by less than
-//! one; a present width within that is kept; sleepers cost nobody anything.
+//! all slots are given while some tenant can use more; a width differs from the real-valued ideal by less than
+//! one; a present width within that is kept; tenants that sleep cost the others nothing.
 
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
@@ -31,10 +31,10 @@ use std::time::Duration;
 use super::band::{Band, Observation, Supply};
 use crate::fair::max_min;
 
-/// Rounding errors of the allocation make no CPU.
+/// Smaller differences are rounding errors of the allocation.
 const EPSILON: f64 = 1e-6;
 
-/// So much of a slot may be lent to tenants of width one and given to the others as well.
+/// The part of a slot that may be lent to tenants of width one and given to the others as well.
 const SHARED_SLOT: f64 = 0.25;
 
 /// The slots of a machine: allocatable CPUs × oversubscription, rounded down, at least 1.
@@ -42,10 +42,10 @@ pub fn slots(allocatable_cpus: f64, oversubscription: f64) -> u32 {
     ((allocatable_cpus * oversubscription + EPSILON) as u32).max(1)
 }
 
-/// What the policy says of a tenant's width.
+/// The policy for a tenant's width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Width {
-    /// As wide as the allocation says.
+    /// As wide as the allocation.
     #[default]
     Auto,
     /// At most this wide.
@@ -54,7 +54,7 @@ pub enum Width {
     Manual(u32),
 }
 
-/// What one tick says of a tenant's CPU use.
+/// A tenant's CPU use in one tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// CPUs used, averaged over the tick.
@@ -72,11 +72,11 @@ pub struct Claimant {
     pub allocation_cpus: f64,
     /// `None` where it could not be sampled.
     pub sample: Option<Sample>,
-    /// What the policy says of its width.
+    /// The policy for its width.
     pub width: Width,
     /// CPUs it never exceeds: the smaller of its CPU limit and the length of its fixed list.
     pub limit_cpus: Option<f64>,
-    /// Whether its CPUs are nobody else's, so that one of them is one less for the others.
+    /// Whether its CPUs are exclusive, so that each of them is one less for the others.
     pub exclusive: bool,
 }
 
@@ -130,7 +130,7 @@ pub fn targets(slots: u32, claimants: &[Claimant], present: &[u32]) -> Vec<Targe
         })
         .collect();
     let floors: f64 = claims.iter().map(|claim| claim.floor).sum();
-    // With more floors than slots everybody is at the floor, and the sets overlap.
+    // With more floors than slots every tenant is at its floor, and the sets overlap.
     let ideals = max_min::divide(whole.max(floors), &claims).allocation;
     let rounded = round(&ideals, present, &terms);
     terms
@@ -191,7 +191,7 @@ fn whole_cpus(cpus: f64) -> u32 {
 
 /// Rounds a division to whole numbers with the same sum, each the next below or above its ideal.
 ///
-/// What is left after rounding down goes first to those that have the larger number already, then to the
+/// The rest after rounding down goes first to those that have the larger number already, then to the
 /// smallest share per weight, as [`crate::fair::integer`] would give it; ties to the earlier.
 fn round(ideals: &[f64], present: &[u32], terms: &[Terms]) -> Vec<u32> {
     let mut whole: Vec<u32> = ideals.iter().map(|ideal| (ideal + EPSILON) as u32).collect();

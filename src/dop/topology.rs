@@ -1,13 +1,13 @@
-//! What the machine looks like: which CPUs share a core, a last-level cache, a NUMA node, a package.
+//! The structure of the machine: which CPUs share a core, a last-level cache, a NUMA node, a package.
 //!
 //! **Terms.** A *CPU* is what the kernel schedules on: a hardware thread. CPUs of one *core* are SMT
 //! siblings. *LLC* is the last-level cache that several cores share, *node* a NUMA node, *package* a socket.
 //! A *domain* is the CPUs of one core, LLC, node or package.
 //!
 //! **Shape.** Domains nest here even where hardware does not: a cache that spans two nodes (sub-NUMA
-//! clustering) counts as two, a node that spans two packages (NUMA switched off) likewise. CPUs stand in
+//! clustering) counts as two, a node that spans two packages (NUMA switched off) likewise. CPUs are in
 //! *topology order*: by package, node, LLC, core, sibling. Every domain is therefore a range of that order,
-//! and all that placement needs to know is where ranges begin and end.
+//! and placement needs to know only where ranges begin and end.
 //!
 //! Isolated CPUs (`isolcpus=`) are part of the picture but not *usable*: nothing is placed on them unless a
 //! fixed list names them. Offline CPUs are no part of it at all; the set of their numbers is kept to explain.
@@ -203,7 +203,7 @@ impl Cpu {
     }
 }
 
-/// What tells the domains of `level` apart: the identifiers from the package inwards.
+/// The identity of a domain of `level`: the identifiers from the package inwards.
 fn key(place: &CpuPlace, level: Level) -> (u32, Option<u32>, Option<u32>, Option<u32>) {
     let from = |inner: Level, id: u32| (level <= inner).then_some(id);
     (

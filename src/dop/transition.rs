@@ -15,7 +15,7 @@
 //!
 //! **Properties** (`tests/dop/transition.rs`, over random trees): after every single write each child lies
 //! within its parent and no list is empty; in the end everything is as planned; at most two writes for an
-//! inner group and one for a leaf; what is right is not touched.
+//! inner group and one for a leaf; correct values are not written.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ use super::cpuset::CpuSet;
 /// One cgroup with a cpuset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The index of its parent among the groups, which comes before it; `None` below a root that is not
-    /// ours and wide enough.
+    /// The index of its parent among the groups, which comes before it; `None` below a root that does not
+    /// belong to the agent and is wide enough.
     pub parent: Option<usize>,
-    /// What the file holds. Empty where it inherits (unified) or was just made (legacy).
+    /// The content of the file. Empty where it inherits (unified) or was just made (legacy).
     pub current: CpuSet,
-    /// What it is to hold; not empty. An inner group is widened to what its children need anyway.
+    /// The new content; not empty. An inner group is widened to what its children need anyway.
     pub target: CpuSet,
 }
 
@@ -46,13 +46,13 @@ pub struct Write {
 /// The writes that lead from `current` to `target` in every group, in order.
 ///
 /// `online` is what the kernel would accept; where nothing of a target is online, the group is left alone,
-/// for the placement is about to be made anew.
+/// because it is about to be placed again.
 pub fn plan(groups: &[Group], online: &CpuSet) -> Vec<Write> {
     let targets = nested(
         groups,
         |group| group.target.intersection(online),
         |group| {
-            // A group that is left alone keeps what it has inside of its parent.
+            // A group that is left alone keeps its CPUs within those of its parent.
             group.current.intersection(online)
         },
     );

@@ -42,11 +42,11 @@ impl Seats {
 /// How loaded each CPU is, and which may be chosen.
 pub(super) struct Board<'a> {
     topology: &'a Topology,
-    /// Requests seated on each CPU.
+    /// The number of requests on each CPU.
     load: Vec<u32>,
     /// Of these, the ones with a fixed list.
     fixed: Vec<u32>,
-    /// CPUs nobody may choose: isolated ones, and those of exclusive requests.
+    /// CPUs that cannot be chosen: isolated ones, and those of exclusive requests.
     closed: Vec<bool>,
     /// Whether emptier domains are better than tighter ones.
     roomy: bool,

@@ -9,13 +9,13 @@
 //! what exceeds one.
 //!
 //! **Goals**, each only as far as the ones before it leave a choice:
-//! 1. Nobody is without a CPU. A fixed list is taken as it is; an exclusive set meets no other.
+//! 1. No request is without a CPU. A fixed list is taken as it is; an exclusive set meets no other.
 //! 2. The right number of CPUs, and the least overlap, spread evenly: loads differ by at most one where
 //!    fixed lists and held sets allow it.
 //! 3. A set that already is as wide as it should be stays. Of a set that changes, as much stays as can.
 //! 4. One node before two, one LLC before two, and inside of it whole cores before SMT siblings: a core is
 //!    not split between two tenants while that can be avoided, and a tenant uses a second thread of a core
-//!    only when its *core quota* is used up. Quotas deal the cores out by integer max-min between "all
+//!    only when its *core quota* is used up. Quotas divide the cores by integer max-min between "all
 //!    siblings used" and "one thread on each core", so that idle cores are used before idle siblings.
 //!
 //! **Algorithm.** Fixed lists first. Exclusive requests next, narrowed in order where CPUs are short. Then
@@ -23,15 +23,15 @@
 //! is loaded beyond the ceiling of the mean; fill up the widest need first from the least loaded CPUs
 //! (`board`); and while two CPUs differ in load by two or more, move one tenant from one to the other,
 //! which always exists (more tenants are on the first than on the second), so the loop ends with loads that
-//! differ by at most one. A tenant whose width changed and that would now span several LLCs is placed afresh
-//! where that needs fewer. O(n·P) for n requests on P CPUs, apart from the moves.
+//! differ by at most one. A tenant whose width changed and that would now span several LLCs is placed again
+//! from nothing where that needs fewer. O(n·P) for n requests on P CPUs, apart from the moves.
 //!
-//! While at most half of the CPUs are asked for, of several domains that fit the emptiest is chosen (a cache
-//! of one's own); beyond that the fullest that fits (fewer tenants end up split).
+//! While at most half of the CPUs are requested, the emptiest of several domains that fit is chosen (a cache
+//! of its own); beyond that the fullest that fits (fewer tenants are split).
 //!
 //! **Properties** (`tests/dop/placement.rs`, over random machines of up to 1,024 CPUs with holes): right
 //! count; disjoint when possible; even overlap; the same requests again move nothing; while nothing
-//! overlapped, a tenant that leaves moves nobody; a set that shrinks keeps a subset, one that grows in its
+//! overlapped, a tenant that leaves moves no other; a set that shrinks keeps a subset, one that grows in its
 //! LLC keeps all; the order of domains; same input, same answer.
 
 mod board;
@@ -43,14 +43,14 @@ use super::topology::{Level, Topology};
 use crate::fair::integer::{self, Claim};
 use board::{Board, Seats};
 
-/// What a tenant wants of the CPUs.
+/// The kind of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// Whatever is not exclusive: the kernel places the threads.
+    /// All CPUs that are not exclusive: the kernel places the threads.
     Shared,
-    /// So many CPUs, its own while they last. 0 counts as 1.
+    /// This number of CPUs, its own as long as there are enough. 0 counts as 1.
     Dop(u32),
-    /// So many CPUs that nobody else runs on. 0 counts as 1.
+    /// This number of CPUs that no other tenant runs on. 0 counts as 1.
     Exclusive(u32),
     /// These, whatever the others do; isolated ones are allowed.
     Fixed(CpuSet),
@@ -69,7 +69,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request without a past.
+    /// A request that was not placed before.
     pub fn new(want: Want) -> Self {
         Request { want, previous: None, held: false }
     }
@@ -81,7 +81,7 @@ impl Request {
     }
 }
 
-/// Who runs where.
+/// The CPUs of all requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// The CPUs of each request, in the order of the requests. Never empty.
@@ -89,9 +89,9 @@ pub struct Placement {
     /// CPUs of each request that were exchanged for others: of the previous set and the new one, the smaller
     /// part that is not in the other. Growing and shrinking alone moves nothing.
     pub moved: Vec<usize>,
-    /// How often a CPU was handed out beyond the first time, shared requests aside.
+    /// How often a CPU was given to a further request, not counting shared requests.
     pub overlap: usize,
-    /// Requests that did not get what they asked for, in the order of the requests.
+    /// Requests that were not met in full, in the order of the requests.
     pub refusals: Vec<Refusal>,
 }
 
@@ -107,10 +107,10 @@ pub struct Refusal {
 /// Why a request was not met, and what it got instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Fewer CPUs than wanted are there to be exclusive: it got these, disjoint, or the shared ones where
-    /// `granted` is 0.
+    /// There are fewer CPUs for exclusive use than requested: it got `granted`, disjoint, or the shared ones
+    /// where that is 0.
     Narrowed {
-        /// CPUs asked for.
+        /// CPUs requested.
         wanted: u32,
         /// CPUs of its own.
         granted: u32,
@@ -172,7 +172,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Starts dop and exclusive requests from where they are. What is in the way of others goes later.
+    /// Starts dop and exclusive requests from where they are. CPUs that others need are released later.
     fn keep_previous(&mut self) {
         for (index, request) in self.requests.iter().enumerate() {
             let (Some(previous), Some(_)) = (&request.previous, count(request)) else { continue };
@@ -198,7 +198,7 @@ impl<'a> Plan<'a> {
         let taken = self.taken_from_exclusive();
         self.board.close(&taken);
         let mut grants = self.grant_exclusive(&wanted, &taken);
-        // All keep what they can before any of them looks for more.
+        // All keep what they can before any of them gets more.
         let mut claimed = taken.clone();
         for &(index, granted) in &grants {
             self.vacate(index, &claimed);
@@ -239,19 +239,19 @@ impl<'a> Plan<'a> {
     }
 
     /// How many CPUs each exclusive request gets: what it wants while CPUs last, one for each that comes
-    /// after it, and one for all who are not exclusive. Requests that get none are left out and refused.
+    /// after it, and one for all that are not exclusive. Requests that get none are left out and refused.
     fn grant_exclusive(&mut self, wanted: &[(usize, u32)], taken: &CpuSet) -> Vec<(usize, u32)> {
         let offline = self.refusals.len();
         let others = self.requests.iter().filter(|r| matches!(r.want, Want::Shared | Want::Dop(_)));
         let available = self.board.open_count();
-        // Those who have no CPUs of their own can run where fixed lists and held sets are.
+        // Requests without CPUs of their own can run where fixed lists and held sets are.
         let homeless = taken.is_empty() && others.count() + offline > 0;
         let must_share = homeless || (taken.is_empty() && wanted.len() > available);
         let mut room = available.saturating_sub(usize::from(must_share)) as u32;
         let mut grants = Vec::with_capacity(wanted.len());
         for (rank, &(index, wants)) in wanted.iter().enumerate() {
             let later = (wanted.len() - rank - 1) as u32;
-            // Held sets are counted as they are, so that the others get what is really left.
+            // Held sets are counted as they are, so that the others get what is actually left.
             let wants = if self.held[index] { self.seats[index].len() } else { wants };
             let granted = wants.min(room.saturating_sub(later).max(room.min(1)));
             room -= granted;
@@ -360,7 +360,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The width a request asks for, where it asks for a width.
+/// The requested width, if the request has one.
 fn count(request: &Request) -> Option<u32> {
     match request.want {
         Want::Dop(count) | Want::Exclusive(count) => Some(count.max(1)),
