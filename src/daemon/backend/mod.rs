@@ -17,10 +17,14 @@
 //! | `bounds` | the limits above the tenants that the agent makes |
 //! | `cpusets` | the CPUs of the machine, and what it takes to join a cpuset |
 //! | `root` | taking the cgroup under which the direct ones are made |
-//! | [`backends`] | the verbs |
+//! | [`backends`] | what is known of the places, and how it lasts over reloads |
+//! | `attach` | opening cgroups, and letting go of those that went |
+//! | `read` | sampling, observing, and what came of orders to systemd |
+//! | `write` | moving processes, and writing values or asking for them |
 //! | `release` | putting back what a reload takes away |
 
 pub(super) mod access;
+mod attach;
 pub(super) mod backends;
 mod bounds;
 pub mod claims;
@@ -28,8 +32,10 @@ mod cpusets;
 mod direct;
 pub(super) mod location;
 mod place;
+mod read;
 pub(super) mod release;
 pub(super) mod root;
 mod systemd;
 mod unit_orders;
 mod unit_state;
+mod write;

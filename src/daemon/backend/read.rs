@@ -1,0 +1,145 @@
+//! Reading the cgroups of all nodes: counters, values, the machine's CPUs, the limits above.
+//!
+//! Nothing is written here. A cgroup that went is let go of, as `attach` says.
+
+use super::access::HostAccess;
+use super::backends::{Backends, Events};
+use super::bounds;
+use super::place::Sampled;
+use crate::control::bounds::AncestorBounds;
+use crate::control::drift::Observation;
+use crate::control::finding::{Code, Finding};
+use crate::control::plan::{Knob, Value};
+use crate::control::state::Outcome;
+use crate::control::step::Sampling;
+use crate::control::tree::Tree;
+use crate::dop::Topology;
+use crate::host::kernfs::KernFs;
+use crate::units::{Bytes, Limit};
+
+impl Backends {
+    /// Reads the counters of one tenant; `None` where its cgroup is not open, or went.
+    pub(in crate::daemon) fn sample<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        number: usize,
+        sampling: Sampling,
+        events: &mut Events,
+    ) -> Option<Sampled> {
+        match self.places[number].sample(host, sampling)? {
+            Ok(mut sampled) => {
+                let name = tree.name(number);
+                let gaps = sampled.gaps.drain(..);
+                events
+                    .findings
+                    .extend(gaps.map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
+                Some(sampled)
+            }
+            Err(error) => {
+                let why = format!("it went away: {error}");
+                self.lose(host, tree, number, &why, events);
+                None
+            }
+        }
+    }
+
+    /// Whether the files of a node are read in every tick: they have another writer.
+    pub(in crate::daemon) fn is_watched(&self, number: usize) -> bool {
+        self.systemd.owns(number)
+    }
+
+    /// Reads what the files of one node hold; `known` is what they held when they were read last.
+    pub(in crate::daemon) fn observe<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        number: usize,
+        known: &[(Knob, Value)],
+        events: &mut Events,
+    ) -> Option<Vec<Observation>> {
+        let pins = host.pins;
+        let is_ancestor = number >= tree.nodes().len();
+        let is_asked = |knob: &Knob| match is_ancestor {
+            true => *knob == Knob::MemoryLow,
+            false => pins || *knob != Knob::Cpus,
+        };
+        let knobs = Knob::ALL.into_iter().filter(is_asked);
+        let mut observed = self.places[number].observe(host, knobs)?;
+        let gaps = std::mem::take(&mut observed.gaps);
+        let name = tree.name(number);
+        events
+            .findings
+            .extend(gaps.iter().map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
+        if is_ancestor && !observed.gone.is_empty() {
+            events.losses.push(self.give_up(host, number));
+            return None;
+        }
+        // A file that never was there was said when the cgroup was opened.
+        let was_there = |gone: &&Knob| known.iter().any(|(knob, _)| knob == *gone);
+        if let Some(gone) = observed.gone.iter().find(was_there) {
+            let why = format!("its {} went away", host.file(*gone));
+            self.lose(host, tree, number, &why, events);
+            return None;
+        }
+        let (systemd, journal) = (&self.systemd, &host.journal);
+        let is_ours = |knob: Knob, value: &Value| {
+            systemd.ordered(number, knob, value)
+                || systemd.is_fallback(journal, number, knob, value)
+        };
+        Some(observed.into_observations(is_ours))
+    }
+
+    /// What came of the values that systemd was asked for in earlier ticks.
+    pub(in crate::daemon) fn arrivals<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        number: usize,
+        tick: u64,
+        observed: &[Observation],
+    ) -> Vec<Outcome> {
+        self.systemd.arrivals(host, &self.places[number], number, tick, observed)
+    }
+
+    /// How much of an ancestor was protected before the agent; `now` is what its file holds.
+    pub(in crate::daemon) fn protected_before<K>(
+        &self,
+        host: &HostAccess<K>,
+        number: usize,
+        now: Option<&Value>,
+    ) -> Option<Limit<Bytes>> {
+        self.systemd.protected_before(host, number, now)
+    }
+
+    /// The machine's CPUs, where they are not those that are known.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(in crate::daemon) fn topology<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+    ) -> Result<Option<Topology>, Finding> {
+        let changed = self.inventory.refresh(host).map_err(|error| {
+            Finding::of_host(Code::Unreadable, format!("no CPU is pinned: {error}"))
+        })?;
+        if changed.is_some() {
+            // What CPUs came back to above a tenant is seen to anew.
+            self.places.iter_mut().for_each(|place| place.has_cpus = false);
+        }
+        Ok(changed)
+    }
+
+    /// The limits above the tenants, read again where `refreshes`; none where some of them are units, which have
+    /// each their own.
+    pub(in crate::daemon) fn bounds_above<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        refreshes: bool,
+    ) -> AncestorBounds {
+        let has_units = self.places.iter().any(|place| place.location.unit().is_some());
+        if refreshes && !has_units {
+            self.above = bounds::read(host);
+        }
+        if has_units { AncestorBounds::default() } else { self.above }
+    }
+}

@@ -1,0 +1,106 @@
+//! Changing the cgroups of all nodes: processes, values, and what is left to other writers.
+//!
+//! A cgroup of the agent is written at once; systemd is asked, and `read` tells later what came of it.
+
+use super::access::HostAccess;
+use super::backends::{Backends, Events};
+use super::cpusets;
+use super::direct;
+use crate::control::drift::Drift;
+use crate::control::finding::{Code, Finding};
+use crate::control::plan::Action;
+use crate::control::tree::Tree;
+use crate::host::journal::{Entry, JournalError};
+use crate::host::kernfs::KernFs;
+use crate::host::systemd::Property;
+
+impl Backends {
+    /// Moves the processes that the policy gives to tenants into their cgroups; an observer moves none.
+    pub(in crate::daemon) fn claim<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        is_enforcing: bool,
+    ) -> Vec<Finding> {
+        let rules = &self.claim_rules;
+        let forget_at = &mut self.forget_at;
+        let claimed =
+            direct::claim(host, &self.places, tree.nodes(), rules, is_enforcing, forget_at);
+        if let Some(stays) = claimed.stays {
+            self.stays = stays;
+        }
+        claimed.findings
+    }
+
+    /// Takes the processes of tenants with CPUs of their own along into their cpusets, where those are apart.
+    pub(in crate::daemon) fn join_cpusets<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        is_pinned: impl Fn(usize) -> bool,
+    ) -> Vec<Finding> {
+        if !cpusets::needs_joining(host) {
+            return Vec::new();
+        }
+        let mut findings = Vec::new();
+        for (number, node) in tree.nodes().iter().enumerate() {
+            if is_pinned(number)
+                && let Err(error) = cpusets::join(host, &mut self.places[number], &node.path)
+                && !error.is_gone()
+            {
+                findings.push(Finding::of(&node.path, Code::NotWritten, error.to_string()));
+            }
+        }
+        findings
+    }
+
+    /// Writes the values of `actions`, or asks systemd for them; a failed one stops nothing else.
+    pub(in crate::daemon) fn apply<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        tick: u64,
+        actions: &[Action],
+    ) -> Events {
+        let mut events = Events {
+            outcomes: self.systemd.order(host, &self.places, tick, actions),
+            ..Events::default()
+        };
+        for action in actions {
+            if self.systemd.owns(action.node) {
+                continue;
+            }
+            let place = &self.places[action.node];
+            let name = tree.name(action.node);
+            let Some(outcome) = direct::apply(host, place, action, name) else { continue };
+            let is_gone = outcome.as_ref().is_err_and(|error| error.is_gone());
+            let outcome = outcome.map_err(|error| error.refusal());
+            events.outcomes.push((action.clone(), outcome));
+            if is_gone {
+                self.lose_if_gone(host, tree, action.node, &mut events);
+            }
+        }
+        events
+    }
+
+    /// Records that a value is left to the writer that set it.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub(in crate::daemon) fn leave<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        drift: &Drift,
+    ) -> Result<(), JournalError> {
+        if let Some(unit) = self.systemd.name(drift.node) {
+            let (unit, property) = (unit.to_string(), Property::of(drift.knob));
+            let ours = self.systemd.last_order(drift.node, drift.knob).map(Box::new);
+            return host.journal.record(Entry::UnitTheirs { unit, property, ours });
+        }
+        let Some(cgroup) = &self.places[drift.node].cgroup else { return Ok(()) };
+        let Ok(dir) = cgroup.knob_dir(&host.layout, drift.knob) else { return Ok(()) };
+        let Ok(inode) = host.kernel.inode(dir) else { return Ok(()) };
+        let (path, file) = (host.kernel.dir_path(dir), host.file(drift.knob).into());
+        host.journal.record(Entry::Theirs { path, inode, file })
+    }
+}
