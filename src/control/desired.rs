@@ -8,9 +8,9 @@
 use super::plan::{Action, Knob, NodeKnobs, Value};
 use super::state::NodeState;
 use super::target::{self, Target};
-use super::tree::{Ancestor, Tree};
+use super::tree::{Ancestor, CPU, Tree};
 use super::width;
-use crate::units::{Bytes, Limit};
+use crate::units::{Bytes, Limit, MilliCpus};
 
 /// A knob, its desired value, and why.
 type Desired = (Knob, Value, String);
@@ -25,7 +25,8 @@ pub(super) fn knobs(
     let targets: Vec<Target> =
         states[..tree.nodes().len()].iter().map(|state| state.target.clone()).collect();
     let mut desired = target::knobs(tree.nodes(), &targets);
-    for (wanted, state) in desired.iter_mut().zip(states) {
+    for (number, (wanted, state)) in desired.iter_mut().zip(states).enumerate() {
+        bound_by_groups(tree, number, wanted);
         wanted.extend(cpus(state));
         wanted.retain(|(knob, ..)| state.is_governed && !state.left_to_others.contains(knob));
     }
@@ -45,6 +46,24 @@ pub(super) fn knobs(
             observed: state.observed.clone(),
         })
         .collect()
+}
+
+/// Lowers a CPU limit to the least of the groups above: the legacy hierarchy refuses a quota beyond its parent's, and
+/// nothing more would take effect in the unified one.
+fn bound_by_groups(tree: &Tree, number: usize, desired: &mut [Desired]) {
+    let nodes = tree.nodes();
+    let groups = std::iter::successors(nodes[number].parent, |above| nodes[*above].parent);
+    let least = groups.filter_map(|above| nodes[above].limit[CPU]).reduce(f64::min);
+    let least = least.map(|cores| Limit::Finite(MilliCpus((cores * 1000.0).round() as u64)));
+    let Some(least) = least else { return };
+    for (_, value, reason) in desired {
+        if let Value::Cpus(limit) = value
+            && *limit > least
+        {
+            *value = Value::Cpus(least);
+            *reason = "the limit of a group above it, which is less than its own".to_string();
+        }
+    }
 }
 
 /// The CPUs of a node that is placed.

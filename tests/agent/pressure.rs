@@ -164,3 +164,16 @@ fn limits_above_the_tenants_are_capacity() {
         assert!(status.max_share_error.unwrap() < 0.02, "{:?}", status.max_share_error);
     }
 }
+
+#[test]
+fn a_limit_beyond_that_of_its_group_is_written_as_the_groups() {
+    let policy = "tenants: { g: { limit: { cpu: 500m }, tenants: { x: { limit: { cpu: 1 } } } } }";
+    let mut world = World::on(legacy(), policy);
+    world.start().unwrap();
+    let status = world.ticks(3);
+    assert_eq!(status.findings, [""; 0], "{:?}", status.findings);
+    for tenant in ["g", "g/x"] {
+        assert_eq!(world.file(&format!("cpu/{tenant}/cpu.cfs_quota_us")), "50000");
+    }
+    assert_eq!(world.stop().failures, [""; 0]);
+}

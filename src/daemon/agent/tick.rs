@@ -119,9 +119,10 @@ impl<K: KernFs> Agent<K> {
             findings.extend(reporter.effect_findings(backends, control));
         }
         if tick % CLAIM_TICKS == 1 {
-            findings.extend(backends.claim(host, control.tree(), is_enforcing));
+            backends.claim(host, control.tree(), is_enforcing);
         }
-        findings.extend_from_slice(backends.stays());
+        // Looked for every few ticks, and true until then.
+        findings.extend(backends.claim_findings().cloned());
     }
 
     /// Tells the control loop what happened to cgroups, and what came of actions.

@@ -51,6 +51,8 @@ pub(in crate::daemon) struct Backends {
     pub(super) inventory: CpuInventory,
     /// What was said last of processes that are claimed by owner and stay where they are.
     pub(super) stays: Vec<Finding>,
+    /// What went wrong when processes were looked for last.
+    pub(super) unclaimed: Vec<Finding>,
     /// The limits above the direct ones, as they were when they were read last.
     pub(super) above: AncestorBounds,
     /// With more records of moved processes than this, those that ended are dropped.
@@ -76,6 +78,7 @@ impl Backends {
             above: AncestorBounds::default(),
             forget_at: 0,
             stays: Vec::new(),
+            unclaimed: Vec::new(),
         }
     }
 
@@ -203,11 +206,12 @@ impl Backends {
         self.systemd.replace(kernel, &self.places, kept);
         self.claim_rules = claim_rules;
         self.stays.clear();
+        self.unclaimed.clear();
     }
 
     /// What is said of processes that are claimed by owner and stay where they are.
-    pub(in crate::daemon) fn stays(&self) -> &[Finding] {
-        &self.stays
+    pub(in crate::daemon) fn claim_findings(&self) -> impl Iterator<Item = &Finding> {
+        self.unclaimed.iter().chain(&self.stays)
     }
 
     // --- the root ---

@@ -21,7 +21,7 @@ impl Backends {
         host: &mut HostAccess<K>,
         tree: &Tree,
         is_enforcing: bool,
-    ) -> Vec<Finding> {
+    ) {
         let rules = &self.claim_rules;
         let forget_at = &mut self.forget_at;
         let claimed =
@@ -29,7 +29,7 @@ impl Backends {
         if let Some(stays) = claimed.stays {
             self.stays = stays;
         }
-        claimed.findings
+        self.unclaimed = claimed.findings;
     }
 
     /// Takes the processes of tenants with CPUs of their own along into their cpusets, where those are apart.
