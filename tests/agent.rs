@@ -12,6 +12,7 @@ mod kills;
 mod patience;
 mod pressure;
 mod protect;
+mod put_back;
 mod reload;
 mod residents;
 mod service;

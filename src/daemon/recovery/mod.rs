@@ -5,6 +5,7 @@
 //! | [`leftover`] | what an agent left behind: taken over by the next one, or restored |
 //! | `keeper` | the files of the state directory beside the journal |
 //! | [`restore`] | restoring files, processes and cgroups, from the journal alone |
+//! | `held_files` | giving files of cgroups back what they held |
 //! | `processes` | moving processes from one cgroup to another |
 //! | `unit_restore` | giving units back to systemd as they were |
 //! | `unit_debts` | what is still to be given back of units |
@@ -17,6 +18,7 @@
 
 pub(super) mod deadline;
 pub mod dop_files;
+mod held_files;
 mod keeper;
 pub mod leftover;
 pub(super) mod placement_store;

@@ -3,7 +3,8 @@
 //! The same code serves a clean stop, the start after `kill -9`, and `tenantd --restore`: each relies on the
 //! journal only. Five passes, each backwards in time:
 //!
-//! 1. processes move back to where they were, and files get their old values;
+//! 1. processes go back to where they were, and files get back what they held; those that the kernel refused
+//!    are tried again once others have theirs ([`held_files`](super::held_files));
 //! 2. children that those processes had meanwhile follow them;
 //! 3. controllers that were enabled for children are disabled again;
 //! 4. processes that are still in cgroups that were made are moved out, to where others were claimed from,
@@ -19,20 +20,14 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+use super::held_files::{HeldFiles, open_same};
 use super::processes::{EVACUATIONS, ancestor, evacuate, move_to, processes_in};
 use super::residents::Resident;
-use super::restored::NotBack;
 pub use super::restored::Restored;
-use super::unpin::{bring_back, unpin};
-use crate::host::cgroup::{self, Dialect, parse};
 use crate::host::enforce::SUBTREE_CONTROL;
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
-use crate::units::{Bytes, Limit};
-
-/// The limit for which the unified hierarchy kills at once if reclaim is not enough.
-const MEMORY_MAX: &str = "memory.max";
 
 /// Undoes `entries` (oldest first).
 pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Restored {
@@ -45,6 +40,8 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
             _ => None,
         })
         .collect();
+    let files = HeldFiles::of(entries);
+    let mut refused = Vec::new();
     for entry in entries.iter().rev() {
         match entry {
             // A list that cannot be emptied while there are processes; it is removed with its cgroup.
@@ -63,13 +60,13 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
             // Another program has set it since, and its value was left in place.
             Entry::Held { path, inode, file, .. }
                 if theirs.contains(&(path.as_path(), *inode, &**file)) => {}
-            Entry::Held { path, inode, file, value } if **file != *SUBTREE_CONTROL => {
-                let outcome = write_back(kernel, path, *inode, file, value);
-                restored.note(outcome, [entry], |restored| restored.nr_files += 1);
+            Entry::Held { file, .. } if **file != *SUBTREE_CONTROL => {
+                refused.extend(files.write_back(kernel, entry, &mut restored));
             }
             _ => {}
         }
     }
+    files.try_again(kernel, refused, &mut restored);
     follow_parents(kernel, proc, entries, &mut restored);
     for entry in entries.iter().rev() {
         // Restored by difference, not by text.
@@ -88,69 +85,6 @@ fn made(entry: &Entry) -> Option<(&Path, u64)> {
     match entry {
         Entry::Made { path, inode } => Some((path, *inode)),
         _ => None,
-    }
-}
-
-/// Opens `path` if it is still the cgroup with this inode number.
-fn open_same(
-    kernel: &mut impl KernFs,
-    path: &Path,
-    inode: u64,
-) -> Result<Option<DirId>, KernError> {
-    let dir = kernel.open_dir(path)?;
-    match kernel.inode(dir) {
-        Ok(found) if found == inode => Ok(Some(dir)),
-        other => {
-            kernel.close_dir(dir);
-            other.map(|_| None)
-        }
-    }
-}
-
-fn write_back(
-    kernel: &mut impl KernFs,
-    path: &Path,
-    inode: u64,
-    file: &str,
-    value: &str,
-) -> Result<(), NotBack> {
-    let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
-    let outcome = write_back_in(kernel, dir, file, value);
-    kernel.close_dir(dir);
-    outcome
-}
-
-fn write_back_in(
-    kernel: &mut impl KernFs,
-    dir: DirId,
-    file: &str,
-    value: &str,
-) -> Result<(), NotBack> {
-    if kernel.read_once(dir, file)?.trim_ascii_end() == value.as_bytes() {
-        if value.is_empty() {
-            bring_back(kernel, dir)?;
-        }
-        return Ok(());
-    }
-    if file == MEMORY_MAX
-        && let Ok(Limit::Finite(limit)) = parse::limit(value.as_bytes())
-    {
-        let memory = cgroup::memory_sample(kernel, dir, Dialect::Unified)?;
-        if !memory.fits(limit) {
-            return Err(NotBack::WouldKill {
-                path: kernel.dir_path(dir).join(file).display().to_string(),
-                limit: Bytes(limit).rounded(),
-                needed: Bytes(memory.unreclaimable_bytes()).rounded(),
-            });
-        }
-    }
-    // Writing an empty text would write nothing: the kernel takes a newline for the empty value.
-    match kernel.write(dir, file, if value.is_empty() { "\n" } else { value }) {
-        Err(error) if value.is_empty() && error.errno == Errno::ENOSPC => {
-            Ok(unpin(kernel, dir, file)?)
-        }
-        Ok(()) if value.is_empty() => Ok(bring_back(kernel, dir)?),
-        outcome => Ok(outcome?),
     }
 }
 

@@ -39,7 +39,7 @@ pub(in crate::daemon) enum NotBack {
 }
 
 impl NotBack {
-    fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         match self {
             NotBack::Kernel(error) => error.is_gone(),
             NotBack::Read(error) => error.is_gone(),

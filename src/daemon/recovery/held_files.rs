@@ -1,0 +1,203 @@
+//! Giving files of cgroups back what they held.
+//!
+//! The kernel bounds some values of a cgroup by those of its parent and of its children: quotas and the CPUs of
+//! legacy hierarchies. Whether a value is taken thus depends on which of the others are back already, and no
+//! fixed order serves: a limit that was raised has to come back in the child first, one that was lowered in the
+//! parent first. So the files that were refused are tried again, round after round, until a round gives none of
+//! them back; what is refused then stays refused, and is told and owed.
+//!
+//! **This ends, and with everything in place.** Each round but the last gives at least one file back. And no two
+//! cgroups can block each other: let `a` be allowed below `A` now, and `b` below `B` be what they held. If the
+//! child is refused then `b > A`, if the parent is then `B < a`; both together say `b > A >= a > B >= b`.
+//!
+//! A legacy quota is a pair of two files, of which the kernel checks the quotient at every write of either. To give
+//! back the period the quota is lifted and follows at once; where that is refused both are as they were.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use super::restored::{NotBack, Restored};
+use super::unpin::{bring_back, unpin};
+use crate::control::plan::Knob;
+use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
+use crate::host::cgroup::{self, Dialect, parse};
+use crate::host::journal::Entry;
+use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::units::{Bytes, Limit};
+
+/// The limit for which the unified hierarchy kills at once where reclaim does not do.
+const MEMORY_MAX: &str = "memory.max";
+
+/// What the files of cgroups held.
+pub(super) struct HeldFiles<'a> {
+    entries: &'a [Entry],
+}
+
+/// A file that was not given back, and why.
+pub(super) struct Refused<'a> {
+    entry: &'a Entry,
+    why: NotBack,
+}
+
+impl<'a> HeldFiles<'a> {
+    pub(super) fn of(entries: &'a [Entry]) -> HeldFiles<'a> {
+        HeldFiles { entries }
+    }
+
+    /// Gives back the file that `entry` tells of; what is gone needs nothing.
+    pub(super) fn write_back(
+        &self,
+        kernel: &mut impl KernFs,
+        entry: &'a Entry,
+        restored: &mut Restored,
+    ) -> Option<Refused<'a>> {
+        let Entry::Held { path, inode, file, value } = entry else { return None };
+        match self.write_back_to(kernel, (path, *inode), file, value) {
+            Err(why) if !why.is_gone() => Some(Refused { entry, why }),
+            outcome => {
+                restored.note(outcome, [entry], |restored| restored.nr_files += 1);
+                None
+            }
+        }
+    }
+
+    /// Tries those that were refused again for as long as that gives any of them back, and notes the rest.
+    pub(super) fn try_again(
+        &self,
+        kernel: &mut impl KernFs,
+        mut refused: Vec<Refused<'a>>,
+        restored: &mut Restored,
+    ) {
+        // What was given back besides them may be what they waited for.
+        while !refused.is_empty() {
+            let before = refused.len();
+            let again =
+                refused.iter().filter_map(|one| self.write_back(kernel, one.entry, restored));
+            refused = again.collect();
+            if refused.len() == before {
+                break;
+            }
+        }
+        for Refused { entry, why } in refused {
+            restored.fail(why.to_string(), entry);
+        }
+    }
+
+    fn write_back_to(
+        &self,
+        kernel: &mut impl KernFs,
+        (path, inode): (&Path, u64),
+        file: &str,
+        value: &str,
+    ) -> Result<(), NotBack> {
+        let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
+        let outcome = match write_back_in(kernel, dir, file, value) {
+            Err(NotBack::Kernel(error)) if file == LEGACY_PERIOD => {
+                let outcome = match self.quota_of(path, inode) {
+                    Some(quota) if error.errno == Errno::EINVAL => {
+                        write_pair(kernel, dir, value, quota)
+                    }
+                    _ => Err(error),
+                };
+                outcome.map_err(NotBack::from)
+            }
+            outcome => outcome,
+        };
+        kernel.close_dir(dir);
+        outcome
+    }
+
+    /// The legacy quota that the cgroup held, where it was changed and is to be given back.
+    fn quota_of(&self, of: &Path, nr: u64) -> Option<&'a str> {
+        let quota = Dialect::Legacy.file(Knob::CpuMax);
+        let is_quota =
+            |path: &Path, inode: u64, file: &str| path == of && inode == nr && file == quota;
+        let mut held = None;
+        for entry in self.entries {
+            match entry {
+                Entry::Theirs { path, inode, file } if is_quota(path, *inode, file) => return None,
+                Entry::Held { path, inode, file, value } if is_quota(path, *inode, file) => {
+                    held = Some(&**value);
+                }
+                _ => {}
+            }
+        }
+        held
+    }
+}
+
+/// Opens `path` if it is still the cgroup with this inode number.
+pub(super) fn open_same(
+    kernel: &mut impl KernFs,
+    path: &Path,
+    inode: u64,
+) -> Result<Option<DirId>, KernError> {
+    let dir = kernel.open_dir(path)?;
+    match kernel.inode(dir) {
+        Ok(found) if found == inode => Ok(Some(dir)),
+        other => {
+            kernel.close_dir(dir);
+            other.map(|_| None)
+        }
+    }
+}
+
+fn write_back_in(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    file: &str,
+    value: &str,
+) -> Result<(), NotBack> {
+    if kernel.read_once(dir, file)?.trim_ascii_end() == value.as_bytes() {
+        if value.is_empty() {
+            bring_back(kernel, dir)?;
+        }
+        return Ok(());
+    }
+    if file == MEMORY_MAX
+        && let Ok(Limit::Finite(limit)) = parse::limit(value.as_bytes())
+    {
+        let memory = cgroup::memory_sample(kernel, dir, Dialect::Unified)?;
+        if !memory.fits(limit) {
+            return Err(NotBack::WouldKill {
+                path: kernel.dir_path(dir).join(file).display().to_string(),
+                limit: Bytes(limit).rounded(),
+                needed: Bytes(memory.unreclaimable_bytes()).rounded(),
+            });
+        }
+    }
+    // An empty text would be no write at all: the kernel takes a newline for "nothing".
+    match kernel.write(dir, file, if value.is_empty() { "\n" } else { value }) {
+        Err(error) if value.is_empty() && error.errno == Errno::ENOSPC => {
+            Ok(unpin(kernel, dir, file)?)
+        }
+        Ok(()) if value.is_empty() => Ok(bring_back(kernel, dir)?),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// Writes a legacy period and quota whose mixtures with what is in force the kernel refuses: no quota is allowed with
+/// every period. Both are what they were where the pair is refused too.
+fn write_pair(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    period: &str,
+    quota: &str,
+) -> Result<(), KernError> {
+    let file = Dialect::Legacy.file(Knob::CpuMax);
+    let period_before = kernel.read_once(dir, LEGACY_PERIOD)?.trim_ascii_end().to_vec();
+    let quota_before = kernel.read_once(dir, file)?.trim_ascii_end().to_vec();
+    kernel.write(dir, file, LEGACY_NO_QUOTA)?;
+    let mut outcome = kernel.write(dir, LEGACY_PERIOD, period);
+    if outcome.is_ok() {
+        outcome = kernel.write(dir, file, quota);
+    }
+    if outcome.is_err() {
+        let again = [(LEGACY_PERIOD, period_before), (file, quota_before)];
+        for (file, text) in again {
+            kernel.write(dir, file, &String::from_utf8_lossy(&text))?;
+        }
+    }
+    outcome
+}
