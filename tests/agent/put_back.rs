@@ -1,7 +1,10 @@
 //! What is put back at the end, where the kernel minds the order, or others were at work meanwhile.
 
+use std::path::Path;
+
 use tenantd::daemon::recovery::restored::Restored;
-use tenantd::sim::SimKernel;
+use tenantd::host::kernfs::KernFs;
+use tenantd::sim::{Load, SimHost, SimKernel};
 
 use super::world::{World, assert_same, legacy, snapshot};
 
@@ -56,4 +59,74 @@ fn nested_quotas_are_put_back_at_once_whatever_they_were() {
             }
         }
     }
+}
+
+/// A host without systemd, with processes in `/build` and `/home` that the policy claims and `/elsewhere`.
+fn with_claims(host: SimHost) -> (World, Vec<u32>) {
+    let mut kernel = SimKernel::new(host);
+    ["/build", "/home", "/elsewhere"].iter().for_each(|path| kernel.make_cgroup(path).unwrap());
+    let places = ["/build", "/build", "/build", "/home"];
+    let pids = places.map(|path| kernel.spawn(path, Load::idle()).unwrap()).to_vec();
+    let yaml = "tenants: { ci: { match: { cgroup: /build } }, home: { match: { cgroup: /home } } }";
+    let mut world = World::with(kernel, yaml);
+    world.options.root = Some("/tenants".into());
+    world.host.without_systemd();
+    (world, pids)
+}
+
+fn place(world: &World, pid: u32) -> String {
+    world.host.with(|kernel| kernel.process_cgroup(pid)).unwrap()
+}
+
+/// Moves `pid` to `path` in the trees that `trees` names by their files' prefix.
+fn administrate(world: &World, trees: &[&str], path: &str, pid: u32) {
+    for tree in trees {
+        world.write(&format!("{tree}{path}/cgroup.procs"), &pid.to_string());
+    }
+}
+
+/// A tenant makes the cgroup `name` below its own.
+fn divide(world: &World, path: &str, name: &str) {
+    world.host.with(|kernel| {
+        let dir = kernel.open_dir(&Path::new("/sys/fs/cgroup").join(path)).unwrap();
+        kernel.make_dir(dir, name).unwrap();
+        kernel.close_dir(dir);
+    });
+}
+
+/// Where an administrator has put a process since, there it stays.
+#[test]
+fn a_process_that_was_moved_elsewhere_since_is_not_dragged_back() {
+    let trees: [&[&str]; 2] = [&[""], &["cpu/", "cpuacct/", "memory/", "unified/"]];
+    for (host, trees) in [SimHost::default(), legacy()].into_iter().zip(trees) {
+        for killed in [false, true] {
+            let (mut world, pids) = with_claims(host.clone());
+            world.start().unwrap();
+            world.ticks(2);
+            let [moved, stays, inside, home] = pids[..] else { panic!("{pids:?}") };
+            assert_eq!(place(&world, moved), "/tenants/ci");
+            let child = world.spawn("/tenants/ci", Load::idle());
+            administrate(&world, trees, "elsewhere", moved);
+            administrate(&world, trees, "elsewhere", child);
+            trees.iter().for_each(|tree| divide(&world, &format!("{tree}tenants/ci"), "job"));
+            administrate(&world, trees, "tenants/ci/job", inside);
+            let restored = end(&mut world, killed);
+            let places = [moved, child, stays, inside, home].map(|pid| place(&world, pid));
+            assert_eq!(places, ["/elsewhere", "/elsewhere", "/build", "/build", "/home"]);
+            assert_eq!(restored.nr_processes, 3, "{restored:?}");
+        }
+    }
+}
+
+/// In one tree of several, which is as far as the move went.
+#[test]
+fn a_process_that_was_moved_in_one_tree_goes_back_in_the_others() {
+    let (mut world, pids) = with_claims(legacy());
+    world.start().unwrap();
+    world.ticks(2);
+    administrate(&world, &["memory/"], "elsewhere", pids[0]);
+    assert_eq!(world.stop().failures, [""; 0]);
+    let holds = |path: &str| world.file(path).lines().any(|pid| pid == pids[0].to_string());
+    assert!(holds("memory/elsewhere/cgroup.procs"));
+    assert!(holds("cpu/build/cgroup.procs"));
 }

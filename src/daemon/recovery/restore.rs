@@ -3,7 +3,7 @@
 //! The same code serves a clean stop, the start after `kill -9`, and `tenantd --restore`: each relies on the
 //! journal only. Five passes, each backwards in time:
 //!
-//! 1. processes go back to where they were, and files get back what they held; those that the kernel refused
+//! 1. processes go back to where they were, unless they have left the cgroup that they were put into, and files get back what they held; those that the kernel refused
 //!    are tried again once others have theirs ([`held_files`](super::held_files));
 //! 2. children that those processes had meanwhile follow them;
 //! 3. controllers that were enabled for children are disabled again;
@@ -22,6 +22,7 @@ use nix::errno::Errno;
 
 use super::held_files::{HeldFiles, open_same};
 use super::processes::{EVACUATIONS, ancestor, evacuate, move_to, processes_in};
+use super::residence::Residence;
 use super::residents::Resident;
 pub use super::restored::Restored;
 use crate::host::enforce::SUBTREE_CONTROL;
@@ -42,15 +43,16 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
         .collect();
     let files = HeldFiles::of(entries);
     let mut refused = Vec::new();
+    let mut residence = Residence::default();
     for entry in entries.iter().rev() {
         match entry {
             // A list that cannot be emptied while there are processes; it is removed with its cgroup.
             Entry::Held { path, inode, value, .. }
                 if value.is_empty() && made.contains(&(path.as_path(), *inode)) => {}
-            Entry::Moved { pid, start_ticks, from, .. } => {
+            Entry::Moved { pid, start_ticks, .. } => {
                 match process::birth(kernel, proc, *pid) {
                     Ok(Some(birth)) if birth.start_ticks == *start_ticks => {
-                        move_back(kernel, *pid, from, entry, &mut restored);
+                        move_back(kernel, &mut residence, entry, &mut restored);
                     }
                     // It ended, and its number may have been reused.
                     Ok(_) => {}
@@ -62,6 +64,8 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
                 if theirs.contains(&(path.as_path(), *inode, &**file)) => {}
             Entry::Held { file, .. } if **file != *SUBTREE_CONTROL => {
                 refused.extend(files.write_back(kernel, entry, &mut restored));
+                // Processes that stood aside are back with it.
+                residence.forget();
             }
             _ => {}
         }
@@ -88,16 +92,26 @@ fn made(entry: &Entry) -> Option<(&Path, u64)> {
     }
 }
 
-fn move_back(
+/// Moves a process back out of those of our cgroups that it is still in. Where it has left them, an
+/// administrator has moved it elsewhere, and there it stays.
+fn move_back<'a>(
     kernel: &mut impl KernFs,
-    pid: u32,
-    from: &[PathBuf],
-    entry: &Entry,
+    residence: &mut Residence<'a>,
+    entry: &'a Entry,
     restored: &mut Restored,
 ) {
+    let Entry::Moved { pid, from, to, .. } = entry else { return };
     let mut moved = false;
-    for path in from {
-        restored.note(move_to(kernel, path, pid), [entry], |_| moved = true);
+    for (from, to) in from.iter().zip(to) {
+        let outcome = residence.lives_in(kernel, *pid, to).and_then(|lives_there| {
+            if lives_there {
+                move_to(kernel, from, *pid)?;
+                residence.has_moved(*pid, to, from);
+                moved = true;
+            }
+            Ok(())
+        });
+        restored.note(outcome, [entry], |_| ());
     }
     restored.nr_processes += usize::from(moved);
 }
