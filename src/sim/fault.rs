@@ -4,6 +4,7 @@
 //! what was called: that nothing was written, the order of writes, the number of calls of a tick.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -79,7 +80,7 @@ pub struct Call {
 
 /// A [`KernFs`] that fails by rules and logs its calls.
 ///
-/// Closing a directory and getting a path are no calls to the kernel, and are neither counted nor logged.
+/// Closing a directory, asking for a path and letting time pass are no calls to the kernel and are neither counted nor logged.
 #[derive(Debug)]
 pub struct Faulty<K> {
     inner: K,
@@ -258,6 +259,10 @@ impl<K: KernFs> KernFs for Faulty<K> {
         self.begin(Operation::Lock, self.inner.dir_path(dir), None)?;
         let outcome = self.inner.lock_dir(dir);
         self.end(outcome)
+    }
+
+    fn pause(&mut self, time: Duration) {
+        self.inner.pause(time);
     }
 
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {

@@ -6,6 +6,7 @@
 //! process that ended, ESRCH.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -390,6 +391,10 @@ impl KernFs for SimKernel {
             kept.is_locked = true;
         }
         Ok(())
+    }
+
+    fn pause(&mut self, time: Duration) {
+        self.advance(time);
     }
 
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {

@@ -1,10 +1,12 @@
 //! What is put back at the end, where the kernel minds the order, or others were at work meanwhile.
 
 use std::path::Path;
+use std::time::Duration;
 
+use nix::errno::Errno;
 use tenantd::daemon::recovery::restored::Restored;
-use tenantd::host::kernfs::KernFs;
-use tenantd::sim::{Load, SimHost, SimKernel};
+use tenantd::host::kernfs::{KernFs, Operation};
+use tenantd::sim::{Fault, Load, SimHost, SimKernel};
 
 use super::world::{World, assert_same, legacy, snapshot};
 
@@ -129,4 +131,57 @@ fn a_process_that_was_moved_in_one_tree_goes_back_in_the_others() {
     let holds = |path: &str| world.file(path).lines().any(|pid| pid == pids[0].to_string());
     assert!(holds("memory/elsewhere/cgroup.procs"));
     assert!(holds("cpu/build/cgroup.procs"));
+}
+
+/// How much time passes on the host while `world` comes to its end, and what comes of it.
+fn timed_end(world: &mut World, killed: bool) -> (Duration, Restored) {
+    let now = |world: &World| world.host.with(|kernel| kernel.now());
+    let before = now(world);
+    let restored = end(world, killed);
+    (now(world) - before, restored)
+}
+
+/// A process that is about to end keeps the kernel from removing its cgroup, and cannot be moved.
+#[test]
+fn a_stop_waits_for_processes_that_are_about_to_end() {
+    for host in [SimHost::default(), legacy()] {
+        for killed in [false, true] {
+            let (mut world, _) = with_claims(host.clone());
+            let before = snapshot(&world.host);
+            world.start().unwrap();
+            world.ticks(2);
+            let dying = |path| Fault::matching(Operation::RemoveDir, path, Errno::EBUSY).times(4);
+            ["tenants/ci", "tenants/home"].iter().for_each(|path| world.host.inject(dying(path)));
+            let (waited, restored) = timed_end(&mut world, killed);
+            assert_eq!(restored.failures, [""; 0]);
+            assert_same(&before, &snapshot(&world.host), "put back");
+            assert!(!waited.is_zero() && waited < Duration::from_millis(500), "{waited:?}");
+        }
+    }
+}
+
+/// For all cgroups together, and then the journal knows what is left.
+#[test]
+fn a_stop_does_not_wait_for_ever() {
+    let tenants: Vec<String> = (0..50).map(|number| format!("t{number}: {{}}")).collect();
+    let mut world = World::new(&format!("tenants: {{ {} }}", tenants.join(", ")));
+    let before = snapshot(&world.host);
+    world.start().unwrap();
+    world.ticks(2);
+    world.host.inject(Fault::matching(Operation::RemoveDir, "", Errno::EBUSY));
+    let (waited, restored) = timed_end(&mut world, false);
+    assert_eq!(restored.failures.len(), 50, "{:?}", restored.failures);
+    assert_eq!(waited, Duration::from_secs(1));
+    world.host.heal();
+    assert_eq!(world.restore().failures, [""; 0]);
+    assert_same(&before, &snapshot(&world.host), "put back");
+}
+
+/// What the tenant made is not about to go.
+#[test]
+fn a_stop_does_not_wait_for_cgroups_that_a_tenant_made() {
+    let mut world = World::begin("tenants: { a: {} }");
+    divide(&world, "a", "job");
+    let (waited, restored) = timed_end(&mut world, false);
+    assert_eq!((waited, restored.failures.len()), (Duration::ZERO, 1), "{restored:?}");
 }

@@ -213,6 +213,10 @@ impl KernFs for Host {
         self.kernel.borrow_mut().list_dirs(dir)
     }
 
+    fn pause(&mut self, time: Duration) {
+        self.kernel.borrow_mut().pause(time);
+    }
+
     fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
         let (systemd, host) = (Rc::clone(self.systemd.as_ref()?), self.clone());
         Some(Box::new(SimUnits::new(move |order| {

@@ -15,15 +15,13 @@
 //! in the journal for the next try, and nothing else does, because restored values may be changed by others
 //! from then on. One example is a memory limit that the kernel could meet only by killing.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-
 use super::held_files::{HeldFiles, open_same};
-use super::processes::{EVACUATIONS, ancestor, evacuate, move_to, processes_in};
+use super::processes::{EVACUATIONS, ancestor, move_to, processes_in};
+use super::removal::remove_made;
 use super::residence::Residence;
-use super::residents::Resident;
 pub use super::restored::Restored;
 use crate::host::enforce::SUBTREE_CONTROL;
 use crate::host::journal::Entry;
@@ -197,97 +195,4 @@ fn disable_in(kernel: &mut impl KernFs, dir: DirId, before: &str) -> Result<(), 
         outcome = outcome.and(disabled);
     }
     outcome
-}
-
-/// Empties and removes the cgroups that were made, children before parents.
-fn remove_made(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry], restored: &mut Restored) {
-    let made = still_made(entries);
-    let ours: HashSet<&Path> = made.iter().map(|(path, _)| *path).collect();
-    let origins = origins(entries);
-    for (path, inode) in made.iter().rev() {
-        let above = path.ancestors().skip(1).filter(|up| !ours.contains(up));
-        // The nearest one accepts no process while its children have controllers. If that is because they could
-        // not be disabled just now, waiting for the next try is better than going further up.
-        let nr_above = if restored.failures.is_empty() { usize::MAX } else { 1 };
-        let claimed_from = origins.get(path).copied().into_iter();
-        let refuges: Vec<&Path> = claimed_from.chain(above.take(nr_above)).collect();
-        let outcome = remove(kernel, proc, path, *inode, &refuges, &mut restored.displaced);
-        let tells = |entry: &&Entry| cgroup_of(entry) == Some(*path);
-        let told = entries.iter().filter(tells);
-        restored.note(outcome, told, |restored| restored.nr_cgroups += 1);
-    }
-}
-
-/// The cgroups that were made, or at least announced, in that order, with their inode numbers where they are
-/// known. The last record of a cgroup is the valid one.
-fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
-    let mut last: HashMap<&Path, usize> = HashMap::new();
-    for (index, entry) in entries.iter().enumerate() {
-        last.extend(cgroup_of(entry).map(|path| (path, index)));
-    }
-    let mut indices: Vec<usize> = last.into_values().collect();
-    indices.sort_unstable();
-    let is_made = |index: usize| match &entries[index] {
-        Entry::Making { path } => Some((path.as_path(), None)),
-        Entry::Made { path, inode } => Some((path.as_path(), Some(*inode))),
-        _ => None,
-    };
-    indices.into_iter().filter_map(is_made).collect()
-}
-
-/// For each cgroup that processes were moved to, where the first of them came from.
-fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
-    let mut origins: HashMap<&Path, &Path> = HashMap::new();
-    for entry in entries {
-        let Entry::Moved { from, to, .. } = entry else { continue };
-        for (to, from) in to.iter().zip(from) {
-            origins.entry(to).or_insert(from);
-        }
-    }
-    origins
-}
-
-/// The cgroup that `entry` records as made, about to be made, or not made.
-fn cgroup_of(entry: &Entry) -> Option<&Path> {
-    match entry {
-        Entry::Making { path } | Entry::Made { path, .. } | Entry::NotMade { path } => Some(path),
-        _ => None,
-    }
-}
-
-fn remove(
-    kernel: &mut impl KernFs,
-    proc: DirId,
-    path: &Path,
-    inode: Option<u64>,
-    refuges: &[&Path],
-    displaced: &mut Vec<Resident>,
-) -> Result<(), KernError> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    match inode {
-        Some(inode) => {
-            let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
-            let mut evicted = |kernel: &mut _, pid, refuge: &Path| {
-                // A process that went to where others were claimed from is claimed again from there.
-                if path.starts_with(refuge) {
-                    displaced.extend(Resident::of(kernel, proc, pid, path, refuge));
-                }
-            };
-            let outcome = evacuate(kernel, dir, refuges, &mut evicted);
-            kernel.close_dir(dir);
-            outcome?;
-        }
-        // Announced but never confirmed: removed only if it is empty, because it may belong to another program.
-        None => {
-            let dir = kernel.open_dir(path)?;
-            kernel.close_dir(dir);
-        }
-    }
-    let parent = kernel.open_dir(parent)?;
-    let outcome = kernel.remove_dir(parent, &name.to_string_lossy());
-    kernel.close_dir(parent);
-    match outcome {
-        Err(error) if inode.is_none() && error.errno == Errno::EBUSY => Ok(()),
-        outcome => outcome,
-    }
 }

@@ -16,6 +16,7 @@
 use nix::errno::Errno;
 
 use super::processes::{evacuate, move_all};
+use super::removal::Patience;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 
 /// How often processes are moved and the write is tried: they may fork meanwhile.
@@ -53,9 +54,9 @@ pub(in crate::daemon) fn bring_back(kernel: &mut impl KernFs, dir: DirId) -> Res
     let path = kernel.dir_path(above).join(&name);
     let outcome = match kernel.open_dir(&path) {
         Ok(aside) => {
-            let back = move_all(kernel, aside, dir);
+            let back = return_all(kernel, aside, dir, above, &name);
             kernel.close_dir(aside);
-            back.and_then(|()| kernel.remove_dir(above, &name))
+            back
         }
         Err(error) if error.is_gone() => Ok(()),
         Err(error) => Err(error),
@@ -99,7 +100,25 @@ fn step_aside(
             break;
         }
     }
-    let back = move_all(kernel, aside, dir);
+    let back = return_all(kernel, aside, dir, above, name);
     kernel.close_dir(aside);
-    outcome.and(back).and_then(|()| kernel.remove_dir(above, name))
+    outcome.and(back)
+}
+
+/// Moves those who stood aside back, and removes the cgroup in which they stood; one of them may be about to end.
+fn return_all(
+    kernel: &mut impl KernFs,
+    aside: DirId,
+    dir: DirId,
+    above: DirId,
+    name: &str,
+) -> Result<(), KernError> {
+    let mut patience = Patience::default();
+    loop {
+        move_all(kernel, aside, dir)?;
+        match kernel.remove_dir(above, name) {
+            Err(error) if error.errno == Errno::EBUSY && patience.wait(kernel) => {}
+            outcome => return outcome,
+        }
+    }
 }

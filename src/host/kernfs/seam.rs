@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -92,6 +93,11 @@ pub trait KernFs {
     /// before the first order.
     fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
         None
+    }
+
+    /// Lets time pass on this host.
+    fn pause(&mut self, time: Duration) {
+        std::thread::sleep(time);
     }
 
     /// Moves a process, with all its threads, into the cgroup `dir`.

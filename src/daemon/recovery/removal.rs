@@ -1,0 +1,178 @@
+//! Removing the cgroups that were made, children before parents.
+//!
+//! Processes that are still in them are put elsewhere first. The kernel removes no cgroup in which a process is
+//! about to end, and such a process can neither be moved nor be hurried: it is waited for, for all cgroups
+//! together no longer than [`Patience`] has. A cgroup that others have divided is never waited for.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::held_files::open_same;
+use super::processes::evacuate;
+use super::residents::Resident;
+use super::restored::Restored;
+use crate::host::journal::Entry;
+use crate::host::kernfs::{DirId, KernError, KernFs};
+
+/// How long processes that are about to end are waited for, in all.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long is waited between two looks, at first and at most.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// What is left of the time for which the end of processes is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    left: Duration,
+    pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { left: PATIENCE, pause: SHORTEST_PAUSE }
+    }
+}
+
+impl Patience {
+    /// Waits for a moment, longer each time; says whether there was any time left.
+    pub(super) fn wait(&mut self, kernel: &mut impl KernFs) -> bool {
+        let pause = self.pause.min(self.left);
+        if pause.is_zero() {
+            return false;
+        }
+        kernel.pause(pause);
+        self.left -= pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        true
+    }
+}
+
+/// Empties and removes the cgroups that were made, children before parents.
+pub(super) fn remove_made(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    entries: &[Entry],
+    restored: &mut Restored,
+) {
+    let mut patience = Patience::default();
+    let made = still_made(entries);
+    let ours: HashSet<&Path> = made.iter().map(|(path, _)| *path).collect();
+    let origins = origins(entries);
+    for (path, inode) in made.iter().rev() {
+        let above = path.ancestors().skip(1).filter(|up| !ours.contains(up));
+        // The nearest one takes nobody while its children have controllers. If that is because they could
+        // not be disabled just now, waiting for the next try is better than going further up.
+        let nr_above = if restored.failures.is_empty() { usize::MAX } else { 1 };
+        let claimed_from = origins.get(path).copied().into_iter();
+        let refuges: Vec<&Path> = claimed_from.chain(above.take(nr_above)).collect();
+        let mut removal =
+            Removal { proc, path, refuges: &refuges, displaced: &mut restored.displaced };
+        let outcome = match *inode {
+            Some(inode) => removal.remove_made(kernel, inode, &mut patience),
+            None => removal.remove_announced(kernel),
+        };
+        let tells = |entry: &&Entry| cgroup_of(entry) == Some(*path);
+        let told = entries.iter().filter(tells);
+        restored.note(outcome, told, |restored| restored.nr_cgroups += 1);
+    }
+}
+
+/// The cgroups that were made, or announced at least, in that order, with their inode numbers where they are
+/// known. The last record of a cgroup is what is true of it.
+fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
+    let mut last: HashMap<&Path, usize> = HashMap::new();
+    for (index, entry) in entries.iter().enumerate() {
+        last.extend(cgroup_of(entry).map(|path| (path, index)));
+    }
+    let mut indices: Vec<usize> = last.into_values().collect();
+    indices.sort_unstable();
+    let is_made = |index: usize| match &entries[index] {
+        Entry::Making { path } => Some((path.as_path(), None)),
+        Entry::Made { path, inode } => Some((path.as_path(), Some(*inode))),
+        _ => None,
+    };
+    indices.into_iter().filter_map(is_made).collect()
+}
+
+/// For each cgroup that processes were moved to, where the first of them was.
+fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
+    let mut origins: HashMap<&Path, &Path> = HashMap::new();
+    for entry in entries {
+        let Entry::Moved { from, to, .. } = entry else { continue };
+        for (to, from) in to.iter().zip(from) {
+            origins.entry(to).or_insert(from);
+        }
+    }
+    origins
+}
+
+/// The cgroup of which `entry` says that it is, or is about to be, or was not made.
+fn cgroup_of(entry: &Entry) -> Option<&Path> {
+    match entry {
+        Entry::Making { path } | Entry::Made { path, .. } | Entry::NotMade { path } => Some(path),
+        _ => None,
+    }
+}
+
+/// One cgroup that is to be removed.
+struct Removal<'a> {
+    proc: DirId,
+    path: &'a Path,
+    refuges: &'a [&'a Path],
+    displaced: &'a mut Vec<Resident>,
+}
+
+impl Removal<'_> {
+    /// Removes the cgroup, if it is still the one with this inode number.
+    fn remove_made<K: KernFs>(
+        &mut self,
+        kernel: &mut K,
+        inode: u64,
+        patience: &mut Patience,
+    ) -> Result<(), KernError> {
+        let Some(dir) = open_same(kernel, self.path, inode)? else { return Ok(()) };
+        let outcome = loop {
+            let outcome = self.empty(kernel, dir).and_then(|()| self.remove(kernel));
+            let is_busy = outcome.as_ref().is_err_and(|error| error.errno == Errno::EBUSY);
+            let may_come = is_busy && kernel.list_dirs(dir).is_ok_and(|below| below.is_empty());
+            if !may_come || !patience.wait(kernel) {
+                break outcome;
+            }
+        };
+        kernel.close_dir(dir);
+        outcome
+    }
+
+    /// Removes a cgroup that was announced but never confirmed if it is empty, for it may be someone else's.
+    fn remove_announced(&self, kernel: &mut impl KernFs) -> Result<(), KernError> {
+        let dir = kernel.open_dir(self.path)?;
+        kernel.close_dir(dir);
+        match self.remove(kernel) {
+            Err(error) if error.errno == Errno::EBUSY => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    fn empty<K: KernFs>(&mut self, kernel: &mut K, dir: DirId) -> Result<(), KernError> {
+        let mut evicted = |kernel: &mut K, pid, refuge: &Path| {
+            // A process that went to where others were claimed from is claimed again from there.
+            if self.path.starts_with(refuge) {
+                self.displaced.extend(Resident::of(kernel, self.proc, pid, self.path, refuge));
+            }
+        };
+        evacuate(kernel, dir, self.refuges, &mut evicted)
+    }
+
+    fn remove(&self, kernel: &mut impl KernFs) -> Result<(), KernError> {
+        let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return Ok(());
+        };
+        let parent = kernel.open_dir(parent)?;
+        let outcome = kernel.remove_dir(parent, &name.to_string_lossy());
+        kernel.close_dir(parent);
+        outcome
+    }
+}
