@@ -227,6 +227,10 @@ def test_users_share_by_the_slices_of_their_sessions(host):
 def log_in(host, user):
     """A session as a login makes it, by way of PAM and logind, that wants every CPU."""
     unit = f"login-{user}.service"
+    # Logind comes with the first session and stays: a scenario leaves it as it was.
+    logind = "systemd-logind.service"
+    if finish(["systemctl", "is-active", "--quiet", logind]).returncode != 0:
+        host.cleanup.callback(finish, ["systemctl", "stop", logind])
     script = "while :; do :; done &\n" * host.cpus + "wait"
     options = ["-p", "PAMName=login", "-p", f"User={user}", "-p", "KillMode=control-group"]
     run("systemd-run", "--quiet", "--collect", f"--unit={unit}", *options, "/bin/sh", "-c", script)
