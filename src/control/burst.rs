@@ -1,24 +1,22 @@
-//! What each node gets of a resource when all are hungry: its *burst*.
+//! What each node gets of a resource when the demand of every node is unlimited: its *burst*.
 //!
-//! **Problem.** A tenant that sleeps has no demand, and so no allocation; but when it wakes between
-//! two ticks it must have at once what it would get if it were awake all the time. That depends on
-//! weights, guarantees and limits alone, at every level of the tree: a guarantee of a tenant that
-//! its group cannot pass on is none.
+//! **Problem.** A tenant that sleeps has no demand, and so no allocation; but when it wakes between two ticks
+//! it needs at once what it would get if it were always awake. That depends on weights, guarantees and limits
+//! alone, at every level of the tree: a guarantee that the tenant's group cannot pass on has no effect.
 //!
-//! **Terms.** What a node is *promised* is its guarantee, or what is promised below it together,
-//! whichever is more, within its limit. What it has *by weight alone* is its weight's part of its
-//! parent's part, as if nothing were guaranteed.
+//! **Terms.** A node's *promise* is the larger of its own guarantee and the sum of the promises below it,
+//! within its limit. What it has *by weight alone* is its weight's part of its parent's part, as if nothing
+//! were guaranteed.
 //!
-//! **Algorithm.** From the top, what a node has is divided among those below it by weighted max-min
-//! ([`crate::fair::max_min`]): each gets at least what it is promised and at most what it, or all
-//! below it, may have. So the burst of a group is at least the sum of what is promised below it,
-//! and bursts of siblings never add up to more than their parent's.
+//! **Algorithm.** From the top, each node's amount is divided among its children by weighted max-min
+//! ([`crate::fair::max_min`]): each gets at least its promise and at most the limit of itself or of all nodes
+//! below it. So the burst of a group is at least the sum of the promises below it, and the bursts of siblings
+//! never add up to more than their parent's.
 //!
-//! **Promises that cannot be kept.** The policy's guarantees fit into the machine, but not always
-//! into what processes outside every tenant leave of it. Then all promises are scaled down by one
-//! ratio, the largest at which every node under the machine still has [`FLOOR_RATIO`] of what its
-//! weight alone would give it. A guarantee of one tenant must not starve another, whatever runs
-//! outside.
+//! **Promises that cannot be kept.** The policy's guarantees fit into the machine, but not always into what
+//! processes outside every tenant leave of it. Then all promises are scaled down by one ratio, the largest at
+//! which every node at the top level still has [`FLOOR_RATIO`] of what its weight alone would give it. A
+//! guarantee of one tenant must not starve another, whatever runs outside.
 //!
 //! **Properties** (tests below, and `tests/control/weights.rs`):
 //! `a_burst_holds_what_is_promised_below`, `bursts_fit_into_their_parent`,
@@ -27,7 +25,7 @@
 use crate::control::tree::TreeNode;
 use crate::fair::max_min::{self, Claim};
 
-/// The part of what weight alone would give it that no tenant loses to the guarantees of others.
+/// The part of a weight-only share that no tenant loses to the guarantees of others.
 pub const FLOOR_RATIO: f64 = 0.1;
 
 /// Room for `0.1 + 0.2 > 0.3`, less than the allocation core leaves.

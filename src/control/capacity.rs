@@ -10,7 +10,7 @@ use super::usage;
 
 /// What can be divided: the machine less `reserve` less `outside`, within the limits above the tenants.
 ///
-/// These hold for the tenants alone, so what the reserve and the outside use counts against the machine only.
+/// These limits apply to the tenants alone, so reserve and outside use are subtracted from the machine only.
 pub fn capacity(
     machine: [f64; 2],
     reserve: [f64; 2],
@@ -20,7 +20,8 @@ pub fn capacity(
     let most = above.most();
     [CPU, MEMORY].map(|r| {
         let machine_or_less = machine[r].min(most[r]);
-        // A machine whose reserve or neighbours take all of it still has something to divide by weight.
+        // A machine fully taken by the reserve or by outside processes still has something to divide by
+        // weight.
         let least = machine_or_less * 0.01;
         (machine[r] - reserve[r] - outside[r]).max(least).min(machine_or_less)
     })

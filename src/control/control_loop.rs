@@ -4,15 +4,16 @@
 //! held, failed writes wait. All of that state is here and nowhere else, so that a whole tick is a value: the same
 //! inputs give the same decisions, bit for bit, in production, in a simulation and in a replay.
 //!
-//! **Terms.** An [`Input`] is all that was read from the host in a tick; a [`Decision`] is all that follows from it.
-//! Between them stands [`ControlLoop::step`]: usage, demand, allocation, width, placement, plan. What came of the
-//! actions is told afterwards ([`ControlLoop::settle`]), and counts in the next tick.
+//! **Terms.** An [`Input`] is all that was read from the host in a tick; a [`Decision`] is all that follows
+//! from it. [`ControlLoop::step`] computes the decision: usage, demand, allocation, width, placement, plan.
+//! The results of the actions are passed in afterwards ([`ControlLoop::settle`]), and count in the next tick.
 //!
 //! **Rules.** A node whose sample is missing keeps its last decision. A tick that comes less than half an interval
 //! after the one before decides nothing and keeps the earlier samples: rates over a few milliseconds are noise.
 //!
-//! **Properties** (`tests/control/control_loop.rs`): two loops over the same inputs decide the same; allocations
-//! never exceed the capacity over any number of ticks; a loop that is fed what it asked for falls silent.
+//! **Properties** (`tests/control/control_loop.rs`): two loops over the same inputs decide the same;
+//! allocations never exceed the capacity over any number of ticks; a loop whose values are all in place
+//! writes nothing.
 
 use std::time::Duration;
 
@@ -35,10 +36,10 @@ use super::width::{self, Leaf, WidthState};
 use crate::dop::{CpuSet, Topology, tenant};
 use crate::units::{Bytes, Limit};
 
-/// Every so many ticks the files are read again, to see whether someone else wrote there.
+/// Interval in ticks at which the files are read again, to detect writes by other programs.
 const VERIFY_TICKS: u64 = 10;
 
-/// Every so many ticks the limits above the tenants are read again.
+/// Interval in ticks at which the limits above the tenants are read again.
 const BOUNDS_TICKS: u64 = 4;
 
 /// What was read of the files of one node.
@@ -136,7 +137,7 @@ impl ControlLoop {
         self.tick.is_multiple_of(VERIFY_TICKS) || state.observed.is_empty() || state.is_overtaken
     }
 
-    /// Whether what stands in the way of the values is to be looked for in this tick.
+    /// Whether this tick checks for obstacles that keep values from taking effect.
     pub fn wants_effects(&self) -> bool {
         self.tick % VERIFY_TICKS == 1
     }
@@ -319,7 +320,7 @@ impl ControlLoop {
         findings
     }
 
-    /// Takes in what the files hold; counts what others wrote, and leaves it to them where the policy says so.
+    /// Takes in what the files hold; counts foreign writes, and keeps them where the policy says so.
     fn observe(&mut self, read: Vec<Read>) -> Vec<Drift> {
         let mut drifts = Vec::new();
         for (number, read) in read.into_iter().enumerate() {
@@ -355,31 +356,31 @@ impl ControlLoop {
         (knobs, actions)
     }
 
-    // --- what is told after a decision ---
+    // --- results reported after a decision ---
 
     /// Whether `action` is to be tried now: one that failed waits.
     pub fn is_due(&self, action: &Action) -> bool {
         !self.states[action.node].waits(action.knob, self.tick)
     }
 
-    /// Takes in what came of an action.
+    /// Takes in the result of an action.
     pub fn settle(&mut self, (action, outcome): Outcome) {
         let tick = self.tick;
         self.states[action.node].settle(&action, tick, outcome);
     }
 
-    /// A value of another writer that could not be recorded is not left to it.
+    /// Drops the acceptance of a foreign value that could not be recorded in the journal.
     pub fn reclaim(&mut self, number: usize, knob: Knob) {
         self.states[number].left_to_others.retain(|known| *known != knob);
     }
 
-    /// The cgroup of the node with this number went; what another writer set there is forgotten with it, unless it
-    /// outlives the cgroup (`keeps_left`).
+    /// The cgroup of the node with this number went away; accepted foreign values are forgotten with it,
+    /// unless they outlive the cgroup (`keeps_left`).
     pub fn lose(&mut self, number: usize, keeps_left: bool) {
         self.states[number].lose_cgroup(keeps_left);
     }
 
-    /// The value of `knob` was put back: what is known of it is void.
+    /// The value of `knob` was restored: what is known of it is void.
     pub fn forget(&mut self, number: usize, knob: Knob) {
         self.states[number].forget(knob);
     }
@@ -392,7 +393,7 @@ impl ControlLoop {
         }
     }
 
-    /// Everything was put back.
+    /// All values were restored.
     pub fn reset(&mut self) {
         self.states.iter_mut().for_each(NodeState::reset);
     }
@@ -430,7 +431,7 @@ impl ControlLoop {
         (self.tree, self.states) = (tree, states);
     }
 
-    /// What waits to be written, and what is left to other writers, for a person; `file` names a knob's file.
+    /// Pending writes and accepted foreign values, as text; `file` names a knob's file.
     pub fn findings(&self, file: impl Fn(Knob) -> &'static str) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (number, state) in self.states.iter().enumerate() {
@@ -443,7 +444,7 @@ impl ControlLoop {
             }));
             let mut messages: Vec<&String> =
                 state.retries.iter().filter_map(|retry| retry.refusal.message.as_ref()).collect();
-            // What systemd says of a unit it says of each of its values.
+            // Systemd gives the same reason for every value of a unit.
             messages.dedup();
             findings.extend(
                 messages

@@ -1,8 +1,8 @@
-//! What a tenant could use now, if nobody were in its way.
+//! What a tenant could use now, if it had no competition.
 //!
-//! **Problem.** A counter tells what a tenant used, and that is what the others left it. An allocator fed
-//! with usage would freeze every starved tenant in its starvation. So demand is estimated apart from usage,
-//! and never capped by what the tenant has at present.
+//! **Problem.** A usage counter shows only what the other tenants left. An allocator fed with usage would
+//! freeze every starved tenant in its starvation. So demand is estimated apart from usage, and never capped
+//! by what the tenant has at present.
 //!
 //! **Terms.** A tenant is *pressed* for CPU when some task of it waited for more than 2 % of the time (PSI
 //! `some`) or when `cpu.max` held it back. A tenant is *at its allocation* when it uses at least four fifths
@@ -10,20 +10,19 @@
 //!
 //! **Algorithm**, for CPU:
 //! - not pressed: used × 1.1, a margin that lets it grow;
-//! - pressed, its threads looked at: what they would use if none had to wait (`usage::wanted_cores`), exact
-//!   and not bound by the allocation, so nothing is added to it;
-//! - pressed, too many or too short-lived threads: used, plus the waiting share of at least one CPU;
-//!   and where it is at its allocation at least 1.2 × that and at least its guarantee, so that each tick
-//!   opens the door by a fifth for as long as there is pressure behind it;
+//! - pressed, its threads read: what they would use if none had to wait (`usage::wanted_cores`), which is
+//!   exact and not bound by the allocation, so nothing is added to it;
+//! - pressed, too many or too short-lived threads: used, plus the waiting share of at least one CPU; where
+//!   the tenant is at its allocation, at least 1.2 × that allocation and at least its guarantee, so that
+//!   demand grows by a fifth each tick while the pressure lasts;
 //! - then never more than its limit and the machine, and smoothed: up at once, down by half in two seconds.
 //!
-//! For memory it is the working set. While evicted pages come back, demand is more than what is
-//! resident: those pages fit only because others were evicted for them. Then it is the working set
-//! and what came back, a fifth above it where tasks wait for memory, and not less than before.
-//! Otherwise a tenant would lose its claim to the memory that it is squeezed out of. A tenant
-//! counts as refaulting when at least a hundredth of what is missing came back in the interval, or
-//! when tasks wait for memory; a few pages of a file that is read again after hours are no working
-//! set.
+//! For memory it is the working set. While evicted pages come back, demand is more than what is resident:
+//! those pages fit only because others were evicted for them. Then it is the working set and what came back,
+//! a fifth above it where tasks wait for memory, and not less than before. Otherwise a tenant would lose its
+//! claim to the memory that it is squeezed out of. A tenant counts as refaulting when at least a hundredth of
+//! what is missing came back in the interval, or when tasks wait for memory; a few pages of a file that is
+//! read again after hours are not a working set.
 //!
 //! Going down fast costs nothing here: a tenant that is satisfied keeps the weight of its full fair share
 //! (`target`), so an underestimate never delays one that wakes up.
@@ -74,7 +73,7 @@ pub struct Demand {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuBasis {
-    /// Nothing is known of it yet, or nobody lives there.
+    /// Nothing is known of it yet, or no process is in its cgroup.
     #[default]
     Idle,
     /// It gets all it asks for.
@@ -83,7 +82,7 @@ pub enum CpuBasis {
     Threads,
     /// Estimated from the time it waited.
     Pressure,
-    /// It is pressed at its allocation: opened by a fifth.
+    /// It is pressed at its allocation: the demand is raised by a fifth.
     Exploring,
     /// Falling from an earlier demand.
     Decaying,
@@ -110,7 +109,7 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let (fresh, basis) = cpu(usage, context);
     let fresh = fresh.min(context.max_cores);
     let cpu_cores = smooth(fresh, last.cpu_cores, elapsed, CPU_HALF_LIFE).min(context.max_cores);
-    // Within a thousandth of a CPU nobody cares whether it is falling.
+    // A fall of less than a thousandth of a CPU is not worth reporting.
     let decaying = cpu_cores > fresh + 1e-3;
     let memory_bytes = match memory(usage, last.memory_bytes) {
         Some(fresh) => smooth(fresh, last.memory_bytes, elapsed, MEMORY_HALF_LIFE),

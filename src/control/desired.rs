@@ -1,9 +1,9 @@
 //! What every file shall hold after a tick: targets and CPUs as values, less what is not the agent's to write.
 //!
-//! **Rules.** A node without a cgroup to steer has no desired values, and neither has a knob that is left to
-//! another writer. An ancestor is protected by what is protected below it, and never less than it was before the
-//! agent. Protection shrinks only where the demand of everything below is known: nothing is taken from a tenant
-//! before it is known what it needs.
+//! **Rules.** A node without a steered cgroup has no desired values, and neither has a knob whose foreign
+//! value was accepted. An ancestor is protected by what is protected below it, and never less than it was
+//! before the agent. Protection shrinks only where the demand of everything below is known: no tenant loses
+//! protection before its demand is known.
 
 use super::plan::{Action, Knob, NodeKnobs, Value};
 use super::state::NodeState;
@@ -15,8 +15,8 @@ use crate::units::{Bytes, Limit, MilliCpus};
 /// A knob, its desired value, and why.
 type Desired = (Knob, Value, String);
 
-/// What each node's files shall hold and do hold; `before` is the protection that each ancestor had before the
-/// agent, by the node's number.
+/// What each node's files shall hold and do hold; `before` is the protection that each ancestor had before
+/// the agent started, by the node's number.
 pub(super) fn knobs(
     tree: &Tree,
     states: &[NodeState],

@@ -1,8 +1,8 @@
-//! What the files hold, and whose value stands where someone else wrote.
+//! What the files hold, and which value wins after a foreign write.
 //!
-//! A value that is neither what was seen last nor what the agent asked for is *drift*: counted, logged once, and
-//! then, as `control.on_drift` says, written over (`repair`) or left to the other writer for good (`accept`).
-//! What is left is not put back at the end either.
+//! A value that is neither the last observed one nor the one that the agent requested is *drift*: counted,
+//! logged once and then, as `control.on_drift` says, overwritten (`repair`) or accepted for good (`accept`).
+//! Accepted values are not restored at the end either.
 
 use super::plan::{Knob, Value};
 use super::state::NodeState;
@@ -14,11 +14,11 @@ pub struct Observation {
     pub knob: Knob,
     /// What the file holds.
     pub value: Value,
-    /// Whether the agent asked for this value and it has arrived only now, or systemd fell back to what it was before.
+    /// Whether the agent requested this value and it arrived late, or systemd returned to the earlier value.
     pub is_ours: bool,
 }
 
-/// A value of another writer.
+/// A foreign value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
     /// The number of the node.
@@ -31,7 +31,7 @@ pub struct Drift {
     pub now: Value,
 }
 
-/// Takes in what the files of the node with this number hold now; returns what others wrote there.
+/// Takes in the present file values of the node with this number; returns the foreign writes.
 pub(super) fn observe(
     node: usize,
     state: &mut NodeState,

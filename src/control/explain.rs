@@ -1,12 +1,12 @@
 //! Why each value of a tenant is what it is: the last tick for one node, link by link.
 //!
-//! **Problem.** A weight of 214 tells nothing. An answer to "why is my job slow?" is the way from what the kernel
-//! counted to what the file holds, with the number and the reason of each step, for the tick that was and not for one
-//! that is computed anew.
+//! **Problem.** A weight of 214 explains nothing. The answer to "why is my job slow?" is the chain from the
+//! kernel's counters to the value in the file, with the number and the reason of each step. It describes the
+//! tick that ran, not a recomputation.
 //!
-//! **What is kept.** A tick leaves a [`Trace`]: the values that it went through anyway, a few hundred bytes a
-//! node. The words are made only on request ([`explain`]), so that a tick pays next to nothing for being explainable.
-//! Their form is that of [`super::explanation`].
+//! **What is kept.** A tick leaves a [`Trace`]: its intermediate values, a few hundred bytes a node. The text
+//! is made only on request ([`explain`]), so an explainable tick costs next to nothing. The form is that of
+//! [`super::explanation`].
 //!
 //! **Properties** (`tests/control/explain.rs`, `tests/agent/explain.rs`): the last step of an explanation is
 //! what the files hold; every step has its reason, and reasons agree with the numbers beside them.
@@ -98,7 +98,7 @@ fn counters(record: &Record) -> Vec<Counter> {
         ("nr_oom_kills", |sample| sample.memory.and_then(|memory| memory.nr_oom_kills)),
     ];
     let Some(counters) = record.counters() else {
-        // Where nobody lives nothing else is read.
+        // An empty cgroup is not sampled further.
         let is_known = matches!(record.seen, Some(Seen::Nobody));
         let populated = Counter { name: "populated".into(), before: None, now: Some(0) };
         return if is_known { vec![populated] } else { Vec::new() };

@@ -1,7 +1,6 @@
 //! The form of an explanation, as it goes over the wire: one step for each link of the chain.
 //!
-//! Every step has its numbers and a reason in words. How they come about is not known here; that is
-//! `super::explain`.
+//! Every step has its numbers and a reason in words. `super::explain` computes them.
 
 use std::borrow::Cow;
 
@@ -221,6 +220,6 @@ pub struct ValueStep {
     pub outcome: Outcome,
     /// Why this value.
     pub reason: String,
-    /// Why this outcome, with the remedy where something stands in the way.
+    /// Why this outcome, with the remedy where something prevents the effect.
     pub detail: String,
 }

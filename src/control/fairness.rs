@@ -1,12 +1,12 @@
 //! How far what tenants get is from what they are entitled to, measured each tick.
 //!
-//! **Terms.** A tenant's *share error* is the part of the CPUs that were divided which it is entitled to, wants,
-//! and did not get in the last interval: 0 for one whose tasks never waited, whatever it used. What it got over
-//! what it is entitled to is its *delivery*: 1 where the two agree, whatever its weight and whichever group it is
-//! in, so that Jain's index over deliveries is 1 for a division that is exactly as decided. A tenant is *starved*
+//! **Terms.** A tenant's *share error* is the part of the divided CPUs which it is entitled to, wants, and
+//! did not get in the last interval: 0 for a tenant whose tasks never waited, whatever it used. What it got
+//! over what it is entitled to is its *delivery*: 1 where the two agree, whatever its weight and its group,
+//! so that Jain's index over deliveries is 1 for a division that is exactly as decided. A tenant is *starved*
 //! while it gets less than half of its weight-fair share (or of its demand, where that is less) and its tasks
-//! wait. An *unfairness episode* is a run of ticks in which some share error exceeds [`FAIR_ERROR_MAX`]; its length is how
-//! long the agent took to bring about what it decided.
+//! wait. An *unfairness episode* is a run of ticks in which some share error exceeds [`FAIR_ERROR_MAX`]; its
+//! length is the time that the agent took to bring about what it decided.
 //!
 //! What a tenant is entitled to is decided from the same interval in which it is measured, so the first tick
 //! after a load changes counts as wrong, as it should.
@@ -44,8 +44,9 @@ impl Measured {
         }
     }
 
-    /// The CPUs it got over those it is entitled to and wants. `None` where it had all that it wants and no more
-    /// than its own: whoever leaves something to others says nothing about how they divide it.
+    /// The CPUs it got over those it is entitled to and wants. `None` where it had all that it wants and no
+    /// more than its own share: a tenant that leaves CPUs to others is no evidence of how the others divide
+    /// them.
     pub fn delivery(&self) -> Option<f64> {
         let due = self.allocation_cores.min(self.demand_cores);
         let wants_more = self.pressed || self.demand_cores > self.allocation_cores;
@@ -77,7 +78,7 @@ impl Episode {
         self.lasts = lasts;
     }
 
-    /// How long it took, or has taken; `None` where there never was one.
+    /// How long the episode took, or has taken; `None` where there never was one.
     pub fn length(&self) -> Option<Duration> {
         self.length
     }
@@ -113,7 +114,7 @@ mod tests {
     fn a_delivery_is_what_was_got_over_what_is_due() {
         assert_eq!(measured(3.0, true).delivery(), Some(1.0));
         assert_eq!(measured(1.5, true).delivery(), Some(0.5));
-        // More than its own, and nobody in its way: the more telling where others wait.
+        // More than its own share without pressure: evidence of unfairness where other tenants wait.
         assert_eq!(measured(4.0, false).delivery(), Some(4.0 / 3.0));
         let content = Measured { demand_cores: 2.2, ..measured(2.0, false) };
         assert_eq!(content.delivery(), None);

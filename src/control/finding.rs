@@ -1,7 +1,7 @@
-//! What is wrong, as a value: one type from the control loop and the backends to the log, the status and the wire.
+//! A problem as a value: one type from the control loop and the backends to the log, the status and the wire.
 //!
-//! A finding names its kind ([`Code`]), how much it matters ([`Severity`]), the tenant that it concerns, what is
-//! the case, and where there is one the remedy. Its text for a person is made in one place ([`fmt::Display`]).
+//! A finding has a kind ([`Code`]), a severity ([`Severity`]), the tenant that it concerns, the fact, and
+//! where there is one the remedy. Its text is made in one place ([`fmt::Display`]).
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Something is as the policy asks, and a person should know it.
+    /// A notice: the host is as the policy asks.
     Note,
-    /// Something of the policy has no effect, or not yet.
+    /// A part of the policy has no effect, or not yet.
     #[default]
     Warning,
-    /// Something of the policy could not be done.
+    /// A part of the policy could not be done.
     Error,
 }
 
@@ -42,15 +42,15 @@ pub enum Code {
     Ineffective,
     /// The kernel lacks something that is needed.
     KernelLacks,
-    /// A value of another writer is left in place.
+    /// A foreign value is left in place.
     LeftToOthers,
-    /// No CPU could be given, or none of one's own.
+    /// No CPU could be given, or no exclusive one.
     NotPlaced,
-    /// A promise of the policy does not fit into what there is.
+    /// A guarantee of the policy does not fit into the capacity.
     Unkeepable,
-    /// The policy on disk was not taken up.
+    /// The policy on disk was not loaded.
     PolicyRefused,
-    /// Something could not be kept for the next start, or not be told.
+    /// State could not be saved for the next start, or a notification could not be sent.
     NotKept,
     /// A finding of another version of tenantd, whose kind is not known to this one.
     #[default]

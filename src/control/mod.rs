@@ -1,9 +1,9 @@
 //! One tick as a function: samples in, ordered actions out.
 //!
-//! **Problem.** Once a second the agent must decide what each tenant is entitled to and which values make
-//! the kernel enforce it, from counters that only grow, files that may be missing and tenants that come and
-//! go. The decision has to be repeatable (the same samples give the same values), explainable (every value
-//! has a reason) and still (what need not change does not).
+//! **Problem.** Once a second the agent must decide what each tenant is entitled to and which values make the
+//! kernel enforce it. Its inputs are counters that only grow, files that may be missing and tenants that come
+//! and go. The decision has to be repeatable (the same samples give the same values), explainable (every
+//! value has a reason) and stable (a value that need not change does not change).
 //!
 //! **The chain**, one file a link; read them in this order:
 //!

@@ -1,20 +1,21 @@
 //! Which CPUs each tenant runs on, tick by tick.
 //!
-//! **Problem.** [`crate::dop::placement`] makes sets of widths as they are now. Here that meets the life of a
-//! host: tenants sleep and wake, CPUs come and go, and nobody is to be moved more often than it can bear.
+//! **Problem.** [`crate::dop::placement`] makes CPU sets from the widths of one instant. This file applies it
+//! over time: tenants sleep and wake, CPUs come and go, and a tenant is not to be moved too often.
 //!
-//! **Rule.** Only tenants that are awake are placed. One that sleeps keeps its CPUs, and the others may have
+//! **Rule.** Only tenants that are awake are placed. A sleeping tenant keeps its CPUs, and the others may use
 //! them too: a narrow set would confine it at the very moment it wakes up; so it wakes up on its own CPUs and
 //! shares them by weight until the others have moved off them. Tenants with exclusive CPUs are always placed:
-//! theirs are never lent, and nobody sleeps on them.
+//! their CPUs are never lent, and no sleeping tenant keeps them.
 //!
-//! Each stays where it is as far as that goes, and none is placed twice within the dwell time, the first
-//! time included, unless one of its CPUs went away. A tenant that an earlier agent placed begins with the
-//! CPUs that it had. When all have been still for a while, tenants that were scattered over several caches
-//! or nodes are brought together, if that can be done.
+//! Each tenant stays where it is as far as possible, and none is placed twice within the dwell time, the
+//! first time included, unless one of its CPUs went away. A tenant that an earlier agent placed begins with
+//! the CPUs that it had. When all placements have been stable for a while, tenants that were scattered over
+//! several caches or nodes are brought together, if that can be done.
 //!
-//! **Properties** (`tests/agent/width`): a sleeper's CPUs are lent and it has them back; at most one change
-//! in the dwell time; no set is ever empty; exclusive sets meet no other; fixed lists stand.
+//! **Properties** (`tests/agent/width`): a sleeper's CPUs are lent and returned; at most one change in the
+//! dwell time; no set is ever empty; exclusive sets are disjoint from all others; fixed lists stay as
+//! written.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -37,8 +38,7 @@ pub fn pins(nodes: &[TreeNode]) -> bool {
     nodes.iter().any(|node| node.is_leaf && node.cpus != CpusPolicy::Shared)
 }
 
-/// Places all leaves that are pinned (`states[i]` belongs to `leaves[i]`); returns what a person should
-/// know of it.
+/// Places all leaves that are pinned (`states[i]` belongs to `leaves[i]`); returns the findings.
 pub fn place(
     leaves: &[Leaf<'_>],
     states: &mut [WidthState],
@@ -49,11 +49,11 @@ pub fn place(
     let takes_part = |index: &usize| {
         let (leaf, state) = (&leaves[*index], &states[*index]);
         match leaf.node.cpus {
-            // Shared tenants are told to keep off exclusive CPUs; otherwise they are left alone.
+            // Shared tenants are kept off exclusive CPUs; otherwise they are left alone.
             CpusPolicy::Shared => exclusive,
             CpusPolicy::Exclusive | CpusPolicy::Fixed(_) => true,
             CpusPolicy::Dop => {
-                // A sleeper that was moved a moment ago must not be in the way of exclusive CPUs again.
+                // A sleeper that was moved a moment ago must not block exclusive CPUs again.
                 let rests = exclusive && state.moved.is_some_and(|moved| is_held(moved, now));
                 !state.is_asleep() || rests || lacks_cpus(state, topology)
             }
@@ -78,7 +78,7 @@ pub fn place(
     keep_still(&mut spots, topology.online());
     for ((&index, spot), reason) in placed.iter().zip(&spots).zip(reasons) {
         let state = &mut states[index];
-        // Of one that rests nothing new is known, unless it found a place all the same.
+        // A resting leaf has no new finding, unless it was placed all the same.
         if reason.is_some() || !spot.held || (state.lacks_own_cpus() && spot.is_own) {
             state.refused = reason;
         }
@@ -109,7 +109,8 @@ fn lacks_cpus(state: &WidthState, topology: &Topology) -> bool {
 
 /// Which of the `placed` leaves were moved so recently that they must stay for now.
 fn held(leaves: &[Leaf<'_>], states: &[WidthState], placed: &[usize], now: Duration) -> Vec<bool> {
-    // A change of exclusive CPUs changes the sets of all who share the rest: so these all rest together.
+    // A change of exclusive CPUs changes the sets of all tenants that share the rest: so these all rest
+    // together.
     let shares = |index: usize| {
         matches!(leaves[index].node.cpus, CpusPolicy::Exclusive | CpusPolicy::Shared)
     };
@@ -168,11 +169,12 @@ fn spots(
     spots
 }
 
-/// Lets those who were placed a moment ago wait with what can wait.
+/// Delays the changes of recently placed leaves where they can wait.
 ///
-/// The placement itself holds the sets of those who have a width. A list whose CPUs came back, the rest that
-/// shared tenants have of the machine, an exclusive tenant that found no CPU of its own and now could: these
-/// it would change at once. Nobody has to go without a CPU or onto somebody's own for the waiting.
+/// The placement itself holds the sets of tenants that have a width. It would change three others at once: a
+/// list whose CPUs came back, the rest of the machine that shared tenants have, and an exclusive tenant that
+/// found no CPU of its own and now could. The delay leaves no tenant without a CPU, and none on an exclusive
+/// CPU of another tenant.
 fn keep_still(spots: &mut [Spot], online: &CpuSet) {
     for own_first in [true, false] {
         for index in 0..spots.len() {
@@ -192,7 +194,7 @@ fn keep_still(spots: &mut [Spot], online: &CpuSet) {
     }
 }
 
-/// Moves sleepers, who are not placed, off what became somebody's own meanwhile: they are not to wake up there.
+/// Moves sleepers, which are not placed, off CPUs that became exclusive: they must not wake up there.
 fn clear_off(
     leaves: &[Leaf<'_>],
     states: &mut [WidthState],
@@ -216,9 +218,9 @@ fn clear_off(
 
 /// A placement that keeps tenants closer together than `present` does, if there is one.
 ///
-/// Staying comes before lying together, so CPUs that went away and came back leave tenants scattered in each
-/// other's domains, where neither could get together alone. Those that are scattered are placed anew, all at
-/// once; that is worth a change only where the whole then spans fewer domains.
+/// Staying has precedence over locality, so CPUs that went away and came back leave tenants scattered in each
+/// other's domains, and no single move can gather them. The scattered ones are placed anew, all at once; that
+/// is worth a change only where the whole then spans fewer domains.
 fn tidied(
     topology: &Topology,
     mut requests: Vec<Request>,

@@ -1,11 +1,11 @@
 //! Desired minus observed, as an ordered list of actions.
 //!
 //! **Problem.** The agent knows the value that each file should hold. Writing all of them every tick would
-//! hide the one write that mattered, wake the kernel for nothing and fight with whoever else writes there.
-//! And the order counts: memory protection that grows in a child before its parent is void, and one that
-//! shrinks in a parent before its child takes from a neighbour for a moment.
+//! hide the one write that mattered, wake the kernel for nothing and conflict with other programs that write
+//! there. The order counts as well: memory protection that grows in a child before its parent is void, and
+//! one that shrinks in a parent before its child takes from a sibling for a moment.
 //!
-//! **Terms.** A *knob* is what a tenant's cgroup can be told ([`Knob`]); a *value* is what it is told
+//! **Terms.** A *knob* is one setting of a tenant's cgroup ([`Knob`]); a *value* is what it is set to
 //! ([`Value`]), in the agent's units and not in a file's text, so that one plan serves both hierarchies. An
 //! *action* is one write, as data: a dry run prints the same list that apply executes.
 //!
@@ -35,7 +35,7 @@ pub const MEMORY_DEAD_BAND_RATIO: f64 = 0.05;
 /// ... and in any case closer than this: below it the kernel's own batching of charges blurs the figure.
 pub const MEMORY_DEAD_BAND_BYTES: u64 = 4 << 20;
 
-/// What a tenant's cgroup can be told.
+/// One setting of a tenant's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
@@ -65,7 +65,7 @@ impl Knob {
     }
 }
 
-/// What a knob is told.
+/// What a knob is set to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A weight in the unit of `cpu.weight`, 1 ..= 10,000; fractions are rounded by the file that takes it.
@@ -102,7 +102,7 @@ impl Value {
         let distance = (now - then).abs();
         match knob {
             Knob::CpuWeight => distance <= WEIGHT_DEAD_BAND_RATIO * then,
-            // Zero and not zero are different answers to "is it protected?", however small the amount.
+            // Zero and nonzero are different answers to "is it protected?", however small the amount.
             Knob::MemoryLow if now == 0.0 || then == 0.0 => false,
             Knob::MemoryLow => {
                 distance <= (MEMORY_DEAD_BAND_RATIO * then).max(MEMORY_DEAD_BAND_BYTES as f64)
@@ -137,7 +137,7 @@ pub struct Action {
     pub from: Option<Value>,
     /// What it shall hold.
     pub to: Value,
-    /// Why, in words for a person.
+    /// The reason, as text.
     pub reason: String,
 }
 
@@ -199,7 +199,7 @@ pub fn plan(nodes: &[NodeKnobs], online: &CpuSet) -> Vec<Action> {
 
 /// The writes of sets of CPUs, in an order that leaves no tenant without a CPU in between.
 ///
-/// Only tenants are given sets; groups above them keep all of theirs, so that nothing has to fit.
+/// Only tenants are given sets; groups above them keep all their CPUs, so that nothing has to fit.
 fn cpuset_actions(nodes: &[NodeKnobs], online: &CpuSet) -> Vec<Action> {
     let mut owners = Vec::new();
     let mut groups = Vec::new();

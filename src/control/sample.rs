@@ -1,15 +1,15 @@
 //! What the kernel said at one instant: raw counters, each absent where it could not be read.
 //!
-//! An absent counter is never a zero. A controller that took a vanished tenant for an idle one would hand
-//! its share to others and starve it on return; so every field that a kernel, a hierarchy or a race can
-//! withhold is an `Option`, and what was withheld is listed beside the samples as a [`SampleGap`].
+//! An absent counter is never a zero. A controller that took a vanished tenant for an idle one would hand its
+//! share to others and starve it on return; so every field that a kernel, a hierarchy or a race can withhold
+//! is an `Option`, and each missing one is listed beside the samples as a [`SampleGap`].
 
 use crate::units::Bytes;
 
 /// The counters of one tenant's cgroup at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantSample {
-    /// Inode number of the cgroup: another number is another cgroup, whatever its name.
+    /// Inode number of the cgroup: a different number means a different cgroup, whatever its name.
     pub generation: u64,
     /// Whether any process lives in it.
     pub populated: Option<bool>,

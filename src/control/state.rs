@@ -39,7 +39,7 @@ pub struct NodeState {
     pub observed: Vec<(Knob, Value)>,
     /// Writes that failed.
     pub retries: Vec<Retry>,
-    /// Whether its files are to be read at the next tick: someone else has written there.
+    /// Whether its files are to be read at the next tick, because of a foreign write.
     pub is_overtaken: bool,
     /// Its degree of parallelism and its CPUs.
     pub width: WidthState,
@@ -51,14 +51,14 @@ pub struct NodeState {
     pub oom_kills: Tally,
     /// What it used and waited in all, since the agent started.
     pub totals: Totals,
-    /// Knobs that another writer has set and the policy leaves to it.
+    /// Knobs with a foreign value that the policy accepts.
     pub left_to_others: Vec<Knob>,
 }
 
 /// A write that failed, and when it is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// What could not be told.
+    /// The knob that could not be written.
     pub knob: Knob,
     /// How often it failed in a row.
     pub nr_failures: u32,
@@ -75,11 +75,11 @@ pub struct Refusal {
     pub message: Option<String>,
     /// Whether it was not tried, because it would have done harm.
     pub is_deferred: bool,
-    /// Whether it was not tried, because someone else has written there since it was read.
+    /// Whether it was skipped, because the file changed since it was read.
     pub is_overtaken: bool,
 }
 
-/// What came of an action: what the file holds now, or why it was not written.
+/// The result of an action: what the file holds now, or why it was not written.
 pub type Outcome = (Action, Result<Value, Refusal>);
 
 impl NodeState {
@@ -124,8 +124,8 @@ impl NodeState {
         self.sample.replace(sample)
     }
 
-    /// Its cgroup went: what was counted and read there is void. It keeps its demand, its width and its target,
-    /// for whatever makes the cgroup again most likely runs the same work.
+    /// Its cgroup went away: what was counted and read there is void. It keeps its demand, its width and its
+    /// target, because a re-created cgroup most likely runs the same work.
     pub(super) fn lose_cgroup(&mut self, keeps_left: bool) {
         let old = std::mem::take(self);
         *self = NodeState {
@@ -141,7 +141,7 @@ impl NodeState {
         };
     }
 
-    /// Everything was put back: only what was counted since the agent started stays.
+    /// All values were restored: only what was counted since the agent started stays.
     pub(super) fn reset(&mut self) {
         let (starved, oom_kills, totals) = (self.starved, self.oom_kills, self.totals);
         *self = NodeState { starved, oom_kills, totals, ..NodeState::default() };
@@ -152,7 +152,7 @@ impl NodeState {
         self.retries.iter().any(|retry| retry.knob == knob && retry.at_tick > tick)
     }
 
-    /// Notes what came of an action in `tick`.
+    /// Notes the result of an action in `tick`.
     pub(super) fn settle(&mut self, action: &Action, tick: u64, outcome: Result<Value, Refusal>) {
         let failures = self.retries.iter().find(|r| r.knob == action.knob).map(|r| r.nr_failures);
         self.forget(action.knob);
@@ -183,7 +183,7 @@ impl NodeState {
     }
 }
 
-/// A sample to keep: threads are many, and tell something to the next sample only.
+/// A sample to keep: threads are many, and matter to the next sample only.
 pub(crate) fn without_threads(sample: &TenantSample) -> TenantSample {
     TenantSample { threads: None, ..*sample }
 }

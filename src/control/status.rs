@@ -43,20 +43,18 @@ pub struct Status {
     pub findings: Vec<String>,
     /// The same findings as records, in the same order.
     pub finding_records: Vec<Finding>,
-    /// How often someone else's write was found in a file of ours, since the agent started.
+    /// Number of foreign writes found in files that the agent writes, since the agent started.
     pub nr_drift: u64,
     /// Values that were written, or would be, and cannot take effect.
     pub nr_ineffective: u64,
     /// Policies that were taken up since the agent started, the first not counted.
     pub nr_reloads: u64,
-    /// Jain's index over the CPUs that each tenant that wants more got, over those it is entitled to; 1 where the
-    /// division is as decided.
-    /// Absent where nobody wants more.
+    /// Jain's index over the CPUs that each tenant that wants more got, over those it is entitled to; 1 where
+    /// the division is as decided. Absent where no tenant wants more.
     pub jain_index: Option<f64>,
     /// The largest [`TenantStatus::share_error`]; absent before there are rates.
     pub max_share_error: Option<f64>,
-    /// How long the last spell took, or the present one has taken, in which a share was wrong; absent where
-    /// none ever was.
+    /// Length of the present or the last unfairness episode; absent where there never was one.
     pub convergence_seconds: Option<f64>,
     /// The thresholds by which readers judge these figures.
     pub thresholds: Thresholds,

@@ -24,7 +24,7 @@ pub struct Settings {
     pub allocation: Allocation,
     /// Slots over CPUs.
     pub oversubscription: f64,
-    /// Whose value stands where someone else wrote.
+    /// Which value wins after a foreign write.
     pub on_drift: OnDrift,
     /// Whether any tenant needs a set of CPUs of its own.
     pub pins: bool,
@@ -47,7 +47,7 @@ impl Settings {
         }
     }
 
-    /// Whether what others wrote is left to them.
+    /// Whether foreign values are accepted.
     pub fn leaves_drift(&self) -> bool {
         self.is_enforcing && self.on_drift == OnDrift::Accept
     }
@@ -81,7 +81,7 @@ pub struct NodeInput {
     pub nr_oom_kills: Option<u64>,
     /// What its files hold; `None` where they were not read.
     pub observed: Option<Vec<Observation>>,
-    /// What came of values that were asked for in earlier ticks.
+    /// Results of values that were requested in earlier ticks.
     pub arrivals: Vec<Outcome>,
     /// Of an ancestor: how much of it was protected before the agent.
     pub protected_before: Option<Limit<Bytes>>,
@@ -113,8 +113,8 @@ pub struct Decision {
     pub knobs: Vec<NodeKnobs>,
     /// The writes that bring the one to the other, in order.
     pub actions: Vec<Action>,
-    /// What others wrote into files of ours.
+    /// Foreign writes in files that the agent writes.
     pub drifts: Vec<Drift>,
-    /// What a person should know of it.
+    /// The findings of this tick.
     pub findings: Vec<Finding>,
 }

@@ -1,8 +1,8 @@
 //! From demands to entitlements, and from entitlements to the values that enforce them.
 //!
 //! **Problem.** The allocation core says how much of each resource each tenant is entitled to, given what it
-//! could use. The kernel does not take entitlements: it takes weights among siblings, protections and
-//! limits. The map between the two decides what happens in the second until the next tick.
+//! could use. The kernel does not take entitlements: it takes weights among siblings, protections and limits.
+//! The mapping between the two decides what happens in the second until the next tick.
 //!
 //! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant
 //! really use; and no more than the limits above the tenants let through ([`super::bounds::AncestorBounds`]). The
@@ -10,14 +10,14 @@
 //! scaled down together and this is reported ([`super::burst`]). Otherwise tenants without a
 //! guarantee would pay for capacity that does not exist.
 //!
-//! **Weights carry entitlement, not demand.** The weight of a tenant whose demand is not met is
-//! proportional to its allocation. The weight of one that is satisfied or idle is proportional to the larger
-//! of its allocation and its *burst*, its weight-fair share of the CPUs within its limit: an idle tenant's
-//! weight costs nobody anything, and when it wakes between two ticks it gets its fair share at once, not a
-//! tick later. What others were lent of it would stand in its way, so all that are weighed by allocation are
-//! scaled down together until they weigh no more than their own bursts: the ratios among them, which are
-//! what divides the CPUs now, stay. Where all are satisfied, all are weighed by their bursts, and demands
-//! that move write nothing. A group is weighed in the same way, by the sum of what is below it.
+//! **Weights carry entitlement, not demand.** The weight of a tenant whose demand is not met is proportional
+//! to its allocation. The weight of a satisfied or idle tenant is proportional to the larger of its
+//! allocation and its *burst*, its weight-fair share of the CPUs within its limit: an idle tenant's weight
+//! takes nothing from the others, and when it wakes between two ticks it gets its fair share at once, not a
+//! tick later. The capacity lent to others would delay that, so all weights that follow allocations are
+//! scaled down together until they add up to no more than the bursts of the same tenants: the ratios among
+//! them, which divide the CPUs now, stay. Where all are satisfied, all weights follow bursts, and changing
+//! demands cause no writes. A group is weighed in the same way, by the sum of what is below it.
 //!
 //! **What weight alone would have given stays a floor.** Where guarantees take CPUs that another
 //! tenant would have by weight, it keeps the weight of a tenth of them, even where nothing is
@@ -30,7 +30,7 @@
 //! protection below an unprotected parent is void.
 //!
 //! **Properties** (`tests/control.rs`): allocations never exceed the capacity; weights divide contended CPUs
-//! as allocated (`weights_bring_about_the_allocation`); whoever wakes has its fair share at once
+//! as allocated (`weights_bring_about_the_allocation`); a waking tenant has its fair share at once
 //! (`a_tenant_that_wakes_gets_its_burst`); guarantees below a group are there when their tenants wake
 //! (`tests/control/weights.rs`).
 
@@ -170,8 +170,8 @@ fn allocations(
     let problem = match Problem::try_new(capacity.to_vec(), described) {
         Ok(problem) => problem,
         Err(findings) => {
-            // The policy was checked and demands are bounded, so this is a mistake of ours; the weights
-            // alone are a safe answer to it.
+            // The policy was checked and demands are bounded, so this is a bug of the agent; the weights
+            // alone are a safe fallback.
             debug_assert!(false, "{findings:?}");
             return by_weight_alone(nodes, demands, capacity, burst, empty());
         }
@@ -244,8 +244,8 @@ fn describe(node: &TreeNode, demand: &Demand, kept_ratio: [f64; 2]) -> fair::Nod
     fair::Node { parent: node.parent, weight: node.weight.to_vec(), kind }
 }
 
-/// The weight-fair share of `cores` of each node, with what is guaranteed below it and within its
-/// limit: what it gets when all are hungry.
+/// The weight-fair share of `cores` of each node, with what is guaranteed below it and within its limit: what
+/// it gets when all demands are unlimited.
 pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
     fair_shares(nodes, cores, CPU)
 }
@@ -272,7 +272,7 @@ fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target])
         let ratio = siblings.own_ratio();
         let entitlement = |&node: &usize| {
             let target = &targets[node];
-            // What guarantees of others have taken from it is not taken to the last.
+            // Guarantees of other tenants leave it a part of its share.
             let is_squeezed = bursts[node] < by_weight[node] * (1.0 - SATISFIED_RATIO);
             let floor = if is_squeezed { by_weight[node] * burst::FLOOR_RATIO } else { 0.0 };
             let by_allocation = target.allocation[CPU] * ratio;
@@ -311,12 +311,13 @@ impl Siblings {
         }
     }
 
-    /// What an allocation is worth as a weight, where a burst is worth 1: so much that those who are weighed
-    /// by their allocations weigh no more together than by their bursts.
+    /// The weight of one unit of allocation, where one unit of burst has weight 1. It is the ratio at which
+    /// the tenants weighed by their allocations weigh no more together than by their bursts.
     ///
-    /// Where somebody's demand is not met, a borrower needs weight for what it has beyond its burst, unless
-    /// that scaled down is no more than its burst. Leaving such a one out lowers the ratio, so they leave in
-    /// the order of what they borrow, the smallest part first, until nobody has to.
+    /// Where some demand is not met, a borrower needs weight for what it has beyond its burst, unless that
+    /// amount scaled down is no more than its burst. Excluding such a borrower lowers the ratio. So borrowers
+    /// are excluded in the order of what they borrow, the smallest part first, until the ratio excludes no
+    /// more of them.
     fn own_ratio(&mut self) -> f64 {
         if self.unmet.is_empty() {
             return 0.0;
@@ -385,7 +386,7 @@ pub fn protect<'a>(
         outside_unreclaimable_bytes: held.max(0.0),
         outside_anon_bytes: anon.max(0.0),
     };
-    // What the outside holds is not charged to a limit above the tenants.
+    // A limit above the tenants does not include what outside processes hold.
     let limited = above.memory_bytes.map(|bytes| protect::Memory {
         total_bytes: bytes.min(machine.total_bytes),
         outside_unreclaimable_bytes: 0.0,

@@ -1,7 +1,7 @@
-//! What a tick leaves behind so that it can be explained: the values that it went through, not the words.
+//! What a tick keeps so that it can be explained: its intermediate values, not the text.
 //!
-//! A few hundred bytes for each node, and half as many where nobody lives. What a tick made anyway is moved
-//! here, not copied; only the counters of the sample before are kept for this alone.
+//! A few hundred bytes for each node, and half as many for an empty cgroup. Values that the tick made anyway
+//! are moved here, not copied; only the counters of the previous sample are kept for this alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,9 +58,9 @@ pub struct Record {
 /// What was seen of one tenant.
 #[derive(Clone, Debug)]
 pub enum Seen {
-    /// Nobody lives there.
+    /// No process is in its cgroup.
     Nobody,
-    /// Somebody does.
+    /// Some process is in its cgroup.
     Counters(Box<Counters>),
 }
 
@@ -78,7 +78,7 @@ pub struct Counters {
 }
 
 impl Record {
-    /// The samples, where somebody was there to be sampled.
+    /// The samples, where the cgroup was populated.
     pub fn counters(&self) -> Option<&Counters> {
         match &self.seen {
             Some(Seen::Counters(counters)) => Some(counters),
@@ -86,7 +86,7 @@ impl Record {
         }
     }
 
-    /// What it used; nothing where nobody lives there.
+    /// What it used; zero for an empty cgroup.
     pub fn usage(&self) -> Option<Usage> {
         match &self.seen {
             Some(Seen::Counters(counters)) => counters.usage,
@@ -100,7 +100,7 @@ impl Record {
     }
 }
 
-/// What came of a value.
+/// The result of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -117,7 +117,7 @@ pub enum Outcome {
     Failed,
     /// There is no such file.
     Missing,
-    /// It stands in the file and cannot take effect.
+    /// The file holds it, and it cannot take effect.
     Ineffective,
 }
 

@@ -1,8 +1,8 @@
 //! The tree of tenants as the tick walks it: flat, in pre-order, parents before children.
 //!
-//! Behind the nodes of the policy stand its *ancestors*: cgroups above tenants that the agent steers as well, a
-//! slice of systemd's above the slices of tenants for one. An ancestor has no entitlement of its own, only what
-//! follows from the nodes below it. One index, the *node's number*, counts through both.
+//! The nodes of the policy are followed by its *ancestors*: cgroups above tenants that the agent steers as
+//! well, for example a slice of systemd's above the slices of tenants. An ancestor has no entitlement of its
+//! own, only what follows from the nodes below it. One index, the *node's number*, counts through both.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct TreeNode {
     pub cpus: CpusPolicy,
 }
 
-/// A cgroup above tenants whose protection follows from theirs.
+/// A cgroup above tenants. Its protection follows from that of the tenants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestor {
     /// What a finding calls it.
@@ -60,7 +60,7 @@ impl Tree {
         Tree { nodes, ancestors: ancestors.into() }
     }
 
-    /// The nodes of the policy, in pre-order; the first numbers are theirs.
+    /// The nodes of the policy, in pre-order; their numbers come first.
     pub fn nodes(&self) -> &[TreeNode] {
         &self.nodes
     }

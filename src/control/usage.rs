@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::sample::{HostSample, TenantSample, ThreadSample};
 
-/// The part of a tenant's CPU time that its long-lived threads must have used for them to speak for it.
+/// The part of a tenant's CPU time that its long-lived threads must have used for them to represent it.
 const SEEN_RATIO: f64 = 0.9;
 
 /// The part of the time in which some task waited that its threads' waits must account for. A wait is added to
@@ -50,14 +50,14 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The same with no more CPUs than there are: clocks are read a little apart, and a late reading of the time
-    /// would else let a tenant use more CPUs than the machine has.
+    /// The same with no more CPUs than the machine has: clocks are read a little apart, and a late reading of
+    /// the time would otherwise let a tenant use more.
     pub fn within(self, nr_cpus: u32) -> Usage {
         Usage { cpu_cores: self.cpu_cores.min(f64::from(nr_cpus)), ..self }
     }
 }
 
-/// What a counter of the kernel's came to since the agent first saw it, over cgroups that were made anew.
+/// The sum of a kernel counter since the agent first saw it, over re-created cgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     total: u64,
@@ -66,8 +66,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The cgroup `generation` counts `count` now. What the first one had counted before is not ours to tell of;
-    /// all that a later one has counted is new.
+    /// The cgroup `generation` counts `count` now. What the first one counted before the agent saw it is left
+    /// out; all that a later one has counted is new.
     pub fn note(&mut self, generation: u64, count: u64) {
         self.total += match self.last {
             None => 0,
@@ -166,8 +166,8 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
 /// that never sleeps, however little it got, and `r` for one that never waits. That lies between what was
 /// used and the number of runnable threads `r + w`, which counts a thread that ran late as one that wants
 /// more. Threads seen only once tell nothing: `None` where those seen twice did not do nearly all of the
-/// `used_cores`, as in a build that starts a process a file; and `None` where they know nothing of the waiting
-/// that made up `some_ratio` of the time, as where nobody has come to run at all.
+/// `used_cores`, as in a build that starts a process a file; and `None` where their waits do not account for
+/// `some_ratio` of the time, as where no task has run at all.
 fn wanted_cores(
     before: &[ThreadSample],
     now: &[ThreadSample],

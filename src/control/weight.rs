@@ -1,18 +1,18 @@
 //! From entitlements to weights among siblings, in the unit of `cpu.weight`.
 //!
-//! **Problem.** Only ratios among siblings matter to the kernel, but a weight is an integer of a
-//! bounded range: 1 to 10,000 (`cpu.shares`: 2 to 262,144, of which a weight of 1 to 10,000 makes
-//! 10 to 102,400). A scale is wanted that keeps the ratios, and is moved as rarely as possible.
+//! **Problem.** Only ratios among siblings matter to the kernel, but a weight is an integer of a bounded
+//! range: 1 to 10,000 (`cpu.shares`: 2 to 262,144, of which a weight of 1 to 10,000 makes 10 to 102,400). The
+//! scale has to keep the ratios, and to change as rarely as possible.
 //!
-//! **Scale.** Siblings that are not ours sit at 100, so the mean is 100 where that keeps the
-//! ratios. It is more where the smallest would come below [`SMALLEST`], because rounding to an
-//! integer would then cost more than a fortieth of it; two such errors are a twentieth of the
-//! ratio. **The largest share bounds the scale:** at 10,000 it goes no further. Cutting the large
-//! weights off would make different entitlements equal, at the cost of the largest. Where that
-//! leaves the smallest below [`SMALLEST`], the scale is moved down a little so that the roundings
-//! err the least (equal small ones are then exact). The scale comes from the policy alone; one that
-//! followed the demand would rewrite every file whenever one tenant changed its mind. Only where
-//! what is allocated lies outside of what the policy lets expect is it moved, by powers of four.
+//! **Scale.** Siblings outside the policy have the default of 100, so the mean is 100 where that keeps the
+//! ratios. It is more where the smallest would come below [`SMALLEST`], because rounding to an integer would
+//! then cost more than a fortieth of it; two such errors are a twentieth of the ratio. **The largest share
+//! bounds the scale:** at 10,000 it goes no further. Clipping the large weights would make different
+//! entitlements equal, at the cost of the largest. Where that leaves the smallest below [`SMALLEST`], the
+//! scale is moved down a little so that the rounding errors are least (equal small ones are then exact). The
+//! scale comes from the policy alone; one that followed the demand would rewrite every file whenever the
+//! demand of one tenant changed. It is moved, by powers of four, only where the allocation lies outside the
+//! range that the policy implies.
 //!
 //! **What cannot be expressed.** A weight that is written with an error of more than a fortieth is
 //! reported, with the weight that it should have. This requires siblings that are more than 1 to

@@ -1,20 +1,20 @@
 //! How wide each tenant runs, and on which CPUs, tick by tick.
 //!
-//! **Problem.** [`crate::dop`] knows the rules: how slots are divided, how a width is kept still, how widths
-//! become sets of CPUs. Here they meet the life of a host, in which most tenants sleep most of the time and
-//! may wake at any moment.
+//! **Problem.** [`crate::dop`] has the rules: how slots are divided, how a width is kept stable, how widths
+//! become sets of CPUs. This file applies them over time to a host in which most tenants sleep most of the
+//! time and may wake at any moment.
 //!
 //! **Awake and asleep.** A tenant is asleep once it has used next to nothing for three ticks, and not because
-//! others kept it from running. One that is asleep takes no part in the division, so its CPUs are lent to
-//! whoever works; but it keeps its width and, where it is pinned, its CPUs. A narrow set would confine it at
-//! the very moment it wakes up; with its own CPUs kept it shares them by weight until the others have moved
-//! off them. The width it is told is that of its fair share: a program that starts now should start that many
-//! threads.
+//! others kept it from running. A sleeping tenant takes no part in the division, so its CPUs are lent to the
+//! tenants that work; but it keeps its width and, where it is pinned, its CPUs. A narrow set would confine it
+//! at the very moment it wakes up; with its own CPUs kept it shares them by weight until the others have
+//! moved off them. The width it reads is that of its fair share: a program that starts now should start that
+//! many threads.
 //!
-//! [`super::place`] makes sets of CPUs of the widths.
+//! [`super::place`] turns widths into sets of CPUs.
 //!
-//! **Properties** (`tests/agent/width`): widths within the policy's bounds, and within the slots where all are
-//! hungry; over two noisy hours at most twelve changes an hour with a mean error below 10 %.
+//! **Properties** (`tests/agent/width`): widths within the policy's bounds, and within the slots where all
+//! demands are unlimited; over two noisy hours at most twelve changes an hour with a mean error below 10 %.
 
 use std::time::Duration;
 
@@ -29,13 +29,13 @@ use crate::dop::tenant::{self, Claimant, Sample, Width};
 use crate::fair::integer::{self, Claim};
 use crate::policy::model::{CpusPolicy, DopPolicy};
 
-/// Less than this counts as asleep: a shell that waits, a timer that ticks, a service that nobody asks.
+/// Less than this counts as asleep: a shell that waits, a timer that ticks, a service without requests.
 const ASLEEP_CORES: f64 = 0.1;
-/// For so many ticks.
+/// Ticks below that use after which a tenant counts as asleep.
 const ASLEEP_TICKS: u32 = 3;
-/// Who uses next to nothing while some task of it waits for so much of the time is starved.
+/// A tenant that uses next to nothing while some task of it waits for so much of the time is starved.
 const STARVED_RATIO: f64 = 0.5;
-/// The ticks after which the use of a tenant that woke up tells what it wants.
+/// The ticks after which the use of a tenant that woke up shows its demand.
 const WAKING_TICKS: u32 = 3;
 /// The width of one tenant between ticks.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ impl WidthState {
         self.placed.as_ref()
     }
 
-    /// What there is to say of it.
+    /// Its width state, for the trace.
     pub fn status(&self) -> WidthStatus {
         let band = self.band.as_ref();
         WidthStatus {
@@ -110,7 +110,7 @@ impl WidthState {
     }
 }
 
-/// The width and the place of one tenant in one tick, to be told.
+/// The width and the place of one tenant in one tick, for the trace.
 #[derive(Clone, Debug, Default)]
 pub struct WidthStatus {
     /// How many CPUs wide it should run; `None` before the first tick.
@@ -161,7 +161,7 @@ pub fn widen(leaves: &[Leaf<'_>], states: &mut [WidthState], slots: u32, now: Du
     for ((leaf, state), fair) in leaves.iter().zip(states.iter_mut()).zip(fair) {
         let quiet = match leaf.usage {
             Some(usage) => is_quiet(usage),
-            // Not read this time: whatever it was, it still is. Never read: nobody is there yet.
+            // Not read this time: it keeps its last state. Never read: its cgroup has no process yet.
             None => leaf.demand.is_none() || state.is_asleep(),
         };
         let woke = state.is_asleep() && !quiet;
@@ -176,7 +176,7 @@ pub fn widen(leaves: &[Leaf<'_>], states: &mut [WidthState], slots: u32, now: Du
         }
     }
     let awake: Vec<usize> = (0..leaves.len()).filter(|&i| !states[i].is_asleep()).collect();
-    // What the published rule gives each of them: the slots over the number that want some.
+    // The share of each tenant by the published rule: the slots over the number of tenants that want some.
     let imci = (slots / awake.len().max(1) as u32).max(1);
     let wakes = awake.iter().any(|&i| states[i].is_waking());
     let claimants: Vec<Claimant> = awake
@@ -204,7 +204,7 @@ pub fn widen(leaves: &[Leaf<'_>], states: &mut [WidthState], slots: u32, now: Du
     }
 }
 
-/// Whether it uses next to nothing, and of its own will: one that is starved waits, and does not sleep.
+/// Whether it uses next to nothing without waiting: a starved tenant waits, and is not asleep.
 fn is_quiet(usage: &Usage) -> bool {
     let starved = match usage.wanted_cores {
         Some(wanted) => wanted >= ASLEEP_CORES,
@@ -213,8 +213,8 @@ fn is_quiet(usage: &Usage) -> bool {
     usage.cpu_cores < ASLEEP_CORES && !starved
 }
 
-/// The width that an earlier agent left this tenant, where its set tells; the policy's bounds are obeyed in
-/// the first step.
+/// The width that an earlier agent left this tenant, where its CPU set shows it; the first step applies the
+/// policy's bounds.
 fn first_width(leaf: &Leaf<'_>, state: &WidthState) -> Option<u32> {
     match leaf.node.cpus {
         CpusPolicy::Dop | CpusPolicy::Exclusive => Some(state.placed.as_ref()?.len().max(1) as u32),
@@ -222,7 +222,7 @@ fn first_width(leaf: &Leaf<'_>, state: &WidthState) -> Option<u32> {
     }
 }
 
-/// What each tenant's width would be if all were awake and hungry, within the policy's bounds.
+/// What each tenant's width would be if all were awake with unlimited demand, within the policy's bounds.
 fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
     let claims: Vec<Claim> = leaves
         .iter()
@@ -245,7 +245,7 @@ fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
     widths.iter().zip(claims).map(|(width, claim)| (*width).max(claim.floor) as u32).collect()
 }
 
-/// CPUs that the tenant never exceeds, where the policy says so of it or of a group that it is in.
+/// CPUs that the tenant never exceeds, where the policy limits it or a group above it.
 fn limit_cpus(leaf: &Leaf<'_>) -> Option<f64> {
     let listed = match &leaf.node.cpus {
         CpusPolicy::Fixed(cpus) => Some(cpus.len() as f64),
@@ -274,9 +274,8 @@ fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
     }
 }
 
-/// A claimant while somebody is waking up: what was used in a part of a tick tells little, and those who
-/// borrowed from the sleeper are better moved once than twice. So the weights divide, and whoever wakes is
-/// taken to want its share.
+/// A claimant while some tenant wakes up: the use in a part of a tick shows little, and one move of the
+/// borrowers is better than two. So the weights divide, and a waking tenant is assumed to want its share.
 fn expectant(claimant: Claimant, fair_slots: f64, is_waking: bool) -> Claimant {
     let useful_floor = if is_waking { fair_slots } else { 0.0 };
     let expect =

@@ -1,8 +1,8 @@
 //! What each tenant would be allocated if it wanted everything, and the others what they want now.
 //!
-//! **Problem.** The allocation of an idle tenant is next to nothing, whatever its guarantee and its weight: it
-//! demands nothing. The figure that its owner asks for is another: the part that it gets when it wakes up. To run
-//! the allocation once per tenant takes quadratic time.
+//! **Problem.** The allocation of an idle tenant is next to nothing, whatever its guarantee and its weight,
+//! because it has no demand. Its owner needs a different figure: the part that it gets when it wakes up. To
+//! run the allocation once per tenant takes quadratic time.
 //!
 //! **Terms.** In a set of siblings with the amount `T`, sibling `j` gets `x_j(λ) = clamp(λ·w_j, lo_j, hi_j)` at the
 //! water level `λ` with `Σ x_j(λ) = T` (weighted max-min fairness). `hi` is its demand within its limit, `lo` its
