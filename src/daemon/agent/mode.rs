@@ -1,8 +1,8 @@
 //! Switching between observe and enforce, while the agent runs.
 //!
-//! To observe is to have written nothing: the switch to it leaves the host as it was before the agent came, and the
-//! switch back begins as at a start. In between the agent goes on sampling the cgroups of the policy's names that
-//! are there.
+//! In observe mode the host has no value of the agent: the switch to it restores the host as it was before
+//! the agent started, and the switch back begins as at a start. In between the agent goes on sampling the
+//! cgroups of the policy's names that are there.
 
 use tracing::info;
 
@@ -23,10 +23,10 @@ use crate::policy::model::Mode;
 /// Why a running agent was not changed; it goes on as before.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// It was started so.
+    /// It was started with observation only.
     #[error("tenantd was started with --observe: start it without to let it enforce")]
     OnlyObserves,
-    /// What is decided at the start.
+    /// The change needs a restart.
     #[error("{0} cannot be changed at run time; restart tenantd")]
     NeedsRestart(&'static str),
     /// It could not begin to enforce.
@@ -35,7 +35,7 @@ pub enum ChangeError {
 }
 
 impl<K: KernFs> Agent<K> {
-    /// Switches to `mode`; returns what could not be put back.
+    /// Switches to `mode`; returns what could not be restored.
     ///
     /// # Errors
     /// It could not begin to enforce, and goes on observing.
@@ -58,10 +58,10 @@ impl<K: KernFs> Agent<K> {
         self.reporter.amend(|status| status.mode = mode);
     }
 
-    /// Puts everything back and goes on observing.
+    /// Restores all values and goes on observing.
     ///
-    /// What could not be put back is in [`Restored::failures`]; it stays in the journal, and is tried again
-    /// when this is asked for again, when the agent begins to enforce, and when it stops.
+    /// What could not be restored is in [`Restored::failures`]; it stays in the journal, and is tried again
+    /// at the next switch to observe, when the agent begins to enforce, and when it stops.
     pub fn put_all_back(&mut self) -> Restored {
         self.backends.close_all(&mut self.host.kernel);
         self.control.reset();
@@ -73,14 +73,15 @@ impl<K: KernFs> Agent<K> {
         restored
     }
 
-    /// Puts back all that the journal tells of, and empties it.
+    /// Restores all entries of the journal, and empties it.
     fn put_journal_back(&mut self) -> Restored {
         let units = self.backends.take_manager();
         let deadline = Deadline::between_ticks(&self.notifier);
         let HostAccess { kernel, machine, journal, .. } = &mut self.host;
         let mut restored = leftover::put_back(kernel, machine, units, journal.entries(), deadline);
         self.backends.restart_units(kernel);
-        // What is put back once more does no harm: a journal that stays is a failure to be told, and no more.
+        // A second restoration does no harm, so a journal that stays is reported as a failure and nothing
+        // else.
         if let Err(error) = leftover::keep_owed(journal, &restored) {
             restored.failures.push(with_causes(&error));
         }
@@ -109,7 +110,7 @@ impl<K: KernFs> Agent<K> {
                 leftover::take_up(kernel, machine, state_dir, true, deadline)?;
         }
         if !self.host.journal.entries().is_empty() {
-            // As at a start: what could not be put back when the agent began to observe is tried once more.
+            // As at a start: what could not be restored at the switch to observe is tried once more.
             self.put_journal_back();
         }
         if let Err(error) = self.take_root_for(nodes, locations, pins) {
@@ -124,7 +125,7 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Takes the root, unless it is taken, or no node has a cgroup of ours.
+    /// Takes the root, unless it is taken already, or no node has a cgroup that the agent makes.
     ///
     /// # Errors
     /// The host refused; what was done is in the journal.
@@ -144,7 +145,7 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Other settings from now on.
+    /// Applies other settings from now on.
     pub(super) fn set(&mut self, settings: Settings) {
         self.host.leaves_drift = settings.leaves_drift();
         self.control.set(settings);
@@ -157,7 +158,7 @@ impl<K: KernFs> Agent<K> {
         self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
     }
 
-    /// Lets go of every cgroup, so that the next tick makes and opens what is needed by then. Samples stay.
+    /// Closes every cgroup, so that the next tick makes and opens what is needed by then. Samples stay.
     pub(super) fn open_anew(&mut self) {
         self.backends.close_all(&mut self.host.kernel);
         self.control.forget_observed();

@@ -1,8 +1,8 @@
 //! The part of a reload that may fail: all of it is done, or nothing.
 //!
-//! Tenants that come may need a root where there was none, and sets of CPUs may need controllers that were not
-//! needed before. Both are had before anything is put back or exchanged; where one of them is refused, what was
-//! done for it is put back at once, and the policy in force has what it had.
+//! New tenants may need a root where there was none, and sets of CPUs may need controllers that were not
+//! needed before. Both are prepared before anything is restored or exchanged; where one of them is refused,
+//! the preparation is undone at once, and the policy in force keeps what it had.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::host::journal::{Entry, Mark};
 use crate::host::kernfs::KernFs;
 
 impl<K: KernFs> Agent<K> {
-    /// Does all of taking up `nodes` that may fail, or else nothing.
+    /// Does all of the fallible part of taking up `nodes`, or nothing.
     pub(super) fn make_ready(
         &mut self,
         nodes: &[TreeNode],
@@ -47,7 +47,7 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Puts back what was recorded since `mark`, and the `controllers` that there were.
+    /// Restores what was recorded since `mark`, and the earlier `controllers`.
     fn put_back_since(&mut self, mark: Mark, controllers: Vec<Entry>) {
         let undone = [&controllers, self.host.journal.since(mark)].concat();
         let proc = self.host.proc();
@@ -60,7 +60,7 @@ impl<K: KernFs> Agent<K> {
         leftover::report(&restored, &self.keeper);
     }
 
-    /// Sees to it that tenants can be given CPU sets, which none of them had until now.
+    /// Ensures that tenants can be given CPU sets, which none of them had until now.
     fn begin_pinning(&mut self) -> Result<(), StartError> {
         self.host.pins = true;
         // Units need no root, and their cpusets are systemd's to enable.
@@ -83,8 +83,8 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// What the cgroups above the root that are ours give their children now, the topmost first: the journal has it
-/// as it was before the first write.
+/// The controllers that the agent's cgroups above the root enable for their children, the topmost first: the
+/// journal has the state before the first write.
 fn controllers_above<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Entry> {
     if host.layout.dialect != Dialect::Unified {
         return Vec::new();

@@ -1,21 +1,21 @@
 //! Taking up another policy while the agent runs.
 //!
-//! **Problem.** A restart would put every file back, and the tenants would live without weights, protection
-//! and CPUs until the next agent has seen them twice. **Answer.** Nodes of the old and the new tree that have
-//! the same path and place, and are both tenants or both groups, are the same node: it keeps its cgroup, samples,
-//! demand, width, CPUs and journal, and only what the policy says of it is new. Nodes that went are put back
-//! as at a stop, from their part of the journal; those that came are made at the next tick. Of a node that
-//! stays, what the policy no longer names (a limit, a CPU set) is put back, and so are processes that it was
-//! given by a `match` that changed.
+//! **Problem.** A restart would restore every file, and the tenants would run without weights, protection and
+//! CPUs until the next agent has sampled them twice. **Answer.** Nodes of the old and the new tree that have
+//! the same path and place, and are both tenants or both groups, are the same node: it keeps its cgroup,
+//! samples, demand, width, CPUs and journal, and only its policy is new. Removed nodes are restored as at a
+//! stop, from their part of the journal; new nodes are made at the next tick. For a node that stays, values
+//! that the policy no longer names (a limit, a CPU set) are restored, and so are processes that it was given
+//! by a `match` that changed.
 //!
-//! What may fail comes first, and leaves the agent as it was; what is put back comes next, and what of it
-//! fails is told and stays in the journal; then everything else is exchanged at once.
+//! The fallible part comes first, and a failure there leaves the agent as it was. Restoration comes next; its
+//! failures are reported and stay in the journal. Then everything else is exchanged at once.
 //!
 //! A mode that was set by hand holds until the policy's own mode changes.
 //!
 //! **Properties** (`tests/agent/reload.rs`): a tenant that stays is not written, not moved and not made anew;
-//! one that went leaves nothing; a reload that fails changes nothing; after any reloads, a stop puts everything
-//! back.
+//! a removed one leaves nothing; a reload that fails changes nothing; after any reloads, a stop restores
+//! everything.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::host::process::ClaimRule;
 use crate::policy::model::{CpusPolicy, Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
-    /// Takes up `policy`, with its claims resolved; returns what could not be put back.
+    /// Takes up `policy`, with its claims resolved; returns what could not be restored.
     ///
     /// # Errors
     /// The policy asks for what a running agent cannot do; it goes on with the old one.
@@ -87,7 +87,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Puts back what the new policy takes away.
+    /// Restores what the new policy takes away.
     fn release(
         &mut self,
         tree: &Tree,
@@ -142,7 +142,7 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// For each old number the new one of the node that it is, where it stays.
+/// For each old number the new number of the same node, where it stays.
 fn kept(
     (old, old_locations): (&Tree, &[Location]),
     (new, new_locations): (&Tree, &[Location]),

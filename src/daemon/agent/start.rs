@@ -1,8 +1,8 @@
-//! An agent on one host: what it holds, how it comes to be, and how it goes.
+//! An agent on one host: its state, its start and its stop.
 //!
-//! An [`Agent`] owns a kernel (real or simulated), a policy and a journal. It never asks what time it is:
-//! [`Agent::tick`] is told. What it decides is decided by its control loop, where its tenants live is known to its
-//! backends, what readers see is made by its reporter; the agent carries values from one to the other.
+//! An [`Agent`] owns a kernel (real or simulated), a policy and a journal. It reads no clock: [`Agent::tick`]
+//! takes the time as an argument. The control loop decides, the backends know where tenants live, and the
+//! reporter makes what readers see; the agent passes values between them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::host::notify::Notifier;
 use crate::host::process::ClaimRule;
 use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
 
-/// What a person or a unit file says beside the policy.
+/// Options from the command line or the unit file, beside the policy.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Write nothing, whatever the policy says.
@@ -57,12 +57,12 @@ pub struct Agent<K> {
     pub(super) backends: Backends,
     pub(super) keeper: Keeper,
     pub(super) reporter: Reporter,
-    /// The service manager, which is told that all is well while a change takes long.
+    /// The service manager, which gets watchdog notifications while a change takes long.
     pub(super) notifier: Arc<Notifier>,
 }
 
 impl<K: KernFs> Agent<K> {
-    /// Takes up a host: finds its hierarchy, puts back what a crashed agent left, takes the root.
+    /// Takes up a host: finds its hierarchy, restores what a crashed agent left, takes the root.
     ///
     /// Nothing of the tenants is touched before the first tick.
     ///
@@ -135,7 +135,7 @@ impl<K: KernFs> Agent<K> {
         )
     }
 
-    // --- what is asked of it ---
+    // --- queries ---
 
     /// The status of the last tick.
     pub fn status(&self) -> &Status {
@@ -160,7 +160,7 @@ impl<K: KernFs> Agent<K> {
         self.reporter.trace()
     }
 
-    /// What the agent itself cost, told with the status of the last tick.
+    /// What the agent itself cost, published with the status of the last tick.
     pub fn note_cost(&mut self, cost: AgentStatus) {
         self.reporter.note_cost(cost);
     }
@@ -170,12 +170,12 @@ impl<K: KernFs> Agent<K> {
         &mut self.host.kernel
     }
 
-    /// Something that a person should know, told with the findings of each tick until it is taken back.
+    /// A finding that is published with each tick until it is withdrawn.
     pub(in crate::daemon) fn set_notice(&mut self, notice: Option<Finding>) {
         self.reporter.set_notice(notice);
     }
 
-    /// Has the agent tell `notifier` that all is well while it puts back what takes long.
+    /// Sends watchdog notifications through `notifier` while a restoration takes long.
     pub fn supervised_by(&mut self, notifier: Arc<Notifier>) {
         self.notifier = notifier;
     }
@@ -210,15 +210,16 @@ impl<K: KernFs> Agent<K> {
         Arc::clone(&self.policy)
     }
 
-    // --- how it goes ---
+    // --- stop ---
 
-    /// Puts everything back and hands out the kernel.
+    /// Restores all values and hands out the kernel.
     ///
-    /// With `on_exit: keep` the values stay, and so does the journal, which says so: what runs after every stop
-    /// of a service leaves them ([`leftover::restore_unless_kept`]), and a `--restore` that is asked for still works.
+    /// With `on_exit: keep` the values stay, and so does the journal with a note of it: the command that runs
+    /// after every stop of a service leaves them ([`leftover::restore_unless_kept`]), and an explicit
+    /// `--restore` still works.
     ///
     /// # Errors
-    /// The journal could not be removed. What could not be put back is in [`Restored::failures`], and stays
+    /// The journal could not be removed. What could not be restored is in [`Restored::failures`], and stays
     /// in the journal.
     pub fn stop(mut self) -> Result<(Restored, K), JournalError> {
         self.backends.close_all(&mut self.host.kernel);

@@ -1,8 +1,8 @@
 //! One tick: sample, step, apply, report.
 //!
-//! All that is decided is decided by the [`control loop`](crate::control::control_loop); this file carries values
-//! from the host to it and its actions back. One bad tenant never stops the tick: what went wrong with it becomes a
-//! finding, and its last decision stands.
+//! All decisions are made by the [`control loop`](crate::control::control_loop); this file passes values from
+//! the host to it and executes its actions. One bad tenant never stops the tick: its error becomes a finding,
+//! and its last decision stays in force.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ use crate::host::enforce::with_causes;
 use crate::host::kernfs::KernFs;
 use crate::policy::model::Mode;
 
-/// Every so many ticks new processes are looked for.
+/// Interval in ticks at which new processes are looked for.
 const CLAIM_TICKS: u64 = 5;
-/// The first tick of a service attaches no more tenants than this: it is ready when it watches over its tenants, and
-/// not when the last file is written.
+/// The first tick of a service attaches no more tenants than this: the service is ready when it monitors its
+/// tenants, not when the last file is written.
 const FIRST_ATTACHED: usize = 16;
-/// So many are attached at once after that, before anything else is looked at.
+/// Tenants attached per step after that, between other work.
 const ATTACHED_AT_ONCE: usize = 64;
 
 impl<K: KernFs> Agent<K> {
@@ -105,7 +105,7 @@ impl<K: KernFs> Agent<K> {
         reporter.status()
     }
 
-    /// Opens what is missing, and looks at what stands in the way.
+    /// Opens what is missing, and looks for obstacles to the values.
     fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {
         let is_enforcing = self.mode() == Mode::Enforce;
         let tree = self.control.tree();
@@ -125,7 +125,7 @@ impl<K: KernFs> Agent<K> {
         findings.extend(backends.claim_findings().cloned());
     }
 
-    /// Tells the control loop what happened to cgroups, and what came of actions.
+    /// Passes losses of cgroups and results of actions to the control loop.
     fn take_in(&mut self, events: Events, findings: &mut Vec<Finding>) {
         findings.extend(events.findings);
         for outcome in events.outcomes {
@@ -191,13 +191,13 @@ impl<K: KernFs> Agent<K> {
         }
         input.is_present = backends.is_present(number);
         if !input.is_present {
-            // It went while it was read.
+            // It went away while it was read.
             input.sample = None;
         }
         input
     }
 
-    /// The machine has other CPUs than the tick before, or is seen for the first time.
+    /// The machine's CPUs differ from those of the last tick, or are read for the first time.
     fn note_topology(&mut self, topology: &Topology) {
         match self.control.topology() {
             Some(_) => info!(cpus = %topology.usable(), "the CPUs of the tenants changed"),
@@ -208,14 +208,14 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Records which values are left to others from now on.
+    /// Records which foreign values are accepted from now on.
     fn leave_to_others(&mut self, decision: &Decision, findings: &mut Vec<Finding>) {
         if !self.control.settings().leaves_drift() {
             return;
         }
         for drift in &decision.drifts {
             if let Err(error) = self.backends.leave(&mut self.host, drift) {
-                // Written over until it can be recorded whose it is.
+                // Overwritten until the journal can record it.
                 let name = self.control.tree().name(drift.node);
                 findings.push(Finding::of(name, Code::NotKept, error.to_string()));
                 self.control.reclaim(drift.node, drift.knob);
@@ -223,7 +223,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Carries out what was decided.
+    /// Executes the decision.
     fn apply(&mut self, tick: u64, actions: &[Action], findings: &mut Vec<Finding>) {
         let Agent { host, backends, control, keeper, .. } = self;
         let (tree, states) = (control.tree(), control.states());
