@@ -7,7 +7,7 @@ use crate::host::journal::Journal;
 use crate::host::kernfs::{DirId, KernFs};
 use crate::host::machine::Machine;
 
-/// All that it takes to change the host, and to undo it.
+/// Everything that is needed to change the host, and to undo the change.
 #[derive(Debug)]
 pub(in crate::daemon) struct HostAccess<K> {
     pub(in crate::daemon) kernel: K,
@@ -16,7 +16,7 @@ pub(in crate::daemon) struct HostAccess<K> {
     pub(in crate::daemon) journal: Journal,
     /// Whether any tenant is pinned to CPUs; cpusets are left alone otherwise.
     pub(in crate::daemon) pins: bool,
-    /// Whether a value that someone else wrote since it was read is left alone.
+    /// Whether a value that changed since it was read is left alone.
     pub(in crate::daemon) leaves_drift: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Opening the cgroups of all nodes, and letting go of those that went.
+//! Opening the cgroups of all nodes, and closing those that went away.
 //!
-//! **Rules.** A cgroup that went is closed, reported, and told to the control loop as a [`Loss`]; at the next tick it
-//! is opened anew, and made where it is missing.
+//! **Rules.** A cgroup that went away is closed, reported, and passed to the control loop as a [`Loss`]; at
+//! the next tick it is opened anew, and made where it is missing.
 
 use super::access::HostAccess;
 use super::backends::{Backends, Events, Loss};

@@ -1,11 +1,12 @@
 //! Where the cgroups of all nodes are, behind one set of verbs.
 //!
-//! **Terms.** A *place* is the cgroup of one node, by the node's number in the tree. Its *location* says who owns it:
-//! the agent itself (direct), or systemd. The verbs are the same for both: [`Backends::attach`] opens (and makes)
-//! what is missing, [`Backends::sample`] and [`Backends::observe`] read, [`Backends::apply`] writes or asks,
-//! `release` puts back. What an order to systemd came to is told in a later tick ([`Backends::arrivals`]).
+//! **Terms.** A *place* is the cgroup of one node, by the node's number in the tree. Its *location* says who
+//! owns it: the agent itself (direct), or systemd. The verbs are the same for both: [`Backends::attach`]
+//! opens (and makes) what is missing, [`Backends::sample`] and [`Backends::observe`] read,
+//! [`Backends::apply`] writes or asks systemd, `release` restores. The result of an order to systemd is
+//! available in a later tick ([`Backends::arrivals`]).
 //!
-//! Here is what is known of the places, and how it lasts over reloads. The verbs are in `attach`, `read` and `write`.
+//! This file holds the state of the places across reloads. The verbs are in `attach`, `read` and `write`.
 
 use std::path::PathBuf;
 
@@ -24,11 +25,11 @@ use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::ClaimRule;
 use crate::host::systemd::UnitManager;
 
-/// A node whose cgroup went.
+/// A node whose cgroup went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::daemon) struct Loss {
     pub(in crate::daemon) number: usize,
-    /// Whether what another writer set there outlives the cgroup: systemd sets it again.
+    /// Whether a foreign value there outlives the cgroup: systemd sets it again.
     pub(in crate::daemon) keeps_left: bool,
 }
 
@@ -49,7 +50,7 @@ pub(in crate::daemon) struct Backends {
     /// The root of the direct ones, while it is taken.
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
-    /// What was said last of processes that are claimed by owner and stay where they are.
+    /// The last finding on processes that are claimed by owner and stay where they are.
     pub(super) stays: Vec<Finding>,
     /// What went wrong when processes were looked for last.
     pub(super) unclaimed: Vec<Finding>,
@@ -95,7 +96,7 @@ impl Backends {
         self.places.iter().any(|place| place.location == Location::Direct)
     }
 
-    /// Who owns the cgroups, for a person.
+    /// Who owns the cgroups, as text.
     pub(in crate::daemon) fn owners(&self) -> &'static str {
         let has_units = self.places.iter().any(|place| place.location.unit().is_some());
         match (self.has_direct(), has_units) {
@@ -149,7 +150,7 @@ impl Backends {
         }
     }
 
-    /// Where a node lives that is a unit: its cgroup, or its name while that is not found.
+    /// The cgroup of a node that is a unit, or its name while the cgroup is not found.
     pub(in crate::daemon) fn unit_home<K>(
         &self,
         host: &HostAccess<K>,
@@ -160,8 +161,8 @@ impl Backends {
         Some(cgroup.unwrap_or_else(|| PathBuf::from(name)))
     }
 
-    /// Whether the parent of this node's cgroup has to be protected by another than the agent: groups of ours are
-    /// protected by what is below them, and so is the slice of all tenants.
+    /// Whether the parent of this node's cgroup has to be protected outside of the agent: the agent's own
+    /// groups are protected by what is below them, and so is the slice of all tenants.
     pub(in crate::daemon) fn needs_protection_above(&self, tree: &Tree, number: usize) -> bool {
         match self.places[number].location {
             Location::Direct => tree.nodes()[number].parent.is_none(),
@@ -170,19 +171,19 @@ impl Backends {
         }
     }
 
-    // --- over reloads and changes of mode ---
+    // --- across reloads and changes of mode ---
 
-    /// Lets go of every cgroup, so that the next tick makes and opens what is needed by then.
+    /// Closes every cgroup, so that the next tick makes and opens what is needed by then.
     pub(in crate::daemon) fn close_all(&mut self, kernel: &mut impl KernFs) {
         self.places.iter_mut().for_each(|place| place.close(kernel));
     }
 
-    /// Forgets all that is known of units.
+    /// Forgets the state of all units.
     pub(in crate::daemon) fn restart_units(&mut self, kernel: &impl KernFs) {
         self.systemd = Systemd::new(kernel, &self.places);
     }
 
-    /// Hands the connection to systemd to what puts everything back.
+    /// Hands the connection to systemd to the final restoration.
     pub(in crate::daemon) fn take_manager(&mut self) -> Option<Box<dyn UnitManager>> {
         self.systemd.take_manager()
     }
@@ -226,7 +227,7 @@ impl Backends {
         self.root = Some(root);
     }
 
-    /// Lets go of the root, and with it of its lock.
+    /// Releases the root, and with it its lock.
     pub(in crate::daemon) fn close_root(&mut self, kernel: &mut impl KernFs) {
         if let Some(root) = self.root.take() {
             kernel.close_dir(root);

@@ -9,8 +9,8 @@ use crate::host::cgroup;
 use crate::host::kernfs::KernFs;
 use crate::units::Limit;
 
-/// The least of all limits of the root and of each cgroup above it. What cannot be read is taken for no limit: the
-/// top of a hierarchy has no such files.
+/// The least of all limits of the root and of each cgroup above it. An unreadable limit counts as no limit:
+/// the top of a hierarchy has no such files.
 pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
     let mut bounds = AncestorBounds::default();
     for knob in [Knob::CpuMax, Knob::MemoryMax] {

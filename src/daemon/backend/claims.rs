@@ -13,7 +13,7 @@ use crate::policy::model::{Policy, Tenant};
 pub struct Rules {
     /// One for each tenant that claims processes, in the order of the policy.
     pub rules: Vec<ClaimRule>,
-    /// Users and groups that this host does not know, for a person.
+    /// Users and groups that this host does not know, as text.
     pub findings: Vec<String>,
 }
 
@@ -24,7 +24,8 @@ pub fn rules(policy: &Policy) -> Rules {
     let mut resolved = Rules::default();
     for (path, tenant) in policy.leaves() {
         let node = nodes.iter().position(|node| node.path == path);
-        // Nothing is moved into cgroups that systemd owns; what a user runs beside a slice is reported.
+        // Nothing is moved into cgroups that systemd owns; processes of a user outside the slice are
+        // reported.
         let is_meant = |node: &usize| match &locations[*node] {
             Location::Direct => true,
             Location::Unit(_) => tenant.matches.units.is_empty(),
@@ -65,7 +66,7 @@ fn resolve(path: &str, tenant: &Tenant, node: usize, findings: &mut Vec<String>)
     ClaimRule { node, cgroups: tenant.matches.cgroups.clone(), uids, gids, home: None }
 }
 
-/// Tells each rule which unit its tenant is, where it is one on this host.
+/// Adds to each rule the unit of its tenant, where it is one on this host.
 pub(in crate::daemon) fn settle(rules: &mut [ClaimRule], locations: &[Location]) {
     for rule in rules {
         rule.home = locations[rule.node].unit().map(str::to_string);
@@ -75,7 +76,7 @@ pub(in crate::daemon) fn settle(rules: &mut [ClaimRule], locations: &[Location])
 /// Places of one tenant that are named in findings; the rest is counted.
 const PLACES_MAX: usize = 16;
 
-/// What is said of processes that are claimed by owner and stay where they are.
+/// The finding on processes that are claimed by owner and stay where they are.
 pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for stays in stays.chunk_by(|a, b| a.node == b.node) {

@@ -1,8 +1,8 @@
 //! The CPUs of the machine, and what it takes to join a cpuset.
 //!
-//! The topology is read once, and again when the CPUs that are online or allowed change. On a legacy host a cpuset
-//! is a tree of its own: a new cgroup there holds no CPU and no memory node until it is told, and a process that
-//! was put into its tenant's other cgroups has to be taken along.
+//! The topology is read once, and again when the CPUs that are online or allowed change. On a legacy host a
+//! cpuset is a tree of its own: a new cgroup there has no CPU and no memory node until they are set, and a
+//! process that was put into its tenant's other cgroups has to be moved into the cpuset as well.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -57,12 +57,12 @@ fn allowed_in_root<K: KernFs>(host: &mut HostAccess<K>) -> Option<CpuSet> {
     allowed.ok().flatten().filter(|allowed| !allowed.is_empty())
 }
 
-/// Whether processes have to be taken along into a cpuset at all.
+/// Whether processes have to be moved into a cpuset separately.
 pub(super) fn needs_joining<K: KernFs>(host: &HostAccess<K>) -> bool {
     host.layout.dialect == Dialect::Legacy && host.pins
 }
 
-/// Takes what lives in the other cgroups of the tenant `path` along into its cpuset, on a legacy host.
+/// Moves the processes in the other cgroups of the tenant `path` into its cpuset, on a legacy host.
 ///
 /// # Errors
 /// The journal or the kernel refused.

@@ -1,8 +1,9 @@
 //! Cgroups that the agent makes below its root and writes itself.
 //!
-//! A cgroup that was removed answers on every kept descriptor that it is gone, whatever was made in its place
-//! meanwhile, and so do the files of a controller that was disabled and enabled again. Either way the remedy is to
-//! let go of all that is kept and to open the cgroup anew at the next tick, making it where it is missing.
+//! A cgroup that was removed reports on every open descriptor that it is gone, even where another was made in
+//! its place, and so do the files of a controller that was disabled and enabled again. In both cases the
+//! remedy is to close all descriptors and to open the cgroup anew at the next tick, making it where it is
+//! missing.
 
 use tracing::debug;
 
@@ -59,16 +60,16 @@ pub(super) fn apply<K: KernFs>(
     Some(outcome)
 }
 
-/// What came of looking for the processes that the policy gives to tenants.
+/// The result of the search for processes that the policy assigns to tenants.
 #[derive(Debug, Default)]
 pub(super) struct Claimed {
     pub(super) findings: Vec<Finding>,
-    /// What is said of processes that are claimed by owner and stay where they are; `None` where they could not be
-    /// looked for.
+    /// The finding on processes that are claimed by owner and stay where they are; `None` where they could
+    /// not be looked for.
     pub(super) stays: Option<Vec<Finding>>,
 }
 
-/// Moves the processes that the policy gives to a tenant into its cgroup; an observer moves none.
+/// Moves the processes that the policy assigns to a tenant into its cgroup; an observer moves none.
 ///
 /// With more than `forget_at` records of moved processes, those that ended are dropped.
 pub(super) fn claim<K: KernFs>(
@@ -105,7 +106,7 @@ pub(super) fn claim<K: KernFs>(
         if let Err(error) = host.enforcer().forget_ended(proc) {
             findings.push(Finding::of_host(Code::NotKept, error.to_string()));
         }
-        // Those that live are not looked at again before there are twice as many.
+        // Live processes are not checked again before there are twice as many.
         *forget_at = 2 * host.journal.nr_moved();
     }
     Claimed { findings, stays }

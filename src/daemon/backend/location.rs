@@ -1,9 +1,9 @@
 //! Where each node's cgroup is, and who owns it.
 //!
-//! A tenant that names a unit is that unit; one that names a single user is the slice of that user, where systemd
-//! keeps such slices or is said to be the owner. Any other is made below the agent's root, unless it or the group
-//! above it says `owner: systemd`: then it is a slice of its own. A
-//! group is where its tenants are; one whose tenants are all units has no cgroup.
+//! A tenant that names a unit is that unit; one that names a single user is the slice of that user, where
+//! systemd keeps such slices or is said to be the owner. Any other is made below the agent's root, unless it
+//! or the group above it says `owner: systemd`: then it is a slice of its own. A group is where its tenants
+//! are; one whose tenants are all units has no cgroup.
 //!
 //! All slices of tenants live in one slice ([`TOP`]), and what is protected in them is void without protection for
 //! it: it is an ancestor of the tree ([`ancestors`]).
@@ -25,7 +25,7 @@ pub(in crate::daemon) enum Location {
     Slice(String),
     /// A unit that is there without the agent.
     Unit(String),
-    /// In the policy alone.
+    /// Only in the policy: without a cgroup.
     Nowhere,
     /// It has no cgroup, for this reason.
     Unknown(String),
@@ -46,7 +46,7 @@ impl Location {
     }
 }
 
-/// Whether what a user runs is in a slice of that user's, which can be weighed in place.
+/// Whether the processes of a user are in a slice of that user's, which can be weighed in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::daemon) enum UserSlices {
     /// On a unified host that systemd runs.
@@ -93,7 +93,7 @@ pub(in crate::daemon) fn ancestors(
     if !locations.iter().any(is_slice) {
         return Vec::new();
     }
-    // Tenants that are made may be in it too: in a service that lives there.
+    // Tenants that are made may be in it too, inside a service that it contains.
     let memory = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);
     let root_is_inside = memory.is_some_and(|tree| tree.root.starts_with(tree.mount.join(TOP)));
     let is_below = |number: &usize| {
@@ -155,7 +155,7 @@ fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice, slices: UserSlic
     }
 }
 
-/// Whether the tenant is one user and nothing else.
+/// Whether the tenant is exactly one user.
 fn is_one_user(tenant: &Tenant) -> bool {
     let matches = &tenant.matches;
     matches.users.len() == 1 && matches.groups.is_empty() && matches.cgroups.is_empty()

@@ -1,7 +1,7 @@
 //! Where tenants live, behind one set of verbs: attach, sample, observe, apply, release.
 //!
-//! A tenant's cgroup is either made by the agent and written directly, or it belongs to a unit of systemd, which is
-//! asked for changes. [`backends::Backends`] is all that the rest of the daemon knows of it: no other room asks who
+//! A tenant's cgroup is either made by the agent and written directly, or it belongs to a unit of systemd and
+//! is changed over the bus. The rest of the daemon uses only [`backends::Backends`]: no other room asks who
 //! owns a cgroup.
 //!
 //! | file | what it does |

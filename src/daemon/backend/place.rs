@@ -1,4 +1,4 @@
-//! One node's cgroup, whoever owns it: opened, sampled and observed alike.
+//! One node's cgroup: opened, sampled and observed alike for every owner.
 
 use super::access::HostAccess;
 use super::location::Location;
@@ -9,7 +9,7 @@ use crate::control::step::Sampling;
 use crate::host::cgroup::{self, Cgroup, Layout, ReadError};
 use crate::host::kernfs::{ErrorKind, KernError, KernFs};
 
-/// Tenants with more threads than this are judged by their pressure alone.
+/// Tenants with more threads than this are estimated from their pressure alone.
 const THREADS_MAX: usize = 256;
 
 /// The cgroup of one node.
@@ -46,7 +46,7 @@ impl Place {
         Place { location, cgroup: None, has_cpus: false }
     }
 
-    /// Lets go of the cgroup.
+    /// Closes the cgroup.
     pub(super) fn close(&mut self, kernel: &mut impl KernFs) {
         self.has_cpus = false;
         if let Some(cgroup) = self.cgroup.take() {
@@ -95,7 +95,7 @@ impl Place {
 }
 
 impl Observed {
-    /// The values, where `is_ours` says which of them were asked for and have arrived only now.
+    /// The values, where `is_ours` says which of them were requested and have arrived only now.
     pub(super) fn into_observations(
         self,
         is_ours: impl Fn(Knob, &Value) -> bool,

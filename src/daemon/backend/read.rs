@@ -1,6 +1,6 @@
 //! Reading the cgroups of all nodes: counters, values, the machine's CPUs, the limits above.
 //!
-//! Nothing is written here. A cgroup that went is let go of, as `attach` says.
+//! Nothing is written here. A cgroup that went away is closed, as in `attach`.
 
 use super::access::HostAccess;
 use super::backends::{Backends, Events};
@@ -44,7 +44,7 @@ impl Backends {
         }
     }
 
-    /// Whether the files of a node are read in every tick: they have another writer.
+    /// Whether the files of a node are read in every tick, because another program writes them.
     pub(in crate::daemon) fn is_watched(&self, number: usize) -> bool {
         self.systemd.owns(number)
     }
@@ -75,7 +75,7 @@ impl Backends {
             events.losses.push(self.give_up(host, number));
             return None;
         }
-        // A file that never was there was said when the cgroup was opened.
+        // A file that never existed was reported when the cgroup was opened.
         let was_there = |gone: &&Knob| known.iter().any(|(knob, _)| knob == *gone);
         if let Some(gone) = observed.gone.iter().find(was_there) {
             let why = format!("its {} went away", host.file(*gone));
@@ -90,7 +90,7 @@ impl Backends {
         Some(observed.into_observations(is_ours))
     }
 
-    /// What came of the values that systemd was asked for in earlier ticks.
+    /// The results of the values that systemd was asked for in earlier ticks.
     pub(in crate::daemon) fn arrivals<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -123,7 +123,7 @@ impl Backends {
             Finding::of_host(Code::Unreadable, format!("no CPU is pinned: {error}"))
         })?;
         if changed.is_some() {
-            // What CPUs came back to above a tenant is seen to anew.
+            // CPUs that came back to a cgroup above a tenant are handled anew.
             self.places.iter_mut().for_each(|place| place.has_cpus = false);
         }
         Ok(changed)

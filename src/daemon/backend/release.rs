@@ -1,4 +1,4 @@
-//! Putting back what a reload takes away: cgroups of nodes that went, values that the policy no longer names, and
+//! Restoring what a reload takes away: cgroups of removed nodes, values that the policy no longer names, and
 //! processes of claims that changed.
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::host::systemd::Property;
 use crate::policy::model::CpusPolicy;
 use crate::units::Limit;
 
-/// A reload that puts back what the new policy takes away.
+/// A reload that restores what the new policy takes away.
 #[derive(Debug)]
 pub(in crate::daemon) struct Release<'a, K> {
     pub(in crate::daemon) host: &'a mut HostAccess<K>,
@@ -32,16 +32,16 @@ pub(in crate::daemon) struct Release<'a, K> {
     pub(in crate::daemon) keeper: &'a Keeper,
     pub(in crate::daemon) old: Tree,
     pub(in crate::daemon) new: &'a Tree,
-    /// For each old number the new one of the node that it is, where it stays.
+    /// For each old number the new number of the same node, where it stays.
     pub(in crate::daemon) kept: &'a [Option<usize>],
     /// For each old number, whether the node is placed on CPUs.
     pub(in crate::daemon) is_pinned: Vec<bool>,
-    /// What could not be put back.
+    /// What could not be restored.
     pub(in crate::daemon) failures: Vec<String>,
 }
 
 impl<K: KernFs> Release<'_, K> {
-    /// The knobs of nodes that stay of which the old policy said something, and the new one says nothing.
+    /// The knobs of nodes that stay which the old policy named and the new one does not.
     pub(in crate::daemon) fn unnamed(&self) -> Vec<(usize, Knob)> {
         let has_exclusive = has_exclusive(self.new.nodes());
         let mut unnamed = Vec::new();
@@ -61,7 +61,7 @@ impl<K: KernFs> Release<'_, K> {
         unnamed
     }
 
-    /// Puts back the cgroups of nodes that went, and the processes of claims that changed.
+    /// Removes the cgroups of removed nodes, and moves the processes of claims that changed.
     pub(in crate::daemon) fn let_go_of_cgroups(&mut self, claim_rules: &[ClaimRule]) {
         let is_ours = |number: &usize| self.backends.places[*number].location == Location::Direct;
         let gone = (0..self.old.nodes().len()).filter(|number| self.kept[*number].is_none());
@@ -103,7 +103,7 @@ impl<K: KernFs> Release<'_, K> {
         let (cgroups, contents): (Vec<Entry>, Vec<Entry>) =
             entries.cloned().partition(is_of_cgroup);
         let made: Vec<&Path> = cgroups.iter().filter_map(made_path).collect();
-        // What a cgroup held that was made here goes with it.
+        // Values of a cgroup that was made here go away with it.
         let lasting: Vec<Entry> = contents
             .into_iter()
             .filter(|entry| !matches!(entry, Entry::Held { path, .. } if made.contains(&&**path)))
@@ -119,8 +119,8 @@ impl<K: KernFs> Release<'_, K> {
         restored
     }
 
-    /// Finds a place for processes that live in cgroups which are about to be removed, where those above them
-    /// take no process: beside the tenants, never above the root.
+    /// Finds a place for processes in cgroups which are about to be removed, where those above them take no
+    /// process: beside the tenants, never above the root.
     fn rehouse(&mut self, made: &[&Path], restored: &mut Restored) {
         if self.host.layout.dialect != Dialect::Unified {
             return;
@@ -152,7 +152,7 @@ impl<K: KernFs> Release<'_, K> {
         outcome
     }
 
-    /// Puts back the values of nodes that stay which the policy no longer names.
+    /// Restores the values of nodes that stay which the policy no longer names.
     pub(in crate::daemon) fn put_back_unnamed(&mut self, unnamed: &[(usize, Knob)]) {
         for (number, knob) in unnamed {
             self.backends.systemd.forget(*number, *knob);
@@ -169,7 +169,8 @@ impl<K: KernFs> Release<'_, K> {
         let dir = self.host.layout.trees[tree].root.join(&path);
         let is_made = |entry: &Entry| made_path(entry) == Some(&*dir);
         if knob == Knob::Cpus && self.host.journal.entries().iter().any(is_made) {
-            // Once set, a list cannot be emptied where processes are: it becomes all that there is above.
+            // Once set, a list cannot be emptied while the cgroup has processes: it becomes the parent's
+            // whole set.
             if let Err(error) = self.widen_to_parent(number, &dir) {
                 self.failures.push(format!("{path}: {error}"));
             }
@@ -206,7 +207,7 @@ impl<K: KernFs> Release<'_, K> {
         self.host.enforcer().apply(&action, cgroup).map(|_| ())
     }
 
-    /// Gives back units that went, and of those that stay what the policy no longer names.
+    /// Releases removed units, and restores values of the others that the policy no longer names.
     pub(in crate::daemon) fn let_go_of_units(
         &mut self,
         unnamed: &[(usize, Knob)],
@@ -244,11 +245,11 @@ impl<K: KernFs> Release<'_, K> {
         self.forget(concerns, restored);
     }
 
-    /// Forgets the entries that something `concerns`, less those that are owed.
+    /// Forgets the entries that something `concerns`, except those still to be restored.
     fn forget(&mut self, concerns: impl Fn(&Entry) -> bool, mut restored: Restored) {
         let keeps = |entry: &Entry| !concerns(entry) || restored.owes(entry);
         if let Err(error) = self.host.journal.retain(keeps) {
-            // All of it is put back once more at the end.
+            // All of it is restored once more at the end.
             restored.failures.push(with_causes(&error));
         }
         self.failures.append(&mut restored.failures);
@@ -273,7 +274,7 @@ impl<K: KernFs> Release<'_, K> {
     }
 }
 
-/// Whether any tenant has CPUs of its own, which the others are to keep off.
+/// Whether any tenant has exclusive CPUs.
 pub(in crate::daemon) fn has_exclusive(nodes: &[TreeNode]) -> bool {
     nodes.iter().any(|node| node.is_leaf && node.cpus == CpusPolicy::Exclusive)
 }

@@ -1,8 +1,9 @@
 //! Taking the root: the cgroup under which the tenants are made, for one agent alone.
 //!
-//! It is made where it is missing, given controllers as far as what is above it is ours, and locked; who lived in
-//! the tenants' cgroups is back in them before that. Whether anything can be written and enforced there is known
-//! before the first tick. What was done up to a refusal is in the journal; the lock is released then.
+//! The root is made where it is missing, given controllers as far as the agent owns the cgroups above, and
+//! locked. Displaced processes return to the tenants' cgroups before that. Whether anything can be written
+//! and enforced there is known before the first tick. On a refusal, what was done is in the journal and the
+//! lock is released.
 
 use std::path::Path;
 
@@ -41,7 +42,7 @@ pub(in crate::daemon) fn take<K: KernFs>(
     match hold(kernel, layout, root, cpu) {
         Ok(()) => Ok(root),
         Err(error) => {
-            // With it goes the lock, or the next try would meet this one.
+            // The lock goes with it; otherwise the next try would find it taken.
             kernel.close_dir(root);
             Err(error)
         }
@@ -76,10 +77,10 @@ fn has_controllers(kernel: &mut impl KernFs, layout: &Layout, root: DirId) -> bo
     }
 }
 
-/// Whether anything below `root` may be changed: known before the first tick, and not from each of its writes.
+/// Whether anything below `root` may be changed: checked once before the first tick, not by each write.
 fn try_writing(kernel: &mut impl KernFs, root: &Path) -> Result<(), KernError> {
     let dir = kernel.open_dir(root)?;
-    // Writing nothing does nothing, but the file has to be opened for it.
+    // An empty write changes nothing, but the file has to be opened for it.
     let outcome = kernel.write(dir, "cgroup.procs", "");
     kernel.close_dir(dir);
     outcome

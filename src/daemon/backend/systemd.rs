@@ -1,20 +1,20 @@
-//! Cgroups of units: finding them, and how the bus to systemd is doing.
+//! Cgroups of units: finding them, and the state of the bus to systemd.
 //!
-//! **Problem.** A unit's cgroup is read like any other, but it is changed by asking, and an answer may take its
-//! time, stay away, or say yes without anything happening. The unit may not run now, or be another one of the same
-//! name the next time; its administrator may set the same properties.
+//! **Problem.** A unit's cgroup is read like any other, but it is changed by a request. The reply may be
+//! late, never come, or report success without any effect. The unit may not run now, or be a different one of
+//! the same name the next time; its administrator may set the same properties.
 //!
 //! **Terms.** A unit is *missing* until systemd says where its cgroup is, and again when that cgroup goes.
 //!
-//! **Rules.** Nothing here waits. An order that is refused is reported and tried again with growing pauses; a bus that
-//! is away is reported once, for all units, and asked again with growing pauses as well. A unit that does not run is
-//! not set. A reload of the policy leaves the state of units that stay as it is: what was asked for is still on its
-//! way, and is not another writer's value when it arrives (`our_own_values_are_no_drift_after_a_reload`).
+//! **Rules.** Nothing here blocks. An order that is refused is reported and tried again with growing pauses;
+//! a lost bus is reported once, for all units, and tried again with growing pauses as well. A unit that does
+//! not run is not set. A reload of the policy keeps the state of units that stay: a requested value that
+//! arrives afterwards is not drift (`our_own_values_are_no_drift_after_a_reload`).
 //!
-//! Which values a unit is asked to take, and whether they arrived, is not decided here; that is `unit_orders`.
+//! `unit_orders` decides which values a unit is asked to take, and checks whether they arrived.
 //!
-//! **Properties.** `tests/agent/units.rs`: tenants as slices and units get their values and give them back,
-//! whatever the bus does meanwhile; drift is found in the next tick.
+//! **Properties.** `tests/agent/units.rs`: tenants as slices and units get their values and are restored in
+//! every state of the bus; drift is found in the next tick.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -35,7 +35,7 @@ use crate::host::kernfs::KernFs;
 use crate::host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
 use crate::units::{Bytes, Limit};
 
-/// A bus that is away is tried again after 1, 2, 4 … at most this many ticks.
+/// A lost bus is tried again after 1, 2, 4 … at most this many ticks.
 const BUS_TICKS_MAX: u64 = 32;
 
 /// What happened to units since the last tick.
@@ -44,11 +44,11 @@ pub(super) struct UnitEvents {
     pub(super) findings: Vec<Finding>,
     /// Nodes whose unit has another cgroup now.
     pub(super) moved: Vec<usize>,
-    /// Orders that came to nothing.
+    /// Orders that failed.
     pub(super) refused: Vec<Outcome>,
 }
 
-/// A bus that is away.
+/// A lost bus.
 #[derive(Debug)]
 struct Trouble {
     nr_failures: u32,
@@ -90,7 +90,7 @@ impl Systemd {
         self.by_name = names.collect();
     }
 
-    /// Takes other places. What is known of a unit stays so where its node stays: the node `n` is `kept[n]` now.
+    /// Takes other places. The state of a unit stays where its node stays: the node `n` is `kept[n]` now.
     pub(super) fn replace(
         &mut self,
         kernel: &impl KernFs,
@@ -157,7 +157,7 @@ impl Systemd {
         }
     }
 
-    /// The node's cgroup went: systemd is asked for it again.
+    /// The node's cgroup went away: systemd is asked for it again.
     pub(super) fn lose(&mut self, number: usize) {
         if let Some(unit) = self.unit_mut(number) {
             unit.phase = Phase::Missing { look_at: 0 };
@@ -166,7 +166,7 @@ impl Systemd {
         }
     }
 
-    /// Hands the manager to what puts everything back, so that nothing asked for earlier comes later.
+    /// Hands the manager to the final restoration, so that no earlier request takes effect after it.
     pub(super) fn take_manager(&mut self) -> Option<Box<dyn UnitManager>> {
         self.manager.take()
     }
@@ -184,7 +184,7 @@ impl Systemd {
         }
     }
 
-    /// Notes how the bus is doing.
+    /// Notes the state of the bus.
     fn note(&mut self, tick: u64, outcome: &Result<Reply, UnitError>) {
         let Err(error) = outcome.as_ref() else {
             self.trouble = None;
@@ -249,7 +249,7 @@ impl Systemd {
         self.manager.as_mut()?.answer(Duration::ZERO)
     }
 
-    /// Systemd told what it knows of a unit; returns whether its cgroup is a different one now.
+    /// Takes in a reply about a unit; returns whether its cgroup is a different one now.
     fn found<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -265,7 +265,7 @@ impl Systemd {
         unit.is_looking = false;
         let name = &unit.name;
         if !state.is_loaded && state.is_active {
-            // That its cgroup is there tells nothing.
+            // The presence of its cgroup is no evidence.
             unit.cgroup.clear();
             let why = format!(
                 "{name} runs and is not loaded: it was masked, or its file was removed; systemd changes nothing \
@@ -292,7 +292,7 @@ impl Systemd {
         }
         if !state.is_active || state.cgroup.is_empty() {
             if is_back(&mut host.kernel, &host.layout, &unit.cgroup) {
-                // Some process outlived its end: that there is a cgroup tells nothing.
+                // Some process outlived its end: the presence of a cgroup is no evidence.
                 unit.cgroup.clear();
             }
             let why = format!("{name} does not run: it is shared with once it does");
@@ -313,7 +313,7 @@ impl Systemd {
         moved
     }
 
-    /// Notes what systemd calls the unit of a node.
+    /// Notes systemd's name for the unit of a node.
     ///
     /// # Errors
     /// Another node has that unit: its number.
@@ -358,13 +358,13 @@ impl Systemd {
         }
     }
 
-    /// The node whose slice the slice of this one lies in.
+    /// The node whose slice contains the slice of this one.
     fn slice_above(&self, tree: &Tree, number: usize) -> Option<usize> {
         let first_ancestor = tree.ancestors().map(|(number, _)| number).next();
         tree.nodes()[number].parent.or(first_ancestor)
     }
 
-    /// An order came to nothing; returns the actions that were asked for with it, and failed.
+    /// An order failed; returns the actions that it contained, as failed.
     fn refused(
         &mut self,
         number: usize,
@@ -380,7 +380,7 @@ impl Systemd {
                 if matches!(error, UnitError::NoSuchUnit(_)) {
                     unit.phase = Phase::Missing { look_at: tick };
                 }
-                // What is the matter with the bus is said once, and not for each value.
+                // A failure of the bus is reported once, and not for each value.
                 if error.is_about_the_bus() {
                     return Vec::new();
                 }
@@ -388,7 +388,7 @@ impl Systemd {
                 let refusal = EnforceError::from(error.clone()).refusal();
                 return actions.map(|action| (action, Err(refusal.clone()))).collect();
             }
-            // Asked again as soon as the bus is.
+            // Asked again as soon as the bus is back.
             _ if error.is_about_the_bus() && unit.phase == Phase::Asked => {
                 unit.phase = Phase::Missing { look_at: tick };
             }
@@ -438,7 +438,7 @@ impl Systemd {
         findings
     }
 
-    /// Sees whether a bus that was away is back, also where there is nothing to ask for.
+    /// Checks whether a lost bus is back, also where there is nothing to ask for.
     pub(super) fn probe(&mut self, tick: u64) {
         if self.trouble.is_none() || !self.may_ask(tick) {
             return;
@@ -452,7 +452,7 @@ impl Systemd {
     }
 }
 
-/// Whether there is again a cgroup where that of a unit was, `cgroup` from the mount; empty where it had none yet.
+/// Whether a cgroup is again where that of a unit was, `cgroup` from the mount; empty where it had none yet.
 fn is_back(kernel: &mut impl KernFs, layout: &Layout, cgroup: &str) -> bool {
     if cgroup.is_empty() {
         return false;

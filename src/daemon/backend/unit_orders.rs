@@ -1,14 +1,14 @@
 //! What systemd is asked to set on units, and whether it arrived.
 //!
-//! **Terms.** An *order* is one call that sets all that is wanted of one unit. It is *pending* until its values stand
-//! in the files, which are read in every tick.
+//! **Terms.** An *order* is one call that sets all values that are wanted of one unit. It is *pending* until
+//! its values are in the files, which are read in every tick.
 //!
-//! **Rules.** A unit has one order at a time; what it shall hold meanwhile is decided anew when that is through. What
-//! a property held is journalled before it is first set, from a look that is no older than the tick before. A memory
-//! limit that could be met only by killing is not asked for. A value that does not arrive is reported and tried again
-//! with growing pauses.
+//! **Rules.** A unit has one order at a time; its next values are decided when that order is done. The
+//! earlier value of a property is journalled before it is first set, from a reading that is no older than the
+//! tick before. A memory limit that could be met only by killing is not requested. A value that does not
+//! arrive is reported and tried again with growing pauses.
 //!
-//! How the bus is doing, and where the units are, is not known here; that is [`super::systemd`].
+//! The state of the bus and the locations of the units are not known here; that is [`super::systemd`].
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,12 @@ use crate::host::kernfs::KernFs;
 use crate::host::systemd::{Order, Property, Setting};
 use crate::units::{Bytes, Limit};
 
-/// So many ticks after systemd said that it is done the files must hold it: it writes them a moment later.
+/// The file must hold the value within this many ticks after systemd reported success: it writes the file a
+/// moment later.
 const ARRIVAL_TICKS: u64 = 2;
 
 impl Systemd {
-    // --- what was asked for ---
+    // --- requests ---
 
     /// Whether `found` is what systemd was asked to write there.
     pub(super) fn ordered(&self, number: usize, knob: Knob, found: &Value) -> bool {
@@ -38,7 +39,7 @@ impl Systemd {
         unit.ordered.iter().any(|(known, value)| *known == knob && taken(found, value))
     }
 
-    /// What systemd was asked for last of this knob.
+    /// The last value of this knob that systemd was asked for.
     pub(super) fn last_order(&self, number: usize, knob: Knob) -> Option<Setting> {
         let (_, value) = self.unit(number)?.ordered.iter().find(|(known, _)| *known == knob)?;
         Some(Setting::of(knob, value))
@@ -46,8 +47,9 @@ impl Systemd {
 
     /// Whether `found` is what the unit held before it was first set, as `journal` says.
     ///
-    /// That is no drift: systemd falls back to its configuration whenever that is read again and a drop-in wins over
-    /// ours (`systemctl edit` makes such drop-ins, named `override.conf`). It is set again.
+    /// That is no drift: systemd returns to its configuration whenever that is read again and another drop-in
+    /// overrides the agent's (`systemctl edit` makes such drop-ins, named `override.conf`). The value is set
+    /// again.
     pub(super) fn is_fallback(
         &self,
         journal: &Journal,
@@ -60,7 +62,7 @@ impl Systemd {
         held.and_then(Setting::expected).is_some_and(|held| taken(found, &held))
     }
 
-    /// The knob of the node was put back: what was asked for is void.
+    /// The knob of the node was restored: its request is void.
     pub(super) fn forget(&mut self, number: usize, knob: Knob) {
         let Some(unit) = self.unit_mut(number) else { return };
         unit.ordered.retain(|(known, _)| *known != knob);
@@ -71,7 +73,7 @@ impl Systemd {
 
     // --- apply ---
 
-    /// Asks for what `actions` say of units, all of one unit in one call; returns what was not asked for, and why.
+    /// Requests the `actions` on units, all of one unit in one call; returns those not requested, and why.
     pub(super) fn order<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -84,7 +86,7 @@ impl Systemd {
             wanted.entry(action.node).or_default().push(action.clone());
         }
         let mut outcomes = Vec::new();
-        // In the order of the plan: what grows before what shrinks, parents before children.
+        // In the order of the plan: growing before shrinking, parents before children.
         for action in actions {
             if let Some(wanted) = wanted.remove(&action.node)
                 && self.may_ask(tick)
@@ -116,7 +118,7 @@ impl Systemd {
         };
         let new: Vec<&Setting> = settings.iter().filter(is_new).collect();
         if !new.is_empty() && unit.looked_at + 1 < tick {
-            // What it holds was seen too long ago to be what is to be put back.
+            // Its value was read too long ago to be journalled as the earlier value.
             if !std::mem::replace(&mut unit.is_looking, true) {
                 let unit = unit.name.clone();
                 self.submit(Order::Look { unit });
@@ -141,9 +143,9 @@ impl Systemd {
         Vec::new()
     }
 
-    /// Adds the memory limit that is in force, where the unit's own could be met only by killing. Systemd writes all
-    /// that it knows of a unit whenever one thing of it is set, and knows the unit's own limit again once the
-    /// configuration was read with a drop-in that wins over ours.
+    /// Adds the memory limit that is in force, where the unit's own could be met only by killing. Systemd
+    /// writes all known properties of a unit whenever one of them is set, and applies the unit's own limit
+    /// again once the configuration was read with a drop-in that overrides the agent's.
     fn with_memory_limit<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
@@ -174,8 +176,8 @@ impl Systemd {
 
     // --- arrive ---
 
-    /// Compares what was asked of the unit of one node with what its files hold now; returns what arrived, and what
-    /// did not in time.
+    /// Compares the requests for the unit of one node with what its files hold now; returns the values that
+    /// arrived, and those that did not in time.
     pub(super) fn arrivals<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -204,7 +206,7 @@ impl Systemd {
         }
         let Some(cgroup) = &place.cgroup else { return outcomes };
         for action in arrived {
-            // A value that stands in its file may still have no effect.
+            // A value in its file may still have no effect.
             let effective = host.enforcer().check_effective(&action, cgroup);
             let value = action.to.clone();
             outcomes.push((action, effective.map(|()| value).map_err(|error| error.refusal())));
@@ -213,7 +215,7 @@ impl Systemd {
     }
 }
 
-/// What is to be journalled before `setting` is set: what the unit held.
+/// The journal entry before `setting` is set: the value that the unit held.
 fn held_by(unit: &UnitState, setting: &Setting) -> Option<Entry> {
     let held = unit.held.iter().find(|held| held.setting.property == setting.property)?;
     Some(Entry::UnitHeld(Box::new(UnitHeld {
@@ -224,7 +226,7 @@ fn held_by(unit: &UnitState, setting: &Setting) -> Option<Entry> {
     })))
 }
 
-/// Takes a memory limit that could be met only by killing out of `actions`: it waits.
+/// Removes a memory limit that could be met only by killing from `actions`: it waits.
 fn without_lethal<K: KernFs>(
     host: &mut HostAccess<K>,
     cgroup: &Cgroup,
@@ -240,7 +242,7 @@ fn without_lethal<K: KernFs>(
     actions
 }
 
-/// Whether a unit can be limited so without killing any of it.
+/// Whether a unit can be limited to this value without killing any of its processes.
 fn check_limit<K: KernFs>(
     host: &mut HostAccess<K>,
     cgroup: &Cgroup,

@@ -1,6 +1,6 @@
 //! What is known of the unit of one node.
 //!
-//! What is done about it is in [`super::systemd`] and [`super::unit_orders`].
+//! The actions on it are in [`super::systemd`] and [`super::unit_orders`].
 
 use crate::control::plan::{Action, Knob, Value};
 use crate::host::systemd::Held;
@@ -11,23 +11,23 @@ const LOOK_TICKS_MAX: u64 = 64;
 /// What is known of one unit.
 #[derive(Debug)]
 pub(super) struct UnitState {
-    /// As the policy calls it, which may be by another name than systemd's.
+    /// The name in the policy, which may be an alias of systemd's name.
     pub(super) name: String,
-    /// As systemd calls it, once it said so. Its drop-ins are found under this name alone.
+    /// Systemd's own name, once it is known. Its drop-ins are found under this name alone.
     pub(super) unit: String,
     /// Whether it is a slice of a tenant, which is started where it is missing.
     pub(super) is_slice: bool,
     pub(super) phase: Phase,
     /// Its cgroup, from the mount.
     pub(super) cgroup: String,
-    /// Which life of it, where what is set goes with it.
+    /// The invocation of the unit, where settings end with it.
     pub(super) life: String,
     pub(super) held: Vec<Held>,
-    /// When `held` was true.
+    /// When `held` was read.
     pub(super) looked_at: u64,
     pub(super) is_looking: bool,
     pub(super) pending: Option<Pending>,
-    /// What was asked for last, of each knob.
+    /// The last request for each knob.
     pub(super) ordered: Vec<(Knob, Value)>,
     pub(super) nr_misses: u32,
     pub(super) message: Option<String>,
@@ -43,11 +43,11 @@ pub(super) enum Phase {
     There,
 }
 
-/// Values that were asked for and have not all arrived.
+/// Values that were requested and have not all arrived.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
-    /// When systemd said that it is done.
+    /// When systemd reported the job as done.
     pub(super) answered_at: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ impl UnitState {
         }
     }
 
-    /// It is not there: look again later, and say why until then.
+    /// It is missing: look again later, and report the reason until then.
     pub(super) fn miss(&mut self, tick: u64, why: String) {
         let pause = (1_u64 << self.nr_misses.min(8)).min(LOOK_TICKS_MAX);
         self.nr_misses = self.nr_misses.saturating_add(1);
@@ -78,8 +78,8 @@ impl UnitState {
         self.message = Some(why);
     }
 
-    /// The connection on which it was asked for is gone, after all of it was done: no answer comes any more, and
-    /// what a look had found may have changed since.
+    /// The connection of the request is gone, after all of it was done: no reply comes any more, and earlier
+    /// readings may have changed since.
     pub(super) fn miss_answers(&mut self) {
         self.is_looking = false;
         self.looked_at = 0;

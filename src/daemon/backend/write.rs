@@ -1,6 +1,6 @@
-//! Changing the cgroups of all nodes: processes, values, and what is left to other writers.
+//! Changing the cgroups of all nodes: processes, values, and accepted foreign values.
 //!
-//! A cgroup of the agent is written at once; systemd is asked, and `read` tells later what came of it.
+//! A cgroup of the agent is written at once; systemd is asked, and `read` finds the result later.
 
 use super::access::HostAccess;
 use super::backends::{Backends, Events};
@@ -15,7 +15,7 @@ use crate::host::kernfs::KernFs;
 use crate::host::systemd::Property;
 
 impl Backends {
-    /// Moves the processes that the policy gives to tenants into their cgroups; an observer moves none.
+    /// Moves the processes that the policy assigns to tenants into their cgroups; an observer moves none.
     pub(in crate::daemon) fn claim<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -32,7 +32,8 @@ impl Backends {
         self.unclaimed = claimed.findings;
     }
 
-    /// Takes the processes of tenants with CPUs of their own along into their cpusets, where those are apart.
+    /// Moves the processes of tenants with their own CPUs into their cpusets, where those are a separate
+    /// tree.
     pub(in crate::daemon) fn join_cpusets<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -54,7 +55,7 @@ impl Backends {
         findings
     }
 
-    /// Writes the values of `actions`, or asks systemd for them; a failed one stops nothing else.
+    /// Writes the values of `actions`, or asks systemd for them; a failed one does not stop the others.
     pub(in crate::daemon) fn apply<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -83,7 +84,7 @@ impl Backends {
         events
     }
 
-    /// Records that a value is left to the writer that set it.
+    /// Records that a foreign value is accepted.
     ///
     /// # Errors
     /// The journal cannot be written.
