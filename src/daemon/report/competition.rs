@@ -1,13 +1,14 @@
-//! What the cgroups above and beside the tenants take away from what is written in theirs.
+//! What the cgroups above and beside the tenants take away from the effect of the tenants' values.
 //!
-//! Tenants may be anywhere: below the agent's root, in a slice of theirs, or wherever systemd has their unit.
-//! Protection counts only as far as everything above is protected, and weights only among siblings. Neither is the
-//! agent's to change where it made nothing, so it is said, with the remedy, and shown with each value.
+//! Tenants may be anywhere: below the agent's root, in a slice of their own, or wherever systemd has their
+//! unit. Protection counts only as far as everything above is protected, and weights only among siblings. The
+//! agent cannot change either outside the cgroups that it makes, so it reports both, with the remedy, and
+//! shows them with each value.
 //!
-//! **Beside.** A sibling that is no tenant competes with its neighbours by a weight that no policy knows. Most
-//! have one and sleep, as the services of `system.slice` do, and what they use is taken off before anything is
-//! divided; so only those are named that use more than [`FAIR_ERROR_MAX`] of the machine's CPUs while a tenant
-//! beside them waits. Nothing is looked at beside tenants that have what they want.
+//! **Beside.** A sibling outside the policy competes with tenants by a weight that no policy knows. Most such
+//! siblings sleep, as the services of `system.slice` do, and what they use is subtracted before anything is
+//! divided; so only those are named that use more than [`FAIR_ERROR_MAX`] of the machine's CPUs while a
+//! tenant beside them waits. Siblings of satisfied tenants are not sampled.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -23,23 +24,23 @@ use crate::host::cgroup::{self, Dialect, Facet};
 use crate::host::enforce::AGENT_CGROUP;
 use crate::host::kernfs::KernFs;
 
-/// Siblings that are looked at in one place.
+/// Most siblings that are sampled in one place.
 const SIBLINGS_MAX: usize = 1024;
 
-/// What was found above and beside the tenants when it was looked at last.
+/// The last findings above and beside the tenants.
 #[derive(Debug, Default)]
 pub(super) struct Competition {
-    /// Cgroups without protection, and what there is to say of each.
+    /// Cgroups without protection, with the finding for each.
     unprotected: Vec<(PathBuf, Finding)>,
-    /// Tenants that do not compete, and others that do.
+    /// Findings on tenants that do not compete, and on other cgroups that do.
     findings: Vec<Finding>,
     /// Why the weights of nodes are void, by number.
     weights: HashMap<usize, Finding>,
-    /// When siblings were looked at, and the CPU time that each had used.
+    /// When siblings were sampled, and the CPU time that each had used.
     siblings: Option<(Duration, HashMap<PathBuf, u64>)>,
 }
 
-/// What is looked at.
+/// The inputs of the check.
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
     pub(super) host: &'a mut HostAccess<K>,
@@ -52,7 +53,7 @@ pub(super) struct Scene<'a, K> {
 }
 
 impl Competition {
-    /// All of it, for a person.
+    /// All of it, as text.
     pub(super) fn findings(&self) -> impl Iterator<Item = Finding> + '_ {
         self.unprotected.iter().map(|(_, what)| what).chain(&self.findings).cloned()
     }
@@ -68,7 +69,7 @@ impl Competition {
         above.map(|(_, what)| what)
     }
 
-    /// Looks at what is above and beside the tenants.
+    /// Checks what is above and beside the tenants.
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
         let homes: Vec<Option<PathBuf>> = (0..scene.tree.nodes().len())
             .map(|number| scene.backends.dir_of(scene.host, scene.tree, number, Facet::Cpu))
@@ -93,7 +94,7 @@ impl Competition {
             effect::apart((tree.name(one.0), one.1), (tree.name(other.0), other.1))
         };
         for places in levels.values() {
-            // Of the first and the first that is elsewhere, each node is apart from one at least.
+            // A node has a different parent than at least one of the first and the first that is elsewhere.
             let first = places[0];
             let Some(stray) = places.iter().find(|(_, place)| *place != first.1) else { continue };
             self.findings.push(apart(first, *stray));
@@ -104,7 +105,7 @@ impl Competition {
         }
     }
 
-    /// Finds cgroups that are no tenants and keep tenants beside them from their CPUs.
+    /// Finds cgroups outside the policy that keep tenants beside them from their CPUs.
     fn look_beside<K: KernFs>(&mut self, scene: &mut Scene<'_, K>, homes: &[Option<PathBuf>]) {
         let lived_in: BTreeSet<&Path> = homes.iter().flatten().map(PathBuf::as_path).collect();
         let mut places: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
@@ -141,7 +142,7 @@ impl Competition {
     }
 }
 
-/// The parents of cgroups whose protection depends on somebody else's.
+/// The parents of cgroups whose protection depends on cgroups that the agent does not own.
 fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
     let parent = |number: usize| {
         let dir = scene.backends.dir_of(scene.host, scene.tree, number, Facet::Memory)?;
@@ -190,12 +191,12 @@ fn foreign_in<K: KernFs>(
     let mut foreign = Vec::new();
     for name in names.into_iter().filter(|name| name != AGENT_CGROUP).take(SIBLINGS_MAX) {
         let path = place.join(name);
-        // What is in or below it follows it in the order of paths.
+        // In the order of paths, a cgroup is followed by those below it.
         let next = lived_in.range(path.as_path()..).next();
         if next.is_some_and(|home| home.starts_with(&path)) {
             continue;
         }
-        // One that went meanwhile competes with no tenant.
+        // A cgroup that went away meanwhile competes with no tenant.
         if let Some(usage) = cgroup::usage_usec(&mut host.kernel, &host.layout, &path) {
             foreign.push((path, usage));
         }

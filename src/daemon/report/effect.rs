@@ -1,8 +1,8 @@
-//! What stands in the way of what is written: obstacles of the kernel, of the cgroups above, and beside.
+//! Obstacles that keep written values from taking effect: of the kernel, of the cgroups above, and beside.
 //!
-//! The kernel accepts a weight below a scheduler that ignores weights, and a protection below a parent that has
-//! none, without a word: the files hold the right values and nothing follows. So the agent looks at what stands in
-//! the way, and says it with the remedy.
+//! The kernel silently accepts a weight below a scheduler that ignores weights, and a protection below a
+//! parent that has none: the files hold the right values and nothing follows. So the agent looks for such
+//! obstacles, and reports each with its remedy.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::host::cgroup::{Dialect, Facet, parse};
 use crate::host::kernfs::{KernError, KernFs};
 use crate::units::Limit;
 
-/// What stands in the way of every tenant alike, found once at the start.
+/// Obstacles that affect every tenant alike, found once at the start.
 pub(super) fn standing<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> Vec<Finding> {
     let lacks = |message: &str, remedy: &str| {
         Finding::of_host(Code::KernelLacks, message).with_remedy(remedy)
@@ -38,7 +38,7 @@ pub(super) fn standing<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> V
     findings
 }
 
-/// A sched_ext scheduler decides itself what a weight means, and most ignore it.
+/// A sched_ext scheduler defines the meaning of a weight itself, and most ignore it.
 pub(super) fn foreign_scheduler(kernel: &mut impl KernFs) -> Option<Finding> {
     let dir = kernel.open_dir(Path::new("/sys/kernel/sched_ext")).ok()?;
     let enabled = kernel.read_once(dir, "state").is_ok_and(|text| text.starts_with(b"enabled"));
@@ -72,8 +72,8 @@ fn missing_controllers<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Finding> {
     ["cpu", "memory"].iter().filter(is_missing).map(finding).collect()
 }
 
-/// The cgroups at or above `dirs` whose missing protection makes `memory.low` below them void, each with what
-/// to say about it.
+/// The cgroups at or above `dirs` whose missing protection makes `memory.low` below them void, each with its
+/// finding.
 ///
 /// Protection is limited by that of every ancestor up to the top of the hierarchy, whose own root has none
 /// and needs none (kernel document `cgroup-v2.rst`, "memory.low").
@@ -109,8 +109,8 @@ pub(super) fn void_protection<K: KernFs>(
     void
 }
 
-/// That the policy weighs two tenants against one another and the kernel does not, because they have different
-/// parents; each with the directory that its cgroup is in.
+/// Findings on tenants that the policy weighs against one another and the kernel does not, because they have
+/// different parents; each with the directory that its cgroup is in.
 pub(super) fn apart((one, dir): (&str, &Path), (other, elsewhere): (&str, &Path)) -> Finding {
     let what = format!(
         "cpu weights are ineffective between {one} and {other}: one is in {}, the other in {}, and the \
@@ -122,8 +122,8 @@ pub(super) fn apart((one, dir): (&str, &Path), (other, elsewhere): (&str, &Path)
         .with_remedy("what those two get of each other is for their own CPUWeight= to say")
 }
 
-/// Cgroups that are no tenants and are `busy` beside the `waiting` tenants in `place`; that itself stands for the
-/// processes directly in it.
+/// Cgroups outside the policy that are `busy` beside the `waiting` tenants in `place`; `place` itself
+/// represents the processes directly in it.
 pub(super) fn beside(waiting: &[String], busy: &[&PathBuf], place: &Path) -> Option<Finding> {
     let (tenant, first) = (waiting.first()?, busy.first()?);
     let more = match busy.len() {
@@ -142,7 +142,7 @@ pub(super) fn beside(waiting: &[String], busy: &[&PathBuf], place: &Path) -> Opt
     Some(Finding::of_host(Code::Ineffective, what).with_remedy(remedy))
 }
 
-/// The files that the cgroup of `tenant` should have and has not.
+/// The files that the cgroup of `tenant` should have and lacks.
 pub(super) fn missing_files(tenant: &str, missing: &[KernError]) -> Option<Finding> {
     let first = missing.first()?;
     let more = match missing.len() {

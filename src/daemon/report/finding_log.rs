@@ -1,10 +1,10 @@
-//! What is wrong, in the log: when it begins and when it is over, and not every second in between.
+//! Findings in the log: when they begin and when they end, and not every second in between.
 //!
-//! A tick finds again what the tick before found, often with another figure in it ("512 MiB cannot be
-//! reclaimed", then 511), and a sick host finds a thousand things at once. So findings of one tenant, or of none,
-//! that differ only in their figures count as one; each is logged when it appears and when it is gone; one that
-//! comes and goes is logged at most once a minute; and no tick logs more than a few, of what comes and of what
-//! goes: the rest is told in later ticks, and what comes is counted until then.
+//! A tick finds again what the tick before found, often with a different figure in it ("512 MiB cannot be
+//! reclaimed", then 511), and a broken host has a thousand findings at once. So findings of one tenant, or of
+//! the host, that differ only in their figures count as one; each is logged when it appears and when it ends;
+//! one that comes and goes is logged at most once a minute; and no tick logs more than a few new ones and a
+//! few ended ones: the rest is logged in later ticks, and new ones are counted until then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,15 +21,15 @@ const LINES_MAX: usize = 20;
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Line {
-    /// It is there now.
+    /// It is present now.
     Appeared { tenant: Option<String>, text: String },
-    /// It was logged, and is there no longer.
+    /// It was logged, and has ended.
     Gone { tenant: Option<String>, text: String },
     /// More than could be logged.
     Suppressed(usize),
 }
 
-/// What is known of one finding.
+/// The state of one finding.
 #[derive(Clone, Debug)]
 struct Known {
     text: String,
@@ -39,7 +39,7 @@ struct Known {
     present: bool,
 }
 
-/// Which finding it is: whose, and what of it is no figure.
+/// The identity of a finding: its tenant, and its text without figures.
 type Key = (Option<String>, String);
 
 /// The findings of the ticks so far.
@@ -49,7 +49,7 @@ pub(super) struct FindingLog {
 }
 
 impl FindingLog {
-    /// Logs what is new and what is over.
+    /// Logs new and ended findings.
     pub(super) fn tell(&mut self, findings: &[Finding], now: Duration) {
         for line in self.step(findings, now) {
             match line {
@@ -187,7 +187,7 @@ mod tests {
         let lines = log.step(&findings, seconds(1));
         assert_eq!(lines.len(), LINES_MAX + 1);
         assert_eq!(lines.last(), Some(&Line::Suppressed(1000 - LINES_MAX)));
-        // What was not told yet is told later, a few at a time.
+        // Findings not logged yet follow later, a few at a time.
         assert_eq!(log.step(&findings, seconds(2)).len(), LINES_MAX + 1);
     }
 
@@ -202,7 +202,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(nr_told(&mut log, &findings, 1), [20, 20, 20, 20, 20, 0, 0]);
-        // Long after they came, so that only what was told is still known.
+        // Long after they appeared, so that only logged ones are still known.
         assert_eq!(nr_told(&mut log, &[], 500), [20, 20, 20, 20, 20, 0, 0]);
         assert!(log.known.is_empty());
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `status` | one tick as a [`Status`](crate::control::status::Status) |
 //! | `trace` | one tick as a [`Trace`](crate::control::trace::Trace) |
-//! | `effect` | what stands in the way of a value |
+//! | `effect` | obstacles that keep a value from taking effect |
 //! | `competition` | what the cgroups above and beside the tenants take away |
 //! | `finding_log` | findings in the log: when they begin and when they are over |
 //! | `reporter` | all of it after each tick |

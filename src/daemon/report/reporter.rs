@@ -22,23 +22,23 @@ use crate::daemon::backend::backends::Backends;
 use crate::host::kernfs::KernFs;
 use crate::policy::model::Mode;
 
-/// What readers are told.
+/// The state that readers see.
 #[derive(Debug)]
 pub(in crate::daemon) struct Reporter {
     status: Arc<Status>,
     trace: Arc<Trace>,
     spelling: Spelling,
     log: FindingLog,
-    /// Told with the findings of each tick until it is taken back.
+    /// A finding published with each tick until it is withdrawn.
     notice: Option<Finding>,
-    /// What stands in the way of every tenant alike.
+    /// Obstacles that affect every tenant alike.
     standing: Vec<Finding>,
     foreign_scheduler: Option<Finding>,
     competition: Competition,
     nr_reloads: u64,
 }
 
-/// One tick that is over.
+/// One finished tick.
 #[derive(Debug)]
 pub(in crate::daemon) struct TickReport<'a, K> {
     pub(in crate::daemon) now: Duration,
@@ -53,7 +53,7 @@ pub(in crate::daemon) struct TickReport<'a, K> {
 }
 
 impl Reporter {
-    /// Nothing is told yet.
+    /// Nothing is reported yet.
     pub(in crate::daemon) fn new<K>(host: &HostAccess<K>) -> Reporter {
         Reporter {
             status: Arc::default(),
@@ -83,7 +83,7 @@ impl Reporter {
         change(Arc::make_mut(&mut self.status));
     }
 
-    /// Something to be told with each tick, or nothing more.
+    /// Sets or clears the finding that is published with each tick.
     pub(in crate::daemon) fn set_notice(&mut self, notice: Option<Finding>) {
         self.notice = notice;
     }
@@ -93,9 +93,9 @@ impl Reporter {
         self.nr_reloads += 1;
     }
 
-    // --- what stands in the way ---
+    // --- obstacles ---
 
-    /// Looks for what stands in the way of every tenant alike; that depends on whether anything is written.
+    /// Looks for obstacles that affect every tenant alike; they depend on whether anything is written.
     pub(in crate::daemon) fn find_obstacles<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -108,7 +108,7 @@ impl Reporter {
         self.competition = Competition::default();
     }
 
-    /// Looks at what is above and beside the tenants.
+    /// Checks what is above and beside the tenants.
     pub(in crate::daemon) fn look_around<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -127,7 +127,7 @@ impl Reporter {
         self.standing.iter().chain(&self.notice).cloned().collect()
     }
 
-    /// What is written and cannot take effect.
+    /// Written values that cannot take effect.
     pub(in crate::daemon) fn effect_findings(
         &self,
         backends: &Backends,
@@ -161,7 +161,7 @@ impl Reporter {
         status::action_statuses(control.tree(), &self.spelling, &decision.actions)
     }
 
-    /// Logs what others wrote.
+    /// Logs foreign writes.
     pub(in crate::daemon) fn log_drifts<K>(
         &self,
         host: &HostAccess<K>,
@@ -178,7 +178,7 @@ impl Reporter {
         }
     }
 
-    /// Nothing was decided in this tick: what was decided before stands.
+    /// This tick decided nothing: the last decision stays in force.
     pub(in crate::daemon) fn skip(&mut self, tick: u64, findings: &[Finding], now: Duration) {
         self.log.tell(findings, now);
         let status = Arc::make_mut(&mut self.status);
@@ -239,13 +239,14 @@ impl Reporter {
         });
     }
 
-    /// What the agent itself cost, told with the status of the last tick.
+    /// What the agent itself cost, published with the status of the last tick.
     pub(in crate::daemon) fn note_cost(&mut self, cost: AgentStatus) {
         self.amend(|status| status.agent = cost);
     }
 }
 
-/// Values that were written, or would be, and cannot take effect: those that an explanation calls so.
+/// Values that were written, or would be, and cannot take effect: those that an explanation calls
+/// ineffective.
 fn nr_ineffective(trace: &Trace) -> u64 {
     let values = trace.records.iter().flat_map(|record| &record.values);
     values.filter(|value| value.outcome == Outcome::Ineffective).count() as u64

@@ -1,4 +1,4 @@
-//! One tick as a status: values of the control loop in the words of the wire.
+//! One tick as a status: values of the control loop in the terms of the wire.
 
 use std::borrow::Cow;
 
@@ -51,7 +51,7 @@ pub(super) fn tenant_statuses(control: &ControlLoop, would_get: &[[f64; 2]]) -> 
     let nodes = control.tree().nodes();
     let all = nodes.iter().zip(control.states()).zip(would_get);
     let leaves = all.filter(|((node, _), _)| node.is_leaf);
-    // The largest thing that every tick makes: one that grew would leave holes of all sizes behind.
+    // The largest allocation of every tick: one that grew would fragment the heap.
     let mut statuses = Vec::with_capacity(nodes.len());
     statuses.extend(leaves.map(|((node, state), would_get)| TenantStatus {
         would_get_cores: would_get[CPU],

@@ -16,7 +16,7 @@ use crate::daemon::backend::backends::Backends;
 use crate::host::cgroup::{Dialect, Facet, Layout};
 use crate::units::{Bytes, Limit};
 
-/// What a tick is explained from.
+/// The inputs of an explanation.
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
     pub(super) host: &'a HostAccess<K>,
@@ -120,7 +120,7 @@ fn refused(retry: &Retry, tick: u64) -> (Outcome, Option<String>) {
     (outcome, Some(format!("{}; {again}", message.unwrap_or("there is no such file"))))
 }
 
-/// What was seen of one node in this tick.
+/// The samples of one node in this tick.
 fn seen(state: &NodeState) -> Option<Seen> {
     let now = state.sample.as_ref()?;
     if now.populated == Some(false) {
@@ -132,7 +132,7 @@ fn seen(state: &NodeState) -> Option<Seen> {
 }
 
 /// How files are named and values spelled on a host with `layout`, where `homes` are the cgroups of the nodes
-/// that live elsewhere than below the root.
+/// outside the root.
 pub(super) fn spelling(layout: &Layout, homes: HashMap<String, PathBuf>) -> Spelling {
     let dialect = layout.dialect;
     let roots: Vec<PathBuf> = Knob::ALL
