@@ -1,9 +1,9 @@
 //! The course of a node: what a whole subtree would hold at each level, as one polyline.
 //!
 //! A leaf's course is a ray: at level `s` it holds `s / rho` tasks. A group's course is made from those of
-//! its members: they rise together, their vectors add up, and the group's own level is the largest
-//! weighted share of the sum. So a group looks to its parent like a leaf whose demand vector turns a corner
-//! now and then, and a tree of any depth is folded bottom-up, one group at a time.
+//! its members: they rise together, their vectors add up, and the group's own level is the largest weighted
+//! share of the sum. To its parent a group is thus a leaf whose demand vector changes direction at some
+//! points, and a tree of any depth is folded bottom-up, one group at a time.
 //!
 //! # Terms
 //! | | |
@@ -15,11 +15,11 @@
 //! | rise | a stretch on which the level rises |
 //! | jump | a stretch on which the group grows although its level stands still |
 //!
-//! A jump is no artefact. When a member is at its limit, the group's largest share may belong to it and be
-//! frozen; the other members then catch up while the group's level, and with it all its siblings, stands
-//! still. A point of a course therefore has two coordinates, the level and, within one level, the progress
-//! of the jump: the growth of the fastest share since the jump began. Groups that jump at the same level
-//! advance side by side in it.
+//! Jumps follow from the definition. When a member is at its limit, the group's largest share may belong to
+//! it and be frozen; the other members then catch up while the level of the group, and of all its siblings,
+//! is constant. A point of a course therefore has two coordinates, the level and, within one level, the
+//! progress of the jump: the growth of the fastest share since the jump began. Groups that jump at the same
+//! level advance side by side in it.
 
 use super::exact::{Exact, Unit};
 
@@ -70,7 +70,7 @@ struct Stretch {
     /// Where the members are at both ends; without meaning for a leaf.
     inner_from: Point,
     inner_to: Point,
-    /// Which coordinate of theirs moves, and how fast; 0 while they wait.
+    /// Which coordinate of the members moves, and how fast; 0 while they wait.
     inner_moves: Move,
     inner_rate: f64,
 }
@@ -279,7 +279,7 @@ struct Rates {
     units: Vec<Unit>,
     /// Rising claimed and used, jumping claimed and used: `m` of each.
     sums: Vec<Exact>,
-    /// How many stretches rise. Below zero for a moment, where one of no length ends before it begins.
+    /// How many stretches rise. Negative for a moment, where a stretch of length zero ends before it begins.
     rising: i64,
     current: Vec<f64>,
 }
@@ -344,13 +344,13 @@ pub(super) struct Fold<'a> {
     pub(super) weight: &'a [f64],
     /// The resources that count for its level: those that are not saturated.
     pub(super) live: &'a [bool],
-    /// The vector it claims where the fold has come to, as parts of the capacity.
+    /// The vector it claims at the present end of the fold, as parts of the capacity.
     pub(super) claimed: Vec<f64>,
-    /// Where it stands on its own course.
+    /// Its point on its own course.
     pub(super) here: Point,
 }
 
-/// A level that grows this much slower than the fastest share stands still.
+/// A level that grows this much slower than the fastest share counts as constant.
 const STANDSTILL: f64 = 1e-13;
 
 impl Fold<'_> {

@@ -1,9 +1,9 @@
 //! Several resources, no groups: weighted Dominant Resource Fairness by one sweep.
 //!
 //! # Problem
-//! Leaves want resources in fixed proportions: more CPU is of no use to a task without the memory that
-//! goes with it. DRF (Ghodsi et al., NSDI'11 §4) makes max-min fair what they can be compared by: the
-//! *dominant share*, the largest part that a leaf has of any resource.
+//! Leaves want resources in fixed proportions: more CPU is of no use to a task without the memory that goes
+//! with it. DRF (Ghodsi et al., NSDI'11 §4) applies max-min fairness to a measure that makes leaves
+//! comparable: the *dominant share*, the largest part that a leaf has of any resource.
 //!
 //! # Terms
 //! | | |
@@ -23,30 +23,30 @@
 //! that demands it. A leaf starts once and ends once, a resource saturates once:
 //! O(n log n + n·m) time, O(n·m) memory.
 //!
-//! With *reservations* (when the second stage follows) a leaf holds what it is guaranteed of a resource
-//! from the beginning, whether or not it can put it to use yet: its use is `max(reserved, x·d)`, which
-//! bends once for each resource instead of once, and a saturated resource blocks it only when its
-//! reservation is used up. Otherwise a guarantee on the CPU alone would find the CPU given away.
+//! With *reservations* (when the second stage follows) a leaf holds what it is guaranteed of a resource from
+//! the beginning, whether or not it can use it yet: its use is `max(reserved, x·d)`, which bends once for
+//! each resource instead of once, and a saturated resource blocks it only when its reservation is used up.
+//! Otherwise a guarantee on the CPU alone would find the CPU given away.
 //!
 //! # Properties, and the test that holds each
 //! - No resource is given away beyond its capacity (`drf_keeps_capacity_and_bounds`).
-//! - Pareto efficient: whoever is below `hi` demands a saturated resource (`drf_is_pareto_efficient`).
-//! - Bottleneck: of that resource nobody above his `lo` has a higher level
+//! - Pareto efficient: every leaf below `hi` demands a saturated resource (`drf_is_pareto_efficient`).
+//! - Bottleneck: of that resource no leaf above its `lo` has a higher level
 //!   (`drf_gives_everyone_a_bottleneck`).
-//! - Sharing incentive: nobody would rather have his endowment (`drf_gives_the_sharing_incentive`).
+//! - Sharing incentive: no leaf prefers its endowment to its allocation (`drf_gives_the_sharing_incentive`).
 //! - Envy-freeness and strategy-proofness with equal weights and without bounds
 //!   (`drf_leaves_no_envy`, `lying_does_not_pay`).
 //! - Lexicographically optimal, which is all of the above at once: the same as a sequence of linear programs
 //!   (`the_sweep_is_lexicographically_optimal`).
 //! - With one resource it is weighted max-min (`drf_of_one_resource_is_max_min`).
-//! - More weight is never less, for scalar weights (`more_weight_is_never_less`); who demands nothing changes
-//!   nothing (`who_demands_nothing_changes_nothing`); and where all demands are positive nobody loses by
-//!   another's departure (`a_departure_harms_nobody`).
+//! - More weight never gives less, for scalar weights (`more_weight_is_never_less`); a leaf without demand
+//!   changes nothing (`who_demands_nothing_changes_nothing`); and where all demands are positive no leaf
+//!   loses by the departure of another (`a_departure_harms_nobody`).
 //! - Neither the order of the leaves nor the unit of a resource matters, bit for bit in the first case
 //!   (`drf_ignores_the_order`, `drf_ignores_the_unit`).
 //!
-//! What does **not** hold, and must not be relied on: more of a resource can leave a tenant with less,
-//! and with demands of zero a tenant's departure can, too (`what_drf_does_not_promise` has the figures).
+//! What does **not** hold, and must not be relied on: more of a resource can leave a tenant with less, and
+//! with demands of zero a tenant's departure can do the same (`what_drf_does_not_promise` has the figures).
 
 use super::exact::{self, Exact, Unit};
 use super::growth::{self, Growth};
@@ -56,7 +56,7 @@ use super::problem::Problem;
 /// What guarantees mean while the level rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reservations {
-    /// Whatever is guaranteed is held from the beginning: the second stage will hand it out.
+    /// Whatever is guaranteed is held from the beginning: the second stage distributes it.
     Held,
     /// Only what guarantees pay for in full tasks counts.
     None,
@@ -97,7 +97,8 @@ struct Start {
 /// The state of the sweep at a level.
 ///
 /// The leaves that can grow are ranked by the level at which they end, and all that the sweep needs of them
-/// is copied into that order: a hundred thousand leaves visited in any other order are as many cache misses.
+/// is copied into that order: visiting a hundred thousand leaves in any other order causes as many cache
+/// misses.
 struct Sweep<'a> {
     problem: &'a Problem,
     reservations: Reservations,
@@ -182,18 +183,18 @@ impl<'a> Sweep<'a> {
         starts
     }
 
-    /// Raises the level from zero until nobody grows.
+    /// Raises the level from zero until no leaf grows.
     fn run(&mut self, starts: &[Start]) {
         let mut level: f64 = 0.0;
         let mut starts = starts;
         let mut next = 0;
-        // Once everything is given away, whoever is not done stays where he is: on his guarantees.
+        // Once every resource is saturated, unfinished leaves stay at their guarantees.
         while self.saturated.contains(&false) {
             let start = starts.first().map_or(f64::INFINITY, |start| start.level);
             let end = self.growth.get(next).map_or(f64::INFINITY, |it| it.rho * it.hi);
             let bend = start.min(end);
             if let Some((full, resource)) = self.saturation_until(bend) {
-                // Rounding may have put it a last bit behind us.
+                // Rounding may have put it behind the level by a last bit.
                 level = level.max(full);
                 self.saturate(resource, level);
                 continue;
@@ -202,8 +203,8 @@ impl<'a> Sweep<'a> {
                 return;
             }
             level = level.max(bend);
-            // Bends at one level are passed together: between them the order would be the input's. Starts
-            // come first, for a leaf may start and end at once.
+            // Bends at one level are passed together: otherwise the result would depend on the input order.
+            // Starts come first, for a leaf may start and end at once.
             while let Some((start, rest)) = starts.split_first()
                 && start.level <= bend
             {
@@ -242,7 +243,7 @@ impl<'a> Sweep<'a> {
         next
     }
 
-    /// Blocks whoever takes of `resource`.
+    /// Blocks every leaf that takes of `resource`.
     fn saturate(&mut self, resource: usize, level: f64) {
         let m = self.problem.resources();
         self.saturated[resource] = true;
@@ -302,7 +303,7 @@ pub(super) fn held(
 ) -> f64 {
     match reservations {
         Reservations::None => growth.lo,
-        // It may be more than all its tasks could use together: the second stage is for each alone.
+        // It may be more than all its tasks could use together: the second stage treats each resource alone.
         Reservations::Held => problem.floor(leaf, resource) / problem.task(leaf)[resource],
     }
 }
@@ -322,7 +323,7 @@ pub(super) fn usage(
     }
 }
 
-/// Takes what rounding gave away beyond the capacity back.
+/// Takes back what rounding gave away beyond the capacity.
 pub(super) fn trim(problem: &Problem, reservations: Reservations, filling: &mut Filling) {
     let leaves: Vec<usize> = problem.leaves().collect();
     for r in 0..problem.resources() {

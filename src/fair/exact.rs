@@ -1,11 +1,11 @@
-//! Sums that do not care in which order their terms come.
+//! Sums that do not depend on the order of their terms.
 //!
-//! Adding floating-point numbers in another order gives another last bit, and adding a large one and
-//! taking it away again leaves rubbish where the small ones were. The sweeps of this module do both a
-//! hundred thousand times over, so they add integers instead: a term is scaled by a power of two
-//! (exact), cut to a whole number of units (at most one unit lost), and added in 128 bits (exact,
-//! associative, invertible). A unit is 2⁻¹⁰⁰ of the largest term, fourteen powers of ten finer than the
-//! last bit of an `f64`, which leaves room for 2²⁶ terms.
+//! Adding floating-point numbers in a different order gives a different last bit, and adding a large one and
+//! subtracting it again leaves a rounding error the size of the small ones. The sweeps of this module do both
+//! a hundred thousand times over, so they add integers instead: a term is scaled by a power of two (exact),
+//! cut to a whole number of units (at most one unit lost), and added in 128 bits (exact, associative,
+//! invertible). A unit is 2⁻¹⁰⁰ of the largest term, fourteen powers of ten finer than the last bit of an
+//! `f64`, which leaves room for 2²⁶ terms.
 
 /// The unit of a family of sums: how fine they are.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl Unit {
     }
 }
 
-/// A sum in units. Saturates instead of wrapping, so that hostile terms cannot turn it round.
+/// A sum in units. Saturates instead of wrapping, so that hostile terms cannot change its sign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Exact(i128);
 

@@ -1,16 +1,15 @@
 //! Groups: hierarchical dominant resource fairness, continuous.
 //!
 //! # Problem
-//! Departments hold teams, teams hold jobs. Siblings are to be fair to each other by weighted dominant
-//! share, whatever goes on inside them: every node is entitled to its weight's part of its parent, and
-//! what a leaf cannot use belongs to its siblings before its cousins. Flattening the weights breaks that
-//! (a blocked leaf's surplus leaks to cousins), and running DRF at each level on the plain sums of usage
-//! starves groups whose members want different resources. H-DRF (Bhattacharya et al., SoCC'13) has the
-//! three rules that mend it:
+//! Departments hold teams, teams hold jobs. Siblings are to be fair to each other by weighted dominant share,
+//! whatever their subtrees contain: every node is entitled to its weight's part of its parent, and what a
+//! leaf cannot use belongs to its siblings before its cousins. Flattening the weights breaks that (a blocked
+//! leaf's surplus leaks to cousins), and running DRF at each level on the plain sums of usage starves groups
+//! whose members want different resources. H-DRF (Bhattacharya et al., SoCC'13) has three rules against this:
 //!
 //! 1. *Rescale.* Before the vectors of a group's members are added up, each is scaled down to the smallest
 //!    share among them: a member that is ahead must not hold back the group.
-//! 2. *Ignore the blocked.* A member that cannot grow has no say in that minimum, and is added as it is.
+//! 2. *Ignore the blocked.* A member that cannot grow is left out of that minimum, and is added as it is.
 //! 3. *Ignore the saturated.* A saturated resource does not count for a group's dominant share, or a group
 //!    that has much of it would never get anything else.
 //!
@@ -25,7 +24,7 @@
 //!   A node ahead of that level waits: until the others have caught up it claims the part of its vector
 //!   that its siblings' level would give it (rule 1), and uses nothing more.
 //! - *Across.* The courses of the nodes under the machine are walked together until a resource is used up.
-//! - *Down.* Parents before children, every node is told how far it has come.
+//! - *Down.* Parents before children, every node gets its point on its course.
 //! - The leaves that demand the saturated resource are blocked, the resource no longer counts (rule 3), which
 //!   lowers the levels of groups that had much of it, and the next phase begins.
 //!
@@ -54,7 +53,7 @@
 //!   resource (`the_first_saturation_of_the_tree_is_optimal`).
 //! - The share guarantee of SoCC'13, for scalar weights (`every_group_gets_its_part`).
 //! - The order of siblings does not matter, bit for bit (`the_tree_ignores_the_order`).
-//! - No depth is too deep (`three_thousand_groups_deep`).
+//! - Depth is unlimited (`three_thousand_groups_deep`).
 
 use super::course::{Courses, Fold, Point, Span, Step, Walk};
 use super::drf::{self, Filling, Reservations};
@@ -120,7 +119,7 @@ enum Ended {
     Everywhere,
 }
 
-/// Where a node stands when a phase begins.
+/// The state of a node when a phase begins.
 #[derive(Clone, Debug, Default)]
 struct Standing {
     /// Its course: empty for one that cannot grow.
@@ -216,7 +215,8 @@ impl<'a> Tree<'a> {
         drf::trim(problem, reservations, &mut self.filling);
     }
 
-    /// The tasks at which a leaf ends as things are: all it wants, or all it holds of what is saturated.
+    /// The tasks at which a leaf ends in the present state: all it wants, or all it holds of what is
+    /// saturated.
     fn end(&self, leaf: usize) -> f64 {
         let growth = self.filling.growth[leaf];
         if growth.rho == 0.0 {

@@ -1,16 +1,15 @@
-//! Whole slots: integer max-min, the apportionment that is fair in the same sense.
+//! Whole slots: integer max-min, the apportionment with the same notion of fairness.
 //!
 //! # Problem
 //! Slots, seats, CPUs for a cpuset: units that cannot be cut. Divide `slots` of them among claims with
-//! weights, floors and ceilings, so that nobody's `allocation / weight` could be raised without lowering
-//! somebody's who has less already: lexicographic max-min over integers.
+//! weights, floors and ceilings, so that no `allocation / weight` could be raised without lowering one that
+//! is smaller already: lexicographic max-min over integers.
 //!
 //! # Algorithm
-//! Everyone starts at his floor; each further slot goes to the smallest `allocation / weight` below its
-//! ceiling, the earlier claim first among equals. Giving one slot at a time would cost O(slots · log n);
-//! but where the real-valued division of [`super::max_min`] gives `x`, this gives more than `x - 1` and less
-//! than `x + 1`, so all but the last few slots are given at once, from a division of `slots - 2n`.
-//! O(n log n).
+//! Every claim starts at its floor; each further slot goes to the smallest `allocation / weight` below its
+//! ceiling, the earlier claim first among equals. Giving one slot at a time would cost O(slots · log n); but
+//! where the real-valued division of [`super::max_min`] gives `x`, this gives more than `x - 1` and less than
+//! `x + 1`, so all but the last few slots are given at once, from a division of `slots - 2n`. O(n log n).
 //!
 //! # Properties, and the test that holds each
 //! - All slots are given unless all claims are at their ceilings; floors and ceilings hold
@@ -41,7 +40,7 @@ pub fn apportion(slots: u64, claims: &[Claim]) -> Vec<u64> {
     let promised: u128 =
         claims.iter().map(|claim| u128::from(claim.floor.min(claim.ceiling))).sum();
     if promised > u128::from(slots) {
-        // More is promised than there is: the promises are the ceilings now.
+        // The floors exceed the slots: they become the ceilings.
         let as_ceiling = |claim: &Claim| Claim {
             weight: claim.weight,
             floor: 0,

@@ -1,9 +1,8 @@
 //! The limits of groups while the level rises: what is used up where.
 //!
 //! # Problem
-//! A resource may be used up for all leaves, because the machine has no more of it, or for the
-//! leaves of one group, because the group has reached its limit. Either way a leaf that demands the
-//! resource is blocked.
+//! A resource may be used up for all leaves, because the machine has no more of it, or for the leaves of one
+//! group, because the group has reached its limit. In both cases a leaf that demands the resource is blocked.
 //!
 //! # Terms
 //! A resource is *live* for a set of siblings while neither the machine nor any group above them
@@ -63,8 +62,8 @@ impl Limits {
         self.live[group.map_or(0, |group| group + 1) * self.resources + resource] = false;
     }
 
-    /// Counts what is left below each limit, marks what is used up, and hands it on to the groups
-    /// below. `usage` is what a leaf uses or holds of a resource.
+    /// Counts what is left below each limit, marks what is used up, and propagates that to the groups below.
+    /// `usage` is what a leaf uses or holds of a resource.
     pub(super) fn count(&mut self, problem: &Problem, usage: impl Fn(usize, usize) -> f64) {
         let (n, m) = (problem.nodes(), self.resources);
         if !self.limited.is_empty() {

@@ -1,9 +1,9 @@
 //! One resource: weighted max-min fairness between floors and ceilings.
 //!
 //! # Problem
-//! Divide a capacity `C` among claims. Claim `i` has a weight `w`, a floor `lo` it is promised and a
-//! ceiling `hi` beyond which it has no use for more. An allocation is max-min fair when nobody's
-//! `allocation / weight` can be raised without lowering somebody's who has less already.
+//! Divide a capacity `C` among claims. Claim `i` has a weight `w`, a guaranteed floor `lo` and a ceiling `hi`
+//! beyond which it has no use for more. An allocation is max-min fair when no `allocation / weight` can be
+//! raised without lowering one that is smaller already.
 //!
 //! # Algorithm
 //! There is exactly one such allocation, and one number finds it: `allocation = clamp(level·w, lo, hi)`,
@@ -19,11 +19,11 @@
 //! # Properties, and the test that holds each
 //! - The sum never exceeds the capacity, and reaches it unless all are at their ceilings
 //!   (`max_min_divides_all_there_is`).
-//! - Floors and ceilings hold (same test); floors that add up to more than the capacity are all there is
-//!   to give, and are given: YARN means its minimum shares so (`floors_beyond_the_capacity_are_given`).
+//! - Floors and ceilings hold (same test); floors that add up to more than the capacity are given, and
+//!   nothing else is: YARN defines its minimum shares this way (`floors_beyond_the_capacity_are_given`).
 //! - Guarantees and limits of groups bind (vectors `group_bounds`), as if every group were divided alone by
 //!   a search for its level (`bounds_of_groups_hold_as_a_search_finds_them`).
-//! - `clamp(level·w, lo, hi)` for everyone, which is the optimality condition (`one_level_explains_all`).
+//! - `clamp(level·w, lo, hi)` for every claim, which is the optimality condition (`one_level_explains_all`).
 //! - The order of the claims does not matter, bit for bit (`max_min_ignores_the_order`).
 
 use super::exact::{self, Exact, Unit};
@@ -34,7 +34,7 @@ use super::problem::Problem;
 pub struct Claim {
     /// Its weight, positive.
     pub weight: f64,
-    /// What it is promised, `0 ..= ceiling`.
+    /// Its guarantee, `0 ..= ceiling`.
     pub floor: f64,
     /// What it could use, up to `f64::INFINITY`.
     pub ceiling: f64,
@@ -45,7 +45,7 @@ pub struct Claim {
 pub struct Division {
     /// What each claim gets, in the order of the claims.
     pub allocation: Vec<f64>,
-    /// `allocation / weight` of those between floor and ceiling; `None` when there is nobody between.
+    /// `allocation / weight` of those between floor and ceiling; `None` when no claim is between.
     pub level: Option<f64>,
 }
 
@@ -115,7 +115,7 @@ fn level(capacity: f64, claims: &[Claim]) -> f64 {
     bends.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let mut rest = bends.as_slice();
     loop {
-        // Bends at one level are passed together: between them the order would be the input's.
+        // Bends at one level are passed together: otherwise the result would depend on the input order.
         let bend = rest.first().map_or(f64::INFINITY, |bend| bend.0);
         if slope.is_positive() {
             let left = usage_unit.to_f64(constant.rest_of(whole));
@@ -147,8 +147,8 @@ fn level(capacity: f64, claims: &[Claim]) -> f64 {
 /// Marks the bend of a claim that meets its ceiling; the other is the one where it leaves its floor.
 const MEETS_CEILING: u32 = 1 << 31;
 
-/// Takes what rounding gave away beyond the capacity back: from those who stand at the common level, or
-/// else from all who are above their floors.
+/// Takes back what rounding gave away beyond the capacity: from the claims at the common level, or else from
+/// all that are above their floors.
 ///
 /// The factor is the same for all of them: equal claims stay equal, whatever their order.
 fn trim(capacity: f64, claims: &[Claim], allocation: &mut [f64]) {
@@ -182,10 +182,10 @@ fn trim(capacity: f64, claims: &[Claim], allocation: &mut [f64]) {
     }
 }
 
-/// After so many rounds the last bit is surely gone: each takes at least twice what the one before did.
+/// After so many rounds the excess is gone: each takes at least twice what the one before did.
 pub(super) const TRIM_ROUNDS: i32 = 12;
 
-/// What is beyond a capacity by less than this part of it is there by rounding.
+/// An excess over a capacity by less than this part of it comes from rounding.
 pub(super) const ROUNDING: f64 = 1e-11;
 
 /// The factor that shrinks a sum by `excess` (a part of the sum) and, round by round, a few last bits.

@@ -1,8 +1,8 @@
 //! How fair an allocation is, in numbers.
 //!
-//! The daemon's status, the demo, the simulator and the tests all judge by these functions, so that none of
-//! them can be fair by a measure of its own. They take any allocation, not only ours. Amounts of fairness
-//! are in levels, weighted dominant shares, and so comparable between tenants of any demand.
+//! The daemon's status, the demo, the simulator and the tests all use these functions, so that all of them
+//! measure fairness alike. The functions take any allocation, not only that of this crate. Amounts of
+//! fairness are in levels, weighted dominant shares, and so comparable between tenants of any demand.
 //!
 //! An allocation `row` is a leaf's part of each resource; `allocation` holds one for each node of the
 //! problem, `n × m`, row-major, as in [`super::Solution`].
@@ -14,8 +14,8 @@ use super::weights::{self, sibling_set};
 /// Shares closer than this are equal.
 const EQUAL: f64 = 1e-12;
 
-/// A leaf's largest part of any resource, `0 ..= 1`, and which resource that is: the one of which it has
-/// the largest *weighted* part. With nothing allocated, the one it will have most of.
+/// A leaf's largest part of any resource, `0 ..= 1`, and which resource that is: the one of which it has the
+/// largest *weighted* part. With nothing allocated, the resource is the one it will have most of.
 pub fn dominant_share(problem: &Problem, leaf: usize, row: &[f64]) -> (Option<usize>, f64) {
     let resource =
         dominant(problem, leaf, row).or_else(|| dominant(problem, leaf, problem.task(leaf)));
@@ -48,8 +48,7 @@ pub fn weighted_dominant_share(problem: &Problem, leaf: usize, row: &[f64]) -> f
 
 /// Jain's index: `(Σ x)² / (n · Σ x²)`, 1 when all are equal, `1/n` when one has all.
 ///
-/// 1 for no values, or where all are zero: nobody has more than anybody else. Jain, Chiu and Hawe,
-/// DEC-TR-301 (1984).
+/// 1 for no values, or where all are zero: all are equal then. Jain, Chiu and Hawe, DEC-TR-301 (1984).
 pub fn jain_index(values: impl IntoIterator<Item = f64>) -> f64 {
     let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for value in values {
@@ -67,8 +66,8 @@ pub fn tasks_of(problem: &Problem, leaf: usize, row: &[f64]) -> f64 {
     (0..row.len()).filter(|&r| task[r] > 0.0).map(|r| row[r] / task[r]).fold(most, f64::min)
 }
 
-/// The largest envy among sibling leaves: by how many levels somebody would be better off with a
-/// sibling's bundle, scaled by their weights. 0 when nobody would. O(n²·m).
+/// The largest envy among sibling leaves: by how many levels some leaf would be better off with a sibling's
+/// bundle, scaled by their weights. 0 when none would. O(n²·m).
 pub fn largest_envy(problem: &Problem, allocation: &[f64]) -> f64 {
     let leaves: Vec<usize> = problem.leaves().collect();
     let mut largest: f64 = 0.0;
@@ -91,7 +90,7 @@ pub fn largest_envy(problem: &Problem, allocation: &[f64]) -> f64 {
     largest
 }
 
-/// By how many levels somebody could still grow with what is left, nobody losing anything: 0 means Pareto
+/// By how many levels some leaf could still grow with what is left, without loss to any other: 0 means Pareto
 /// efficient. O(n·m).
 pub fn pareto_slack(problem: &Problem, allocation: &[f64]) -> f64 {
     let m = problem.resources();
@@ -106,12 +105,12 @@ pub fn pareto_slack(problem: &Problem, allocation: &[f64]) -> f64 {
     problem.leaves().map(slack).fold(0.0, f64::max)
 }
 
-/// By how many levels the worst-off leaf is better off than with its own part of the machine; negative
-/// where somebody would do better alone. O(n·m).
+/// By how many levels the worst-off leaf is better off than with its own part of the machine; negative where
+/// some leaf would do better alone. O(n·m).
 ///
 /// A leaf's own part is what its weights alone give it: on each resource its weight's part of its group's
-/// part, among the siblings that demand anything. A leaf that demands nothing is not asked; with nobody
-/// to ask the slack is infinite.
+/// part, among the siblings that demand anything. A leaf that demands nothing is left out; where all are left
+/// out the slack is infinite.
 pub fn sharing_incentive_slack(problem: &Problem, allocation: &[f64]) -> f64 {
     let parts = endowments(problem);
     let mut bundle = vec![0.0; problem.resources()];

@@ -1,14 +1,12 @@
-//! What is to be divided, among whom, and on which terms; and what came out.
+//! What is to be divided, among which nodes, and on which terms; and the result.
 //!
-//! A [`Problem`] is a tree. Its leaves want resources; its groups hold them together and may bound what they
-//! have together. A group with no node above it is a root of its own, and all nodes without a parent are
-//! siblings under the machine.
-//! The nodes stand in pre-order, every parent before its children, so that one pass up or down the tree
-//! is one loop over an array and no depth can overflow the stack.
+//! A [`Problem`] is a tree. Its leaves want resources; its groups contain leaves and groups and may bound
+//! their sum. A group with no node above it is a root of its own, and all nodes without a parent are siblings
+//! under the machine. The nodes are in pre-order, every parent before its children, so that one pass up or
+//! down the tree is one loop over an array and no depth can overflow the stack.
 //!
-//! Everything that can be wrong with numbers is found once, in [`Problem::try_new`], all of it in one
-//! list. After that the functions of the core are total: they take a valid problem and return an
-//! allocation.
+//! [`Problem::try_new`] checks all numbers once, and reports all errors in one list. After that the functions
+//! of the core are total: they take a valid problem and return an allocation.
 //!
 //! # Entitlements
 //!
@@ -38,7 +36,7 @@ const OVERBOOKING_TOLERANCE: f64 = 1e-12;
 /// One node of the tree, as the caller describes it. All vectors have one entry for each resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// The group it stands in: an index below its own; `None` right under the machine.
+    /// Its group: an index below its own; `None` right under the machine.
     pub parent: Option<usize>,
     /// Its weight against its siblings for each resource, within [`WEIGHT_RANGE`].
     pub weight: Vec<f64>,
@@ -49,7 +47,7 @@ pub struct Node {
 /// Leaf or group.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// Holds other nodes together; may be empty.
+    /// Contains other nodes; may be empty.
     Group(Bounds),
     /// Wants resources.
     Leaf(Demand),
@@ -69,7 +67,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bounds {
     /// What its leaves get together whenever they want it; 0 is no guarantee. What is guaranteed below a
-    /// group is guaranteed to the group as well, whatever stands here.
+    /// group is guaranteed to the group as well, whatever this value is.
     pub guarantee: Vec<f64>,
     /// What its leaves never exceed together; `f64::INFINITY` is no limit.
     pub limit: Vec<f64>,
@@ -253,7 +251,7 @@ impl Problem {
         &self.capacity
     }
 
-    /// The group a node stands in.
+    /// The group of a node.
     pub fn parent(&self, node: usize) -> Option<usize> {
         self.parent[node]
     }
@@ -263,7 +261,7 @@ impl Problem {
         (0..self.nodes()).filter(|&node| self.is_leaf[node])
     }
 
-    /// Whether no node stands in another.
+    /// Whether the tree is flat.
     pub fn is_flat(&self) -> bool {
         self.parent.iter().all(Option::is_none) && self.is_leaf.iter().all(|&leaf| leaf)
     }
@@ -293,7 +291,7 @@ impl Problem {
         &self.limit[self.row(node)]
     }
 
-    /// The groups in whose limits a node stands, from the nearest up.
+    /// The groups whose limits apply to a node, from the nearest up.
     pub fn groups_above(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(self.parent[node], |&group| self.parent[group])
     }
@@ -312,7 +310,7 @@ impl Problem {
         }
     }
 
-    /// What a leaf is promised of one resource: its guarantee, as far as it has a use for it.
+    /// The guarantee of a leaf for one resource, as far as the leaf has a use for it.
     pub(super) fn floor(&self, leaf: usize, resource: usize) -> f64 {
         self.guarantee(leaf)[resource].min(self.ceiling(leaf, resource))
     }
@@ -510,7 +508,7 @@ fn check_node(
 /// The limits below what is guaranteed in their groups; and the resources of which more is guaranteed than
 /// there is, each reported at the guarantee that broke it.
 ///
-/// What is promised to a group is its own guarantee or those of its members together, whichever is more.
+/// The guarantee that counts for a group is the larger of its own and the sum of those of its members.
 fn overbooked(capacity: &[f64], nodes: &[Node]) -> Vec<ProblemError> {
     let mut findings = Vec::new();
     for (resource, &capacity) in capacity.iter().enumerate() {
@@ -528,7 +526,7 @@ fn overbooked(capacity: &[f64], nodes: &[Node]) -> Vec<ProblemError> {
                 below[parent] += promised;
             }
         }
-        // A group that is guaranteed more than those in it together speaks for them.
+        // A group guaranteed more than its members together counts with its own guarantee.
         let mut spoken_for = vec![false; nodes.len()];
         let (mut promised, mut first_too_many) = (0.0, None);
         for (index, node) in nodes.iter().enumerate() {

@@ -1,16 +1,15 @@
-//! What a group is guaranteed, made the guarantees of its leaves.
+//! Guarantees of groups, converted to guarantees of leaves.
 //!
 //! # Problem
-//! A group's guarantee belongs to its leaves together, as far as they can use it. The sweeps know
+//! A group's guarantee belongs to its leaves together, as far as they can use it. The sweeps handle
 //! guarantees of leaves only.
 //!
 //! # Algorithm
-//! A guaranteed group is divided alone, as a machine of the size of its guarantee: first in the
-//! proportions of its leaves' demands, by the rule that divides the machine, with the guarantee as
-//! the group's limit; then each resource by itself, where proportions have left some of it. What a
-//! leaf gets so is its guarantee from then on. Groups within groups come first, so that what they
-//! are promised is a floor here. Of a resource of which the group is guaranteed nothing, its leaves
-//! keep what they are guaranteed themselves.
+//! A guaranteed group is divided alone, as a machine of the size of its guarantee: first in the proportions
+//! of its leaves' demands, by the rule that divides the machine, with the guarantee as the group's limit;
+//! then each resource by itself, where proportions have left some of it. The result is each leaf's guarantee
+//! from then on. Inner groups come first, so that their guarantees are floors here. Of a resource of which
+//! the group is guaranteed nothing, its leaves keep their own guarantees.
 //!
 //! With one resource the answer is that of max-min with floors at every node: what a leaf gets
 //! never falls when its group gets more, so what it has of the guarantee is a floor of what it has
@@ -94,7 +93,7 @@ impl Subtree {
         Some(Subtree { problem, nodes })
     }
 
-    /// Divides what is guaranteed, and makes it the guarantees of the leaves of the whole.
+    /// Divides the group's guarantee, and assigns it to the leaves of the whole.
     fn promise(&self, whole: &mut Problem) {
         let (problem, m) = (&self.problem, self.problem.resources());
         let filling = hierarchy::fill(problem, Reservations::Held);

@@ -1,21 +1,21 @@
-//! Handing out what proportions left idle.
+//! Distributing what proportions left idle.
 //!
 //! # Problem
-//! DRF gives every leaf a multiple of its demand vector, and stops a leaf when one resource of the vector
-//! is gone; the others may be left over. But CPU and memory are separate knobs of the kernel: a leaf that
-//! is out of memory can still use more CPU than its proportion says. Leaving it idle would help nobody.
+//! DRF gives every leaf a multiple of its demand vector, and stops a leaf when one resource of the vector is
+//! gone; the others may be left over. But CPU and memory are separate knobs of the kernel: a leaf that is out
+//! of memory can still use more CPU than its proportion says. Idle CPU would be wasted.
 //!
 //! # Algorithm
-//! Each resource alone: weighted max-min (see [`super::max_min`]) among those who demand it, where
-//! everyone's floor is what he has already, or is guaranteed, and his ceiling what he has a use for.
+//! Each resource alone: weighted max-min (see [`super::max_min`]) among the leaves that demand it. A leaf's
+//! floor is what it has already, or is guaranteed; its ceiling is what it has a use for.
 //!
 //! # Why there is a cap
-//! If everything that is left were given to whoever asks, it would pay to ask for what one does not
-//! need: a tenant could inflate its demand for an uncontended resource to move its dominant share. HUG
-//! (Chowdhury et al., NSDI'16 §4) shows that lying stops paying when no tenant's share of any resource may
-//! exceed its dominant share of the first stage. So that is the ceiling; what nobody may take under it
-//! stays idle (`the_second_stage_stays_under_the_cap`). A guarantee is above every cap: it is owed, and a
-//! guarantee on some resources only is honoured here (`a_partial_guarantee_is_kept`).
+//! If all of the rest were given to any demand, it would pay to demand more than one needs: a tenant could
+//! inflate its demand for an uncontended resource to move its dominant share. HUG (Chowdhury et al., NSDI'16
+//! §4) shows that lying stops paying when no tenant's share of any resource may exceed its dominant share of
+//! the first stage. So that is the ceiling; the rest above all ceilings stays idle
+//! (`the_second_stage_stays_under_the_cap`). A guarantee has precedence over the cap, and a guarantee on some
+//! resources only is kept here (`a_partial_guarantee_is_kept`).
 
 use super::drf::{self, Filling, Reservations};
 use super::max_min::{self, Claim};

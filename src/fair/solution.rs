@@ -1,4 +1,4 @@
-//! The allocation: which rule, and what came out.
+//! The allocation: its rule, and its result.
 
 use super::drf::{self, Filling, Reservations};
 use super::exact::{self, Unit};
@@ -27,7 +27,7 @@ pub enum Algorithm {
     Yarn,
 }
 
-/// Whether what proportions leave idle is handed out; see [`super::allocate`].
+/// Whether what proportions leave idle is distributed; see [`super::allocate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkConserving {
     /// DRF as published: every allocation is a multiple of the demand.
@@ -36,7 +36,7 @@ pub enum WorkConserving {
     Yes,
 }
 
-/// What came out: `n` nodes, `m` resources, in the order of the problem.
+/// The result: `n` nodes, `m` resources, in the order of the problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solution {
     /// What each node gets, `n × m`, row-major; a group has what its leaves have together.
@@ -60,7 +60,7 @@ impl Solution {
     }
 }
 
-/// What came out for a leaf.
+/// The result for a leaf.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leaf {
     /// Which node it is.
@@ -73,7 +73,7 @@ pub struct Leaf {
     pub dominant_share: f64,
     /// Its weighted dominant share when filling stopped (of the first stage, where two follow).
     pub level: f64,
-    /// Why it has no more.
+    /// Why it has no more than this.
     pub state: State,
 }
 
@@ -82,7 +82,7 @@ pub struct Leaf {
 pub enum State {
     /// It has all it demands.
     Satisfied,
-    /// It has all its limit allows, or that of a group it stands in.
+    /// It has all that its limit, or that of a group above it, allows.
     Limited,
     /// It demands a resource that is given away.
     Blocked,
@@ -98,7 +98,7 @@ const SATURATED: f64 = 1e-9;
 
 /// Divides the capacity of `problem`.
 ///
-/// [`WorkConserving`] concerns [`Algorithm::Drf`]; the others leave nothing that anybody wants, or only
+/// [`WorkConserving`] concerns [`Algorithm::Drf`]; the others leave nothing that any leaf wants, or only
 /// whole tasks.
 pub fn allocate(
     problem: &Problem,
@@ -137,7 +137,7 @@ pub fn allocate(
     Solution { order, ..conclude(problem, division, allocation, &filling) }
 }
 
-/// How resources hang together in a rule.
+/// How a rule couples resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
     /// By tasks, in the proportions of the demand.
@@ -189,7 +189,7 @@ fn each_alone(problem: &Problem) -> (Vec<f64>, Filling) {
     (allocation, filling)
 }
 
-/// Adds up groups and leftovers, and says of every leaf where it stands.
+/// Adds up groups and leftovers, and computes the state of every leaf.
 fn conclude(
     problem: &Problem,
     division: Division,
@@ -255,7 +255,7 @@ fn groups_at_limit(problem: &Problem, allocation: &[f64]) -> Vec<bool> {
     at_limit
 }
 
-/// Where a leaf stands.
+/// The state of a leaf.
 fn conclude_leaf(
     problem: &Problem,
     division: Division,

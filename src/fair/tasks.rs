@@ -1,7 +1,7 @@
 //! Indivisible tasks: DRF as NSDI'11 prints it, one task at a time.
 //!
 //! # Problem
-//! A task runs whole or not at all. Who gets the next one?
+//! A task runs whole or not at all. Which leaf gets the next one?
 //!
 //! # Algorithm
 //! Ghodsi et al., NSDI'11 §4.1, Algorithm 1: the leaf with the smallest weighted dominant share
@@ -17,7 +17,7 @@
 //!
 //! # Properties, and the test that holds each
 //! - The published order of grants (vectors `drf_tasks`).
-//! - Nothing is granted beyond the capacity, and whoever wants more does not fit
+//! - Nothing is granted beyond the capacity, and no leaf that wants more has a task that fits
 //!   (`tasks_fill_the_machine`).
 //! - Many small tasks come to the divisible allocation (`the_tree_is_the_limit_of_small_tasks`).
 //! - Guaranteed tasks come first, and tasks that take nothing never
@@ -136,7 +136,7 @@ impl<'a> Grants<'a> {
         let (n, m) = (problem.nodes(), problem.resources());
         let mut growth: Vec<Growth> = (0..n).map(|leaf| growth::of(problem, leaf)).collect();
         for (leaf, growth) in growth.iter_mut().enumerate() {
-            // Of tasks that take nothing there would be no end.
+            // Tasks that take nothing could be granted forever.
             let takes_something = problem.task(leaf).iter().any(|&task| task > 0.0);
             let most = if takes_something { growth.hi } else { 0.0 };
             growth.hi = (most * (1.0 + STICKS_OUT)).floor();
@@ -164,7 +164,7 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// What stands in the way of a leaf's next task.
+    /// The obstacle to a leaf's next task.
     fn obstacle(&self, leaf: usize) -> Option<Obstacle> {
         if self.tasks[leaf] >= self.growth[leaf].hi {
             return Some(Obstacle::Enough);
@@ -220,7 +220,7 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Counts every node anew, children before parents.
+    /// Recomputes every node, children before parents.
     fn count_afresh(&mut self) {
         let (n, m) = (self.problem.nodes(), self.problem.resources());
         for group in &mut self.groups {
@@ -236,11 +236,11 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Counts a leaf anew, and the groups it stands in.
+    /// Recomputes a leaf, and the groups above it.
     fn recount(&mut self, leaf: usize) {
         let mut node = Some(leaf);
         while let Some(changed) = node {
-            // It was its turn, so at every group on the way it is the first of those that wait.
+            // It was next, so at every group on the way it is the first of the waiting members.
             let parent = self.problem.parent[changed];
             self.leave(changed);
             self.count(changed);
@@ -272,7 +272,7 @@ impl<'a> Grants<'a> {
         self.level[node] = Fold::level(self.problem.weight(node), &live, &self.vector[row]);
     }
 
-    /// Lets a node wait in its group, or be counted as out, and adds it to the sums.
+    /// Marks a node as waiting in its group, or as out, and adds it to the sums.
     fn enter(&mut self, node: usize) {
         let group = self.problem.parent[node].unwrap_or(self.problem.nodes());
         self.waits[node] = !self.out[node];
@@ -285,7 +285,7 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Takes the first of those that wait in a group out again.
+    /// Removes the first of the waiting members of a group.
     fn leave(&mut self, node: usize) {
         let group = &mut self.groups[self.problem.parent[node].unwrap_or(self.problem.nodes())];
         if self.waits[node] {

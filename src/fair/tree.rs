@@ -18,7 +18,7 @@ impl Members {
     }
 }
 
-/// Sorts the nodes by the group they stand in. O(n).
+/// Sorts the nodes by their group. O(n).
 pub(super) fn members(problem: &Problem) -> Members {
     let set_of = |node: usize| problem.parent[node].map_or(0, |parent| parent + 1);
     let mut first = vec![0; problem.nodes() + 2];

@@ -1,8 +1,8 @@
 //! Weights that differ from resource to resource, made comparable.
 //!
 //! See "Entitlements" in [`super::problem`]. Siblings whose weights are scalar keep them; otherwise each
-//! resource's weights are divided by their sum over the siblings that demand it, so that a level of 1
-//! means "exactly what its endowment would have given it".
+//! resource's weights are divided by their sum over the siblings that demand it, so that a level of 1 means
+//! exactly what the endowment would have given.
 
 use super::exact::{Exact, Unit};
 

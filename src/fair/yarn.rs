@@ -9,16 +9,15 @@
 //! as many units as there are queues, at most (test `published_shares_are_near_the_exact_ones`), and the
 //! published ones may even add up to more than there is: three queues get 4 each of 10.
 //!
-//! # Order
-//! [`compare`] says which of two queues or jobs comes next (`DominantResourceFairnessPolicy`): those that
-//! lack their minimum share of the resource they use most of come first, the neediest of them by
-//! `usage / min`; then whoever has the smallest weighted share, compared resource by resource from the most
-//! used down; then the earlier, then the name. Weights have no say among the needy. The vectors
-//! `yarn_drf_comparator` are those of Hadoop's own tests.
+//! [`compare`] orders two queues or jobs (`DominantResourceFairnessPolicy`). Those that lack their minimum
+//! share of the resource they use most of come first, the neediest of them by `usage / min`; then the
+//! smallest weighted share, compared resource by resource from the most used down; then the earlier, then the
+//! name. Weights do not count among the needy. The vectors `yarn_drf_comparator` are those of Hadoop's own
+//! tests.
 
 use std::cmp::Ordering;
 
-/// A queue as `ComputeFairShares` sees it.
+/// A queue as an input of `ComputeFairShares`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queue {
     /// Its weight; at 0 it gets its minimum and no more.
@@ -32,7 +31,7 @@ pub struct Queue {
 impl Queue {
     /// Its share at a ratio, cut to whole units.
     fn share(&self, ratio: f64) -> u64 {
-        // A cast saturates, so that the largest maximum is no trap.
+        // A cast saturates, so that the largest maximum does not overflow.
         ((self.weight * ratio) as u64).max(self.min).min(self.max)
     }
 }
@@ -68,7 +67,7 @@ pub fn fair_shares(total: u64, queues: &[Queue]) -> Vec<u64> {
     queues.iter().map(|q| if is_fixed(q) { fixed(q) } else { q.share(high) }).collect()
 }
 
-/// A queue or a job as the comparator sees it; the vectors have an entry for each resource.
+/// A queue or a job as an input of the comparator; the vectors have an entry for each resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedulable<'a> {
     /// What it uses.
