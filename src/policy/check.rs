@@ -2,9 +2,9 @@
 //! claim are in [`super::claims`].
 //!
 //! **Problem.** Each value may be right and the policy still wrong: guarantees that no machine can keep
-//! together, a limit below what was promised. **Properties.** Every rule is tried whatever the others found;
-//! each has a fixture with the exact report (`tests/policy.rs`). Rules about the machine are tried only where
-//! its facts are given. All are linear in the tenants.
+//! together, a limit below a guarantee. **Properties.** Every rule is tried, whatever the others found; each
+//! has a fixture with the exact report (`tests/policy.rs`). Rules about the machine are tried only where its
+//! facts are given. All are linear in the tenants.
 
 use std::collections::{HashMap, HashSet};
 
@@ -55,7 +55,7 @@ pub(super) fn check_host(draft: &Draft, host: &HostFacts, report: &mut Report) {
     stays::check(&nodes, host, report);
 }
 
-/// A resource that tenants are promised and limited in, so that each rule is written once.
+/// A resource with guarantees and limits, so that each rule is written once.
 struct Resource {
     name: &'static str,
     /// Its key in a bound.
@@ -66,7 +66,7 @@ struct Resource {
     of: fn(&Bound) -> Option<u64>,
     /// What the machine has.
     capacity: fn(&HostFacts) -> u64,
-    /// An amount as a person reads it.
+    /// An amount as text for people.
     show: fn(u64) -> String,
 }
 
@@ -107,8 +107,8 @@ impl<'d> Node<'d> {
     }
 }
 
-/// What each node is owed, and what those below it are owed together: a node is owed its guarantee, and at
-/// least what is owed below it.
+/// The guarantee that counts for each node, and the sum of those below it: a node has its own guarantee, and
+/// at least that sum.
 fn owed(nodes: &[Node<'_>], resource: &Resource) -> Vec<Owed> {
     let mut owed = vec![Owed::default(); nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
@@ -142,7 +142,7 @@ fn limit_below_guarantee(node: &Node<'_>, resource: &Resource, report: &mut Repo
     }
 }
 
-/// What is guaranteed below a group must fit into the guarantee and the limit of the group.
+/// The sum of the guarantees below a group must fit into its guarantee and its limit.
 fn group_bounds(
     nodes: &[Node<'_>],
     group: usize,
@@ -172,8 +172,8 @@ fn group_bounds(
     }
 }
 
-/// The largest guarantees below a group, or of all tenants: those of leaves, and of groups that are promised
-/// more than what is below them.
+/// The largest guarantees below a group, or of all tenants: those of leaves, and of groups whose guarantee
+/// exceeds the sum below them.
 fn largest(nodes: &[Node<'_>], group: Option<usize>, resource: &Resource) -> Vec<Label> {
     let is_below = |mut index: usize| loop {
         match nodes[index].parent {
@@ -225,12 +225,12 @@ fn fixed_cpus<'d>(node: &Node<'d>) -> Option<(&'d [u32], &'d Place)> {
     }
 }
 
-/// A fixed set is its tenant's own: two that share a CPU would compete there and nowhere else.
+/// A fixed set is exclusive: two tenants that share a CPU would compete there and nowhere else.
 fn cpus_overlap(leaves: &[Node<'_>], report: &mut Report) {
     let mut owners: HashMap<u32, (&Node<'_>, &Place)> = HashMap::new();
     for leaf in leaves {
         let Some((cpus, place)) = fixed_cpus(leaf) else { continue };
-        // One finding for each pair would repeat itself: the first shared CPU says enough.
+        // A finding for each pair would be repetitive: the first shared CPU is enough.
         if let Some((cpu, (owner, first))) =
             cpus.iter().find_map(|cpu| owners.get(cpu).map(|owner| (cpu, *owner)))
         {

@@ -1,4 +1,4 @@
-//! The rules about what tenants claim: which owner goes with it, and that no process is claimed twice.
+//! The rules about what tenants claim: which owner fits it, and that no process is claimed twice.
 //!
 //! All are linear in the tenants but for the overlap of patterns, which is quadratic in patterns that begin
 //! alike.
@@ -12,8 +12,9 @@ use super::rules;
 use super::tree::Place;
 use super::types::OwnerChoice;
 
-/// Work spent on telling patterns apart (see [`pattern::overlap`]); a policy that needs more is refused,
-/// lest a check take minutes. A thousand patterns that begin alike and end differently are within it.
+/// Work spent on the overlap of patterns (see [`pattern::overlap`]); a policy that needs more is refused,
+/// because its check would take minutes. A thousand patterns that begin alike and end differently are within
+/// it.
 const MOST_WORK: usize = 16_000_000;
 
 /// What a tenant claims, and where.
@@ -35,7 +36,7 @@ fn claims<'d>(
     names.iter().zip(places).map(move |(name, place)| Claim { tenant, name, place })
 }
 
-/// Whether each tenant can have the owner that it names, and the cgroup that it is given.
+/// Checks the owner that each tenant names, and the cgroup that it is given.
 pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
     // The owner that holds for what is below each node, with the place that names it.
     let mut named: Vec<Option<(OwnerChoice, &Place)>> = Vec::with_capacity(nodes.len());
@@ -84,7 +85,7 @@ fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
         .chain(claims(node, "match.groups", &matches.groups))
 }
 
-/// Nothing is moved into systemd's cgroups, and the agent's own are no units.
+/// Nothing is moved into systemd's cgroups, and the agent's own cgroups are no units.
 fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut Report) {
     let matches = &node.tenant.matches;
     let (claim, help) = match owner {

@@ -1,4 +1,4 @@
-//! The machine that a policy has to fit, as far as the rules look at it.
+//! The machine that a policy has to fit, as far as the rules use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,7 +32,7 @@ pub struct HostFacts {
 /// its name and by its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitFacts {
-    /// What a policy calls it.
+    /// Its name in a policy.
     pub name: String,
     /// The users of its processes.
     pub users: BTreeSet<String>,
@@ -82,7 +82,7 @@ fn has_group(name: &str) -> bool {
 
 /// The units of this machine, from `/proc`. A process that ends meanwhile is left out.
 fn units() -> Vec<UnitFacts> {
-    // As sd_booted(3) tells.
+    // The test of sd_booted(3).
     if !Path::new("/run/systemd/system").is_dir() {
         return Vec::new();
     }

@@ -1,7 +1,7 @@
 //! The forms of maps, words, numbers and amounts: how each is read, shown and described.
 //!
-//! What concerns one value alone is decided here, for names and paths in [`super::names`]; what concerns several
-//! values, in [`super::check`].
+//! Rules about one value alone are here, those for names and paths in [`super::names`]; rules about several
+//! values are in [`super::check`].
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -49,7 +49,7 @@ impl<M: PartialEq + Default> Form<M> for PerResource<M> {
         if !matches!(node.kind, Kind::Map(_) | Kind::Null) {
             let before = reader.report.total();
             for key in self.0 {
-                // What is wrong with the value is wrong for each resource, and is said once.
+                // An error in the value applies to each resource, and is reported once.
                 if reader.report.total() == before {
                     (key.read)(reader, node, into);
                 }
@@ -160,7 +160,8 @@ impl Form<DopPolicy> for DopForm {
     }
 }
 
-/// A value that the reader of the file reads itself: tenants nest, and amounts follow the resources of a file.
+/// A value that the reader of the file handles itself: tenants nest, and amounts follow the resources of a
+/// file.
 pub(crate) struct Structure;
 
 impl<T: PartialEq> Form<T> for Structure {

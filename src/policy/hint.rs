@@ -1,4 +1,4 @@
-//! Names for messages: lists of them, and the one that was probably meant.
+//! Names for messages: lists of them, and the probable correction of a misspelling.
 
 /// `a, b, c` with each in backticks.
 pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
@@ -8,7 +8,8 @@ pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 
 /// The name nearest to `wrong`, if it is near enough to be a misspelling of it.
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Two slips in a word of six letters are a misspelling; in a word of three they are another word.
+    // Two typing errors in a word of six letters are a misspelling; in a word of three they make a different
+    // word.
     let reach = (wrong.chars().count() / 3).clamp(1, 3);
     let near = names.into_iter().map(|name| (edit_distance(wrong, name, reach), name));
     near.filter(|(distance, _)| *distance <= reach)
@@ -18,7 +19,7 @@ pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
 
 /// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
 ///
-/// Anything above `reach` is answered with `reach + 1`, without the work, where the lengths alone say so.
+/// Anything above `reach` yields `reach + 1`, without the work, where the lengths alone show it.
 fn edit_distance(a: &str, b: &str, reach: usize) -> usize {
     let (a, b): (Vec<char>, Vec<char>) =
         (a.chars().take(64).collect(), b.chars().take(64).collect());

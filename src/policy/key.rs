@@ -1,9 +1,9 @@
-//! A key of a file, as a row of a table; and what a table gives without further lists of keys.
+//! A key of a file, as a row of a table; and everything that derives from the table.
 //!
-//! **Problem.** A key has to be read, compared by `diff`, described in the schema and in the manual, and given
-//! a default. Declared in each of these places, it is forgotten in one. **Answer.** A file format is a table
-//! of [`Key`]s. A row has the key's name, its one sentence of documentation, its flags, the field of the model
-//! that it sets, and its [`Form`]: the form knows how values of the key are read, shown and described.
+//! **Problem.** A key has to be read, compared by `diff`, described in the schema and in the manual, and
+//! given a default. With a declaration in each of these places, one of them is forgotten. **Answer.** A file
+//! format is a table of [`Key`]s. A row has the key's name, its one sentence of documentation, its flags, the
+//! field of the model that it sets, and its [`Form`]: the form reads, shows and describes values of the key.
 //!
 //! **Properties** (`tests/policy/keys.rs`): each key of the policy's table is read, shows as a difference when
 //! it is changed, and is described in the schema and the manual.
@@ -15,10 +15,10 @@ use super::hint::{listed, shortened};
 use super::reader::Reader;
 use super::tree::{Entry, Kind, Node};
 
-/// What holds of a key beside its value.
+/// Properties of a key beside its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
-    /// It must be given; the text says what to write.
+    /// It is required; the text says what to write.
     Needed(&'static str),
     /// It is read and checked, and has no effect yet.
     Later,
@@ -35,7 +35,7 @@ pub struct Key<M: 'static> {
     pub name: &'static str,
     /// What it means, in one sentence or a few.
     pub doc: &'static str,
-    /// What else holds of it.
+    /// Its flags.
     pub flags: &'static [Flag],
     /// Reads its value into the model; a value that is wrong becomes a finding and leaves the default.
     pub read: fn(&mut Reader<'_>, &Node, &mut M),
@@ -60,7 +60,7 @@ pub trait Form<T: PartialEq> {
     /// Reads a value; one that is wrong becomes a finding and leaves `into` as it is.
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut T);
 
-    /// The value as a person would write it; nothing where it is not set.
+    /// The value in the notation of the file; nothing where it is not set.
     fn show(&self, _value: &T) -> Option<String> {
         None
     }
@@ -158,7 +158,7 @@ impl Reader<'_> {
 pub struct Setting {
     /// The key, with dots between its parts: `limit.cpu`.
     pub key: String,
-    /// Its value, as a person would write it.
+    /// Its value, in the notation of the file.
     pub value: String,
 }
 
@@ -169,9 +169,9 @@ pub struct Row {
     pub name: &'static str,
     /// What it means.
     pub doc: &'static str,
-    /// What else holds of it.
+    /// Its flags.
     pub flags: &'static [Flag],
-    /// Its default, as a person would write it.
+    /// Its default, in the notation of the file.
     pub default: Option<String>,
     /// The form of its values as a JSON schema.
     pub schema: Value,

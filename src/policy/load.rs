@@ -1,10 +1,10 @@
-//! From a path to a policy: the files that it means, their content, and everything that is wrong with them.
+//! From a path to a policy: the files that it names, their content, and everything that is wrong with them.
 //!
-//! **Problem.** A policy path comes from a command line or a unit file; it may be missing, a directory, a pipe,
-//! or half a policy whose other half cannot be read. **Answer.** Every finding that can be made, and a
-//! [`Policy`] only where none of them is an error (`tests/policy/hostile.rs`).
+//! **Problem.** A policy path comes from a command line or a unit file; it may be missing, a directory, a
+//! pipe, or half a policy whose other half cannot be read. **Answer.** All findings at once, and a [`Policy`]
+//! only where none of them is an error (`tests/policy/hostile.rs`).
 //!
-//! A path is opened without waiting and must be an ordinary file or a directory: a FIFO or a device could
+//! A path is opened without blocking and must be an ordinary file or a directory: a FIFO or a device could
 //! block the caller, or never end. The size is bounded before anything is read.
 
 use std::fs::{File, OpenOptions};
@@ -93,7 +93,7 @@ fn check_sources(
             Err(unparsed) => report.push(finding_of(&unparsed, source)),
         }
     }
-    // Where a file could not be read, the rules about the whole would blame the wrong file.
+    // Where a file could not be read, the rules about the whole policy would report the wrong file.
     let is_whole = !report.has_errors();
     let mut draft = Draft::default();
     for (source, tree) in &trees {
@@ -228,7 +228,7 @@ fn read_bounded(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
 }
 
 fn cannot_read(error: &io::Error) -> String {
-    // The operating system's words, without the number that Rust appends.
+    // The message of the operating system, without the number that Rust appends.
     let text = error.to_string();
     let words = text.split(" (os error").next().unwrap_or(&text);
     format!("cannot be read: {}", words.to_lowercase())

@@ -1,26 +1,26 @@
 //! Policies: YAML in, a checked and typed model out.
 //!
-//! **Problem.** A policy is written by hand, once, and then governs a machine. Its author should learn
-//! everything that is wrong with it at once, each with its place; and the agent must never run half of one: a
-//! policy is accepted whole or not at all.
+//! **Problem.** A policy is written by hand, once, and then governs a machine. All errors in it are to be
+//! reported at once, each with its place; and the agent must never run half of one: a policy is accepted
+//! whole or not at all.
 //!
 //! **One table.** [`keys`] declares every key once. The structs of the model, their defaults, the reader, the
-//! outline that `diff` compares ([`outline`]), the JSON schema ([`schema`]) and the manual derive from it. What a
-//! row is, is said in [`key`]; how values of each kind are read and shown, in `forms` and `names`.
+//! outline that `diff` compares ([`outline`]), the JSON schema ([`schema`]) and the manual derive from it.
+//! [`key`] defines a row; `forms` and `names` read and show values of each kind.
 //!
-//! **Path of a text.** [`load()`] opens a path, bounded and without waiting. [`mod@parse`] makes a plain
-//! [`tree`] of the text that keeps every place and every repeated key; `syntax` finds the line of the mistake
-//! where that fails. `read` walks the tree by the table into a model and the places of its values, and goes on
-//! after each finding. `check` and `claims` try the rules that look at several values, or at the machine
-//! ([`HostFacts`]). [`rules`] has one line for each rule; [`report`] shows what broke them.
+//! **Path of a text.** [`load()`] opens a path, bounded and without blocking. [`mod@parse`] turns the text
+//! into a plain [`tree`] that keeps every place and every repeated key; `syntax` finds the line of the
+//! mistake where that fails. `read` walks the tree by the table into a model and the places of its values,
+//! and goes on after each finding. `check` and `claims` try the rules about several values, or about the
+//! machine ([`HostFacts`]). [`rules`] has one line for each rule; [`report`] shows the violations.
 //!
 //! **Properties.** Every rule has a code, one fixture that breaks it and no other, and the exact report
-//! (`tests/policy.rs`). Whatever the bytes, the answer comes in bounded time and memory
+//! (`tests/policy.rs`). For any bytes, the answer comes in bounded time and memory
 //! (`tests/policy/hostile.rs`). No unknown or repeated key passes (`tests/policy/model.rs`). Each key of the
 //! table is read, described, and shows as a difference when it changes (`tests/policy/keys.rs`). A mistake is
 //! reported at its line with what to write (`tests/policy/syntax.rs`).
 //!
-//! The YAML crate is named in [`mod@parse`] alone and the one that draws underlines in [`report`] alone.
+//! Only [`mod@parse`] names the YAML crate, and only [`report`] the one that draws underlines.
 
 mod check;
 mod claims;

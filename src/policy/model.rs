@@ -1,8 +1,8 @@
-//! The policy as the agent knows it: checked, typed, in the order of the file.
+//! The policy as the agent uses it: checked, typed, in the order of the file.
 //!
-//! A [`Policy`] that exists is a valid one: [`super::load()`] is the only way to get one from text, and it
-//! returns none while any rule is broken. The rest of the program reads this model and knows nothing of YAML.
-//! The sections are declared with their keys in [`super::keys`], single values in [`super::types`].
+//! Every [`Policy`] is valid: [`super::load()`] is the only way to get one from text, and it returns none
+//! while any rule is broken. The rest of the program reads this model and does not depend on YAML. The
+//! sections are declared with their keys in [`super::keys`], single values in [`super::types`].
 
 pub use super::keys::{
     Accounts, AdmissionPolicy, ControlPolicy, HostPolicy, Matches, Policy, Reserve, Tenant,

@@ -1,9 +1,10 @@
 //! A policy as a flat list of keys and values, and the difference between two of them.
 //!
-//! **Problem.** A reload has to report what it changed, in the log and in its answer, and `diff` has to report it
-//! before. Both compare policies that were read at different times, possibly by programs of different versions.
-//! **Answer.** A policy becomes a list of keys and values as a person would write them, without keys at their
-//! defaults; two such outlines are compared key by key. The keys come from the table ([`super::keys`]).
+//! **Problem.** A reload has to report what it changed, in the log and in its answer, and `diff` has to
+//! report it beforehand. Both compare policies that were read at different times, possibly by programs of
+//! different versions. **Answer.** A policy becomes a list of keys and values in the notation of the file,
+//! without keys at their defaults; two such outlines are compared key by key. The keys come from the table
+//! ([`super::keys`]).
 //!
 //! **Properties** (`tests/policy/outline.rs`, `tests/policy/keys.rs`): a policy has no difference to itself;
 //! changing any key is one difference.
@@ -35,7 +36,7 @@ pub struct Outline {
     pub tenants: Vec<PolicyTenant>,
 }
 
-/// What happened to a tenant or a key.
+/// The kind of a change of a tenant or a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -50,11 +51,11 @@ pub enum ChangeKind {
 /// A difference between two policies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What happened.
+    /// The kind of the change.
     pub kind: ChangeKind,
-    /// To which tenant or group; absent where it is about the policy as a whole.
+    /// The tenant or group; absent for a change of the policy as a whole.
     pub tenant: Option<String>,
-    /// To which key; absent where it is about the tenant as a whole.
+    /// The key; absent for a change of the tenant as a whole.
     pub key: Option<String>,
     /// The old value; absent where it was at its default.
     pub from: Option<String>,
@@ -63,7 +64,7 @@ pub struct Change {
 }
 
 impl Outline {
-    /// What of `policy` differs from an empty one.
+    /// The difference of `policy` from an empty one.
     pub fn of(policy: &Policy) -> Outline {
         let mut tenants = Vec::new();
         for tenant in &policy.tenants {
@@ -72,7 +73,7 @@ impl Outline {
         Outline { settings: general(policy), tenants }
     }
 
-    /// What changes from `self` to `new`: first the policy as a whole, then removed tenants, then added and
+    /// The changes from `self` to `new`: first the policy as a whole, then removed tenants, then added and
     /// changed ones, in the order of `new`.
     pub fn changes_to(&self, new: &Outline) -> Vec<Change> {
         let mut changes = Vec::new();

@@ -1,8 +1,8 @@
 //! YAML text in, a tree of its values out. The only file that names the YAML crate.
 //!
 //! **Problem.** Policies and problem files are written by people, and some are hostile: a file of a hundred
-//! bytes can expand to a billion values (aliases of aliases), or nest a hundred thousand deep. Whatever the
-//! text, the answer comes in bounded time and memory: a tree, or one clear finding.
+//! bytes can expand to a billion values (aliases of aliases), or nest a hundred thousand deep. For any text,
+//! the result comes in bounded time and memory: a tree, or one clear finding.
 //!
 //! **Shape.** [`tree`] keeps repeated keys and the place of everything, so that every finding can be drawn
 //! from it at once. What an alias expands to counts against the same [`Budget`] as what is written out.
@@ -21,7 +21,7 @@ use super::tree::{Entry, Kind, Node};
 /// How much a text may hold. Beyond it the text is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Values, keys and collections, aliases counted as what they stand for.
+    /// Values, keys and collections, with aliases counted as their expansion.
     pub nodes: usize,
     /// Collections within collections.
     pub depth: usize,
@@ -33,7 +33,7 @@ impl Budget {
     /// For problem files: a million tenants of a dozen values each.
     pub const PROBLEM: Budget = Budget { nodes: 20_000_000, depth: 64, bytes: 1 << 30 };
 
-    /// For policies: ten thousand tenants with everything a policy can say of each, several times over.
+    /// For policies: ten thousand tenants with every key of a policy, several times over.
     pub const POLICY: Budget = Budget { nodes: 1_000_000, depth: 64, bytes: 16 << 20 };
 }
 
@@ -48,34 +48,34 @@ pub enum Fault {
     Empty,
     /// More than one document.
     Documents,
-    /// An alias within the value it stands for.
+    /// An alias within its own value.
     Cycle,
 }
 
-/// A text that is no tree: why, in words, where, and what to do.
+/// A text that is no tree: the reason, the place, and the remedy.
 #[derive(Clone, Debug)]
 pub struct Unparsed {
     /// Why.
     pub fault: Fault,
-    /// Why, in words.
+    /// The reason, as text.
     pub message: String,
     /// Where.
     pub span: Range<usize>,
-    /// What to do.
+    /// The remedy.
     pub help: Option<String>,
 }
 
 /// Parses a text into a tree that still holds its repeated keys.
 ///
 /// # Errors
-/// The first thing that makes it no tree; nothing after it can be told apart.
+/// The first error; the text after it cannot be parsed.
 pub fn tree(text: &str, budget: Budget) -> Result<Node, Unparsed> {
     if text.len() > budget.bytes.min(u32::MAX as usize) {
         let message = format!("{} bytes are more than the {} allowed", text.len(), budget.bytes);
         return Err(Unparsed { fault: Fault::Budget, message, span: 0..0, help: None });
     }
     let mut options = granit_parser::options! {
-        // One more than the budget: the budget's own message is the better one.
+        // One more than the budget, because the budget has the better message.
         block_nesting_limit: budget.depth + 1,
         flow_nesting_limit: budget.depth + 1,
     };
@@ -104,14 +104,14 @@ struct Open {
     key: Option<(Box<str>, Range<usize>)>,
 }
 
-/// Puts events together into a tree. The stack is explicit: nesting costs no stack of ours.
+/// Assembles events into a tree. The stack is explicit: nesting uses no call stack.
 struct Builder<'a> {
     budget: Budget,
     text: &'a str,
-    /// Nodes and keys so far, those that aliases stand for included.
+    /// Nodes and keys so far, including those that aliases expand to.
     nodes: usize,
     open: Vec<Open>,
-    /// What each anchor stands for; `None` while that is still being read.
+    /// The value of each anchor; `None` while that is still being read.
     anchors: HashMap<usize, Option<Node>>,
     root: Option<Node>,
 }
@@ -149,7 +149,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A block collection ends where the next token begins; what lies between says nothing.
+    /// A block collection ends where the next token begins; the text between has no content.
     fn end_of_content(&self, start: u32, end: usize) -> u32 {
         let end = end.min(self.text.len());
         let content = self.text.get(start as usize..end).unwrap_or("").trim_end();
@@ -302,7 +302,7 @@ impl Builder<'_> {
             | ErrorKind::UnclosedFlowCollection { .. } => Trouble::Bracket,
             _ => Trouble::Other,
         };
-        // A bracket that is never closed is reported at itself.
+        // An unclosed bracket is reported at its own place.
         let is_never_closed = matches!(error.kind(), ErrorKind::UnclosedFlowCollection { .. });
         let at = if is_never_closed { self.text.len() } else { at };
         match syntax::mistake(self.text, at, trouble) {

@@ -12,11 +12,11 @@ pub fn claims(pattern: &str, path: &str) -> bool {
     pattern.split('/').all(|pattern| names.next().is_some_and(|name| fits(pattern, name)))
 }
 
-/// Whether some cgroup is claimed by both patterns. Adds to `work` what it took: 16 for the comparison, and
-/// the product of the lengths of those names that could not be told apart by their ends.
+/// Whether some cgroup is claimed by both patterns. Adds the cost to `work`: 16 for the comparison, and the
+/// product of the lengths of those names whose ends do not decide it.
 pub fn overlap(a: &str, b: &str, work: &mut usize) -> bool {
     *work += 16;
-    // Below the shorter pattern everything is claimed: only the names that both have can differ.
+    // Everything below the shorter pattern is claimed: only the names that both have can differ.
     a.split('/').zip(b.split('/')).all(|(a, b)| meet(a, b, work))
 }
 

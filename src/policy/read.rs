@@ -1,8 +1,8 @@
 //! The trees of a policy's files, read into one [`Draft`]: the model, and the place of everything in it.
 //!
-//! Every finding goes into the report and reading goes on, with the default in place of what was wrong; a
-//! draft is valid only if its report has no errors. Here is what the table of keys cannot say: a policy may
-//! lie in several files, and tenants nest.
+//! Every finding goes into the report and reading goes on, with the default in place of the wrong value; a
+//! draft is valid only if its report has no errors. This file has what the table of keys cannot express: a
+//! policy may be in several files, and tenants nest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,15 +44,15 @@ fn elsewhere(name: &str) -> Option<String> {
 /// A policy whose values still have their places.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// The model; what was wrong has its default.
+    /// The model; wrong values have their defaults.
     pub(super) policy: Policy,
     /// The keys that were given at the top.
     pub(super) given: Places,
-    /// What is known of each tenant, in pre-order.
+    /// The state of each tenant, in pre-order.
     pub(super) located: Vec<Located>,
-    /// Where keys without effect were given, by what messages call them.
+    /// Where keys without effect were given, by their names in messages.
     pub(super) later: Vec<(String, Place)>,
-    /// Top-level keys that were probably meant by misspelt ones.
+    /// Top-level keys that are the probable correction of misspelt ones.
     pub(super) misspelt: Vec<&'static str>,
     /// Where each top-level tenant was defined, in whichever file.
     names: HashMap<String, Place>,
@@ -63,7 +63,7 @@ pub(super) struct Draft {
 #[derive(Debug, Default)]
 pub(super) struct Places(Vec<Given>);
 
-/// What the model does not say of a tenant.
+/// What the model lacks about a tenant.
 #[derive(Debug)]
 pub(super) struct Located {
     /// Its names from the top, joined by `/`.

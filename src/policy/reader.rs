@@ -1,8 +1,8 @@
-//! Reading a tree: scalars become values, and what is wrong becomes a finding.
+//! Reading a tree: scalars become values, and errors become findings.
 //!
-//! What concerns any file is here: unknown, repeated and missing keys, values of the wrong type, words that
-//! are not among the choices. Files differ in the [`Codes`] of their findings. Reading goes on after a
-//! finding, with the default in place of what was wrong. Which keys a map has is for [`super::key`] to say.
+//! This file has what all files share: unknown, repeated and missing keys, values of the wrong type, words
+//! that are not among the choices. Files differ in the [`Codes`] of their findings. Reading goes on after a
+//! finding, with the default in place of the wrong value. [`super::key`] defines which keys a map has.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct Codes {
     pub unknown_key: Rule,
     /// A key given twice.
     pub duplicate_key: Rule,
-    /// A key that must be given and is not; none where a file may leave it to another one.
+    /// A required key that is missing; none where a file may leave it to a different one.
     pub missing_key: Option<Rule>,
     /// A value of the wrong type.
     pub wrong_type: Rule,
@@ -27,7 +27,7 @@ pub struct Codes {
     pub unknown_word: Rule,
     /// A number out of range.
     pub out_of_range: Rule,
-    /// The only other map of the file that has a key of this name, as messages call it.
+    /// The only other map of the file that has a key of this name, by its name in messages.
     pub elsewhere: fn(&str) -> Option<String>,
 }
 
@@ -49,9 +49,9 @@ pub struct Reader<'r> {
     pub report: &'r mut Report,
     /// Where each key was given, in the order of the text.
     pub given: Vec<Given>,
-    /// Misspelt keys, by what they were probably meant to be.
+    /// Misspelt keys, by their probable correction.
     pub misspelt: Vec<&'static str>,
-    /// What the map is called whose keys are being read.
+    /// The name of the map whose keys are being read.
     pub scope: &'static str,
     source: Arc<Source>,
     codes: &'static Codes,
@@ -159,7 +159,7 @@ impl<'r> Reader<'r> {
         self.report.push(finding.help(help));
     }
 
-    /// Reports a key that is not given, though it must be: `help` says what to write.
+    /// Reports a required key that is missing: `help` says what to write.
     pub fn missing_key(&mut self, node: &Node, key: &str, help: &str) {
         let Some(rule) = self.codes.missing_key else { return };
         // A misspelt key is one finding, not two.
@@ -252,7 +252,7 @@ impl<'r> Reader<'r> {
         self.report.push(finding.help(format!("one of {}{further}", listed(words))));
     }
 
-    /// A number as YAML 1.2 and JSON write it, `.nan` and `.inf` included: the rules answer those.
+    /// A number as YAML 1.2 and JSON write it, `.nan` and `.inf` included: the rules report those.
     pub fn number(&mut self, node: &Node, expected: &str, help: &str) -> Option<f64> {
         let (text, plain) = match &node.kind {
             Kind::Scalar { text, plain } => (&**text, *plain),
@@ -272,7 +272,7 @@ impl<'r> Reader<'r> {
     /// A whole number of a range.
     pub fn whole(&mut self, node: &Node, most: u32, expected: &str) -> Option<u32> {
         let number = self.number(node, expected, "")?;
-        // Only digits: `1.0` is a number of another kind, as it is in the schema.
+        // Only digits: `1.0` is a different kind of number, as it is in the schema.
         let whole = number.fract() == 0.0 && (1.0..=f64::from(most)).contains(&number);
         if !whole || !matches!(&node.kind, Kind::Scalar { text, .. } if !text.contains('.')) {
             self.out_of_range(node, &format!("a whole number from 1 to {most}"));

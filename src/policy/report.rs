@@ -1,8 +1,8 @@
-//! Findings, and how they are shown.
+//! Findings, and their rendering.
 //!
-//! A [`Diagnostic`] is one finding: a code, a severity, a message, the places that it names and what to do
-//! about it. It is data; [`render`] turns it into text for people (the offending line, underlined, in the style
-//! of rustc) and [`Diagnostic::to_finding`] into a record for programs. This is the only file that names the
+//! A [`Diagnostic`] is one finding: a code, a severity, a message, the places that it names and the remedy.
+//! It is data; [`render`] turns it into text for people (the offending line, underlined, in the style of
+//! rustc) and [`Diagnostic::to_finding`] into a record for programs. This is the only file that names the
 //! crate that draws the underlines.
 //!
 //! Texts come from outside and may be hostile: one line of ten megabytes, control characters, a million
@@ -79,13 +79,13 @@ impl Source {
     }
 }
 
-/// How grave a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The text is not acceptable.
     Error,
-    /// Acceptable, and probably not what was meant.
+    /// Acceptable, and probably a mistake.
     Warning,
     /// Worth knowing.
     Note,
@@ -107,7 +107,7 @@ pub struct Label {
 pub struct Diagnostic {
     /// A stable code such as `P011`; each stands for one rule.
     pub code: &'static str,
-    /// How grave it is.
+    /// Its severity.
     pub severity: Severity,
     /// What is wrong, in one line.
     pub message: String,
@@ -115,7 +115,7 @@ pub struct Diagnostic {
     pub source: Arc<Source>,
     /// The places: the first is the finding's own, the others explain it. Empty where no place can be named.
     pub labels: Vec<Label>,
-    /// What to do about it.
+    /// The remedy.
     pub help: Option<String>,
 }
 
@@ -146,7 +146,7 @@ impl Diagnostic {
         self
     }
 
-    /// Says what to do about it.
+    /// Sets the remedy.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -217,7 +217,7 @@ fn quoted_text(label: &Label) -> String {
     text.lines().next().unwrap_or("").chars().take(LONGEST_QUOTED_TEXT).collect()
 }
 
-/// How findings are drawn.
+/// Rendering options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Whether colours are used: on a terminal.
@@ -370,7 +370,7 @@ impl Report {
     pub fn push(&mut self, finding: Diagnostic) {
         match self.findings.len() < Self::MOST_FINDINGS {
             true => self.findings.push(finding),
-            // An error must not be lost to notes that came first.
+            // An error must not be lost to earlier notes.
             false => {
                 self.left_out += 1;
                 let note = self.findings.iter().rposition(|kept| kept.severity != Severity::Error);
@@ -426,7 +426,7 @@ impl Report {
             (file, finding.labels.first().map_or(0, |label| label.span.start), finding.code)
         };
         self.findings.sort_by_key(key);
-        // One value may be wrong in several respects of one kind, such as a weight for each resource.
+        // One value may have several errors of one kind, such as a weight for each resource.
         self.findings.dedup_by(|a, b| key(a) == key(b) && a.message == b.message);
     }
 

@@ -1,7 +1,7 @@
 //! The rule about processes that a policy claims by owner and that stay in units of systemd.
 //!
-//! A process of a service or session is never moved out of it, so `users` and `groups` do not reach it. Which units
-//! that concerns is known only on the machine, and only for what runs now.
+//! A process of a service or session is never moved out of it, so `users` and `groups` do not apply to it.
+//! The units concerned are known only on the machine, and only for processes that run now.
 
 use super::facts::{HostFacts, UnitFacts};
 use super::nodes::Node;

@@ -1,13 +1,13 @@
 //! What is wrong with a text that is not YAML, at the line of the mistake.
 //!
 //! **Problem.** A YAML scanner stops where it can go on no further: for a brace that is not closed, lines
-//! below it; for a missing colon, at the next line that has one; and it speaks of flow mappings and simple
-//! keys. **Answer.** From the place where it stopped and the kind of trouble, this file looks back for the
-//! line that a person would change: the open bracket, the key without a colon, the line that is indented
-//! differently. Where none of these fits, the scanner's own words are kept.
+//! below it; for a missing colon, at the next line that has one; and its messages name flow mappings and
+//! simple keys. **Answer.** From the place where it stopped and the kind of error, this file searches back
+//! for the line to change: the open bracket, the key without a colon, the line that is indented differently.
+//! Where none of these fits, the scanner's own message is kept.
 //!
 //! **Properties** (`tests/policy/syntax.rs`): for each of the common mistakes the finding is at its line and
-//! says what to write.
+//! has the remedy.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub(super) enum Trouble {
     Other,
 }
 
-/// A mistake: what it is, where, and what to write instead.
+/// A mistake: its description, its place, and its remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     pub(super) message: String,
@@ -34,7 +34,7 @@ pub(super) struct Mistake {
     pub(super) help: String,
 }
 
-/// The mistake because of which a scanner stopped at byte `at`, where it is one of the common ones.
+/// The mistake that stopped a scanner at byte `at`, where it is one of the common ones.
 pub(super) fn mistake(text: &str, at: usize, trouble: Trouble) -> Option<Mistake> {
     let line = Line::at(text, at);
     let above = line.above(text);
@@ -147,7 +147,7 @@ fn deeper(line: &Line<'_>, above: &Line<'_>) -> Mistake {
     Mistake { message, span: line.start..line.end(), help }
 }
 
-/// A line that begins in no column of the maps above it.
+/// A line whose indentation fits none of the maps above it.
 fn indentation(text: &str, line: &Line<'_>) -> Option<Mistake> {
     let mut columns: Vec<(usize, String)> = Vec::new();
     let mut above = line.above(text);
@@ -185,7 +185,7 @@ fn open_brackets(text: &str, at: usize) -> Vec<usize> {
             (None, '#') if before.is_whitespace() => {
                 characters.by_ref().find(|(_, c)| *c == '\n');
             }
-            // A quote within a word is a letter of it.
+            // A quote within a word is one of its letters.
             (None, '"' | '\'') if before.is_whitespace() || "[{,:".contains(before) => {
                 quote = Some(c);
             }

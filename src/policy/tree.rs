@@ -1,4 +1,4 @@
-//! A parsed text before it means anything: scalars as written, every node with its place.
+//! A parsed text without interpretation: scalars as written, every node with its place.
 //!
 //! Deserializing straight into types would stop at the first finding and lose the places of values. A file
 //! is read in two steps instead: the text becomes this tree, and [`super::reader`] walks the tree key by key
@@ -46,7 +46,7 @@ pub enum Kind {
     Scalar {
         /// The text.
         text: Box<str>,
-        /// Whether it was written without quotes, and so may stand for a number.
+        /// Whether it was written without quotes, and so may be a number.
         plain: bool,
     },
     /// `[a, b]`, or one `- a` a line.
@@ -85,7 +85,7 @@ impl Node {
         self.start as usize..self.end as usize
     }
 
-    /// What it is, for a message: `a list`.
+    /// Its kind, for a message: `a list`.
     pub fn describe(&self) -> String {
         match &self.kind {
             Kind::Null => "nothing".into(),

@@ -88,7 +88,7 @@ words! {
 
     /// `control.on_exit`.
     OnExit {
-        /// Put back what the files held before.
+        /// Restore what the files held before.
         #[default]
         Restore = "restore",
         /// Leave the written values in force.
@@ -100,7 +100,7 @@ words! {
         /// The agent writes its value again.
         #[default]
         Repair = "repair",
-        /// The foreign value stays until the agent restarts, and is not put back at the end.
+        /// The foreign value stays until the agent restarts, and is not restored at the end.
         Accept = "accept",
     }
 

@@ -1,12 +1,12 @@
 //! Which unit of systemd a cgroup belongs to, from its path alone.
 //!
-//! Systemd keeps every process of a service or scope below a cgroup of that unit's name, and takes a process that
-//! leaves it for one that has ended. So a process in such a cgroup must stay there. The path is that of the unified
-//! hierarchy, or of systemd's own hierarchy (`name=systemd`) on a host that has one; whether the host has units at
-//! all is not known here.
+//! Systemd keeps every process of a service or scope below a cgroup of that unit's name, and treats a process
+//! that leaves it as ended. So a process in such a cgroup must stay there. The path is that of the unified
+//! hierarchy, or of systemd's own hierarchy (`name=systemd`) on a host that has one; whether the host has
+//! units at all is not known here.
 
-/// The unit that a policy names to reach what is in the cgroup `path`: the slice of a user for everything in it
-/// (sessions and the services of a user's manager come and go), otherwise the outermost service or scope.
+/// The unit that a policy names for the contents of the cgroup `path`: the slice of a user for everything in
+/// it (sessions and the services of a user's manager come and go), otherwise the outermost service or scope.
 /// `None` where `path` is in no service or scope.
 pub fn unit_of(path: &str) -> Option<&str> {
     let mut slice = None;

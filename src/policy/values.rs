@@ -1,6 +1,6 @@
-//! What texts of a policy may look like: names, units, accounts, cgroup paths, lists of CPUs.
+//! The syntax of texts in a policy: names, units, accounts, cgroup paths, lists of CPUs.
 
-/// A kind of name: what messages call it, and what it may look like.
+/// A kind of name: its name in messages, and its syntax.
 #[derive(Debug)]
 pub(super) struct NameKind {
     /// With its article.
@@ -18,7 +18,7 @@ pub(super) static GROUPS: NameKind = NameKind { what: "a group of users", check:
 
 /// Characters of a tenant's name.
 pub(super) const LONGEST_NAME: usize = 64;
-/// What [`safe_name`] takes, as far as a pattern can tell.
+/// The characters that [`safe_name`] takes, as far as a pattern can express them.
 pub(super) const NAME_PATTERN: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
 /// The agent's own cgroups beside the tenants: `tenantd.agent`, `tenantd.rest`.
 const RESERVED_PREFIX: &str = "tenantd.";
@@ -107,7 +107,7 @@ pub(super) fn account_name(name: &str) -> Result<(), &'static str> {
 /// Why a path of a cgroup is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PathRefusal {
-    /// It leads out of the hierarchy.
+    /// It leaves the hierarchy.
     Escapes(&'static str),
     /// No cgroup can have it.
     Malformed(&'static str),
