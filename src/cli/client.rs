@@ -123,8 +123,8 @@ impl Endpoint {
     }
 }
 
-/// Connects to the socket `path` within `time`: connect(2) of a blocking socket waits for ever where the queue of
-/// the listener is full, and of a non-blocking one fails with EAGAIN.
+/// Connects to the socket `path` within `time`: connect(2) of a blocking socket waits forever where the queue
+/// of the listener is full, and of a non-blocking one fails with EAGAIN.
 fn connect(path: &Path, time: Duration) -> Result<UnixStream, ClientError> {
     let not_running = || ClientError::NotRunning(path.to_path_buf());
     let deadline = Instant::now() + time;

@@ -25,7 +25,7 @@ use crate::policy::report::{Report, Style};
 use crate::policy::{self, HostFacts};
 use crate::varlink::listen::{self, Listener};
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until it is stopped.
 ///
 /// # Errors
 /// It could not start, or could not restore everything.
@@ -126,7 +126,8 @@ fn restore(args: &Tenantd) -> anyhow::Result<Exit> {
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }
 
-/// Fails where it cannot be seen whether `state_dir` has a journal, which is not the same as having none.
+/// Fails where the presence of a journal in `state_dir` cannot be determined, which is not the same as its
+/// absence.
 pub(super) fn may_look_into(state_dir: &Path) -> anyhow::Result<()> {
     let journal = state_dir.join("journal");
     journal.try_exists().with_context(|| format!("cannot look for {}", journal.display()))?;

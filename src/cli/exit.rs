@@ -72,7 +72,7 @@ fn of_client(error: &ClientError) -> Exit {
     }
 }
 
-/// Whether `error` means that the reader of our output closed it, which is not a failure.
+/// Whether `error` means that the reader of the output closed it, which is not a failure.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<io::Error>() {
         Some(error) => Some(error.kind()),

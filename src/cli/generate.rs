@@ -18,10 +18,10 @@ use super::args::{self, GenerateArgs, Generated, Program};
 use super::exit::Exit;
 use crate::policy::schema;
 
-/// What follows the generated part of tenantd(8) and tenantctl(1).
+/// The hand-written part of tenantd(8) and tenantctl(1).
 const TENANTD_SECTIONS: &str = include_str!("../../packaging/man/tenantd.8.roff");
 const TENANTCTL_SECTIONS: &str = include_str!("../../packaging/man/tenantctl.1.roff");
-/// tenantd.policy(5), with a place for the keys and one for the rules.
+/// tenantd.policy(5), with placeholders for the keys and the rules.
 const POLICY_PAGE: &str = include_str!("../../packaging/man/tenantd.policy.5.roff");
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -65,7 +65,7 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
         let mut roff = Vec::new();
         Man::new(command).section(section).render(&mut roff)?;
         let roff = String::from_utf8(roff)?;
-        // Without a date the generated title shifts what comes after it.
+        // Without a date the generated title shifts the fields after it.
         let title = format!(".TH {name} {section} \"\" \"tenantd {VERSION}\" tenantd\n");
         let lines = roff.split_inclusive('\n');
         let titled = lines.map(|line| if line.starts_with(".TH ") { title.as_str() } else { line });

@@ -1,11 +1,11 @@
 //! `tenantctl load` (hidden): the load that the demo and the tests put into a cgroup.
 //!
-//! It reads orders from standard input, one line at a time (`threads=2 duty=0.3 memory=67108864`), and ends with its
-//! input, so that a killed parent leaves no load behind. Each thread works for its duty of a 20 ms period by its own
-//! CPU clock, so that it asks for the same CPU time however often it has to wait. Memory is touched again every
-//! second, so that it stays a working set. `hot=BYTES` reads a file of that size from end to end every few seconds,
-//! as a program does that depends on its cache; `scan=BYTES` reads one as fast as it can, with several threads, as a backup does. The files
-//! have no name: they vanish with the load.
+//! It reads orders from standard input, one line at a time (`threads=2 duty=0.3 memory=67108864`), and ends
+//! with its input, so that a killed parent leaves no load behind. Each thread works for its duty of a 20 ms
+//! period by its own CPU clock, so that it asks for the same CPU time however often it has to wait. Memory is
+//! touched again every second, so that it stays a working set. `hot=BYTES` reads a file of that size from end
+//! to end every few seconds, like a program that depends on its cache; `scan=BYTES` reads one as fast as it
+//! can, with several threads, like a backup. The files have no name: they vanish with the load.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Write};
@@ -30,13 +30,13 @@ const SLICE_BYTES: usize = 256 * PAGE_BYTES;
 /// How long one reading of the hot file takes, at least: slow enough to cost next to no CPU time.
 pub(super) const HOT_PASS: Duration = Duration::from_secs(3);
 
-/// How many threads scan, each a file of its own: one alone would get little of a busy machine.
+/// Number of scanning threads, each with a file of its own: a single one would get little of a busy machine.
 const SCANS: u32 = 8;
 
 /// Where the files are: on a disk, so that their pages can be reclaimed.
 const FILES: &str = "/var/tmp";
 
-/// What a load is to do.
+/// The order of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Want {
     pub(super) threads: u32,
@@ -56,7 +56,7 @@ impl Default for Want {
     }
 }
 
-/// What the threads are told.
+/// The state shared with the threads.
 #[derive(Debug, Default)]
 struct Orders {
     want: Mutex<Want>,
@@ -86,7 +86,7 @@ impl Orders {
     }
 }
 
-/// The threads that run; they only become more.
+/// The running threads; their number only grows.
 #[derive(Debug, Default)]
 struct Running {
     nr_workers: u32,
@@ -96,7 +96,7 @@ struct Running {
 /// Runs the command.
 ///
 /// # Errors
-/// A line that is not understood; a thread that cannot be started.
+/// A line with a syntax error; a thread that cannot be started.
 pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     let orders = Arc::new(Orders::default());
     let mut running = Running::default();
@@ -157,12 +157,12 @@ pub(super) fn orders(want: &Want) -> String {
     format!("threads={threads} duty={duty} memory={memory_bytes} hot={hot_bytes} scan={scan_bytes}")
 }
 
-/// Whether files of loads would be cached from a disk here. Pages of a file system in memory are its only copy: they
-/// cannot be reclaimed without swap.
+/// Whether files of loads would be cached from a disk here. Pages of a file system in memory are its only
+/// copy: they cannot be reclaimed without swap.
 pub(super) fn has_disk() -> bool {
     let Ok(found) = statfs(FILES) else { return false };
     let kind = found.filesystem_type();
-    // What an overlay lies on is not known from outside; where containers keep it, that is a disk.
+    // The lower file system of an overlay cannot be determined; where containers keep it, that is a disk.
     kind != TMPFS_MAGIC
 }
 
@@ -189,7 +189,7 @@ fn work(orders: &Orders, index: u32) {
             true => (overdrawn + used).saturating_sub(allowed),
             false => Duration::ZERO,
         };
-        // What could not be done in its period is not made up for: the next one begins now.
+        // Work missed in its period is dropped: the next period begins now.
         next = (next + PERIOD).max(Instant::now());
         if work < PERIOD {
             thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -197,13 +197,13 @@ fn work(orders: &Orders, index: u32) {
     }
 }
 
-/// The CPU time of the calling thread; zero where the kernel will not say, which ends the work early.
+/// The CPU time of the calling thread; zero where the kernel does not report it, which ends the work early.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
 /// Holds as much memory as ordered: touches all of it at once when the order changes, and from then on again
-/// and again, slowly enough to ask for next to no CPU time even where touching a page is dear.
+/// and again, slowly enough to need next to no CPU time even where touching a page is expensive.
 fn hold_memory(orders: &Orders) {
     let mut held: Vec<u8> = Vec::new();
     loop {
@@ -246,15 +246,15 @@ fn read_hot_file(orders: &Orders) {
             if let Err(error) = file.read_at(&mut slice, number * SLICE_BYTES as u64) {
                 return warn!("cannot read the file in {FILES} again: {error}");
             }
-            // Reading is no part of the CPU time that was ordered: where it is dear, it takes longer.
+            // Reading is not part of the CPU time that was ordered: where it is expensive, it takes longer.
             let pause = cpu_time().saturating_sub(begin) * 99;
             thread::sleep(pause.max(HOT_PASS.div_f64(slices as f64)));
         }
     }
 }
 
-/// Reads a file without contents as fast as it can, each slice twice: pages that were read once only would be the
-/// first to be reclaimed.
+/// Reads a file without contents as fast as it can, each slice twice: pages that were read only once would be
+/// reclaimed first.
 fn scan_file(orders: &Orders) {
     let mut bytes = orders.wait(|want| want.scan_bytes == 0).scan_bytes;
     let mut slice = vec![0; SLICE_BYTES];
@@ -278,7 +278,7 @@ fn scan_file(orders: &Orders) {
     }
 }
 
-/// A file of so many bytes, which are on disk: pages that have still to be written cannot be reclaimed.
+/// A file of so many bytes, which are on disk: dirty pages cannot be reclaimed.
 fn full_file(bytes: u64) -> io::Result<File> {
     let mut file = nameless_file()?;
     let slice = vec![0x5a; SLICE_BYTES];
@@ -292,7 +292,7 @@ fn full_file(bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// An empty file that goes with its descriptor.
+/// An empty file that is deleted when its descriptor is closed.
 fn nameless_file() -> io::Result<File> {
     let thread = format!("{:?}", thread::current().id());
     let number: String = thread.chars().filter(char::is_ascii_digit).collect();

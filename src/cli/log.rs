@@ -1,4 +1,4 @@
-//! Where log lines go: to journald with fields when systemd runs us, to standard error otherwise.
+//! Where log lines go: to journald with fields when systemd runs the program, to standard error otherwise.
 
 use std::env;
 use std::io;
@@ -9,12 +9,12 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The variable that says what is logged: `warn`, `tenantd=debug`, ….
+/// The variable that sets the filter: `warn`, `tenantd=debug`, ….
 const FILTER_VARIABLE: &str = "TENANTD_LOG";
 
 /// Starts logging at `default` and above, unless the environment says otherwise.
 pub(super) fn start(default: LevelFilter) {
-    // Not the filter that can match the values of fields: nobody asks for that, and it holds a megabyte.
+    // Not the filter that can match the values of fields: it is not needed here, and it holds a megabyte.
     let wanted = env::var(FILTER_VARIABLE).ok().and_then(|wanted| wanted.parse::<Targets>().ok());
     let filter = wanted.unwrap_or_else(|| Targets::new().with_default(default));
     let registry = tracing_subscriber::registry().with(filter);
@@ -27,7 +27,7 @@ pub(super) fn start(default: LevelFilter) {
                 .with_writer(io::stderr)
                 .with_target(false)
                 .without_time()
-                // Plain on a terminal as well: the library would have to be built with colours for any.
+                // Plain on a terminal as well: colours need a build of the library with colours.
                 .with_ansi(false);
             registry.with(layer).try_init()
         }

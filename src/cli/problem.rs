@@ -1,4 +1,4 @@
-//! What the commands that take a problem file share: reading it, and reporting what is wrong with it.
+//! Shared by the commands that take a problem file: reading it, and reporting its errors.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -18,14 +18,14 @@ use crate::policy::tree::Node;
 /// The largest file that is read.
 const LONGEST_BYTES: u64 = 1 << 30;
 
-/// The name of a problem as findings call it, and its bytes. `-` is standard input.
+/// The name of a problem in findings, and its bytes. `-` is standard input.
 ///
 /// # Errors
 /// It is not there, not readable, or too long.
 pub(super) fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
-    // One byte beyond the bound tells a file that is too long from one that just fits.
+    // One byte beyond the bound distinguishes a file that is too long from one that just fits.
     let read = match name.as_str() {
         "-" => io::stdin().lock().take(LONGEST_BYTES + 1).read_to_end(&mut bytes),
         _ => std::fs::File::open(path)
@@ -58,7 +58,7 @@ pub(super) fn tree(
             return Err(report);
         }
     };
-    // A text without aliases has no more values than bytes: what is beyond is an alias bomb.
+    // A text without aliases has no more values than bytes: an excess is an alias bomb.
     let nodes = source.text().len() + ALIASED;
     match parse::tree(source.text(), Budget { nodes, depth, ..Budget::PROBLEM }) {
         Ok(tree) => Ok((source, tree)),
@@ -79,11 +79,10 @@ struct Refusal {
     findings_left_out: usize,
 }
 
-/// Reports what is wrong with a problem: on standard error for people, as records on standard output for
-/// programs.
+/// Reports the errors of a problem: on standard error for people, as records on standard output for programs.
 ///
 /// # Errors
-/// What could not be printed.
+/// The output could not be written.
 pub(super) fn refuse(report: &Report, json: bool, colour: Colour) -> anyhow::Result<()> {
     if json {
         let findings = report.findings().iter().map(|finding| finding.to_finding()).collect();

@@ -1,7 +1,7 @@
 //! `tenantctl status` and `tenantctl watch`: the tenants now, once or at each tick.
 //!
-//! A status that is older than its own threshold is marked as stale: the socket of an agent answers also while
-//! its ticks do not come.
+//! A status that is older than its own threshold is marked as stale: the socket of an agent answers even
+//! while its ticks do not run.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, SystemTime};

@@ -1,9 +1,9 @@
 //! `tenantctl top`: the tenants on the full screen, updated at each tick.
 //!
 //! Drawing is a pure function of the state of the screen and its size ([`draw`], [`view`]). This file has the
-//! sources of events, a thread each: the daemon by `Watch`, the keyboard, signals, and the hangup of the terminal.
-//! Without events the age of the last tick is checked once a second, so that a daemon that stands still does not
-//! look like one that has nothing to report. On every exit the terminal is restored.
+//! sources of events, a thread each: the daemon by `Watch`, the keyboard, signals, and the hangup of the
+//! terminal. Without events the age of the last tick is checked once a second, so that a stopped daemon is
+//! distinguishable from one that has nothing to report. On every exit the terminal is restored.
 //!
 //! Where standard output is not a terminal, the status is printed once as text.
 

@@ -1,8 +1,9 @@
-//! A bound on the memory that the demo's loads take, so that they contend with each other and never with the host.
+//! A bound on the memory that the demo's loads take, so that they compete with each other and never with the
+//! host.
 //!
-//! On a systemd host the demo's scope is bounded. Elsewhere the demo makes the root of its tenants before the agent
-//! does, in the tree that accounts for memory, and gives it a limit. Where neither can be done, the loads are left
-//! small and memory is not contended.
+//! On a systemd host the demo's scope is bounded. Elsewhere the demo makes the root of its tenants before the
+//! agent does, in the tree that accounts for memory, and gives it a limit. Where neither can be done, the
+//! loads stay small and memory is not contended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,13 +22,13 @@ const LIMITS: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 /// A cgroup with a limit on its memory; removed with this value, where the demo made it.
 #[derive(Debug)]
 pub(super) struct Bound {
-    /// Where processes are to go that count; `None` where they are in it from the start.
+    /// The cgroup of processes that count; `None` where they are in it from the start.
     made: Option<PathBuf>,
 }
 
 impl Bound {
-    /// Bounds the memory below the demo's root. `record` is written before anything is made: the path of what a
-    /// killed demo leaves.
+    /// Bounds the memory below the demo's root. `record` is written before anything is made: the path that a
+    /// killed demo would leave.
     ///
     /// # Errors
     /// Why it cannot be bounded, as a phrase.
@@ -50,7 +51,7 @@ impl Bound {
         fs::create_dir(&root).map_err(failed)?;
         let bound = Bound { made: Some(root.clone()) };
         for name in LIMITS.iter().filter(|name| root.join(name).exists()) {
-            // Before version 2 a limit held only those below it where this was switched on.
+            // On cgroup v1 a limit covered the cgroups below it only where this was switched on.
             let is_for_all_below = fs::read_to_string(root.join("memory.use_hierarchy"))
                 .is_ok_and(|text| text.trim() == "1");
             if *name == "memory.max" || is_for_all_below {
@@ -83,7 +84,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(made) = &self.made {
-            // What a killed load leaves for a moment goes when the kernel has reaped it; else it is reported.
+            // A killed load goes away when the kernel has reaped it; otherwise it is reported.
             let _ = fs::remove_dir(made);
         }
     }
@@ -103,7 +104,7 @@ fn memory_root() -> anyhow::Result<PathBuf> {
     Ok(layout.trees[tree].root.clone())
 }
 
-/// Whether a limit of about the demo's memory stands in the files of `dir`.
+/// Whether the files of `dir` hold a limit of about the demo's memory.
 fn is_bounded(dir: &Path) -> bool {
     LIMITS.iter().any(|name| {
         let text = fs::read_to_string(dir.join(name)).unwrap_or_default();

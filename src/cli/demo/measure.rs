@@ -1,4 +1,4 @@
-//! What the demo measures, and the figures it ends with.
+//! The demo's measurements, and its final figures.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ pub(super) struct Window {
 impl Window {
     /// Adds a tick, in which the tenants were entitled to `entitled` CPUs.
     ///
-    /// One without a reading for some tenant is left out: half a picture has no shares.
+    /// A tick without a reading for some tenant is left out: shares need all readings.
     pub(super) fn add(
         &mut self,
         status: &Status,
@@ -86,10 +86,10 @@ impl Window {
     }
 }
 
-/// The CPUs that each tenant is entitled to, given what its load really asks for.
+/// The CPUs that each tenant is entitled to, given the true demand of its load.
 ///
-/// The agent has to estimate demand; the demo knows it. Comparing with the agent's own allocations would
-/// only show that the kernel obeys, not that the agent judged rightly.
+/// The agent has to estimate demand; the demo knows it. A comparison with the agent's own allocations would
+/// only show that the kernel obeys, not that the estimates are right.
 pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
     let demand = |want: &Want| Demand {
         cpu_cores: (f64::from(want.threads) * want.duty).min(f64::from(host.cpus)),
@@ -116,7 +116,7 @@ fn since(first: &[Option<Reading>], last: &[Option<Reading>]) -> Vec<Reading> {
     first.iter().zip(last).map(|pair| used(pair).unwrap_or_default()).collect()
 }
 
-/// What the loads of the first half got before there was an agent.
+/// CPU time of the loads of the first half before the agent started.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Without {
     pub(super) measured_seconds: f64,
@@ -162,7 +162,7 @@ impl Without {
 /// One half of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Phase {
-    /// What the tenants wanted.
+    /// The demands of the tenants, as text.
     pub(super) title: String,
     /// Ticks that were measured.
     pub(super) measured_ticks: u32,
@@ -189,7 +189,7 @@ pub(super) struct Figure {
     pub(super) dominant_resource: Option<Cow<'static, str>>,
     /// At the last tick.
     pub(super) dominant_share: f64,
-    /// Told at the last tick.
+    /// The width published at the last tick.
     pub(super) dop: Option<u32>,
     /// At the last tick; absent where it is not pinned.
     pub(super) cpus: Option<String>,
@@ -198,7 +198,7 @@ pub(super) struct Figure {
     pub(super) usage_cores: f64,
     /// Of the CPU time that the tenants used together.
     pub(super) measured_share: f64,
-    /// Of the CPU time that the tenants are entitled to together, by what their loads really ask for.
+    /// Of the CPU time that the tenants are entitled to together, by the true demands of their loads.
     pub(super) entitled_share: f64,
     /// Measured less entitled.
     pub(super) error: f64,
@@ -213,10 +213,10 @@ pub(super) struct Outcome {
     pub(super) simulated: bool,
     /// Largest distance of a measured from an entitled CPU share, over tenants and halves.
     pub(super) max_share_error: f64,
-    /// Jain's index over measured share by entitled share; 1 where everybody got exactly its own. The
+    /// Jain's index over measured share by entitled share; 1 where every tenant got exactly its own. The
     /// smaller of the two halves.
     pub(super) jain_index: f64,
-    /// Whether the host holds again what it held before.
+    /// Whether the host holds the same values as before.
     pub(super) clean: bool,
     pub(super) interrupted: bool,
     /// Absent where the demo was interrupted before it was measured.
@@ -226,7 +226,7 @@ pub(super) struct Outcome {
     pub(super) cached_ratio: Option<f64>,
 }
 
-/// How the demo was played, and how it ended.
+/// How the demo ran, and how it ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     pub(super) hierarchy: &'static str,
@@ -238,11 +238,11 @@ pub(super) struct Played {
 }
 
 impl Outcome {
-    /// The figures of all that was played.
+    /// The figures of the whole run.
     pub(super) fn new(played: Played) -> Outcome {
         let Played { hierarchy, simulated, without, phases, clean, interrupted } = played;
         let errors = phases.iter().flat_map(|p| &p.tenants).map(|figure| figure.error.abs());
-        // Nothing measured is not a fair outcome but none.
+        // Without a measurement there is no outcome, not a fair one.
         let measured = !phases.is_empty()
             && phases.iter().all(|phase| phase.measured_ticks > 0 && !phase.tenants.is_empty());
         let max_share_error = if measured { errors.fold(0.0, f64::max) } else { 1.0 };

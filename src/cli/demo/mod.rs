@@ -1,13 +1,14 @@
-//! `tenantctl demo`: the main job, on the machine at hand.
+//! `tenantctl demo`: tenantd's main function, on the machine at hand.
 //!
-//! Three tenants with weights 1:2:4 and unequal demands: `batch` takes all the CPU it can get and scans a large
-//! file, `cache` holds much memory, comes back to the same files and wants little CPU, `web` wants CPU. First they
-//! run as any processes do, without tenantd. Then the agent that `tenantd` runs shares the machine among them. Half
-//! way their demands change: `cache` wants CPU as well, `web` nearly falls asleep. At the end everything is put back.
+//! Three tenants with weights 1:2:4 and unequal demands: `batch` takes all the CPU it can get and scans a
+//! large file, `cache` holds much memory, rereads the same files and wants little CPU, `web` wants CPU. First
+//! they run as ordinary processes, without tenantd. Then the agent that `tenantd` runs shares the machine
+//! among them. Half way their demands change: `cache` wants CPU as well, `web` nearly falls asleep. At the
+//! end everything is restored.
 //!
-//! The verdict compares, for each tenant and each half, its share of the CPU time that the tenants used
-//! with the share that weighted DRF entitles it to, given what its load really asks for, over the last part
-//! of the half; and where memory is contended, how much of its files `cache` finds in memory.
+//! The verdict compares, for each tenant and each half, its share of the CPU time that the tenants used with
+//! the share that weighted DRF entitles it to, given the true demand of its load, over the last part of the
+//! half; and where memory is contended, how much of its files `cache` finds in memory.
 
 mod bound;
 mod measure;
@@ -50,13 +51,13 @@ const MEASURED_RATIO: f64 = 0.5;
 /// How long the loads run without an agent, as a part of how long they run with it.
 const WITHOUT_RATIO: f64 = 1.0 / 3.0;
 
-/// How often the loads are looked at while there is no agent.
+/// Interval at which the loads are sampled while there is no agent.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 ///
 /// # Errors
-/// The host refused; everything is put back then.
+/// The host refused; everything is restored then.
 pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     let simulated = args.simulated || !Uid::effective().is_root();
@@ -73,7 +74,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     show(RealStage::new()?, args, "this machine's kernel")
 }
 
-/// Plays the demo on `stage` and shows it.
+/// Runs the demo on `stage` and shows it.
 fn show<S: Stage>(stage: S, args: &DemoArgs, note: &str) -> anyhow::Result<Exit> {
     let mut screen = Screen::new(args)?;
     let played = play(stage, Duration::from_secs(args.seconds), note, &mut screen)?;
@@ -84,7 +85,7 @@ fn show<S: Stage>(stage: S, args: &DemoArgs, note: &str) -> anyhow::Result<Exit>
     Ok(if is_fair && is_cached { Exit::Ok } else { Exit::Failed })
 }
 
-/// Runs the loads without an agent and then with one, and cleans up, whatever happens.
+/// Runs the loads without an agent and then with one, and always cleans up.
 fn play<S: Stage>(
     mut stage: S,
     length: Duration,
@@ -105,7 +106,7 @@ fn play<S: Stage>(
     let shown = (|| -> anyhow::Result<Vec<Phase>> {
         let mut phases = Vec::new();
         screen.agent(&agent)?;
-        // The first tick makes the tenants' cgroups, so that there is a place to put the load.
+        // The first tick makes the tenants' cgroups, which the loads need.
         agent.tick(stage.now());
         for half in &halves {
             if stage.interrupted() {
@@ -158,8 +159,9 @@ fn without<S: Stage>(
 
 /// Ticks through one half; measures its last part.
 ///
-/// It begins when the loads hold the memory that they are to hold: filling it asks for CPU time that is no part of
-/// their demand, and takes a slow machine seconds. Loads that never get so much are waited for as long as a half.
+/// The measurement begins when the loads hold the memory that they are to hold: filling it needs CPU time
+/// that is not part of their demand, and takes seconds on a slow machine. The wait for loads that never get
+/// so much ends after the length of a half.
 fn play_half<S: Stage>(
     stage: &mut S,
     agent: &mut Agent<S::Kernel>,
@@ -187,8 +189,8 @@ fn play_half<S: Stage>(
     Ok(window)
 }
 
-/// Whether every tenant uses the memory that its load works on, or nearly: the kernel charges it in batches. Where
-/// nothing says how much that is, there is nothing to wait for.
+/// Whether every tenant uses the memory that its load works on, or nearly: the kernel charges it in batches.
+/// Where that amount is unknown, there is nothing to wait for.
 fn hold_their_memory(status: &Status, wants: &[Want]) -> bool {
     status.tenants.iter().zip(wants).all(|(tenant, want)| {
         tenant.usage_memory_bytes.is_none_or(|used| used >= 0.95 * want.memory_bytes as f64)

@@ -1,5 +1,4 @@
-//! What the processes of the loads have used, from `/proc`: the same for a load that an agent takes care of and for
-//! one that it does not.
+//! CPU time and reads of the processes of the loads, from `/proc`: the same with and without an agent.
 
 /// Counters of one process, since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -15,7 +14,7 @@ pub(super) struct Reading {
 impl Reading {
     /// Of the texts of `/proc/PID/stat` and `/proc/PID/io`; `None` where the first is not what it should be.
     pub(super) fn parse(stat: &str, io: Option<&str>, ticks_per_sec: f64) -> Option<Reading> {
-        // The name may hold anything; the numbers come after its last bracket (proc_pid_stat(5)).
+        // The name may contain any character; the numbers come after its last bracket (proc_pid_stat(5)).
         let (_, fields) = stat.rsplit_once(')')?;
         let ticks = |index: usize| fields.split_whitespace().nth(index)?.parse::<f64>().ok();
         let count = |key: &str| {

@@ -1,4 +1,4 @@
-//! The machine's own kernel, with processes of our own for loads.
+//! The machine's own kernel, with processes of the demo as loads.
 
 use std::collections::HashMap;
 use std::fs;
@@ -41,11 +41,11 @@ pub(super) struct RealStage {
 /// State directories of demos, followed by a process number.
 const STATE_PREFIX: &str = "/run/tenantd-demo-";
 
-/// The file of a state directory that names the cgroup that was made to bound memory.
+/// The file of a state directory that names the cgroup made to bound memory.
 const BOUND_FILE: &str = "bound";
 
 impl RealStage {
-    /// Takes up what killed demos left, and prepares a state directory of its own.
+    /// Cleans up after killed demos, and prepares a state directory of its own.
     pub(super) fn new() -> anyhow::Result<RealStage> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -73,18 +73,18 @@ impl RealStage {
         Ok(pid)
     }
 
-    /// Tells the load of `tenant` what to do.
+    /// Sends orders to the load of `tenant`.
     fn order(&mut self, tenant: &str, want: &Want) -> anyhow::Result<()> {
         let stdin = self.children.get_mut(tenant).and_then(|child| child.stdin.as_mut());
         let Some(stdin) = stdin else { bail!("the load of {tenant} has no input") };
-        // One write: a line that arrives in parts would be two orders.
+        // One write: a line that arrives in parts would be read as two orders.
         stdin.write_all(format!("{}\n", load::orders(want)).as_bytes())?;
         Ok(stdin.flush()?)
     }
 
     fn kill_loads(&mut self) {
         for (_, mut child) in self.children.drain() {
-            // Errors mean that it has ended already, which is what is wanted.
+            // Errors mean that it has ended already, which is the goal.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -92,17 +92,17 @@ impl RealStage {
 }
 
 impl Drop for RealStage {
-    /// However the demo ends, no load outlives it, nor what they were bounded by.
+    /// Ends all loads and removes their bound, however the demo ends.
     fn drop(&mut self) {
         self.kill_loads();
         self.bound = None;
-        // Not empty: an agent has left something to be put back, and the next demo does that.
+        // Not empty: an agent has left values to restore, and the next demo restores them.
         let _ = fs::remove_file(self.state_dir.join(BOUND_FILE));
         let _ = fs::remove_dir(&self.state_dir);
     }
 }
 
-/// Puts back what demos left that were killed before they could.
+/// Restores what killed demos left.
 fn clean_up_after_killed_demos() {
     let Ok(entries) = fs::read_dir("/run") else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -119,7 +119,7 @@ fn clean_up_after_killed_demos() {
                     warn!("cannot remove {}: {error}", path.display());
                 }
             }
-            // In use by a demo that still runs, or said already what could not be put back.
+            // In use by a demo that still runs, or its failures were reported already.
             Ok(_) | Err(_) => {}
         }
     }
@@ -202,7 +202,7 @@ impl Stage for RealStage {
             if left.is_zero() {
                 return;
             }
-            // A signal does not end a sleep: look up often enough that a person feels heard.
+            // A signal does not end a sleep: short sleeps keep Ctrl-C responsive.
             thread::sleep(left.min(Duration::from_millis(100)));
         }
     }

@@ -1,11 +1,11 @@
-//! What the demo plays: three tenants, what they want in each half, and the policy that shares the machine among
-//! them.
+//! The scenario of the demo: three tenants, their demands in each half, and the policy that shares the
+//! machine among them.
 
 use crate::cli::load::Want;
 use crate::policy::model::{Bound, Mode, Policy, Tenant, Weights};
 use crate::units::{Bytes, Weight};
 
-/// The memory that the demo's tenants share; the rest of the machine stays out of its reach.
+/// The memory that the demo's tenants share; they cannot use the rest of the machine.
 pub(super) const MEMORY: Bytes = Bytes::mib(512);
 
 /// The tenants' names and weights.
@@ -14,17 +14,17 @@ pub(super) const TENANTS: [(&str, f64); 3] = [("batch", 1.0), ("cache", 2.0), ("
 /// The tenant that depends on its file cache, where memory is contended.
 pub(super) const CACHE: usize = 1;
 
-/// Files that it comes back to.
+/// Files that it rereads.
 const HOT: Bytes = Bytes::mib(64);
 
-/// What the scanning tenant may hold. Less than its share of the memory, so that the CPU remains its dominant
-/// resource.
+/// Memory limit of the scanning tenant. Less than its share of the memory, so that the CPU remains its
+/// dominant resource.
 const SCAN_LIMIT: Bytes = Bytes::mib(48);
 
-/// What the scanning tenant reads: more than all may hold together.
+/// File size of the scanning tenant: more than all tenants may hold together.
 const SCAN: u64 = 2 * MEMORY.0;
 
-/// The memory that a load would use if it were alone, within what the policy lets it have.
+/// The memory that a load would use if it were alone, within its limit in the policy.
 pub(super) fn wanted_memory(want: &Want) -> u64 {
     let files = want.hot_bytes + want.scan_bytes;
     match want.scan_bytes {
@@ -36,13 +36,13 @@ pub(super) fn wanted_memory(want: &Want) -> u64 {
 /// One part of the demo.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Half {
-    /// What the tenants want, in words.
+    /// The demands of the tenants, as text.
     pub(super) title: &'static str,
     /// In the order of [`TENANTS`].
     pub(super) wants: [Want; 3],
 }
 
-/// What each tenant wants in each half, on a machine with `cpus` CPUs.
+/// The demand of each tenant in each half, on a machine with `cpus` CPUs.
 pub(super) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
     let (hot, scan) = if contended { (HOT.0, SCAN) } else { (0, 0) };
     let hungry = |memory: u64, threads: u32| Want {
@@ -75,8 +75,8 @@ pub(super) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
 /// The threads of a tenant that wants every CPU, on a machine with `cpus` of them.
 ///
 /// The kernel balances threads over CPUs by weight, to within a quarter or so, and two threads of one tenant
-/// that share a CPU leave the other CPU to its neighbours. Many threads are few only where CPUs are few:
-/// there, several for each CPU keep what cannot be divided small.
+/// that share a CPU leave the other CPU to other tenants. Few CPUs need several threads for each CPU, so that
+/// the indivisible unit stays small.
 fn hungry_threads(cpus: u32) -> u32 {
     cpus.max((4 * cpus).min(32))
 }

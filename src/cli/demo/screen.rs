@@ -1,7 +1,7 @@
-//! What a person sees of the demo: bars that move, a table at the end, a verdict.
+//! The output of the demo: bars that move, a table at the end, a verdict.
 //!
-//! On a terminal the bars are drawn over themselves; elsewhere one line a few seconds tells how it goes. With
-//! `--verbose` the agent's own words are shown as well: hierarchy, demands, allocations, weights, findings. With
+//! On a terminal the bars are drawn in place; elsewhere one line is printed every few seconds. With
+//! `--verbose` the agent's findings are shown as well: hierarchy, demands, allocations, weights. With
 //! `--json` nothing is printed but the one object at the end. Nothing is wider than 80 columns.
 
 use std::fs::File;
@@ -18,16 +18,16 @@ use crate::daemon::agent::Agent;
 use crate::host::kernfs::KernFs;
 use crate::units::Bytes;
 
-/// Width of a bar that stands for all CPUs.
+/// Width of a bar for all CPUs.
 const BAR_WIDTH: usize = 40;
 
-/// Where there is no terminal, every so many times a line.
+/// Where there is no terminal, a line is printed once in so many ticks.
 const QUIET_TICKS: u64 = 3;
 
-/// Other work that is not worth a sentence, as a part of all CPUs.
+/// Outside use below this part of all CPUs is not reported.
 const OUTSIDE_MIN: f64 = 0.05;
 
-/// Standard output, drawn in the way that suits it.
+/// Standard output, drawn according to its kind.
 #[derive(Debug)]
 pub(super) struct Screen {
     json: bool,
@@ -39,7 +39,7 @@ pub(super) struct Screen {
     /// How often bars were drawn in this phase.
     nr_drawn: u64,
     findings: Vec<String>,
-    /// Where the status of each tick goes as well.
+    /// Where the status of each tick is copied.
     record: Option<File>,
 }
 
@@ -70,7 +70,7 @@ impl Screen {
         })
     }
 
-    /// Says what is about to happen, and where.
+    /// Announces the next steps, and their place.
     pub(super) fn begin(&mut self, note: &str, size: &Size) -> io::Result<()> {
         (self.cpus, self.uncontended) = (f64::from(size.cpus), size.uncontended.clone());
         if self.json {
@@ -82,7 +82,7 @@ impl Screen {
         writeln!(out, "weights 1:2:4. Each runs processes that do nothing but use them up.")
     }
 
-    /// Says how the agent works here.
+    /// Reports how the agent works on this machine.
     pub(super) fn agent<K: KernFs>(&self, agent: &Agent<K>) -> io::Result<()> {
         if self.verbose {
             writeln!(io::stdout(), "\ntenantd starts: {}", agent.layout().describe())?;
@@ -99,7 +99,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Shows how it goes without an agent.
+    /// Shows the shares without an agent.
     pub(super) fn plain(&mut self, now: &Without) -> io::Result<()> {
         let bars: Vec<Bar<'_>> = now
             .tenants
@@ -113,7 +113,7 @@ impl Screen {
         self.bars(&bars)
     }
 
-    /// Shows how it goes with the agent.
+    /// Shows the shares with the agent.
     pub(super) fn tick(&mut self, status: &Status) -> io::Result<()> {
         self.notes(status);
         if let Some(record) = &mut self.record {
@@ -157,8 +157,8 @@ impl Screen {
         out.flush()
     }
 
-    /// Keeps what stands in the way, once each. Shown at once with `--verbose`; on standard error, so that it never
-    /// breaks the JSON.
+    /// Keeps each obstacle once. Shown at once with `--verbose`; on standard error, so that it never breaks
+    /// the JSON.
     fn notes(&mut self, status: &Status) {
         for finding in &status.findings {
             if !self.findings.contains(finding) {
@@ -171,7 +171,7 @@ impl Screen {
         }
     }
 
-    /// Shows the figures of a half as the agent has them, and the machine with the tenants on it.
+    /// Shows the figures of a half from the agent's status, and the machine with the tenants on it.
     pub(super) fn details(&self, phase: &Phase, map: &[String]) -> io::Result<()> {
         if !self.verbose {
             return Ok(());
@@ -237,7 +237,7 @@ impl Screen {
         }
     }
 
-    /// What other work takes of the machine, in one sentence.
+    /// The outside use of the machine, in one sentence.
     fn outside(&self, out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
         let most = outcome.phases.iter().map(|phase| phase.outside_cores).fold(0.0, f64::max);
         if most < OUTSIDE_MIN * self.cpus {
@@ -279,7 +279,7 @@ fn verdict(
     }
 }
 
-/// The table that the demo ends with: the first half, which also ran without an agent.
+/// The final table of the demo: the first half, which also ran without an agent.
 fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
     let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
     let mut table = new_table();
@@ -314,7 +314,7 @@ fn new_table() -> Table {
     table
 }
 
-/// The same with all columns but the first to the right.
+/// The same with all columns but the first aligned right.
 fn aligned(mut table: Table) -> Table {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);

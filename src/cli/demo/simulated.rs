@@ -40,15 +40,16 @@ impl SimulatedStage {
     }
 }
 
-/// In this model files that are read once never displace others: a scan of more than there is room for is a file
-/// that is always read again.
+/// In this model files that are read once never displace others: a scan of more than fits into memory is
+/// modelled as a file that is always read again.
 fn load(want: &Want) -> Load {
     let hot_bytes_per_sec = (want.hot_bytes as f64 / HOT_PASS.as_secs_f64()) as u64;
     let default = Load::default().touch_bytes_per_sec;
     Load {
         threads: want.threads,
         duty: want.duty,
-        // One speed for all of its memory: that of the file, but not so slow that the rest never comes up.
+        // One speed for all of its memory: that of the file, but fast enough that the rest is touched as
+        // well.
         touch_bytes_per_sec: if hot_bytes_per_sec > 0 { 2 * hot_bytes_per_sec } else { default },
         ..Load::default()
             .with_working_set(want.memory_bytes)
@@ -89,7 +90,7 @@ impl Stage for SimulatedStage {
 
     fn set_loads(&mut self, agent: &mut Agent<SimKernel>, half: &Half) -> anyhow::Result<()> {
         let tree = agent.layout().trees[0].clone();
-        // The simulated kernel calls a cgroup by its path from the mount.
+        // The simulated kernel names a cgroup by its path from the mount.
         let below = tree.root.strip_prefix(&tree.mount).unwrap_or(Path::new(""));
         let kernel = agent.kernel_mut();
         for (tenant, want) in tenants(half) {

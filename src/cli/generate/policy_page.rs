@@ -4,11 +4,11 @@ use crate::policy::key::{Flag, Row, rows};
 use crate::policy::keys::{POLICY, TENANT};
 use crate::policy::rules::RULES;
 
-/// Where the page takes the keys and the rules.
+/// The placeholders of the keys and the rules.
 const KEYS_PLACE: &str = ".\\\" @KEYS@\n";
 const RULES_PLACE: &str = ".\\\" @RULES@\n";
 
-/// The page, with what is generated in its places.
+/// The page, with the generated parts inserted.
 pub(super) fn page(frame: &str) -> String {
     frame.replace(KEYS_PLACE, &keys()).replace(RULES_PLACE, &rules())
 }

@@ -7,7 +7,7 @@ use crate::cli::client::{ClientError, Endpoint};
 use crate::control::status::Status;
 use crate::varlink::interface::{Nothing, method};
 
-/// The deadline of a call to the agent, well within the patience of a browser.
+/// The deadline of a call to the agent, well within the timeout of a browser.
 const CALL_TIME: Duration = Duration::from_secs(2);
 
 /// The last tick, or one sentence on why there is none.

@@ -1,4 +1,4 @@
-//! `tenantctl simulate`: what a discipline, or a policy, would do.
+//! `tenantctl simulate`: the effect of a discipline, or of a policy.
 
 mod progress;
 mod queue;

@@ -1,11 +1,11 @@
-//! How far a long simulation is, on a terminal. The only file that names the crate for it.
+//! Progress of a long simulation, on a terminal. The only file that names the crate for it.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// A bar on standard error, if that is a terminal; it goes when it is dropped.
+/// A bar on standard error, if that is a terminal; it is removed when dropped.
 #[derive(Debug)]
 pub(super) struct Bar(ProgressBar);
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a problem file, each with its code. A code never changes its meaning.
+//! The possible errors of a problem file, each with its code. A code never changes its meaning.
 
 use crate::policy::reader::Codes;
 use crate::policy::rules::Rule;
@@ -17,7 +17,7 @@ pub(super) const OVERBOOKED: Rule = Rule::error("S011", "guarantees beyond the c
 pub(super) const WHOLE_TASKS: Rule =
     Rule::error("S012", "tasks that are not whole, or too many of them to list");
 
-/// The codes of what any file can have wrong.
+/// The codes of errors that any file can have.
 pub(super) static CODES: Codes = Codes {
     unknown_key: Rule::error("S002", "an unknown key"),
     duplicate_key: Rule::error("S003", "a key given twice"),

@@ -1,4 +1,4 @@
-//! What the core finds wrong with a problem, carried back to its place in the text.
+//! Maps the findings of the core about a problem to their places in the text.
 
 use super::codes;
 use super::task::Resource;
@@ -8,8 +8,8 @@ use crate::fair::{Field, ProblemError};
 use crate::policy::reader::Reader;
 use crate::policy::tree::{Entry, Kind};
 
-/// Carries what is wrong with a problem back to its place in the text, where `capacity` and the `entries` of the
-/// nodes are.
+/// Maps the errors of a problem to their places in the text, where `capacity` and the `entries` of the nodes
+/// are.
 pub(super) fn judge(
     reader: &mut Reader<'_>,
     resources: &[Resource],

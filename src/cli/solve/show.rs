@@ -1,4 +1,4 @@
-//! A solution, shown: a table for people, one JSON object for programs.
+//! The output of a solution: a table for people, one JSON object for programs.
 
 use std::io::{self, Write};
 
@@ -62,7 +62,7 @@ pub(super) fn table(out: &mut impl Write, task: &Task, solution: &Solution) -> a
     Ok(())
 }
 
-/// One node: what it gets of each resource, its dominant one marked, and its state.
+/// One node: its amount of each resource, its dominant one marked, and its state.
 fn row(
     task: &Task,
     solution: &Solution,
@@ -92,7 +92,7 @@ fn row(
     row
 }
 
-/// What is left, what is used up, and in which order tasks were granted.
+/// The leftovers, the saturated resources, and the order of grants.
 fn footer(out: &mut impl Write, task: &Task, solution: &Solution) -> io::Result<()> {
     let left = task.resources.iter().zip(&solution.unallocated).zip(&solution.saturated);
     let left = left.map(|((resource, &left), saturated)| match saturated {
@@ -141,7 +141,7 @@ fn state_name(state: State) -> &'static str {
     }
 }
 
-/// The object as the contract has it. Serialized as it is walked: there may be a million tenants.
+/// The object of the contract. Serialized during the walk: there may be a million tenants.
 #[derive(Clone, Copy)]
 struct Output<'a> {
     task: &'a Task,

@@ -1,9 +1,9 @@
-//! What a problem file asks for.
+//! The content of a problem file.
 
 use crate::fair::{Algorithm, Problem, WorkConserving};
 use crate::policy::types::Words;
 
-/// What a problem file asks for.
+/// The content of a problem file.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) algorithm: Algorithm,
@@ -14,7 +14,7 @@ pub(super) struct Task {
     pub(super) problem: Problem,
 }
 
-/// A resource as the file names it.
+/// A resource with its name in the file.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) name: String,

@@ -1,5 +1,5 @@
-//! Costs at random: the distributions of the papers' experiments. The only file that names the random
-//! numbers' crates.
+//! Random costs: the distributions of the papers' experiments. The only file that names the crates for random
+//! numbers.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp, LogNormal, Normal};
@@ -64,12 +64,12 @@ pub(super) struct Dice(Pcg64Mcg);
 
 impl Dice {
     pub(super) fn new(seed: u64, stream: u64) -> Dice {
-        // Neighbouring seeds would begin alike; the odd constant spreads them (splitmix64).
+        // Adjacent seeds would begin alike; the odd constant spreads them (splitmix64).
         let spread = stream.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Dice(Pcg64Mcg::seed_from_u64(seed ^ spread))
     }
 
-    /// A time between two arrivals at random.
+    /// A random time between two arrivals.
     pub(super) fn pause(&mut self, per_second: f64) -> f64 {
         let pause = Exp::new(per_second).map(|pauses| pauses.sample(&mut self.0));
         pause.unwrap_or(f64::INFINITY)
@@ -105,7 +105,7 @@ impl Costs {
     }
 }
 
-/// Parameters were judged when they were read: what a distribution refuses would be a cost of its minimum.
+/// Parameters were checked when they were read: a rejected distribution would have its minimum as cost.
 fn draw(cost: &Cost, dice: &mut impl Rng) -> f64 {
     let drawn = match cost.shape {
         Shape::Fixed(cost) => cost,

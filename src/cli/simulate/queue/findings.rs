@@ -1,4 +1,4 @@
-//! What can be wrong with a scenario, and single values of it: each is a value, or a finding with its place.
+//! The possible errors of a scenario, and its single values: each is a value, or a finding with its place.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use crate::policy::tree::{Entry, Kind, Node};
 
 /// A code never changes its meaning.
 pub(super) mod code {
-    /// The text is not YAML, or is more than we read.
+    /// The text is not YAML, or is more than the limit.
     pub(in super::super) const TEXT: &str = "Q001";
     /// A key that does not belong there.
     pub(in super::super) const UNKNOWN_KEY: &str = "Q002";
     /// A key given twice.
     pub(in super::super) const DUPLICATE_KEY: &str = "Q003";
-    /// A key that must be there and is not.
+    /// A required key that is missing.
     pub(in super::super) const MISSING_KEY: &str = "Q004";
     /// A value of the wrong type.
     pub(in super::super) const WRONG_TYPE: &str = "Q005";
@@ -31,7 +31,7 @@ pub(super) mod code {
     pub(in super::super) const TOO_LONG: &str = "Q009";
 }
 
-/// Findings kept until they are sorted. A file with more is not read but thrown away.
+/// Findings kept until they are sorted. A file with more is rejected without further reading.
 const MOST_FOUND: usize = 10_000;
 
 /// The findings of one file.
@@ -41,7 +41,7 @@ pub(super) struct Findings {
     found: Vec<Diagnostic>,
 }
 
-/// What numbers may be.
+/// The ranges of numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowed {
     pub(super) range: (f64, f64),

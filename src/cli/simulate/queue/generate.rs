@@ -19,7 +19,7 @@ use crate::queue::tag::Tag;
 pub(super) struct Generator {
     listed: Peekable<IntoIter<Arrival>>,
     streams: Vec<Option<Stream>>,
-    /// The next arrival of each tenant whose work is made up, by time.
+    /// The next arrival of each tenant with generated work, by time.
     next: BinaryHeap<Reverse<(Tag, TenantId)>>,
 }
 

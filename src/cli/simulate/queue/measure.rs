@@ -1,4 +1,4 @@
-//! What came of a scenario: service beside the ideal, latency, gaps, and differences beside their bounds.
+//! The results of a scenario: service beside the ideal, latency, gaps, and differences beside their bounds.
 
 use super::generate::Generator;
 use super::scenario::{Kind, Scenario};
@@ -74,13 +74,13 @@ impl Moments {
     }
 }
 
-/// Something measured beside what theory allows.
+/// A measurement beside its theoretical bound.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounded {
     pub(super) largest: f64,
     /// The tenants concerned.
     pub(super) tenants: Vec<TenantId>,
-    /// What theory allows, and by which theorem.
+    /// The bound, and its theorem.
     pub(super) bound: Option<(f64, &'static str)>,
 }
 
@@ -93,16 +93,16 @@ pub(super) struct Sample {
     pub(super) ideal: Vec<f64>,
 }
 
-/// What came of a scenario.
+/// The results of a scenario.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) dispatches: Vec<Dispatch>,
     pub(super) nr_dispatched: u64,
     pub(super) finished: Vec<Finished>,
     pub(super) tenants: Vec<Figures>,
-    /// Service by weight of two tenants while both are backlogged: how far apart they came.
+    /// Service by weight of two tenants while both are backlogged: the largest difference.
     pub(super) difference: Bounded,
-    /// How far GPS was ahead of a tenant, in cost units.
+    /// The largest lead of GPS over a tenant, in cost units.
     pub(super) lag: Bounded,
     /// Seconds that workers spent with tasks of each level, under the multilevel discipline.
     pub(super) levels: Option<[f64; multilevel::LEVELS]>,
@@ -112,7 +112,7 @@ pub(super) struct Outcome {
     pub(super) series: Vec<Sample>,
 }
 
-/// Why there is no outcome.
+/// Why there is no result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum TooMany {
     /// More than [`Scenario::DISPATCHES_MAX`] by this time.
@@ -121,17 +121,17 @@ pub(super) enum TooMany {
     Listed,
 }
 
-/// Tenants whose differences are looked at in pairs.
+/// Tenants whose differences are measured in pairs.
 const PAIRED_MAX: usize = 256;
-/// Tenants for which each event is looked at, not only samples.
+/// Tenants that are sampled at each event, not only at samples.
 const EXACT_MAX: usize = 16;
 /// Tenants whose service over time is kept.
 pub(super) const SERIES_MAX: usize = 8;
 
-/// Runs a scenario; `progress` is told which part of it is done, from 0 to 1.
+/// Runs a scenario; `progress` receives the finished part, from 0 to 1.
 ///
 /// # Errors
-/// It goes on for too long.
+/// It runs for too long.
 pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> Result<Outcome, TooMany> {
     match &scenario.kind {
         Kind::Queue(discipline) => run_queue(scenario, discipline, progress),
@@ -150,7 +150,7 @@ fn run_queue(
     let is_multilevel = matches!(discipline, Discipline::Multilevel { .. });
     meter.outcome.levels = is_multilevel.then_some([0.0; multilevel::LEVELS]);
     for (tenant, member) in (0..).map(TenantId).zip(&scenario.tenants) {
-        // Terms were judged when they were read.
+        // Terms were checked when they were read.
         let admitted = queue.admit(tenant, &member.terms, 0.0);
         debug_assert_eq!(admitted, Ok(()));
         meter.gps.set_weight(tenant, member.terms.weight, 0.0);
@@ -252,7 +252,7 @@ impl<'a> Meter<'a> {
         let lightest =
             (0..self.scenario.tenants.len()).map(|i| weight(&i)).fold(f64::MAX, f64::min);
         let work = workers * self.longest;
-        // The theorems are about whole requests and weights alone.
+        // The theorems cover whole requests and weights alone.
         let is_plain =
             self.scenario.quantum.is_none()
                 && self.scenario.tenants.iter().all(|tenant| {

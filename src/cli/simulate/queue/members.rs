@@ -1,4 +1,4 @@
-//! The tenants of a scenario file, and the work that is made up for them.
+//! The tenants of a scenario file, and their generated work.
 
 use super::distribution::{Cost, Redraw, Shape};
 use super::findings::{Allowed, code, get};
@@ -39,7 +39,7 @@ const COST_KEYS: [&str; 10] = [
 const TENANTS_MAX: u64 = 2_000_000;
 
 impl Tenant {
-    /// A tenant of which nothing is said.
+    /// A tenant with defaults only.
     pub(super) fn plain(name: &str) -> Tenant {
         let (name, terms) = (name.to_string(), Terms::default());
         Tenant { name, terms, holds: Box::default(), work: None }
@@ -64,7 +64,7 @@ impl Reader {
         }
     }
 
-    /// What is said of a tenant beside its work.
+    /// The keys of a tenant beside its work.
     fn terms(&mut self, fields: &[Entry], tenant: &mut Tenant) {
         let weight =
             Allowed { range: (Terms::WEIGHT_MIN, Terms::WEIGHT_MAX), words: "from 1e-9 to 1e9" };
@@ -166,7 +166,7 @@ impl Reader {
         }
     }
 
-    /// When work that is made up begins and ends.
+    /// When generated work begins and ends.
     fn phase(&mut self, fields: &[Entry], horizon: f64) -> (f64, f64) {
         let Some(phase) = get(fields, "phase") else { return (0.0, f64::INFINITY) };
         let [from, until] = self.findings.list(&phase.value, "two times, such as `[10, 20]`")
@@ -239,8 +239,8 @@ impl Reader {
         let spread = |reader: &mut Reader, key: &str| {
             reader.maybe(fields, key, Allowed::NOT_NEGATIVE).unwrap_or(0.0)
         };
-        // A request that costs nothing never ends: of a distribution, less than a millionth of its middle
-        // is cut off.
+        // A request of cost zero never ends: of a distribution, less than a millionth of its median is cut
+        // off.
         let middle = match &*shape.key {
             "uniform" => 0.0,
             _ => self.findings.number(&shape.value, Allowed::POSITIVE).unwrap_or(1.0),

@@ -27,7 +27,7 @@ use crate::cli::problem;
 /// Runs the command.
 ///
 /// # Errors
-/// What could not be read or printed. A bad scenario is no error but an exit code.
+/// The input could not be read, or the output not written. A bad scenario is no error but an exit code.
 pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
     let (name, text) = problem::read(&args.file)?;
     let result = read::read(&name, text).and_then(|parsed| {

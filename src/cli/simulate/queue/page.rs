@@ -1,4 +1,4 @@
-//! The report of a queue's simulation: what it shows, as pictures.
+//! The report of a queue's simulation: its contents, as pictures.
 
 use super::measure::{Bounded, Outcome, Sample};
 use super::scenario::Scenario;
@@ -17,7 +17,7 @@ const ROWS_MAX: usize = 400;
 /// The whole page.
 ///
 /// # Errors
-/// What could not be drawn.
+/// A picture could not be drawn.
 pub(super) fn page(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
     let title = format!("{} on {} workers", scenario.kind.name(), scenario.machine.workers);
     let note = format!(
@@ -94,7 +94,7 @@ fn shares(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
     let mut curves = Vec::new();
     for series in 0..outcome.watched.len() {
         let share = |of: fn(&Sample) -> &Vec<f64>| {
-            // Over several samples: in a single one, a worker is busy with one tenant or another.
+            // Over several samples: in a single one, a worker serves only one tenant.
             let step = (outcome.series.len() / SHARES_MAX).max(1);
             let ends = (step..outcome.series.len()).step_by(step);
             let pairs = ends.map(|end| (&outcome.series[end - step], &outcome.series[end]));

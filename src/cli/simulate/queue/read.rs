@@ -45,14 +45,14 @@ const FILE_KEYS: [&str; 19] = [
 ];
 const ESTIMATOR_KEYS: [&str; 2] = ["alpha", "initial"];
 
-/// A scenario, and where in the text it says how long it is.
+/// A scenario, and the place of its length in the text.
 #[derive(Debug)]
 pub(super) struct Parsed {
     pub(super) scenario: Scenario,
     pub(super) places: Places,
 }
 
-/// Places for what is found only by running.
+/// Places for findings that only a run can make.
 #[derive(Debug)]
 pub(super) struct Places {
     source: Arc<Source>,
@@ -60,7 +60,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// What is wrong with a simulation that goes on for too long.
+    /// The finding of a simulation that runs for too long.
     pub(super) fn too_many(self, at: TooMany) -> Report {
         let mut findings = Findings::new(self.source);
         let (message, help) = match at {
@@ -120,7 +120,7 @@ fn entries(node: &Node) -> &[Entry] {
     }
 }
 
-/// Reads on after a finding, with a harmless value in the place of the bad one, to find the rest.
+/// Reads on after a finding, with a harmless value in the place of the wrong one, to find the rest.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) findings: Findings,
@@ -185,7 +185,7 @@ impl Reader {
         })
     }
 
-    /// What only the whole shows: there are tenants, and what repeats does so slowly enough.
+    /// Rules about the whole: there are tenants, and repetitions are slow enough.
     fn check_work(&mut self, file: &[Entry], tree: &Node) {
         if self.tenants.is_empty() && self.findings.is_empty() {
             let help = "name them under `tenants`, `backlogged` or `generators`";
@@ -258,7 +258,7 @@ impl Reader {
         (alpha, self.maybe(fields, "initial", Allowed::NOT_NEGATIVE).unwrap_or(1.0))
     }
 
-    /// What there is, and with it the names of the resources.
+    /// The capacity, and with it the names of the resources.
     fn capacity(&mut self, node: &Node) -> Vec<f64> {
         let amounts = self.findings.map(node, "a map such as `{ cpu: 9, memory: 18 }`");
         self.findings.check_duplicates(amounts);
@@ -293,7 +293,7 @@ impl Reader {
                 arrivals.push(Arrival { time, tenant, work });
             }
         }
-        // A stable sort: what arrives at the same time stays in the order of the text.
+        // A stable sort: simultaneous arrivals keep the order of the text.
         arrivals.sort_by(|a, b| a.time.total_cmp(&b.time));
         arrivals
     }

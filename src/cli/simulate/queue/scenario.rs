@@ -4,7 +4,7 @@ use super::distribution::Cost;
 use crate::queue::simulation::Arrival;
 use crate::queue::{Discipline, Estimator, Machine, Rule, Terms};
 
-/// What a file asks for.
+/// The content of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) kind: Kind,
@@ -23,7 +23,7 @@ pub(super) struct Scenario {
     pub(super) arrivals: Vec<Arrival>,
 }
 
-/// What decides.
+/// The decision rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     /// A discipline.
@@ -32,7 +32,7 @@ pub(super) enum Kind {
     Gps,
 }
 
-/// A tenant and the work that is made for it, beside what is listed.
+/// A tenant and its generated work, beside its listed work.
 #[derive(Clone, Debug)]
 pub(super) struct Tenant {
     pub(super) name: String,
@@ -41,7 +41,7 @@ pub(super) struct Tenant {
     pub(super) work: Option<Made>,
 }
 
-/// Work that is made up.
+/// Generated work.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     pub(super) cost: Cost,
@@ -50,14 +50,14 @@ pub(super) struct Made {
     pub(super) until: f64,
 }
 
-/// When work that is made up arrives.
+/// When generated work arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
-    /// There is always some.
+    /// Always backlogged.
     Backlogged,
-    /// At random, so many a second.
+    /// Random, with so many arrivals a second.
     Poisson(f64),
-    /// At random, so much that this part of the tenant's fair share is used.
+    /// Random, with so many arrivals that this part of the tenant's fair share is used.
     Load(f64),
     /// At regular intervals, in seconds.
     Every(f64),
@@ -77,7 +77,7 @@ pub(super) enum Name {
     Gps,
 }
 
-/// Where costs come from.
+/// The source of costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Costs {
     Declared,
@@ -131,12 +131,12 @@ impl Kind {
 }
 
 impl Scenario {
-    /// The most requests of one scenario; beyond it is given up.
+    /// The most requests of one scenario; a longer run is aborted.
     pub(super) const DISPATCHES_MAX: u64 = 20_000_000;
     /// The most dispatches that are listed.
     pub(super) const LISTED_MAX: usize = 5_000_000;
 
-    /// What a tenant should get of the machine where all have work, in cost units a second.
+    /// The fair share of a tenant where all have work, in cost units a second.
     pub(super) fn fair_rates(&self) -> Vec<f64> {
         let whole: f64 = self.tenants.iter().map(|tenant| tenant.terms.weight).sum();
         let speed = self.machine.speed();

@@ -12,10 +12,10 @@ use super::scenario::Scenario;
 use crate::cli::text;
 use crate::queue::{TenantId, multilevel};
 
-/// Rows and dispatches shown; a longer table is not read.
+/// Rows and dispatches shown; a longer table is of no use.
 const MOST_ROWS: usize = 40;
 
-/// A number without the noise of its last bits.
+/// A number without rounding noise in its last bits.
 fn plain(number: f64) -> f64 {
     let scaled = number * 1e9;
     if scaled.abs() < 1e15 { scaled.round() / 1e9 } else { number }
@@ -135,7 +135,7 @@ fn name(scenario: &Scenario, tenant: TenantId) -> &str {
 /// Prints one JSON object.
 ///
 /// # Errors
-/// What could not be printed.
+/// The output could not be written.
 pub(super) fn json(
     out: &mut impl Write,
     scenario: &Scenario,
@@ -167,7 +167,7 @@ pub(super) fn json(
 /// Prints a table for people.
 ///
 /// # Errors
-/// What could not be printed.
+/// The output could not be written.
 pub(super) fn table(
     out: &mut impl Write,
     scenario: &Scenario,
@@ -249,7 +249,7 @@ fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io:
     writeln!(out)
 }
 
-/// At most four digits that count.
+/// At most four significant digits.
 pub(super) fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 1e6 => format!("{number:.3e}"),
@@ -261,7 +261,7 @@ pub(super) fn short(number: f64) -> String {
     }
 }
 
-/// A time as a person reads it.
+/// A time as text for people.
 pub(super) fn text_seconds(seconds: f64) -> String {
     match seconds.abs() {
         size if size > 0.0 && size < 0.0995 => format!("{:.2} ms", seconds * 1e3),

@@ -1,13 +1,13 @@
 //! Lines over time, and distributions. With `gantt`, the only file that names the plotting crate.
 //!
-//! Colours are placeholders: each has a value of its own that is not used otherwise, and the style sheet of
-//! the page says what it stands for, in light and in dark.
+//! Colours are placeholders: each has a value that is used nowhere else, and the style sheet of the page maps
+//! it to a colour, in light and in dark.
 
 use std::fmt::Write as _;
 
 use plotters::prelude::*;
 
-/// The colours of the series, by their names in SVG: what a style sheet can tell apart and exchange.
+/// The colours of the series, by their names in SVG, which a style sheet can distinguish and replace.
 pub(super) const SERIES: usize = 8;
 
 /// Width and height of a picture in its own units.
@@ -27,7 +27,7 @@ fn written(colour: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
 }
 
-/// What the placeholders stand for.
+/// The CSS that maps the placeholders.
 pub(super) fn series_css() -> String {
     let mut css = String::new();
     let mut rule = |colour: RGBColor, variable: &str| {
@@ -50,9 +50,9 @@ pub(super) fn series_css() -> String {
 /// One line.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
-    /// Which series it belongs to: its colour.
+    /// Its series: its colour.
     pub(crate) series: usize,
-    /// Whether it is what should be, drawn thin, or what is.
+    /// Whether it is the ideal, drawn thin, or the measurement.
     pub(crate) is_ideal: bool,
     /// Its points, in order.
     pub(crate) points: Vec<(f64, f64)>,
@@ -61,9 +61,9 @@ pub(crate) struct Curve {
 /// Lines in one picture.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
-    /// What the axes are.
+    /// The label of the x axis.
     pub(crate) x: &'static str,
-    /// What the axes are.
+    /// The label of the y axis.
     pub(crate) y: &'static str,
     /// The lines.
     pub(crate) curves: Vec<Curve>,
@@ -75,7 +75,7 @@ impl Lines {
     /// The picture.
     ///
     /// # Errors
-    /// What the plotting crate could not draw.
+    /// The plotting crate could not draw it.
     pub(crate) fn svg(&self) -> anyhow::Result<String> {
         let scaled = |x: f64| if self.is_log { x.max(1e-9).log10() } else { x };
         let points = || self.curves.iter().flat_map(|curve| &curve.points);

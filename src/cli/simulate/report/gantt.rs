@@ -11,9 +11,9 @@ pub(crate) struct Bar {
     pub(crate) row: u32,
     /// Its colour.
     pub(crate) series: usize,
-    /// From when to when.
+    /// Its start and its end.
     pub(crate) time: (f64, f64),
-    /// What is written in it, where there is room.
+    /// Its label, where there is room.
     pub(crate) label: String,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Gantt {
     pub(crate) rows: u32,
     /// When it ends.
     pub(crate) end: f64,
-    /// What runs.
+    /// The requests.
     pub(crate) bars: Vec<Bar>,
 }
 
@@ -32,7 +32,7 @@ impl Gantt {
     /// The picture.
     ///
     /// # Errors
-    /// What the plotting crate could not draw.
+    /// The plotting crate could not draw it.
     pub(crate) fn svg(&self) -> anyhow::Result<String> {
         let height = 60 + 34 * self.rows.clamp(1, 32);
         let mut svg = String::new();

@@ -1,8 +1,7 @@
-//! `--report`: one page to look at, with everything in it.
+//! `--report`: one self-contained page.
 //!
-//! A page is a title, sections of pictures with captions, and tables. It is one file without links:
-//! pictures are SVG in the text, colours follow the reader's choice of light or dark, and print comes out
-//! in black on white.
+//! A page is a title, sections of pictures with captions, and tables. It is one file without links: pictures
+//! are SVG in the text, colours follow the reader's choice of light or dark, and it prints black on white.
 
 mod chart;
 mod gantt;
@@ -27,7 +26,7 @@ impl Page {
         Page { body, title: title.to_string() }
     }
 
-    /// A picture with its heading and what it shows.
+    /// A picture with its heading and its caption.
     pub(super) fn picture(&mut self, heading: &str, caption: &str, svg: &str, legend: &[String]) {
         let (heading, caption) = (escaped(heading), escaped(caption));
         let _ = write!(self.body, "<section><h2>{heading}</h2><figure>{svg}<figcaption>");
@@ -39,7 +38,7 @@ impl Page {
         let _ = write!(self.body, "<p>{caption}</p></figcaption></figure></section>");
     }
 
-    /// A table; numbers stand right, the first column left.
+    /// A table; numbers are aligned right, the first column left.
     pub(super) fn table(&mut self, heading: &str, header: &[&str], rows: &[Vec<String>]) {
         let _ = write!(self.body, "<section><h2>{}</h2><table><thead><tr>", escaped(heading));
         for cell in header {
@@ -56,7 +55,7 @@ impl Page {
         self.body.push_str("</tbody></table></section>");
     }
 
-    /// A sentence of its own.
+    /// A paragraph of one sentence.
     pub(super) fn sentence(&mut self, text: &str) {
         let _ = write!(self.body, "<p>{}</p>", escaped(text));
     }
@@ -75,7 +74,7 @@ impl Page {
     }
 }
 
-/// Text that is no markup, whatever is in it.
+/// Escaped text: any input without markup.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
