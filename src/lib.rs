@@ -1,32 +1,32 @@
 //! tenantd makes one Linux machine fair for all its tenants, over CPU and memory at once.
 //!
-//! **Problem.** Several tenants share a machine: teams on a compute server, databases on one host, users of
-//! a login node. The kernel can divide each resource by weights and limits, but it has to be told which; and
-//! what is fair depends on what everybody could use at the moment, of all resources together. Values that
-//! are set once are wrong an hour later.
+//! **Problem.** Several tenants share a machine: teams on a compute server, databases on one host, users of a
+//! login node. The kernel can divide each resource by weights and limits, but their values have to come from
+//! outside; and the fair values depend on what every tenant could use at the moment, of all resources
+//! together. Values that are set once are wrong an hour later.
 //!
-//! **What it does.** Once a second it reads what every tenant uses, estimates what it could use, computes by
+//! **Function.** Once a second it reads what every tenant uses, estimates what it could use, computes by
 //! weighted dominant resource fairness what it is entitled to, and writes the weights and protections that
-//! make the kernel enforce that. When it goes, every file holds again what it held before.
+//! make the kernel enforce that. When it stops, every file holds again what it held before.
 //!
-//! **The rooms**, in the order in which to read them. Arrows point only downwards in this list: what stands
-//! further up knows nothing of what stands further down, and the first group knows nothing of Linux at all.
+//! **The rooms**, in reading order. Arrows point only downwards in this list: a room does not depend on rooms
+//! further down, and the first group does not depend on Linux at all.
 //!
 //! | room | what it is |
 //! |---|---|
-//! | [`units`] | CPUs, bytes, weights, limits, and how people write them |
-//! | [`fair`] | who gets how much: max-min, DRF, hierarchies, whole tasks, measures |
+//! | [`units`] | CPUs, bytes, weights, limits, and their notation |
+//! | [`fair`] | the shares: max-min, DRF, hierarchies, whole tasks, measures |
 //! | [`dop`] | how wide each tenant runs, and on which CPUs |
 //! | [`queue`] | which waiting request goes next |
 //! | [`policy`] | YAML in, a checked and typed model out |
 //! | [`control`] | one tick as a function: samples in, ordered actions out |
 //! | [`host`] | the machine: kernel files, cgroups, processes, the journal |
-//! | [`sim`] | a kernel in memory behind the same seam |
-//! | [`varlink`] | the socket on which all this can be asked |
+//! | [`sim`] | a kernel in memory behind the same interface |
+//! | [`varlink`] | the socket for reading and changing the agent |
 //! | [`daemon`] | the agent, its tick and the loop around it |
-//! | [`cli`] | what a person types |
+//! | [`cli`] | the commands |
 //!
-//! The one seam between the agent and the world is [`host::kernfs::KernFs`].
+//! The one interface between the agent and the world is [`host::kernfs::KernFs`].
 
 #![deny(missing_docs)]
 

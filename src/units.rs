@@ -1,8 +1,8 @@
-//! The quantities the agent reasons about, and how people write them.
+//! The quantities of the agent, and their notation.
 //!
-//! A policy file says `500m` and `8GiB`; the kernel wants microseconds and bytes; the allocation core
-//! wants plain `f64`. Each quantity is a type of its own here, so that no two of them can be swapped,
-//! and each is parsed in exactly one place.
+//! A policy file has `500m` and `8GiB`; the kernel uses microseconds and bytes; the allocation core uses
+//! plain `f64`. Each quantity has a type of its own here, so that no two of them can be swapped, and each is
+//! parsed in exactly one place.
 //!
 //! Decimal memory suffixes (`16G`, `16GB`) are refused on purpose: systemd reads `MemoryMax=16G` as
 //! 16 GiB, most other tools as 16·10⁹ bytes, and a limit that is 7 % off is worse than an error.
@@ -20,7 +20,7 @@ impl MilliCpus {
     /// The largest count that parses: a million CPUs.
     pub const MAX: MilliCpus = MilliCpus(1_000_000_000);
 
-    /// The quantity in whole CPUs, as the allocation core and the JSON want it.
+    /// The quantity in whole CPUs, the unit of the allocation core and the JSON.
     pub fn cores(self) -> f64 {
         self.0 as f64 / 1000.0
     }
@@ -112,7 +112,7 @@ impl FromStr for Bytes {
         let digits = digits.trim_end();
         let size = match suffix {
             "" => 1,
-            // `8Gi`, as Kubernetes writes it, is the same binary unit.
+            // Kubernetes' `8Gi` is the same binary unit.
             _ => match BINARY_SUFFIXES
                 .iter()
                 .find(|(name, _)| *name == suffix || name.strip_suffix('B') == Some(suffix))
@@ -133,7 +133,7 @@ impl FromStr for Bytes {
     }
 }
 
-/// What to write instead of a text that is no number of CPUs: its own number, where it has one.
+/// The correction of a text that is no number of CPUs: its own number, where it has one.
 fn cpus_help(text: &str) -> String {
     const FORMS: &str = "write CPUs as `2`, `1.5` or `500m`";
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -152,7 +152,7 @@ fn cpus_help(text: &str) -> String {
     }
 }
 
-/// What the writer of an unknown memory suffix probably meant.
+/// The probable correction of an unknown memory suffix.
 fn suffix_help(text: &str) -> String {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(split);
@@ -256,7 +256,7 @@ impl<T: FromStr> FromStr for Limit<T> {
 pub struct QuantityError {
     /// The text as found.
     pub text: String,
-    /// What to write instead.
+    /// The correction.
     pub help: String,
 }
 

@@ -1,8 +1,8 @@
 //! Reservations and limits of tenants, in any discipline.
 //!
 //! # Problem
-//! A policy promises a tenant so much whenever it wants it, and forbids another more than so much. Weights
-//! alone do neither: a share depends on which other tenants are active.
+//! A policy guarantees a tenant a rate, and limits the rate of others. Weights alone do neither: a share
+//! depends on which other tenants are active.
 //!
 //! # Algorithm (mClock, Gulati, Merchant and Varman, OSDI'10)
 //! A tenant with a reservation `r` (cost units a second) has a tag `R`, one with a limit `l` a tag `L`,
@@ -10,15 +10,15 @@
 //! moves them by `c/r` and `c/l`: a request that had to wait for a worker does not move the next one. A
 //! free worker first takes the tenant with the smallest `R ≤ now`; else the discipline decides, among
 //! tenants with `L ≤ now`. What the discipline gives does not move `R`: the reservation is a floor under
-//! the share, and what was given to keep it counts in the share.
+//! the share, and what was dispatched for it counts in the share.
 //!
-//! Costs are what the discipline charged in advance; where they turn out to be others, the tags are
-//! corrected, as in [`super::estimate`].
+//! Costs are what the discipline charged in advance; where the real costs differ, the tags are corrected, as
+//! in [`super::estimate`].
 //!
 //! # Properties
 //! - A reserved tenant gets its reservation, a limited one no more than its limit and one request
 //!   (`reservations_and_limits_hold`).
-//! - Tenants without either are ordered as if this were not here: there is no tag for them.
+//! - Tenants without either are ordered as without this file: there is no tag for them.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ struct Bound {
     withheld: Option<Tag>,
 }
 
-/// How a request came to run.
+/// Why a request runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// To keep a reservation.
@@ -118,7 +118,7 @@ impl Bounds {
         (tag.value() <= now).then_some(tenant)
     }
 
-    /// Tenants to which something is owed of their reservations, the earliest first.
+    /// Tenants behind their reservations, the earliest first.
     pub(super) fn owed(&self, now: f64) -> impl Iterator<Item = TenantId> {
         self.due.iter().take_while(move |(tag, _)| tag.value() <= now).map(|(_, tenant)| *tenant)
     }
@@ -128,7 +128,7 @@ impl Bounds {
         self.withheld.first().map(|(tag, _)| tag.value())
     }
 
-    /// A request of so much in advance runs.
+    /// A request runs with this much charged in advance.
     pub(super) fn dispatched(&mut self, tenant: TenantId, cost: f64, phase: Phase) {
         let Some(bound) = self.bound(tenant) else { return };
         bound.limited += cost / bound.limit;
@@ -137,7 +137,7 @@ impl Bounds {
         }
     }
 
-    /// A tenant without anything waiting or running gets a request: what it did not use is not kept for it.
+    /// A tenant without anything waiting or running gets a request: it keeps no credit for its idle time.
     pub(super) fn activate(&mut self, tenant: TenantId, now: f64) {
         let Some(bound) = self.bound(tenant) else { return };
         bound.limited = bound.limited.max(now);

@@ -1,4 +1,4 @@
-//! How many splits of a task may run at once, and which tasks start more: what stands before the multilevel
+//! How many splits of a task may run at once, and which tasks start more: the stage before the multilevel
 //! queue.
 //!
 //! # Algorithm
@@ -65,7 +65,7 @@ impl Concurrency {
     }
 }
 
-/// What a task runs and could run.
+/// The splits that a task runs and could run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLoad {
     /// Splits that run.

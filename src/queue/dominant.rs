@@ -1,7 +1,7 @@
 //! Dominant resource fairness as an order: the smallest share held, measured by the resource held most.
 //!
 //! # Problem
-//! Requests hold several resources at once, and in different proportions. Which tenant starts its next?
+//! Requests hold several resources at once, and in different proportions. Which tenant starts its next one?
 //!
 //! # Algorithm
 //! That of progressive filling for whole tasks (Ghodsi and others, NSDI'11), with YARN's comparator
@@ -10,14 +10,14 @@
 //! resource by resource from the most used down; then the earlier tenant. A tenant whose next request does
 //! not fit in what is free is passed over.
 //!
-//! The comparator looks at one tenant at a time, so it is a key; the keys stand in a search tree, and a
-//! dispatch or completion renews one: O(m log n) for m resources. Tenants that do not fit are passed over
-//! one by one.
+//! The comparator looks at one tenant at a time, so it is a key; the keys are in a search tree, and a
+//! dispatch or completion renews one: O(m log n) for m resources. Tenants that do not fit are passed over one
+//! by one.
 //!
 //! # Properties
 //! - The same order as [`crate::fair::yarn::compare`] (`drf_order_is_that_of_the_comparator`).
 //! - The published example (`the_example_of_the_drf_paper`).
-//! - What runs never holds more than there is (`the_example_of_the_drf_paper`).
+//! - Running requests never hold more than the capacity (`the_example_of_the_drf_paper`).
 
 use std::collections::BTreeSet;
 
@@ -99,7 +99,7 @@ impl Dominant {
     fn hold(&mut self, tenant: TenantId, holds: &[f64], sign: f64) {
         let of_tenant = &mut self.tenants[tenant.index()].held;
         for (resource, amount) in holds.iter().enumerate() {
-            // Sums round: what is left of a resource when all is given back is nothing.
+            // Sums round: a resource with nothing held is set to zero.
             let whole = self.capacity[resource];
             let cleared = |held: f64| if held < whole * 1e-12 { 0.0 } else { held };
             of_tenant[resource] = cleared(of_tenant[resource] + sign * amount);

@@ -1,13 +1,12 @@
-//! What a request will cost, where it is not stated; and how a wrong estimate is corrected.
+//! The cost of a request, where it is not stated; and the correction of a wrong estimate.
 //!
 //! # Problem
-//! Tags need costs before they are known. A guess that is too small lets a tenant run ahead, one that is
-//! too large holds it back; and with many workers a single unlucky guess can block them all behind one
-//! tenant.
+//! Tags need costs before they are known. An underestimate lets a tenant run ahead, an overestimate holds it
+//! back; and with many workers a single wrong estimate can block them all behind one tenant.
 //!
 //! # Terms
-//! *Estimate* `L`: kept for each tenant and each class of its requests. *Credit*: what was charged in
-//! advance for a running request and is not used yet.
+//! *Estimate* `L`: kept for each tenant and each class of its requests. *Credit*: the advance charge of a
+//! running request that is not used yet.
 //!
 //! # Algorithm (2DFQ, SIGCOMM'16 §5 and figure 7)
 //! - *Dispatch*: charge `L` to the tenant, and open a credit of `L`.
@@ -23,9 +22,9 @@
 //! wrong.
 //!
 //! # Errata
-//! The prose of the paper replaces `L` by `T` only where `T > L`; figure 7, which is what is built here,
-//! also where `α·L < T ≤ L`. A published summary has `C < L` for both the over- and the under-estimate; the
-//! second is `C > L`.
+//! The prose of the paper replaces `L` by `T` only where `T > L`; figure 7, which is implemented here, also
+//! where `α·L < T ≤ L`. A published summary has `C < L` for both the over- and the under-estimate; the second
+//! is `C > L`.
 //!
 //! # Properties
 //! - Over a request, a tenant is charged exactly its cost, whatever the estimate was
@@ -54,7 +53,7 @@ pub enum Estimator {
 }
 
 impl Estimator {
-    /// What the paper uses.
+    /// The constant of the paper.
     pub const ALPHA: f64 = 0.99;
 
     /// The estimate before anything has completed.
@@ -92,12 +91,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing charged, nothing known.
+    /// No charges and no estimates.
     pub fn new(estimator: Estimator) -> Ledger {
         Ledger { estimator, charged: 0.0, estimates: Vec::new() }
     }
 
-    /// What a request of a class is taken to cost, given what it states.
+    /// The estimated cost of a request of a class, given its stated cost.
     pub fn estimate(&self, class: u32, declared: f64) -> f64 {
         match self.estimator {
             Estimator::Declared => declared,

@@ -1,9 +1,9 @@
-//! Generalized processor sharing: the ideal that every discipline is measured against.
+//! Generalized processor sharing: the ideal for the comparison of all disciplines.
 //!
 //! # Problem
-//! What would each tenant have got by now if work could be divided infinitely and all active tenants were
-//! served at once, in proportion to their weights? That is GPS (Parekh and Gallager 1993). No machine can
-//! do it; its finish times and its service are the yardstick for those that can.
+//! How much service would each tenant have got by now if work could be divided infinitely and all active
+//! tenants were served at once, in proportion to their weights? That is GPS (Parekh and Gallager 1993). No
+//! machine can do it; its finish times and its service are the reference for real disciplines.
 //!
 //! # Terms
 //! *Active*: has work left in GPS. *Virtual time* `v`: what a tenant of weight 1 that is always active has
@@ -39,7 +39,7 @@ pub struct Gps {
     active: WeightSum,
     tenants: Vec<Fluid>,
     /// Finish tags of requests that have not finished, with their tenants and numbers; and the same
-    /// unrounded, for `v` is summed up from them.
+    /// unrounded, because `v` is summed up from them.
     pending: BinaryHeap<Reverse<(Tag, TenantId, u64, Tag)>>,
     /// Requests that finished since they were last asked for: number and time.
     finished: Vec<(u64, f64)>,
@@ -116,7 +116,7 @@ impl Gps {
         }
         let got = fluid.before + fluid.weight * (self.virtual_time - fluid.since);
         if got >= fluid.arrived {
-            // What it got beyond what it had is not taken back.
+            // Service beyond the arrived work is not revoked.
             fluid.arrived = got;
             fluid.is_active = false;
             self.active.subtract(fluid.weight);
@@ -128,7 +128,7 @@ impl Gps {
         }
     }
 
-    /// A request arrives; `number` is what [`Gps::take_finished`] calls it.
+    /// A request arrives; `number` identifies it in [`Gps::take_finished`].
     pub fn arrive(&mut self, tenant: TenantId, number: u64, cost: f64, now: f64) {
         self.advance(now);
         self.activate(tenant);
@@ -160,7 +160,7 @@ impl Gps {
             let Some(weight) = self.active.value() else { break };
             let ahead = (finish.value() - self.virtual_time).max(0.0);
             let at = self.now + ahead * weight / self.speed;
-            // A finish at `now`, but for rounding, is one before it.
+            // A finish at `now`, up to rounding, counts as one before it.
             if at > now + now.abs() * super::tag::STEP {
                 break;
             }

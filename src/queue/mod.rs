@@ -3,8 +3,8 @@
 //! # Problem
 //! Several tenants have work waiting for a few workers. A worker takes one request at a time and is not
 //! interrupted. Requests cost between a millisecond and an hour, and often the cost is unknown beforehand.
-//! The order is wanted in which every tenant gets its weighted share of the workers' time, over the long
-//! run and over the short: a tenant of small requests should not have to wait in bursts behind large ones.
+//! The order has to give every tenant its weighted share of the workers' time, in the long run and in the
+//! short: a tenant of small requests should not have to wait in bursts behind large ones.
 //!
 //! # Terms
 //! *Tenant*, *request*, *worker*: as above. *Cost*: the time of one worker, in any unit. *Backlogged*: has
@@ -15,8 +15,8 @@
 //!
 //! # The interface
 //! A [`Queue`] takes requests ([`Queue::enqueue`]), gives one to worker `i` at time `t` ([`Queue::pick`]),
-//! and is told what a running one has used ([`Queue::charge`], [`Queue::complete`]). Tenants come, change
-//! their terms and go ([`Queue::admit`], [`Queue::retire`]). Time is an argument, in seconds from any
+//! and is charged with the use of a running one ([`Queue::charge`], [`Queue::complete`]). Tenants come,
+//! change their terms and go ([`Queue::admit`], [`Queue::retire`]). Time is an argument, in seconds from any
 //! beginning, and never decreases.
 //!
 //! # The disciplines
@@ -31,19 +31,20 @@
 //! | 2DFQ | the same, where worker `i` may begin early by `i/n` of the cost | many workers | `tags`, `staggered` |
 //! | WFQ^E, WF²Q^E, 2DFQ^E | with estimated costs | unknown costs | `estimate` |
 //! | `Drf` | the smallest dominant share held | several resources | `dominant` |
-//! | `Multilevel` | the level that is owed most, then the least served | unknown, very long costs | [`multilevel`] |
+//! | `Multilevel` | the level furthest below its target, then the least served | unknown, very long costs |
+//! [`multilevel`] |
 //!
 //! Reservations and limits of tenants hold in every discipline (`bounds`). [`simulation`] runs a queue with
 //! workers.
 //!
 //! # Determinism
 //! The same calls give the same answers. Ties go to the smaller finish tag, then to the earlier tenant
-//! ([`tag`] says when two tags are equal).
+//! ([`tag`] defines when two tags are equal).
 //!
 //! # Errata
-//! Descriptions of 2DFQ differ from what reproduces its figures in three places: the sign of the early
-//! start (`staggered`), `≤` where figure 7 has `<` (`tags`), and the rule of the estimate (`estimate`). In
-//! Presto's queue, the level that gets the most is the first (`multilevel`).
+//! Descriptions of 2DFQ differ from the rules that reproduce its figures in three places: the sign of the
+//! early start (`staggered`), `≤` where figure 7 has `<` (`tags`), and the rule of the estimate (`estimate`).
+//! In Presto's queue, the level that gets the most is the first (`multilevel`).
 
 mod bounds;
 pub mod concurrency;

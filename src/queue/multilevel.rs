@@ -1,9 +1,9 @@
-//! Multilevel feedback, as Presto and Trino have it: short work first, without starving the long.
+//! Multilevel feedback, as in Presto and Trino: short work first, without starving the long.
 //!
 //! # Problem
-//! How long a task takes is unknown, and most are short. What has run little so far should go first; what
-//! has run long should still get a part. And a single slice that hangs for ten minutes should ruin neither
-//! its task nor the others.
+//! The length of a task is unknown, and most are short. A task that has run little so far should go first; a
+//! task that has run long should still get a part. And a single slice that hangs for ten minutes should harm
+//! neither its task nor the others.
 //!
 //! # Terms
 //! *Task*: here, a tenant. *Split*: a request, run in slices (*quanta*). *Level* of a task: 0 to 4, by the
@@ -16,10 +16,10 @@
 //!   largest `time · multiplierˡ` of any level, and a level without any time has the ratio 0; the first
 //!   wins ties. In it, the split with the smallest priority, then the oldest.
 //! - *Charge* a slice of `q` to the level, at most 30 s of it, and to the task's priority. A slice that
-//!   crosses levels is spread over them by their *widths*; what no level takes stands in the new priority,
-//!   above the priority at which the new level is being served.
-//! - *Offer* to a level where nothing waits: its time becomes what its target is, up or down. An idle level
-//!   saves no credit and carries no debt.
+//!   crosses levels is spread over them by their *widths*; the rest that no level takes goes into the new
+//!   priority, above the priority at which the new level is being served.
+//! - *Offer* to a level where nothing waits: its time is set to its target, up or down. An idle level saves
+//!   no credit and carries no debt.
 //! - A task whose level changed while a split of it waited is offered anew when that split is chosen.
 //!
 //! # Errata
@@ -50,7 +50,7 @@ pub const MULTIPLIER: f64 = 2.0;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Where a task stands.
+/// The place of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Priority {
     /// Its level.
@@ -65,7 +65,7 @@ pub fn level_of(scheduled_nanos: u64) -> usize {
     THRESHOLDS_SECONDS.iter().skip(1).take_while(|threshold| seconds >= **threshold).count()
 }
 
-/// The times of the levels, and what waits in each.
+/// The times of the levels, and the waiting splits in each.
 #[derive(Clone, Debug)]
 pub struct Levels {
     multiplier: f64,
@@ -94,7 +94,7 @@ impl Levels {
         self.times
     }
 
-    /// What level 0 should have had, in nanoseconds, by the level that has had most of its part.
+    /// The target time of level 0, in nanoseconds, by the level that has had most of its part.
     pub fn target(&self) -> u64 {
         let mut divisor = self.multiplier;
         let mut target = self.times[0];
@@ -116,7 +116,7 @@ impl Levels {
                     worst = Some((level, ratio));
                 }
             }
-            // To the nearest, halves up.
+            // To the nearest integer, halves up.
             target = (target as f64 / self.multiplier + 0.5).floor() as u64;
         }
         worst.map(|(level, _)| level)
@@ -227,7 +227,7 @@ impl Order for Multilevel {
     fn arrive(&mut self, tenant: TenantId, _: &Request, was: Activity, _: f64) -> f64 {
         let task = &mut self.tasks[tenant.index()];
         if was == Activity::Idle {
-            // As after a wait for input: nothing was saved up meanwhile.
+            // As after a wait for input: no credit was saved meanwhile.
             let served = self.levels.served_at(task.priority.level, task.scheduled_nanos);
             task.priority.nanos = task.priority.nanos.max(served);
         }

@@ -1,14 +1,14 @@
-//! The seam between the queue and its disciplines: which tenant goes next, and what that costs it.
+//! The interface between the queue and its disciplines: which tenant goes next, and its charge.
 //!
 //! [`super::Queue`] keeps the requests (first in, first out within each tenant) and the running ones; an
-//! [`Order`] sees one head for each tenant and decides among heads. It never sees a worker's state or a
+//! [`Order`] gets one head for each tenant and decides among heads. It has no access to a worker's state or a
 //! clock: `now` is an argument.
 
 use std::fmt::Debug;
 
 use super::types::{Request, TenantId, Terms};
 
-/// The first waiting request of a tenant, as an order sees it.
+/// The first waiting request of a tenant, as an order gets it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
     pub(super) request: &'a Request,
@@ -16,11 +16,11 @@ pub(super) struct Head<'a> {
     pub(super) arrival: u64,
     /// When it arrived.
     pub(super) arrived: f64,
-    /// What [`Order::arrive`] said of it.
+    /// The return value of [`Order::arrive`] for it.
     pub(super) stamp: f64,
 }
 
-/// A running request, as an order sees it.
+/// A running request, as an order gets it.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) tenant: TenantId,
@@ -41,7 +41,7 @@ pub(super) enum Activity {
     Idle,
 }
 
-/// A discipline. What an order does not need it leaves at the default.
+/// A discipline. Methods that an order does not need keep their defaults.
 pub(super) trait Order: Debug {
     /// A tenant is new, or has new terms.
     fn admit(&mut self, tenant: TenantId, terms: &Terms, activity: Activity, now: f64);
@@ -51,10 +51,10 @@ pub(super) trait Order: Debug {
         0.0
     }
 
-    /// A waiting request is gone without having run. What is left of the tenant is `activity`.
+    /// A waiting request was withdrawn without having run. The tenant is `activity` from now on.
     fn withdrawn(&mut self, _: TenantId, _: Activity, _: f64) {}
 
-    /// The head of a tenant is another now; `None` where it has none, or may not run at the moment.
+    /// The head of a tenant has changed; `None` where it has none, or may not run at the moment.
     fn head(&mut self, tenant: TenantId, head: Option<Head<'_>>, now: f64);
 
     /// The tenant whose head goes to `worker`; it stays where it is until [`Order::dispatched`].
@@ -65,7 +65,7 @@ pub(super) trait Order: Debug {
         true
     }
 
-    /// The head of a tenant runs. The answer is what was charged for it in advance.
+    /// The head of a tenant runs. Returns its charge in advance.
     fn dispatched(&mut self, _: TenantId, _: &Request, _: f64) -> f64 {
         0.0
     }

@@ -1,7 +1,7 @@
-//! The queue itself: requests that wait, requests that run, and the calls of the outside.
+//! The queue itself: waiting requests, running requests, and the public calls.
 //!
-//! What is the same in every discipline is here: first in first out within a tenant, tickets, activity,
-//! reservations and limits. What differs is behind [`super::order`].
+//! This file has what all disciplines share: first in first out within a tenant, tickets, activity,
+//! reservations and limits. The differences are behind [`super::order`].
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ pub enum Discipline {
     Fair {
         /// Which tag decides.
         rule: Rule,
-        /// Where costs come from.
+        /// The source of costs.
         estimator: Estimator,
         /// How virtual time passes.
         virtual_time: Method,
@@ -56,7 +56,7 @@ impl Discipline {
         Discipline::Fair { rule, estimator, virtual_time }
     }
 
-    /// What is charged against reservations and limits in advance.
+    /// The charge against reservations and limits in advance.
     fn advance(&self, request: &Request, credit: f64) -> f64 {
         match self {
             Discipline::Fair { .. } => credit,
@@ -71,17 +71,17 @@ impl Discipline {
 pub struct Setup {
     /// Which request goes next.
     pub discipline: Discipline,
-    /// What it goes to.
+    /// The machine.
     pub machine: Machine,
 }
 
-/// What [`Queue::pick`] answers.
+/// The result of [`Queue::pick`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pick {
     /// This request runs now.
     Run(Picked),
-    /// Nothing may run before this time, unless something arrives or completes: all that waits is over its
-    /// limit.
+    /// Nothing may run before this time, unless something arrives or completes: all waiting requests are over
+    /// their limits.
     NotBefore(f64),
     /// Nothing can run until something arrives or completes.
     Nothing,
@@ -178,7 +178,7 @@ impl Queue {
         Ok(())
     }
 
-    /// A tenant goes: what waits of it is given back, what runs of it runs on. It may be admitted again,
+    /// A tenant goes: its waiting requests are returned, its running ones go on. It may be admitted again,
     /// and then has the tags and estimates that it had.
     pub fn retire(&mut self, tenant: TenantId, now: f64) -> Vec<Request> {
         let Some(known) = self.tenants.get_mut(tenant.index()) else { return Vec::new() };
@@ -214,7 +214,7 @@ impl Queue {
         true
     }
 
-    /// A waiting request is not wanted any more. O(waiting requests of the tenant).
+    /// Withdraws a waiting request. O(waiting requests of the tenant).
     pub fn withdraw(&mut self, tenant: TenantId, id: u64, now: f64) -> Option<Request> {
         let known = self.tenants.get_mut(tenant.index())?;
         let at = known.waiting.iter().position(|waiting| waiting.request.id == id)?;
@@ -281,7 +281,7 @@ impl Queue {
         Some(Picked { ticket: Ticket(ticket), tenant, request })
     }
 
-    /// Tells the order what the head of a tenant is now.
+    /// Passes the present head of a tenant to the order.
     fn show(&mut self, tenant: TenantId, now: f64) {
         let head = self.tenants[tenant.index()].waiting.front().map(|waiting| Head {
             request: &waiting.request,

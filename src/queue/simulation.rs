@@ -1,12 +1,12 @@
 //! A queue with workers, run event by event.
 //!
-//! # What it decides
-//! The order of what happens at one instant: completions first, then charges for what runs, then arrivals,
-//! then dispatches to free workers in the order of their numbers. Times that differ by less than rounding
-//! are one instant.
+//! # Decision
+//! The order of simultaneous events: completions first, then charges for running requests, then arrivals,
+//! then dispatches to free workers in the order of their numbers. Times that differ by less than rounding are
+//! one instant.
 //!
-//! Work comes from a [`Source`], what happens goes to an [`Observer`]; both are arguments, as is everything
-//! else. A request longer than the quantum runs in slices, between which it waits in the queue again.
+//! Work comes from a [`Source`], events go to an [`Observer`]; both are arguments, as is everything else. A
+//! request longer than the quantum runs in slices, between which it waits in the queue again.
 //!
 //! # Properties
 //! - No worker idles while a request waits that may run (`no_worker_idles_beside_a_waiting_request`).
@@ -24,9 +24,9 @@ use super::types::{Machine, Request, TenantId, Ticket};
 pub struct Arrival {
     /// When, in seconds.
     pub time: f64,
-    /// Whose.
+    /// The tenant.
     pub tenant: TenantId,
-    /// What.
+    /// The request.
     pub work: Work,
 }
 
@@ -41,7 +41,7 @@ pub struct Work {
     pub holds: Box<[f64]>,
 }
 
-/// Where work comes from.
+/// The source of work.
 pub trait Source {
     /// The next arrival, not before the last one.
     fn next_arrival(&mut self) -> Option<Arrival>;
@@ -53,7 +53,7 @@ pub trait Source {
     fn endless(&self) -> Vec<(f64, TenantId)>;
 }
 
-/// What is told of a simulation.
+/// Receives the events of a simulation.
 pub trait Observer {
     /// A request, or a slice of it, begins. `number` counts the requests of its tenant from 1.
     fn dispatched(
@@ -88,7 +88,7 @@ pub enum Instance {
     Sample,
 }
 
-/// How a simulation is run.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     /// The workers.
@@ -102,7 +102,7 @@ pub struct Run {
     pub quantum: Option<f64>,
     /// Time between samples, in seconds, positive.
     pub sample: f64,
-    /// Dispatches after which it is given up.
+    /// Dispatches after which the run is aborted.
     pub dispatches_max: u64,
 }
 
@@ -113,12 +113,12 @@ pub enum Ended {
     Horizon,
     /// There were too many dispatches before this time, or at it.
     TooMany {
-        /// When it was given up.
+        /// When the run was aborted.
         time: f64,
     },
 }
 
-/// What has been done, at an instant.
+/// The work done, at an instant.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// Work completed for each tenant, cost units.
@@ -152,7 +152,7 @@ struct Busy {
     job: usize,
     started: f64,
     cost: f64,
-    /// Of the cost, what the queue has been told.
+    /// The part of the cost that the queue was charged with.
     charged: f64,
 }
 
@@ -172,7 +172,7 @@ struct Job {
     holds: Box<[f64]>,
 }
 
-/// Dispatches at one instant after which time is taken to stand still.
+/// Dispatches at one instant after which time counts as stopped.
 const STANDING_MAX: u64 = 1_000_000;
 
 /// Runs a queue to its horizon. `nr_tenants` have been admitted to it, numbered from 0.
@@ -249,7 +249,7 @@ impl Idle {
     }
 }
 
-/// Whether a time is `now`, but for rounding, or before.
+/// Whether a time is `now`, up to rounding, or before.
 fn is_due(time: f64, now: f64) -> bool {
     time <= now + now.abs() * STEP
 }
@@ -386,7 +386,7 @@ impl Simulation<'_> {
             let picked = match self.queue.pick(worker, now) {
                 Pick::Run(picked) => picked,
                 Pick::NotBefore(time) => {
-                    // A release that rounding put at now is one right after it.
+                    // A release that rounding put at `now` is one right after it.
                     self.wake = time.max(now + now.abs() * STEP * 2.0);
                     return;
                 }

@@ -8,14 +8,14 @@
 //! A heap for each worker would have to be updated `n` times for each dispatch.
 //!
 //! # Algorithm
-//! All heads stand in one list, sorted by finish tag and cut into blocks. For each worker and each block a
-//! lower bound of the eligibility keys `S − (i/n)·L` in it is kept. Worker `i` looks for the first block
-//! whose bound is at most `v`, and in it for the first such entry. Nothing has to happen when `v` passes a
-//! key.
+//! All heads are in one list, sorted by finish tag and cut into blocks. For each worker and each block the
+//! index keeps a lower bound of the eligibility keys `S − (i/n)·L` in it. Worker `i` searches for the first
+//! block whose bound is at most `v`, and in it for the first such entry. Nothing has to happen when `v`
+//! passes a key.
 //!
-//! An insertion lowers the bounds of its block where its keys are lower. A removal leaves them: a bound
-//! that is too low costs one search in vain, by one worker, after which that worker's bound of that block
-//! is exact. Most are never asked for again before the block is gone.
+//! An insertion lowers the bounds of its block where its keys are lower. A removal leaves them: a bound that
+//! is too low costs one search in vain, by one worker, after which that worker's bound of that block is
+//! exact. Most are not read again before the block is gone.
 //!
 //! With N heads, n workers and blocks of about √(N/n), a search reads the bounds of up to √(N·n) blocks,
 //! which are neighbours in memory, and one block; an insertion touches n bounds. So a dispatch takes
@@ -26,7 +26,7 @@
 //! # Errata
 //! Printed descriptions have the rule as `S ≤ v − L·i/n`. That sign makes high workers begin later than GPS
 //! would, breaks the precondition of the lag bound, and leaves most dispatches without an eligible request.
-//! `S − (i/n)·L ≤ v`, built here, is the paper's §4.
+//! `S − (i/n)·L ≤ v`, implemented here, is the paper's §4.
 //!
 //! # Properties
 //! - The same answer as a scan (`the_index_equals_a_scan`, `each_discipline_equals_its_slow_reference`).
@@ -87,7 +87,7 @@ impl Staggered {
     /// The smallest finish tag among the entries that `worker` may begin at virtual time `v`; where there
     /// is none, the entry with the smallest key, so that no worker idles.
     pub(super) fn first(&mut self, worker: u32, v: f64) -> Option<TenantId> {
-        // A worker that was not announced is treated as the last one.
+        // An unknown worker is treated as the last one.
         let worker = (worker as usize).min(self.ratios.len() - 1);
         let eligible = self.first_below(worker, v + v.abs() * STEP);
         eligible.or_else(|| {
@@ -152,7 +152,7 @@ impl Staggered {
         }
     }
 
-    /// Takes an entry out that is in it.
+    /// Removes an entry that is present.
     pub(super) fn remove(&mut self, entry: &Entry) {
         if self.blocks.is_empty() {
             return;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn scan(entries: &[Entry], ratio: f64, v: f64) -> Option<TenantId> {
-        // Keys are multiples of 1/5: what is nearer is equal.
+        // Keys are multiples of 1/5: closer ones are equal.
         let key = |entry: &Entry| ((entry.start - ratio * entry.length) * 1e6).round();
         let by_place = |a: &&Entry, b: &&Entry| a.place().cmp(&b.place());
         let eligible = entries.iter().filter(|entry| key(entry) <= (v * 1e6).round());

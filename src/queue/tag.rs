@@ -6,9 +6,9 @@
 //! differ in the last bit. A schedule that depended on that bit would differ from the published one, and
 //! from itself after a reordering of the same sums.
 //!
-//! **What is done.** Work is summed up before it is divided by the weight (`tags`), which leaves
-//! one rounding for each tag; and a tag is rounded to 40 bits of mantissa (a relative step of 2⁻³⁹,
-//! 2·10⁻¹²) before it is compared. The unrounded sums stay as they are, so that nothing is lost over time.
+//! **Answer.** Work is summed up before it is divided by the weight (`tags`), which leaves one rounding for
+//! each tag; and a tag is rounded to 40 bits of mantissa (a relative step of 2⁻³⁹, 2·10⁻¹²) before it is
+//! compared. The unrounded sums are kept, so that nothing is lost over time.
 
 use std::cmp::Ordering;
 
@@ -28,7 +28,7 @@ impl Tag {
         if !time.is_finite() || time == 0.0 {
             return Tag(time + 0.0);
         }
-        // Half a step up and the rest off rounds the magnitude; a carry into the exponent is right as it is.
+        // Adding half a step and truncating rounds the magnitude; a carry into the exponent is correct.
         let half = 1_u64 << (DROPPED_BITS - 1);
         let bits = time.to_bits().wrapping_add(half) & !((1_u64 << DROPPED_BITS) - 1);
         Tag(f64::from_bits(bits))

@@ -26,7 +26,7 @@
 //! one for each request: `S = max(S, v)` when it becomes active, and charges move it from there (2DFQ,
 //! figure 7).
 //!
-//! Where nothing is eligible the paper leaves open what to do. A worker does not idle: the smallest start
+//! The paper does not define the case that nothing is eligible. A worker does not idle: the smallest start
 //! tag (on worker `i`, the smallest `S − (i/n)·l`), then the smallest finish tag.
 //!
 //! FQ, WFQ and WF²Q keep heads in search trees: O(log n) for a dispatch. WF²Q has two, one by start tag for
@@ -34,8 +34,8 @@
 //! moves over once. 2DFQ's index is [`super::staggered`].
 //!
 //! # Errata
-//! Figure 7 of the paper has `S − (i/n)·l < v`. With `<`, figures 5d and 6b come out otherwise than they
-//! are printed: at `v = 0` nothing would be eligible. It is `≤`.
+//! Figure 7 of the paper has `S − (i/n)·l < v`. With `<`, figures 5d and 6b would differ from the printed
+//! ones: at `v = 0` nothing would be eligible. It is `≤`.
 //!
 //! # Properties
 //! - The published schedules (vectors `fq_schedules`, `fq_shares_gps`); the long-run shares.
@@ -72,9 +72,9 @@ enum Index {
     Start(BTreeSet<(Tag, Tag, TenantId)>),
     Finish(BTreeSet<(Tag, TenantId)>),
     Eligible {
-        /// Heads that were not eligible when last looked at, by start tag.
+        /// Heads that were not eligible at the last check, by start tag.
         later: BTreeSet<(Tag, Tag, TenantId)>,
-        /// Heads that are.
+        /// Eligible heads.
         now: BTreeSet<(Tag, TenantId)>,
     },
     Staggered(Staggered),
@@ -141,7 +141,7 @@ struct Tagged {
     is_endless: bool,
     base: f64,
     ledger: Ledger,
-    /// Class and stated cost of the head that stands in the index.
+    /// Class and stated cost of the head in the index.
     head: Option<(u32, f64)>,
     entry: Option<Entry>,
 }
@@ -179,12 +179,12 @@ impl Tags {
         }
     }
 
-    /// Puts the head of a tenant where its tags say.
+    /// Puts the head of a tenant at the place of its tags.
     fn renew(&mut self, tenant: TenantId) {
         let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return };
         let entry = tagged.head.map(|(class, cost)| {
             let (start, length) = (tagged.start(), tagged.ledger.estimate(class, cost));
-            // One rounding where nothing but charges has moved the tag: ties of equal sums stay ties.
+            // One rounding where only charges have moved the tag: equal sums stay equal.
             let charged = tagged.ledger.charged() + length;
             let finish = Tag::rounded(tagged.base + charged / tagged.weight);
             Entry { finish, tenant, start, length }

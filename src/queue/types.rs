@@ -1,4 +1,4 @@
-//! What goes into a queue and what comes out: tenants, their terms, requests, tickets.
+//! The inputs and outputs of a queue: tenants, their terms, requests, tickets.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ impl TenantId {
     }
 }
 
-/// What the policy says of one tenant.
+/// The policy of one tenant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terms {
     /// Its weight, [`Terms::WEIGHT_MIN`] to [`Terms::WEIGHT_MAX`].
@@ -74,7 +74,7 @@ impl Terms {
     }
 }
 
-/// What is wrong with [`Terms`].
+/// The errors of [`Terms`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
     /// Not between the smallest and the largest weight.
@@ -94,14 +94,14 @@ pub enum TermsError {
     MinShare,
 }
 
-/// Something that waits to be done, and then is done by one worker.
+/// One unit of work for one worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// What its owner calls it. The queue does not read it, but to withdraw a request.
+    /// Its owner's identifier. The queue reads it only to withdraw a request.
     pub id: u64,
     /// What it costs, in cost units, finite and at least 0. Disciplines that estimate do not read it.
     pub cost: f64,
-    /// Which kind of request it is: costs are estimated for each kind of each tenant.
+    /// Its class: costs are estimated for each class of each tenant.
     pub class: u32,
     /// What it holds of each resource while it runs, read by the DRF order; empty for one worker and
     /// nothing else.
@@ -115,7 +115,7 @@ impl Request {
     }
 }
 
-/// A running request; valid until it is completed, and given out again after that.
+/// A running request; valid until it is completed, and reused after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub(super) u32);
 
@@ -128,9 +128,9 @@ impl fmt::Display for Ticket {
 /// A request that goes to a worker now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picked {
-    /// By which it is charged and completed.
+    /// Identifies it in charges and the completion.
     pub ticket: Ticket,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
     /// The request.
     pub request: Request,

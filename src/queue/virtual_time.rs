@@ -1,11 +1,11 @@
 //! Virtual time: what a tenant of weight 1 that is always served should have got by now.
 //!
 //! # Problem
-//! A tenant that was away must neither be paid for the time in which it asked for nothing, nor be behind
-//! those that stayed. So its first request after a pause starts at the virtual time of now, and its next
-//! ones where the one before ended. Which virtual time, is a choice.
+//! A tenant that was away must neither get credit for the time without requests, nor be behind those that
+//! stayed. So its first request after a pause starts at the present virtual time, and its next ones where the
+//! previous one ended. There are several definitions of virtual time.
 //!
-//! # Two answers
+//! # Two definitions
 //! - [`Method::Active`], of 2DFQ's figure 7: `dv/dt = speed / Σ weights`, over the tenants that have a
 //!   request waiting or running. A tenant leaves when its last request completes. It costs nothing and
 //!   needs no costs in advance, so it is the only one for unknown costs.
@@ -15,11 +15,11 @@
 //! They are not equal: with the first, WF²Q on Bennett and Zhang's example stops alternating once a few
 //! tenants of a single packet have left (`wf2q_stops_alternating_without_exact_virtual_time`).
 //!
-//! GPS cannot take back what it has begun: there, a request that is withdrawn, or that costs other than
-//! stated, counts as stated.
+//! GPS cannot revoke service: there, a request that is withdrawn, or whose cost differs from the stated one,
+//! counts as stated.
 //!
 //! # Properties
-//! - `v` never decreases, and stands still while no tenant is active (`virtual_time_never_falls`).
+//! - `v` never decreases, and is constant while no tenant is active (`virtual_time_never_falls`).
 
 use super::gps::Gps;
 use super::types::{Machine, TenantId};
@@ -43,7 +43,7 @@ pub(super) enum Clock {
 }
 
 /// `v = base + (now − since) · speed / Σ weights`. The sums are kept apart until the active set changes, so
-/// that a long steady time is one product and not a sum of roundings.
+/// that a long steady time is one product and not a sum of rounding errors.
 #[derive(Debug)]
 pub(super) struct Active {
     speed: f64,

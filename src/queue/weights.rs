@@ -1,4 +1,4 @@
-//! The sum of the weights of active tenants, exact whatever comes and goes.
+//! The sum of the weights of active tenants, exact after any changes.
 //!
 //! A floating-point sum to which a weight of 10⁹ was added and taken off again has lost the weight of 10⁻⁹
 //! that was in it before. Weights are therefore summed up as integers, in units of 2⁻⁶⁴.
