@@ -56,8 +56,8 @@ impl FromStr for MilliCpus {
 
 /// An amount of memory in bytes.
 ///
-/// Written as plain bytes or with `KiB`, `MiB`, `GiB`, `TiB`, or `Ki` to `Ti` for short. Range: `0 ..= 2^63 - 1`, the largest
-/// value the kernel's page counters take.
+/// Written as plain bytes or with `KiB`, `MiB`, `GiB`, `TiB`, or `Ki` to `Ti` for short. Range:
+/// `0 ..= 2^63 - 1`, the largest value the kernel's page counters take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 

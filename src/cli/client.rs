@@ -5,8 +5,8 @@
 //! succeeds until its queue is full, and then blocks. **Answer.** Connecting, sending and receiving share the
 //! deadline of the call, however the bytes arrive; the socket never blocks beyond it.
 //!
-//! **Properties** (the tests below, `tests/cli/asking.rs`): a silent daemon, one that sends a byte at a time and
-//! one whose queue is full all end the call at its deadline.
+//! **Properties** (the tests below, `tests/cli/asking.rs`): a silent daemon, one that sends a byte at a time
+//! and one whose queue is full all end the call at its deadline.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};

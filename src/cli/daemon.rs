@@ -92,8 +92,8 @@ pub fn fail(error: &anyhow::Error) -> Exit {
     exit
 }
 
-/// The socket `passed` by systemd, or a new one. In mode observe the daemon runs without a socket where none was
-/// named and none may be created.
+/// The socket `passed` by systemd, or a new one. In mode observe the daemon runs without a socket where none
+/// was named and none may be created.
 fn listener(
     args: &Tenantd,
     passed: Option<UnixListener>,

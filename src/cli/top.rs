@@ -149,8 +149,8 @@ fn listen(sender: &Sender<News>, newest: &Arc<Newest>, daemon: Endpoint, mut sig
     });
 }
 
-/// Returns when the terminal has hung up. SIGHUP reaches only the session of that terminal, and crossterm reads the
-/// end of a terminal in an endless loop without an error.
+/// Returns when the terminal has hung up. SIGHUP reaches only the session of that terminal, and crossterm
+/// reads the end of a terminal in an endless loop without an error.
 fn terminal_gone() {
     let stdout = io::stdout();
     let mut terminal = [PollFd::new(stdout.as_fd(), PollFlags::empty())];

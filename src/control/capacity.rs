@@ -36,8 +36,8 @@ pub struct Capacity {
     pub outside_cores: Option<f64>,
 }
 
-/// What can be divided of the machine: what it has, less the `reserve`, less what outside processes use, within the
-/// limits `above` the tenants.
+/// What can be divided of the machine: what it has, less the `reserve`, less what outside processes use,
+/// within the limits `above` the tenants.
 pub(super) fn measure(
     states: &[NodeState],
     reserve: [f64; 2],

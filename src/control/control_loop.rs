@@ -1,15 +1,16 @@
 //! The control loop: one tick as a function of values.
 //!
-//! **Problem.** What is decided in a tick depends on what was decided before it: demands are smoothed, widths are
-//! held, failed writes wait. All of that state is here and nowhere else, so that a whole tick is a value: the same
-//! inputs give the same decisions, bit for bit, in production, in a simulation and in a replay.
+//! **Problem.** What is decided in a tick depends on what was decided before it: demands are smoothed, widths
+//! are held, failed writes wait. All of that state is here and nowhere else, so that a whole tick is a value:
+//! the same inputs give the same decisions, bit for bit, in production, in a simulation and in a replay.
 //!
 //! **Terms.** An [`Input`] is all that was read from the host in a tick; a [`Decision`] is all that follows
 //! from it. [`ControlLoop::step`] computes the decision: usage, demand, allocation, width, placement, plan.
 //! The results of the actions are passed in afterwards ([`ControlLoop::settle`]), and count in the next tick.
 //!
-//! **Rules.** A node whose sample is missing keeps its last decision. A tick that comes less than half an interval
-//! after the one before decides nothing and keeps the earlier samples: rates over a few milliseconds are noise.
+//! **Rules.** A node whose sample is missing keeps its last decision. A tick that comes less than half an
+//! interval after the one before decides nothing and keeps the earlier samples: rates over a few milliseconds
+//! are noise.
 //!
 //! **Properties** (`tests/control/control_loop.rs`): two loops over the same inputs decide the same;
 //! allocations never exceed the capacity over any number of ticks; a loop whose values are all in place
@@ -412,8 +413,8 @@ impl ControlLoop {
         self.settings = settings;
     }
 
-    /// Takes another tree: the node with the number `n` is the one with the number `kept[n]` from now on, and keeps
-    /// what is known of it. `unpinned` are those of the new ones that may run anywhere.
+    /// Takes another tree: the node with the number `n` is the one with the number `kept[n]` from now on, and
+    /// keeps what is known of it. `unpinned` are those of the new ones that may run anywhere.
     pub fn take_tree(
         &mut self,
         tree: Tree,

@@ -26,9 +26,9 @@
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
 //! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
 //!
-//! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`], [`step`]): `step(Input) -> Decision`.
-//! What a tick reports is in [`finding`], [`status`] and [`trace`]; [`explain`] turns a trace into an [`explanation`],
-//! the form that goes over the wire.
+//! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`], [`step`]):
+//! `step(Input) -> Decision`. What a tick reports is in [`finding`], [`status`] and [`trace`]; [`explain`]
+//! turns a trace into an [`explanation`], the form that goes over the wire.
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
 

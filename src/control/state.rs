@@ -111,7 +111,8 @@ impl NodeState {
         self.before = self.sample.as_ref().map(without_threads).map(Box::new);
         let is_same = |last: &&TenantSample| last.generation == sample.generation;
         let sample = match self.sample.as_ref().filter(is_same) {
-            // The counters of an empty cgroup stand still: what they were stays true until processes come again.
+            // The counters of an empty cgroup stand still: what they were stays true until processes come
+            // again.
             Some(last) if sample.populated == Some(false) => TenantSample {
                 usage_usec: sample.usage_usec.or(last.usage_usec),
                 nr_throttled: sample.nr_throttled.or(last.nr_throttled),

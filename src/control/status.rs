@@ -1,8 +1,8 @@
 //! The tick as one immutable value, which every reader of the agent gets.
 //!
 //! The socket, the metrics, the demo and the log show this value only, so that they cannot disagree; the
-//! thresholds by which figures are judged are part of it for the same reason. Field names are those of the JSON:
-//! snake_case, CPU in cores, memory in bytes, fractions as numbers from 0 to 1. They are those of
+//! thresholds by which figures are judged are part of it for the same reason. Field names are those of the
+//! JSON: snake_case, CPU in cores, memory in bytes, fractions as numbers from 0 to 1. They are those of
 //! `io.tenantd.Manager.varlink` as well, and a test compares the two.
 //!
 //! A reader may be older or newer than the agent: it ignores unknown fields, and absent fields have their

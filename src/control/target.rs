@@ -4,11 +4,11 @@
 //! could use. The kernel does not take entitlements: it takes weights among siblings, protections and limits.
 //! The mapping between the two decides what happens in the second until the next tick.
 //!
-//! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant
-//! really use; and no more than the limits above the tenants let through ([`super::bounds::AncestorBounds`]). The
-//! policy's guarantees fit into the machine, but not always into what is left of it. Then they are
-//! scaled down together and this is reported ([`super::burst`]). Otherwise tenants without a
-//! guarantee would pay for capacity that does not exist.
+//! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant really
+//! use; and no more than the limits above the tenants let through ([`super::bounds::AncestorBounds`]). The
+//! policy's guarantees fit into the machine, but not always into what is left of it. Then they are scaled
+//! down together and this is reported ([`super::burst`]). Otherwise tenants without a guarantee would pay for
+//! capacity that does not exist.
 //!
 //! **Weights carry entitlement, not demand.** The weight of a tenant whose demand is not met is proportional
 //! to its allocation. The weight of a satisfied or idle tenant is proportional to the larger of its
@@ -250,8 +250,8 @@ pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
     fair_shares(nodes, cores, CPU)
 }
 
-/// The share of `amount` of a resource that each node gets while all of them want everything: within its limit, and
-/// with what is guaranteed below it.
+/// The share of `amount` of a resource that each node gets while all of them want everything: within its
+/// limit, and with what is guaranteed below it.
 pub fn fair_shares(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
     burst::bursts(nodes, amount, resource)
 }

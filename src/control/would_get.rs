@@ -4,21 +4,21 @@
 //! because it has no demand. Its owner needs a different figure: the part that it gets when it wakes up. To
 //! run the allocation once per tenant takes quadratic time.
 //!
-//! **Terms.** In a set of siblings with the amount `T`, sibling `j` gets `x_j(λ) = clamp(λ·w_j, lo_j, hi_j)` at the
-//! water level `λ` with `Σ x_j(λ) = T` (weighted max-min fairness). `hi` is its demand within its limit, `lo` its
-//! guarantee within `hi`; a group has the sums of its children.
+//! **Terms.** In a set of siblings with the amount `T`, sibling `j` gets `x_j(λ) = clamp(λ·w_j, lo_j, hi_j)`
+//! at the water level `λ` with `Σ x_j(λ) = T` (weighted max-min fairness). `hi` is its demand within its
+//! limit, `lo` its guarantee within `hi`; a group has the sums of its children.
 //!
-//! **Algorithm.** For each set of siblings, sort the levels at which some `x_j` begins or ends to grow, and sum
-//! `F(λ) = Σ x_j(λ)` at each of them. A tenant that wakes up replaces `x_c` by `x'_c` with the bounds `lo'`, `hi'`.
-//! `G(λ) = F(λ) − x_c(λ) + x'_c(λ)` grows with `λ`, so a binary search finds the segment of the solution, and one
-//! division the solution. What its group gets of the set above is found first, with the bounds that the tenant
-//! adds to the group. In all `O(n log n)` for `n` nodes and a bounded depth.
+//! **Algorithm.** For each set of siblings, sort the levels at which some `x_j` begins or ends to grow, and
+//! sum `F(λ) = Σ x_j(λ)` at each of them. A tenant that wakes up replaces `x_c` by `x'_c` with the bounds
+//! `lo'`, `hi'`. `G(λ) = F(λ) − x_c(λ) + x'_c(λ)` grows with `λ`, so a binary search finds the segment of the
+//! solution, and one division the solution. What its group gets of the set above is found first, with the
+//! bounds that the tenant adds to the group. In all `O(n log n)` for `n` nodes and a bounded depth.
 //!
 //! **Each resource alone.** The result is that of the allocation rule `max-min`. Under `drf` it is the same as
 //! long as the resource that is scarce is the dominant one of the tenants that want more of it.
 //!
-//! **Properties** (`tests/control/would_get.rs`): for every tenant the result is that of the allocation with its
-//! demand raised; it is at least the guarantee, at most the limit, and at least what the tenant has now.
+//! **Properties** (`tests/control/would_get.rs`): for every tenant the result is that of the allocation with
+//! its demand raised; it is at least the guarantee, at most the limit, and at least what the tenant has now.
 
 use super::tree::TreeNode;
 
@@ -37,8 +37,8 @@ impl Bounds {
 
 /// What each of `nodes` (pre-order) would be allocated of `capacity` if it alone had an unlimited demand.
 ///
-/// `demands` are those of the leaves, in cores or bytes; entries of groups are ignored. For a group the result is
-/// what it would get if all its tenants wanted everything.
+/// `demands` are those of the leaves, in cores or bytes; entries of groups are ignored. For a group the
+/// result is what it would get if all its tenants wanted everything.
 pub fn would_get(nodes: &[TreeNode], demands: &[f64], capacity: f64, resource: usize) -> Vec<f64> {
     let (mut now, mut awake) = (vec![Bounds::default(); nodes.len()], Vec::new());
     awake.clone_from(&now);

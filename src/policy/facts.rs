@@ -23,13 +23,13 @@ pub struct HostFacts {
     pub has_user: fn(&str) -> bool,
     /// Whether the machine has a group of this name.
     pub has_group: fn(&str) -> bool,
-    /// The services and sessions that run now, in the order of their names; none on a host without systemd. Asked
-    /// only where a policy claims processes by owner: it looks at every process.
+    /// The services and sessions that run now, in the order of their names; none on a host without systemd.
+    /// Asked only where a policy claims processes by owner: it looks at every process.
     pub units: fn() -> Vec<UnitFacts>,
 }
 
-/// A service, a scope or the slice of a user, and the accounts that run something there. Each account is listed by
-/// its name and by its number.
+/// A service, a scope or the slice of a user, and the accounts that run something there. Each account is
+/// listed by its name and by its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitFacts {
     /// Its name in a policy.

@@ -14,8 +14,8 @@ use crate::control::tree::Tree;
 use crate::host::kernfs::KernFs;
 
 impl Backends {
-    /// Opens the cgroups of all nodes, at most `nr_max` of those that are not open; makes those that are missing,
-    /// where the agent may.
+    /// Opens the cgroups of all nodes, at most `nr_max` of those that are not open; makes those that are
+    /// missing, where the agent may.
     pub(in crate::daemon) fn attach<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,

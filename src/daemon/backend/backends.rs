@@ -131,8 +131,8 @@ impl Backends {
         self.places[number].cgroup.as_ref().map_or(&[], |cgroup| cgroup.missing())
     }
 
-    /// The directory of its cgroup in the tree that has the files of `facet`; `None` where it has none, or where it
-    /// is not found yet.
+    /// The directory of its cgroup in the tree that has the files of `facet`; `None` where it has none, or
+    /// where it is not found yet.
     pub(in crate::daemon) fn dir_of<K>(
         &self,
         host: &HostAccess<K>,

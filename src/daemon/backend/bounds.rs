@@ -1,4 +1,5 @@
-//! The limits above the tenants that the agent makes: quotas and memory limits of their root and of what is above it.
+//! The limits above the tenants that the agent makes: quotas and memory limits of their root and of what is
+//! above it.
 
 use std::path::Path;
 

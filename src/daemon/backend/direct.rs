@@ -18,8 +18,8 @@ use crate::host::enforce::EnforceError;
 use crate::host::kernfs::KernFs;
 use crate::host::process::{self, ClaimRule};
 
-/// When this many processes have been moved, and then each time that their number has doubled, records of those that
-/// ended are dropped.
+/// When this many processes have been moved, and then each time that their number has doubled, records of
+/// those that ended are dropped.
 const MOVED_MAX: usize = 1024;
 
 /// Opens the cgroup of `node`; makes it where it is missing, if the agent enforces.

@@ -5,8 +5,8 @@
 //! or the group above it says `owner: systemd`: then it is a slice of its own. A group is where its tenants
 //! are; one whose tenants are all units has no cgroup.
 //!
-//! All slices of tenants live in one slice ([`TOP`]), and what is protected in them is void without protection for
-//! it: it is an ancestor of the tree ([`ancestors`]).
+//! All slices of tenants live in one slice ([`TOP`]), and what is protected in them is void without
+//! protection for it: it is an ancestor of the tree ([`ancestors`]).
 
 use nix::unistd::User;
 

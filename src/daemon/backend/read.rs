@@ -129,8 +129,8 @@ impl Backends {
         Ok(changed)
     }
 
-    /// The limits above the tenants, read again where `refreshes`; none where some of them are units, which have
-    /// each their own.
+    /// The limits above the tenants, read again where `refreshes`; none where some of them are units, which
+    /// have each their own.
     pub(in crate::daemon) fn bounds_above<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,

@@ -5,8 +5,8 @@
 use crate::control::plan::{Action, Knob, Value};
 use crate::host::systemd::Held;
 
-/// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks. One that ran before is found
-/// by its cgroup as soon as it runs again.
+/// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks. One that ran before is
+/// found by its cgroup as soon as it runs again.
 const LOOK_TICKS_MAX: u64 = 64;
 /// What is known of one unit.
 #[derive(Debug)]

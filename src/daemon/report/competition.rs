@@ -154,8 +154,9 @@ fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// The CPU time that processes directly in `place` have used, as if they were a cgroup of its name: on a legacy host
-/// they compete with the cgroups in it. That is what `place` has used, less what those in it have.
+/// The CPU time that processes directly in `place` have used, as if they were a cgroup of its name: on a
+/// legacy host they compete with the cgroups in it. That is what `place` has used, less what those in it
+/// have.
 fn directly_in<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &Path,
