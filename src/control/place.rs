@@ -6,7 +6,7 @@
 //! **Rule.** Only tenants that are awake are placed. A sleeping tenant keeps its CPUs, and the others may use
 //! them too: a narrow set would confine it at the very moment it wakes up; so it wakes up on its own CPUs and
 //! shares them by weight until the others have moved off them. Tenants with exclusive CPUs are always placed:
-//! their CPUs are never lent, and no sleeping tenant keeps them.
+//! their CPUs are never lent, and no other tenant sleeps on them.
 //!
 //! Each tenant stays where it is as far as possible, and none is placed twice within the dwell time, the
 //! first time included, unless one of its CPUs went away. A tenant that an earlier agent placed begins with
