@@ -60,7 +60,7 @@ const FUNCTION_CODE_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 140;
 
 /// Files of `src` that exceed [`FILE_CODE_LINES_MAX`]. This list may only shrink.
-const LONG_FILES: [&str; 1] = ["src/daemon/recovery/unit_restore.rs"];
+const LONG_FILES: [&str; 0] = [];
 /// Functions of `src` that exceed [`FUNCTION_CODE_LINES_MAX`]. This list may only shrink.
 const LONG_FUNCTIONS: [&str; 0] = [];
 /// Pairs of files below `src` that import each other, one pair a line. This list may only shrink.

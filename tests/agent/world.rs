@@ -115,6 +115,16 @@ impl Host {
         self.events.borrow_mut().before_call = Some((call, Box::new(act)));
     }
 
+    /// The same to the units and their kernel.
+    pub(super) fn units_before_call(
+        &self,
+        call: u64,
+        act: impl FnOnce(&mut SimSystemd, &mut SimKernel) + 'static,
+    ) {
+        let systemd = Rc::clone(self.systemd.as_ref().unwrap());
+        self.before_call(call, move |kernel| act(&mut systemd.borrow_mut(), kernel));
+    }
+
     /// Runs `act`, in which the agent dies before call number `call`, as by SIGKILL: nothing of it runs any
     /// more, and the kernel closes what it held. `None` where it died.
     pub(super) fn until_death<T>(&self, call: u64, act: impl FnOnce() -> T) -> Option<T> {

@@ -16,12 +16,15 @@
 use std::path::Path;
 
 use nix::errno::Errno;
+use tracing::info;
 
 use super::restored::{NotBack, Restored};
 use super::unpin::{bring_back, unpin};
 use crate::control::plan::Knob;
+use crate::dop::CpuSet;
 use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
 use crate::host::cgroup::{self, Dialect, parse};
+use crate::host::enforce::cpus_of;
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::units::{Bytes, Limit};
@@ -79,8 +82,12 @@ impl<'a> HeldFiles<'a> {
                 break;
             }
         }
-        for Refused { entry, why } in refused {
-            restored.fail(why.to_string(), entry);
+        // Those above first.
+        for Refused { entry, why } in refused.into_iter().rev() {
+            match why.is_about_cpus() && narrow(kernel, entry).is_some() {
+                true => restored.nr_files += 1,
+                false => restored.fail(why.to_string(), entry),
+            }
         }
     }
 
@@ -175,6 +182,25 @@ fn write_back_in(
         Ok(()) if value.is_empty() => Ok(bring_back(kernel, dir)?),
         outcome => Ok(outcome?),
     }
+}
+
+/// Writes what the cgroup above has of a list of CPUs: a CPU that goes offline is taken out of all lists of a legacy
+/// hierarchy for good, and the kernel accepts none in which it still is. `None` where that is nothing, or refused.
+fn narrow(kernel: &mut impl KernFs, entry: &Entry) -> Option<()> {
+    let Entry::Held { path, inode, file, value } = entry else { return None };
+    if **file != *Dialect::Legacy.file(Knob::Cpus) {
+        return None;
+    }
+    let above = kernel.open_dir(path.parent()?).ok()?;
+    let there = cpus_of(kernel, above, Dialect::Legacy.effective_cpus());
+    kernel.close_dir(above);
+    let left = value.parse::<CpuSet>().ok()?.intersection(&there.ok()??);
+    let dir = open_same(kernel, path, *inode).ok()?.filter(|_| !left.is_empty())?;
+    let outcome = kernel.write(dir, file, &left.to_string());
+    kernel.close_dir(dir);
+    outcome.ok()?;
+    info!(path = %path.display(), "{file} is {left} and not {value}: the other CPUs are offline");
+    Some(())
 }
 
 /// Writes a legacy period and quota whose mixtures with what is in force the kernel refuses: no quota is allowed with

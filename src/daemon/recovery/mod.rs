@@ -8,14 +8,20 @@
 //! | `held_files` | giving files of cgroups back what they held |
 //! | `processes` | moving processes from one cgroup to another |
 //! | `unit_restore` | giving units back to systemd as they were |
+//! | `unit_write_back` | giving back units that run and are not loaded |
+//! | `unit_files` | the files of units: what is in them, and what may be written there |
 //! | `unit_debts` | what is still to be given back of units |
 //! | [`restored`] | the result of a restore, and what is still owed |
+//! | `removal` | removing the cgroups that were made |
+//! | `residence` | which processes are still in the cgroups that they were put into |
 //! | [`residents`] | displaced processes, kept over a restart |
 //! | `placement_store` | the placement of tenants, kept over a restart |
 //! | [`dop_files`] | the file with the degree of parallelism of each tenant |
 //! | `deadline` | the longest wait for systemd |
+//! | `all_cpus` | a list of CPUs that confines no process |
 //! | `unpin` | emptying the CPU list of a cgroup with processes |
 
+mod all_cpus;
 pub(super) mod deadline;
 pub mod dop_files;
 mod held_files;
@@ -29,5 +35,7 @@ pub mod residents;
 pub mod restore;
 pub mod restored;
 mod unit_debts;
+mod unit_files;
 pub(super) mod unit_restore;
+mod unit_write_back;
 mod unpin;

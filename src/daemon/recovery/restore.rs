@@ -3,8 +3,9 @@
 //! The same code serves a clean stop, the start after `kill -9`, and `tenantd --restore`: each relies on the
 //! journal only. Five passes, each backwards in time:
 //!
-//! 1. processes go back to where they were, unless they have left the cgroup that they were put into, and files get back what they held; those that the kernel refused
-//!    are tried again once others have theirs ([`held_files`](super::held_files));
+//! 1. processes go back to where they were, unless they have left the cgroup that they were put into
+//!    ([`residence`](super::residence)), and files get back what they held; those that the kernel refused are
+//!    tried again once others have theirs ([`held_files`](super::held_files));
 //! 2. children that those processes had meanwhile follow them;
 //! 3. controllers that were enabled for children are disabled again;
 //! 4. processes that are still in cgroups that were made are moved out, to where others were claimed from,
@@ -57,7 +58,7 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
                     Err(error) => restored.fail(error.to_string(), entry),
                 }
             }
-            // Another program has set it since, and its value was left in place.
+            // Someone else has set it since, and it was left to them.
             Entry::Held { path, inode, file, .. }
                 if theirs.contains(&(path.as_path(), *inode, &**file)) => {}
             Entry::Held { file, .. } if **file != *SUBTREE_CONTROL => {

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use nix::errno::Errno;
+
 use super::residents::Resident;
 use crate::host::cgroup::ReadError;
 use crate::host::journal::Entry;
@@ -39,6 +41,12 @@ pub(in crate::daemon) enum NotBack {
 }
 
 impl NotBack {
+    /// Whether the kernel says that it is a list of CPUs which are not all there.
+    pub(super) fn is_about_cpus(&self) -> bool {
+        let errnos = [Errno::EINVAL, Errno::EACCES];
+        matches!(self, NotBack::Kernel(error) if errnos.contains(&error.errno))
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         match self {
             NotBack::Kernel(error) => error.is_gone(),

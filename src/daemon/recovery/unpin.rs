@@ -10,11 +10,12 @@
 //! - *legacy*: no process can have been there before the agent, because an empty list accepts none. Those
 //!   that are there now were started there, and are moved to the cgroup above.
 //!
-//! A cgroup with populated children cannot be emptied in this way: moving a whole tree aside is more than
-//! restoring. It keeps its list, and the error says so.
+//! A cgroup with populated children cannot be emptied so: moving a whole tree aside is more than giving back.
+//! Its list names all CPUs that can ever be there then, which confines no process, and the error tells.
 
 use nix::errno::Errno;
 
+use super::all_cpus::all_cpus;
 use super::processes::{evacuate, move_all};
 use super::removal::Patience;
 use crate::host::kernfs::{DirId, KernError, KernFs};
@@ -102,6 +103,11 @@ fn step_aside(
     }
     let back = return_all(kernel, aside, dir, above, name);
     kernel.close_dir(aside);
+    if outcome.as_ref().is_err_and(|error| error.errno == Errno::ENOSPC)
+        && let Some(cpus) = all_cpus(kernel, dir)
+    {
+        kernel.write(dir, file, &cpus.to_string())?;
+    }
     outcome.and(back)
 }
 

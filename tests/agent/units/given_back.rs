@@ -437,3 +437,72 @@ fn a_unit_that_runs_and_is_not_loaded_is_said() {
     assert_eq!(world.file(&format!("{WEB}/cpu.max")), "100000 100000");
     assert_eq!(world.stop().failures, [""; 0]);
 }
+
+/// A unit that goes while the rest is given back needs nothing, whenever it goes.
+#[test]
+fn units_that_vanish_during_a_stop_are_paid() {
+    let begin = || {
+        let mut world = services("");
+        world.ticks(4);
+        world
+    };
+    let mut world = begin();
+    let living = world.host.nr_calls();
+    assert_eq!(world.stop().failures, [""; 0]);
+    let all = world.host.nr_calls();
+    assert!(all > living + 5, "{living} to {all}");
+    // A stop takes more calls where a unit is masked.
+    for call in living..all + 20 {
+        for is_masked in [false, true] {
+            let mut world = begin();
+            if is_masked {
+                world.host.systemd(|systemd, _| systemd.mask("web.service", true));
+            }
+            world.host.units_before_call(call, |systemd, kernel| {
+                systemd.stop(kernel, "web.service");
+                systemd.units.remove("web.service");
+            });
+            let context = format!("gone before call {call}, masked: {is_masked}");
+            assert_eq!(world.stop().failures, [""; 0], "{context}");
+            assert!(!world.state_dir().join("journal").exists(), "{context}");
+            let db = world.host.systemd(|systemd, _| systemd.units["db.service"].clone());
+            assert_eq!(db.properties[&Property::CpuWeight], number(Property::CpuWeight, 70).value);
+        }
+    }
+}
+
+/// A CPU that is offline at the stop comes back, and what runs then may run there too.
+#[test]
+fn a_cpu_that_is_offline_at_the_stop_is_given_back_as_well() {
+    for is_masked in [false, true] {
+        let mut world = World::new(
+            "tenants: { web: { match: { unit: web.service }, cpus: dop }, \
+             db: { match: { unit: db.service }, cpus: dop } }",
+        );
+        world.host.systemd(|systemd, kernel| {
+            systemd.add(kernel, "web.service", "/system.slice/web.service");
+            systemd.add(kernel, "db.service", "/system.slice/db.service");
+            kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
+        });
+        for unit in [WEB, DB] {
+            world.spawn(&format!("/{unit}"), Load::busy(8));
+        }
+        world.start().unwrap();
+        world.ticks(8);
+        let all = world.file("cpuset.cpus.effective");
+        let effective =
+            |world: &World, unit: &str| world.file(&format!("{unit}/cpuset.cpus.effective"));
+        assert!([WEB, DB].iter().all(|unit| effective(&world, unit) != all));
+        let last = world.host.with(|kernel| kernel.host().cpus) - 1;
+        world.host.with(|kernel| kernel.set_cpu_online(last, false));
+        world.ticks(8);
+        world.host.systemd(|systemd, _| {
+            ["web.service", "db.service"].iter().for_each(|unit| systemd.mask(unit, is_masked));
+        });
+        assert_eq!(world.stop().failures, [""; 0]);
+        world.host.with(|kernel| kernel.set_cpu_online(last, true));
+        for unit in [WEB, DB] {
+            assert_eq!(effective(&world, unit), all, "{unit}, masked: {is_masked}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Sets that were there before the agent are there again after it.
 
+use tenantd::host::kernfs::KernFs;
 use tenantd::sim::{Load, SimKernel};
 
 use super::{HOSTS, TWO, cpus, cpuset, set};
@@ -59,7 +60,6 @@ fn a_legacy_cpuset_that_was_empty_is_filled_and_emptied_again() {
     for tree in ["cpu", "cpuset", "memory"] {
         let dir = std::path::PathBuf::from(format!("/sys/fs/cgroup/{tree}"));
         world.host.with(|kernel| {
-            use tenantd::host::kernfs::KernFs;
             let dir = kernel.open_dir(&dir).unwrap();
             kernel.make_dir(dir, "a").unwrap();
         });
@@ -120,4 +120,40 @@ fn a_stop_that_was_cut_short_while_processes_stood_aside_is_made_good() {
         }
         assert_same(&before, &snapshot(&host), &format!("died before call {call}"));
     }
+}
+
+/// A legacy kernel takes a CPU that goes offline out of all lists for good, and no list in which it still is.
+#[test]
+fn a_legacy_list_comes_back_without_the_cpus_that_are_offline() {
+    for is_seen in [false, true] {
+        let mut world = lived_in(HOSTS[1]());
+        world.write(&cpuset(&world, "a", "cpus"), "1,6");
+        world.write(&cpuset(&world, "b", "cpus"), "2-3,7");
+        world.start().unwrap();
+        world.ticks(5);
+        world.host.with(|kernel| [3, 6].map(|cpu| kernel.set_cpu_online(cpu, false)));
+        if is_seen {
+            world.ticks(5);
+        }
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert!(!world.state_dir().join("journal").exists());
+        assert_eq!((cpus(&world, "a"), cpus(&world, "b")), (set("1"), set("2,7")));
+    }
+}
+
+/// The kernel empties no list of a cgroup with populated children: it must not confine them either.
+#[test]
+fn a_list_that_cannot_be_emptied_confines_no_process() {
+    let mut world = lived_in(HOSTS[0]());
+    world.start().unwrap();
+    world.ticks(5);
+    world.host.with(|kernel| {
+        let dir = kernel.open_dir(std::path::Path::new("/sys/fs/cgroup/a")).unwrap();
+        kernel.make_dir(dir, "job").unwrap();
+        kernel.spawn("/a/job", Load::busy(1)).unwrap();
+        kernel.set_cpu_online(7, false);
+    });
+    let failures = world.stop().failures;
+    assert!(failures.iter().any(|failure| failure.contains("cpuset.cpus")), "{failures:?}");
+    assert_eq!((cpus(&world, "a"), world.file("b/cpuset.cpus")), (set("0-7"), String::new()));
 }

@@ -1,0 +1,25 @@
+//! A list of CPUs that confines no process.
+
+use std::path::Path;
+
+use crate::dop::CpuSet;
+use crate::host::cgroup::Dialect;
+use crate::host::enforce::cpus_of;
+use crate::host::kernfs::{DirId, KernFs};
+
+/// Where the CPUs of the machine are listed.
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// All CPUs that can ever come online: on the unified hierarchy a cgroup with this list runs wherever the one above
+/// does, whichever CPUs come and go. Where the machine does not tell, those of the cgroup above `dir` today.
+pub(super) fn all_cpus(kernel: &mut impl KernFs, dir: DirId) -> Option<CpuSet> {
+    let path = kernel.dir_path(dir);
+    let above = path.parent().map(|above| (above, Dialect::Unified.effective_cpus()));
+    let places = [Some((Path::new(CPUS), "possible")), above];
+    places.into_iter().flatten().find_map(|(path, file)| {
+        let dir = kernel.open_dir(path).ok()?;
+        let cpus = cpus_of(kernel, dir, file).ok().flatten();
+        kernel.close_dir(dir);
+        cpus.filter(|cpus| !cpus.is_empty())
+    })
+}

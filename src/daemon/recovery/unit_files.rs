@@ -1,0 +1,151 @@
+//! The files of units: what is in them, and what may be written there.
+//!
+//! Systemd writes them, a moment after it has taken a setting; here they are looked at. This file knows nothing of
+//! what is owed to which unit, and asks systemd nothing.
+
+use std::path::{Path, PathBuf};
+
+use tracing::info;
+
+use super::all_cpus::all_cpus;
+use crate::control::plan::{Knob, Value};
+use crate::host::cgroup::{self, Dialect, Layout, Tree};
+use crate::host::enforce::{EnforceError, taken};
+use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::host::systemd::{Property, Setting, UnitState};
+use crate::policy::model::{HierarchyChoice, RootChoice};
+use crate::units::{Bytes, Limit};
+
+/// A unit that was set, and what of it is not seen in its files yet.
+pub(super) struct Waiting {
+    pub(super) unit: String,
+    pub(super) dir: DirId,
+    pub(super) settings: Vec<Setting>,
+    /// Whether its set of CPUs was widened, and is to be emptied then.
+    pub(super) is_widened: bool,
+}
+
+/// The files of all units.
+pub(super) struct UnitFiles<'a, K> {
+    pub(super) kernel: &'a mut K,
+    /// The hierarchy; without it, nothing is known of the files of units.
+    tree: Option<Tree>,
+}
+
+impl<'a, K: KernFs> UnitFiles<'a, K> {
+    pub(super) fn of(kernel: &'a mut K, proc: DirId) -> UnitFiles<'a, K> {
+        let tree = tree(kernel, proc);
+        UnitFiles { kernel, tree }
+    }
+
+    /// Where the files of a unit are, if it has any.
+    pub(super) fn path_of(&self, state: &UnitState) -> Option<PathBuf> {
+        let cgroup = Some(&state.cgroup).filter(|cgroup| !cgroup.is_empty())?;
+        Some(self.tree.as_ref()?.dir_of(cgroup))
+    }
+
+    /// Opens the cgroup of a unit; `None` where it has none, or nothing is known of the hierarchy.
+    pub(super) fn open(&mut self, state: &UnitState) -> Option<Result<DirId, KernError>> {
+        let path = self.path_of(state)?;
+        Some(self.kernel.open_dir(&path))
+    }
+
+    pub(super) fn dir_of(&mut self, state: &UnitState) -> Option<DirId> {
+        self.open(state)?.ok()
+    }
+
+    /// Makes sets of CPUs that are to be emptied, and are not empty, all that can ever be there; says whether
+    /// there was any.
+    pub(super) fn widen_sets(&mut self, dir: DirId, settings: &mut [Setting]) -> bool {
+        let is_emptied = |setting: &&mut Setting| {
+            setting.property == Property::AllowedCpus && setting.value == setting.property.unset()
+        };
+        let Some(setting) = settings.iter_mut().find(is_emptied) else { return false };
+        let Some(cpus) = all_cpus(self.kernel, dir).filter(|_| self.is_confined(dir)) else {
+            return false;
+        };
+        *setting = Setting::of(Knob::Cpus, &Value::CpuList(cpus));
+        true
+    }
+
+    pub(super) fn is_confined(&mut self, dir: DirId) -> bool {
+        let text = self.kernel.read_once(dir, Dialect::Unified.file(Knob::Cpus));
+        text.is_ok_and(|text| !text.trim_ascii().is_empty())
+    }
+
+    /// Says what is left of a set that was widened.
+    pub(super) fn tell_set(&mut self, unit: &Waiting) {
+        if unit.is_widened && self.is_confined(unit.dir) {
+            info!(
+                unit = unit.unit,
+                "its cpuset.cpus names every possible CPU instead of none, which is the same: the kernel \
+                 empties no set that processes live under"
+            );
+        }
+    }
+
+    /// What to say of a setting that the kernel could meet only by killing.
+    pub(super) fn kill(&mut self, unit: &str, dir: DirId, setting: &Setting) -> Option<String> {
+        let (Knob::MemoryMax, Some(Value::Memory(Limit::Finite(limit)))) =
+            (setting.property.knob(), setting.expected())
+        else {
+            return None;
+        };
+        let memory = cgroup::memory_sample(self.kernel, dir, Dialect::Unified).ok()?;
+        (!memory.fits(limit.0)).then(|| {
+            format!(
+                "{unit}: MemoryMax not put back to {} yet: {} cannot be reclaimed, and the kernel would kill \
+                 for it; end some of its processes, then run tenantd --restore",
+                limit.rounded(),
+                Bytes(memory.unreclaimable_bytes()).rounded()
+            )
+        })
+    }
+
+    pub(super) fn not_arrived(&mut self, unit: &Waiting, setting: &Setting) -> EnforceError {
+        let file = Dialect::Unified.file(setting.property.knob());
+        let found = self.kernel.read_once(unit.dir, file);
+        let found = found.map(|text| String::from_utf8_lossy(text.trim_ascii()).into_owned());
+        EnforceError::NotArrived {
+            unit: unit.unit.clone(),
+            property: setting.property.name(),
+            written: setting.expected().map(|value| value.to_string()).unwrap_or_default(),
+            file,
+            found: found.unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn has_arrived(&mut self, dir: DirId, setting: &Setting) -> bool {
+        let (knob, Some(expected)) = (setting.property.knob(), setting.expected()) else {
+            return true;
+        };
+        match self.kernel.read_once(dir, Dialect::Unified.file(knob)) {
+            Ok(text) => {
+                Dialect::Unified.read(knob, text).is_ok_and(|found| taken(&found, &expected))
+            }
+            // The controller went with the last property that wanted it.
+            Err(_) => true,
+        }
+    }
+
+    /// Whether neither a process nor a unit is in the cgroup at `path`; one that is gone is.
+    pub(super) fn is_empty(&mut self, path: &Path) -> bool {
+        let mut look = || -> Result<bool, KernError> {
+            let dir = self.kernel.open_dir(path)?;
+            let events = self.kernel.read_once(dir, "cgroup.events").map(|text| text.to_vec());
+            let children = self.kernel.list_dirs(dir);
+            self.kernel.close_dir(dir);
+            let is_populated = events?.split(|byte| *byte == b'\n').any(|l| l == b"populated 1");
+            Ok(!is_populated && children?.is_empty())
+        };
+        look().unwrap_or_else(|error| error.is_gone())
+    }
+}
+
+fn tree(kernel: &mut impl KernFs, proc: DirId) -> Option<Tree> {
+    let mountinfo = kernel.read_once(proc, "self/mountinfo").ok()?.to_vec();
+    let own = kernel.read_once(proc, "self/cgroup").ok()?.to_vec();
+    let layout =
+        Layout::detect(&mountinfo, &own, HierarchyChoice::Unified, &RootChoice::Auto).ok()?;
+    layout.trees.into_iter().next()
+}
