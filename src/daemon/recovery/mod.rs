@@ -19,6 +19,7 @@
 //! | [`dop_files`] | the file with the degree of parallelism of each tenant |
 //! | `deadline` | the longest wait for systemd |
 //! | `all_cpus` | a list of CPUs that confines no process |
+//! | `wait_budget` | the longest wait for processes that end |
 //! | `unpin` | emptying the CPU list of a cgroup with processes |
 
 mod all_cpus;
@@ -39,3 +40,4 @@ mod unit_files;
 pub(super) mod unit_restore;
 mod unit_write_back;
 mod unpin;
+mod wait_budget;

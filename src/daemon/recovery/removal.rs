@@ -2,11 +2,10 @@
 //!
 //! Processes that are still in them are put elsewhere first. The kernel removes no cgroup in which a process is
 //! about to end, and such a process can neither be moved nor be hurried: it is waited for, for all cgroups
-//! together no longer than [`Patience`] has. A cgroup that others have divided is never waited for.
+//! together no longer than [`WaitBudget`] has. A cgroup that others have divided is never waited for.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -14,41 +13,9 @@ use super::held_files::open_same;
 use super::processes::evacuate;
 use super::residents::Resident;
 use super::restored::Restored;
+use super::wait_budget::WaitBudget;
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
-
-/// How long processes that are about to end are waited for, in all.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long is waited between two looks, at first and at most.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-
-/// What is left of the time for which the end of processes is waited for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    left: Duration,
-    pause: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience { left: PATIENCE, pause: SHORTEST_PAUSE }
-    }
-}
-
-impl Patience {
-    /// Waits for a moment, longer each time; says whether there was any time left.
-    pub(super) fn wait(&mut self, kernel: &mut impl KernFs) -> bool {
-        let pause = self.pause.min(self.left);
-        if pause.is_zero() {
-            return false;
-        }
-        kernel.pause(pause);
-        self.left -= pause;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        true
-    }
-}
 
 /// Empties and removes the cgroups that were made, children before parents.
 pub(super) fn remove_made(
@@ -57,7 +24,7 @@ pub(super) fn remove_made(
     entries: &[Entry],
     restored: &mut Restored,
 ) {
-    let mut patience = Patience::default();
+    let mut budget = WaitBudget::default();
     let made = still_made(entries);
     let ours: HashSet<&Path> = made.iter().map(|(path, _)| *path).collect();
     let origins = origins(entries);
@@ -71,7 +38,7 @@ pub(super) fn remove_made(
         let mut removal =
             Removal { proc, path, refuges: &refuges, displaced: &mut restored.displaced };
         let outcome = match *inode {
-            Some(inode) => removal.remove_made(kernel, inode, &mut patience),
+            Some(inode) => removal.remove_made(kernel, inode, &mut budget),
             None => removal.remove_announced(kernel),
         };
         let tells = |entry: &&Entry| cgroup_of(entry) == Some(*path);
@@ -131,14 +98,14 @@ impl Removal<'_> {
         &mut self,
         kernel: &mut K,
         inode: u64,
-        patience: &mut Patience,
+        budget: &mut WaitBudget,
     ) -> Result<(), KernError> {
         let Some(dir) = open_same(kernel, self.path, inode)? else { return Ok(()) };
         let outcome = loop {
             let outcome = self.empty(kernel, dir).and_then(|()| self.remove(kernel));
             let is_busy = outcome.as_ref().is_err_and(|error| error.errno == Errno::EBUSY);
             let may_come = is_busy && kernel.list_dirs(dir).is_ok_and(|below| below.is_empty());
-            if !may_come || !patience.wait(kernel) {
+            if !may_come || !budget.wait(kernel) {
                 break outcome;
             }
         };

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 
 use super::all_cpus::all_cpus;
 use super::processes::{evacuate, move_all};
-use super::removal::Patience;
+use super::wait_budget::WaitBudget;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 
 /// How often processes are moved and the write is tried: they may fork meanwhile.
@@ -119,11 +119,11 @@ fn return_all(
     above: DirId,
     name: &str,
 ) -> Result<(), KernError> {
-    let mut patience = Patience::default();
+    let mut budget = WaitBudget::default();
     loop {
         move_all(kernel, aside, dir)?;
         match kernel.remove_dir(above, name) {
-            Err(error) if error.errno == Errno::EBUSY && patience.wait(kernel) => {}
+            Err(error) if error.errno == Errno::EBUSY && budget.wait(kernel) => {}
             outcome => return outcome,
         }
     }
