@@ -263,8 +263,8 @@ fn requests_that_cost_nothing_are_served() {
     assert_eq!(answer["tenants"]["B"]["latency_p99"], 0.0);
 }
 
-/// A hundred thousand tenants under each discipline: a right answer in seconds. (A million works, and takes
-/// longer than a test should.)
+/// A hundred thousand tenants: a right answer in seconds. (A million works too: 13 s and 1.2 GB with the `dev`
+/// profile, more than a test should take.)
 #[test]
 fn many_tenants_are_no_trap() {
     let scenario = "discipline: 2dfq\nworkers: 4\nrate: 1000\nhorizon: 2\nlist_dispatches: false\n\
