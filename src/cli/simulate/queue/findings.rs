@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::policy::Report;
 use crate::policy::hint::{listed, nearest, shortened};
+use crate::policy::reader::parse_number;
 use crate::policy::report::{Diagnostic, Severity, Source};
 use crate::policy::tree::{Entry, Kind, Node};
 
@@ -214,19 +215,6 @@ impl Findings {
             }
         }
     }
-}
-
-/// A number as YAML and JSON write it.
-fn parse_number(text: &str) -> Option<f64> {
-    match text {
-        ".nan" | ".NaN" | ".NAN" => return Some(f64::NAN),
-        ".inf" | ".Inf" | ".INF" | "+.inf" => return Some(f64::INFINITY),
-        "-.inf" | "-.Inf" | "-.INF" => return Some(f64::NEG_INFINITY),
-        _ => {}
-    }
-    let numeric = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
-    let has_digit = text.bytes().any(|byte| byte.is_ascii_digit());
-    (has_digit && text.bytes().all(numeric)).then(|| text.parse().ok())?
 }
 
 /// The entry of a map under a key; the first, where it is given twice.

@@ -1,8 +1,8 @@
 //! The report of a queue's simulation: its contents, as pictures.
 
-use super::measure::{Bounded, Outcome, Sample};
-use super::scenario::Scenario;
-use super::show::{short, text_seconds};
+use super::measure::{Bounded, Figures, Outcome, Sample};
+use super::scenario::{Scenario, Tenant};
+use super::show::{figures_row, short};
 use crate::cli::simulate::report::{Bar, Curve, Gantt, Lines, Page};
 
 /// Bars of a Gantt chart.
@@ -137,19 +137,8 @@ fn figures(page: &mut Page, scenario: &Scenario, outcome: &Outcome) {
     let header =
         ["tenant", "weight", "served", "GPS", "mean lag", "σ of lag", "p50", "p99", "longest gap"];
     let tenants = scenario.tenants.iter().zip(&outcome.tenants);
-    let row = |(tenant, figures): (&super::scenario::Tenant, &super::measure::Figures)| {
-        let seconds = |seconds: Option<f64>| seconds.map_or("–".to_string(), text_seconds);
-        vec![
-            tenant.name.clone(),
-            short(tenant.terms.weight),
-            short(figures.served),
-            short(figures.gps),
-            text_seconds(figures.lag.mean),
-            text_seconds(figures.lag.stddev()),
-            seconds(figures.latency(0.5)),
-            seconds(figures.latency(0.99)),
-            seconds(figures.longest_gap),
-        ]
+    let row = |(tenant, figures): (&Tenant, &Figures)| {
+        figures_row(tenant.name.clone(), tenant.terms.weight, figures, "–")
     };
     let rows: Vec<Vec<String>> = tenants.take(ROWS_MAX).map(row).collect();
     page.table("Figures", &header, &rows);

@@ -179,18 +179,8 @@ pub(super) fn table(
     let header = ["tenant", "weight", "served", "gps", "lag", "σ lag", "p50", "p99", "gap"];
     table.set_header(header);
     for (tenant, figures) in scenario.tenants.iter().zip(&outcome.tenants).take(MOST_ROWS) {
-        let seconds = |seconds: Option<f64>| seconds.map_or("-".to_string(), text_seconds);
-        table.add_row([
-            text::shortened(&text::visible(&tenant.name), 20),
-            short(tenant.terms.weight),
-            short(figures.served),
-            short(figures.gps),
-            text_seconds(figures.lag.mean),
-            text_seconds(figures.lag.stddev()),
-            seconds(figures.latency(0.5)),
-            seconds(figures.latency(0.99)),
-            seconds(figures.longest_gap),
-        ]);
+        let name = text::shortened(&text::visible(&tenant.name), 20);
+        table.add_row(figures_row(name, tenant.terms.weight, figures, "-"));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -247,6 +237,22 @@ fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io:
         writeln!(out, "{line}")?;
     }
     writeln!(out)
+}
+
+/// The cells of a tenant in both tables of figures; `none` stands where nothing was measured.
+pub(super) fn figures_row(name: String, weight: f64, figures: &Figures, none: &str) -> Vec<String> {
+    let seconds = |seconds: Option<f64>| seconds.map_or(none.to_string(), text_seconds);
+    vec![
+        name,
+        short(weight),
+        short(figures.served),
+        short(figures.gps),
+        text_seconds(figures.lag.mean),
+        text_seconds(figures.lag.stddev()),
+        seconds(figures.latency(0.5)),
+        seconds(figures.latency(0.99)),
+        seconds(figures.longest_gap),
+    ]
 }
 
 /// At most four significant digits.
