@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod dice;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hint::black_box;
@@ -17,20 +19,9 @@ use tenantd::fair::{
     self, Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, integer, max_min,
 };
 
+use dice::Dice;
+
 const RESOURCES: usize = 3;
-
-/// A reproducible stream of numbers in 0 .. 1 (splitmix64, Steele et al., OOPSLA'14).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
 
 /// `leaves` leaves that want four thirds of the machine, a third of them guaranteed part of their demand,
 /// a third of them limited; in groups of `group`, or in none.

@@ -9,6 +9,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod dice;
+
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -18,25 +20,13 @@ use tenantd::queue::{
     Discipline, Estimator, Machine, Pick, Queue, Request, Rule, Setup, TenantId, Terms, Ticket,
 };
 
+use dice::Dice;
+
 const WORKERS: u32 = 32;
 
-/// A reproducible stream of numbers in 0 .. 1 (splitmix64, Steele et al., OOPSLA'14).
-#[derive(Clone)]
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// From 1 to 1,000, as many between 1 and 10 as between 100 and 1,000.
-    fn cost(&mut self) -> f64 {
-        1000_f64.powf(self.roll())
-    }
+/// From 1 to 1,000, as many between 1 and 10 as between 100 and 1,000.
+fn cost(dice: &mut Dice) -> f64 {
+    1000_f64.powf(dice.roll())
 }
 
 fn disciplines() -> Vec<(&'static str, Discipline)> {
@@ -76,7 +66,7 @@ impl Steady {
         let machine = Machine { workers: WORKERS, rate: 1000.0 };
         let mut queue = Queue::new(Setup { discipline, machine });
         let mut dice = Dice(nr_tenants as u64);
-        let costs: Vec<f64> = (0..nr_tenants).map(|_| dice.cost()).collect();
+        let costs: Vec<f64> = (0..nr_tenants).map(|_| cost(&mut dice)).collect();
         for (tenant, cost) in (0..).map(TenantId).zip(&costs) {
             let weight = 1.0 + (dice.roll() * 4.0).floor();
             queue.admit(tenant, &Terms { weight, endless: true, ..Terms::default() }, 0.0).unwrap();
@@ -130,7 +120,7 @@ struct ScanTenant {
 impl Scan {
     fn new(nr_tenants: usize) -> Scan {
         let mut dice = Dice(nr_tenants as u64);
-        let costs: Vec<f64> = (0..nr_tenants).map(|_| dice.cost()).collect();
+        let costs: Vec<f64> = (0..nr_tenants).map(|_| cost(&mut dice)).collect();
         let mut tenants = Vec::new();
         for cost in costs {
             let weight = 1.0 + (dice.roll() * 4.0).floor();

@@ -79,6 +79,20 @@ pub(crate) fn tenantctl() -> Command {
     program(env!("CARGO_BIN_EXE_tenantctl"))
 }
 
+/// What `tenantctl` says with these arguments and this standard input.
+pub(crate) fn tenantctl_reads(args: &[&str], input: &[u8]) -> Output {
+    let mut command = tenantctl();
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // It may answer before it has read all, or refuse its arguments and read nothing.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
 /// A program in the plain environment of a person who has set nothing.
 fn program(path: &str) -> Command {
     let mut command = Command::new(path);

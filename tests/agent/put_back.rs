@@ -10,17 +10,6 @@ use tenantd::sim::{Fault, Load, SimHost, SimKernel};
 
 use super::world::{World, assert_same, legacy, snapshot};
 
-/// The two ways in which a life ends.
-fn end(world: &mut World, killed: bool) -> Restored {
-    match killed {
-        true => {
-            world.kill();
-            world.restore()
-        }
-        false => world.stop(),
-    }
-}
-
 /// A legacy host on which the cgroup `ci` with two children has these periods and quotas.
 fn with_quotas(values: [(&str, &str, &str); 3], yaml: &str) -> World {
     let mut kernel = SimKernel::new(legacy());
@@ -55,7 +44,7 @@ fn nested_quotas_are_put_back_at_once_whatever_they_were() {
                 world.ticks(6);
                 let context = format!("{values:?} under {yaml}");
                 assert_ne!(snapshot(&world.host), before, "{context}");
-                assert_eq!(end(&mut world, killed).failures, [""; 0], "{context}");
+                assert_eq!(world.end(killed).failures, [""; 0], "{context}");
                 assert_same(&before, &snapshot(&world.host), &context);
                 assert!(!world.state_dir().join("journal").exists(), "{context}");
             }
@@ -112,7 +101,7 @@ fn a_process_that_was_moved_elsewhere_since_is_not_dragged_back() {
             administrate(&world, trees, "elsewhere", child);
             trees.iter().for_each(|tree| divide(&world, &format!("{tree}tenants/ci"), "job"));
             administrate(&world, trees, "tenants/ci/job", inside);
-            let restored = end(&mut world, killed);
+            let restored = world.end(killed);
             let places = [moved, child, stays, inside, home].map(|pid| place(&world, pid));
             assert_eq!(places, ["/elsewhere", "/elsewhere", "/build", "/build", "/home"]);
             assert_eq!(restored.nr_processes, 3, "{restored:?}");
@@ -137,7 +126,7 @@ fn a_process_that_was_moved_in_one_tree_goes_back_in_the_others() {
 fn timed_end(world: &mut World, killed: bool) -> (Duration, Restored) {
     let now = |world: &World| world.host.with(|kernel| kernel.now());
     let before = now(world);
-    let restored = end(world, killed);
+    let restored = world.end(killed);
     (now(world) - before, restored)
 }
 

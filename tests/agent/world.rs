@@ -340,6 +340,15 @@ impl World {
         leftover::restore_only(&mut self.host, &state_dir).unwrap()
     }
 
+    /// The two ways in which a life ends: a stop, or a kill and `tenantd --restore` after it.
+    pub(super) fn end(&mut self, killed: bool) -> Restored {
+        if !killed {
+            return self.stop();
+        }
+        self.kill();
+        self.restore()
+    }
+
     /// `tenantd --restore --unless-kept`, which systemd runs after every stop.
     pub(super) fn restore_unless_kept(&mut self) -> Restored {
         let state_dir = self.state_dir();

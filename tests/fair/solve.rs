@@ -1,27 +1,14 @@
 //! `tenantctl solve`: the contract of its answers, and problems that mean harm.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::util;
+
 /// Solves a text given on standard input.
 fn run(text: &[u8], arguments: &[&str]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tenantctl"))
-        .args(["solve", "-"])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let text = text.to_vec();
-    // It may answer before it has read all.
-    let writer = std::thread::spawn(move || drop(stdin.write_all(&text)));
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap();
-    output
+    util::tenantctl_reads(&[&["solve", "-"], arguments].concat(), text)
 }
 
 /// The answer to a problem that has one.

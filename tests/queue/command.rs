@@ -1,24 +1,15 @@
 //! `tenantctl simulate queue`: the contract of its scenario files, and what it says of bad ones.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
 use super::vectors::{number, suite};
+use crate::util;
 
 fn tenantctl(args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tenantctl"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A command that refuses its arguments does not read.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
+    util::tenantctl_reads(args, input.as_bytes())
 }
 
 pub(super) fn simulated(scenario: &str) -> Value {

@@ -345,12 +345,7 @@ fn a_drop_in_of_ours_goes_with_us_though_the_value_is_an_administrators() {
             web.drop_ins.get(&Property::MemoryMax).cloned()
         };
         assert_eq!(ours(&world), Some(number(Property::MemoryMax, 600 * MIB).value));
-        let restored = if killed {
-            world.kill();
-            world.restore()
-        } else {
-            world.stop()
-        };
+        let restored = world.end(killed);
         assert_eq!(restored.failures, [""; 0]);
         assert_eq!(ours(&world), None);
         assert_eq!(world.file(&format!("{WEB}/memory.max")), (800 * MIB).to_string());
@@ -388,12 +383,7 @@ fn a_unit_that_is_masked_while_it_runs_is_given_back() {
         });
         let status = world.ticks(4);
         assert!(status.tenants.iter().all(|tenant| tenant.usage_cores.is_some()));
-        let restored = if killed {
-            world.kill();
-            world.restore()
-        } else {
-            world.stop()
-        };
+        let restored = world.end(killed);
         assert_eq!(restored.failures, [""; 0]);
         assert!(!world.state_dir().join("journal").exists());
         world.host.systemd(|systemd, _| {
