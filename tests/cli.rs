@@ -282,7 +282,7 @@ fn nothing_to_restore_is_no_failure() {
     let mut command = util::tenantd();
     util::run(command.arg("--restore").arg("--state-dir").arg(&state))
         .exits(0)
-        .says_in_one_line("nothing to put back");
+        .says_in_one_line("nothing to restore");
     assert!(!state.exists());
 }
 

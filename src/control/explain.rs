@@ -121,20 +121,21 @@ fn usage_step(usage: &Usage, record: &Record) -> UsageStep {
     let context = record.counters().and_then(|counters| counters.context);
     let allocation = context.map_or(0.0, |context| context.allocation_cores);
     let reason = match (usage.populated, usage.throttled, usage.cpu_some_ratio) {
-        (false, ..) => "nobody lives there".to_string(),
-        (_, true, _) => "pressed: cpu.max held it back".to_string(),
+        (false, ..) => "no processes".to_string(),
+        (_, true, _) => "pressed: throttled by its quota".to_string(),
         (_, _, Some(ratio)) if ratio > demand::PRESSED_RATIO => {
             format!("pressed: some task waited {} of the time", percent(ratio))
         }
         (_, _, Some(ratio)) => format!(
-            "not pressed: tasks waited {} of the time, up to {} is nothing",
+            "not pressed: tasks waited {} of the time, at most {}",
             percent(ratio),
             percent(demand::PRESSED_RATIO)
         ),
         (_, _, None) if demand::is_pressed(usage, allocation) => {
-            "taken as pressed: it uses nearly all it had, and there is no PSI to tell".to_string()
+            "assumed pressed: it uses nearly all of its allocation, and the kernel has no PSI"
+                .to_string()
         }
-        (_, _, None) => "taken as not pressed: it uses less than it had".to_string(),
+        (_, _, None) => "assumed not pressed: it uses less than its allocation".to_string(),
     };
     UsageStep {
         cpu_cores: usage.cpu_cores,
@@ -158,23 +159,23 @@ fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {
     let usage = record.usage();
     let mut cpu_reason = match (&usage, known, &record.seen) {
         (_, _, Some(Seen::Nobody)) if demand.cpu_cores > 0.0 => {
-            "nobody lives there: falling by half in 2 s".to_string()
+            "no processes: halves every 2 s".to_string()
         }
-        (_, _, Some(Seen::Nobody)) => "nobody lives there".to_string(),
-        (None, ..) | (_, None, _) => "no rates in this tick: the last demand stands".to_string(),
+        (_, _, Some(Seen::Nobody)) => "no processes".to_string(),
+        (None, ..) | (_, None, _) => "no rates in this tick: the last demand is kept".to_string(),
         (Some(usage), Some(context), _) => cpu_reason(&demand, usage, &context),
     };
     if known.is_some() && demand.cpu_cores >= max(CPU) - 1e-9 {
-        cpu_reason += "; no more than its limit and the machine";
+        cpu_reason += "; capped at its limit and the machine";
     }
     let fresh = usage.and_then(|usage| usage.working_set_bytes);
     let memory_reason = match fresh {
-        None => "memory could not be read: the last demand stands",
+        None => "memory could not be read: the last demand is kept",
         Some(fresh) if demand.memory_bytes > fresh * 1.1 && falls(&last, &demand) => {
-            "its working set shrank: falling by half in 15 s"
+            "its working set shrank: halves every 15 s"
         }
         Some(fresh) if demand.memory_bytes > fresh * 1.1 => {
-            "a fifth over its working set: pages come back under pressure"
+            "1.2 times its working set: it refaults under memory pressure"
         }
         Some(_) => "its working set",
     };
@@ -197,18 +198,18 @@ fn falls(last: &Option<Demand>, demand: &Demand) -> bool {
 
 fn cpu_reason(demand: &Demand, usage: &Usage, context: &Context) -> String {
     match demand.cpu_basis {
-        CpuBasis::Idle => "nobody lives there".to_string(),
-        CpuBasis::Unpressed => format!("{:.2} used, and a tenth to grow", usage.cpu_cores),
+        CpuBasis::Idle => "no processes".to_string(),
+        CpuBasis::Unpressed => format!("{:.2} used, plus a tenth", usage.cpu_cores),
         CpuBasis::Threads => "what its threads would use if none had to wait".to_string(),
         CpuBasis::Pressure => {
-            format!("{:.2} used, and the part of the time that tasks waited", usage.cpu_cores)
+            format!("{:.2} used, raised by the time that tasks waited", usage.cpu_cores)
         }
         CpuBasis::Exploring => format!(
-            "pressed at its allocation of {:.2}: a fifth more each tick while it lasts",
+            "pressed at its allocation of {:.2}: grows by a fifth per tick",
             context.allocation_cores
         ),
         CpuBasis::Decaying => format!(
-            "falling from {:.2} by half in 2 s",
+            "decays from {:.2}: halves every 2 s",
             context.last.map_or(0.0, |last| last.cpu_cores)
         ),
     }
@@ -219,11 +220,11 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
     let bound = bound(trace.rule, node, record);
     let dominant = target.dominant.map(|resource| RESOURCES[resource]);
     let reason = match bound {
-        _ if !node.is_leaf => "the sum of what is below it".to_string(),
-        AllocationBound::Nothing => "it asks for nothing".to_string(),
-        AllocationBound::Demand => "all that it could use".to_string(),
+        _ if !node.is_leaf => "the sum of its tenants".to_string(),
+        AllocationBound::Nothing => "no demand".to_string(),
+        AllocationBound::Demand => "its whole demand".to_string(),
         AllocationBound::Limit => "its limit".to_string(),
-        AllocationBound::Weight => "its weight alone decides: control.allocation is static".into(),
+        AllocationBound::Weight => "by weight alone: control.allocation is static".into(),
         AllocationBound::Level => held_back(target),
     };
     AllocationStep {
@@ -336,28 +337,31 @@ fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Dur
     let width = &record.width;
     let Some(dop) = width.dop else { return "not decided yet".to_string() };
     if let DopPolicy::Manual(dop) = node.dop {
-        return format!("the policy says {dop}");
+        return format!("set by the policy: {dop}");
     }
     if width.asleep {
-        return "asleep: its CPUs are lent, its width is that of its fair share".to_string();
+        return "idle: its CPUs are lent, its width is that of its fair share".to_string();
     }
-    let Some(aim) = width.aim else { return "that of its fair share, to begin with".to_string() };
+    let Some(aim) = width.aim else { return "initial: that of its fair share".to_string() };
     if aim.target == dop {
         return match node.dop {
-            DopPolicy::Imci => "the slots over the number that want some".to_string(),
+            DopPolicy::Imci => "the slots divided by the number of tenants with demand".to_string(),
             _ => "its part of the slots, by allocation".to_string(),
         };
     }
     if changed.is_some_and(|changed| changed < band::DWELL) {
-        return format!("{} would be right, but it changed less than 10 s ago", aim.target);
+        return format!("the target is {}, but it changed less than 10 s ago", aim.target);
     }
     let margin = (f64::from(dop) * band::MARGIN_RATIO).max(1.0);
     match f64::from(aim.target.abs_diff(dop)) < margin {
-        true => format!("within the band: {} is less than a fifth away", aim.target),
+        true => format!("within the band: the target {} is less than a fifth away", aim.target),
         false => match width.outside_ticks {
-            0 => format!("{} would be right, but its use does not ask for a change", aim.target),
+            0 => format!("the target is {}, but its utilisation is within the band", aim.target),
             ticks => {
-                format!("{} would be right for {ticks} ticks: waits whether it lasts", aim.target)
+                format!(
+                    "the target has been {} for {ticks} ticks: waits for it to last",
+                    aim.target
+                )
             }
         },
     }
@@ -371,9 +375,9 @@ fn placement_step(trace: &Trace, node: &TreeNode, record: &Record) -> PlacementS
         (CpusPolicy::Shared, Some(_)) => "cpus: shared, kept off the exclusive CPUs of others",
         (_, None) => "not placed yet",
         (CpusPolicy::Fixed(_), _) => "the policy's list",
-        (CpusPolicy::Exclusive, _) => "cpus: exclusive, as many as it is wide, nobody else's",
-        (CpusPolicy::Dop, _) if width.asleep => "asleep: it keeps its CPUs, and lends them",
-        (CpusPolicy::Dop, _) => "cpus: dop, as many as it is wide, close together",
+        (CpusPolicy::Exclusive, _) => "cpus: exclusive, as many as its DOP, shared with no tenant",
+        (CpusPolicy::Dop, _) if width.asleep => "idle: it keeps its CPUs and lends them",
+        (CpusPolicy::Dop, _) => "cpus: dop, as many as its DOP, close together",
     };
     PlacementStep {
         cpus: width.cpus.as_ref().map(ToString::to_string),
@@ -421,9 +425,9 @@ fn outcome_detail(value: &ValueRecord) -> String {
         (Outcome::Settled, _) => "the file holds it, rounded by the kernel".to_string(),
         (Outcome::Written, _) => "written in this tick".to_string(),
         (Outcome::Planned, _) => "would be written in mode enforce".to_string(),
-        (Outcome::Deferred, _) => "put off: it would do harm now".to_string(),
+        (Outcome::Deferred, _) => "deferred: it would do harm now".to_string(),
         (Outcome::Failed, _) => "the kernel refused".to_string(),
-        (Outcome::Missing, _) => "the cgroup is not there, or has no such file".to_string(),
-        (Outcome::Ineffective, _) => "it stands in the file and cannot take effect".to_string(),
+        (Outcome::Missing, _) => "the cgroup does not exist, or has no such file".to_string(),
+        (Outcome::Ineffective, _) => "the file holds it, but it has no effect".to_string(),
     }
 }

@@ -17,7 +17,7 @@
 //! tick later. The capacity lent to others would delay that, so all weights that follow allocations are
 //! scaled down together until they add up to no more than the bursts of the same tenants: the ratios among
 //! them, which divide the CPUs now, stay. Where all are satisfied, all weights follow bursts, and changing
-//! demands cause no writes. A group is weighed in the same way, by the sum of what is below it.
+//! demands cause no writes. A group is weighed in the same way, by the sum of its tenants.
 //!
 //! **What weight alone would have given stays a floor.** Where guarantees take CPUs that another
 //! tenant would have by weight, it keeps the weight of a tenth of them, even where nothing is

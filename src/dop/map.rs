@@ -149,7 +149,7 @@ fn explain(topology: &Topology, marks: &[char]) -> Option<String> {
     };
     match count('.') {
         0 => {}
-        idle => add(format!(". nobody's own ({idle})")),
+        idle => add(format!(" . unassigned ({idle})")),
     }
     match count('#') {
         0 => {}

@@ -33,7 +33,7 @@ impl Notifier {
         match connect(&name) {
             Ok(socket) => Notifier { socket: Some(socket), watchdog },
             Err(error) => {
-                debug!("cannot tell the service manager: {}: {error}", name.to_string_lossy());
+                debug!("cannot notify the service manager: {}: {error}", name.to_string_lossy());
                 Notifier::default()
             }
         }
@@ -90,7 +90,7 @@ impl Notifier {
     fn send(&self, message: &str) {
         let Some((socket, address)) = &self.socket else { return };
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-            debug!("cannot tell the service manager: {error}");
+            debug!("cannot notify the service manager: {error}");
         }
     }
 }

@@ -147,7 +147,7 @@ fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
             }
             let both = pattern::overlap(earlier.name, later.name, &mut work);
             if work > MOST_WORK {
-                let message = "too many cgroup patterns begin alike to be told apart";
+                let message = "too many cgroup patterns share a prefix to be compared";
                 let finding = rules::TOO_MANY_PATTERNS.at(earlier.place, message, "");
                 report.push(finding.help("put the name that differs before the first `*` or `?`"));
                 return;
@@ -180,5 +180,5 @@ fn claimed_twice(what: &str, first: Claim<'_>, second: Claim<'_>) -> Diagnostic 
     rules::OVERLAPPING_MATCH
         .at(second.place, message, "again here")
         .also(first.place.label("first here"))
-        .help("a process belongs to one tenant: drop one of the two")
+        .help("a process belongs to one tenant: remove it from one of them")
 }

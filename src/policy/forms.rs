@@ -128,7 +128,7 @@ impl Form<DopPolicy> for DopForm {
             let message = "`dop` is both `manual` and bounded by `max`";
             let finding = rules::DOP_TWICE.at(&reader.key_place(max), message, "");
             let manual = reader.key_place(manual).label("exactly this wide");
-            return reader.report.push(finding.also(manual).help("keep one of the two"));
+            return reader.report.push(finding.also(manual).help("remove one of them"));
         }
         let mut bounds = DopBounds::default();
         reader.values(&fields, &mut bounds);

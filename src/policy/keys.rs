@@ -1,8 +1,8 @@
-//! Every key of a policy, once: its name, meaning, field, type, default and form.
+//! The table of policy keys: name, meaning, field, type, default and form of each.
 //!
 //! From these tables derive the structs of the model and their defaults, the reader with its findings and
 //! hints, the outline that `diff` and `reload` compare, `policies/policy.schema.json` and the keys of
-//! tenantd.policy(5). To add a key is to add a row here and to write the schema anew
+//! tenantd.policy(5). To add a key, add a row here and regenerate the schema
 //! (`tenantctl generate schema`).
 
 use std::time::Duration;
@@ -25,13 +25,13 @@ section! {
         "version" => version: Version, VersionNumber, [Needed("begin with `version: 1`")];
         /// observe: compute and report, write nothing. enforce: write what was computed.
         "mode" => mode: Mode, Word;
-        /// What is said of the machine.
+        /// The machine: what is reserved, which cgroups are used.
         "host" => host: HostPolicy, Keys(HOST);
-        /// How the shares are computed.
+        /// How and how often the agent decides.
         "control" => control: ControlPolicy, Keys(CONTROL);
-        /// How jobs are admitted.
+        /// The admission of jobs.
         "admission" => admission: AdmissionPolicy, Keys(ADMISSION), [Later];
-        /// Users and groups who, beside root, may reload, change the mode and restore.
+        /// Users and groups that may reload, change the mode and restore, in addition to root.
         "administrators" => administrators: Accounts, Keys(ACCOUNTS);
         /// The tenants that share the machine, in the order of the file.
         "tenants" => tenants: Vec<Tenant>, Structure,
@@ -40,14 +40,14 @@ section! {
 }
 
 section! {
-    /// `host:` what is said of the machine.
+    /// `host:` the machine.
     pub struct HostPolicy, HOST {
-        /// Kept for the system, out of the tenants' reach.
+        /// What is kept for the system and not divided among tenants.
         "reserve" => reserve: Reserve, Keys(RESERVE);
         /// Which cgroup hierarchy to use; simulated: a kernel in memory.
         "hierarchy" => hierarchy: HierarchyChoice, Word, [Restart];
-        /// The cgroup under which tenants are made: from the mount point if it begins with a /, below the
-        /// agent's own otherwise. auto: the agent's own.
+        /// The cgroup below which tenants are created: relative to the mount point if it starts with /,
+        /// else to the agent's own cgroup. auto: the agent's own cgroup.
         "root" => root: RootChoice, Root, [Restart];
     }
 }
@@ -64,7 +64,7 @@ section! {
 }
 
 section! {
-    /// `control:` how the tick decides.
+    /// `control:` how and how often the agent decides.
     #[derive(Copy)]
     pub struct ControlPolicy, CONTROL {
         /// Time from one decision to the next, from 100ms to 60s.
@@ -72,74 +72,76 @@ section! {
         /// drf: weighted dominant resource fairness. max-min: each resource alone. static: by weight,
         /// whatever the demand.
         "allocation" => allocation: Allocation, Word;
-        /// Slots for each CPU: how many units of parallelism are handed out.
+        /// Slots per CPU; a slot is one unit of parallelism.
         "oversubscription" => oversubscription: f64 = 1.0, Number { least: 0.1, most: 8.0 };
-        /// restore: put back what the files held before. keep: leave the values in force at a stop; what a
-        /// killed tenantd leaves is put back all the same, and `tenantd --restore` puts back what was kept.
+        /// restore: restore the previous values at a stop. keep: leave the written values in force;
+        /// `tenantd --restore` restores them later. After a kill, the next start restores in both cases.
         "on_exit" => on_exit: OnExit, Word;
-        /// repair: write again what was overwritten from outside. accept: leave it, at the end as well.
+        /// What happens to a value that another program overwrites. repair: write it again. accept: leave it,
+        /// also at a stop.
         "on_drift" => on_drift: OnDrift, Word;
-        /// Whether the policy is reloaded whenever its files change.
+        /// Whether to reload the policy when its files change.
         "watch_policy" => watch_policy: bool, Word;
     }
 }
 
 section! {
-    /// `admission:` how jobs are admitted.
+    /// `admission:` the admission of jobs.
     #[derive(Copy, Eq)]
     pub struct AdmissionPolicy, ADMISSION {
-        /// Which waiting job goes next.
+        /// The order in which waiting jobs start.
         "discipline" => discipline: Discipline, Word;
-        /// Jobs that run at once.
+        /// The number of jobs that run at the same time.
         "max_running" => max_running: Option<u32>, Count { most: 100_000, auto: true };
-        /// How the running jobs of one tenant share: equally, or the short ones first.
+        /// How the running jobs of a tenant share it. equal: equally. multilevel: short jobs first.
         "running" => running: RunningShares, Word;
     }
 }
 
 section! {
-    /// `allow:` and `administrators:` users, and groups of users.
+    /// `allow:` and `administrators:` users and user groups.
     #[derive(Eq)]
     pub struct Accounts, ACCOUNTS {
-        /// Names or numbers of users.
+        /// User names or UIDs.
         "users" => users: Vec<String>, Names(&USERS);
-        /// Names or numbers of groups of users.
+        /// Group names or GIDs.
         "groups" => groups: Vec<String>, Names(&GROUPS);
     }
 }
 
 section! {
-    /// One node of the tree: a leaf that uses resources, or a group of further nodes.
+    /// A node of the tree: a tenant, or a group of tenants.
     pub struct Tenant, TENANT {
-        + name: String, "Its name among its siblings; also the name of its cgroup.";
-        /// Its share against its siblings, of both resources or of each; only the ratio counts. A resource
-        /// that is left out has the weight that is given.
+        + name: String, "The name, unique among siblings; also the name of its cgroup.";
+        /// Its weight relative to its siblings, for both resources or for each; only ratios count. A
+        /// resource that is left out has the weight of the other.
         "weight" => weight: Weights, PerResource(WEIGHT);
-        /// What it gets whenever it wants it. That of a group covers at least those below it.
+        /// What it gets whenever it has the demand. A group's guarantee is at least the sum of its tenants'.
         "guarantee" => guarantee: Bound, Keys(GUARANTEE);
         /// What it never exceeds.
         "limit" => limit: Bound, Keys(LIMIT);
-        /// Which existing processes belong to it: those that fit any of the keys.
+        /// Which existing processes belong to it: those that match any of the keys.
         "match" => matches: Matches, Keys(MATCH), [Leaf];
-        /// The one writer of its cgroup. direct: tenantd, below its root. systemd: a unit, or a slice made
-        /// for it. auto: systemd where a unit is named.
+        /// Who writes its cgroup. direct: tenantd, below its root. systemd: systemd, through a unit or a
+        /// slice created for it. auto: systemd if a unit is matched, else direct.
         "owner" => owner: OwnerChoice, Word;
-        /// Bounds of its degree of parallelism.
+        /// Bounds of its degree of parallelism (DOP).
         "dop" => dop: DopPolicy, DopForm(DOP), [Leaf];
-        /// Which CPUs it runs on: all, as many as its DOP, as many and its own, or a list such as 0-3,8.
+        /// The CPUs it runs on. shared: all. dop: as many as its DOP. exclusive: as many as its DOP, shared
+        /// with no tenant. Or a list such as 0-3,8.
         "cpus" => cpus: CpusPolicy, CpusForm, [Leaf];
-        /// Users and groups who may submit jobs to it.
+        /// Users and groups that may submit jobs to it.
         "allow" => allow: Accounts, Keys(ACCOUNTS), [Later];
-        /// Tenants below it, which share what it gets; that makes it a group.
+        /// Its tenants, which share what it gets; a tenant with this key is a group.
         "tenants" => tenants: Vec<Tenant>, Structure;
     }
 }
 
 table! {
     WEIGHT: Weights {
-        /// Against the siblings' CPU weights.
+        /// CPU weight, relative to its siblings.
         "cpu" => cpu: Weight, WeightNumber;
-        /// Against the siblings' memory weights.
+        /// Memory weight, relative to its siblings.
         "memory" => memory: Weight, WeightNumber;
     }
 }
@@ -155,36 +157,36 @@ table! {
 
 table! {
     LIMIT: Bound {
-        /// CPUs, at least 10m; max: no limit.
+        /// CPUs, at least 10m. max: no limit.
         "cpu" => cpu: Option<MilliCpus>,
             UpTo { least: MilliCpus(10), because: "10m, the kernel's smallest quota" };
-        /// Memory, at least 1MiB; max: no limit.
+        /// Memory, at least 1MiB. max: no limit.
         "memory" => memory: Option<Bytes>,
-            UpTo { least: Bytes::mib(1), because: "1MiB: less holds no process" };
+            UpTo { least: Bytes::mib(1), because: "1MiB: no process fits into less" };
     }
 }
 
 section! {
-    /// `match:` which existing processes belong to a tenant. A process that fits any of them is claimed.
+    /// `match:` which existing processes belong to a tenant. A process that matches any key is claimed.
     #[derive(Eq)]
     pub struct Matches, MATCH {
-        /// The systemd unit that the tenant is: a service, slice or scope.
+        /// The systemd unit of the tenant: a service, slice or scope.
         "unit" => units: Vec<String>, Names(&UNITS);
-        /// Cgroup paths from the mount point, each with everything below it; * and ? stand for characters
-        /// within one name.
+        /// Cgroup paths from the mount point, each with its descendants; * and ? match characters within
+        /// one path component.
         "cgroup" => cgroups: Vec<String>, CgroupPaths;
-        /// Names or numbers of users.
+        /// User names or UIDs.
         "users" => users: Vec<String>, Names(&USERS);
-        /// Names or numbers of groups of users.
+        /// Group names or GIDs.
         "groups" => groups: Vec<String>, Names(&GROUPS);
     }
 }
 
 table! {
     DOP: DopBounds {
-        /// Exactly this wide.
+        /// Exactly this DOP.
         "manual" => manual: Option<u32>, Count { most: 8192, auto: false };
-        /// At most this wide.
+        /// At most this DOP.
         "max" => max: Option<u32>, Count { most: 8192, auto: false };
     }
 }

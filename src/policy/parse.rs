@@ -212,11 +212,11 @@ impl Builder<'_> {
         let node = match self.anchors.get(&anchor) {
             Some(Some(node)) => node,
             Some(None) => {
-                let message = "this alias lies within the value it stands for";
+                let message = "this alias lies within its own anchor";
                 return Err(self.fault(Fault::Cycle, message, span));
             }
             None => {
-                return Err(self.fault(Fault::Syntax, "this alias stands for nothing", span));
+                return Err(self.fault(Fault::Syntax, "this alias has no anchor", span));
             }
         };
         let (nodes, depth) = node.measure();

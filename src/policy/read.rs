@@ -107,7 +107,7 @@ impl Draft {
                 let place = reader.key_place(entry);
                 let finding = rules::DUPLICATE_KEY.at(&place, message, "given again here");
                 let first = first.label("first given here");
-                reader.report.push(finding.also(first).help("keep one of the two"));
+                reader.report.push(finding.also(first).help("remove one of them"));
                 false
             }
             _ => true,

@@ -177,7 +177,7 @@ impl<'r> Reader<'r> {
         let first = self.key_place(first).label("first given here");
         let finding =
             self.codes.duplicate_key.at(&self.key_place(again), message, "given again here");
-        self.report.push(finding.also(first).help("keep one of the two"));
+        self.report.push(finding.also(first).help("remove one of them"));
     }
 
     /// Reports the names of a map that are given twice.

@@ -61,7 +61,7 @@ rules! {
     TOO_LARGE = "P004", Error, "too large, too deeply nested, or aliases that stand for too much";
     EMPTY = "P005", Error, "an empty file";
     DOCUMENTS = "P006", Error, "more than one document in a file";
-    ALIAS_CYCLE = "P007", Error, "an alias within the value it stands for";
+    ALIAS_CYCLE = "P007", Error, "an alias within its own anchor";
     EMPTY_DIRECTORY = "P008", Error, "a directory without a *.yaml file";
     IGNORED_FILE = "P009", Warning, "a file of the directory that is not read";
     // Keys.

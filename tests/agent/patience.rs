@@ -29,7 +29,7 @@ fn what_there_is_no_time_for_is_owed_and_done_when_it_is_asked_for_again() {
     // Half the watchdog's time is all that there is: here, none.
     supervised_by(&mut world, Notifier::default().with_watchdog(Duration::ZERO));
     let failures = world.agent.as_mut().unwrap().set_mode(Mode::Observe).unwrap();
-    assert!(failures.iter().any(|failure| failure.contains("units not put back")), "{failures:?}");
+    assert!(failures.iter().any(|failure| failure.contains("units not restored")), "{failures:?}");
     assert_eq!(nr_orders(&world), 0);
     supervised_by(&mut world, Notifier::default());
     assert_eq!(world.agent.as_mut().unwrap().put_all_back().failures, [""; 0]);
@@ -44,7 +44,7 @@ fn a_reload_that_runs_out_of_time_leaves_the_rest_to_the_stop() {
     supervised_by(&mut world, Notifier::default().with_watchdog(Duration::ZERO));
     let policy = util::policy("version: 1\nmode: enforce\ntenants: { own: {} }");
     let failures = world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
-    assert!(failures.iter().any(|failure| failure.contains("units not put back")), "{failures:?}");
+    assert!(failures.iter().any(|failure| failure.contains("units not restored")), "{failures:?}");
     world.ticks(2);
     assert_eq!(world.stop().failures, [""; 0], "a stop takes the time that it takes");
     assert_whole(&before, &world, "stopped");

@@ -606,7 +606,7 @@ fn tenants_with_different_parents_are_said_not_to_compete() {
     world.start().unwrap();
     let status = world.ticks(12);
     assert_eq!(said(&status, "ineffective between web and ana").len(), 1, "{:?}", status.findings);
-    // Both weights; nobody lives there, so nothing is protected.
+    // Both weights; no processes, so nothing is protected.
     assert_eq!(status.nr_ineffective, 2);
     assert_eq!(said(&status, "system.slice is not protected itself").len(), 1);
 }

@@ -271,7 +271,7 @@ fn explanation() -> Explanation {
             cpu_cores: 256.0,
             cpu_reason: "what its threads would use if none had to wait".into(),
             memory_bytes: 906.0 * GIB,
-            memory_reason: "a fifth over its working set: pages come back under pressure".into(),
+            memory_reason: "1.2 times its working set: it refaults under memory pressure".into(),
             ..DemandStep::default()
         }),
         allocation: AllocationStep {
@@ -310,7 +310,7 @@ fn explanation() -> Explanation {
         }),
         placement: Some(PlacementStep {
             cpus: Some("0-55,128-183".into()),
-            reason: "cpus: dop, as many as it is wide, close together".into(),
+            reason: "cpus: dop, as many as its DOP, close together".into(),
             ..PlacementStep::default()
         }),
         values: vec![

@@ -44,7 +44,7 @@ socket 1  node 2  CC C. | .. ..
 A  t1  dop   8  on 0-3,16-19
 B  t2  dop   6  on 4-7,20-21
 C  t3  dop   3  on 8-9,24
-. nobody's own (15)";
+ . unassigned (15)";
     assert_eq!(lines.join("\n"), expected);
 }
 

@@ -23,7 +23,7 @@ fn the_log_is_plain_on_a_terminal() {
     let (status, text) = transcript(command);
     assert!(status.success(), "{text}");
     assert_eq!((text.lines().count(), text.contains(ESCAPE)), (1, false), "{text:?}");
-    assert!(text.contains("INFO nothing to put back"), "{text:?}");
+    assert!(text.contains("INFO nothing to restore"), "{text:?}");
 }
 
 /// Every command that says what is wrong with a file does it in the same colours, or in none.

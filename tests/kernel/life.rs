@@ -120,7 +120,7 @@ fn once_decides_writes_and_leaves_the_values_until_they_are_restored() {
     util::run(ground.enforce(ONE_TO_FOUR).arg("--once")).exits(0);
     assert_ne!(ground.weight("a"), Some(77.0));
     assert!(ground.weight("b").is_some());
-    util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
+    util::run(ground.tenantd().arg("--restore")).exits(0).says("restored the values");
     assert_same(&before, &ground.snapshot(), "after --once and --restore");
 }
 

@@ -61,9 +61,9 @@ fn a_restore_follows_a_kill() {
     let (daemon, before) = enforced(&mut ground);
     daemon.signal(Signal::SIGKILL);
     assert_ne!(ground.weight("a"), Some(77.0), "a killed daemon puts nothing back");
-    util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
+    util::run(ground.tenantd().arg("--restore")).exits(0).says("restored the values");
     assert_same(&before, &ground.snapshot(), "after --restore");
-    util::run(ground.tenantd().arg("--restore")).exits(0).says_in_one_line("nothing to put back");
+    util::run(ground.tenantd().arg("--restore")).exits(0).says_in_one_line("nothing to restore");
 }
 
 #[test]
@@ -83,12 +83,12 @@ fn what_was_kept_on_purpose_is_put_back_only_for_whoever_asks() {
     let after_a_stop = ["--restore", "--unless-kept"];
     util::run(ground.tenantd().args(after_a_stop)).exits(0).says("on purpose");
     assert_same(&kept, &ground.snapshot(), "kept");
-    util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
+    util::run(ground.tenantd().arg("--restore")).exits(0).says("restored the values");
     assert_same(&before, &ground.snapshot(), "after --restore");
     let daemon = Daemon::start(&mut keeping(&ground));
     wait_until("values", || ground.is_weighed("ci/pulls"));
     daemon.signal(Signal::SIGKILL);
-    util::run(ground.tenantd().args(after_a_stop)).exits(0).says("put back");
+    util::run(ground.tenantd().args(after_a_stop)).exits(0).says("restored the values");
     assert_same(&before, &ground.snapshot(), "after a kill");
 }
 
@@ -192,7 +192,7 @@ fn a_disk_that_filled_up_after_a_kill_keeps_nothing_from_being_put_back() {
     command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]);
     let restore = ground.tenantd();
     command.arg(restore.get_program()).args(restore.get_args()).arg("--restore");
-    util::run(&mut command).exits(0).says("put back");
+    util::run(&mut command).exits(0).says("restored the values");
     assert_same(&before, &ground.snapshot(), "with a full disk");
 }
 
@@ -210,7 +210,7 @@ fn a_torn_or_damaged_journal_still_puts_back_the_rest() {
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"\xff\xff", at as u64 + 5).unwrap();
     file.set_len(text.len() as u64 - 3).unwrap();
-    let ran = util::run(ground.tenantd().arg("--restore")).exits(0).says("put back");
+    let ran = util::run(ground.tenantd().arg("--restore")).exits(0).says("restored the values");
     assert_eq!(ran.err.matches("cut off or damaged and was skipped").count(), 2, "{}", ran.err);
     assert!(ground.weight("b").is_none(), "what was made is gone");
 }

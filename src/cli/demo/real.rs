@@ -224,7 +224,7 @@ impl Stage for RealStage {
             })
             .collect();
         let (restored, _) = agent.stop()?;
-        restored.failures.iter().for_each(|failure| eprintln!("not put back: {failure}"));
+        restored.failures.iter().for_each(|failure| eprintln!("not restored: {failure}"));
         made.extend(self.bound.as_ref().and_then(Bound::made).map(Path::to_path_buf));
         self.bound = None;
         let left: Vec<&PathBuf> = made.iter().filter(|path| path.exists()).collect();

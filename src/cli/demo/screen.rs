@@ -231,7 +231,7 @@ impl Screen {
         }
         match outcome.clean {
             true => {
-                writeln!(out, "The host is as it was: all cgroups removed, all values put back.")
+                writeln!(out, "The host is as it was: all cgroups removed, all values restored.")
             }
             false => writeln!(out, "NOT CLEAN: something was left behind, see above."),
         }

@@ -69,7 +69,7 @@ impl<K: KernFs> Agent<K> {
         self.set_enforcing(false);
         let restored = self.put_journal_back();
         self.backends.close_root(&mut self.host.kernel);
-        info!("observing from now on");
+        info!("mode observe: no value is written from now on");
         restored
     }
 
@@ -121,7 +121,7 @@ impl<K: KernFs> Agent<K> {
         self.keeper.begin(self.options.state_dir.as_deref(), pins);
         self.set_enforcing(true);
         self.open_anew();
-        info!("enforcing from now on");
+        info!("mode enforce: values are written from now on");
         Ok(())
     }
 

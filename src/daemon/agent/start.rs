@@ -226,9 +226,14 @@ impl<K: KernFs> Agent<K> {
         self.keeper.end();
         if self.mode() == Mode::Enforce && self.policy.control.on_exit == OnExit::Keep {
             match self.host.journal.record(Entry::Kept) {
-                Ok(()) => info!("stopped; the written values stay in force, as the policy says"),
+                Ok(()) => {
+                    info!("stopped; the written values stay in force (control.on_exit: keep)")
+                }
                 Err(error) => {
-                    warn!("{}: as after a kill, the values may be put back", with_causes(&error));
+                    warn!(
+                        "{}: the next start may restore the values, as after a kill",
+                        with_causes(&error)
+                    );
                 }
             }
             return Ok((Restored::default(), self.host.kernel));

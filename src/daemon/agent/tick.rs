@@ -200,7 +200,7 @@ impl<K: KernFs> Agent<K> {
     /// The machine's CPUs differ from those of the last tick, or are read for the first time.
     fn note_topology(&mut self, topology: &Topology) {
         match self.control.topology() {
-            Some(_) => info!(cpus = %topology.usable(), "the CPUs of the tenants changed"),
+            Some(_) => info!(cpus = %topology.usable(), "the usable CPUs changed"),
             None => {
                 let mut placed = self.keeper.placements(topology.usable());
                 self.control.place_on(|node| placed.remove(&node.path));

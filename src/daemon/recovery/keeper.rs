@@ -47,7 +47,7 @@ impl Keeper {
     pub(in crate::daemon) fn end(&mut self) {
         self.placements = None;
         if let Some(Err(error)) = self.dop_files.take().map(|mut files| files.remove()) {
-            warn!("cannot remove what the tenants were told: {error}");
+            warn!("cannot remove the published DOP files: {error}");
         }
     }
 
@@ -110,7 +110,7 @@ impl Keeper {
         if let Some(files) = &mut self.dop_files
             && let Err(error) = files.forget(tenant)
         {
-            warn!(tenant, "cannot remove what it was told: {error}");
+            warn!(tenant, "cannot remove its published DOP files: {error}");
         }
     }
 }

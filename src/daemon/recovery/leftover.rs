@@ -49,14 +49,14 @@ fn restore_left(
 ) -> Result<Restored, StartError> {
     let machine = Machine::open(kernel)?;
     if !state_dir.join("journal").exists() {
-        info!(state_dir = %state_dir.display(), "nothing to put back");
+        info!(state_dir = %state_dir.display(), "nothing to restore");
         return Ok(Restored::default());
     }
     let boot_id = machine.boot_id(kernel)?;
     let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     if unless_kept && leftover.is_kept() {
-        info!("left as it is: the last tenantd kept its values on purpose (control.on_exit)");
+        info!("nothing restored: the last tenantd kept its values on purpose (control.on_exit)");
         return Ok(Restored::default());
     }
     let nobody = Notifier::default();
@@ -90,7 +90,7 @@ pub(in crate::daemon) fn keep_owed(
     match journal.retain(|entry| restored.owes(entry)) {
         Err(error) if !restored.owed.is_empty() => {
             let error = with_causes(&error);
-            warn!("{error}: what is not put back yet is tried again with all the rest");
+            warn!("{error}: what is not restored yet is tried again with the rest");
             Ok(())
         }
         outcome => outcome,
@@ -117,9 +117,9 @@ pub(in crate::daemon) fn report(restored: &Restored, keeper: &Keeper) {
         files = restored.nr_files,
         processes = restored.nr_processes,
         cgroups = restored.nr_cgroups,
-        "put back what was there before"
+        "restored the values from before tenantd"
     );
-    restored.failures.iter().for_each(|failure| warn!("not put back: {failure}"));
+    restored.failures.iter().for_each(|failure| warn!("not restored: {failure}"));
 }
 
 /// Opens the journal and restores what an earlier agent left.
@@ -145,11 +145,13 @@ pub(in crate::daemon) fn take_up(
     if !leftover.entries.is_empty() {
         match leftover.is_kept() {
             true => {
-                info!("putting back what the last tenantd kept, to begin anew");
+                info!("restoring the values that the last tenantd kept, before starting");
                 // After a kill from here on, the values were not left on purpose.
                 journal.retain(|entry| *entry != Entry::Kept)?;
             }
-            false => warn!("the last tenantd did not stop cleanly: putting back what it left"),
+            false => {
+                warn!("the last tenantd did not stop cleanly: restoring the values that it left")
+            }
         }
         let restored = put_back(kernel, machine, None, &leftover.entries, deadline);
         report(&restored, &keeper);

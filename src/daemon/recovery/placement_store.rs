@@ -44,7 +44,7 @@ impl PlacementStore {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => {
-                warn!("the last placement is passed over: {}: {error}", self.path.display());
+                warn!("the last placement is ignored: {}: {error}", self.path.display());
                 BTreeMap::new()
             }
         }

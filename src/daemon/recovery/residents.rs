@@ -161,7 +161,7 @@ pub(in crate::daemon) fn bring_home<K: KernFs>(
         }
     }
     if nr_housed > 0 {
-        info!(processes = nr_housed, "took up again who lived in the tenants' cgroups");
+        info!(processes = nr_housed, "claimed the processes of the last tenantd again");
     }
     Ok(())
 }

@@ -60,11 +60,11 @@ pub(in crate::daemon) fn put_back(
             let (files, units) = (UnitFiles::of(kernel, proc), &mut *units);
             let mut session = Session { files, units, is_stale: false, deadline, restored };
             if let Err(error) = session.put_back(&mut debts, &mut started, &mut leftovers) {
-                restored.failures.push(format!("units not put back: {error}"));
+                restored.failures.push(format!("units not restored: {error}"));
             }
         }
         None => {
-            restored.failures.push("units not put back: this host is not run by systemd".into());
+            restored.failures.push("units not restored: this host is not run by systemd".into());
         }
     }
     let dues = debts.iter().flat_map(|debt| &debt.dues);
@@ -344,7 +344,7 @@ impl<K: KernFs> Session<'_, K> {
         let path = self.files.path_of(&state).filter(|_| state.is_active);
         let Some(path) = path else { return Ok(()) };
         if !self.files.is_empty(&path) || self.is_needed(&state)? {
-            info!(unit, "something lives in this slice: it stays, without anything of ours");
+            info!(unit, "the slice is populated: it stays, without our values");
             return Ok(());
         }
         self.ask(Order::Stop { unit: unit.to_string() })?;

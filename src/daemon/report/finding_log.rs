@@ -55,7 +55,7 @@ impl FindingLog {
             match line {
                 Line::Appeared { tenant, text } => warn!(tenant, action = "finding", "{text}"),
                 Line::Gone { tenant, text } => {
-                    info!(tenant, action = "finding-gone", "no longer: {text}");
+                    info!(tenant, action = "finding-gone", "resolved: {text}");
                 }
                 Line::Suppressed(count) => warn!("{count} more findings: see tenantctl status"),
             }

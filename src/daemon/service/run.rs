@@ -107,7 +107,7 @@ impl<K: KernFs> Service<K> {
         let server = Server::new(listener, socket_end, limits)?;
         let run = move || {
             if let Err(error) = server.run() {
-                error!("the socket is not served any more: {error}");
+                error!("the socket is no longer served: {error}");
             }
         };
         let thread = thread::Builder::new().name("socket".into()).spawn(run)?;
@@ -179,7 +179,7 @@ impl<K: KernFs> Service<K> {
             self.agent.set_notice(Some(notice));
             match error {
                 CallError::BadPolicy { report, .. } => error!(action = "reload", "{report}"),
-                error => error!(action = "reload", "the policy was not taken up: {error}"),
+                error => error!(action = "reload", "the policy was not loaded: {error}"),
             }
         }
         self.notifier.ready(&self.summary());
@@ -192,7 +192,7 @@ impl<K: KernFs> Service<K> {
         rules.findings.iter().for_each(|finding| warn!("{finding}"));
         let changes = Outline::of(self.agent.policy()).changes_to(&Outline::of(&policy));
         let failures = self.agent.reload(policy, rules.rules).map_err(failed)?;
-        failures.iter().for_each(|failure| warn!(action = "reload", "not put back: {failure}"));
+        failures.iter().for_each(|failure| warn!(action = "reload", "not restored: {failure}"));
         self.agent.set_notice(None);
         self.watch_refused = false;
         self.agent.publish_mode();
@@ -232,7 +232,7 @@ impl<K: KernFs> Service<K> {
         format!("{tenants} tenants, mode {}", self.agent.mode().word())
     }
 
-    /// Ticks and serves until it is told to stop; with `once`, until something was decided and written.
+    /// Ticks and serves until it is stopping: received a signal; with `once`, until something was decided and written.
     ///
     /// The socket is served and the service manager notified after the first tick, so that every answer comes
     /// from a tick.
@@ -254,7 +254,7 @@ impl<K: KernFs> Service<K> {
         loop {
             match events.wait()? {
                 Wake::Stop => {
-                    info!("told to stop");
+                    info!("stopping: received a signal");
                     self.notifier.stopping();
                     return Ok(());
                 }
@@ -282,7 +282,7 @@ impl<K: KernFs> Service<K> {
                 }
                 Wake::Files => self.look_at_files(events)?,
                 Wake::Settled => {
-                    info!(action = "reload", "the policy's files changed");
+                    info!(action = "reload", "the policy files changed");
                     let _ = self.reload();
                     self.publish();
                 }
@@ -333,7 +333,7 @@ impl<K: KernFs> Service<K> {
     fn renew_watch(&mut self) {
         if let Some(Err(error)) = self.watch.as_mut().map(PolicyWatch::renew) {
             let path = self.source.path.display();
-            warn!("{path} is not watched for changes until it is taken up again: {error}");
+            warn!("{path} is not watched for changes until the next reload: {error}");
         }
     }
 
@@ -343,7 +343,7 @@ impl<K: KernFs> Service<K> {
             Ok(false) => Ok(()),
             Ok(true) => events.settle(STILL),
             Err(error) => {
-                warn!("the policy's files are not watched any more: {error}");
+                warn!("the policy files are no longer watched: {error}");
                 self.watch = None;
                 self.watch_refused = true;
                 Ok(())
@@ -401,7 +401,7 @@ fn why(error: &CallError, path: &Path) -> String {
 }
 
 fn log_changes(changes: &[Change]) {
-    info!(action = "reload", "the policy was taken up again: {} differences", changes.len());
+    info!(action = "reload", "policy reloaded: {} differences", changes.len());
     for change in changes {
         let action = match change.kind {
             ChangeKind::Added => "policy-added",

@@ -190,7 +190,7 @@ fn read_lines(bytes: &[u8], path: &Path, boot_id: &str) -> Result<Found, Journal
     }
     if header.boot_id != boot_id {
         let warning = format!(
-            "{} is of another boot: its values went with that boot, nothing to put back",
+            "{} is of another boot: its values ended with that boot; nothing to restore",
             path.display()
         );
         return Ok(Found { warnings: vec![warning], ..Found::default() });

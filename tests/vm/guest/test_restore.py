@@ -79,7 +79,7 @@ def test_start_after_kill_carries_on(host):
     stage = Stage(host)
     stage.start().murder()
     # The values of the first are there until then.
-    again = stage.start("put back what was there before")
+    again = stage.start("restored the values from before tenantd")
     stage.expect_changed()
     time.sleep(2)
     assert again.terminate() == 0, again.log()
