@@ -46,6 +46,37 @@ pub(super) fn percent(ratio: Option<f64>) -> String {
     ratio.map_or("-".to_string(), |ratio| format!("{:.1}%", ratio * 100.0))
 }
 
+/// A number of any size, in at most four significant digits or so.
+pub(super) fn short(number: f64) -> String {
+    let trimmed = |digits: &str| match digits.contains('.') {
+        true => digits.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => digits.to_string(),
+    };
+    match number.abs() {
+        size if size >= 1e6 || (size > 0.0 && size < 1e-3) => {
+            let text = format!("{number:.3e}");
+            let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+            format!("{}e{exponent}", trimmed(digits))
+        }
+        size if size >= 1000.0 => format!("{number:.0}"),
+        _ => trimmed(&format!("{number:.3}")),
+    }
+}
+
+/// A number of seconds as a time.
+pub(super) fn seconds(seconds: f64) -> String {
+    match seconds.abs() {
+        size if size > 0.0 && size < 0.0995 => format!("{:.2} ms", seconds * 1e3),
+        _ => format!("{seconds:.3} s"),
+    }
+}
+
+/// A number for JSON, without rounding noise in its last bits.
+pub(super) fn plain(number: f64) -> f64 {
+    let scaled = number * 1e9;
+    if scaled.abs() < 1e15 { scaled.round() / 1e9 } else { number }
+}
+
 /// Replaces control characters: a name in an input file may have any, and a terminal interprets them.
 pub(super) fn visible(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -89,6 +120,12 @@ mod tests {
         assert_eq!(shortened("web", 8), "web");
         assert_eq!(shortened("customers/acme/nightly", 9), "cust…htly");
         assert_eq!(shortened("customers/acme/nightly", 9).chars().count(), 9);
+    }
+
+    #[test]
+    fn numbers_of_any_size_are_short() {
+        let shown = [0.0, 0.25, -1.5, 16.0, 250.0, 1234.5, 2e6, 1.2345e9, 4.2e-5].map(short);
+        assert_eq!(shown, ["0", "0.25", "-1.5", "16", "250", "1234", "2e6", "1.234e9", "4.2e-5"]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::units::{Bytes, MilliCpus, QuantityError, Weight};
 // --- maps ---
 
 /// A map with the keys of a table.
-pub(super) struct Keys<M: 'static>(pub(super) &'static [Key<M>]);
+pub(crate) struct Keys<M: 'static>(pub(crate) &'static [Key<M>]);
 
 impl<M: PartialEq + Default> Form<M> for Keys<M> {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
@@ -230,9 +230,9 @@ impl Form<Version> for VersionNumber {
 }
 
 /// A number within bounds.
-pub(super) struct Number {
-    pub(super) least: f64,
-    pub(super) most: f64,
+pub(crate) struct Number {
+    pub(crate) least: f64,
+    pub(crate) most: f64,
 }
 
 impl Form<f64> for Number {
@@ -255,9 +255,9 @@ impl Form<f64> for Number {
 }
 
 /// A whole number from 1, or `auto` where that is a choice.
-pub(super) struct Count {
-    pub(super) most: u32,
-    pub(super) auto: bool,
+pub(crate) struct Count {
+    pub(crate) most: u32,
+    pub(crate) auto: bool,
 }
 
 impl Form<Option<u32>> for Count {
@@ -335,7 +335,7 @@ impl Form<Duration> for Interval {
 // --- amounts ---
 
 /// An amount of a resource.
-pub(super) trait Quantity:
+pub(crate) trait Quantity:
     FromStr<Err = QuantityError> + Display + Copy + PartialOrd
 {
     const RULE: Rule;
@@ -371,7 +371,7 @@ fn quantity<Q: Quantity>(reader: &mut Reader<'_>, node: &Node, further: &str) ->
 }
 
 /// An amount: CPUs as `2`, `1.5` or `500m`; memory as bytes or `8GiB`.
-pub(super) struct Amount;
+pub(crate) struct Amount;
 
 impl<Q: Quantity> Form<Q> for Amount {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Q) {

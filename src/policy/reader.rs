@@ -180,6 +180,28 @@ impl<'r> Reader<'r> {
         self.report.push(finding.also(first).help("remove one of them"));
     }
 
+    /// The entries of a map with keys of any name; none where it is not a map, which is reported.
+    pub fn map<'n>(&mut self, node: &'n Node, expected: &str) -> &'n [Entry] {
+        match &node.kind {
+            Kind::Map(entries) => entries,
+            _ => {
+                self.wrong_type(node, expected, "");
+                &[]
+            }
+        }
+    }
+
+    /// The items of a list; none where it is not a list, which is reported.
+    pub fn list<'n>(&mut self, node: &'n Node, expected: &str) -> &'n [Node] {
+        match &node.kind {
+            Kind::List(items) => items,
+            _ => {
+                self.wrong_type(node, expected, "");
+                &[]
+            }
+        }
+    }
+
     /// Reports the names of a map that are given twice.
     pub fn duplicates(&mut self, entries: &[Entry]) {
         // Most maps are small; a hash map for each of a million tenants is slow.

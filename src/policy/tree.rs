@@ -80,6 +80,14 @@ impl Node {
             || matches!(self.kind, Kind::Null)
     }
 
+    /// The items of a list of `N`.
+    pub fn items<const N: usize>(&self) -> Option<&[Node; N]> {
+        match &self.kind {
+            Kind::List(items) => items.as_slice().try_into().ok(),
+            _ => None,
+        }
+    }
+
     /// Its bytes.
     pub fn span(&self) -> Range<usize> {
         self.start as usize..self.end as usize

@@ -142,11 +142,11 @@ const BAD_SCENARIOS: &[(&str, &str)] = &[
     ("workers: 1\nhorizon: 1\nbacklogged: { A: 1 }\n", "Q004 1:1 `discipline` is missing"),
     (
         "discipline: wfqq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\n",
-        "Q005 1:13 unknown value `wfqq`",
+        "Q005 1:13 `wfqq` is not one of the choices",
     ),
     (
         "discipline: wfq\nworkers: 0\nhorizon: 1\nbacklogged: { A: 1 }\n",
-        "Q006 2:10 `0` is not possible here",
+        "Q006 2:10 `0` is out of range",
     ),
     (
         "discipline: wfq\nworkers: 1\nhorizon: 0\nbacklogged: { A: 1 }\n",
@@ -211,7 +211,7 @@ const BAD_SCENARIOS: &[(&str, &str)] = &[
     ),
     (
         "discipline: wfq\nworkers: 1\nhorizon: 1\nbacklogged: { A: 1 }\nlist_dispatches: yes\n",
-        "Q005 5:18 expected `true` or `false`, found `yes`",
+        "Q005 5:18 `yes` is not one of the choices",
     ),
     (
         "discipline: wfq\nworkers: 1\nhorizon: 1\ngenerators: [{ name: a, cost: { normal: 1, fixed: 1 } }]\n",

@@ -7,7 +7,7 @@
 use super::codes;
 use super::judge::judge;
 use super::task::{Resource, Task};
-use super::values::{amounts, map, quantity, weight as weight_of};
+use super::values::{amounts, quantity, weight as weight_of};
 use crate::cli::problem;
 use crate::fair::problem::{Guarantees, Terms};
 use crate::fair::{Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, tasks};
@@ -131,7 +131,10 @@ impl Problems<'_> {
     /// What there is, and with it the names of the resources.
     fn capacity(&mut self, entry: &Entry) -> Option<Vec<f64>> {
         let expected = "a map such as `{ cpu: 8, memory: 32GiB }`";
-        let amounts = map(&mut self.reader, &entry.value, expected)?;
+        let amounts = self.reader.map(&entry.value, expected);
+        if !matches!(entry.value.kind, tree::Kind::Map(_)) {
+            return None;
+        }
         if amounts.is_empty() {
             let help = "say what there is: `capacity: { cpu: 8, memory: 32GiB }`";
             let message = "there is no resource to divide";
@@ -199,10 +202,9 @@ impl Problems<'_> {
         if matches!(tenants.kind, tree::Kind::Null) {
             return;
         }
-        if let Some(members) = map(&mut self.reader, tenants, "a map of tenants by name") {
-            self.reader.duplicates(members);
-            stack.extend(members.iter().rev().map(|entry| (group, entry)));
-        }
+        let members = self.reader.map(tenants, "a map of tenants by name");
+        self.reader.duplicates(members);
+        stack.extend(members.iter().rev().map(|entry| (group, entry)));
     }
 
     /// The one of `task`, `demand` and `tenants` that says what a tenant is.

@@ -7,21 +7,6 @@ use crate::policy::reader::Reader;
 use crate::policy::tree::{Entry, Kind, Node};
 use crate::units::{Bytes, MilliCpus};
 
-/// The entries of a map.
-pub(super) fn map<'t>(
-    reader: &mut Reader<'_>,
-    node: &'t Node,
-    expected: &str,
-) -> Option<&'t [Entry]> {
-    match &node.kind {
-        Kind::Map(entries) => Some(entries),
-        _ => {
-            reader.wrong_type(node, expected, "");
-            None
-        }
-    }
-}
-
 /// The entry of a map under a key; the first, where it is given twice.
 pub(super) fn get<'t>(entries: &'t [Entry], key: &str) -> Option<&'t Entry> {
     entries.iter().find(|entry| &*entry.key == key)
@@ -95,9 +80,7 @@ pub(super) fn amounts(
     missing: f64,
 ) -> Vec<f64> {
     let mut vector = vec![missing; resources.len()];
-    let Some(amounts) = map(reader, node, "a map such as `{ cpu: 2, memory: 4GiB }`") else {
-        return vector;
-    };
+    let amounts = reader.map(node, "a map such as `{ cpu: 2, memory: 4GiB }`");
     reader.duplicates(amounts);
     for entry in amounts {
         let is_unbounded = missing == f64::INFINITY && entry.value.is_word("max");

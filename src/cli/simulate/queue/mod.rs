@@ -4,8 +4,8 @@
 //! [`crate::queue`] decides, `measure` compares with the ideal, and `show` prints. A bad scenario is
 //! reported whole, with the place of each finding, and the exit code is 78.
 
+mod codes;
 mod distribution;
-mod findings;
 mod generate;
 mod measure;
 mod members;

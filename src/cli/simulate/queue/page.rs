@@ -2,8 +2,9 @@
 
 use super::measure::{Bounded, Figures, Outcome, Sample};
 use super::scenario::{Scenario, Tenant};
-use super::show::{figures_row, short};
+use super::show::figures_row;
 use crate::cli::simulate::report::{Bar, Curve, Gantt, Lines, Page};
+use crate::cli::text::short;
 
 /// Bars of a Gantt chart.
 const BARS_MAX: usize = 600;
@@ -107,7 +108,7 @@ fn shares(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
         curves.push(Curve { series, is_ideal: false, points: share(|sample| &sample.got) });
         curves.push(Curve { series, is_ideal: true, points: share(|sample| &sample.ideal) });
     }
-    Lines { x: "seconds", y: "share of the machine", curves, is_log: false }.svg()
+    Lines { x: "seconds", y: "share of the machine", curves, is_log: false, top: None }.svg()
 }
 
 fn lags(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
@@ -119,7 +120,7 @@ fn lags(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
         Curve { series, is_ideal: false, points: outcome.series.iter().map(point).collect() }
     };
     let curves = outcome.watched.iter().enumerate().map(curve).collect();
-    Lines { x: "seconds", y: "lag, seconds", curves, is_log: false }.svg()
+    Lines { x: "seconds", y: "lag, seconds", curves, is_log: false, top: None }.svg()
 }
 
 fn latencies(outcome: &Outcome) -> anyhow::Result<String> {
@@ -130,7 +131,7 @@ fn latencies(outcome: &Outcome) -> anyhow::Result<String> {
         let points = (1..=POINTS_MAX).filter_map(|i| Some((figures.latency(part(i))?, part(i))));
         curves.push(Curve { series, is_ideal: false, points: points.collect() });
     }
-    Lines { x: "seconds", y: "part of the requests", curves, is_log: true }.svg()
+    Lines { x: "seconds", y: "part of the requests", curves, is_log: true, top: None }.svg()
 }
 
 fn figures(page: &mut Page, scenario: &Scenario, outcome: &Outcome) {

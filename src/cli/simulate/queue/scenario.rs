@@ -1,6 +1,7 @@
 //! A scenario: tenants, their work, a discipline, and how long.
 
 use super::distribution::Cost;
+use crate::policy::types::Words;
 use crate::queue::simulation::Arrival;
 use crate::queue::{Discipline, Estimator, Machine, Rule, Terms};
 
@@ -85,8 +86,8 @@ pub(super) enum Costs {
     Pessimistic,
 }
 
-impl Name {
-    pub(super) const ALL: [(&'static str, Name); 13] = [
+impl Words for Name {
+    const WORDS: &'static [(&'static str, Name)] = &[
         ("fifo", Name::Fifo),
         ("priority", Name::Priority),
         ("round-robin", Name::RoundRobin),
@@ -101,10 +102,6 @@ impl Name {
         ("multilevel", Name::Multilevel),
         ("gps", Name::Gps),
     ];
-
-    pub(super) fn text(self) -> &'static str {
-        Name::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
-    }
 }
 
 impl Kind {
@@ -126,7 +123,7 @@ impl Kind {
             Kind::Queue(Discipline::Drf { .. }) => Name::Drf,
             Kind::Queue(Discipline::Multilevel { .. }) => Name::Multilevel,
         };
-        name.text()
+        name.word()
     }
 }
 

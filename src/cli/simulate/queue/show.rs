@@ -9,17 +9,11 @@ use serde::{Serialize, Serializer};
 
 use super::measure::{Bounded, Figures, Outcome};
 use super::scenario::Scenario;
-use crate::cli::text;
+use crate::cli::text::{self, plain, short};
 use crate::queue::{TenantId, multilevel};
 
 /// Rows and dispatches shown; a longer table is of no use.
 const MOST_ROWS: usize = 40;
-
-/// A number without rounding noise in its last bits.
-fn plain(number: f64) -> f64 {
-    let scaled = number * 1e9;
-    if scaled.abs() < 1e15 { scaled.round() / 1e9 } else { number }
-}
 
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -241,36 +235,16 @@ fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io:
 
 /// The cells of a tenant in both tables of figures; `none` stands where nothing was measured.
 pub(super) fn figures_row(name: String, weight: f64, figures: &Figures, none: &str) -> Vec<String> {
-    let seconds = |seconds: Option<f64>| seconds.map_or(none.to_string(), text_seconds);
+    let seconds = |time: Option<f64>| time.map_or(none.to_string(), text::seconds);
     vec![
         name,
         short(weight),
         short(figures.served),
         short(figures.gps),
-        text_seconds(figures.lag.mean),
-        text_seconds(figures.lag.stddev()),
+        text::seconds(figures.lag.mean),
+        text::seconds(figures.lag.stddev()),
         seconds(figures.latency(0.5)),
         seconds(figures.latency(0.99)),
         seconds(figures.longest_gap),
     ]
-}
-
-/// At most four significant digits.
-pub(super) fn short(number: f64) -> String {
-    match number.abs() {
-        size if size >= 1e6 => format!("{number:.3e}"),
-        size if size >= 1000.0 => format!("{number:.0}"),
-        _ => {
-            let text = format!("{number:.3}");
-            text.trim_end_matches('0').trim_end_matches('.').to_string()
-        }
-    }
-}
-
-/// A time as text for people.
-pub(super) fn text_seconds(seconds: f64) -> String {
-    match seconds.abs() {
-        size if size > 0.0 && size < 0.0995 => format!("{:.2} ms", seconds * 1e3),
-        _ => format!("{seconds:.3} s"),
-    }
 }

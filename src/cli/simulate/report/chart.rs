@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 
 use plotters::prelude::*;
 
+use crate::cli::text::short;
+
 /// The colours of the series, by their names in SVG, which a style sheet can distinguish and replace.
 pub(super) const SERIES: usize = 8;
 
@@ -69,6 +71,8 @@ pub(crate) struct Lines {
     pub(crate) curves: Vec<Curve>,
     /// Whether `x` grows tenfold from mark to mark.
     pub(crate) is_log: bool,
+    /// What the y axis reaches at least, so that pictures can be compared.
+    pub(crate) top: Option<f64>,
 }
 
 impl Lines {
@@ -86,7 +90,7 @@ impl Lines {
             if low < high { low..high } else { low.min(0.0) - 0.5..low.max(0.0) + 0.5 }
         };
         let x = range(&mut points().map(|(x, _)| scaled(*x)));
-        let y = range(&mut points().map(|(_, y)| *y).chain([0.0]));
+        let y = range(&mut points().map(|(_, y)| *y).chain([0.0]).chain(self.top));
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -121,17 +125,5 @@ impl Lines {
             root.present()?;
         }
         Ok(svg)
-    }
-}
-
-/// A number on an axis.
-pub(super) fn short(number: f64) -> String {
-    match number.abs() {
-        size if size >= 1e5 || (size > 0.0 && size < 1e-3) => format!("{number:.1e}"),
-        size if size >= 100.0 => format!("{number:.0}"),
-        _ => {
-            let text = format!("{number:.3}");
-            text.trim_end_matches('0').trim_end_matches('.').to_string()
-        }
     }
 }

@@ -2,7 +2,8 @@
 
 use plotters::prelude::*;
 
-use super::chart::{FAINT, INK, SIZE, series, short};
+use super::chart::{FAINT, INK, SIZE, series};
+use crate::cli::text::short;
 
 /// A request on a worker.
 #[derive(Clone, Debug)]
