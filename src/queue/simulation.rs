@@ -172,8 +172,9 @@ struct Job {
     holds: Box<[f64]>,
 }
 
-/// Dispatches at one instant after which time counts as stopped.
+/// Dispatches after which time counts as stopped, if it has not moved by [`MOVED`] of the horizon meanwhile.
 const STANDING_MAX: u64 = 1_000_000;
+const MOVED: f64 = 1e-12;
 
 /// Runs a queue to its horizon. `nr_tenants` have been admitted to it, numbered from 0.
 pub fn simulate(
@@ -298,7 +299,7 @@ impl Simulation<'_> {
                 arrival = source.next_arrival();
             }
             self.dispatch(source, now);
-            if now > stood.0 {
+            if now - stood.0 > self.run.horizon * MOVED {
                 stood = (now, self.nr_dispatched);
             }
             if self.nr_dispatched > self.run.dispatches_max
