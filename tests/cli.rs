@@ -3,6 +3,7 @@
 mod asking;
 mod change;
 pub(crate) mod deadline;
+mod simulate;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

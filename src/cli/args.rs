@@ -66,7 +66,7 @@ pub enum Command {
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
     Dop(DopArgs),
-    /// Simulate a queue, and compare it with the ideal.
+    /// Simulate a queue beside the ideal, or a host beside static settings.
     Simulate(SimulateCommand),
     /// Show the tenants on the full screen; `q` quits.
     Top(TopArgs),
@@ -159,6 +159,8 @@ pub struct SimulateCommand {
 pub enum Simulated {
     /// Tenants whose requests wait for workers, under any discipline.
     Queue(SimulateArgs),
+    /// Tenants with demand over time: with tenantd, with static settings, and with neither.
+    Host(SimulateArgs),
 }
 
 /// Arguments of one simulation.

@@ -62,6 +62,15 @@ pub fn load_text(name: &str, text: &str) -> Result<Loaded, Report> {
     check_sources(vec![Source::new(name, text)], None, Report::default())
 }
 
+/// Takes the policy that is a value within a larger text, and tries the rules about a machine.
+///
+/// # Errors
+/// Every finding, at least one of them an error.
+pub fn load_value(source: &Arc<Source>, value: &Node, host: &HostFacts) -> Result<Loaded, Report> {
+    let sources = std::slice::from_ref(source);
+    check_trees(sources, &[(source, value)], Some(host), Report::default())
+}
+
 fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Report> {
     let mut report = Report::default();
     // One budget for all files of a directory.
@@ -93,10 +102,22 @@ fn check_sources(
             Err(unparsed) => report.push(finding_of(&unparsed, source)),
         }
     }
+    let trees: Vec<(&Arc<Source>, &Node)> =
+        trees.iter().map(|(source, tree)| (*source, tree)).collect();
+    check_trees(&sources, &trees, host, report)
+}
+
+/// Checks the values of these texts; `report` has what was found while reading the texts.
+fn check_trees(
+    sources: &[Arc<Source>],
+    trees: &[(&Arc<Source>, &Node)],
+    host: Option<&HostFacts>,
+    mut report: Report,
+) -> Result<Loaded, Report> {
     // Where a file could not be read, the rules about the whole policy would report the wrong file.
     let is_whole = !report.has_errors();
     let mut draft = Draft::default();
-    for (source, tree) in &trees {
+    for (source, tree) in trees {
         draft.file(source, tree, &mut report);
     }
     if let Some((source, tree)) = trees.first().filter(|_| is_whole) {
@@ -106,7 +127,7 @@ fn check_sources(
     if let Some(host) = host {
         check::check_host(&draft, host, &mut report);
     }
-    report.sort(&sources);
+    report.sort(sources);
     match report.has_errors() {
         true => Err(report),
         false => Ok(Loaded { policy: draft.policy, report }),

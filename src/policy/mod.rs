@@ -50,7 +50,7 @@ mod values;
 
 pub use facts::{HostFacts, UnitFacts};
 pub(crate) use load::is_policy_file;
-pub use load::{Loaded, load, load_text, load_with_host};
+pub use load::{Loaded, load, load_text, load_value, load_with_host};
 pub use model::Policy;
 pub use read::MOST_TENANTS;
 pub use report::{Diagnostic, Report};

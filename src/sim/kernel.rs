@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::controller::{Controller, ControllerSet};
 use super::handles::Handles;
 use super::parse::{CpuSet, PAGE_BYTES};
-use super::process::{Process, Stall, Thread};
+use super::process::{Process, ProcessUsage, Stall, Thread};
 use super::rates::{CpuTimes, Rates};
 use super::tree::{CgroupId, Tree, Version};
 use super::workload::{Load, Trace, Workload};
@@ -218,6 +218,7 @@ impl SimKernel {
                 hot_pages_seen: 0,
                 read_bytes: 0,
                 disk_read_bytes: 0,
+                refault_bytes: 0,
                 touch_remainder: [0.0; 4],
                 stall: Stall::default(),
             },
@@ -341,6 +342,11 @@ impl SimKernel {
     pub fn memory_bytes(&self, path: &str) -> Option<u64> {
         let id = self.find(self.memory_root(), path)?;
         Some(self.tree[id].memory_account.usage * PAGE_BYTES)
+    }
+
+    /// What a process has used since it began; `None` where it ended.
+    pub fn process_usage(&self, pid: u32) -> Option<ProcessUsage> {
+        self.processes.get(&pid).map(Process::usage)
     }
 
     /// The cgroup of a process in the hierarchy that has the cpu controller.

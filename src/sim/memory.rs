@@ -163,6 +163,7 @@ impl SimKernel {
     fn count_file_reads(&mut self, pid: u32, read: u64, refaults: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.disk_read_bytes += read * PAGE_BYTES;
+        process.refault_bytes += refaults * PAGE_BYTES;
         process.stall.io_sec += (read - refaults) as f64 / DISK_PAGES_PER_SEC;
         process.stall.memory_sec += refaults as f64 / DISK_PAGES_PER_SEC;
         let id = self.memory_cgroup(&self.processes[&pid]);

@@ -63,5 +63,6 @@ mod workload;
 pub use controller::Controller;
 pub use fault::{Call, Fault, Faulty, When};
 pub use kernel::{Access, Layout, SimHost, SimKernel};
+pub use process::ProcessUsage;
 pub use systemd::{SimSystemd, SimUnit, SimUnits, UnitFault};
 pub use workload::{Load, Trace, Workload};

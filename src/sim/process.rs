@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::account::Pages;
+use super::account::{Kind, Pages};
+use super::parse::PAGE_BYTES;
 use super::tree::CgroupId;
 use super::workload::{Load, Trace};
 
@@ -36,9 +37,24 @@ pub(super) struct Process {
     /// Bytes of files that it has read: all of them, and those that came from disk.
     pub(super) read_bytes: u64,
     pub(super) disk_read_bytes: u64,
+    /// The part of the latter that it had read before.
+    pub(super) refault_bytes: u64,
     /// Parts of pages that it touched in the last step and that did not make a whole one, by kind.
     pub(super) touch_remainder: [f64; 4],
     pub(super) stall: Stall,
+}
+
+/// What a process has used since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessUsage {
+    /// CPU time of all its threads.
+    pub run_nsec: f64,
+    /// Time that its threads waited for a CPU, all of them together.
+    pub wait_nsec: f64,
+    /// Memory that it holds now, file pages included.
+    pub memory_bytes: u64,
+    /// Bytes of files that it read from disk though it had read them before.
+    pub refault_bytes: u64,
 }
 
 /// Time that a process still has to spend in the kernel, and the part of its time that it spends there now.
@@ -79,6 +95,18 @@ impl Process {
         let mut sum = Pages::default();
         self.charges.values().for_each(|pages| sum.add(pages));
         sum
+    }
+
+    /// What it has used since it began.
+    pub(super) fn usage(&self) -> ProcessUsage {
+        let pages = self.pages();
+        ProcessUsage {
+            run_nsec: self.user_nsec + self.system_nsec,
+            wait_nsec: self.threads.iter().map(|thread| thread.wait_nsec).sum(),
+            memory_bytes: (pages.of(Kind::Anon) + pages.of(Kind::Kernel) + pages.file())
+                * PAGE_BYTES,
+            refault_bytes: self.refault_bytes,
+        }
     }
 
     /// CPUs that all threads want together while memory and disk let them work.

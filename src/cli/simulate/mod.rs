@@ -1,5 +1,6 @@
 //! `tenantctl simulate`: the effect of a discipline, or of a policy.
 
+mod host;
 mod progress;
 mod queue;
 mod report;
@@ -14,5 +15,6 @@ use super::exit::Exit;
 pub(super) fn run(what: &Simulated, colour: Colour) -> anyhow::Result<Exit> {
     match what {
         Simulated::Queue(args) => queue::run(args, colour),
+        Simulated::Host(args) => host::run(args, colour),
     }
 }

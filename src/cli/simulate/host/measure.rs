@@ -1,0 +1,347 @@
+//! The three machines side by side, and how far each is from what the tenants are entitled to.
+//!
+//! **Entitled** is what weighted DRF gives each tenant of what is divided, by the true demands of the work: the
+//! agent has to estimate them, the scenario knows them. What is divided is what the agent finds, which is the
+//! machine less the reserve and less what runs outside the tenants.
+//!
+//! **Share error** of a tick: the largest part of the divided CPUs that some tenant is entitled to, waited for
+//! and did not get. **Jain's index** of a tick: over the weighted dominant shares of the tenants, each as a part
+//! of the one it is entitled to. **Converged** after a change: the ticks until the share error stays at most
+//! [`FAIR_ERROR_MAX`], until the next change.
+
+use std::time::Duration;
+
+use super::scenario::Scenario;
+use super::world::{Regime, Used, World};
+use crate::control::demand::Demand;
+use crate::control::fairness::FAIR_ERROR_MAX;
+use crate::control::target;
+use crate::control::tree::{self, CPU, MEMORY, TreeNode};
+use crate::fair::measure::jain_index;
+use crate::policy::model::{Allocation, Policy};
+use crate::sim::Load;
+
+/// Points of a series.
+pub(super) const POINTS_MAX: u32 = 240;
+
+/// What a simulation showed.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) tenants: Vec<Wanted>,
+    /// In the order of [`Regime::ALL`].
+    pub(super) runs: [Run; 3],
+    /// Times of the points of all series, in seconds: the ends of what they average.
+    pub(super) times: Vec<f64>,
+}
+
+/// What a tenant wants and is entitled to, in cores and bytes: means over the ticks, and points of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) demand: Series,
+    pub(super) entitled: Series,
+}
+
+/// The mean of a resource vector over the ticks, and points over time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Series {
+    sum: [f64; 2],
+    pub(super) mean: [f64; 2],
+    pub(super) points: Vec<[f64; 2]>,
+}
+
+/// One machine of the comparison.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Run {
+    pub(super) tenants: Vec<Figures>,
+    /// CPU time of the work outside the tenants.
+    pub(super) outside_seconds: f64,
+    pub(super) share_error_mean: f64,
+    pub(super) share_error_max: f64,
+    pub(super) jain_mean: f64,
+    pub(super) settled: Vec<Settled>,
+}
+
+/// One tenant on one machine.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    /// CPUs used and memory held.
+    pub(super) got: Series,
+    pub(super) cpu_seconds: f64,
+    pub(super) refault_bytes: f64,
+    pub(super) nr_kills: u64,
+    /// Its own share error.
+    pub(super) share_error_mean: f64,
+    pub(super) share_error_max: f64,
+}
+
+/// How long after a change the division was fair again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Settled {
+    pub(super) change: Duration,
+    /// `None` where it was not before the next change.
+    pub(super) after: Option<Duration>,
+}
+
+impl Series {
+    fn add(&mut self, amounts: [f64; 2]) {
+        self.sum = [CPU, MEMORY].map(|r| self.sum[r] + amounts[r]);
+    }
+
+    /// Ends a point of `nr_ticks` ticks, of `nr_all` in all.
+    fn end_point(&mut self, nr_ticks: u32, nr_all: u32) {
+        let sum = std::mem::take(&mut self.sum);
+        self.points.push(sum.map(|sum| sum / f64::from(nr_ticks)));
+        self.mean = [CPU, MEMORY].map(|r| self.mean[r] + sum[r] / f64::from(nr_all));
+    }
+}
+
+impl Run {
+    /// Work of all tenants, in seconds of CPU time.
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        self.tenants.iter().map(|tenant| tenant.cpu_seconds).sum()
+    }
+
+    pub(super) fn refault_bytes(&self) -> f64 {
+        self.tenants.iter().map(|tenant| tenant.refault_bytes).sum()
+    }
+
+    pub(super) fn nr_kills(&self) -> u64 {
+        self.tenants.iter().map(|tenant| tenant.nr_kills).sum()
+    }
+}
+
+/// Runs a scenario on three machines; `progress` receives the finished part, from 0 to 1.
+///
+/// # Errors
+/// The simulated kernel refused what the agent or the policy needs.
+pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow::Result<Outcome> {
+    let mut worlds = Vec::with_capacity(Regime::ALL.len());
+    for regime in Regime::ALL {
+        worlds.push(World::new(scenario, regime)?);
+    }
+    let mut meter = Meter::new(scenario);
+    let mut policies = scenario.policies.iter().skip(1).peekable();
+    let mut now = Duration::ZERO;
+    for tick in 1..=scenario.nr_ticks {
+        let end = scenario.interval() * tick;
+        let demands = advance(scenario, &mut worlds, now, end)?;
+        now = end;
+        // A new policy takes effect with the tick after it.
+        let mut newest = None;
+        while let Some((_, policy)) = policies.next_if(|(at, _)| *at <= now) {
+            worlds.iter_mut().try_for_each(|world| world.change_policy(policy))?;
+            newest = Some(policy);
+        }
+        let ticks: Vec<(Vec<Used>, Option<[f64; 2]>)> =
+            worlds.iter_mut().map(|world| world.tick(now)).collect();
+        meter.add(tick, now, &demands, &ticks);
+        if let Some(policy) = newest {
+            meter.nodes = Nodes::new(policy);
+        }
+        progress(f64::from(tick) / f64::from(scenario.nr_ticks));
+    }
+    Ok(meter.outcome)
+}
+
+/// Lets the time up to `end` pass on all machines; returns what each work demanded of CPU and memory.
+fn advance(
+    scenario: &Scenario,
+    worlds: &mut [World],
+    begin: Duration,
+    end: Duration,
+) -> anyhow::Result<Vec<[f64; 2]>> {
+    let whole = (end - begin).as_secs_f64();
+    let mut demands = vec![[0.0, 0.0_f64]; scenario.works.len()];
+    let mut now = begin;
+    while now < end {
+        let loads: Vec<Option<Load>> = scenario.works.iter().map(|work| work.at(now)).collect();
+        let changes = scenario.works.iter().map(|work| work.next_change(now));
+        let until = changes.fold(end, Duration::min);
+        let part = (until - now).as_secs_f64() / whole;
+        for (demand, load) in demands.iter_mut().zip(&loads) {
+            let Some(load) = load else { continue };
+            let cores = f64::from(load.threads) * load.duty;
+            demand[CPU] += cores.min(f64::from(scenario.host.cpus)) * part;
+            let bytes = load.working_set_bytes.saturating_add(load.hot_file_bytes) as f64;
+            demand[MEMORY] = demand[MEMORY].max(bytes);
+        }
+        for world in worlds.iter_mut() {
+            world.set_loads(&loads)?;
+            world.advance(until - now);
+        }
+        now = until;
+    }
+    Ok(demands)
+}
+
+/// The tree of a policy, and the number of each leaf in it.
+#[derive(Debug)]
+struct Nodes {
+    nodes: Vec<TreeNode>,
+    leaves: Vec<usize>,
+}
+
+impl Nodes {
+    fn new(policy: &Policy) -> Nodes {
+        let nodes = tree::flatten(policy);
+        let leaves = (0..nodes.len()).filter(|index| nodes[*index].is_leaf).collect();
+        Nodes { nodes, leaves }
+    }
+
+    /// What each leaf is entitled to.
+    fn entitled(&self, demands: &[[f64; 2]], divided: [f64; 2]) -> Vec<[f64; 2]> {
+        let mut of_nodes = vec![Demand::default(); self.nodes.len()];
+        for (leaf, demand) in self.leaves.iter().zip(demands) {
+            let (cpu_cores, memory_bytes) = (demand[CPU], demand[MEMORY]);
+            of_nodes[*leaf] = Demand { cpu_cores, memory_bytes, ..Demand::default() };
+        }
+        let targets = target::targets(&self.nodes, &of_nodes, divided, Allocation::Drf);
+        self.leaves.iter().map(|leaf| targets[*leaf].allocation).collect()
+    }
+
+    /// A leaf's weighted dominant share of what is divided.
+    fn dominant(&self, leaf: usize, amounts: [f64; 2], divided: [f64; 2]) -> f64 {
+        let weight = &self.nodes[self.leaves[leaf]].weight;
+        let share = |r: usize| amounts[r] / (divided[r].max(f64::MIN_POSITIVE) * weight[r]);
+        share(CPU).max(share(MEMORY))
+    }
+}
+
+/// Adds up ticks.
+#[derive(Debug)]
+struct Meter {
+    outcome: Outcome,
+    nodes: Nodes,
+    nr_ticks: u32,
+    /// Ticks of a point, and how many of them are in the present one.
+    ticks_of_point: u32,
+    nr_in_point: u32,
+    changes: Vec<Duration>,
+    /// Of each run: the present change, by its number, and the end of the last tick that was unfair.
+    unfair: [(usize, Option<Duration>); 3],
+    /// Ticks of each run in which Jain's index is defined.
+    nr_compared: [u32; 3],
+}
+
+impl Meter {
+    fn new(scenario: &Scenario) -> Meter {
+        let nodes = Nodes::new(scenario.policy());
+        let nr_tenants = nodes.leaves.len();
+        let run = Run { tenants: vec![Figures::default(); nr_tenants], ..Run::default() };
+        let outcome = Outcome {
+            tenants: vec![Wanted::default(); nr_tenants],
+            runs: [run.clone(), run.clone(), run],
+            times: Vec::new(),
+        };
+        Meter {
+            outcome,
+            nodes,
+            nr_ticks: scenario.nr_ticks,
+            ticks_of_point: scenario.nr_ticks.div_ceil(POINTS_MAX),
+            nr_in_point: 0,
+            changes: scenario.changes(),
+            unfair: [(0, None); 3],
+            nr_compared: [0; 3],
+        }
+    }
+
+    fn add(
+        &mut self,
+        tick: u32,
+        now: Duration,
+        demands: &[[f64; 2]],
+        ticks: &[(Vec<Used>, Option<[f64; 2]>)],
+    ) {
+        let Some(divided) = ticks.iter().find_map(|(_, divided)| *divided) else { return };
+        let seconds = now.as_secs_f64() / f64::from(tick);
+        let entitled = self.nodes.entitled(demands, divided);
+        for ((wanted, demand), entitled) in
+            self.outcome.tenants.iter_mut().zip(demands).zip(&entitled)
+        {
+            wanted.demand.add(*demand);
+            wanted.entitled.add(*entitled);
+        }
+        for (run, (used, _)) in ticks.iter().enumerate() {
+            self.add_run(run, (now, seconds), (&entitled, demands, divided), used);
+        }
+        self.nr_in_point += 1;
+        if self.nr_in_point == self.ticks_of_point || tick == self.nr_ticks {
+            self.end_point(now);
+        }
+        if tick == self.nr_ticks {
+            (0..self.unfair.len()).for_each(|run| self.settle(run, now));
+        }
+    }
+
+    fn add_run(
+        &mut self,
+        number: usize,
+        (now, seconds): (Duration, f64),
+        (entitled, demands, divided): (&[[f64; 2]], &[[f64; 2]], [f64; 2]),
+        used: &[Used],
+    ) {
+        let run = &mut self.outcome.runs[number];
+        let nr_ticks = f64::from(self.nr_ticks);
+        let (mut worst, mut ratios): (f64, Vec<f64>) = (0.0, Vec::new());
+        for (leaf, (figures, used)) in run.tenants.iter_mut().zip(used).enumerate() {
+            let cores = used.cpu_seconds / seconds;
+            figures.got.add([cores, used.memory_bytes]);
+            figures.cpu_seconds += used.cpu_seconds;
+            figures.refault_bytes += used.refault_bytes;
+            figures.nr_kills += used.nr_kills;
+            // What it lacked without waiting, it did not want: it slept, or waited for its disk.
+            let lacked = (entitled[leaf][CPU] - cores).clamp(0.0, used.waited_seconds / seconds);
+            let error = lacked / divided[CPU].max(f64::MIN_POSITIVE);
+            figures.share_error_mean += error / nr_ticks;
+            figures.share_error_max = figures.share_error_max.max(error);
+            worst = worst.max(error);
+            let due = self.nodes.dominant(leaf, entitled[leaf], divided);
+            if due > 0.0 {
+                // Memory beyond the demand is cache that nobody else wanted.
+                let memory_bytes = used.memory_bytes.min(demands[leaf][MEMORY]);
+                let got = self.nodes.dominant(leaf, [cores, memory_bytes], divided);
+                ratios.push(got / due);
+            }
+        }
+        run.outside_seconds += used.last().map_or(0.0, |outside| outside.cpu_seconds);
+        run.share_error_mean += worst / nr_ticks;
+        run.share_error_max = run.share_error_max.max(worst);
+        if !ratios.is_empty() {
+            self.nr_compared[number] += 1;
+            // A running mean: in how many ticks there is something to compare is known at the end only.
+            let nr_compared = f64::from(self.nr_compared[number]);
+            run.jain_mean += (jain_index(ratios) - run.jain_mean) / nr_compared;
+        }
+        let next = self.changes.get(self.unfair[number].0 + 1);
+        if next.is_some_and(|next| *next < now) {
+            self.settle(number, now - Duration::from_secs_f64(seconds));
+            let passed = self.changes.iter().rposition(|change| *change < now);
+            self.unfair[number] = (passed.unwrap_or(0), None);
+        }
+        if worst > FAIR_ERROR_MAX {
+            self.unfair[number].1 = Some(now);
+        }
+    }
+
+    /// Notes when the division was fair after the present change, as far as it is known at `now`.
+    fn settle(&mut self, number: usize, now: Duration) {
+        let (change, unfair) = self.unfair[number];
+        let change = self.changes[change];
+        let after = match unfair {
+            None => Some(Duration::ZERO),
+            Some(unfair) => (unfair < now).then(|| unfair - change),
+        };
+        self.outcome.runs[number].settled.push(Settled { change, after });
+    }
+
+    fn end_point(&mut self, now: Duration) {
+        let nr_ticks = std::mem::take(&mut self.nr_in_point);
+        self.outcome.times.push(now.as_secs_f64());
+        let wanted = self.outcome.tenants.iter_mut();
+        let wanted = wanted.flat_map(|wanted| [&mut wanted.demand, &mut wanted.entitled]);
+        let runs = self.outcome.runs.iter_mut().flat_map(|run| &mut run.tenants);
+        for series in wanted.chain(runs.map(|figures| &mut figures.got)) {
+            series.end_point(nr_ticks, self.nr_ticks);
+        }
+    }
+}

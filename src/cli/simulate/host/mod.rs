@@ -1,0 +1,56 @@
+//! `tenantctl simulate host`: tenants with demand over time, under tenantd, with static settings, and with
+//! nothing.
+//!
+//! `read` and `work` turn the text into a [`scenario::Scenario`]; `world` is one simulated machine, `measure`
+//! runs three of them side by side and compares them, `show` and `page` print. A bad scenario is reported
+//! whole, with the place of each finding, and the exit code is 78. The same file gives the same answer, byte for
+//! byte.
+
+mod codes;
+mod findings;
+mod measure;
+mod page;
+mod read;
+mod scenario;
+mod show;
+mod work;
+mod world;
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+
+use anyhow::Context;
+
+use super::progress;
+use crate::cli::args::{Colour, SimulateArgs};
+use crate::cli::exit::Exit;
+use crate::cli::problem;
+
+/// Runs the command.
+///
+/// # Errors
+/// The input could not be read, or the output not written. A bad scenario is no error but an exit code.
+pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
+    let (name, text) = problem::read(&args.file)?;
+    let scenario = match read::read(&name, text) {
+        Ok(scenario) => scenario,
+        Err(report) => {
+            problem::refuse(&report, args.json, colour)?;
+            return Ok(Exit::BadConfiguration);
+        }
+    };
+    let bar = progress::Bar::new();
+    let outcome = measure::run(&scenario, &mut |part| bar.set(part))?;
+    drop(bar);
+    if let Some(report) = &args.report {
+        let page = page::page(&scenario, &outcome)?;
+        fs::write(report, page).with_context(|| format!("cannot write {}", report.display()))?;
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    match args.json {
+        true => show::json(&mut out, &scenario, &outcome)?,
+        false => show::table(&mut out, &scenario, &outcome)?,
+    }
+    out.flush()?;
+    Ok(Exit::Ok)
+}

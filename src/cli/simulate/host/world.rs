@@ -1,0 +1,253 @@
+//! One machine of the comparison: the simulated kernel with the work on it, and what governs it.
+//!
+//! Under tenantd the real agent ticks. With static settings the policy is written once, as an administrator
+//! would with `CPUWeight=`, `CPUQuota=`, `MemoryLow=` and `MemoryMax=`: the weights that give each tenant its
+//! fair share while all of them are busy, guarantees included, and the limits. Without either, all work is
+//! ordinary processes of one cgroup, and the kernel divides by threads.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::scenario::Scenario;
+use crate::control::demand::Demand;
+use crate::control::plan::{Knob, Value};
+use crate::control::target::{knobs, targets};
+use crate::control::tree;
+use crate::daemon::agent::{Agent, Options};
+use crate::dop::CpuSet;
+use crate::host::cgroup::Dialect;
+use crate::policy::model::{Allocation, CpusPolicy, Policy};
+use crate::sim::{Load, ProcessUsage, SimKernel};
+use crate::units::{Bytes, Limit};
+
+/// The cgroup of the tenants without an agent, and that of the work outside of them.
+const ROOT: &str = "/tenants";
+const OUTSIDE: &str = "/outside";
+
+/// What governs the tenants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Regime {
+    Tenantd,
+    Static,
+    None,
+}
+
+impl Regime {
+    pub(super) const ALL: [Regime; 3] = [Regime::Tenantd, Regime::Static, Regime::None];
+}
+
+#[derive(Debug)]
+enum Governed {
+    ByAgent(Box<Agent<SimKernel>>),
+    Plain(Box<SimKernel>),
+}
+
+/// A machine with its work.
+#[derive(Debug)]
+pub(super) struct World {
+    regime: Regime,
+    governed: Governed,
+    /// The cgroup of each work.
+    cgroups: Vec<String>,
+    processes: Vec<Option<Process>>,
+    used: Vec<Used>,
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    load: Load,
+    /// What it had used when it was last read.
+    read: ProcessUsage,
+}
+
+/// What one work has used since the last tick, all its processes together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Used {
+    pub(super) cpu_seconds: f64,
+    /// Time in which its threads waited for a CPU, all of them together.
+    pub(super) waited_seconds: f64,
+    /// Memory held now.
+    pub(super) memory_bytes: f64,
+    /// Files that it had read before and read again.
+    pub(super) refault_bytes: f64,
+    /// Processes that the kernel killed for want of memory.
+    pub(super) nr_kills: u64,
+}
+
+impl World {
+    /// A machine that has just booted, with the first policy in force.
+    pub(super) fn new(scenario: &Scenario, regime: Regime) -> anyhow::Result<World> {
+        let mut kernel = SimKernel::new(scenario.host.clone());
+        let policy = scenario.policy();
+        let mut root = ROOT.to_string();
+        let governed = match regime {
+            Regime::Tenantd => {
+                let mut agent =
+                    Agent::start(kernel, policy.clone(), Vec::new(), &Options::default())?;
+                // The first tick makes the cgroups of the tenants, which the work needs.
+                agent.tick(Duration::ZERO);
+                let tree = &agent.layout().trees[0];
+                let below = tree.root.strip_prefix(&tree.mount).unwrap_or(Path::new(""));
+                root = format!("/{}", below.display());
+                Governed::ByAgent(Box::new(agent))
+            }
+            Regime::Static => {
+                write_policy(&mut kernel, policy).context("static settings")?;
+                Governed::Plain(Box::new(kernel))
+            }
+            Regime::None => Governed::Plain(Box::new(kernel)),
+        };
+        let leaves = policy.leaves().into_iter().map(|(path, _)| match regime {
+            Regime::None => "/".to_string(),
+            _ => format!("{root}/{path}"),
+        });
+        let mut cgroups: Vec<String> = leaves.collect();
+        cgroups.push(if regime == Regime::None { "/".into() } else { OUTSIDE.into() });
+        let nr_works = cgroups.len();
+        let processes = std::iter::repeat_with(|| None).take(nr_works).collect();
+        let used = vec![Used::default(); nr_works];
+        let mut world = World { regime, governed, cgroups, processes, used };
+        if regime != Regime::None {
+            world.kernel().make_cgroup(OUTSIDE)?;
+        }
+        Ok(world)
+    }
+
+    fn kernel(&mut self) -> &mut SimKernel {
+        match &mut self.governed {
+            Governed::ByAgent(agent) => agent.kernel_mut(),
+            Governed::Plain(kernel) => kernel,
+        }
+    }
+
+    /// Gives each work its load; one without a load has no process.
+    pub(super) fn set_loads(&mut self, loads: &[Option<Load>]) -> anyhow::Result<()> {
+        for (index, load) in loads.iter().enumerate() {
+            match (load, &mut self.processes[index]) {
+                (Some(load), None) => {
+                    let cgroup = self.cgroups[index].clone();
+                    let pid = self.kernel().spawn(&cgroup, *load).context(cgroup)?;
+                    let read = ProcessUsage::default();
+                    self.processes[index] = Some(Process { pid, load: *load, read });
+                }
+                (Some(load), Some(process)) if process.load != *load => {
+                    process.load = *load;
+                    let pid = process.pid;
+                    // A process that was killed is noticed at the tick.
+                    let _ = self.kernel().set_load(pid, *load);
+                }
+                (None, Some(process)) => {
+                    let pid = process.pid;
+                    self.read(index);
+                    let _ = self.kernel().kill(pid);
+                    self.processes[index] = None;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass.
+    pub(super) fn advance(&mut self, time: Duration) {
+        self.kernel().advance(time);
+    }
+
+    /// Puts another policy in force.
+    pub(super) fn change_policy(&mut self, policy: &Policy) -> anyhow::Result<()> {
+        match (&mut self.governed, self.regime) {
+            (Governed::ByAgent(agent), _) => {
+                agent.reload(policy.clone(), Vec::new())?;
+            }
+            (Governed::Plain(kernel), Regime::Static) => write_policy(kernel, policy)?,
+            (Governed::Plain(_), _) => {}
+        }
+        Ok(())
+    }
+
+    /// A tick at time `now`; returns what each work has used since the last one, and with an agent what is
+    /// divided, in cores and bytes.
+    pub(super) fn tick(&mut self, now: Duration) -> (Vec<Used>, Option<[f64; 2]>) {
+        (0..self.processes.len()).for_each(|index| self.read(index));
+        let read =
+            |process: &Option<Process>| process.as_ref().map_or(0, |it| it.read.memory_bytes);
+        for (used, process) in self.used.iter_mut().zip(&self.processes) {
+            used.memory_bytes = read(process) as f64;
+        }
+        let divided = match &mut self.governed {
+            Governed::ByAgent(agent) => {
+                let host = &agent.tick(now).host;
+                Some([host.capacity_cores, host.capacity_memory_bytes])
+            }
+            Governed::Plain(_) => None,
+        };
+        let nothing = vec![Used::default(); self.used.len()];
+        (std::mem::replace(&mut self.used, nothing), divided)
+    }
+
+    /// Adds what the process of a work has used since it was last read. One that is gone was killed, and
+    /// starts again with the next load.
+    fn read(&mut self, index: usize) {
+        let Some(pid) = self.processes[index].as_ref().map(|process| process.pid) else { return };
+        let now = self.kernel().process_usage(pid);
+        let used = &mut self.used[index];
+        let Some(now) = now else {
+            used.nr_kills += 1;
+            self.processes[index] = None;
+            return;
+        };
+        if let Some(process) = &mut self.processes[index] {
+            let before = std::mem::replace(&mut process.read, now);
+            used.cpu_seconds += (now.run_nsec - before.run_nsec) * 1e-9;
+            used.waited_seconds += (now.wait_nsec - before.wait_nsec).max(0.0) * 1e-9;
+            used.refault_bytes += (now.refault_bytes - before.refault_bytes) as f64;
+        }
+    }
+}
+
+/// Makes the cgroups of a policy, and writes once what it says.
+fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
+    let nodes = tree::flatten(policy);
+    let reserve = policy.host.reserve;
+    let cores = f64::from(kernel.host().cpus) - reserve.cpu.cores();
+    let memory_bytes = kernel.host().memory_bytes.saturating_sub(reserve.memory.0);
+    // Nothing is demanded: weights are those of the fair shares, and memory is protected as guaranteed.
+    let idle = vec![Demand::default(); nodes.len()];
+    let targets = targets(&nodes, &idle, [cores, memory_bytes as f64], Allocation::Drf);
+    let mut protected_bytes = 0;
+    for (node, knobs) in nodes.iter().zip(knobs(&nodes, &targets)) {
+        let path = format!("{ROOT}/{}", node.path);
+        kernel.make_cgroup(&path)?;
+        let unlimited =
+            [(Knob::CpuMax, Value::Cpus(Limit::Max)), (Knob::MemoryMax, Value::Memory(Limit::Max))];
+        let cpus = match &node.cpus {
+            CpusPolicy::Fixed(cpus) => cpus.iter().copied().collect(),
+            _ => CpuSet::default(),
+        };
+        let values = knobs.into_iter().map(|(knob, value, _)| (knob, value));
+        let cpus = [(Knob::Cpus, Value::CpuList(cpus))];
+        for (knob, value) in unlimited.into_iter().chain(values).chain(cpus) {
+            write(kernel, &path, knob, &value)?;
+            if let (Knob::MemoryLow, 0, Value::Memory(Limit::Finite(bytes))) =
+                (knob, node.depth, value)
+            {
+                protected_bytes += bytes.0;
+            }
+        }
+    }
+    // Protection below an unprotected parent is void.
+    let protected = Value::Memory(Limit::Finite(Bytes(protected_bytes)));
+    write(kernel, ROOT, Knob::MemoryLow, &protected)
+}
+
+fn write(kernel: &mut SimKernel, path: &str, knob: Knob, value: &Value) -> anyhow::Result<()> {
+    let mount = kernel.cgroup_mount().display().to_string();
+    for spelling in Dialect::Unified.spell(knob, value) {
+        let file = format!("{mount}{path}/{}", spelling.file);
+        kernel.write_file(&file, &spelling.text).with_context(|| file.clone())?;
+    }
+    Ok(())
+}
