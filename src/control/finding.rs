@@ -38,6 +38,8 @@ pub enum Code {
     BusAway,
     /// A process could not be moved into its tenant.
     NotClaimed,
+    /// Processes have lost their tenant.
+    Displaced,
     /// A value is set and cannot take effect.
     Ineffective,
     /// The kernel lacks something that is needed.

@@ -2,6 +2,8 @@
 
 use super::world::{World, assert_same, snapshot};
 use crate::util;
+use tenantd::control::status::Status;
+use tenantd::daemon::backend::claims;
 use tenantd::sim::{Layout, Load, SimHost, SimKernel};
 
 const SERVICE: &str = "/system/tenantd";
@@ -85,6 +87,94 @@ fn a_tenant_that_left_the_policy_keeps_nobody_from_starting() {
     assert_eq!(processes(&world, "", &format!("{SERVICE}/tenantd.rest")), [web]);
     assert_eq!(world.stop().failures, [""; 0]);
     assert!(processes(&world, "", SERVICE).contains(&web));
+}
+
+/// Takes up the policy `yaml`.
+fn reload(world: &mut World, yaml: &str) {
+    let policy = util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
+    let rules = claims::rules(&policy).rules;
+    assert_eq!(world.agent.as_mut().unwrap().reload(policy.clone(), rules).unwrap(), [""; 0]);
+    world.policy = policy;
+}
+
+/// The findings on processes without a tenant.
+fn lost(status: &Status) -> Vec<&String> {
+    status.findings.iter().filter(|finding| finding.contains("lost their tenant")).collect()
+}
+
+/// A name that is misspelt in a policy takes a tenant away, and the mended policy adds it again.
+#[test]
+fn a_tenant_that_comes_back_has_its_processes_back() {
+    let without_web = "tenants: { wbe: { weight: 300 } }";
+    for (layout, tree) in [(Layout::Unified, ""), (Layout::Legacy, "cpu/")] {
+        let mut world = world(layout);
+        let before = snapshot(&world.host);
+        begin(&mut world);
+        let web = world.spawn(&format!("{SERVICE}/web"), Load::busy(2));
+        let nightly = world.spawn(&format!("{SERVICE}/ci/nightly"), Load::busy(1));
+        let home = |world: &World| {
+            let homes = ["web", "ci/nightly"];
+            homes.map(|path| processes(world, tree, &format!("{SERVICE}/{path}")))
+        };
+        world.ticks(2);
+        for restarts in [false, true] {
+            reload(&mut world, without_web);
+            let status = world.ticks(2);
+            let findings = lost(&status);
+            assert_eq!(findings.len(), 1, "{:?}", status.findings);
+            let said = "2 processes have lost their tenant (ci/nightly, web)";
+            assert!(findings[0].starts_with(said), "{findings:?}");
+            if restarts {
+                // Displaced a second time, to where the agent itself is.
+                assert_eq!(world.stop().failures, [""; 0]);
+                begin(&mut world);
+            }
+            reload(&mut world, POLICY);
+            assert_eq!(home(&world), [[web], [nightly]]);
+            assert!(lost(&world.ticks(6)).is_empty());
+            assert_eq!(home(&world), [[web], [nightly]]);
+            assert!(!world.state_dir().join("residents.json").exists());
+        }
+        assert_eq!(world.stop().failures, [""; 0]);
+        for pid in [web, nightly] {
+            world.host.with(|kernel| kernel.kill(pid)).unwrap();
+        }
+        assert_same(&before, &snapshot(&world.host), "after the stop");
+    }
+}
+
+/// Where it was claimed from is where it belongs, however often its tenant goes and comes.
+#[test]
+fn a_claimed_process_keeps_its_origin_while_its_tenant_goes_and_comes() {
+    let mut world = world(Layout::Unified);
+    world.host.with(|kernel| kernel.make_cgroup("/build")).unwrap();
+    let pid = world.spawn("/build", Load::idle());
+    let policy = "tenants: { ci: { match: { cgroup: /build } } }";
+    world.policy = util::policy(&format!("version: 1\nmode: enforce\n{policy}"));
+    begin(&mut world);
+    assert_eq!(processes(&world, "", &format!("{SERVICE}/ci")), [pid]);
+    for _ in 0..2 {
+        reload(&mut world, "tenants: { other: {} }");
+        assert!(lost(&world.ticks(6)).is_empty());
+        assert_eq!(processes(&world, "", "/build"), [pid]);
+        reload(&mut world, policy);
+        world.ticks(6);
+        assert_eq!(processes(&world, "", &format!("{SERVICE}/ci")), [pid]);
+    }
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(processes(&world, "", "/build"), [pid]);
+}
+
+#[test]
+fn a_process_without_a_tenant_that_ends_is_forgotten() {
+    let mut world = world(Layout::Unified);
+    begin(&mut world);
+    let web = world.spawn(&format!("{SERVICE}/web"), Load::busy(2));
+    reload(&mut world, "tenants: { db: {} }");
+    assert_eq!(lost(&world.tick()).len(), 1);
+    world.host.with(|kernel| kernel.kill(web)).unwrap();
+    assert!(lost(&world.ticks(6)).is_empty());
+    assert_eq!(world.stop().failures, [""; 0]);
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl<K: KernFs> Agent<K> {
         if let Err(error) = leftover::keep_owed(journal, &restored) {
             restored.failures.push(with_causes(&error));
         }
-        leftover::report(&restored, &self.keeper);
+        leftover::report(&restored, &mut self.keeper);
         restored
     }
 
@@ -139,9 +139,11 @@ impl<K: KernFs> Agent<K> {
             return Ok(());
         }
         let pinned_before = std::mem::replace(&mut self.host.pins, pins);
-        let taken = root::take(&mut self.host, nodes, &self.keeper.displaced());
+        let taken = root::take(&mut self.host, nodes, self.keeper.displaced());
         self.host.pins = pinned_before;
-        self.backends.hold_root(taken?);
+        let (root, waiting) = taken?;
+        self.backends.hold_root(root);
+        self.keeper.replace_displaced(waiting);
         Ok(())
     }
 

@@ -41,9 +41,6 @@ impl<K: KernFs> Agent<K> {
             }
             return Err(error.into());
         }
-        if !had_root && self.backends.has_root() {
-            self.keeper.forget_displaced();
-        }
         Ok(())
     }
 
@@ -57,7 +54,7 @@ impl<K: KernFs> Agent<K> {
         {
             restored.failures.push(with_causes(&error));
         }
-        leftover::report(&restored, &self.keeper);
+        leftover::report(&restored, &mut self.keeper);
     }
 
     /// Ensures that tenants can be given CPU sets, which none of them had until now.

@@ -14,8 +14,8 @@
 //! A mode that was set by hand holds until the policy's own mode changes.
 //!
 //! **Properties** (`tests/agent/reload.rs`): a tenant that stays is not written, not moved and not made anew;
-//! a removed one leaves nothing; a reload that fails changes nothing; after any reloads, a stop restores
-//! everything.
+//! a removed one leaves nothing, and has its processes back when it is added again; a reload that fails
+//! changes nothing; after any reloads, a stop restores everything.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ use crate::daemon::backend::claims;
 use crate::daemon::backend::location::{self, Location};
 use crate::daemon::backend::release::{Release, has_exclusive};
 use crate::daemon::recovery::deadline::Deadline;
+use crate::daemon::recovery::residents;
+use crate::host::enforce::{EnforceError, with_causes};
 use crate::host::kernfs::KernFs;
 use crate::host::process::ClaimRule;
 use crate::policy::model::{CpusPolicy, Mode, Policy};
@@ -70,6 +72,9 @@ impl<K: KernFs> Agent<K> {
         }
         let moved = old_locations != locations;
         self.install(policy, tree, &locations, claim_rules, &kept);
+        if self.mode() == Mode::Enforce {
+            failures.extend(self.bring_home().err().map(|error| with_causes(&error)));
+        }
         if moved {
             let is_enforcing = self.mode() == Mode::Enforce;
             self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
@@ -116,6 +121,19 @@ impl<K: KernFs> Agent<K> {
             control.forget(number, knob);
         }
         failures
+    }
+
+    /// Moves displaced processes back to their tenants, as far as the policy has them now.
+    fn bring_home(&mut self) -> Result<(), EnforceError> {
+        if self.backends.has_root() && !self.keeper.displaced().is_empty() {
+            let (proc, nodes) = (self.host.proc(), self.control.tree().nodes());
+            let mut enforcer = self.host.enforcer();
+            let displaced = self.keeper.displaced();
+            let waiting = residents::bring_home(&mut enforcer, proc, nodes, displaced)?;
+            self.keeper.replace_displaced(waiting);
+        }
+        self.keeper.look_for_lost(&mut self.host.kernel, &self.host.layout);
+        Ok(())
     }
 
     /// Exchanges the policy; nodes that stay keep what is known of them.

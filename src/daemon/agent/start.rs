@@ -92,10 +92,13 @@ impl<K: KernFs> Agent<K> {
         let mut backends = Backends::new(&host.kernel, &tree, &locations, claim_rules);
         // Where nothing is made by the agent there is no root to be taken, and none is needed.
         if is_enforcing && backends.has_direct() {
-            match root::take(&mut host, tree.nodes(), &keeper.displaced()) {
-                Ok(root) => backends.hold_root(root),
+            match root::take(&mut host, tree.nodes(), keeper.displaced()) {
+                Ok((root, waiting)) => {
+                    backends.hold_root(root);
+                    keeper.replace_displaced(waiting);
+                }
                 Err(error) => {
-                    leftover::give_back(&mut host.kernel, &host.machine, host.journal, &keeper);
+                    leftover::give_back(&mut host.kernel, &host.machine, host.journal, &mut keeper);
                     return Err(error);
                 }
             }
@@ -242,7 +245,7 @@ impl<K: KernFs> Agent<K> {
         let deadline = Deadline::unlimited(&self.notifier);
         let HostAccess { kernel, machine, journal, .. } = &mut self.host;
         let restored = leftover::put_back(kernel, machine, units, journal.entries(), deadline);
-        leftover::report(&restored, &self.keeper);
+        leftover::report(&restored, &mut self.keeper);
         self.backends.close_root(&mut self.host.kernel);
         leftover::end(self.host.journal, &restored)?;
         Ok((restored, self.host.kernel))

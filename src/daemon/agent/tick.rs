@@ -111,7 +111,7 @@ impl<K: KernFs> Agent<K> {
         let tree = self.control.tree();
         let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing, nr_max);
         self.take_in(events, findings);
-        let Agent { host, backends, control, reporter, .. } = self;
+        let Agent { host, backends, control, keeper, reporter, .. } = self;
         if is_enforcing {
             if control.wants_effects() {
                 reporter.look_around(host, backends, control, now);
@@ -120,9 +120,11 @@ impl<K: KernFs> Agent<K> {
         }
         if tick % CLAIM_TICKS == 1 {
             backends.claim(host, control.tree(), is_enforcing);
+            keeper.look_for_lost(&mut host.kernel, &host.layout);
         }
         // Looked for every few ticks, and true until then.
         findings.extend(backends.claim_findings().cloned());
+        findings.extend(keeper.lost().filter(|_| is_enforcing).cloned());
     }
 
     /// Passes losses of cgroups and results of actions to the control loop.

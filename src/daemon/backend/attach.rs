@@ -67,7 +67,7 @@ impl Backends {
             return;
         }
         match root::take(host, tree.nodes(), &[]) {
-            Ok(taken) => {
+            Ok((taken, _)) => {
                 let what = "the root of the tenants was removed: it is made and taken again";
                 events.findings.push(Finding::of_host(Code::CgroupGone, what));
                 host.kernel.close_dir(root);

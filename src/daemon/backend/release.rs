@@ -11,7 +11,7 @@ use crate::control::tree::{CPU, MEMORY, Tree, TreeNode};
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::leftover::{self, Keeper};
 use crate::daemon::recovery::processes::processes_in;
-use crate::daemon::recovery::residents::REST_CGROUP;
+use crate::daemon::recovery::residents::{REST_CGROUP, Resident};
 use crate::daemon::recovery::restored::Restored;
 use crate::daemon::recovery::{restore, unit_restore};
 use crate::dop::CpuSet;
@@ -29,7 +29,7 @@ use crate::units::Limit;
 pub(in crate::daemon) struct Release<'a, K> {
     pub(in crate::daemon) host: &'a mut HostAccess<K>,
     pub(in crate::daemon) backends: &'a mut Backends,
-    pub(in crate::daemon) keeper: &'a Keeper,
+    pub(in crate::daemon) keeper: &'a mut Keeper,
     pub(in crate::daemon) old: Tree,
     pub(in crate::daemon) new: &'a Tree,
     /// For each old number the new number of the same node, where it stays.
@@ -126,7 +126,7 @@ impl<K: KernFs> Release<'_, K> {
             return;
         }
         for path in made.iter().rev() {
-            if let Err(error) = self.rehouse_from(path)
+            if let Err(error) = self.rehouse_from(path, &mut restored.displaced)
                 && !error.is_gone()
             {
                 restored.failures.push(error.to_string());
@@ -134,7 +134,11 @@ impl<K: KernFs> Release<'_, K> {
         }
     }
 
-    fn rehouse_from(&mut self, path: &Path) -> Result<(), EnforceError> {
+    fn rehouse_from(
+        &mut self,
+        path: &Path,
+        displaced: &mut Vec<Resident>,
+    ) -> Result<(), EnforceError> {
         let dir = self.host.kernel.open_dir(path)?;
         let pids = processes_in(&mut self.host.kernel, dir);
         self.host.kernel.close_dir(dir);
@@ -144,10 +148,14 @@ impl<K: KernFs> Release<'_, K> {
         }
         let tree = &self.host.layout.trees[0];
         let (mount, rest) = (tree.mount.clone(), tree.root.join(REST_CGROUP));
+        let proc = self.host.proc();
         let mut enforcer = self.host.enforcer();
         enforcer.make_all(&mount, &rest)?;
         let dir = enforcer.kernel.open_dir(&rest)?;
-        let outcome = pids.into_iter().try_for_each(|pid| enforcer.move_into(dir, pid));
+        let outcome = pids.into_iter().try_for_each(|pid| {
+            displaced.extend(Resident::of(enforcer.kernel, proc, pid, path, &rest));
+            enforcer.move_into(dir, pid)
+        });
         enforcer.kernel.close_dir(dir);
         outcome
     }

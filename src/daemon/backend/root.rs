@@ -16,12 +16,12 @@ use crate::host::enforce::EnforceError;
 use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 
 /// Makes the root where it is missing, brings `displaced` back into it, takes it for this agent, and checks
-/// that it can enforce anything.
+/// that it can enforce anything. Returns the root, and those of `displaced` that have no tenant.
 pub(in crate::daemon) fn take<K: KernFs>(
     host: &mut HostAccess<K>,
     nodes: &[TreeNode],
     displaced: &[Resident],
-) -> Result<DirId, StartError> {
+) -> Result<(DirId, Vec<Resident>), StartError> {
     let proc = host.proc();
     let mut enforcer = host.enforcer();
     let layout = enforcer.layout;
@@ -29,7 +29,7 @@ pub(in crate::daemon) fn take<K: KernFs>(
     for tree in &layout.trees {
         missing.extend(enforcer.make_missing(tree).map_err(not_permitted)?);
     }
-    residents::bring_home(&mut enforcer, proc, nodes, displaced)?;
+    let waiting = residents::bring_home(&mut enforcer, proc, nodes, displaced)?;
     for tree in &layout.trees {
         enforcer.enable_above(tree, &missing).map_err(not_permitted)?;
     }
@@ -40,7 +40,7 @@ pub(in crate::daemon) fn take<K: KernFs>(
     let cpu = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].root;
     let root = kernel.open_dir(cpu)?;
     match hold(kernel, layout, root, cpu) {
-        Ok(()) => Ok(root),
+        Ok(()) => Ok((root, waiting)),
         Err(error) => {
             // The lock goes with it; otherwise the next try would find it taken.
             kernel.close_dir(root);

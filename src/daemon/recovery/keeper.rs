@@ -7,30 +7,37 @@ use tracing::warn;
 
 use super::dop_files::{DopFiles, dop_dir};
 use super::placement_store::PlacementStore;
-use super::residents::{Resident, ResidentStore};
+use super::residents::{self, Resident, ResidentStore};
 use crate::control::finding::{Code, Finding};
 use crate::control::state::NodeState;
 use crate::control::tree::TreeNode;
 use crate::dop::CpuSet;
+use crate::host::cgroup::Layout;
+use crate::host::kernfs::KernFs;
 use crate::policy::model::CpusPolicy;
 
 /// The files of one state directory. Without one, or while nothing is enforced, there are none.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Keeper {
     residents: Option<ResidentStore>,
+    /// The processes that have lost their tenant.
+    displaced: Vec<Resident>,
+    /// What is reported of them.
+    lost: Option<Finding>,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
 }
 
 impl Keeper {
-    /// The keeper of `state_dir` for this boot; nothing is read or written yet.
+    /// The keeper of `state_dir` for this boot; nothing is written yet.
     pub(super) fn new(state_dir: &Path, boot_id: &str) -> Keeper {
-        Keeper { residents: Some(ResidentStore::new(state_dir, boot_id)), ..Keeper::default() }
+        let residents = ResidentStore::new(state_dir, boot_id);
+        let displaced = residents.load();
+        Keeper { residents: Some(residents), displaced, ..Keeper::default() }
     }
 
     /// Starts writing: the tenants have their cgroups again.
     pub(in crate::daemon) fn begin(&mut self, state_dir: Option<&Path>, pins: bool) {
-        self.forget_displaced();
         self.dop_files = state_dir.map(|dir| DopFiles::new(dop_dir(dir)));
         self.placements = None;
         if pins {
@@ -51,23 +58,41 @@ impl Keeper {
         }
     }
 
-    /// Displaced processes: those that lost their cgroups when an earlier agent stopped.
-    pub(in crate::daemon) fn displaced(&self) -> Vec<Resident> {
-        self.residents.as_ref().map(ResidentStore::load).unwrap_or_default()
+    /// Displaced processes: those that lost their cgroups when an agent stopped, or their tenant in a reload.
+    pub(in crate::daemon) fn displaced(&self) -> &[Resident] {
+        &self.displaced
     }
 
     /// Adds displaced processes.
-    pub(in crate::daemon) fn keep_displaced(&self, displaced: &[Resident]) {
-        if let Some(residents) = &self.residents {
-            residents.keep(displaced);
+    pub(in crate::daemon) fn keep_displaced(&mut self, displaced: &[Resident]) {
+        if !displaced.is_empty() {
+            residents::displace(&mut self.displaced, displaced);
+            self.store_displaced();
         }
     }
 
-    /// The displaced processes are back in their cgroups.
-    pub(in crate::daemon) fn forget_displaced(&self) {
-        if let Some(residents) = &self.residents {
-            residents.forget();
+    /// Those are left of the displaced processes; the others are back in their cgroups, or have ended.
+    pub(in crate::daemon) fn replace_displaced(&mut self, displaced: Vec<Resident>) {
+        if self.displaced != displaced {
+            self.displaced = displaced;
+            self.store_displaced();
         }
+    }
+
+    fn store_displaced(&self) {
+        if let Some(residents) = &self.residents {
+            residents.keep(&self.displaced);
+        }
+    }
+
+    /// Counts the processes that have lost their tenant.
+    pub(in crate::daemon) fn look_for_lost(&mut self, kernel: &mut impl KernFs, layout: &Layout) {
+        self.lost = residents::finding(kernel, layout, &self.displaced);
+    }
+
+    /// The finding on processes that have lost their tenant, as they were counted last.
+    pub(in crate::daemon) fn lost(&self) -> Option<&Finding> {
+        self.lost.as_ref()
     }
 
     /// The placement of an earlier agent, as far as its CPUs are `usable`.

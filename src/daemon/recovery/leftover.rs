@@ -63,7 +63,7 @@ fn restore_left(
     let deadline = Deadline::unlimited(&nobody);
     let restored = put_back(kernel, &machine, None, &leftover.entries, deadline);
     remove_all(&dop_dir(state_dir));
-    report(&restored, &Keeper::new(state_dir, &boot_id));
+    report(&restored, &mut Keeper::new(state_dir, &boot_id));
     end(journal, &restored)?;
     Ok(restored)
 }
@@ -111,7 +111,7 @@ pub(in crate::daemon) fn put_back(
 }
 
 /// Logs what was restored, and stores the displaced processes for the next start.
-pub(in crate::daemon) fn report(restored: &Restored, keeper: &Keeper) {
+pub(in crate::daemon) fn report(restored: &Restored, keeper: &mut Keeper) {
     keeper.keep_displaced(&restored.displaced);
     info!(
         files = restored.nr_files,
@@ -138,7 +138,7 @@ pub(in crate::daemon) fn take_up(
         return Ok((Journal::in_memory(), Keeper::default()));
     }
     let boot_id = machine.boot_id(kernel)?;
-    let keeper = Keeper::new(state_dir, &boot_id);
+    let mut keeper = Keeper::new(state_dir, &boot_id);
     let (mut journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     remove_all(&dop_dir(state_dir));
@@ -154,7 +154,7 @@ pub(in crate::daemon) fn take_up(
             }
         }
         let restored = put_back(kernel, machine, None, &leftover.entries, deadline);
-        report(&restored, &keeper);
+        report(&restored, &mut keeper);
         keep_owed(&mut journal, &restored)?;
     }
     Ok((journal, keeper))
@@ -165,7 +165,7 @@ pub(in crate::daemon) fn give_back(
     kernel: &mut impl KernFs,
     machine: &Machine,
     journal: Journal,
-    keeper: &Keeper,
+    keeper: &mut Keeper,
 ) {
     // A start changes only cgroups of the agent's own.
     let nobody = Notifier::default();

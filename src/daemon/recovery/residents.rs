@@ -5,18 +5,22 @@
 //! the agent starts again, it has to be back in its tenant. On the unified hierarchy it would even prevent
 //! the next start, because a cgroup with processes of its own cannot give controllers to its children.
 //!
+//! A reload that removes a tenant does the same to its processes, and one that adds the tenant again, perhaps
+//! because a name was misspelt in between, has to bring them back.
+//!
 //! **Shape.** Displaced processes are listed in `residents.json` in the state directory: which process, from
-//! which cgroup, to which. The next start looks for those, and their descendants, that are still where they
-//! were put, and moves them back before controllers are enabled: to their cgroup, if the policy still has
-//! that tenant; otherwise, if they would stand in the way, to a cgroup beside the tenants that gets no share
-//! ([`REST_CGROUP`]). Processes of others are never moved, and neither is one that an administrator moved
-//! elsewhere meanwhile.
+//! which cgroup, to which. A start and a reload look for those, and their descendants, that are still where
+//! they were put, and move them back (a start before controllers are enabled): to their cgroup, if the policy
+//! has that tenant; otherwise, if they would stand in the way, to a cgroup beside the tenants that gets no
+//! share ([`REST_CGROUP`]). Those without a tenant stay listed with the cgroup that they were in first, however
+//! often they are displaced, and a finding counts them. Processes of others are never moved, and neither is
+//! one that an administrator moved elsewhere meanwhile.
 //!
 //! The cgroups are made and journalled as usual, so nothing of this needs undoing. The file is only a hint:
 //! if it cannot be read, or is from another boot, the processes stay where they are, with a line in the log.
 //!
-//! **Properties** (`tests/agent/residents.rs`): a restart brings residents back, their children included; a
-//! tenant that left the policy does not prevent a start; processes of others stay.
+//! **Properties** (`tests/agent/residents.rs`): a restart brings residents back, their children included; so
+//! does a reload; a tenant that left the policy does not prevent a start; processes of others stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,8 +31,9 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::processes::{ancestor, processes_in};
+use crate::control::finding::{Code, Finding};
 use crate::control::tree::TreeNode;
-use crate::host::cgroup::{Dialect, Facet, Tree};
+use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
 use crate::host::enforce::{EnforceError, Enforcer};
 use crate::host::kernfs::{DirId, KernFs};
 use crate::host::process;
@@ -101,17 +106,12 @@ impl ResidentStore {
         Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
     }
 
-    /// Adds `displaced` to those in the file.
-    pub(in crate::daemon) fn keep(&self, displaced: &[Resident]) {
-        if displaced.is_empty() {
-            return;
+    /// Replaces those in the file; without any, it is removed.
+    pub(in crate::daemon) fn keep(&self, residents: &[Resident]) {
+        if residents.is_empty() {
+            return self.forget();
         }
-        let mut residents = self.load();
-        residents.retain(|known| {
-            !displaced.iter().any(|new| (new.pid, &new.from) == (known.pid, &known.from))
-        });
-        residents.extend_from_slice(displaced);
-        if let Err(error) = self.write(residents) {
+        if let Err(error) = self.write(residents.to_vec()) {
             warn!(
                 "who lived in the tenants' cgroups is not kept for the next start: {}: {error}",
                 self.path.display()
@@ -126,8 +126,7 @@ impl ResidentStore {
         fs::rename(&fresh, &self.path)
     }
 
-    /// Removes the file.
-    pub(in crate::daemon) fn forget(&self) {
+    fn forget(&self) {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 warn!("cannot remove {}: {error}", self.path.display());
@@ -137,7 +136,23 @@ impl ResidentStore {
     }
 }
 
-/// Moves back those of `residents`, and their descendants, that are still where they were put.
+/// Adds `displaced` to the `known` ones. One that is displaced again belongs where it was first, and so does
+/// one that was started in the [`REST_CGROUP`] by such a process.
+pub(in crate::daemon) fn displace(known: &mut Vec<Resident>, displaced: &[Resident]) {
+    for new in displaced {
+        let same = |one: &Resident| (one.pid, one.start_ticks) == (new.pid, new.start_ticks);
+        let earlier = known.iter().position(|one| same(one) && one.to == new.from);
+        let mut new = new.clone();
+        if let Some(earlier) = earlier {
+            new.from = known.swap_remove(earlier).from;
+        }
+        known.retain(|one| !(same(one) && one.from == new.from));
+        known.push(new);
+    }
+}
+
+/// Moves back those of `residents`, and their descendants, that are still where they were put; returns those
+/// that have no tenant.
 ///
 /// # Errors
 /// The journal cannot be written: then nothing more may be changed. A process that the kernel refuses to move
@@ -147,23 +162,37 @@ pub(in crate::daemon) fn bring_home<K: KernFs>(
     proc: DirId,
     nodes: &[TreeNode],
     residents: &[Resident],
-) -> Result<(), EnforceError> {
+) -> Result<Vec<Resident>, EnforceError> {
     let shelters: BTreeSet<&Path> = residents.iter().map(|resident| &*resident.to).collect();
-    let mut nr_housed = 0;
+    let (mut housed, mut waiting) = (BTreeSet::new(), Vec::new());
     for shelter in shelters {
-        for (pid, from) in sheltered(enforcer.kernel, proc, shelter, residents) {
-            let Some((tree, home)) = home(enforcer, nodes, &from, shelter) else { continue };
-            match house(enforcer, tree, &home, pid) {
-                Ok(()) => nr_housed += 1,
+        for mut resident in sheltered(enforcer.kernel, proc, shelter, residents) {
+            let Some((tree, home)) = home(enforcer, nodes, &resident.from, shelter) else {
+                waiting.push(resident);
+                continue;
+            };
+            let outcome = match home == shelter {
+                true => Ok(()),
+                false => house(enforcer, tree, &home, resident.pid),
+            };
+            match outcome {
+                Ok(()) if home == resident.from => drop(housed.insert(resident.pid)),
+                Ok(()) => {
+                    resident.to = home;
+                    waiting.push(resident);
+                }
                 Err(error @ EnforceError::Journal { .. }) => return Err(error),
-                Err(error) => warn!("process {pid} stays in {}: {error}", shelter.display()),
+                Err(error) => {
+                    warn!("process {} stays in {}: {error}", resident.pid, shelter.display());
+                    waiting.push(resident);
+                }
             }
         }
     }
-    if nr_housed > 0 {
-        info!(processes = nr_housed, "claimed the processes of the last tenantd again");
+    if !housed.is_empty() {
+        info!(processes = housed.len(), "moved displaced processes back to their tenants");
     }
-    Ok(())
+    Ok(waiting)
 }
 
 /// Those of `residents` and their descendants that are in `shelter`, each with its old cgroup.
@@ -172,19 +201,70 @@ fn sheltered(
     proc: DirId,
     shelter: &Path,
     residents: &[Resident],
-) -> Vec<(u32, PathBuf)> {
+) -> Vec<Resident> {
     let here = residents.iter().filter(|resident| resident.to == shelter);
     let known: BTreeMap<(u32, u64), &Path> =
         here.map(|r| ((r.pid, r.start_ticks), &*r.from)).collect();
+    // What is known of one that was started among those without a tenant is less than what is known of its
+    // parent.
+    let is_of_tenant = |from: &&Path| !from.ends_with(REST_CGROUP);
     let own = process::own_pid(kernel, proc).ok();
-    let Ok(dir) = kernel.open_dir(shelter) else { return Vec::new() };
-    let pids = processes_in(kernel, dir).unwrap_or_default();
-    kernel.close_dir(dir);
-    let lived_in = |pid| {
-        let from = ancestor(kernel, proc, pid, |key| known.get(&key).copied()).ok().flatten();
-        from.map(|from| (pid, from.to_path_buf()))
+    let pids = processes_of(kernel, shelter);
+    let lived_in = |pid: u32| {
+        let of_tenant = |key| known.get(&key).copied().filter(is_of_tenant);
+        let from = match ancestor(kernel, proc, pid, of_tenant).ok().flatten() {
+            None => ancestor(kernel, proc, pid, |key| known.get(&key).copied()).ok().flatten(),
+            found => found,
+        };
+        Resident::of(kernel, proc, pid, from?, shelter)
     };
     pids.into_iter().filter(|pid| Some(*pid) != own).filter_map(lived_in).collect()
+}
+
+/// The processes in the cgroup at `path`; none where it cannot be read.
+fn processes_of(kernel: &mut impl KernFs, path: &Path) -> Vec<u32> {
+    let Ok(dir) = kernel.open_dir(path) else { return Vec::new() };
+    let pids = processes_in(kernel, dir).unwrap_or_default();
+    kernel.close_dir(dir);
+    pids
+}
+
+/// The finding on those of `residents` that are where they were put: they have no tenant.
+pub(in crate::daemon) fn finding(
+    kernel: &mut impl KernFs,
+    layout: &Layout,
+    residents: &[Resident],
+) -> Option<Finding> {
+    let shelters: BTreeSet<&Path> = residents.iter().map(|resident| &*resident.to).collect();
+    let (mut pids, mut tenants, mut places) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    for shelter in shelters {
+        let there: BTreeSet<u32> = processes_of(kernel, shelter).into_iter().collect();
+        let here = residents.iter().filter(|r| r.to == shelter && there.contains(&r.pid));
+        let before = pids.len();
+        for resident in here {
+            pids.insert(resident.pid);
+            let tree = layout.trees.iter().find(|tree| resident.from.starts_with(&tree.root));
+            let name = tree.and_then(|tree| resident.from.strip_prefix(&tree.root).ok());
+            tenants.extend(name.filter(|name| *name != REST_CGROUP).map(Path::to_path_buf));
+        }
+        // The same processes of a legacy host are in a cgroup of each tree.
+        if pids.len() > before {
+            places.push(shelter.display().to_string());
+        }
+    }
+    let nr_processes = match pids.len() {
+        0 => return None,
+        1 => "1 process has".to_string(),
+        more => format!("{more} processes have"),
+    };
+    let tenants: Vec<String> = tenants.iter().map(|name| name.display().to_string()).collect();
+    let of = if tenants.is_empty() { String::new() } else { format!(" ({})", tenants.join(", ")) };
+    let what = format!(
+        "{nr_processes} lost their tenant{of}: the policy has it no longer; in {}",
+        places.join(" and ")
+    );
+    let remedy = "add the tenant again, and they are moved back, or move them elsewhere";
+    Some(Finding::of_host(Code::Displaced, what).with_remedy(remedy))
 }
 
 /// The cgroup for a process from `from`, and its tree; `None` where it has to stay.
@@ -240,14 +320,23 @@ mod tests {
         assert!(store.load().is_empty());
         store.keep(&[]);
         assert!(!state.path().join("residents.json").exists());
-        store.keep(&[resident(1, "/r/a"), resident(2, "/r/a")]);
-        store.keep(&[resident(2, "/r/a"), resident(2, "/s/a")]);
+        let mut known = Vec::new();
+        displace(&mut known, &[resident(1, "/r/a"), resident(2, "/r/a")]);
+        displace(&mut known, &[resident(2, "/r/a"), resident(2, "/s/a")]);
         let all = [resident(1, "/r/a"), resident(2, "/r/a"), resident(2, "/s/a")];
+        store.keep(&known);
         assert_eq!(store.load(), all);
         assert!(ResidentStore::new(state.path(), "two").load().is_empty());
-        store.forget();
+        store.keep(&[]);
         assert!(store.load().is_empty());
         assert_eq!(fs::read_dir(state.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn one_that_is_displaced_again_belongs_where_it_was_first() {
+        let mut known = vec![Resident { to: "/r/rest".into(), ..resident(1, "/r/a") }];
+        displace(&mut known, &[resident(1, "/r/rest")]);
+        assert_eq!(known, [resident(1, "/r/a")]);
     }
 
     #[test]
