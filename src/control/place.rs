@@ -5,8 +5,8 @@
 //!
 //! **Rule.** Only tenants that are awake are placed. A sleeping tenant keeps its CPUs, and the others may use
 //! them too: a narrow set would confine it at the very moment it wakes up; so it wakes up on its own CPUs and
-//! shares them by weight until the others have moved off them. Tenants with exclusive CPUs are always placed:
-//! their CPUs are never lent, and no other tenant sleeps on them.
+//! shares them by weight until the others have moved off them. A fixed list is lent in the same way. Tenants
+//! with exclusive CPUs are always placed: their CPUs are never lent, and no other tenant sleeps on them.
 //!
 //! Each tenant stays where it is as far as possible, and none is placed twice within the dwell time, the
 //! first time included, unless one of its CPUs went away. A tenant that an earlier agent placed begins with
@@ -48,10 +48,13 @@ pub fn place(
     let exclusive = leaves.iter().any(is_exclusive);
     let takes_part = |index: &usize| {
         let (leaf, state) = (&leaves[*index], &states[*index]);
-        match leaf.node.cpus {
+        match &leaf.node.cpus {
             // Shared tenants are kept off exclusive CPUs; otherwise they are left alone.
             CpusPolicy::Shared => exclusive,
-            CpusPolicy::Exclusive | CpusPolicy::Fixed(_) => true,
+            CpusPolicy::Exclusive => true,
+            CpusPolicy::Fixed(list) => {
+                exclusive || !state.is_asleep() || !has_list(state, list, topology)
+            }
             CpusPolicy::Dop => {
                 // A sleeper that was moved a moment ago must not block exclusive CPUs again.
                 let rests = exclusive && state.moved.is_some_and(|moved| is_held(moved, now));
@@ -105,6 +108,12 @@ fn is_exclusive(leaf: &Leaf<'_>) -> bool {
 /// Whether a sleeper has no CPU to wake up on.
 fn lacks_cpus(state: &WidthState, topology: &Topology) -> bool {
     state.placed.as_ref().is_none_or(|cpus| !cpus.is_subset(topology.usable()))
+}
+
+/// Whether it is on the CPUs of its `list`, as far as they are online.
+fn has_list(state: &WidthState, list: &[u32], topology: &Topology) -> bool {
+    let online = list.iter().copied().collect::<CpuSet>().intersection(topology.online());
+    state.placed.as_ref() == Some(&online)
 }
 
 /// Which of the `placed` leaves were moved so recently that they must stay for now.

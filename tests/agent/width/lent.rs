@@ -48,6 +48,29 @@ fn a_sleeper_s_cpus_are_lent_and_it_has_them_back() {
     }
 }
 
+/// What a policy lists is as good to others while its tenant sleeps as what a width gave it.
+#[test]
+fn the_cpus_of_a_list_are_lent_while_its_tenant_sleeps() {
+    for host in HOSTS {
+        let host = SimHost { cpus: 2, threads_per_core: 1, numa_nodes: 1, ..host() };
+        let yaml = "tenants: { a: { cpus: \"1\" }, b: { cpus: dop } }";
+        let mut watch = Watch::begin(host, &["a", "b"], yaml);
+        let a = watch.world.spawn("/a", Load::idle());
+        watch.world.spawn("/b", Load::busy(4));
+        for _ in 0..2 {
+            watch.until("lent", 25, |watch| watch.have(&["1", "0-1"]));
+            let status = watch.ticks(2);
+            assert_near(&[tenant(&status, "b").usage_cores.unwrap()], &[2.0], 0.01);
+            watch.ticks(12);
+            watch.world.set_load(a, Load::busy(4));
+            watch.until("given back", 12, |watch| watch.have(&["1", "0"]));
+            watch.ticks(12);
+            assert!(watch.have(&["1", "0"]), "{:?}", watch.sets);
+            watch.world.set_load(a, Load::idle());
+        }
+    }
+}
+
 #[test]
 fn who_wakes_up_is_not_confined_and_has_its_share_at_once() {
     let (mut watch, [a, _]) = both_awake(HOSTS[0]());
