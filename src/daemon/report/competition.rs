@@ -30,7 +30,7 @@ const SIBLINGS_MAX: usize = 1024;
 /// The last findings above and beside the tenants.
 #[derive(Debug, Default)]
 pub(super) struct Competition {
-    /// Cgroups without protection, with the finding for each.
+    /// The topmost cgroups without protection, with the finding for each.
     unprotected: Vec<(PathBuf, Finding)>,
     /// Findings on tenants that do not compete, and on other cgroups that do.
     findings: Vec<Finding>,

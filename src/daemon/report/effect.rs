@@ -72,8 +72,8 @@ fn missing_controllers<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Finding> {
     ["cpu", "memory"].iter().filter(is_missing).map(finding).collect()
 }
 
-/// The cgroups at or above `dirs` whose missing protection makes `memory.low` below them void, each with its
-/// finding.
+/// The topmost cgroups at or above `dirs` whose missing protection makes `memory.low` below them void, each with
+/// a finding that names those below it which have none either.
 ///
 /// Protection is limited by that of every ancestor up to the top of the hierarchy, whose own root has none
 /// and needs none (kernel document `cgroup-v2.rst`, "memory.low").
@@ -92,21 +92,39 @@ pub(super) fn void_protection<K: KernFs>(
         ups.map(Path::to_path_buf).collect()
     };
     let above: BTreeSet<PathBuf> = dirs.iter().flat_map(up_to_mount).collect();
-    let mut void = Vec::new();
+    let mut void: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
     for up in above {
         let Ok(dir) = host.kernel.open_dir(&up) else { continue };
         let low = host.kernel.read_once(dir, "memory.low").ok().map(parse::limit);
         host.kernel.close_dir(dir);
         if let Some(Ok(Limit::Finite(0))) = low {
-            let what =
-                format!("memory.low is ineffective: {} is not protected itself", up.display());
-            let finding = Finding::of_host(Code::Ineffective, what).with_remedy(
-                "give it memory.low (on a systemd host: MemoryLow= of that unit or slice)",
-            );
-            void.push((up, finding));
+            // In the order of paths a cgroup comes before those below it.
+            match void.iter_mut().find(|(top, _)| up.starts_with(top)) {
+                Some((_, below)) => below.push(up),
+                None => void.push((up, Vec::new())),
+            }
         }
     }
-    void
+    void.into_iter().map(|(top, below)| (top.clone(), unprotected(&top, &below))).collect()
+}
+
+/// Cgroups that are named in one finding; the rest is counted.
+const NAMED_MAX: usize = 4;
+
+fn unprotected(top: &Path, below: &[PathBuf]) -> Finding {
+    let mut what = format!("memory.low is ineffective: {} is not protected itself", top.display());
+    if !below.is_empty() {
+        let named: Vec<String> =
+            below.iter().take(NAMED_MAX).map(|path| path.display().to_string()).collect();
+        what += &format!(", nor below it {}", named.join(", "));
+        if below.len() > NAMED_MAX {
+            what += &format!(" and {} more", below.len() - NAMED_MAX);
+        }
+    }
+    let each = if below.is_empty() { "it" } else { "each of them" };
+    Finding::of_host(Code::Ineffective, what).with_remedy(format!(
+        "give {each} memory.low (on a systemd host: MemoryLow= of that unit or slice)"
+    ))
 }
 
 /// Findings on tenants that the policy weighs against one another and the kernel does not, because they have
