@@ -149,6 +149,9 @@ pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<E
             "restored: {} files, {} processes; removed: {} cgroups",
             reply.files, reply.processes, reply.cgroups
         )?;
+        for left in &reply.left {
+            writeln!(out, "{}", wrapped("", left))?;
+        }
         if restored.by_daemon {
             writeln!(out, "tenantd observes now; `tenantctl mode enforce` lets it enforce again")?;
         }
@@ -181,6 +184,7 @@ fn restore_from_journal(state_dir: &Path) -> anyhow::Result<RestoreReply> {
         files: restored.nr_files as u64,
         processes: restored.nr_processes as u64,
         cgroups: restored.nr_cgroups as u64,
+        left: restored.left_message().into_iter().collect(),
         failures: restored.failures,
     })
 }

@@ -255,6 +255,9 @@ pub struct RestoreReply {
     pub processes: u64,
     /// Cgroups that were removed.
     pub cgroups: u64,
+    /// Cgroups that stay, because processes are in cgroups that were made inside: no failure.
+    #[serde(default)]
+    pub left: Vec<String>,
     /// What could not be restored.
     pub failures: Vec<String>,
 }

@@ -166,11 +166,92 @@ fn a_stop_does_not_wait_for_ever() {
     assert_same(&before, &snapshot(&world.host), "put back");
 }
 
-/// What the tenant made is not about to go.
+/// Cgroups that a tenant made inside its own go with it, once they are empty.
 #[test]
-fn a_stop_does_not_wait_for_cgroups_that_a_tenant_made() {
-    let mut world = World::begin("tenants: { a: {} }");
-    divide(&world, "a", "job");
-    let (waited, restored) = timed_end(&mut world, false);
-    assert_eq!((waited, restored.failures.len()), (Duration::ZERO, 1), "{restored:?}");
+fn empty_cgroups_that_a_tenant_made_are_removed_with_its_own() {
+    for killed in [false, true] {
+        let mut world = World::new("tenants: { a: {} }");
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.ticks(2);
+        ["a", "a/job", "a/job"].iter().zip(["job", "step", "next"]).for_each(|(path, name)| {
+            divide(&world, path, name);
+        });
+        let (waited, restored) = timed_end(&mut world, killed);
+        assert_eq!((waited, restored.failures), (Duration::ZERO, vec![]));
+        assert_same(&before, &snapshot(&world.host), "put back");
+    }
+}
+
+/// The trees of these two hosts, in which tenants live, by their files' prefix.
+const TREES: [&[&str]; 2] = [&[""], &["cpu/", "cpuacct/", "memory/", "unified/"]];
+
+/// What was never claimed, and runs in a cgroup that the tenant made, is not torn out of it: the tenant's cgroup
+/// stays, without the agent's values, until a later restore finds it empty. That is no failure.
+#[test]
+fn a_cgroup_that_its_tenant_divided_stays_until_it_is_empty() {
+    for (host, trees) in [SimHost::default(), legacy()].into_iter().zip(TREES) {
+        for killed in [false, true] {
+            let limits =
+                "tenants: { g: { tenants: { a: { limit: { cpu: 1, memory: 1GiB } } } }, b: {} }";
+            let mut world = World::on(host.clone(), limits);
+            let before = snapshot(&world.host);
+            world.start().unwrap();
+            world.ticks(2);
+            trees.iter().for_each(|tree| divide(&world, &format!("{tree}g/a"), "job"));
+            let inside = world.spawn("/g/a/job", Load::idle());
+            if trees.len() == 1 {
+                // As a container runtime does in what it was given.
+                world.write("g/a/cgroup.subtree_control", "+memory");
+            }
+            let beside = world.spawn("/b", Load::idle());
+            world.ticks(2);
+            let (waited, restored) = timed_end(&mut world, killed);
+            assert_eq!((waited, &restored.failures), (Duration::ZERO, &vec![]), "{killed}");
+            let said = restored.left_message().unwrap();
+            assert_eq!(said.matches("g/a").count(), trees.len(), "{said}");
+            assert_eq!(said.matches(" in place").count(), 1, "{said}");
+            assert_eq!(place(&world, inside), "/g/a/job");
+            // What the tenant made keeps the memory controller in use, and no other.
+            let (limit, none) = match trees.len() {
+                1 => ("g/a/memory.max", "max"),
+                _ => ("cpu/g/a/cpu.cfs_quota_us", "-1"),
+            };
+            assert_eq!(world.file(limit), none);
+            // The next agent takes it up again, and leaves it again.
+            world.start().unwrap();
+            world.ticks(2);
+            assert_eq!(world.stop().failures, [""; 0]);
+            assert_eq!(place(&world, inside), "/g/a/job");
+            for pid in [inside, beside] {
+                world.host.with(|kernel| kernel.kill(pid)).unwrap();
+            }
+            let restored = world.restore();
+            assert_eq!((restored.failures, restored.left), (vec![], vec![]));
+            assert_same(&before, &snapshot(&world.host), "put back");
+            assert!(!world.state_dir().join("journal").exists());
+        }
+    }
+}
+
+/// Processes of a tenant that claims go back to where the claimed ones came from, out of cgroups that they made
+/// themselves as well.
+#[test]
+fn what_claimed_processes_started_in_cgroups_of_their_own_goes_back_with_them() {
+    for (host, trees) in [SimHost::default(), legacy()].into_iter().zip(TREES) {
+        for killed in [false, true] {
+            let (mut world, pids) = with_claims(host.clone());
+            let before = snapshot(&world.host);
+            world.start().unwrap();
+            world.ticks(2);
+            trees.iter().for_each(|tree| divide(&world, &format!("{tree}tenants/ci"), "job"));
+            let born = world.spawn("/tenants/ci/job", Load::idle());
+            administrate(&world, trees, "tenants/ci/job", pids[0]);
+            let restored = world.end(killed);
+            assert_eq!((&restored.failures, &restored.left), (&vec![], &vec![]));
+            assert_eq!([born, pids[0], pids[1]].map(|pid| place(&world, pid)), ["/build"; 3]);
+            world.host.with(|kernel| kernel.kill(born)).unwrap();
+            assert_same(&before, &snapshot(&world.host), "put back");
+        }
+    }
 }

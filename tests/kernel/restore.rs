@@ -99,7 +99,7 @@ fn the_next_start_follows_a_kill() {
     let (daemon, before) = enforced(&mut ground);
     daemon.signal(Signal::SIGKILL);
     let second = Daemon::start(&mut ground.enforce(POLICY));
-    second.says("did not stop cleanly");
+    second.says("left changes on this host");
     wait_until("its own values", || ground.is_weighed("ci/pulls"));
     second.stop();
     assert_same(&before, &ground.snapshot(), "after the second daemon");

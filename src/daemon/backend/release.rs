@@ -10,7 +10,7 @@ use crate::control::plan::{Action, Knob, Value};
 use crate::control::tree::{CPU, MEMORY, Tree, TreeNode};
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::leftover::{self, Keeper};
-use crate::daemon::recovery::processes::processes_in;
+use crate::daemon::recovery::processes::{nr_nested, processes_in};
 use crate::daemon::recovery::residents::{REST_CGROUP, Resident};
 use crate::daemon::recovery::restored::Restored;
 use crate::daemon::recovery::{restore, unit_restore};
@@ -100,22 +100,12 @@ impl<K: KernFs> Release<'_, K> {
 
     fn put_cgroups_back(&mut self, concerns: impl Fn(&Entry) -> bool) -> Restored {
         let entries = self.host.journal.entries().iter().filter(|entry| concerns(entry));
-        let (cgroups, contents): (Vec<Entry>, Vec<Entry>) =
-            entries.cloned().partition(is_of_cgroup);
-        let made: Vec<&Path> = cgroups.iter().filter_map(made_path).collect();
-        // Values of a cgroup that was made here go away with it.
-        let lasting: Vec<Entry> = contents
-            .into_iter()
-            .filter(|entry| !matches!(entry, Entry::Held { path, .. } if made.contains(&&**path)))
-            .collect();
+        let entries: Vec<Entry> = entries.cloned().collect();
+        let made: Vec<&Path> = entries.iter().filter_map(made_path).collect();
         let proc = self.host.proc();
-        let mut restored = restore::put_back(&mut self.host.kernel, proc, &lasting);
+        let mut restored = restore::put_contents_back(&mut self.host.kernel, proc, &entries);
         self.rehouse(&made, &mut restored);
-        let removed = restore::put_back(&mut self.host.kernel, proc, &cgroups);
-        restored.nr_cgroups += removed.nr_cgroups;
-        restored.displaced.extend(removed.displaced);
-        restored.failures.extend(removed.failures);
-        restored.owed.extend(removed.owed);
+        restore::remove_cgroups(&mut self.host.kernel, proc, &entries, &mut restored);
         restored
     }
 
@@ -143,7 +133,8 @@ impl<K: KernFs> Release<'_, K> {
         let pids = processes_in(&mut self.host.kernel, dir);
         self.host.kernel.close_dir(dir);
         let pids = pids?;
-        if pids.is_empty() {
+        // One that stays keeps its processes.
+        if pids.is_empty() || nr_nested(&mut self.host.kernel, path)? > 0 {
             return Ok(());
         }
         let tree = &self.host.layout.trees[0];
@@ -285,10 +276,6 @@ impl<K: KernFs> Release<'_, K> {
 /// Whether any tenant has exclusive CPUs.
 pub(in crate::daemon) fn has_exclusive(nodes: &[TreeNode]) -> bool {
     nodes.iter().any(|node| node.is_leaf && node.cpus == CpusPolicy::Exclusive)
-}
-
-fn is_of_cgroup(entry: &Entry) -> bool {
-    matches!(entry, Entry::Making { .. } | Entry::Made { .. } | Entry::NotMade { .. })
 }
 
 fn made_path(entry: &Entry) -> Option<&Path> {

@@ -119,6 +119,7 @@ pub(in crate::daemon) fn report(restored: &Restored, keeper: &mut Keeper) {
         cgroups = restored.nr_cgroups,
         "restored the values from before tenantd"
     );
+    restored.left_message().iter().for_each(|left| warn!("{left}"));
     restored.failures.iter().for_each(|failure| warn!("not restored: {failure}"));
 }
 
@@ -149,9 +150,7 @@ pub(in crate::daemon) fn take_up(
                 // After a kill from here on, the values were not left on purpose.
                 journal.retain(|entry| *entry != Entry::Kept)?;
             }
-            false => {
-                warn!("the last tenantd did not stop cleanly: restoring the values that it left")
-            }
+            false => warn!("the last tenantd left changes on this host: restoring them first"),
         }
         let restored = put_back(kernel, machine, None, &leftover.entries, deadline);
         report(&restored, &mut keeper);

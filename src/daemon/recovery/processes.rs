@@ -1,11 +1,11 @@
 //! Moving processes from one cgroup to another.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
 use crate::host::enforce::SUBTREE_CONTROL;
-use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 use crate::host::process;
 
 /// How often emptying a cgroup is tried: its processes may fork meanwhile.
@@ -41,6 +41,52 @@ pub(in crate::daemon) fn processes_in(
 ) -> Result<Vec<u32>, KernError> {
     let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?).into_owned();
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+}
+
+/// The numbers of the processes in the cgroup at `path`; none in one that is gone, and none in a threaded one,
+/// whose processes are listed by the cgroup above it.
+pub(super) fn processes_at(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<u32>, KernError> {
+    let found = kernel.open_dir(path).and_then(|dir| {
+        let pids = processes_in(kernel, dir);
+        kernel.close_dir(dir);
+        pids
+    });
+    match found {
+        Err(error) if error.is_gone() || error.kind() == ErrorKind::Unsupported => Ok(Vec::new()),
+        found => found,
+    }
+}
+
+/// The cgroups below `path`, parents before children.
+pub(in crate::daemon) fn nested(
+    kernel: &mut impl KernFs,
+    path: &Path,
+) -> Result<Vec<PathBuf>, KernError> {
+    let mut all = Vec::new();
+    let mut left = vec![path.to_path_buf()];
+    while let Some(path) = left.pop() {
+        let children = kernel.open_dir(&path).and_then(|dir| {
+            let names = kernel.list_dirs(dir);
+            kernel.close_dir(dir);
+            names
+        });
+        match children {
+            Ok(names) => left.extend(names.into_iter().map(|name| path.join(name))),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+        all.push(path);
+    }
+    Ok(all.split_off(1))
+}
+
+/// How many processes are in cgroups below `path`.
+pub(in crate::daemon) fn nr_nested(
+    kernel: &mut impl KernFs,
+    path: &Path,
+) -> Result<usize, KernError> {
+    let below = nested(kernel, path)?;
+    below.iter().try_fold(0, |sum, path| Ok(sum + processes_at(kernel, path)?.len()))
 }
 
 /// Moves a process into the cgroup at `path`.

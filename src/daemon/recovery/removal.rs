@@ -2,15 +2,16 @@
 //!
 //! Processes that are still in them are put elsewhere first. The kernel removes no cgroup in which a process is
 //! about to end, and such a process can neither be moved nor be hurried: it is waited for, for all cgroups
-//! together no longer than [`WaitBudget`] has. A cgroup that others have divided is never waited for.
+//! together no longer than [`WaitBudget`] has. Cgroups that a tenant made inside its own are removed with it
+//! where they are empty; where they have processes all stay, and nothing is waited for.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
 use super::held_files::open_same;
-use super::processes::evacuate;
+use super::processes::{evacuate, nested, nr_nested};
 use super::residents::Resident;
 use super::restored::Restored;
 use super::wait_budget::WaitBudget;
@@ -22,6 +23,7 @@ pub(super) fn remove_made(
     kernel: &mut impl KernFs,
     proc: DirId,
     entries: &[Entry],
+    has_controllers_in_use: bool,
     restored: &mut Restored,
 ) {
     let mut budget = WaitBudget::default();
@@ -32,7 +34,8 @@ pub(super) fn remove_made(
         let above = path.ancestors().skip(1).filter(|up| !ours.contains(up));
         // The nearest one takes nobody while its children have controllers. If that is because they could
         // not be disabled just now, waiting for the next try is better than going further up.
-        let nr_above = if restored.failures.is_empty() { usize::MAX } else { 1 };
+        let all_disabled = restored.failures.is_empty() && !has_controllers_in_use;
+        let nr_above = if all_disabled { usize::MAX } else { 1 };
         let claimed_from = origins.get(path).copied().into_iter();
         let refuges: Vec<&Path> = claimed_from.chain(above.take(nr_above)).collect();
         let mut removal =
@@ -43,7 +46,10 @@ pub(super) fn remove_made(
         };
         let tells = |entry: &&Entry| cgroup_of(entry) == Some(*path);
         let told = entries.iter().filter(tells);
-        restored.note(outcome, told, |restored| restored.nr_cgroups += 1);
+        match outcome {
+            Ok(Outcome::Stays) => restored.leave(path, told),
+            outcome => restored.note(outcome.map(|_| ()), told, |r| r.nr_cgroups += 1),
+        }
     }
 }
 
@@ -65,7 +71,7 @@ fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
 }
 
 /// For each cgroup that processes were moved to, where the first of them was.
-fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
+pub(super) fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
     let mut origins: HashMap<&Path, &Path> = HashMap::new();
     for entry in entries {
         let Entry::Moved { from, to, .. } = entry else { continue };
@@ -84,6 +90,13 @@ fn cgroup_of(entry: &Entry) -> Option<&Path> {
     }
 }
 
+/// What became of a cgroup that is to be removed.
+enum Outcome {
+    Gone,
+    /// Processes are in cgroups that others made inside.
+    Stays,
+}
+
 /// One cgroup that is to be removed.
 struct Removal<'a> {
     proc: DirId,
@@ -99,13 +112,12 @@ impl Removal<'_> {
         kernel: &mut K,
         inode: u64,
         budget: &mut WaitBudget,
-    ) -> Result<(), KernError> {
-        let Some(dir) = open_same(kernel, self.path, inode)? else { return Ok(()) };
+    ) -> Result<Outcome, KernError> {
+        let Some(dir) = open_same(kernel, self.path, inode)? else { return Ok(Outcome::Gone) };
         let outcome = loop {
-            let outcome = self.empty(kernel, dir).and_then(|()| self.remove(kernel));
+            let outcome = self.try_to_remove(kernel, dir);
             let is_busy = outcome.as_ref().is_err_and(|error| error.errno == Errno::EBUSY);
-            let may_come = is_busy && kernel.list_dirs(dir).is_ok_and(|below| below.is_empty());
-            if !may_come || !budget.wait(kernel) {
+            if !is_busy || !budget.wait(kernel) {
                 break outcome;
             }
         };
@@ -113,13 +125,32 @@ impl Removal<'_> {
         outcome
     }
 
+    fn try_to_remove<K: KernFs>(
+        &mut self,
+        kernel: &mut K,
+        dir: DirId,
+    ) -> Result<Outcome, KernError> {
+        let inside = nested(kernel, self.path)?;
+        if !inside.is_empty() && nr_nested(kernel, self.path)? > 0 {
+            return Ok(Outcome::Stays);
+        }
+        self.empty(kernel, dir)?;
+        for path in inside.iter().rev().map(PathBuf::as_path).chain([self.path]) {
+            match remove(kernel, path) {
+                Err(error) if error.is_gone() && path != self.path => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(Outcome::Gone)
+    }
+
     /// Removes a cgroup that was announced but never confirmed if it is empty, for it may be someone else's.
-    fn remove_announced(&self, kernel: &mut impl KernFs) -> Result<(), KernError> {
+    fn remove_announced(&self, kernel: &mut impl KernFs) -> Result<Outcome, KernError> {
         let dir = kernel.open_dir(self.path)?;
         kernel.close_dir(dir);
-        match self.remove(kernel) {
-            Err(error) if error.errno == Errno::EBUSY => Ok(()),
-            outcome => outcome,
+        match remove(kernel, self.path) {
+            Err(error) if error.errno != Errno::EBUSY => Err(error),
+            _ => Ok(Outcome::Gone),
         }
     }
 
@@ -132,14 +163,12 @@ impl Removal<'_> {
         };
         evacuate(kernel, dir, self.refuges, &mut evicted)
     }
+}
 
-    fn remove(&self, kernel: &mut impl KernFs) -> Result<(), KernError> {
-        let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
-            return Ok(());
-        };
-        let parent = kernel.open_dir(parent)?;
-        let outcome = kernel.remove_dir(parent, &name.to_string_lossy());
-        kernel.close_dir(parent);
-        outcome
-    }
+fn remove(kernel: &mut impl KernFs, path: &Path) -> Result<(), KernError> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let parent = kernel.open_dir(parent)?;
+    let outcome = kernel.remove_dir(parent, &name.to_string_lossy());
+    kernel.close_dir(parent);
+    outcome
 }

@@ -8,8 +8,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use super::processes::processes_in;
-use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
+use super::processes::{nested, processes_at};
+use crate::host::kernfs::{KernError, KernFs};
 
 /// The processes of the cgroups that were asked for.
 #[derive(Debug, Default)]
@@ -29,11 +29,11 @@ impl<'a> Residence<'a> {
         path: &'a Path,
     ) -> Result<bool, KernError> {
         if !self.known.contains_key(path) {
-            let mut pids = HashSet::new();
-            match look_into(kernel, path, &mut pids) {
-                Err(error) if !error.is_gone() => return Err(error),
-                _ => drop(self.known.insert(path, pids)),
+            let mut pids: HashSet<u32> = processes_at(kernel, path)?.into_iter().collect();
+            for below in nested(kernel, path)? {
+                pids.extend(processes_at(kernel, &below)?);
             }
+            self.known.insert(path, pids);
         }
         Ok(self.known.get(path).is_some_and(|pids| pids.contains(&pid)))
     }
@@ -52,33 +52,4 @@ impl<'a> Residence<'a> {
     pub(super) fn forget(&mut self) {
         self.known.clear();
     }
-}
-
-fn look_into(
-    kernel: &mut impl KernFs,
-    path: &Path,
-    pids: &mut HashSet<u32>,
-) -> Result<(), KernError> {
-    let dir = kernel.open_dir(path)?;
-    let outcome = look_below(kernel, dir, path, pids);
-    kernel.close_dir(dir);
-    outcome
-}
-
-fn look_below(
-    kernel: &mut impl KernFs,
-    dir: DirId,
-    path: &Path,
-    pids: &mut HashSet<u32>,
-) -> Result<(), KernError> {
-    pids.extend(processes_in(kernel, dir)?);
-    for child in kernel.list_dirs(dir)? {
-        match look_into(kernel, &path.join(child), pids) {
-            // Processes that have threads below are listed above.
-            Err(error) if error.kind() == ErrorKind::Unsupported => {}
-            Err(error) if !error.is_gone() => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }

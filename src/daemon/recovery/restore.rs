@@ -6,11 +6,15 @@
 //! 1. processes go back to where they were, unless they have left the cgroup that they were put into
 //!    ([`residence`](super::residence)), and files get back what they held; those that the kernel refused are
 //!    tried again once others have theirs ([`held_files`](super::held_files));
-//! 2. children that those processes had meanwhile follow them;
+//! 2. children that those processes had meanwhile follow them, also out of cgroups that they made themselves;
 //! 3. controllers that were enabled for children are disabled again;
 //! 4. processes that are still in cgroups that were made are moved out, to where others were claimed from,
 //!    or else to the nearest cgroup above that accepts them, where the next agent finds them (`residents`);
-//! 5. these cgroups are removed.
+//! 5. these cgroups are removed, with empty ones that were made inside.
+//!
+//! Processes that were never claimed, in cgroups that a tenant made inside its own, are left there: what they run
+//! in is of their own making. The tenant's cgroup then stays without the agent's values, which is said, is no
+//! failure, and is owed.
 //!
 //! What is gone needs no restoring. What cannot be restored is reported, with its file, and is *owed*: it stays
 //! in the journal for the next try, and nothing else does, because restored values may be changed by others
@@ -19,9 +23,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+
 use super::held_files::{HeldFiles, open_same};
-use super::processes::{EVACUATIONS, ancestor, move_to, processes_in};
-use super::removal::remove_made;
+use super::processes::{EVACUATIONS, ancestor, move_to, nested, processes_at};
+use super::removal::{origins, remove_made};
 use super::residence::Residence;
 pub use super::restored::Restored;
 use crate::host::enforce::SUBTREE_CONTROL;
@@ -31,6 +37,17 @@ use crate::host::process;
 
 /// Undoes `entries` (oldest first).
 pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Restored {
+    let mut restored = put_contents_back(kernel, proc, entries);
+    remove_cgroups(kernel, proc, entries, &mut restored);
+    restored
+}
+
+/// Undoes what was done to processes and to files other than those of controllers: the first two passes.
+pub(in crate::daemon) fn put_contents_back(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    entries: &[Entry],
+) -> Restored {
     let mut restored = Restored::default();
     let made: BTreeSet<(&Path, u64)> = entries.iter().filter_map(made).collect();
     let theirs: BTreeSet<(&Path, u64, &str)> = entries
@@ -71,17 +88,40 @@ pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Res
     }
     files.try_again(kernel, refused, &mut restored);
     follow_parents(kernel, proc, entries, &mut restored);
+    restored
+}
+
+/// Disables controllers, and removes the cgroups that were made: the other passes.
+pub(in crate::daemon) fn remove_cgroups(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    entries: &[Entry],
+    restored: &mut Restored,
+) {
+    let mut in_use = Vec::new();
     for entry in entries.iter().rev() {
-        // Restored by difference, not by text.
-        if let Entry::Held { path, inode, file, value } = entry
-            && **file == *SUBTREE_CONTROL
-        {
-            let outcome = disable(kernel, path, *inode, value);
-            restored.note(outcome, [entry], |restored| restored.nr_files += 1);
+        if let Some(outcome) = disable(kernel, entry) {
+            match outcome {
+                // A tenant has them for cgroups of its own, which may go with its cgroup.
+                Err(error) if error.errno == Errno::EBUSY => in_use.push(entry),
+                outcome => restored.note(outcome, [entry], |restored| restored.nr_files += 1),
+            }
         }
     }
-    remove_made(kernel, proc, entries, &mut restored);
-    restored
+    remove_made(kernel, proc, entries, !in_use.is_empty(), restored);
+    for entry in in_use {
+        let Entry::Held { path, .. } = entry else { continue };
+        match disable(kernel, entry) {
+            Some(Err(error))
+                if error.errno == Errno::EBUSY
+                    && restored.left.iter().any(|left| left.starts_with(path)) =>
+            {
+                restored.owe(entry);
+            }
+            Some(outcome) => restored.note(outcome, [entry], |restored| restored.nr_files += 1),
+            None => {}
+        }
+    }
 }
 
 fn made(entry: &Entry) -> Option<(&Path, u64)> {
@@ -116,7 +156,8 @@ fn move_back<'a>(
 }
 
 /// Moves the descendants of moved processes to where their ancestors came from: without the agent they would
-/// have been started there. A process whose ancestors have all ended stays.
+/// have been started there. A process whose ancestors have all ended stays, unless it is in a cgroup that was made
+/// inside one of the agent's: it goes to where the first process of that one came from, if that is still there.
 fn follow_parents(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -125,6 +166,7 @@ fn follow_parents(
 ) {
     let mut moves: BTreeMap<(u32, u64), Vec<(&Path, &Path)>> = BTreeMap::new();
     let mut nests: BTreeSet<&Path> = BTreeSet::new();
+    let origins = origins(entries);
     for entry in entries {
         let Entry::Moved { pid, start_ticks, from, to } = entry else { continue };
         let pairs = to.iter().zip(from).map(|(to, from)| (to.as_path(), from.as_path()));
@@ -136,11 +178,19 @@ fn follow_parents(
             let pairs = moves.get(&key)?;
             pairs.iter().find(|(to, _)| *to == nest).map(|(_, from)| *from)
         };
+        let is_made = entries.iter().any(|entry| made(entry).is_some_and(|(path, _)| path == nest));
+        let origin = origins.get(nest).copied().filter(|_| is_made);
+        let movers = entries.iter().filter(move |entry| is_moved_to(entry, nest));
         for _ in 0..EVACUATIONS {
             let before = restored.nr_processes;
-            let movers = entries.iter().filter(move |entry| is_moved_to(entry, nest));
-            let outcome = empty_nest(kernel, proc, nest, &homes, movers.clone(), restored);
-            restored.note(outcome, movers, |_| ());
+            let mut outcome =
+                empty_nest(kernel, proc, nest, (&homes, None), movers.clone(), restored);
+            for below in nested(kernel, nest).unwrap_or_default() {
+                let emptied =
+                    empty_nest(kernel, proc, &below, (&homes, origin), movers.clone(), restored);
+                outcome = outcome.and(emptied);
+            }
+            restored.note(outcome, movers.clone(), |_| ());
             if restored.nr_processes == before {
                 break;
             }
@@ -152,20 +202,18 @@ fn is_moved_to(entry: &Entry, nest: &Path) -> bool {
     matches!(entry, Entry::Moved { to, .. } if to.iter().any(|to| to == nest))
 }
 
-/// Moves processes of the cgroup `nest` to the old cgroup of an ancestor, if `movers` has one.
+/// Moves processes of the cgroup `nest` to the old cgroup of an ancestor, if `movers` has one, or else to
+/// `origin`.
 fn empty_nest<'a>(
     kernel: &mut impl KernFs,
     proc: DirId,
     nest: &Path,
-    homes: &impl Fn((u32, u64)) -> Option<&'a Path>,
+    (homes, origin): (&impl Fn((u32, u64)) -> Option<&'a Path>, Option<&'a Path>),
     movers: impl Iterator<Item = &'a Entry> + Clone,
     restored: &mut Restored,
 ) -> Result<(), KernError> {
-    let dir = kernel.open_dir(nest)?;
-    let pids = processes_in(kernel, dir);
-    kernel.close_dir(dir);
-    for pid in pids? {
-        if let Some(home) = ancestor(kernel, proc, pid, homes)? {
+    for pid in processes_at(kernel, nest)? {
+        if let Some(home) = ancestor(kernel, proc, pid, homes)?.or(origin) {
             let outcome = move_to(kernel, home, pid);
             restored.note(outcome, movers.clone(), |restored| restored.nr_processes += 1);
         }
@@ -173,17 +221,20 @@ fn empty_nest<'a>(
     Ok(())
 }
 
-/// Disables the controllers that `path` has for its children now and did not have before.
-fn disable(
-    kernel: &mut impl KernFs,
-    path: &Path,
-    inode: u64,
-    before: &str,
-) -> Result<(), KernError> {
-    let Some(dir) = open_same(kernel, path, inode)? else { return Ok(()) };
-    let outcome = disable_in(kernel, dir, before);
-    kernel.close_dir(dir);
-    outcome
+/// Disables the controllers that the cgroup of `entry` has for its children now and did not have before: restored
+/// by difference, not by text. `None` where `entry` is about something else.
+fn disable(kernel: &mut impl KernFs, entry: &Entry) -> Option<Result<(), KernError>> {
+    let Entry::Held { path, inode, file, value } = entry else { return None };
+    if **file != *SUBTREE_CONTROL {
+        return None;
+    }
+    let outcome = open_same(kernel, path, *inode).and_then(|dir| {
+        let Some(dir) = dir else { return Ok(()) };
+        let outcome = disable_in(kernel, dir, value);
+        kernel.close_dir(dir);
+        outcome
+    });
+    Some(outcome)
 }
 
 fn disable_in(kernel: &mut impl KernFs, dir: DirId, before: &str) -> Result<(), KernError> {

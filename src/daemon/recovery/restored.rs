@@ -1,6 +1,6 @@
 //! The result of a restore: what was restored, what was not, and what is therefore still owed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
@@ -20,6 +20,8 @@ pub struct Restored {
     pub nr_cgroups: usize,
     /// Displaced processes: those that lost their cgroup and were moved above it.
     pub displaced: Vec<Resident>,
+    /// Cgroups that stay until processes have ended that are in cgroups which the tenant made below them.
+    pub left: Vec<PathBuf>,
     /// What could not be restored, each with its file and reason.
     pub failures: Vec<String>,
     /// The entries of the journal that are still to be restored.
@@ -72,6 +74,27 @@ impl Restored {
                 entries.into_iter().for_each(|entry| self.owe(entry));
             }
         }
+    }
+
+    /// What is said of the cgroups that stay, where any does.
+    pub fn left_message(&self) -> Option<String> {
+        let paths: Vec<String> = self.left.iter().map(|path| path.display().to_string()).collect();
+        (!paths.is_empty()).then(|| {
+            format!(
+                "left in place, without values of tenantd, because processes are in cgroups that were made \
+                 inside: {}; once these have ended, the next start or `tenantd --restore` removes it",
+                paths.join(", ")
+            )
+        })
+    }
+
+    /// Notes that the cgroup at `path` stays; `entries` are owed. One that stays because of a cgroup below
+    /// that stays too is not named.
+    pub(super) fn leave<'a>(&mut self, path: &Path, entries: impl Iterator<Item = &'a Entry>) {
+        if !self.left.iter().any(|left| left.starts_with(path)) {
+            self.left.push(path.to_path_buf());
+        }
+        entries.for_each(|entry| self.owe(entry));
     }
 
     pub(in crate::daemon) fn fail(&mut self, failure: String, entry: &Entry) {
