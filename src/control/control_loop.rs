@@ -129,6 +129,7 @@ impl ControlLoop {
             threads: state.is_pressed(),
             kills_of_empty: !was_empty || is_due,
             times_of_empty: !was_empty,
+            nested: is_due,
         }
     }
 
@@ -176,7 +177,7 @@ impl ControlLoop {
         self.judge(capacity.divided, elapsed);
         let slots = self.slots(host.nr_cpus);
         findings.extend(self.widen(slots, now));
-        let drifts = self.observe(observed);
+        let drifts = self.observe(observed, now);
         let (knobs, actions) = self.plan(&protected);
         Decision { is_void: false, elapsed, capacity, slots, knobs, actions, drifts, findings }
     }
@@ -322,12 +323,15 @@ impl ControlLoop {
     }
 
     /// Takes in what the files hold; counts foreign writes, and keeps them where the policy says so.
-    fn observe(&mut self, read: Vec<Read>) -> Vec<Drift> {
+    fn observe(&mut self, read: Vec<Read>, now: Duration) -> Vec<Drift> {
         let mut drifts = Vec::new();
         for (number, read) in read.into_iter().enumerate() {
             let state = &mut self.states[number];
             if let Some(observed) = read.observed {
                 state.is_overtaken = false;
+                for seen in &observed {
+                    state.observed_at[seen.knob as usize] = now;
+                }
                 drifts.extend(drift::observe(number, state, observed));
             }
             for (action, outcome) in read.arrivals {
@@ -366,8 +370,11 @@ impl ControlLoop {
 
     /// Takes in the result of an action.
     pub fn settle(&mut self, (action, outcome): Outcome) {
-        let tick = self.tick;
-        self.states[action.node].settle(&action, tick, outcome);
+        let (tick, state) = (self.tick, &mut self.states[action.node]);
+        if let (Ok(_), Some((now, _))) = (&outcome, self.last) {
+            state.observed_at[action.knob as usize] = now;
+        }
+        state.settle(&action, tick, outcome);
     }
 
     /// Drops the acceptance of a foreign value that could not be recorded in the journal.

@@ -12,6 +12,7 @@
 //! what the files hold; every step has its reason, and reasons agree with the numbers beside them.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::demand::{self, Context, CpuBasis, Demand};
 pub use super::explanation::{
@@ -333,7 +334,7 @@ fn width_step(trace: &Trace, node: &TreeNode, record: &Record) -> WidthStep {
     }
 }
 
-fn width_reason(node: &TreeNode, record: &Record, changed: Option<std::time::Duration>) -> String {
+fn width_reason(node: &TreeNode, record: &Record, changed: Option<Duration>) -> String {
     let width = &record.width;
     let Some(dop) = width.dop else { return "not decided yet".to_string() };
     if let DopPolicy::Manual(dop) = node.dop {
@@ -399,20 +400,27 @@ fn reason(node: &TreeNode, record: &Record, value: &ValueRecord) -> String {
 
 fn value_step(trace: &Trace, node: &TreeNode, record: &Record, value: &ValueRecord) -> ValueStep {
     let text = |of| (trace.spelling.text)(value.knob, of);
+    // What was written in this tick is newer than what was held before.
+    let held = value.held.as_ref().filter(|_| value.outcome != Outcome::Written);
+    let age = held.map(|_| trace.now.saturating_sub(value.held_at));
     ValueStep {
         path: (trace.spelling.path)(value.knob, &node.path),
         held: value.held.as_ref().map(text),
+        held_seconds: age.map(|age| age.as_secs_f64()),
         wanted: text(&value.wanted),
         outcome: value.outcome,
         reason: reason(node, record, value),
-        detail: value.detail.as_deref().map_or_else(|| outcome_detail(value), String::from),
+        detail: value.detail.as_deref().map_or_else(|| outcome_detail(value, age), String::from),
     }
 }
 
-fn outcome_detail(value: &ValueRecord) -> String {
+fn outcome_detail(value: &ValueRecord, age: Option<Duration>) -> String {
     let is_exact = value.held.as_ref() == Some(&value.wanted);
     match (value.outcome, value.knob) {
-        (Outcome::Settled, _) if is_exact => "the file holds it".to_string(),
+        (Outcome::Settled, _) if is_exact => match age.map_or(0, |age| age.as_secs()) {
+            0 => "the file holds it".to_string(),
+            seconds => format!("the file held it {seconds} s ago, when it was read last"),
+        },
         (Outcome::Settled, Knob::CpuWeight) => format!(
             "close enough: within the dead band of {}",
             percent(plan::WEIGHT_DEAD_BAND_RATIO)

@@ -214,6 +214,8 @@ pub struct ValueStep {
     pub path: String,
     /// What it held before this tick.
     pub held: Option<String>,
+    /// How long before this tick that was read, or written; absent where it was not.
+    pub held_seconds: Option<f64>,
     /// What it shall hold.
     pub wanted: String,
     /// What came of it.

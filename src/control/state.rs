@@ -37,6 +37,8 @@ pub struct NodeState {
     pub target: Target,
     /// What its files held when they were read last.
     pub observed: Vec<(Knob, Value)>,
+    /// When that was, or when they were written, by the number of the knob.
+    pub observed_at: [Duration; Knob::ALL.len()],
     /// Writes that failed.
     pub retries: Vec<Retry>,
     /// Whether its files are to be read at the next tick, because of a foreign write.

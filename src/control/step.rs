@@ -96,6 +96,8 @@ pub struct Sampling {
     pub kills_of_empty: bool,
     /// Its CPU and waiting times also where no process is left: its last processes used some while they ended.
     pub times_of_empty: bool,
+    /// Whether cgroups that the tenant made inside its own are looked for.
+    pub nested: bool,
 }
 
 /// All that follows from one input.

@@ -128,6 +128,8 @@ pub struct ValueRecord {
     pub knob: Knob,
     /// What the file held before the tick.
     pub held: Option<Value>,
+    /// When that was read, or written.
+    pub held_at: Duration,
     /// What it shall hold.
     pub wanted: Value,
     /// What came of it.

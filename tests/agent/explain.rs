@@ -72,6 +72,28 @@ fn the_numbers_are_those_of_the_status() {
     assert_eq!(explain(&world, &status, "b").allocation.bound, AllocationBound::Limit);
 }
 
+/// Files are read every few ticks only: what they held says how old it is.
+#[test]
+fn what_a_file_holds_says_when_it_was_read() {
+    let mut world = World::begin("tenants: { a: { limit: { memory: 1GiB } }, b: {} }");
+    world.spawn("/a", Load::idle());
+    let mut ages = Vec::new();
+    for _ in 0..30 {
+        let status = world.tick();
+        let explanation = explain(&world, &status, "a");
+        let max = value(&explanation, "memory.max");
+        let age = max.held_seconds.unwrap();
+        let detail = match age {
+            0.0 => "the file holds it".to_string(),
+            age => format!("the file held it {age} s ago, when it was read last"),
+        };
+        assert_eq!((max.outcome, &max.detail), (Outcome::Settled, &detail));
+        ages.push(age);
+    }
+    let oldest = ages.iter().copied().fold(0.0, f64::max);
+    assert!(ages.contains(&0.0) && oldest == 9.0, "{ages:?}");
+}
+
 #[test]
 fn what_was_refused_says_so_and_when_it_is_tried_again() {
     let mut world = World::begin("tenants: { a: { weight: 300 }, b: {} }");

@@ -1,7 +1,7 @@
 //! Who was killed for want of memory is counted, also where that was the last one.
 
 use tenantd::host::systemd::{Property, PropertyValue, Setting};
-use tenantd::sim::Load;
+use tenantd::sim::{Layout, Load, SimHost};
 
 use super::world::{MIB, World, legacy, tenant};
 
@@ -43,6 +43,31 @@ fn a_kill_that_no_tick_saw_is_found_later() {
     let calls = world.host.take_calls();
     let events = calls.iter().filter(|call| format!("{call:?}").contains("memory.events"));
     assert_eq!(events.count(), 2, "one for each of the two, in ten ticks");
+}
+
+/// A legacy hierarchy counts a kill in the victim's own cgroup alone, and forgets it with that cgroup.
+#[test]
+fn kills_in_cgroups_that_a_tenant_made_are_counted() {
+    for host in [SimHost::default(), legacy()] {
+        let tree = if host.layout == Layout::Legacy { "memory/" } else { "" };
+        let mut world = World::on(host, LIMITED);
+        world.start().unwrap();
+        assert_eq!(kills(&mut world, "a"), Some(0));
+        world.host.with(|kernel| kernel.make_cgroup("/a/job/step")).unwrap();
+        world.host.with(|kernel| kernel.make_cgroup("/a/idle")).unwrap();
+        world.spawn("/a/idle", Load::idle());
+        world.ticks(11);
+        for nr_killed in 1..=2 {
+            world.spawn("/a/job/step", too_large());
+            assert_eq!(kills(&mut world, "a"), Some(nr_killed), "{tree}");
+        }
+        world.host.with(|kernel| kernel.remove_cgroup_at("/a/job/step")).unwrap();
+        assert_eq!(kills(&mut world, "a"), Some(2), "{tree}");
+        world.host.with(|kernel| kernel.make_cgroup("/a/job/step")).unwrap();
+        assert_eq!(kills(&mut world, "a"), Some(2), "{tree}");
+        world.spawn("/a/job/step", too_large());
+        assert_eq!(kills(&mut world, "a"), Some(3), "{tree}");
+    }
 }
 
 #[test]

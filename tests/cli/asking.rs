@@ -234,6 +234,7 @@ fn explanation() -> Explanation {
     let value = |file: &str, held: &str, wanted: &str, reason: &str, detail: &str| ValueStep {
         path: format!("/sys/fs/cgroup/system.slice/tenantd.service/ci/nightly/{file}"),
         held: Some(held.into()),
+        held_seconds: None,
         wanted: wanted.into(),
         outcome: if detail.starts_with("written") { Outcome::Written } else { Outcome::Settled },
         reason: reason.into(),

@@ -10,6 +10,7 @@
 //! | [`location`] | where each node's cgroup is, and who owns it |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | `place` | one node's cgroup: opened, sampled, observed |
+//! | `nested_kills` | kills for want of memory inside of a tenant's cgroup, on a legacy host |
 //! | `direct` | cgroups that the agent makes and writes itself |
 //! | `unit_state` | what is known of one unit of systemd |
 //! | `systemd` | cgroups of units: finding them, and how the bus is doing |
@@ -31,6 +32,7 @@ pub mod claims;
 mod cpusets;
 mod direct;
 pub(super) mod location;
+mod nested_kills;
 mod place;
 mod read;
 pub(super) mod release;

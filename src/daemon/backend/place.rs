@@ -2,11 +2,12 @@
 
 use super::access::HostAccess;
 use super::location::Location;
+use super::nested_kills::NestedKills;
 use crate::control::drift::Observation;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::TenantSample;
 use crate::control::step::Sampling;
-use crate::host::cgroup::{self, Cgroup, Layout, ReadError};
+use crate::host::cgroup::{self, Cgroup, Dialect, Facet, Layout, ReadError};
 use crate::host::kernfs::{ErrorKind, KernError, KernFs};
 
 /// Tenants with more threads than this are estimated from their pressure alone.
@@ -19,6 +20,7 @@ pub(super) struct Place {
     pub(super) cgroup: Option<Cgroup>,
     /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
     pub(super) has_cpus: bool,
+    nested_kills: NestedKills,
 }
 
 /// What was read of one tenant.
@@ -43,12 +45,13 @@ pub(super) struct Observed {
 
 impl Place {
     pub(super) fn new(location: Location) -> Place {
-        Place { location, cgroup: None, has_cpus: false }
+        Place { location, cgroup: None, has_cpus: false, nested_kills: NestedKills::default() }
     }
 
     /// Closes the cgroup.
     pub(super) fn close(&mut self, kernel: &mut impl KernFs) {
         self.has_cpus = false;
+        self.nested_kills = NestedKills::default();
         if let Some(cgroup) = self.cgroup.take() {
             cgroup.close(kernel);
         }
@@ -64,13 +67,19 @@ impl Place {
     /// # Errors
     /// The cgroup is gone.
     pub(super) fn sample<K: KernFs>(
-        &self,
+        &mut self,
         host: &mut HostAccess<K>,
         sampling: Sampling,
     ) -> Option<Result<Sampled, KernError>> {
         let cgroup = self.cgroup.as_ref()?;
         let mut gaps = Vec::new();
-        let read = read_counters(cgroup, host, sampling, &mut gaps);
+        let mut read = read_counters(cgroup, host, sampling, &mut gaps);
+        if host.layout.dialect == Dialect::Legacy
+            && let Ok((_, Some(kills))) = &mut read
+            && let Some(dir) = cgroup.dir(&host.layout, Facet::Memory)
+        {
+            *kills += self.nested_kills.count(&mut host.kernel, dir, sampling.nested);
+        }
         Some(read.map(|(sample, nr_oom_kills)| Sampled { sample, nr_oom_kills, gaps }))
     }
 

@@ -50,7 +50,8 @@ impl<K> Scene<'_, K> {
                 None => self.outcome(is_planned, is_settled),
             };
             let detail = detail.map(String::into_boxed_str);
-            ValueRecord { knob, held, wanted, outcome, detail }
+            let held_at = state.observed_at[knob as usize];
+            ValueRecord { knob, held, held_at, wanted, outcome, detail }
         });
         Record {
             seen: seen(state),
