@@ -4,6 +4,9 @@
 //! where a rule names users. Kernel threads, process 1 and the agent itself are never claimed. A process in a
 //! service or scope of systemd is claimed by its cgroup only, never by its owner: systemd takes a process that
 //! left its unit for one that has ended. Such processes are counted, so that they can be reported.
+//!
+//! A legacy host has several trees, in which a process is moved one after the other. A child that it starts meanwhile
+//! is in the tenant's cgroups in some of them only, and is claimed in the others by where it is there.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -57,6 +60,8 @@ pub struct Claim {
     pub start_ticks: u64,
     /// Where it is now: one directory for each tree of the layout.
     pub from: Vec<PathBuf>,
+    /// Whether it is below the agent's root in some of the trees.
+    pub is_split: bool,
 }
 
 /// The result of `rules` for the processes that are not below the agent's root.
@@ -113,7 +118,11 @@ pub fn claims(
         if place.below_root {
             continue;
         }
-        let node = match rules.iter().find(|rule| rule.wants_cgroup(&place.cpu_path)) {
+        let is_wanted = |rule: &&ClaimRule| match place.is_split() {
+            true => place.outside.iter().any(|path| rule.wants_cgroup(path)),
+            false => rule.wants_cgroup(&place.cpu_path),
+        };
+        let node = match rules.iter().find(is_wanted) {
             Some(rule) => rule.node,
             None if by_owner => {
                 let Some(owner) = owner(kernel, proc, pid) else { continue };
@@ -122,6 +131,7 @@ pub fn claims(
                 };
                 let stay = match &place.unit {
                     unit if rule.is_at_home(unit.as_deref()) => continue,
+                    Some(_) if place.is_split() => continue,
                     Some(unit) => Some(StayPlace::Unit(unit.clone())),
                     None => rule.home.is_some().then(|| StayPlace::Cgroup(place.cpu_path.clone())),
                 };
@@ -138,7 +148,8 @@ pub fn claims(
             None => continue,
         };
         let Some(start_ticks) = claimable_since(kernel, proc, pid) else { continue };
-        claims.moves.push(Claim { node, pid, start_ticks, from: place.dirs });
+        let is_split = place.is_split();
+        claims.moves.push(Claim { node, pid, start_ticks, from: place.dirs, is_split });
     }
     let stay = |((node, place), nr_processes)| Stay { node, place, nr_processes };
     claims.stays = stays.into_iter().map(stay).collect();
@@ -248,17 +259,27 @@ fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Owner> {
 /// The place of a process.
 struct Place {
     cpu_path: String,
+    /// In every tree that tenants live in.
     below_root: bool,
+    /// Its paths in the trees in which it is not below the root, where it is in others.
+    outside: Vec<String>,
     /// The unit that it is in, except for processes in the agent's root itself.
     unit: Option<String>,
     dirs: Vec<PathBuf>,
+}
+
+impl Place {
+    fn is_split(&self) -> bool {
+        !self.outside.is_empty()
+    }
 }
 
 fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Option<Place> {
     let text = kernel.read_once(proc, &format!("{pid}/cgroup")).ok()?;
     let cgroups = ProcessCGroups::from_buf_read(text).ok()?;
     let mut dirs = Vec::with_capacity(layout.trees.len());
-    let (mut cpu_path, mut below_root, mut in_root) = (String::new(), false, false);
+    let (mut cpu_path, mut in_root) = (String::new(), false);
+    let (mut is_inside, mut outside) = (false, Vec::new());
     for tree in &layout.trees {
         let path = &cgroups.0.iter().find(|entry| {
             let named = |facet: &Facet| entry.controllers.iter().any(|c| c == facet.controller());
@@ -271,7 +292,11 @@ fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Op
         if tree.facets.contains(&Facet::Cpu) {
             cpu_path.clone_from(&path.pathname);
             in_root = dir == tree.root;
-            below_root = dir.starts_with(&tree.root) && !in_root;
+        }
+        match dir.starts_with(&tree.root) && dir != tree.root {
+            _ if !tree.is_for_all() => {}
+            true => is_inside = true,
+            false => outside.push(path.pathname.clone()),
         }
         dirs.push(dir);
     }
@@ -281,5 +306,9 @@ fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Op
     });
     let unit = of_systemd.filter_map(|entry| unit_path::unit_of(&entry.pathname)).next();
     let unit = unit.filter(|_| !in_root).map(str::to_string);
-    Some(Place { cpu_path, below_root, unit, dirs })
+    let below_root = is_inside && outside.is_empty();
+    if !is_inside {
+        outside.clear();
+    }
+    Some(Place { cpu_path, below_root, outside, unit, dirs })
 }

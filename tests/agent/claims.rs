@@ -2,7 +2,8 @@
 //! stays there.
 
 use tenantd::control::status::Status;
-use tenantd::sim::{Load, SimHost, SimKernel, Workload};
+use tenantd::host::kernfs::Operation;
+use tenantd::sim::{Call, Layout, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_near, assert_same, legacy, snapshot};
 
@@ -230,4 +231,96 @@ fn units_of_a_hybrid_host_are_left_alone() {
     assert_eq!(procs, outside.to_string());
     assert_eq!(said(&status, "match: { unit: web.service }").len(), 1, "{:?}", status.findings);
     world.stop();
+}
+
+/// Where a process is in each tree of a legacy host that tenants live in.
+fn places(world: &World, pid: u32) -> [bool; 4] {
+    let line = pid.to_string();
+    let holds = |path: String| world.file(&path).lines().any(|found| found == line);
+    LEGACY_TREES.map(|tree| holds(format!("{tree}/tenants/ci/cgroup.procs")))
+}
+
+const LEGACY_TREES: [&str; 4] = ["cpu", "cpuacct", "memory", "unified"];
+const BUILD: &str = "tenants: { ci: { match: { cgroup: /build } }, db: {} }";
+
+/// A child that was started while its parent was moved in one tree after the other.
+#[test]
+fn a_child_of_a_claim_that_was_half_done_is_claimed_in_all_trees() {
+    let mut world = with_cgroups(legacy(), &["/build"], BUILD);
+    world.host.without_systemd();
+    let parent = spawn(&world, "/build", 0);
+    world.start().unwrap();
+    world.ticks(1);
+    assert_eq!(places(&world, parent), [true; 4]);
+    let (child, elsewhere) = (spawn(&world, "/build", 0), spawn(&world, "/build", 0));
+    for tree in ["cpu", "cpuacct"] {
+        world.write(&format!("{tree}/tenants/ci/cgroup.procs"), &child.to_string());
+        // What an administrator put into another tenant is not torn out of it.
+        world.write(&format!("{tree}/tenants/db/cgroup.procs"), &elsewhere.to_string());
+    }
+    world.ticks(6);
+    assert_eq!(places(&world, child), [true; 4]);
+    assert_eq!(
+        (places(&world, elsewhere), place(&world, elsewhere)),
+        ([false; 4], "/tenants/db".into())
+    );
+    assert_eq!(world.stop().failures, [""; 0]);
+    for tree in LEGACY_TREES {
+        let procs = world.file(&format!("{tree}/build/cgroup.procs"));
+        assert!(procs.lines().any(|pid| pid == child.to_string()), "{tree}: {procs}");
+    }
+}
+
+/// What appears while processes are moved is looked for once more, and not five ticks later.
+#[test]
+fn what_is_started_during_a_claim_is_claimed_with_it() {
+    for host in [SimHost::default(), legacy()] {
+        let begin = || {
+            let mut world = with_cgroups(host.clone(), &["/build"], BUILD);
+            world.host.without_systemd();
+            spawn(&world, "/build", 0);
+            world.start().unwrap();
+            world
+        };
+        let is_move = |call: &Call| {
+            call.operation == Operation::Write && call.path.ends_with("ci/cgroup.procs")
+        };
+        let mut world = begin();
+        let before = world.host.nr_calls();
+        world.host.take_calls();
+        world.ticks(1);
+        let calls = world.host.take_calls();
+        let first = calls.iter().position(is_move).unwrap();
+        let mut world = begin();
+        world.host.before_call(before + first as u64, |kernel| {
+            kernel.spawn("/build", Load::idle()).unwrap();
+        });
+        world.ticks(1);
+        let prefix = if host.layout == Layout::Legacy { "memory/" } else { "" };
+        assert_eq!(world.file(&format!("{prefix}tenants/ci/cgroup.procs")).lines().count(), 2);
+        assert_eq!(world.file(&format!("{prefix}build/cgroup.procs")), "");
+    }
+}
+
+/// A claim puts processes of several cgroups into one: that is said, before it is done where nothing is done, and
+/// undone at the end.
+#[test]
+fn claims_from_several_cgroups_are_said_and_undone_one_by_one() {
+    for mode in ["observe", "enforce"] {
+        let yaml = format!("mode: {mode}\n{BUILD}");
+        let cgroups = ["/build", "/build/one", "/build/one/two"];
+        let mut world = with_cgroups(legacy(), &cgroups, &yaml);
+        world.host.without_systemd();
+        let pids = cgroups.map(|path| spawn(&world, path, 0));
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        let status = world.ticks(1);
+        let verb = if mode == "observe" { "would be" } else { "are" };
+        let findings = said(&status, &format!("processes of 3 cgroups {verb} moved into one"));
+        assert_eq!(findings.len(), 1, "{:?}", status.findings);
+        world.ticks(6);
+        world.stop();
+        assert_eq!(pids.map(|pid| place(&world, pid)), cgroups);
+        assert_same(&before, &snapshot(&world.host), "after the stop");
+    }
 }

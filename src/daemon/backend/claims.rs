@@ -1,11 +1,14 @@
 //! From the policy's `match` to rules that know users and groups by number, and what is reported of them.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
 use nix::unistd::{Group, User};
 
 use super::location::{self, Location, UserSlices};
-use crate::control::finding::{Code, Finding};
+use crate::control::finding::{Code, Finding, Severity};
 use crate::control::tree::{self, TreeNode};
-use crate::host::process::{ClaimRule, Stay, StayPlace};
+use crate::host::process::{Claim, ClaimRule, Stay, StayPlace};
 use crate::policy::model::{Policy, Tenant};
 
 /// The rules of a policy, and what could not be resolved.
@@ -104,6 +107,33 @@ pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The findings on tenants whose processes come from several cgroups: in the tenant's they are in one.
+pub(super) fn flattened(
+    moves: &[Claim],
+    nodes: &[TreeNode],
+    tree: usize,
+    is_enforcing: bool,
+) -> Vec<Finding> {
+    let mut cgroups: BTreeMap<usize, BTreeSet<&Path>> = BTreeMap::new();
+    for claim in moves.iter().filter(|claim| !claim.is_split) {
+        cgroups.entry(claim.node).or_default().insert(&claim.from[tree]);
+    }
+    let several = cgroups.into_iter().filter(|(_, cgroups)| cgroups.len() > 1);
+    several
+        .map(|(node, cgroups)| {
+            let named: Vec<String> =
+                cgroups.iter().take(PLACES_MAX).map(|path| path.display().to_string()).collect();
+            let (verb, number) = (if is_enforcing { "are" } else { "would be" }, cgroups.len());
+            let what = format!(
+                "processes of {number} cgroups {verb} moved into one ({}): what those set for them has no \
+                 effect until they go back, and threads that were placed one by one go back together",
+                named.join(", ")
+            );
+            Finding { severity: Severity::Note, ..Finding::of(&nodes[node].path, Code::Ineffective, what) }
+        })
+        .collect()
 }
 
 fn counted(number: usize, one: &str, many: &str) -> String {

@@ -5,6 +5,8 @@
 //! remedy is to close all descriptors and to open the cgroup anew at the next tick, making it where it is
 //! missing.
 
+use std::collections::HashSet;
+
 use tracing::debug;
 
 use super::access::HostAccess;
@@ -13,7 +15,7 @@ use super::place::Place;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Value};
 use crate::control::tree::TreeNode;
-use crate::host::cgroup::Cgroup;
+use crate::host::cgroup::{Cgroup, Facet};
 use crate::host::enforce::EnforceError;
 use crate::host::kernfs::KernFs;
 use crate::host::process::{self, ClaimRule};
@@ -60,6 +62,9 @@ pub(super) fn apply<K: KernFs>(
     Some(outcome)
 }
 
+/// How often processes are looked for again after some were moved: what they start meanwhile may be left behind.
+const CLAIM_PASSES: usize = 4;
+
 /// The result of the search for processes that the policy assigns to tenants.
 #[derive(Debug, Default)]
 pub(super) struct Claimed {
@@ -81,25 +86,39 @@ pub(super) fn claim<K: KernFs>(
     forget_at: &mut usize,
 ) -> Claimed {
     let proc = host.proc();
-    let claims = process::own_pid(&mut host.kernel, proc)
-        .and_then(|own| process::claims(&mut host.kernel, proc, &host.layout, rules, own));
-    let claims = match claims {
-        Ok(claims) => claims,
-        Err(error) => {
-            let findings = vec![Finding::of_host(Code::Unreadable, error.to_string())];
-            return Claimed { findings, stays: None };
+    let (mut findings, mut stays, mut tried) = (Vec::new(), None, HashSet::new());
+    for pass in 0..CLAIM_PASSES {
+        let claims = process::own_pid(&mut host.kernel, proc)
+            .and_then(|own| process::claims(&mut host.kernel, proc, &host.layout, rules, own));
+        let claims = match claims {
+            Ok(claims) => claims,
+            Err(error) => {
+                findings.push(Finding::of_host(Code::Unreadable, error.to_string()));
+                return Claimed { findings, stays: None };
+            }
+        };
+        stays = Some(claims::describe(&claims.stays, nodes));
+        if pass == 0 {
+            let tree = host.layout.tree(Facet::Cpu).unwrap_or(0);
+            findings.extend(claims::flattened(&claims.moves, nodes, tree, is_enforcing));
         }
-    };
-    let stays = Some(claims::describe(&claims.stays, nodes));
-    let mut findings = Vec::new();
-    if !is_enforcing {
-        return Claimed { findings, stays };
-    }
-    for claim in &claims.moves {
-        let Some(cgroup) = &places[claim.node].cgroup else { continue };
-        if let Err(error) = host.enforcer().claim(claim, cgroup) {
-            let what = format!("process {} not claimed: {error}", claim.pid);
-            findings.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));
+        if !is_enforcing {
+            return Claimed { findings, stays };
+        }
+        let mut is_done = true;
+        for claim in &claims.moves {
+            let Some(cgroup) = &places[claim.node].cgroup else { continue };
+            if !tried.insert((claim.pid, claim.start_ticks)) {
+                continue;
+            }
+            is_done = false;
+            if let Err(error) = host.enforcer().claim(claim, cgroup) {
+                let what = format!("process {} not claimed: {error}", claim.pid);
+                findings.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));
+            }
+        }
+        if is_done {
+            break;
         }
     }
     if host.journal.nr_moved() > (*forget_at).max(MOVED_MAX) {

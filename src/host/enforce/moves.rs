@@ -13,12 +13,31 @@ use crate::host::kernfs::{DirId, KernFs};
 use crate::host::process::{self, Claim};
 
 impl<K: KernFs> Enforcer<'_, K> {
-    /// Moves a claimed process into the tenant's cgroup, in every tree that it has.
+    /// Moves a claimed process into the tenant's cgroup, in every tree that it has. One that is in it in some of the
+    /// trees, and was not claimed, is a child of one that was: it is moved in the others, unless it is in the cgroup
+    /// of another tenant.
     ///
     /// # Errors
     /// The journal or the kernel refused. A process that ended meanwhile is no error.
     pub fn claim(&mut self, claim: &Claim, cgroup: &Cgroup) -> Result<(), EnforceError> {
-        let homes: Vec<(usize, DirId)> = cgroup.homes(self.layout).collect();
+        let layout = self.layout;
+        let mut homes: Vec<(usize, DirId)> = cgroup.homes(layout).collect();
+        if claim.is_split {
+            let is_inside = |tree: &usize| {
+                let (from, root) = (&claim.from[*tree], &layout.trees[*tree].root);
+                from.starts_with(root) && from != root
+            };
+            let is_home = |(tree, dir): &(usize, DirId)| {
+                claim.from[*tree].starts_with(self.kernel.dir_path(*dir))
+            };
+            if homes.iter().any(|home| is_inside(&home.0) && !is_home(home)) {
+                return Ok(());
+            }
+            homes.retain(|home| !is_inside(&home.0));
+        }
+        if homes.is_empty() {
+            return Ok(());
+        }
         self.journal.record(Entry::Moved {
             pid: claim.pid,
             start_ticks: claim.start_ticks,
