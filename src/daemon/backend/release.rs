@@ -8,6 +8,7 @@ use super::backends::Backends;
 use super::location::Location;
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::tree::{CPU, MEMORY, Tree, TreeNode};
+use crate::daemon::recovery::all_cpus::unconfine;
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::leftover::{self, Keeper};
 use crate::daemon::recovery::processes::{nr_nested, processes_in};
@@ -168,9 +169,9 @@ impl<K: KernFs> Release<'_, K> {
         let dir = self.host.layout.trees[tree].root.join(&path);
         let is_made = |entry: &Entry| made_path(entry) == Some(&*dir);
         if knob == Knob::Cpus && self.host.journal.entries().iter().any(is_made) {
-            // Once set, a list cannot be emptied while the cgroup has processes: it becomes the parent's
-            // whole set.
-            if let Err(error) = self.widen_to_parent(number, &dir) {
+            // Once set, a list cannot be emptied while the cgroup has processes: it becomes one that confines
+            // none.
+            if let Err(error) = self.widen(number, &dir) {
                 self.failures.push(format!("{path}: {error}"));
             }
             return;
@@ -188,14 +189,22 @@ impl<K: KernFs> Release<'_, K> {
         self.forget(concerns, restored);
     }
 
-    fn widen_to_parent(&mut self, number: usize, dir: &Path) -> Result<(), EnforceError> {
-        let Some(parent) = dir.parent() else { return Ok(()) };
+    /// Lets a cgroup run wherever the one above it does, also on CPUs that are offline now where the kernel
+    /// takes those.
+    fn widen(&mut self, number: usize, dir: &Path) -> Result<(), EnforceError> {
+        let (Some(cgroup), Some(parent)) = (&self.backends.places[number].cgroup, dir.parent())
+        else {
+            return Ok(());
+        };
+        let dialect = self.host.layout.dialect;
+        if dialect == Dialect::Unified {
+            let dir = cgroup.knob_dir(&self.host.layout, Knob::Cpus)?;
+            return Ok(unconfine(&mut self.host.kernel, dir)?);
+        }
         let above = self.host.kernel.open_dir(parent)?;
-        let file = self.host.layout.dialect.effective_cpus();
-        let cpus = cpus_of(&mut self.host.kernel, above, file);
+        let cpus = cpus_of(&mut self.host.kernel, above, dialect.effective_cpus());
         self.host.kernel.close_dir(above);
         let Some(cpus) = cpus? else { return Ok(()) };
-        let Some(cgroup) = &self.backends.places[number].cgroup else { return Ok(()) };
         let action = Action {
             node: number,
             knob: Knob::Cpus,

@@ -5,10 +5,18 @@ use std::path::Path;
 use crate::dop::CpuSet;
 use crate::host::cgroup::Dialect;
 use crate::host::enforce::cpus_of;
-use crate::host::kernfs::{DirId, KernFs};
+use crate::host::kernfs::{DirId, KernError, KernFs};
 
 /// Where the CPUs of the machine are listed.
 const CPUS: &str = "/sys/devices/system/cpu";
+
+/// Gives the unified cgroup `dir` a list that confines no process, also not to the CPUs that are online now.
+pub(in crate::daemon) fn unconfine(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
+    match all_cpus(kernel, dir) {
+        Some(cpus) => kernel.write(dir, "cpuset.cpus", &cpus.to_string()),
+        None => Ok(()),
+    }
+}
 
 /// All CPUs that can ever come online: on the unified hierarchy a cgroup with this list runs wherever the one above
 /// does, whichever CPUs come and go. Where the machine does not tell, those of the cgroup above `dir` today.

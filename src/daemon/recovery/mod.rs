@@ -22,7 +22,7 @@
 //! | `wait_budget` | the longest wait for processes that end |
 //! | `unpin` | emptying the CPU list of a cgroup with processes |
 
-mod all_cpus;
+pub(super) mod all_cpus;
 pub(super) mod deadline;
 pub mod dop_files;
 mod held_files;

@@ -15,7 +15,7 @@
 
 use nix::errno::Errno;
 
-use super::all_cpus::all_cpus;
+use super::all_cpus::unconfine;
 use super::processes::{evacuate, move_all};
 use super::wait_budget::WaitBudget;
 use crate::host::kernfs::{DirId, KernError, KernFs};
@@ -103,10 +103,8 @@ fn step_aside(
     }
     let back = return_all(kernel, aside, dir, above, name);
     kernel.close_dir(aside);
-    if outcome.as_ref().is_err_and(|error| error.errno == Errno::ENOSPC)
-        && let Some(cpus) = all_cpus(kernel, dir)
-    {
-        kernel.write(dir, file, &cpus.to_string())?;
+    if outcome.as_ref().is_err_and(|error| error.errno == Errno::ENOSPC) {
+        unconfine(kernel, dir)?;
     }
     outcome.and(back)
 }

@@ -5,6 +5,7 @@ use tenantd::sim::{Load, SimKernel};
 
 use super::{HOSTS, TWO, cpus, cpuset, set};
 use crate::agent::world::{World, assert_same, snapshot};
+use crate::util;
 
 /// A host on which somebody has made the cgroups `a` and `b` and keeps them busy, and no agent yet.
 fn lived_in(host: tenantd::sim::SimHost) -> World {
@@ -156,4 +157,25 @@ fn a_list_that_cannot_be_emptied_confines_no_process() {
     let failures = world.stop().failures;
     assert!(failures.iter().any(|failure| failure.contains("cpuset.cpus")), "{failures:?}");
     assert_eq!((cpus(&world, "a"), world.file("b/cpuset.cpus")), (set("0-7"), String::new()));
+}
+
+#[test]
+fn a_tenant_that_is_pinned_no_longer_runs_on_cpus_that_come_back() {
+    for (host, then) in [(HOSTS[0](), "0-7"), (HOSTS[1](), "0-6")] {
+        let mut world = World::on(host, TWO);
+        world.start().unwrap();
+        world.tick();
+        for path in ["/a", "/b"] {
+            world.spawn(path, Load::busy(8));
+        }
+        world.ticks(5);
+        world.host.with(|kernel| kernel.set_cpu_online(7, false));
+        world.ticks(2);
+        let policy = util::policy("version: 1\nmode: enforce\ntenants: { a: {}, b: {} }");
+        let failures = world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
+        assert_eq!(failures, [""; 0]);
+        // A legacy kernel takes no CPU that is offline.
+        assert_eq!([cpus(&world, "a"), cpus(&world, "b")], [set(then), set(then)]);
+        assert_eq!(world.stop().failures, [""; 0]);
+    }
 }
