@@ -15,6 +15,7 @@ mod protect;
 mod put_back;
 mod reload;
 mod residents;
+mod scale;
 mod service;
 mod still;
 mod story;

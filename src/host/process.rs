@@ -93,27 +93,30 @@ pub enum StayPlace {
     Cgroup(String),
 }
 
-/// What `rules` claim, of the processes that are not below the agent's root yet.
+/// The numbers of all processes, in ascending order.
 ///
 /// # Errors
-/// `/proc` cannot be listed. A process that ends meanwhile is left out.
+/// `/proc` cannot be listed.
+pub fn all(kernel: &mut impl KernFs, proc: DirId) -> Result<Vec<u32>, KernError> {
+    let names = kernel.list_dirs(proc)?;
+    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// What `rules` claim, of those of the processes `pids` that are not below the agent's root yet. A process
+/// that ends meanwhile is left out.
 pub fn claims(
     kernel: &mut impl KernFs,
     proc: DirId,
     layout: &Layout,
     rules: &[ClaimRule],
-    own_pid: u32,
-) -> Result<Claims, KernError> {
+    pids: impl Iterator<Item = u32>,
+) -> Claims {
     let mut claims = Claims::default();
     let mut stays: BTreeMap<(usize, StayPlace), usize> = BTreeMap::new();
-    if rules.is_empty() {
-        return Ok(claims);
-    }
-    let mut pids: Vec<u32> =
-        kernel.list_dirs(proc)?.iter().filter_map(|name| name.parse().ok()).collect();
-    pids.sort_unstable();
     let by_owner = rules.iter().any(|rule| !rule.uids.is_empty() || !rule.gids.is_empty());
-    for pid in pids.into_iter().filter(|pid| *pid > 1 && *pid != own_pid) {
+    for pid in pids {
         let Some(place) = place(kernel, proc, layout, pid) else { continue };
         if place.below_root {
             continue;
@@ -153,7 +156,7 @@ pub fn claims(
     }
     let stay = |((node, place), nr_processes)| Stay { node, place, nr_processes };
     claims.stays = stays.into_iter().map(stay).collect();
-    Ok(claims)
+    claims
 }
 
 /// When `pid` started, where it is a process that can be moved.

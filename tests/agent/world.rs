@@ -319,6 +319,14 @@ impl World {
         self.agent.as_mut().unwrap().tick(self.now).clone()
     }
 
+    /// The same as a service ticks: work that takes long is left over.
+    pub(super) fn short_tick(&mut self) -> Status {
+        let interval = self.step.unwrap_or(self.policy.control.interval);
+        self.host.with(|kernel| kernel.advance(interval));
+        self.now += interval;
+        self.agent.as_mut().unwrap().short_tick(self.now).clone()
+    }
+
     /// Several ticks; the status of the last.
     pub(super) fn ticks(&mut self, count: usize) -> Status {
         (0..count).map(|_| self.tick()).last().unwrap()

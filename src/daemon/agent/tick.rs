@@ -21,43 +21,46 @@ use crate::host::enforce::with_causes;
 use crate::host::kernfs::KernFs;
 use crate::policy::model::Mode;
 
-/// Interval in ticks at which new processes are looked for.
-const CLAIM_TICKS: u64 = 5;
-/// The first tick of a service attaches no more tenants than this: the service is ready when it monitors its
-/// tenants, not when the last file is written.
-const FIRST_ATTACHED: usize = 16;
-/// Tenants attached per step after that, between other work.
-const ATTACHED_AT_ONCE: usize = 64;
+/// A short tick attaches no more tenants than this: a service is ready when it monitors its tenants, not when
+/// the last file is written.
+const SHORT_TICK: usize = 16;
+/// Tenants attached per step between two ticks.
+const STEP: usize = 32;
+/// Interval in ticks at which the processes without a tenant are counted.
+const LOST_TICKS: u64 = 5;
 
 impl<K: KernFs> Agent<K> {
-    /// One tick at time `now` (since any fixed instant); returns what was decided and done.
+    /// One tick at time `now` (since any fixed instant), with all the work that it finds; returns what was
+    /// decided and done.
     pub fn tick(&mut self, now: Duration) -> &Status {
         self.tick_with(now, usize::MAX)
     }
 
-    /// The first tick of a service, which is short: it attaches few tenants. The others follow with
-    /// [`Agent::attach_more`], and are reported as attached and written only then.
-    pub fn first_tick(&mut self, now: Duration) -> &Status {
-        self.tick_with(now, FIRST_ATTACHED)
+    /// A tick of a service, which is short: it attaches few tenants. The others follow with
+    /// [`Agent::continue_work`], and are reported as attached and written only then.
+    pub fn short_tick(&mut self, now: Duration) -> &Status {
+        self.tick_with(now, SHORT_TICK)
     }
 
-    /// Attaches some of the tenants that the first tick left out; whether more are left.
-    pub fn attach_more(&mut self) -> bool {
-        let (is_enforcing, tick) = (self.mode() == Mode::Enforce, self.control.tick());
-        let nr_before = self.nr_unattached();
-        let tree = self.control.tree();
-        let events =
-            self.backends.attach(&mut self.host, tree, tick, is_enforcing, ATTACHED_AT_ONCE);
-        // What went wrong is found again at the next tick.
-        self.take_in(events, &mut Vec::new());
-        let nr_left = self.nr_unattached();
-        nr_left > 0 && nr_left < nr_before
+    /// Whether the last tick left work over.
+    pub fn has_more_work(&self) -> bool {
+        self.control.tick() > 0
+            && (self.backends.has_more_to_attach() || self.backends.nr_owed_searches() > 0)
     }
 
-    fn nr_unattached(&self) -> usize {
-        let numbers = 0..self.nodes().len();
-        let is_missing = |n: &usize| self.backends.is_governed(*n) && !self.backends.is_present(*n);
-        numbers.filter(is_missing).count()
+    /// Does a step of the work that the last tick left over: attaches some of the tenants, then claims some of
+    /// the processes.
+    pub fn continue_work(&mut self) {
+        let is_enforcing = self.mode() == Mode::Enforce;
+        let Agent { host, backends, control, keeper, .. } = self;
+        let tree = control.tree();
+        if !backends.has_more_to_attach() {
+            backends.claim(host, tree, is_enforcing);
+            return;
+        }
+        let attached = backends.attach_more(host, tree, is_enforcing, STEP);
+        // What cannot be written is tried again, and reported, by the next tick.
+        keeper.tell_widths(tree.nodes(), control.states(), attached);
     }
 
     fn tick_with(&mut self, now: Duration, nr_attached_max: usize) -> &Status {
@@ -118,11 +121,16 @@ impl<K: KernFs> Agent<K> {
             }
             findings.extend(reporter.effect_findings(backends, control));
         }
-        if tick % CLAIM_TICKS == 1 {
-            backends.claim(host, control.tree(), is_enforcing);
+        // Without their cgroups tenants can claim nothing.
+        if !backends.has_more_to_attach() {
+            let nr_parts =
+                if nr_max == usize::MAX { backends.nr_owed_searches().max(1) } else { 1 };
+            (0..nr_parts).for_each(|_| backends.claim(host, control.tree(), is_enforcing));
+        }
+        if tick % LOST_TICKS == 1 {
             keeper.look_for_lost(&mut host.kernel, &host.layout);
         }
-        // Looked for every few ticks, and true until then.
+        // True until the same processes are searched again.
         findings.extend(backends.claim_findings().cloned());
         findings.extend(keeper.lost().filter(|_| is_enforcing).cloned());
     }
@@ -230,8 +238,11 @@ impl<K: KernFs> Agent<K> {
         let Agent { host, backends, control, keeper, .. } = self;
         let (tree, states) = (control.tree(), control.states());
         let is_pinned = |number: usize| states[number].width.cpus().is_some();
-        findings.extend(backends.join_cpusets(host, tree, is_pinned));
-        findings.extend(keeper.keep(tree.nodes(), states));
+        findings.extend(backends.join_cpusets(host, tree, tick, is_pinned));
+        let nodes = tree.nodes();
+        let attached = (0..nodes.len()).filter(|number| backends.is_present(*number));
+        findings.extend(keeper.tell_widths(nodes, states, attached));
+        findings.extend(keeper.keep_placement(nodes, states));
         let due: Vec<Action> =
             actions.iter().filter(|action| control.is_due(action)).cloned().collect();
         let events = backends.apply(host, tree, tick, &due);

@@ -2,6 +2,10 @@
 //!
 //! **Rules.** A cgroup that went away is closed, reported, and passed to the control loop as a [`Loss`]; at
 //! the next tick it is opened anew, and made where it is missing.
+//!
+//! **Passes.** To make and open a thousand cgroups takes longer than a tick may take, so a *pass* over those
+//! that the agent owns can be interrupted after any number of them and continued later. A tick starts a pass
+//! when the last one is complete. What could not be opened is reported until it is tried again.
 
 use super::access::HostAccess;
 use super::backends::{Backends, Events, Loss};
@@ -14,8 +18,8 @@ use crate::control::tree::Tree;
 use crate::host::kernfs::KernFs;
 
 impl Backends {
-    /// Opens the cgroups of all nodes, at most `nr_max` of those that are not open; makes those that are
-    /// missing, where the agent may.
+    /// Opens the cgroups of all nodes, at most `nr_max` of those that the agent owns and that are not open;
+    /// makes those that are missing, where the agent may. The others follow with [`Backends::attach_more`].
     pub(in crate::daemon) fn attach<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -35,21 +39,58 @@ impl Backends {
         if is_enforcing {
             self.retake_root(host, tree, &mut events);
         }
-        let mut left = nr_max;
         for number in tree.from_above() {
             let is_ancestor = number >= tree.nodes().len();
             // An observer leaves ancestors out: nothing is to be written there.
-            if is_ancestor && !is_enforcing {
-                continue;
+            if !is_ancestor || is_enforcing {
+                self.attach_unit(host, tree, number, tick, &mut events.findings);
             }
-            if self.places[number].cgroup.is_none() && self.is_governed(number) {
-                let Some(fewer) = left.checked_sub(1) else { continue };
-                left = fewer;
-            }
-            self.attach_one(host, tree, number, tick, is_enforcing, &mut events.findings);
         }
+        if !self.has_more_to_attach() {
+            self.pass = Some(0);
+        }
+        self.attach_more(host, tree, is_enforcing, nr_max);
+        events.findings.extend(self.unattached.values().cloned());
         self.systemd.probe(tick);
         events
+    }
+
+    /// Whether the last pass over the cgroups of the agent's own is not complete.
+    pub(in crate::daemon) fn has_more_to_attach(&self) -> bool {
+        self.pass.is_some()
+    }
+
+    /// Whether the cgroup of this node is still to be opened in this pass.
+    pub(in crate::daemon) fn is_pending(&self, number: usize) -> bool {
+        self.pass.is_some_and(|next| number >= next) && !self.is_present(number)
+    }
+
+    /// Continues the pass with at most `nr_max` cgroups; returns the numbers of those that were opened.
+    pub(in crate::daemon) fn attach_more<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        is_enforcing: bool,
+        nr_max: usize,
+    ) -> Vec<usize> {
+        let Some(first) = self.pass else { return Vec::new() };
+        // Groups come before what is in them.
+        let is_missing = |number: &usize| {
+            let place = &self.places[*number];
+            place.location == Location::Direct && place.cgroup.is_none()
+        };
+        let mut missing = (first..tree.nodes().len()).filter(is_missing);
+        let mut batch: Vec<usize> = missing.by_ref().take(nr_max).collect();
+        self.pass = missing.next();
+        batch.retain(|number| {
+            let place = &mut self.places[*number];
+            match direct::attach(host, place, &tree.nodes()[*number], is_enforcing) {
+                Ok(()) => self.unattached.remove(number),
+                Err(finding) => self.unattached.insert(*number, finding),
+            };
+            place.cgroup.is_some()
+        });
+        batch
     }
 
     /// Takes the root again where it was removed: its lock went with it.
@@ -80,13 +121,12 @@ impl Backends {
         }
     }
 
-    fn attach_one<K: KernFs>(
+    fn attach_unit<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
         number: usize,
         tick: u64,
-        is_enforcing: bool,
         findings: &mut Vec<Finding>,
     ) {
         let place = &mut self.places[number];
@@ -94,10 +134,6 @@ impl Backends {
             Location::Slice(_) | Location::Unit(_) => {
                 let name = tree.name(number);
                 findings.extend(self.systemd.attach(host, place, number, name, tick));
-            }
-            Location::Direct if place.cgroup.is_none() => {
-                let attached = direct::attach(host, place, &tree.nodes()[number], is_enforcing);
-                findings.extend(attached.err());
             }
             Location::Unknown(why) => {
                 let name = tree.name(number);
@@ -114,11 +150,14 @@ impl Backends {
         tree: &Tree,
         events: &mut Events,
     ) {
+        let mut checked = None;
         for (number, node) in tree.nodes().iter().enumerate() {
             if let Some(parent) = node.parent
                 && self.places[number].cgroup.is_none()
+                && checked != Some(parent)
             {
                 self.lose_if_gone(host, tree, parent, events);
+                checked = Some(parent);
             }
         }
     }

@@ -8,9 +8,11 @@
 //!
 //! This file holds the state of the places across reloads. The verbs are in `attach`, `read` and `write`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::access::HostAccess;
+use super::claims::Search;
 use super::cpusets::CpuInventory;
 use super::location::Location;
 use super::place::Place;
@@ -45,19 +47,18 @@ pub(in crate::daemon) struct Events {
 #[derive(Debug)]
 pub(in crate::daemon) struct Backends {
     pub(super) places: Vec<Place>,
+    /// Where the pass that opens cgroups of the agent's own goes on; `None` when it is complete.
+    pub(super) pass: Option<usize>,
+    /// Why cgroups of the agent's own could not be opened, by number.
+    pub(super) unattached: BTreeMap<usize, Finding>,
     pub(super) systemd: Systemd,
     pub(super) claim_rules: Vec<ClaimRule>,
     /// The root of the direct ones, while it is taken.
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
-    /// The last finding on processes that are claimed by owner and stay where they are.
-    pub(super) stays: Vec<Finding>,
-    /// What went wrong when processes were looked for last.
-    pub(super) unclaimed: Vec<Finding>,
+    pub(super) search: Search,
     /// The limits above the direct ones, as they were when they were read last.
     pub(super) above: AncestorBounds,
-    /// With more records of moved processes than this, those that ended are dropped.
-    pub(super) forget_at: usize,
 }
 
 impl Backends {
@@ -72,14 +73,14 @@ impl Backends {
         let systemd = Systemd::new(kernel, &places);
         Backends {
             places,
+            pass: None,
+            unattached: BTreeMap::new(),
             systemd,
             claim_rules,
             root: None,
             inventory: CpuInventory::default(),
             above: AncestorBounds::default(),
-            forget_at: 0,
-            stays: Vec::new(),
-            unclaimed: Vec::new(),
+            search: Search::default(),
         }
     }
 
@@ -176,6 +177,8 @@ impl Backends {
     /// Closes every cgroup, so that the next tick makes and opens what is needed by then.
     pub(in crate::daemon) fn close_all(&mut self, kernel: &mut impl KernFs) {
         self.places.iter_mut().for_each(|place| place.close(kernel));
+        self.pass = None;
+        self.search.restart();
     }
 
     /// Forgets the state of all units.
@@ -205,14 +208,21 @@ impl Backends {
             }
         }
         self.systemd.replace(kernel, &self.places, kept);
+        self.pass = None;
+        self.unattached.clear();
         self.claim_rules = claim_rules;
-        self.stays.clear();
-        self.unclaimed.clear();
+        self.search.restart();
     }
 
-    /// What is said of processes that are claimed by owner and stay where they are.
+    /// Processes that could not be claimed, or that are claimed by owner and stay where they are.
     pub(in crate::daemon) fn claim_findings(&self) -> impl Iterator<Item = &Finding> {
-        self.unclaimed.iter().chain(&self.stays)
+        self.search.findings()
+    }
+
+    /// How many parts of the processes were not searched yet since the agent started, or changed its rules or
+    /// mode.
+    pub(in crate::daemon) fn nr_owed_searches(&self) -> usize {
+        self.search.owed()
     }
 
     // --- the root ---

@@ -1,14 +1,19 @@
 //! From the policy's `match` to rules that know users and groups by number, and what is reported of them.
+//!
+//! **Search.** To read where thousands of processes are takes tens of milliseconds, so they are searched in
+//! [`PARTS`] parts by their numbers, one part in each tick: every process is looked at once in that many ticks,
+//! and a new one is claimed within that many. After a start and a reload all parts are *owed*; the service
+//! searches them between two ticks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{Group, User};
 
 use super::location::{self, Location, UserSlices};
 use crate::control::finding::{Code, Finding, Severity};
 use crate::control::tree::{self, TreeNode};
-use crate::host::process::{Claim, ClaimRule, Stay, StayPlace};
+use crate::host::process::{ClaimRule, Claims, Stay, StayPlace};
 use crate::policy::model::{Policy, Tenant};
 
 /// The rules of a policy, and what could not be resolved.
@@ -76,11 +81,116 @@ pub(in crate::daemon) fn settle(rules: &mut [ClaimRule], locations: &[Location])
     }
 }
 
+/// The parts in which all processes are searched.
+const PARTS: usize = 5;
+
+/// The search for processes that the policy assigns to tenants.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// The part that is searched next.
+    next: usize,
+    /// How many parts were not searched yet under the rules in force.
+    owed: usize,
+    /// What went wrong in each part.
+    failures: [Vec<Finding>; PARTS],
+    /// What was found in each part.
+    found: [Found; PARTS],
+    /// The same, described.
+    described: Vec<Finding>,
+    /// With more records of moved processes than this, those that ended are dropped.
+    pub(super) forget_at: usize,
+}
+
+impl Default for Search {
+    fn default() -> Search {
+        let (failures, found) = Default::default();
+        Search { next: 0, owed: PARTS, failures, found, described: Vec::new(), forget_at: 0 }
+    }
+}
+
+impl Search {
+    /// Begins anew, with other rules or in another mode.
+    pub(super) fn restart(&mut self) {
+        *self = Search { forget_at: self.forget_at, ..Search::default() };
+    }
+
+    /// How many parts were not searched yet under the rules in force.
+    pub(super) fn owed(&self) -> usize {
+        self.owed
+    }
+
+    /// Whether process `pid` is in the part that is searched next.
+    pub(super) fn is_next(&self, pid: u32) -> bool {
+        pid as usize % PARTS == self.next
+    }
+
+    /// Takes in the result of a part; `found` is `None` where it could not be read.
+    pub(super) fn note(
+        &mut self,
+        failures: Vec<Finding>,
+        found: Option<Found>,
+        nodes: &[TreeNode],
+    ) {
+        self.failures[self.next] = failures;
+        if let Some(found) = found
+            && found != self.found[self.next]
+        {
+            self.found[self.next] = found;
+            let stays = sum(self.found.iter().flat_map(|found| &found.stays));
+            self.described = describe(&stays, nodes);
+            self.described.extend(flattened(&self.found, nodes));
+        }
+        self.next = (self.next + 1) % PARTS;
+        self.owed = self.owed.saturating_sub(1);
+    }
+
+    /// What went wrong, what is claimed by owner and stays where it is, and what leaves several cgroups for one.
+    pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.failures.iter().flatten().chain(&self.described)
+    }
+}
+
+/// What one part of the search found.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Found {
+    /// What is claimed by owner and stays where it is.
+    stays: Vec<Stay>,
+    /// The cgroups from which processes are moved, by node.
+    origins: BTreeMap<usize, BTreeSet<PathBuf>>,
+    /// Whether they are moved, or only would be.
+    is_enforcing: bool,
+}
+
+impl Found {
+    /// What `claims` come to; `tree` is the one whose cgroups are named.
+    pub(super) fn new(claims: &Claims, tree: usize, is_enforcing: bool) -> Found {
+        let mut origins: BTreeMap<usize, BTreeSet<PathBuf>> = BTreeMap::new();
+        for claim in claims.moves.iter().filter(|claim| !claim.is_split) {
+            origins.entry(claim.node).or_default().insert(claim.from[tree].clone());
+        }
+        Found { stays: claims.stays.clone(), origins, is_enforcing }
+    }
+}
+
+/// The parts together, by node and place.
+fn sum<'a>(parts: impl Iterator<Item = &'a Stay>) -> Vec<Stay> {
+    let mut all: Vec<Stay> = parts.cloned().collect();
+    all.sort_by(|a, b| (a.node, &a.place).cmp(&(b.node, &b.place)));
+    all.dedup_by(|later, first| {
+        let is_same = (later.node, &later.place) == (first.node, &first.place);
+        if is_same {
+            first.nr_processes += later.nr_processes;
+        }
+        is_same
+    });
+    all
+}
+
 /// Places of one tenant that are named in findings; the rest is counted.
 const PLACES_MAX: usize = 16;
 
 /// The finding on processes that are claimed by owner and stay where they are.
-pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
+fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for stays in stays.chunk_by(|a, b| a.node == b.node) {
         let tenant = &nodes[stays[0].node].path;
@@ -110,30 +220,25 @@ pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
 }
 
 /// The findings on tenants whose processes come from several cgroups: in the tenant's they are in one.
-pub(super) fn flattened(
-    moves: &[Claim],
-    nodes: &[TreeNode],
-    tree: usize,
-    is_enforcing: bool,
-) -> Vec<Finding> {
+fn flattened(found: &[Found], nodes: &[TreeNode]) -> Vec<Finding> {
     let mut cgroups: BTreeMap<usize, BTreeSet<&Path>> = BTreeMap::new();
-    for claim in moves.iter().filter(|claim| !claim.is_split) {
-        cgroups.entry(claim.node).or_default().insert(&claim.from[tree]);
+    for (node, origins) in found.iter().flat_map(|found| &found.origins) {
+        cgroups.entry(*node).or_default().extend(origins.iter().map(PathBuf::as_path));
     }
-    let several = cgroups.into_iter().filter(|(_, cgroups)| cgroups.len() > 1);
-    several
-        .map(|(node, cgroups)| {
-            let named: Vec<String> =
-                cgroups.iter().take(PLACES_MAX).map(|path| path.display().to_string()).collect();
-            let (verb, number) = (if is_enforcing { "are" } else { "would be" }, cgroups.len());
-            let what = format!(
-                "processes of {number} cgroups {verb} moved into one ({}): what those set for them has no \
-                 effect until they go back, and threads that were placed one by one go back together",
-                named.join(", ")
-            );
-            Finding { severity: Severity::Note, ..Finding::of(&nodes[node].path, Code::Ineffective, what) }
-        })
-        .collect()
+    cgroups.retain(|_, cgroups| cgroups.len() > 1);
+    let verb = if found.iter().any(|found| found.is_enforcing) { "are" } else { "would be" };
+    let note = |(node, cgroups): (usize, BTreeSet<&Path>)| {
+        let named: Vec<String> =
+            cgroups.iter().take(PLACES_MAX).map(|path| path.display().to_string()).collect();
+        let what = format!(
+            "processes of {} cgroups {verb} moved into one ({}): what those set for them has no \
+             effect until they go back, and threads that were placed one by one go back together",
+            cgroups.len(),
+            named.join(", ")
+        );
+        Finding { severity: Severity::Note, ..Finding::of(&nodes[node].path, Code::Ineffective, what) }
+    };
+    cgroups.into_iter().map(note).collect()
 }
 
 fn counted(number: usize, one: &str, many: &str) -> String {

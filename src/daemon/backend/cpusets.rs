@@ -91,5 +91,6 @@ pub(super) fn join<K: KernFs>(
         let Some(from) = from else { continue };
         host.enforcer().join(pid, start_ticks, from, dir)?;
     }
+    place.is_joined = true;
     Ok(())
 }

@@ -5,20 +5,18 @@
 //! remedy is to close all descriptors and to open the cgroup anew at the next tick, making it where it is
 //! missing.
 
-use std::collections::HashSet;
-
 use tracing::debug;
 
 use super::access::HostAccess;
-use super::claims;
+use super::claims::{Found, Search};
 use super::place::Place;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Value};
 use crate::control::tree::TreeNode;
 use crate::host::cgroup::{Cgroup, Facet};
 use crate::host::enforce::EnforceError;
-use crate::host::kernfs::KernFs;
-use crate::host::process::{self, ClaimRule};
+use crate::host::kernfs::{KernError, KernFs};
+use crate::host::process::{self, Claim, ClaimRule};
 
 /// When this many processes have been moved, and then each time that their number has doubled, records of
 /// those that ended are dropped.
@@ -62,71 +60,79 @@ pub(super) fn apply<K: KernFs>(
     Some(outcome)
 }
 
-/// How often processes are looked for again after some were moved: what they start meanwhile may be left behind.
-const CLAIM_PASSES: usize = 4;
+/// How often processes that were started while others were moved are looked for: a child may be in some trees of
+/// its tenant only.
+const PASSES: usize = 4;
 
-/// The result of the search for processes that the policy assigns to tenants.
-#[derive(Debug, Default)]
-pub(super) struct Claimed {
-    pub(super) findings: Vec<Finding>,
-    /// The finding on processes that are claimed by owner and stay where they are; `None` where they could
-    /// not be looked for.
-    pub(super) stays: Option<Vec<Finding>>,
-}
-
-/// Moves the processes that the policy assigns to a tenant into its cgroup; an observer moves none.
-///
-/// With more than `forget_at` records of moved processes, those that ended are dropped.
+/// Searches one part of all processes for those that the policy assigns to a tenant, and moves them into its
+/// cgroup, with what they start meanwhile; an observer moves none.
 pub(super) fn claim<K: KernFs>(
     host: &mut HostAccess<K>,
-    places: &[Place],
+    places: &mut [Place],
     nodes: &[TreeNode],
     rules: &[ClaimRule],
     is_enforcing: bool,
-    forget_at: &mut usize,
-) -> Claimed {
+    search: &mut Search,
+) {
     let proc = host.proc();
-    let (mut findings, mut stays, mut tried) = (Vec::new(), None, HashSet::new());
-    for pass in 0..CLAIM_PASSES {
-        let claims = process::own_pid(&mut host.kernel, proc)
-            .and_then(|own| process::claims(&mut host.kernel, proc, &host.layout, rules, own));
-        let claims = match claims {
-            Ok(claims) => claims,
-            Err(error) => {
-                findings.push(Finding::of_host(Code::Unreadable, error.to_string()));
-                return Claimed { findings, stays: None };
-            }
-        };
-        stays = Some(claims::describe(&claims.stays, nodes));
-        if pass == 0 {
-            let tree = host.layout.tree(Facet::Cpu).unwrap_or(0);
-            findings.extend(claims::flattened(&claims.moves, nodes, tree, is_enforcing));
-        }
-        if !is_enforcing {
-            return Claimed { findings, stays };
-        }
-        let mut is_done = true;
-        for claim in &claims.moves {
-            let Some(cgroup) = &places[claim.node].cgroup else { continue };
-            if !tried.insert((claim.pid, claim.start_ticks)) {
-                continue;
-            }
-            is_done = false;
-            if let Err(error) = host.enforcer().claim(claim, cgroup) {
-                let what = format!("process {} not claimed: {error}", claim.pid);
-                findings.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));
-            }
-        }
-        if is_done {
-            break;
-        }
+    let is_crowded = host.journal.nr_moved() > search.forget_at.max(MOVED_MAX);
+    if rules.is_empty() && !is_crowded {
+        return search.note(Vec::new(), Some(Found::default()), nodes);
     }
-    if host.journal.nr_moved() > (*forget_at).max(MOVED_MAX) {
-        if let Err(error) = host.enforcer().forget_ended(proc) {
+    let listed = process::own_pid(&mut host.kernel, proc)
+        .and_then(|own| Ok((own, process::all(&mut host.kernel, proc)?)));
+    let (own, mut pids) = match listed {
+        Ok(listed) => listed,
+        Err(error) => return search.note(vec![unreadable(&error)], None, nodes),
+    };
+    let mut findings = Vec::new();
+    if is_crowded {
+        if let Err(error) = host.enforcer().forget_ended(&pids) {
             findings.push(Finding::of_host(Code::NotKept, error.to_string()));
         }
         // Live processes are not checked again before there are twice as many.
-        *forget_at = 2 * host.journal.nr_moved();
+        search.forget_at = 2 * host.journal.nr_moved();
     }
-    Claimed { findings, stays }
+    let part = pids.iter().copied().filter(|pid| *pid > 1 && *pid != own && search.is_next(*pid));
+    let mut claims = process::claims(&mut host.kernel, proc, &host.layout, rules, part);
+    let cpu_tree = host.layout.tree(Facet::Cpu).unwrap_or(0);
+    let found = Found::new(&claims, cpu_tree, is_enforcing);
+    for _ in 0..PASSES {
+        if !is_enforcing || claims.moves.is_empty() {
+            break;
+        }
+        findings.extend(carry_out(host, places, nodes, &claims.moves));
+        let known = std::mem::take(&mut pids);
+        match process::all(&mut host.kernel, proc) {
+            Ok(all) => pids = all,
+            Err(error) => findings.push(unreadable(&error)),
+        }
+        let new = pids.iter().copied().filter(|pid| known.binary_search(pid).is_err());
+        claims = process::claims(&mut host.kernel, proc, &host.layout, rules, new);
+    }
+    search.note(findings, Some(found), nodes);
+}
+
+/// Moves the claimed processes of tenants whose cgroups are open.
+fn carry_out<K: KernFs>(
+    host: &mut HostAccess<K>,
+    places: &mut [Place],
+    nodes: &[TreeNode],
+    moves: &[Claim],
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for claim in moves {
+        let place = &mut places[claim.node];
+        let Some(cgroup) = &place.cgroup else { continue };
+        if let Err(error) = host.enforcer().claim(claim, cgroup) {
+            let what = format!("process {} not claimed: {error}", claim.pid);
+            findings.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));
+        }
+        place.is_joined = false;
+    }
+    findings
+}
+
+fn unreadable(error: &KernError) -> Finding {
+    Finding::of_host(Code::Unreadable, error.to_string())
 }

@@ -21,6 +21,8 @@ pub(super) struct Place {
     /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
     pub(super) has_cpus: bool,
     nested_kills: NestedKills,
+    /// Whether all processes that the agent put into it are in its cpuset as well, on a legacy host.
+    pub(super) is_joined: bool,
 }
 
 /// What was read of one tenant.
@@ -45,12 +47,13 @@ pub(super) struct Observed {
 
 impl Place {
     pub(super) fn new(location: Location) -> Place {
-        Place { location, cgroup: None, has_cpus: false, nested_kills: NestedKills::default() }
+        let nested_kills = NestedKills::default();
+        Place { location, cgroup: None, has_cpus: false, is_joined: false, nested_kills }
     }
 
     /// Closes the cgroup.
     pub(super) fn close(&mut self, kernel: &mut impl KernFs) {
-        self.has_cpus = false;
+        (self.has_cpus, self.is_joined) = (false, false);
         self.nested_kills = NestedKills::default();
         if let Some(cgroup) = self.cgroup.take() {
             cgroup.close(kernel);

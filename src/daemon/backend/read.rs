@@ -124,7 +124,9 @@ impl Backends {
         })?;
         if changed.is_some() {
             // CPUs that came back to a cgroup above a tenant are handled anew.
-            self.places.iter_mut().for_each(|place| place.has_cpus = false);
+            for place in &mut self.places {
+                (place.has_cpus, place.is_joined) = (false, false);
+            }
         }
         Ok(changed)
     }

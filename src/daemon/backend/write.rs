@@ -14,30 +14,30 @@ use crate::host::journal::{Entry, JournalError};
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::Property;
 
+/// Ticks between two looks for processes that others put into some of a tenant's cgroups only.
+const JOIN_TICKS: u64 = 5;
+
 impl Backends {
-    /// Moves the processes that the policy assigns to tenants into their cgroups; an observer moves none.
+    /// Searches the next part of all processes for those that the policy assigns to tenants, and moves them
+    /// into their cgroups; an observer moves none.
     pub(in crate::daemon) fn claim<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
         is_enforcing: bool,
     ) {
-        let rules = &self.claim_rules;
-        let forget_at = &mut self.forget_at;
-        let claimed =
-            direct::claim(host, &self.places, tree.nodes(), rules, is_enforcing, forget_at);
-        if let Some(stays) = claimed.stays {
-            self.stays = stays;
-        }
-        self.unclaimed = claimed.findings;
+        let (places, rules, search) = (&mut self.places, &self.claim_rules, &mut self.search);
+        direct::claim(host, places, tree.nodes(), rules, is_enforcing, search);
     }
 
     /// Moves the processes of tenants with their own CPUs into their cpusets, where those are a separate
-    /// tree.
+    /// tree: at once those of a tenant that was pinned or given processes, and every few ticks what others have
+    /// put into the tenant's other cgroups.
     pub(in crate::daemon) fn join_cpusets<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
+        tick: u64,
         is_pinned: impl Fn(usize) -> bool,
     ) -> Vec<Finding> {
         if !cpusets::needs_joining(host) {
@@ -45,8 +45,11 @@ impl Backends {
         }
         let mut findings = Vec::new();
         for (number, node) in tree.nodes().iter().enumerate() {
+            let place = &mut self.places[number];
+            let is_turn = (number as u64 + tick).is_multiple_of(JOIN_TICKS);
             if is_pinned(number)
-                && let Err(error) = cpusets::join(host, &mut self.places[number], &node.path)
+                && (is_turn || !place.is_joined)
+                && let Err(error) = cpusets::join(host, place, &node.path)
                 && !error.is_gone()
             {
                 findings.push(Finding::of(&node.path, Code::NotWritten, error.to_string()));

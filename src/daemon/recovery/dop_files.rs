@@ -61,13 +61,13 @@ impl DopFiles {
         Ok(())
     }
 
-    /// Creates `dir`, and makes it readable by all users, from the topmost directory of the agent's own.
+    /// Creates `dir`, and makes what is created below the agent's own directory readable by all users.
     fn make_readable(&self, dir: &Path) -> io::Result<()> {
+        let is_ours = |up: &&Path| up.starts_with(&self.dir) && !up.exists();
+        let missing: Vec<&Path> = dir.ancestors().take_while(is_ours).collect();
         fs::create_dir_all(dir)?;
-        for ours in dir.ancestors().take_while(|up| up.starts_with(&self.dir)) {
-            fs::set_permissions(ours, Permissions::from_mode(0o755))?;
-        }
-        Ok(())
+        let readable = |ours: &&Path| fs::set_permissions(ours, Permissions::from_mode(0o755));
+        missing.iter().try_for_each(readable)
     }
 
     /// Removes the file of `tenant`.

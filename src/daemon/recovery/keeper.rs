@@ -100,34 +100,41 @@ impl Keeper {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
 
-    /// Writes the degree of parallelism of every tenant, and stores the placement.
-    pub(in crate::daemon) fn keep(
+    /// Writes the degree of parallelism of the tenants with these `numbers`.
+    pub(in crate::daemon) fn tell_widths(
         &mut self,
         nodes: &[TreeNode],
         states: &[NodeState],
+        numbers: impl IntoIterator<Item = usize>,
     ) -> Vec<Finding> {
+        let Some(files) = &mut self.dop_files else { return Vec::new() };
         let mut findings = Vec::new();
-        if let Some(files) = &mut self.dop_files {
-            for (node, state) in nodes.iter().zip(states) {
-                if let Some(dop) = state.width.dop()
-                    && let Err(error) = files.tell(&node.path, dop)
-                {
-                    let what = format!("cannot tell it its width: {error}");
-                    findings.push(Finding::of(&node.path, Code::NotKept, what));
-                }
-            }
-        }
-        if let Some(store) = &mut self.placements {
-            let placed = nodes.iter().zip(states).filter_map(|(node, state)| {
-                let moves = matches!(node.cpus, CpusPolicy::Dop | CpusPolicy::Exclusive);
-                Some((node.path.as_str(), state.width.cpus().filter(|_| moves && node.is_leaf)?))
-            });
-            if let Err(error) = store.keep(placed) {
-                let what = format!("cannot keep the placement for the next start: {error}");
-                findings.push(Finding::of_host(Code::NotKept, what));
+        for number in numbers {
+            let path = &nodes[number].path;
+            if let Some(dop) = states[number].width.dop()
+                && let Err(error) = files.tell(path, dop)
+            {
+                let what = format!("cannot tell it its width: {error}");
+                findings.push(Finding::of(path, Code::NotKept, what));
             }
         }
         findings
+    }
+
+    /// Stores the placement for the next start.
+    pub(in crate::daemon) fn keep_placement(
+        &mut self,
+        nodes: &[TreeNode],
+        states: &[NodeState],
+    ) -> Option<Finding> {
+        let store = self.placements.as_mut()?;
+        let placed = nodes.iter().zip(states).filter_map(|(node, state)| {
+            let moves = matches!(node.cpus, CpusPolicy::Dop | CpusPolicy::Exclusive);
+            Some((node.path.as_str(), state.width.cpus().filter(|_| moves && node.is_leaf)?))
+        });
+        let error = store.keep(placed).err()?;
+        let what = format!("cannot keep the placement for the next start: {error}");
+        Some(Finding::of_host(Code::NotKept, what))
     }
 
     /// A tenant left the policy.

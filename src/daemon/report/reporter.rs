@@ -158,7 +158,9 @@ impl Reporter {
         if !homes.is_empty() {
             self.spelling = trace::spelling(&host.layout, homes);
         }
-        status::action_statuses(control.tree(), &self.spelling, &decision.actions)
+        // What is still to be opened is written by a later tick, and planned again by then.
+        let actions = decision.actions.iter().filter(|action| !backends.is_pending(action.node));
+        status::action_statuses(control.tree(), &self.spelling, actions)
     }
 
     /// Logs foreign writes.

@@ -109,10 +109,10 @@ pub(super) fn max_share_error(control: &ControlLoop) -> Option<f64> {
 }
 
 /// The actions on nodes of the policy, as text.
-pub(super) fn action_statuses(
+pub(super) fn action_statuses<'a>(
     tree: &Tree,
     spelling: &Spelling,
-    actions: &[Action],
+    actions: impl Iterator<Item = &'a Action>,
 ) -> Vec<ActionStatus> {
     let show = |action: &Action| {
         let node = tree.nodes().get(action.node)?;
@@ -124,7 +124,7 @@ pub(super) fn action_statuses(
             reason: action.reason.clone(),
         })
     };
-    actions.iter().filter_map(show).collect()
+    actions.filter_map(show).collect()
 }
 
 fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {

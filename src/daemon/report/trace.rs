@@ -69,6 +69,10 @@ impl<K> Scene<'_, K> {
         knob: Knob,
         wanted: &Value,
     ) -> Option<(Outcome, Option<String>)> {
+        if self.backends.is_pending(number) {
+            let why = "its cgroup is not opened yet: those of other tenants come first";
+            return Some((Outcome::Deferred, Some(why.to_string())));
+        }
         if !self.backends.is_present(number) {
             return Some((Outcome::Missing, None));
         }

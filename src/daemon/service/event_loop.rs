@@ -179,20 +179,30 @@ impl EventLoop {
     /// The system refused to wait.
     pub fn wait(&mut self) -> io::Result<Wake> {
         loop {
-            let ready = self.ready()?;
-            if let Some(token) = self.turns.next(&ready)
-                && let Some(wake) = self.woken_by(token)?
-            {
+            let patience =
+                if self.turns.owed.is_empty() { EpollTimeout::NONE } else { EpollTimeout::ZERO };
+            if let Some(wake) = self.next(patience)? {
                 return Ok(wake);
             }
         }
     }
 
-    /// The pending events, the most urgent first; waits for one unless an event was deferred.
-    fn ready(&self) -> io::Result<Vec<Token>> {
+    /// The most urgent event that is pending; `None` where there is none.
+    ///
+    /// # Errors
+    /// The system refused to look.
+    pub fn poll(&mut self) -> io::Result<Option<Wake>> {
+        self.next(EpollTimeout::ZERO)
+    }
+
+    fn next(&mut self, patience: EpollTimeout) -> io::Result<Option<Wake>> {
+        let ready = self.ready(patience)?;
+        self.turns.next(&ready).map_or(Ok(None), |token| self.woken_by(token))
+    }
+
+    /// The pending events, the most urgent first.
+    fn ready(&self, patience: EpollTimeout) -> io::Result<Vec<Token>> {
         let mut events = [EpollEvent::empty(); Token::ALL.len()];
-        let patience =
-            if self.turns.owed.is_empty() { EpollTimeout::NONE } else { EpollTimeout::ZERO };
         let count = match self.epoll.wait(&mut events, patience) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,

@@ -118,10 +118,7 @@ impl<K: KernFs> Service<K> {
     /// One tick at `now`, with the delay `late`.
     pub fn tick(&mut self, now: Duration, late: Duration) {
         let begin = Instant::now();
-        match self.agent.status().tick {
-            0 => self.agent.first_tick(now),
-            _ => self.agent.tick(now),
-        };
+        self.agent.short_tick(now);
         let cost = cost::own();
         self.agent.note_cost(AgentStatus {
             cpu_seconds: cost.cpu.as_secs_f64(),
@@ -253,7 +250,17 @@ impl<K: KernFs> Service<K> {
         self.watch_policy(events);
         let mut interval = self.agent.policy().control.interval;
         loop {
-            match events.wait()? {
+            let wake = match self.agent.has_more_work() {
+                true => events.poll()?,
+                false => Some(events.wait()?),
+            };
+            let Some(wake) = wake else {
+                self.agent.continue_work();
+                self.notifier.beat();
+                continue;
+            };
+            let was_complete = !self.agent.has_more_work();
+            match wake {
                 Wake::Stop => {
                     info!("stopping: received a signal");
                     self.notifier.stopping();
@@ -263,12 +270,9 @@ impl<K: KernFs> Service<K> {
                     self.tick(start.elapsed(), late);
                     if self.agent.status().tick == 1 {
                         self.open(events, listener.take())?;
-                        while self.agent.attach_more() {
-                            self.notifier.beat();
-                        }
                     }
                     // The first tick has only one sample: it takes a second one to decide anything.
-                    if once && self.agent.status().tick >= 2 {
+                    if once && was_complete && self.agent.status().tick >= 2 {
                         return Ok(());
                     }
                 }

@@ -1,6 +1,5 @@
 //! Moving processes: into the cgroups of tenants, and out of the journal once they have ended.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
@@ -10,7 +9,7 @@ use super::error::EnforceError;
 use crate::host::cgroup::Cgroup;
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernFs};
-use crate::host::process::{self, Claim};
+use crate::host::process::Claim;
 
 impl<K: KernFs> Enforcer<'_, K> {
     /// Moves a claimed process into the tenant's cgroup, in every tree that it has. One that is in it in some of the
@@ -71,33 +70,22 @@ impl<K: KernFs> Enforcer<'_, K> {
         }
     }
 
-    /// Drops records of processes that have ended, so that the journal does not grow with every login.
+    /// Drops records of processes that have ended, so that the journal does not grow with every login. `alive`
+    /// are the numbers of all processes, in ascending order, listed after the last of them was recorded.
+    ///
+    /// No process is looked at: a record whose number another process has now stays, and is void when it is
+    /// restored.
     ///
     /// # Errors
     /// The journal could not be rewritten; it is then as it was.
-    pub fn forget_ended(&mut self, proc: DirId) -> Result<(), EnforceError> {
-        let kernel = &mut *self.kernel;
-        let mut alive = |pid: u32, start: u64| match process::birth(kernel, proc, pid) {
-            Ok(birth) => birth.is_some_and(|birth| birth.start_ticks == start),
-            // Forgetting one that lives would leave it where it is.
-            Err(_) => true,
+    pub fn forget_ended(&mut self, alive: &[u32]) -> Result<(), EnforceError> {
+        let is_alive = |entry: &Entry| match entry {
+            Entry::Moved { pid, .. } => alive.binary_search(pid).is_ok(),
+            _ => true,
         };
-        let ended: HashSet<(u32, u64)> = self
-            .journal
-            .entries()
-            .iter()
-            .filter_map(|entry| match entry {
-                Entry::Moved { pid, start_ticks, .. } => Some((*pid, *start_ticks)),
-                _ => None,
-            })
-            .filter(|(pid, start)| !alive(*pid, *start))
-            .collect();
-        if ended.is_empty() {
+        if self.journal.entries().iter().all(is_alive) {
             return Ok(());
         }
-        Ok(self.journal.retain(|entry| match entry {
-            Entry::Moved { pid, start_ticks, .. } => !ended.contains(&(*pid, *start_ticks)),
-            _ => true,
-        })?)
+        Ok(self.journal.retain(is_alive)?)
     }
 }

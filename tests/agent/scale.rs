@@ -1,0 +1,185 @@
+//! Many tenants and many processes: what a tick does is counted in calls to the kernel, not in time.
+
+use std::fmt::Write;
+
+use nix::errno::Errno;
+use tenantd::control::explain;
+use tenantd::control::status::Status;
+use tenantd::host::kernfs::Operation;
+use tenantd::sim::{Fault, Load, SimHost, SimKernel, Workload};
+
+use super::world::{World, assert_same, legacy, snapshot};
+
+fn crowd(nr_tenants: usize) -> World {
+    let mut yaml = "tenants:\n".to_string();
+    for number in 0..nr_tenants {
+        writeln!(yaml, "  t{number}: {{ weight: {} }}", 100 + number % 7).unwrap();
+    }
+    World::new(&yaml)
+}
+
+/// Does all the work that the last tick left over.
+fn finish(world: &mut World) -> usize {
+    let agent = world.agent.as_mut().unwrap();
+    let mut nr_steps = 0;
+    while agent.has_more_work() {
+        agent.continue_work();
+        nr_steps += 1;
+        assert!(nr_steps < 1000, "it never ends");
+    }
+    nr_steps
+}
+
+fn written(status: &Status) -> usize {
+    status.tenants.iter().filter(|tenant| tenant.cpu_weight.is_some()).count()
+}
+
+fn dop_file(world: &World, tenant: &str) -> bool {
+    world.state_dir().join("tenants").join(tenant).join("dop").exists()
+}
+
+#[test]
+fn the_first_tick_of_a_service_is_as_short_with_many_tenants_as_with_few() {
+    let calls = [20, 400].map(|nr_tenants| {
+        let mut world = crowd(nr_tenants);
+        world.start().unwrap();
+        let before = world.host.nr_calls();
+        world.short_tick();
+        world.host.nr_calls() - before
+    });
+    assert_eq!(calls[0], calls[1]);
+}
+
+#[test]
+fn tenants_that_are_not_attached_yet_are_not_reported_as_written() {
+    let mut world = crowd(100);
+    world.start().unwrap();
+    let status = world.short_tick();
+    let attached = written(&status);
+    assert!(0 < attached && attached < 50, "{attached}");
+    assert_eq!(status.findings, [""; 0]);
+    assert!(
+        status
+            .actions
+            .iter()
+            .all(|action| world.host.with(|kernel| kernel.file(&action.path).is_ok()))
+    );
+    assert!(dop_file(&world, "t0") && !dop_file(&world, "t99"));
+    let explained = |world: &World, status: &Status| {
+        let trace = world.agent.as_ref().unwrap().trace();
+        let explanation = explain::explain(trace, status, "t99").unwrap();
+        serde_json::to_string(&explanation).unwrap()
+    };
+    let reason = explained(&world, &status);
+    assert!(reason.contains("not opened yet"), "{reason}");
+    // Some at each step, so that a signal does not wait for all of them.
+    assert!(finish(&mut world) > 1);
+    assert!(dop_file(&world, "t99"));
+    let status = world.short_tick();
+    let status = if written(&status) == 100 { status } else { world.short_tick() };
+    assert_eq!((written(&status), status.findings.len()), (100, 0), "{:?}", status.findings);
+    assert!(!explained(&world, &status).contains("not opened yet"));
+}
+
+#[test]
+fn a_service_whose_ticks_are_always_due_attaches_all_tenants_all_the_same() {
+    let mut world = crowd(100);
+    world.start().unwrap();
+    let written = (0..12).map(|_| written(&world.short_tick())).last();
+    assert_eq!(written, Some(100));
+}
+
+#[test]
+fn tenants_that_cannot_be_attached_keep_no_other_waiting() {
+    let mut world = crowd(100);
+    for number in 0..40 {
+        let path = format!("/sys/fs/cgroup/t{number}");
+        world.host.inject(Fault::matching(Operation::Open, &path, Errno::EACCES));
+    }
+    world.start().unwrap();
+    world.short_tick();
+    finish(&mut world);
+    let status = (0..3).map(|_| world.short_tick()).last().unwrap();
+    assert_eq!(written(&status), 60);
+    assert_eq!(status.findings.iter().filter(|finding| finding.contains("EACCES")).count(), 40);
+}
+
+#[test]
+fn a_stop_or_a_kill_while_tenants_are_attached_leaves_nothing() {
+    for killed in [false, true] {
+        for nr_steps in [0, 1, 2] {
+            let mut world = crowd(100);
+            let before = snapshot(&world.host);
+            world.start().unwrap();
+            world.short_tick();
+            let agent = world.agent.as_mut().unwrap();
+            (0..nr_steps).for_each(|_| agent.continue_work());
+            assert!(agent.has_more_work());
+            assert_eq!(world.end(killed).failures, [""; 0]);
+            assert_same(&before, &snapshot(&world.host), "after the end");
+        }
+    }
+}
+
+/// `nr_processes` of one tenant, which claims them by their owner.
+fn claimed(host: SimHost, cpus: &str, nr_processes: usize) -> World {
+    let mut world = World::with(
+        SimKernel::new(host),
+        &format!("tenants: {{ ana: {{ {cpus} match: {{ users: [ 1000 ] }} }}, bob: {{}} }}"),
+    );
+    world.options.root = Some("/tenants".into());
+    world.host.without_systemd();
+    for _ in 0..nr_processes {
+        let workload = Workload::constant("load", Load::idle()).owned_by(1000);
+        world.host.with(|kernel| kernel.spawn("/", workload)).unwrap();
+    }
+    world
+}
+
+#[test]
+fn no_tick_reads_where_all_processes_are() {
+    let nr_processes = 500;
+    let mut world = claimed(SimHost::default(), "", nr_processes);
+    world.start().unwrap();
+    world.ticks(12);
+    let mut nr_read = 0;
+    for _ in 0..5 {
+        world.host.take_calls();
+        world.tick();
+        let calls = world.host.take_calls();
+        let places = calls
+            .iter()
+            .filter(|call| call.path.starts_with("/proc") && call.path.ends_with("cgroup"));
+        let nr_places = places.count();
+        assert!(nr_places <= nr_processes / 4, "{nr_places}");
+        nr_read += nr_places;
+    }
+    // Each of them once, in all.
+    assert!((nr_processes..nr_processes + 5).contains(&nr_read), "{nr_read}");
+}
+
+#[test]
+fn a_service_claims_between_its_ticks_what_is_there_when_it_starts() {
+    let mut world = claimed(SimHost::default(), "", 50);
+    world.start().unwrap();
+    world.short_tick();
+    finish(&mut world);
+    assert_eq!(world.file("tenants/ana/cgroup.procs").lines().count(), 50);
+}
+
+#[test]
+fn cpusets_of_their_own_are_not_compared_in_every_tick() {
+    let mut world = claimed(legacy(), "cpus: dop,", 50);
+    world.start().unwrap();
+    world.ticks(12);
+    assert_eq!(world.file("cpuset/tenants/ana/cgroup.procs").lines().count(), 50);
+    let compares = |world: &mut World| {
+        world.host.take_calls();
+        world.tick();
+        let calls = world.host.take_calls();
+        let path = "/sys/fs/cgroup/cpuset/tenants/ana/cgroup.procs";
+        calls.iter().any(|call| call.path.as_os_str() == path)
+    };
+    let nr_ticks = (0..10).filter(|_| compares(&mut world)).count();
+    assert_eq!(nr_ticks, 2);
+}
