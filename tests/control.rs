@@ -74,7 +74,7 @@ fn a_demand() -> impl Strategy<Value = Demand> {
     (part(), part()).prop_map(|(cpu, memory)| Demand {
         cpu_cores: cpu * CORES,
         memory_bytes: memory * MEMORY_BYTES,
-        ..Demand::default()
+        ..Demand::UNKNOWN
     })
 }
 
@@ -250,7 +250,7 @@ proptest! {
                         observed: observed.clone(),
                     })
                     .collect();
-                plan::plan(&knobs, &CpuSet::below(16))
+                plan::plan(&knobs, Some(&CpuSet::below(16)))
             };
             for action in planned(&observed) {
                 observed[action.node].retain(|(knob, _)| *knob != action.knob);
@@ -346,7 +346,7 @@ fn side_by_side(tenants: &[(f64, f64, f64)]) -> Vec<Target> {
     let demand = |&(_, cpu_cores, memory_bytes): &(f64, f64, f64)| Demand {
         cpu_cores,
         memory_bytes,
-        ..Demand::default()
+        ..Demand::UNKNOWN
     };
     let demands: Vec<Demand> = tenants.iter().map(demand).collect();
     target::targets(&tree::flatten(&policy), &demands, CAPACITY, Allocation::Drf)

@@ -245,7 +245,7 @@ impl ControlLoop {
         let nodes = self.tree.nodes();
         let demands: Vec<Demand> = self.states[..nodes.len()]
             .iter()
-            .map(|state| state.demand.unwrap_or_default())
+            .map(|state| state.demand.unwrap_or(Demand::UNKNOWN))
             .collect();
         let mut targets = target::targets(nodes, &demands, capacity, self.settings.allocation);
         let usages = self.states.iter().map(|state| state.usage.as_ref()).take(nodes.len());
@@ -354,8 +354,8 @@ impl ControlLoop {
     /// What every file shall hold and does hold, and the actions that bring the one to the other.
     fn plan(&self, protected_before: &[Option<Limit<Bytes>>]) -> (Vec<NodeKnobs>, Vec<Action>) {
         let knobs = desired::knobs(&self.tree, &self.states, protected_before);
-        let online = self.topology.as_ref().map(|topology| topology.online().clone());
-        let mut actions = plan::plan(&knobs, &online.unwrap_or_default());
+        let online = self.topology.as_ref().map(Topology::online);
+        let mut actions = plan::plan(&knobs, online);
         let unknown = desired::unknown(&self.tree, &self.states);
         actions.retain(|action| !desired::is_premature(action, &unknown));
         (knobs, actions)

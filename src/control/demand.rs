@@ -59,7 +59,7 @@ const MEMORY_PRESSED_RATIO: f64 = 0.01;
 const REFAULTING_RATIO: f64 = 0.01;
 
 /// What a tenant could use now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Demand {
     /// CPUs.
     pub cpu_cores: f64,
@@ -69,12 +69,20 @@ pub struct Demand {
     pub cpu_basis: CpuBasis,
 }
 
+impl Demand {
+    /// That of a tenant that was not measured yet: counted as none, and nothing is taken away for it.
+    pub const UNKNOWN: Demand =
+        Demand { cpu_cores: 0.0, memory_bytes: 0.0, cpu_basis: CpuBasis::Unknown };
+}
+
 /// How a CPU demand came about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuBasis {
-    /// Nothing is known of it yet, or no process is in its cgroup.
+    /// It was not measured yet.
     #[default]
+    Unknown,
+    /// No process is in its cgroup.
     Idle,
     /// It gets all it asks for.
     Unpressed,
@@ -105,7 +113,7 @@ pub struct Context {
 
 /// The demand behind `usage`, `elapsed` after the last one.
 pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
-    let last = context.last.unwrap_or_default();
+    let last = context.last.unwrap_or(Demand::UNKNOWN);
     let (fresh, basis) = cpu(usage, context);
     let fresh = fresh.min(context.max_cores);
     let cpu_cores = smooth(fresh, last.cpu_cores, elapsed, CPU_HALF_LIFE).min(context.max_cores);
@@ -236,7 +244,7 @@ mod tests {
     #[test]
     fn fast_up_slow_down() {
         let mut context = context(1.0);
-        context.last = Some(Demand { cpu_cores: 4.0, ..Demand::default() });
+        context.last = Some(Demand { cpu_cores: 4.0, ..Demand::UNKNOWN });
         let down = estimate(&using(0.0, 0.0), &context, Duration::from_secs(2));
         assert_eq!((down.cpu_cores, down.cpu_basis), (2.0, CpuBasis::Decaying));
         let up = estimate(&using(5.0, 0.0), &context, SECOND);
@@ -264,7 +272,7 @@ mod tests {
         let mut context = context(1.0);
         for _ in 0..600 {
             let last = context.last.map_or(615e6, |last| last.memory_bytes);
-            context.last = Some(Demand { memory_bytes: last, ..Demand::default() });
+            context.last = Some(Demand { memory_bytes: last, ..Demand::UNKNOWN });
             context.last = Some(estimate(&squeezed(20e6, 0.0), &context, SECOND));
         }
         assert_eq!(context.last.unwrap().memory_bytes, 615e6);
@@ -281,7 +289,7 @@ mod tests {
     #[test]
     fn memory_that_could_not_be_read_stays_what_it_was() {
         let mut context = context(1.0);
-        context.last = Some(Demand { memory_bytes: 77.0, ..Demand::default() });
+        context.last = Some(Demand { memory_bytes: 77.0, ..Demand::UNKNOWN });
         assert_eq!(estimate(&using(0.0, 0.0), &context, SECOND).memory_bytes, 77.0);
     }
 

@@ -151,9 +151,13 @@ fn usage_step(usage: &Usage, record: &Record) -> UsageStep {
     }
 }
 
+/// The reason of a demand that is not known.
+const NOT_MEASURED: &str = "not measured yet";
+
 fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {
     let known = record.counters().and_then(|counters| counters.context);
-    let (demand, last) = (record.demand.unwrap_or_default(), known.and_then(|known| known.last));
+    let (demand, last) =
+        (record.demand.unwrap_or(Demand::UNKNOWN), known.and_then(|known| known.last));
     let max = |resource: usize| {
         node.limit[resource].unwrap_or(f64::INFINITY).min(trace.machine[resource])
     };
@@ -163,6 +167,7 @@ fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {
             "no processes: halves every 2 s".to_string()
         }
         (_, _, Some(Seen::Nobody)) => "no processes".to_string(),
+        (None, ..) | (_, None, _) if record.demand.is_none() => NOT_MEASURED.to_string(),
         (None, ..) | (_, None, _) => "no rates in this tick: the last demand is kept".to_string(),
         (Some(usage), Some(context), _) => cpu_reason(&demand, usage, &context),
     };
@@ -171,6 +176,7 @@ fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {
     }
     let fresh = usage.and_then(|usage| usage.working_set_bytes);
     let memory_reason = match fresh {
+        None if record.demand.is_none() => NOT_MEASURED,
         None => "memory could not be read: the last demand is kept",
         Some(fresh) if demand.memory_bytes > fresh * 1.1 && falls(&last, &demand) => {
             "its working set shrank: halves every 15 s"
@@ -199,6 +205,7 @@ fn falls(last: &Option<Demand>, demand: &Demand) -> bool {
 
 fn cpu_reason(demand: &Demand, usage: &Usage, context: &Context) -> String {
     match demand.cpu_basis {
+        CpuBasis::Unknown => NOT_MEASURED.to_string(),
         CpuBasis::Idle => "no processes".to_string(),
         CpuBasis::Unpressed => format!("{:.2} used, plus a tenth", usage.cpu_cores),
         CpuBasis::Threads => "what its threads would use if none had to wait".to_string(),
@@ -267,7 +274,7 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
         let met = [AllocationBound::Level, AllocationBound::Demand];
         return met[usize::from(target.satisfied)];
     }
-    let demand = record.demand.unwrap_or_default();
+    let demand = record.demand.unwrap_or(Demand::UNKNOWN);
     let demand = [demand.cpu_cores, demand.memory_bytes];
     let reaches = |resource: usize, amount: f64| target::meets(target.allocation[resource], amount);
     let unmet = |resource: &usize| !reaches(*resource, demand[*resource]);
@@ -313,7 +320,7 @@ fn weight_step(trace: &Trace, index: usize) -> WeightStep {
         file_value: file.map(|value| (trace.spelling.text)(Knob::CpuWeight, value)),
         cpu_weight: record.target.cpu_weight,
         sibling_share: record.target.cpu_weight / sum.max(f64::MIN_POSITIVE),
-        reason: reason.unwrap_or_default(),
+        reason: reason.unwrap_or_else(|| "it has no weight in a file".to_string()),
     }
 }
 

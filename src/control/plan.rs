@@ -167,8 +167,8 @@ impl NodeKnobs {
 
 /// The ordered actions that bring `nodes` (in pre-order) from observed to desired.
 ///
-/// `online` are the CPUs that a set may be made of.
-pub fn plan(nodes: &[NodeKnobs], online: &CpuSet) -> Vec<Action> {
+/// `online` are the CPUs that a set may be made of; no set is written while they are not known.
+pub fn plan(nodes: &[NodeKnobs], online: Option<&CpuSet>) -> Vec<Action> {
     let mut grow = Vec::new();
     let mut shrink = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
@@ -194,7 +194,8 @@ pub fn plan(nodes: &[NodeKnobs], online: &CpuSet) -> Vec<Action> {
     grow.sort_by_key(|(depth, _)| *depth);
     shrink.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
     let ordered = grow.into_iter().chain(shrink).map(|(_, action)| action);
-    ordered.chain(cpuset_actions(nodes, online)).collect()
+    let sets = online.into_iter().flat_map(|online| cpuset_actions(nodes, online));
+    ordered.chain(sets).collect()
 }
 
 /// The writes of sets of CPUs, in an order that leaves no tenant without a CPU in between.
@@ -258,7 +259,7 @@ mod tests {
             node(1, &[(low, memory(700))], &[(low, memory(200))]),
         ];
         let order: Vec<usize> =
-            plan(&nodes, &CpuSet::below(8)).iter().map(|action| action.node).collect();
+            plan(&nodes, Some(&CpuSet::below(8))).iter().map(|action| action.node).collect();
         assert_eq!(order, [2, 3, 1, 0]);
     }
 
@@ -267,12 +268,12 @@ mod tests {
         let weight = |w| (Knob::CpuWeight, Value::Weight(w));
         let mut nodes =
             vec![node(0, &[weight(300.0)], &[weight(100.0)]), node(0, &[weight(7.0)], &[])];
-        let actions = plan(&nodes, &CpuSet::below(8));
+        let actions = plan(&nodes, Some(&CpuSet::below(8)));
         assert_eq!(actions.len(), 2);
         for action in actions {
             nodes[action.node].observed = vec![(action.knob, action.to)];
         }
-        assert_eq!(plan(&nodes, &CpuSet::below(8)), []);
+        assert_eq!(plan(&nodes, Some(&CpuSet::below(8))), []);
     }
 
     #[test]
@@ -283,29 +284,29 @@ mod tests {
                 &[(Knob::CpuWeight, Value::Weight(then))],
                 &[(Knob::CpuWeight, Value::Weight(now))],
             )];
-            assert_eq!(plan(&nodes, &CpuSet::below(8)).len(), writes, "{now} -> {then}");
+            assert_eq!(plan(&nodes, Some(&CpuSet::below(8))).len(), writes, "{now} -> {then}");
         }
         let low = Knob::MemoryLow;
         for (now, then, writes) in [(0, 1, 1), (1, 0, 1), (1000, 1003, 0), (10, 13, 0), (10, 20, 1)]
         {
             let nodes = [node(0, &[(low, memory(then))], &[(low, memory(now))])];
-            assert_eq!(plan(&nodes, &CpuSet::below(8)).len(), writes, "{now} -> {then}");
+            assert_eq!(plan(&nodes, Some(&CpuSet::below(8))).len(), writes, "{now} -> {then}");
         }
     }
 
     #[test]
     fn what_the_policy_does_not_name_is_left_alone() {
         let observed = [(Knob::CpuMax, Value::Cpus(Limit::Finite(MilliCpus(500))))];
-        assert_eq!(plan(&[node(0, &[], &observed)], &CpuSet::below(8)), []);
+        assert_eq!(plan(&[node(0, &[], &observed)], Some(&CpuSet::below(8))), []);
     }
 
     #[test]
     fn a_limit_that_goes_away_grows_to_max() {
         let max = Value::Memory(Limit::Max);
         let nodes = [node(0, &[(Knob::MemoryMax, max.clone())], &[(Knob::MemoryMax, memory(10))])];
-        let actions = plan(&nodes, &CpuSet::below(8));
+        let actions = plan(&nodes, Some(&CpuSet::below(8)));
         assert_eq!((actions.len(), &actions[0].to), (1, &max));
         let settled = node(0, &[(Knob::MemoryMax, max.clone())], &[(Knob::MemoryMax, max)]);
-        assert_eq!(plan(&[settled], &CpuSet::below(8)), []);
+        assert_eq!(plan(&[settled], Some(&CpuSet::below(8))), []);
     }
 }

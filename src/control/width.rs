@@ -255,7 +255,7 @@ fn limit_cpus(leaf: &Leaf<'_>) -> Option<f64> {
 }
 
 fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
-    let demand = leaf.demand.copied().unwrap_or_default();
+    let demand = leaf.demand.copied().unwrap_or(Demand::UNKNOWN);
     Claimant {
         allocation_cpus: leaf.target.allocation[CPU],
         sample: leaf.usage.map(|usage| Sample {

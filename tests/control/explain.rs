@@ -18,7 +18,7 @@ fn why(demands: &[(f64, f64)]) -> (AllocationBound, String) {
     let demand = |&(cpu_cores, gib): &(f64, f64)| Demand {
         cpu_cores,
         memory_bytes: gib * GIB,
-        ..Demand::default()
+        ..Demand::UNKNOWN
     };
     let demands: Vec<Demand> = demands.iter().map(demand).collect();
     let capacity = [4.0, 64.0 * GIB];

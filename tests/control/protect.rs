@@ -107,7 +107,7 @@ fn the_values_written_are_bounded_at_every_level() {
         "version: 1\ntenants:\n  g: { tenants: { cache: { guarantee: { memory: 100MiB } }, idle: {} } }\n  hog: {}\n",
     );
     let nodes = tree::flatten(&policy);
-    let memory = |bytes: f64| Demand { memory_bytes: bytes * MIB, ..Demand::default() };
+    let memory = |bytes: f64| Demand { memory_bytes: bytes * MIB, ..Demand::UNKNOWN };
     let demands = [memory(0.0), memory(600.0), memory(0.0), memory(1500.0)];
     let capacity = [2.0, 1900.0 * MIB];
     let mut targets = target::targets(&nodes, &demands, capacity, Allocation::Drf);

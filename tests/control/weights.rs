@@ -29,7 +29,7 @@ fn siblings(weights: &[f64]) -> Vec<TreeNode> {
 }
 
 fn hungry(nodes: &[TreeNode], cores: f64) -> Vec<Demand> {
-    vec![Demand { cpu_cores: cores, memory_bytes: 0.0, ..Demand::default() }; nodes.len()]
+    vec![Demand { cpu_cores: cores, memory_bytes: 0.0, ..Demand::UNKNOWN }; nodes.len()]
 }
 
 /// The number that a file of this hierarchy holds.

@@ -351,7 +351,7 @@ fn check_and_the_agent_mean_the_same_by_a_fair_share() {
     use tenantd::control::{demand::Demand, tree};
     let text = "version: 1\ntenants: { a: { limit: { cpu: 10m } }, b: {} }\n";
     let nodes = tree::flatten(&policy(text));
-    let idle = vec![Demand::default(); nodes.len()];
+    let idle = vec![Demand::UNKNOWN; nodes.len()];
     let targets = targets(&nodes, &idle, [2.0, 1e9], Allocation::Drf);
     let bursts: Vec<f64> = targets.iter().map(|target| target.burst_cores).collect();
     assert_eq!(bursts, fair_shares(&nodes, 2.0, tree::CPU));

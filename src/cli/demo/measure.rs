@@ -94,7 +94,7 @@ pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStat
     let demand = |want: &Want| Demand {
         cpu_cores: (f64::from(want.threads) * want.duty).min(f64::from(host.cpus)),
         memory_bytes: wanted_memory(want) as f64,
-        ..Demand::default()
+        ..Demand::UNKNOWN
     };
     let demands: Vec<Demand> = wants.iter().map(demand).collect();
     let capacity = [host.capacity_cores, host.capacity_memory_bytes];

@@ -128,7 +128,7 @@ pub(super) fn action_statuses<'a>(
 }
 
 fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
-    let demand = state.demand.unwrap_or_default();
+    let demand = state.demand.unwrap_or(Demand::UNKNOWN);
     let usage = state.usage.as_ref();
     TenantStatus {
         name: node.path.clone(),

@@ -190,10 +190,10 @@ impl Nodes {
 
     /// What each leaf is entitled to.
     fn entitled(&self, demands: &[[f64; 2]], divided: [f64; 2]) -> Vec<[f64; 2]> {
-        let mut of_nodes = vec![Demand::default(); self.nodes.len()];
+        let mut of_nodes = vec![Demand::UNKNOWN; self.nodes.len()];
         for (leaf, demand) in self.leaves.iter().zip(demands) {
             let (cpu_cores, memory_bytes) = (demand[CPU], demand[MEMORY]);
-            of_nodes[*leaf] = Demand { cpu_cores, memory_bytes, ..Demand::default() };
+            of_nodes[*leaf] = Demand { cpu_cores, memory_bytes, ..Demand::UNKNOWN };
         }
         let targets = target::targets(&self.nodes, &of_nodes, divided, Allocation::Drf);
         self.leaves.iter().map(|leaf| targets[*leaf].allocation).collect()

@@ -215,7 +215,7 @@ fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
     let cores = f64::from(kernel.host().cpus) - reserve.cpu.cores();
     let memory_bytes = kernel.host().memory_bytes.saturating_sub(reserve.memory.0);
     // Nothing is demanded: weights are those of the fair shares, and memory is protected as guaranteed.
-    let idle = vec![Demand::default(); nodes.len()];
+    let idle = vec![Demand::UNKNOWN; nodes.len()];
     let targets = targets(&nodes, &idle, [cores, memory_bytes as f64], Allocation::Drf);
     let mut protected_bytes = 0;
     for (node, knobs) in nodes.iter().zip(knobs(&nodes, &targets)) {
