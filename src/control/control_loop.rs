@@ -124,7 +124,7 @@ impl ControlLoop {
         let state = &self.states[number];
         let was_empty = state.sample.as_ref().is_some_and(|last| last.populated == Some(false));
         // Processes may also come and be killed between two ticks.
-        let is_due = (self.tick + number as u64).is_multiple_of(VERIFY_TICKS);
+        let is_due = self.is_turn_of(number);
         Sampling {
             threads: state.is_pressed(),
             kills_of_empty: !was_empty || is_due,
@@ -133,10 +133,15 @@ impl ControlLoop {
         }
     }
 
-    /// Whether the files of the node with this number are to be read in this tick.
+    /// Whether the files of the node with this number are to be read in this tick: those of a tenth of all
+    /// nodes, because reading the values of a thousand tenants takes longer than sampling them.
     pub fn wants_observation(&self, number: usize) -> bool {
         let state = &self.states[number];
-        self.tick.is_multiple_of(VERIFY_TICKS) || state.observed.is_empty() || state.is_overtaken
+        self.is_turn_of(number) || state.observed.is_empty() || state.is_overtaken
+    }
+
+    fn is_turn_of(&self, number: usize) -> bool {
+        (self.tick + number as u64).is_multiple_of(VERIFY_TICKS)
     }
 
     /// Whether this tick checks for obstacles that keep values from taking effect.

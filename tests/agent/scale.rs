@@ -6,9 +6,11 @@ use nix::errno::Errno;
 use tenantd::control::explain;
 use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
+use tenantd::policy::model::Mode;
 use tenantd::sim::{Fault, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_same, legacy, snapshot};
+use crate::util;
 
 fn crowd(nr_tenants: usize) -> World {
     let mut yaml = "tenants:\n".to_string();
@@ -182,4 +184,23 @@ fn cpusets_of_their_own_are_not_compared_in_every_tick() {
     };
     let nr_ticks = (0..10).filter(|_| compares(&mut world)).count();
     assert_eq!(nr_ticks, 2);
+}
+
+#[test]
+fn a_change_of_mode_or_policy_is_followed_by_the_same_steps() {
+    let mut world = claimed(SimHost::default(), "", 50);
+    world.start().unwrap();
+    world.short_tick();
+    finish(&mut world);
+    let agent = world.agent.as_mut().unwrap();
+    for mode in [Mode::Observe, Mode::Enforce] {
+        agent.set_mode(mode).unwrap();
+    }
+    finish(&mut world);
+    assert_eq!(world.file("tenants/ana/cgroup.procs").lines().count(), 50);
+    let yaml = "version: 1\nmode: enforce\ntenants: { ana: {}, bob: {}, eve: {} }";
+    world.agent.as_mut().unwrap().reload(util::policy(yaml), Vec::new()).unwrap();
+    finish(&mut world);
+    assert_eq!(world.file("tenants/eve/cgroup.procs"), "");
+    world.stop();
 }

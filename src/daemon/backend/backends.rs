@@ -177,7 +177,7 @@ impl Backends {
     /// Closes every cgroup, so that the next tick makes and opens what is needed by then.
     pub(in crate::daemon) fn close_all(&mut self, kernel: &mut impl KernFs) {
         self.places.iter_mut().for_each(|place| place.close(kernel));
-        self.pass = None;
+        self.pass = Some(0);
         self.search.restart();
     }
 
@@ -208,7 +208,7 @@ impl Backends {
             }
         }
         self.systemd.replace(kernel, &self.places, kept);
-        self.pass = None;
+        self.pass = Some(0);
         self.unattached.clear();
         self.claim_rules = claim_rules;
         self.search.restart();
