@@ -29,7 +29,6 @@ use super::args::DemoArgs;
 use super::exit::Exit;
 use super::load::Want;
 use super::{log, machine};
-use crate::control::fairness::FAIR_ERROR_MAX;
 use crate::control::status::Status;
 use crate::daemon::agent::Agent;
 use measure::{Outcome, Phase, Played, Window, Without, entitled_cores};
@@ -38,9 +37,6 @@ use scene::Half;
 use screen::Screen;
 use simulated::SimulatedStage;
 use stage::Stage;
-
-/// The largest error of a share that counts as fair, as in the status.
-const ERROR_MAX: f64 = FAIR_ERROR_MAX;
 
 /// The smallest part of its files that the tenant `cache` must find in memory.
 const CACHED_MIN: f64 = 0.9;
@@ -77,25 +73,26 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
 /// Runs the demo on `stage` and shows it.
 fn show<S: Stage>(stage: S, args: &DemoArgs, note: &str) -> anyhow::Result<Exit> {
     let mut screen = Screen::new(args)?;
-    let played = play(stage, Duration::from_secs(args.seconds), note, &mut screen)?;
+    let (played, error_max) = play(stage, Duration::from_secs(args.seconds), note, &mut screen)?;
     let outcome = Outcome::new(played);
-    screen.outcome(&outcome, ERROR_MAX, CACHED_MIN)?;
-    let is_fair = outcome.max_share_error <= ERROR_MAX && outcome.clean && !outcome.interrupted;
+    screen.outcome(&outcome, error_max, CACHED_MIN)?;
+    let is_fair = outcome.max_share_error <= error_max && outcome.clean && !outcome.interrupted;
     let is_cached = outcome.cached_ratio.is_none_or(|ratio| ratio >= CACHED_MIN);
     Ok(if is_fair && is_cached { Exit::Ok } else { Exit::Failed })
 }
 
-/// Runs the loads without an agent and then with one, and always cleans up.
+/// Runs the loads without an agent and then with one, and always cleans up. Returns the largest error of a share
+/// that counts as fair as well, by the agent's status.
 fn play<S: Stage>(
     mut stage: S,
     length: Duration,
     note: &str,
     screen: &mut Screen,
-) -> anyhow::Result<Played> {
+) -> anyhow::Result<(Played, f64)> {
     let mut kernel = stage.kernel();
     let size = stage.size(&mut kernel)?;
     let halves = scene::halves(size.cpus, size.uncontended.is_none());
-    screen.begin(note, &size)?;
+    screen.begin(note, &size, length.mul_f64(1.0 + WITHOUT_RATIO))?;
     let mut played = Played { simulated: S::SIMULATED, ..Played::default() };
     let without =
         without(&mut stage, &mut kernel, &halves[0], length.mul_f64(WITHOUT_RATIO), screen)?;
@@ -113,7 +110,7 @@ fn play<S: Stage>(
                 break;
             }
             stage.set_loads(&mut agent, half)?;
-            screen.phase(half.title)?;
+            screen.phase("with tenantd", half.title)?;
             let window = play_half(&mut stage, &mut agent, &half.wants, length / 2, screen)?;
             let phase = window.phase(half.title, agent.status());
             screen.details(&phase, &machine::lines(agent.topology(), agent.status()))?;
@@ -121,10 +118,11 @@ fn play<S: Stage>(
         }
         Ok(phases)
     })();
+    let error_max = agent.status().thresholds.share_error_ratio;
     played.interrupted = stage.interrupted();
     played.clean = stage.finish(agent)?;
     played.phases = shown?;
-    Ok(played)
+    Ok((played, error_max))
 }
 
 /// Runs the loads of `half` without an agent for about `length`; measures the last part of it.
@@ -135,7 +133,7 @@ fn without<S: Stage>(
     length: Duration,
     screen: &mut Screen,
 ) -> anyhow::Result<Option<Without>> {
-    screen.phase("first without tenantd")?;
+    screen.phase("without tenantd", half.title)?;
     stage.start_plain(kernel, half)?;
     let begin = stage.now();
     let mut before = (begin, stage.readings(kernel));

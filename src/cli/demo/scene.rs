@@ -62,11 +62,11 @@ pub(super) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
     let cache = |want: Want| Want { hot_bytes: hot, ..want };
     [
         Half {
-            title: "batch and web want all CPUs, cache holds memory",
+            title: "batch and web want all CPUs, cache a little",
             wants: [batch, cache(light(most)), hungry(some, 1)],
         },
         Half {
-            title: "now cache wants CPU too, and web falls nearly asleep",
+            title: "now cache wants all CPUs too, and web a little",
             wants: [batch, cache(hungry(most, 1)), light(some)],
         },
     ]

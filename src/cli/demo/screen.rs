@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -18,14 +19,18 @@ use crate::daemon::agent::Agent;
 use crate::host::kernfs::KernFs;
 use crate::units::Bytes;
 
+/// What the tenants do at first, in their order, and what with files where memory is contended.
+const ABOUT: [[&str; 2]; 3] = [
+    ["takes all the CPU it can get", ", and scans a large file"],
+    ["wants little CPU", ", and reads the same files again and again"],
+    ["wants all CPUs", ""],
+];
+
 /// Width of a bar for all CPUs.
 const BAR_WIDTH: usize = 40;
 
 /// Where there is no terminal, a line is printed once in so many ticks.
 const QUIET_TICKS: u64 = 3;
-
-/// Outside use below this part of all CPUs is not reported.
-const OUTSIDE_MIN: f64 = 0.05;
 
 /// Standard output, drawn according to its kind.
 #[derive(Debug)]
@@ -36,6 +41,7 @@ pub(super) struct Screen {
     cpus: f64,
     uncontended: Option<String>,
     drawn_lines: usize,
+    nr_phases: u32,
     /// How often bars were drawn in this phase.
     nr_drawn: u64,
     findings: Vec<String>,
@@ -64,6 +70,7 @@ impl Screen {
             cpus: 1.0,
             uncontended: None,
             drawn_lines: 0,
+            nr_phases: 0,
             nr_drawn: 0,
             findings: Vec::new(),
             record: args.record.as_ref().map(File::create).transpose()?,
@@ -71,15 +78,27 @@ impl Screen {
     }
 
     /// Announces the next steps, and their place.
-    pub(super) fn begin(&mut self, note: &str, size: &Size) -> io::Result<()> {
+    pub(super) fn begin(&mut self, note: &str, size: &Size, length: Duration) -> io::Result<()> {
         (self.cpus, self.uncontended) = (f64::from(size.cpus), size.uncontended.clone());
         if self.json {
             return Ok(());
         }
         let mut out = io::stdout().lock();
         writeln!(out, "tenantd demo on {note}\n")?;
-        writeln!(out, "Three tenants share {} CPUs and {MEMORY} of memory, with", size.cpus)?;
-        writeln!(out, "weights 1:2:4. Each runs processes that do nothing but use them up.")
+        writeln!(
+            out,
+            "Three tenants share {} CPUs and {MEMORY} of memory by weight:\n",
+            size.cpus
+        )?;
+        for ((name, weight), [what, files]) in TENANTS.iter().zip(ABOUT) {
+            let files = if size.uncontended.is_none() { files } else { "" };
+            writeln!(out, "  {name:<8}weight {weight}   {what}{files}")?;
+        }
+        writeln!(
+            out,
+            "\nTheir programs only use up CPU and memory. It takes {} seconds.",
+            length.as_secs()
+        )
     }
 
     /// Reports how the agent works on this machine.
@@ -91,10 +110,10 @@ impl Screen {
     }
 
     /// Begins a part of the demo.
-    pub(super) fn phase(&mut self, title: &str) -> io::Result<()> {
-        (self.drawn_lines, self.nr_drawn) = (0, 0);
+    pub(super) fn phase(&mut self, how: &str, title: &str) -> io::Result<()> {
+        (self.drawn_lines, self.nr_drawn, self.nr_phases) = (0, 0, self.nr_phases + 1);
         if !self.json {
-            writeln!(io::stdout(), "\n{title}")?;
+            writeln!(io::stdout(), "\n{}. {how}: {title}", self.nr_phases)?;
         }
         Ok(())
     }
@@ -150,8 +169,7 @@ impl Screen {
             writeln!(out, "\x1b[2K  {}", drawn(bar, self.cpus))?;
         }
         let entitled = bars.iter().any(|bar| bar.entitled_cores.is_some());
-        let legend =
-            if entitled { "█ used  · promised, of all CPUs" } else { "█ used, of all CPUs" };
+        let legend = if entitled { "█ used  · promised, in CPUs" } else { "█ used, in CPUs" };
         writeln!(out, "\x1b[2K  {:<8}{legend}", "")?;
         self.drawn_lines = bars.len() + 1;
         out.flush()
@@ -193,7 +211,7 @@ impl Screen {
             table.add_row(row(figure));
         }
         let mut out = io::stdout().lock();
-        writeln!(out, "\n{}\n", aligned(table))?;
+        writeln!(out, "\n{}\n", aligned(table, 1))?;
         map.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
@@ -209,24 +227,18 @@ impl Screen {
             let text = serde_json::to_string(outcome).map_err(io::Error::other)?;
             return writeln!(out, "{text}");
         }
-        if let (Some(without), Some(with)) = (&outcome.without, outcome.phases.first()) {
+        if let (Some(without), Some(with)) = (&outcome.without, outcome.phases.first())
+            && with.measured_ticks > 0
+        {
             writeln!(out, "\n{}\n", comparison(without, with, outcome.cached_ratio.is_some()))?;
         }
-        self.outside(&mut out, outcome)?;
+        self.outside(&mut out, outcome, error_max)?;
         if let Some(reason) = &self.uncontended {
             writeln!(out, "Memory was not contended here: {reason}.")?;
         }
-        if let Some(second) = outcome.phases.get(1) {
-            let error = second.tenants.iter().map(|figure| figure.error.abs()).fold(0.0, f64::max);
-            writeln!(
-                out,
-                "After the loads changed, the largest error of a share was {:.1} %.",
-                error * 100.0
-            )?;
-        }
         verdict(&mut out, outcome, error_max, cached_min)?;
         let is_fair = outcome.max_share_error <= error_max;
-        if !self.verbose && !is_fair {
+        if !self.verbose && !is_fair && !outcome.interrupted {
             self.findings.iter().try_for_each(|finding| writeln!(out, "note: {finding}"))?;
         }
         match outcome.clean {
@@ -237,10 +249,10 @@ impl Screen {
         }
     }
 
-    /// The outside use of the machine, in one sentence.
-    fn outside(&self, out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
+    /// The outside use of the machine, in one sentence; a part of it that is no error of a share is not reported.
+    fn outside(&self, out: &mut impl Write, outcome: &Outcome, error_max: f64) -> io::Result<()> {
         let most = outcome.phases.iter().map(|phase| phase.outside_cores).fold(0.0, f64::max);
-        if most < OUTSIDE_MIN * self.cpus {
+        if most < error_max * self.cpus {
             return Ok(());
         }
         writeln!(
@@ -257,14 +269,14 @@ fn verdict(
     error_max: f64,
     cached_min: f64,
 ) -> io::Result<()> {
-    let verdict = match (outcome.interrupted, outcome.max_share_error <= error_max) {
-        (true, _) => "Interrupted",
-        (false, true) => "Fair",
-        (false, false) => "NOT FAIR",
-    };
+    if outcome.interrupted {
+        return writeln!(out, "\nInterrupted, so there is no verdict.");
+    }
+    let verdict = if outcome.max_share_error <= error_max { "Fair" } else { "NOT FAIR" };
     writeln!(
         out,
-        "{verdict}: the largest error of a share is {:.1} % (at most {:.0} % is fair).",
+        "{verdict}: no tenant's part of the CPU time under tenantd was off by more than\n\
+         {:.1} % (at most {:.0} % is fair).",
         outcome.max_share_error * 100.0,
         error_max * 100.0
     )?;
@@ -283,9 +295,9 @@ fn verdict(
 fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
     let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
     let mut table = new_table();
-    let mut header = vec!["tenant", "weight", "CPU: without", "with", "promised"];
+    let mut header = vec!["\ntenant", "\nweight", "CPU time:\nwithout", "\nwith", "\npromised"];
     if is_contended {
-        header.extend(["files kept: without", "with", "promised"]);
+        header.extend(["files in memory:\nwithout", "\nwith", "\npromised"]);
     }
     table.set_header(header);
     for (index, (before, after)) in without.tenants.iter().zip(&with.tenants).enumerate() {
@@ -305,7 +317,7 @@ fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
         }
         table.add_row(cells);
     }
-    aligned(table)
+    aligned(table, 2)
 }
 
 fn new_table() -> Table {
@@ -314,11 +326,11 @@ fn new_table() -> Table {
     table
 }
 
-/// The same with all columns but the first aligned right.
-fn aligned(mut table: Table) -> Table {
+/// The same with all columns but the first aligned right, with a gap before each of them.
+fn aligned(mut table: Table, gap: u16) -> Table {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
-        column.set_padding((1, 0));
+        column.set_padding((gap, 0));
     }
     table
 }
