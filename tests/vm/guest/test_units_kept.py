@@ -2,11 +2,14 @@
 
 import contextlib
 import shutil
+import signal
 from pathlib import Path
 
-from cgroups import MOUNT, Cgroup, telling, wait_until
+from cgroups import MOUNT, PATIENCE, Cgroup, telling, wait_until
 from host import TENANTD, finish, run
-from test_systemd import SLEEPS, Filed, Host, drop_ins, log_in, show
+from marks import both
+from test_dop import plug
+from test_systemd import SLEEPS, Filed, Host, drop_ins, log_in, show, start
 
 
 def user(host, name, uid):
@@ -27,14 +30,16 @@ def test_nothing_is_taken_out_of_a_service_or_session_by_its_owner(host):
     slice = user(host, "ana", 1000)
     user(host, "bob", 1001)
     forks = "Type=forking\nUser=ana\nExecStart=/bin/sh -c 'sleep infinity & sleep infinity &'\n"
-    service = Filed(host, "forks.service", f"[Service]\n{forks}")
-    run("systemctl", "start", service.name)
+    service, other = (Filed(host, name, f"[Service]\n{forks}") for name in ("forks.service", "other.service"))
+    run("systemctl", "start", service.name, other.name)
     log_in(host, "ana")
     wait_until(lambda: slice.exists() and slice.stat("cgroup.events", "populated"), "the session")
-    sessions = lambda: sorted(path.name for path in slice.path.glob("session-*.scope"))
-    wait_until(sessions, "the scope of the session")
-    before, children = sessions(), service.group.pids()
-    assert len(children) == 2, children
+    scopes = lambda: sorted(path.name for path in slice.path.glob("session-*.scope"))
+    wait_until(scopes, "the scope of the session")
+    # As logind lists them, with their leaders, and as the cgroups are.
+    sessions = lambda: (run("loginctl", "list-sessions", "--no-legend").split(), scopes())
+    before, children, others = sessions(), service.group.pids(), other.group.pids()
+    assert len(children) == len(others) == 2, (children, others)
     jobs = Cgroup(MOUNT).make("jobs")
     host.cleanup.callback(jobs.path.rmdir)
     job = host.start_in(jobs, ["setpriv", "--reuid=1000", "--clear-groups", "sleep", "infinity"])
@@ -47,12 +52,16 @@ def test_nothing_is_taken_out_of_a_service_or_session_by_its_owner(host):
     assert show(service.name, "ActiveState") == "active"
     done = host.ctl("check", host.policy(team))
     assert "P065" in done.stdout and "forks.service" in done.stdout, done.stdout
+    gone = lambda pids: not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    run("systemctl", "stop", other.name)
+    daemon.until(lambda: gone(others), "the children of a service that is stopped meanwhile to end")
     assert daemon.terminate() == 0, daemon.log()
     assert place(job.pid).endswith("/jobs"), daemon.log()
     assert service.group.pids() == children and show(service.name, "ActiveState") == "active"
+    assert sessions() == before, daemon.log()
     run("systemctl", "stop", service.name)
     with telling(daemon.log):
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "its children to end")
+        wait_until(lambda: gone(children), "its children to end")
 
 
 def test_a_single_user_is_weighed_in_place(host):
@@ -97,6 +106,7 @@ class Overridden:
         Path(f"/run/systemd/system.control/{self.unit.name}.d/50-MemoryHigh.conf").unlink()
 
 
+@both
 def test_an_override_that_wins_at_each_reload_is_no_drift(host):
     for accept in (False, True):
         control = {"interval": "1s", "on_drift": "accept" if accept else "repair"}
@@ -160,4 +170,52 @@ def test_a_unit_that_lost_its_file_is_given_back_after_a_kill(host):
     daemon.murder()
     done = finish([str(TENANTD), "--restore", "--state-dir", str(state)])
     assert done.returncode == 0, done.stderr
+    world.expect_as_before(daemon.log)
+
+
+def test_a_stop_while_a_cpu_is_offline_confines_nothing(host):
+    """A service that is loaded, and one that is masked: a CPU that comes back is theirs again."""
+    units = [Filed(host, name, SLEEPS) for name in ("loaded.service", "masked.service")]
+    names = [unit.name for unit in units]
+    run("systemctl", "start", *names)
+    everywhere = Cgroup(MOUNT).read("cpuset.cpus.effective")
+    cpus = ["0", str(host.cpus - 1)]
+    tenants = {name: {"match": {"unit": f"{name}.service"}, "cpus": cpu} for name, cpu in zip(("loaded", "masked"), cpus)}
+    daemon = host.daemon(host.policy(tenants), None)
+    for unit, cpu in zip(units, cpus):
+        daemon.until(lambda: unit.group.holds("cpuset.cpus", cpu), f"{unit.name} to be confined")
+    # Systemd does not write to a unit that is masked.
+    host.cleanup.callback(finish, ["systemctl", "unmask", names[1]])
+    run("systemctl", "mask", names[1])
+    assert show(names[1], "LoadState") == "masked"
+    plug(host, host.cpus - 1, False)
+    assert daemon.terminate() == 0, daemon.log()
+    plug(host, host.cpus - 1, True)
+    wait_until(lambda: Cgroup(MOUNT).read("cpuset.cpus.effective") == everywhere, "the CPU to be back")
+    with telling(daemon.log):
+        for unit in units:
+            wait_until(lambda: all(runs_on(pid) == everywhere for pid in unit.group.pids()), f"{unit.name} everywhere")
+    assert not drop_ins(), drop_ins()
+
+
+def runs_on(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list:"))
+
+
+def test_a_stop_while_units_vanish_owes_nothing(host):
+    """Transient services: once stopped, nobody knows them. Half are gone before, half go meanwhile."""
+    names = [f"vanishing-{number}" for number in range(12)]
+    world = Host()
+    units = [start(host, f"{name}.service", "sleep", "infinity") for name in names]
+    groups = [Cgroup(MOUNT / "system.slice" / unit) for unit in units]
+    tenants = {name: {"match": {"unit": f"{name}.service"}, "limit": {"cpu": 1}} for name in names}
+    daemon = host.daemon(host.policy(tenants), None)
+    daemon.until(lambda: all(group.holds("cpu.max", "100000 100000") for group in groups), "the limits")
+    with daemon.stopped():
+        run("systemctl", "stop", *units[:6])
+        daemon.process.send_signal(signal.SIGTERM)
+        run("systemctl", "stop", "--no-block", *units[6:])
+    assert daemon.process.wait(PATIENCE) == 0, daemon.log()
+    assert not (daemon.state / "journal").exists(), daemon.log()
     world.expect_as_before(daemon.log)
