@@ -15,21 +15,22 @@
 //!   whether it is protected or not.
 //! - *growth*: by how much the inelastic part is going to grow until the next values take effect.
 //!
-//! **Rule.** `Σ kept + what is inelastic outside every tenant + margin ≤ memory`. Guarantees come
-//! first: they are promises. What is wanted beyond them is scaled down, by one ratio for all
-//! tenants; and only where even the guarantees do not fit are these scaled down, again all by one
-//! ratio. Both ratios are as large as the rule allows. A protection within its tenant's inelastic
-//! part costs nothing, but where not even that leaves room nothing is protected: the host is then
-//! as it would be without the agent.
+//! **Rule.** `Σ kept + what is inelastic outside every tenant + what the kernel keeps free + margin
+//! ≤ memory`. Guarantees come first: they are promises. What is wanted beyond them is scaled down,
+//! by one ratio for all tenants; and only where even the guarantees do not fit are these scaled
+//! down, again all by one ratio. Both ratios are as large as the rule allows. A protection within
+//! its tenant's inelastic part costs nothing, but where not even that leaves room nothing is
+//! protected: the host is then as it would be without the agent.
 //!
 //! **The margin.** A process can take 1 GiB of memory a second, more than any controller with a
 //! tick of a second can answer. Two things are done about it:
 //! - a standing margin of a sixteenth of the machine, 64 MiB at least and 1 GiB at most. That is
 //!   one second of such a process where memory is large enough for it to matter; on a small machine
-//!   a larger margin would leave nothing to protect, and a sixteenth still holds the kernel's own
-//!   watermarks and the programs of the host. It is also more than the dead band within which a
-//!   written protection is left alone. Growth beyond it within one tick meets `memory.low`, which
-//!   the kernel breaks when it finds nothing else, and not `memory.min`.
+//!   a larger margin would leave nothing to protect, and a sixteenth still holds the programs of
+//!   the host. It is also more than the dead band within which a written protection is left alone.
+//!   What the kernel keeps free comes on top: reclaim begins and ends there, and it can be most of
+//!   a sixteenth. Growth beyond it within one tick meets `memory.low`, which the kernel breaks when
+//!   it finds nothing else, and not `memory.min`.
 //! - growth that has been seen goes on: what a tenant's inelastic part grew by in the last interval
 //!   is expected again for each of the next two, as far as its limit lets it. What such a process
 //!   takes before its growth is seen comes out of the margin; what follows is taken off the
@@ -67,6 +68,8 @@ pub struct Memory {
     pub outside_unreclaimable_bytes: f64,
     /// The anonymous part of that.
     pub outside_anon_bytes: f64,
+    /// What the kernel keeps free: it reclaims until there is so much.
+    pub kept_free_bytes: f64,
 }
 
 /// What one tenant holds and wants, in bytes.
@@ -142,7 +145,7 @@ pub fn margin(total_bytes: f64) -> f64 {
 pub fn protect(memory: &Memory, needs: &[Need]) -> Protections {
     let inelastic = inelastic(memory, needs);
     let outside = outside_inelastic(memory, needs);
-    let room = memory.total_bytes - margin(memory.total_bytes) - outside;
+    let room = memory.total_bytes - margin(memory.total_bytes) - memory.kept_free_bytes - outside;
     let guarantees: Vec<f64> =
         needs.iter().map(|need| need.guarantee_bytes.min(need.wanted_bytes)).collect();
     let nothing = vec![0.0; needs.len()];
@@ -277,6 +280,15 @@ mod tests {
         assert!(!shortage.breaks_guarantees());
         assert!((shortage.allocation_ratio - 320.0 / 600.0).abs() < 1e-9, "{shortage}");
         assert!(shortage.to_string().contains("guarantees are kept"), "{shortage}");
+    }
+
+    /// A guest of 1,474 MiB kept 67 MiB of them free: with 92 MiB of margin alone, next to nothing was left to
+    /// reclaim.
+    #[test]
+    fn what_the_kernel_keeps_free_is_not_there() {
+        let memory = Memory { kept_free_bytes: 67.0 * MIB, ..machine(1472.0) };
+        let protections = protect(&memory, &[cache(442.0, 0.0), anonymous(1176.0, 0.0)]);
+        assert_eq!(mib(&protections)[0], 137.0);
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub struct HostSample {
     pub anon_bytes: Option<u64>,
     /// Free swap; 0 where there is none.
     pub swap_free_bytes: Option<u64>,
+    /// Memory that the kernel keeps free; absent where it does not say.
+    pub kept_free_bytes: Option<u64>,
 }
 
 /// Something that should have been readable and was not.

@@ -385,12 +385,14 @@ pub fn protect<'a>(
         swap_free_bytes: host.swap_free_bytes.unwrap_or(0) as f64,
         outside_unreclaimable_bytes: held.max(0.0),
         outside_anon_bytes: anon.max(0.0),
+        kept_free_bytes: host.kept_free_bytes.unwrap_or(0) as f64,
     };
     // A limit above the tenants does not include what outside processes hold.
     let limited = above.memory_bytes.map(|bytes| protect::Memory {
         total_bytes: bytes.min(machine.total_bytes),
         outside_unreclaimable_bytes: 0.0,
         outside_anon_bytes: 0.0,
+        kept_free_bytes: 0.0,
         ..machine
     });
     let mut shortage: Option<Shortage> = None;

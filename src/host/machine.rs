@@ -18,6 +18,7 @@ pub struct Machine {
     proc: DirId,
     stat: FileId,
     meminfo: FileId,
+    min_free: Option<FileId>,
 }
 
 impl Machine {
@@ -29,7 +30,9 @@ impl Machine {
         let proc = kernel.open_dir(Path::new("/proc"))?;
         let stat = kernel.open_file(proc, "stat")?;
         let meminfo = kernel.open_file(proc, "meminfo")?;
-        Ok(Machine { proc, stat, meminfo })
+        // Not everything that is like Linux has it.
+        let min_free = kernel.open_file(proc, "sys/vm/min_free_kbytes").ok();
+        Ok(Machine { proc, stat, meminfo, min_free })
     }
 
     /// The kept directory of `/proc`.
@@ -69,6 +72,9 @@ impl Machine {
             unreclaimable_bytes: unreclaimable_bytes(&meminfo),
             anon_bytes: meminfo.anon_pages.map(|anon| anon + meminfo.shmem.unwrap_or(0)),
             swap_free_bytes: Some(meminfo.swap_free),
+            kept_free_bytes: self
+                .min_free
+                .and_then(|file| kept_free_bytes(kernel.read(file).ok()?)),
         })
     }
 
@@ -96,6 +102,13 @@ fn unreclaimable_bytes(meminfo: &Meminfo) -> Option<u64> {
     Some(meminfo.mem_total.saturating_sub(meminfo.mem_free).saturating_sub(cache))
 }
 
+/// The kernel's high watermark, up to which it reclaims: half as much again as `vm.min_free_kbytes`, unless
+/// `vm.watermark_scale_factor` is more than that of this much memory, which the margin of a large machine covers.
+fn kept_free_bytes(text: &[u8]) -> Option<u64> {
+    let lowest: u64 = std::str::from_utf8(text).ok()?.trim().parse().ok()?;
+    Some(lowest.saturating_mul(1024).saturating_mul(3) / 2)
+}
+
 /// An error of a parser of another crate: only its kind is reported, its text names its own source files.
 fn malformed(path: &str, error: &procfs::ProcError) -> ReadError {
     let text = match error {
@@ -104,4 +117,15 @@ fn malformed(path: &str, error: &procfs::ProcError) -> ReadError {
     };
     let source = Malformed { line: 1, text: text.into(), expected: "the kernel's format" };
     ReadError::Malformed { path: path.to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_keeps_its_high_watermark_free() {
+        assert_eq!(kept_free_bytes(b"45056\n"), Some(66 << 20));
+        assert_eq!((kept_free_bytes(b""), kept_free_bytes(b"-1\n")), (None, None));
+    }
 }

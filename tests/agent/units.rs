@@ -123,6 +123,38 @@ fn the_agent_itself_writes_no_file_of_a_unit() {
     assert_eq!(world.host.take_changes(), []);
 }
 
+/// Where memory has run out systemd may not get to run, and lower protection is what lets it.
+#[test]
+fn protection_is_lowered_though_systemd_does_not_get_to_it() {
+    let mut world = services("");
+    let before = whole(&world);
+    world.ticks(20);
+    let low = |world: &World| world.file(&format!("{DB}/memory.low")).parse::<u64>().unwrap();
+    let high = low(&world);
+    assert!(high > 200 * MIB, "{high}");
+    let ignores = UnitFault::Ignores(Property::MemoryLow);
+    world.host.systemd(|systemd, _| systemd.fault = Some(ignores));
+    let pid = world.file(&format!("{DB}/cgroup.procs")).trim().parse().unwrap();
+    let smaller = Load::busy(4).with_working_set(128 * MIB);
+    world.host.with(|kernel| kernel.set_load(pid, smaller).unwrap());
+    let status = world.ticks(60);
+    let lowered = low(&world);
+    assert!(lowered < high - 64 * MIB, "{lowered} after {high}");
+    assert_eq!((status.findings, status.nr_drift), (vec![], 0));
+    // Systemd was asked as well, so that it agrees.
+    let held =
+        world.host.systemd(|s, _| s.units["db.service"].properties[&Property::MemoryLow].clone());
+    let PropertyValue::Number(held) = held else { panic!("{held:?}") };
+    // The file has whole pages.
+    assert_eq!(held / 4096, lowered / 4096);
+    world.host.systemd(|systemd, _| systemd.fault = None);
+    let larger = Load::busy(4).with_working_set(256 * MIB);
+    world.host.with(|kernel| kernel.set_load(pid, larger).unwrap());
+    world.ticks(20);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
+
 #[test]
 fn a_unit_is_set_in_one_call_and_given_back() {
     let mut world = services("");

@@ -33,12 +33,13 @@ fn need() -> impl Strategy<Value = Need> {
 
 fn memory() -> impl Strategy<Value = Memory> {
     let swap = prop_oneof![2 => Just(0.0), 1 => 0.0..2000.0_f64];
-    (256.0..4096.0_f64, swap, 0.0..300.0_f64, 0.0..=1.0_f64).prop_map(
-        |(total, swap, held, anon)| Memory {
+    (256.0..4096.0_f64, swap, 0.0..300.0_f64, 0.0..=1.0_f64, 0.0..100.0_f64).prop_map(
+        |(total, swap, held, anon, kept_free)| Memory {
             total_bytes: total * MIB,
             swap_free_bytes: swap * MIB,
             outside_unreclaimable_bytes: held * MIB,
             outside_anon_bytes: held * anon * MIB,
+            kept_free_bytes: kept_free * MIB,
         },
     )
 }
@@ -64,7 +65,7 @@ proptest! {
     #[test]
     fn what_is_protected_leaves_room(memory in memory(), needs in vec(need(), 0..8)) {
         let protections = protect::protect(&memory, &needs);
-        let room = memory.total_bytes - protect::margin(memory.total_bytes);
+        let room = memory.total_bytes - protect::margin(memory.total_bytes) - memory.kept_free_bytes;
         let nothing = vec![0.0; needs.len()];
         let least = kept(&memory, &needs, &nothing);
         let sum = kept(&memory, &needs, &protections.bytes);
@@ -95,7 +96,7 @@ proptest! {
                 promised * guarantee + (need.wanted_bytes - promised) * allocation
             })
             .collect();
-        let room = memory.total_bytes - protect::margin(memory.total_bytes);
+        let room = memory.total_bytes - protect::margin(memory.total_bytes) - memory.kept_free_bytes;
         prop_assert!(kept(&memory, &needs, &more) > room, "{shortage:?}");
     }
 }

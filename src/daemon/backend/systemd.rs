@@ -118,6 +118,10 @@ impl Systemd {
         self.units.get(number)?.as_deref()
     }
 
+    pub(super) fn units(&self) -> impl Iterator<Item = &UnitState> {
+        self.units.iter().flatten().map(|unit| &**unit)
+    }
+
     pub(super) fn unit_mut(&mut self, number: usize) -> Option<&mut UnitState> {
         self.units.get_mut(number)?.as_deref_mut()
     }

@@ -8,6 +8,10 @@
 //! tick before. A memory limit that could be met only by killing is not requested. A value that does not
 //! arrive is reported and tried again with growing pauses.
 //!
+//! **Protection is lowered at once.** Where memory has run out, systemd may not get to run for minutes, because
+//! reclaim takes its programs before it takes anything protected; and only less protection lets it run again. So
+//! a lower `memory.low` is written into the file as well as requested, also while an order is pending.
+//!
 //! The state of the bus and the locations of the units are not known here; that is [`super::systemd`].
 
 use std::collections::BTreeMap;
@@ -66,6 +70,7 @@ impl Systemd {
     pub(super) fn forget(&mut self, number: usize, knob: Knob) {
         let Some(unit) = self.unit_mut(number) else { return };
         unit.ordered.retain(|(known, _)| *known != knob);
+        unit.lowered.take_if(|lowered| lowered.knob == knob);
         if let Some(pending) = &mut unit.pending {
             pending.actions.retain(|action| action.knob != knob);
         }
@@ -81,6 +86,7 @@ impl Systemd {
         tick: u64,
         actions: &[Action],
     ) -> Vec<Outcome> {
+        let actions = &*self.lower(host, places, actions);
         let mut wanted: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
         for action in actions.iter().filter(|action| self.owns(action.node)) {
             wanted.entry(action.node).or_default().push(action.clone());
@@ -97,6 +103,37 @@ impl Systemd {
             }
         }
         outcomes
+    }
+
+    /// Writes protections that are to be less than they are into the files; returns the `actions`, and those that
+    /// systemd was not asked for when they were written.
+    fn lower<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        places: &[Place],
+        actions: &[Action],
+    ) -> Vec<Action> {
+        let knob = Knob::MemoryLow;
+        for action in actions.iter().filter(|action| action.knob == knob && action.shrinks()) {
+            let Some(unit) = self.unit_mut(action.node) else { continue };
+            let Some(cgroup) = &places[action.node].cgroup else { continue };
+            let is_journalled =
+                host.journal.knows_property(&unit.unit, &unit.life, Property::of(knob));
+            // Without effect where the cgroup is gone; systemd is asked all the same.
+            if !is_journalled || host.enforcer().lower_protection(action, cgroup).is_err() {
+                continue;
+            }
+            let before = unit.lowered.replace(action.clone());
+            unit.ordered.retain(|(known, value)| {
+                *known != knob || before.as_ref().is_none_or(|before| before.to != *value)
+            });
+            unit.ordered.push((knob, action.to.clone()));
+        }
+        let is_new = |lowered: &&Action| {
+            !actions.iter().any(|action| action.node == lowered.node && action.knob == knob)
+        };
+        let late = self.units().filter_map(|unit| unit.lowered.as_ref()).filter(is_new);
+        actions.iter().chain(late).cloned().collect()
     }
 
     fn order_one<K: KernFs>(
@@ -135,6 +172,7 @@ impl Systemd {
         for action in &actions {
             unit.ordered.retain(|(knob, _)| *knob != action.knob);
             unit.ordered.push((action.knob, action.to.clone()));
+            unit.lowered.take_if(|lowered| lowered.knob == action.knob);
         }
         unit.pending = Some(Pending { actions, answered_at: None });
         let unit = unit.unit.clone();
@@ -196,7 +234,8 @@ impl Systemd {
         let is_late = pending.answered_at.is_some_and(|at| tick >= at + ARRIVAL_TICKS);
         let mut outcomes = Vec::new();
         if is_late {
-            for action in waiting {
+            let lowered = unit.lowered.as_ref().map(|lowered| lowered.knob);
+            for action in waiting.into_iter().filter(|action| Some(action.knob) != lowered) {
                 let found = now(action.knob).map(|seen| seen.value.to_string());
                 let error = not_arrived(&unit.unit, &action, found);
                 outcomes.push((action, Err(error.refusal())));

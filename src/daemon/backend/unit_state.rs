@@ -29,6 +29,8 @@ pub(super) struct UnitState {
     pub(super) pending: Option<Pending>,
     /// The last request for each knob.
     pub(super) ordered: Vec<(Knob, Value)>,
+    /// A protection that was lowered in the file and that systemd was not asked for yet.
+    pub(super) lowered: Option<Action>,
     pub(super) nr_misses: u32,
     pub(super) message: Option<String>,
 }
@@ -65,6 +67,7 @@ impl UnitState {
             is_looking: false,
             pending: None,
             ordered: Vec::new(),
+            lowered: None,
             nr_misses: 0,
             message: None,
         }
@@ -75,6 +78,7 @@ impl UnitState {
         let pause = (1_u64 << self.nr_misses.min(8)).min(LOOK_TICKS_MAX);
         self.nr_misses = self.nr_misses.saturating_add(1);
         self.phase = Phase::Missing { look_at: tick + pause };
+        self.lowered = None;
         self.message = Some(why);
     }
 

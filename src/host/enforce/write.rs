@@ -54,6 +54,20 @@ impl<K: KernFs> Enforcer<'_, K> {
         }
     }
 
+    /// Writes a lower protection of memory into a file of systemd's, which is asked for the same value. The unit's
+    /// own value is in the journal.
+    pub(crate) fn lower_protection(
+        &mut self,
+        action: &Action,
+        cgroup: &Cgroup,
+    ) -> Result<(), EnforceError> {
+        let dir = cgroup.knob_dir(self.layout, action.knob)?;
+        for spelling in self.layout.dialect.spell(action.knob, &action.to) {
+            self.kernel.write(dir, spelling.file, &spelling.text)?;
+        }
+        Ok(())
+    }
+
     /// Lifts a legacy quota for the moment in which its period changes: the old one with the new period, or the new
     /// one with the old, may be more than a parent or less than a child allows, which the kernel refuses.
     fn lift_quota(&mut self, dir: DirId, file: &'static str) -> Result<(), EnforceError> {
