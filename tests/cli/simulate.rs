@@ -72,6 +72,17 @@ fn hungry_tenants_get_what_they_are_entitled_to() {
     assert_eq!(answer["series"]["seconds"].as_array().unwrap().len(), 40);
 }
 
+/// A tenant that wakes in the middle of a tick was due nothing before.
+#[test]
+fn what_is_due_follows_the_demand_within_a_tick() {
+    let text = small("ticks: 3\ntenants: { a: { threads: 4 }, b: { from: 30s, threads: 4 } }\n")
+        .replace("{ version: 1, ten", "{ version: 1, control: { interval: 20s }, ten");
+    let answer = parsed(&text);
+    assert!((number(&answer["tenants"][0]["entitled_cores"]) - 2.5).abs() < 0.01, "{answer}");
+    assert!(number(&answer["static"]["share_error_max"]) < 0.01, "{answer}");
+    assert_eq!(parsed(&small("ticks: 3\ntenants: {}"))["none"]["jain_index"], Value::Null);
+}
+
 #[test]
 fn the_same_file_gives_the_same_bytes() {
     let text = small(

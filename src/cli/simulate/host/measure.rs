@@ -57,7 +57,8 @@ pub(super) struct Run {
     pub(super) outside_seconds: f64,
     pub(super) share_error_mean: f64,
     pub(super) share_error_max: f64,
-    pub(super) jain_mean: f64,
+    /// Absent where no tenant ever wants anything.
+    pub(super) jain_mean: Option<f64>,
     pub(super) settled: Vec<Settled>,
 }
 
@@ -124,7 +125,7 @@ pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow:
     let mut now = Duration::ZERO;
     for tick in 1..=scenario.nr_ticks {
         let end = scenario.interval() * tick;
-        let demands = advance(scenario, &mut worlds, now, end)?;
+        let parts = advance(scenario, &mut worlds, now, end)?;
         now = end;
         // A new policy takes effect with the tick after it.
         let mut newest = None;
@@ -134,7 +135,7 @@ pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow:
         }
         let ticks: Vec<(Vec<Used>, Option<[f64; 2]>)> =
             worlds.iter_mut().map(|world| world.tick(now)).collect();
-        meter.add(tick, now, &demands, &ticks);
+        meter.add(tick, now, &parts, &ticks);
         if let Some(policy) = newest {
             meter.nodes = Nodes::new(policy);
         }
@@ -143,35 +144,42 @@ pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow:
     Ok(meter.outcome)
 }
 
-/// Lets the time up to `end` pass on all machines; returns what each work demanded of CPU and memory.
+/// What each work demands of CPU and memory, for a part of a tick.
+#[derive(Debug)]
+struct Demanded {
+    part: f64,
+    demands: Vec<[f64; 2]>,
+}
+
+/// Lets the time up to `end` pass on all machines; returns what was demanded meanwhile.
 fn advance(
     scenario: &Scenario,
     worlds: &mut [World],
     begin: Duration,
     end: Duration,
-) -> anyhow::Result<Vec<[f64; 2]>> {
+) -> anyhow::Result<Vec<Demanded>> {
     let whole = (end - begin).as_secs_f64();
-    let mut demands = vec![[0.0, 0.0_f64]; scenario.works.len()];
+    let cpus = f64::from(scenario.host.cpus);
+    let demand = |load: &Option<Load>| {
+        let Some(load) = load else { return [0.0; 2] };
+        let cores = (f64::from(load.threads) * load.duty).min(cpus);
+        [cores, load.working_set_bytes.saturating_add(load.hot_file_bytes) as f64]
+    };
+    let mut parts: Vec<Demanded> = Vec::new();
     let mut now = begin;
     while now < end {
         let loads: Vec<Option<Load>> = scenario.works.iter().map(|work| work.at(now)).collect();
         let changes = scenario.works.iter().map(|work| work.next_change(now));
         let until = changes.fold(end, Duration::min);
         let part = (until - now).as_secs_f64() / whole;
-        for (demand, load) in demands.iter_mut().zip(&loads) {
-            let Some(load) = load else { continue };
-            let cores = f64::from(load.threads) * load.duty;
-            demand[CPU] += cores.min(f64::from(scenario.host.cpus)) * part;
-            let bytes = load.working_set_bytes.saturating_add(load.hot_file_bytes) as f64;
-            demand[MEMORY] = demand[MEMORY].max(bytes);
-        }
+        parts.push(Demanded { part, demands: loads.iter().map(demand).collect() });
         for world in worlds.iter_mut() {
             world.set_loads(&loads)?;
             world.advance(until - now);
         }
         now = until;
     }
-    Ok(demands)
+    Ok(parts)
 }
 
 /// The tree of a policy, and the number of each leaf in it.
@@ -188,8 +196,8 @@ impl Nodes {
         Nodes { nodes, leaves }
     }
 
-    /// What each leaf is entitled to.
-    fn entitled(&self, demands: &[[f64; 2]], divided: [f64; 2]) -> Vec<[f64; 2]> {
+    /// What each leaf is entitled to for these demands.
+    fn entitled_now(&self, demands: &[[f64; 2]], divided: [f64; 2]) -> Vec<[f64; 2]> {
         let mut of_nodes = vec![Demand::UNKNOWN; self.nodes.len()];
         for (leaf, demand) in self.leaves.iter().zip(demands) {
             let (cpu_cores, memory_bytes) = (demand[CPU], demand[MEMORY]);
@@ -197,6 +205,21 @@ impl Nodes {
         }
         let targets = target::targets(&self.nodes, &of_nodes, divided, Allocation::Drf);
         self.leaves.iter().map(|leaf| targets[*leaf].allocation).collect()
+    }
+
+    /// What each leaf demands in a tick and what it is entitled to, on average: what is due changes with the demand,
+    /// not with its mean.
+    fn due(&self, parts: &[Demanded], divided: [f64; 2]) -> [Vec<[f64; 2]>; 2] {
+        let mut due = [vec![[0.0; 2]; self.leaves.len()], vec![[0.0; 2]; self.leaves.len()]];
+        for Demanded { part, demands } in parts {
+            let entitled = self.entitled_now(demands, divided);
+            for (sums, amounts) in due.iter_mut().zip([demands, &entitled]) {
+                for (sum, amounts) in sums.iter_mut().zip(amounts) {
+                    *sum = [CPU, MEMORY].map(|r| sum[r] + part * amounts[r]);
+                }
+            }
+        }
+        due
     }
 
     /// A leaf's weighted dominant share of what is divided.
@@ -249,20 +272,20 @@ impl Meter {
         &mut self,
         tick: u32,
         now: Duration,
-        demands: &[[f64; 2]],
+        parts: &[Demanded],
         ticks: &[(Vec<Used>, Option<[f64; 2]>)],
     ) {
         let Some(divided) = ticks.iter().find_map(|(_, divided)| *divided) else { return };
         let seconds = now.as_secs_f64() / f64::from(tick);
-        let entitled = self.nodes.entitled(demands, divided);
+        let [demands, entitled] = self.nodes.due(parts, divided);
         for ((wanted, demand), entitled) in
-            self.outcome.tenants.iter_mut().zip(demands).zip(&entitled)
+            self.outcome.tenants.iter_mut().zip(&demands).zip(&entitled)
         {
             wanted.demand.add(*demand);
             wanted.entitled.add(*entitled);
         }
         for (run, (used, _)) in ticks.iter().enumerate() {
-            self.add_run(run, (now, seconds), (&entitled, demands, divided), used);
+            self.add_run(run, (now, seconds), (&entitled, &demands, divided), used);
         }
         self.nr_in_point += 1;
         if self.nr_in_point == self.ticks_of_point || tick == self.nr_ticks {
@@ -310,7 +333,8 @@ impl Meter {
             self.nr_compared[number] += 1;
             // A running mean: in how many ticks there is something to compare is known at the end only.
             let nr_compared = f64::from(self.nr_compared[number]);
-            run.jain_mean += (jain_index(ratios) - run.jain_mean) / nr_compared;
+            let before = run.jain_mean.unwrap_or_default();
+            run.jain_mean = Some(before + (jain_index(ratios) - before) / nr_compared);
         }
         let next = self.changes.get(self.unfair[number].0 + 1);
         if next.is_some_and(|next| *next < now) {

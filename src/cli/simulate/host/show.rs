@@ -38,7 +38,8 @@ struct Answer {
 struct RunRow {
     share_error_mean: f64,
     share_error_max: f64,
-    jain_index: f64,
+    /// Absent where no tenant ever wants anything.
+    jain_index: Option<f64>,
     cpu_seconds: f64,
     outside_cpu_seconds: f64,
     refault_bytes: f64,
@@ -133,7 +134,7 @@ impl From<&Run> for RunRow {
         RunRow {
             share_error_mean: plain(run.share_error_mean),
             share_error_max: plain(run.share_error_max),
-            jain_index: plain(run.jain_mean),
+            jain_index: run.jain_mean.map(plain),
             cpu_seconds: plain(run.cpu_seconds()),
             outside_cpu_seconds: plain(run.outside_seconds),
             refault_bytes: run.refault_bytes(),
@@ -300,7 +301,9 @@ fn run_rows(outcome: &Outcome) -> Vec<Vec<String>> {
     vec![
         row("share error, mean", &|run| text::percent(Some(run.share_error_mean))),
         row("share error, largest", &|run| text::percent(Some(run.share_error_max))),
-        row("Jain's index of dominant shares", &|run| format!("{:.3}", run.jain_mean)),
+        row("Jain's index of dominant shares", &|run| {
+            run.jain_mean.map_or("-".to_string(), |jain| format!("{jain:.3}"))
+        }),
         row("fair after a change, slowest", &settled),
         row("work done, CPU seconds", &|run| short(run.cpu_seconds())),
         row("read again from disk", &|run| text::memory(run.refault_bytes())),
