@@ -53,7 +53,8 @@ pub(super) fn findings(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
     findings
 }
 
-/// The tenant with the largest difference between two machines, and that difference; `None` where there is none.
+/// The tenant with the largest difference between two machines, and that difference; `None` where there is
+/// none.
 fn widest(outcome: &Outcome, figure: fn(&Figures) -> f64) -> Option<(usize, f64)> {
     let of_tenant = |tenant: usize| {
         let figures = outcome.runs.iter().map(|run| figure(&run.tenants[tenant]));

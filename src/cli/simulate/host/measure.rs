@@ -6,8 +6,8 @@
 //!
 //! **Share error** of a tick: the largest part of the divided CPUs that some tenant is entitled to, waited for
 //! and did not get. **Jain's index** of a tick: over the weighted dominant shares of the tenants, each as a part
-//! of the one it is entitled to. **Converged** after a change: the ticks until the share error stays at most
-//! [`FAIR_ERROR_MAX`], until the next change.
+//! of the one it is entitled to, memory no further than what is due. **Converged** after a change: the ticks
+//! until the share error stays at most [`FAIR_ERROR_MAX`], until the next change.
 
 use std::time::Duration;
 
@@ -207,8 +207,8 @@ impl Nodes {
         self.leaves.iter().map(|leaf| targets[*leaf].allocation).collect()
     }
 
-    /// What each leaf demands in a tick and what it is entitled to, on average: what is due changes with the demand,
-    /// not with its mean.
+    /// What each leaf demands in a tick and what it is entitled to, on average: what is due changes with the
+    /// demand, not with its mean.
     fn due(&self, parts: &[Demanded], divided: [f64; 2]) -> [Vec<[f64; 2]>; 2] {
         let mut due = [vec![[0.0; 2]; self.leaves.len()], vec![[0.0; 2]; self.leaves.len()]];
         for Demanded { part, demands } in parts {
@@ -285,7 +285,7 @@ impl Meter {
             wanted.entitled.add(*entitled);
         }
         for (run, (used, _)) in ticks.iter().enumerate() {
-            self.add_run(run, (now, seconds), (&entitled, &demands, divided), used);
+            self.add_run(run, (now, seconds), (&entitled, divided), used);
         }
         self.nr_in_point += 1;
         if self.nr_in_point == self.ticks_of_point || tick == self.nr_ticks {
@@ -300,7 +300,7 @@ impl Meter {
         &mut self,
         number: usize,
         (now, seconds): (Duration, f64),
-        (entitled, demands, divided): (&[[f64; 2]], &[[f64; 2]], [f64; 2]),
+        (entitled, divided): (&[[f64; 2]], [f64; 2]),
         used: &[Used],
     ) {
         let run = &mut self.outcome.runs[number];
@@ -320,8 +320,9 @@ impl Meter {
             worst = worst.max(error);
             let due = self.nodes.dominant(leaf, entitled[leaf], divided);
             if due > 0.0 {
-                // Memory beyond the demand is cache that nobody else wanted.
-                let memory_bytes = used.memory_bytes.min(demands[leaf][MEMORY]);
+                // More memory than is due takes it from others only where they lack it, which their own
+                // part shows.
+                let memory_bytes = used.memory_bytes.min(entitled[leaf][MEMORY]);
                 let got = self.nodes.dominant(leaf, [cores, memory_bytes], divided);
                 ratios.push(got / due);
             }

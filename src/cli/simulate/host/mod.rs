@@ -3,8 +3,8 @@
 //!
 //! `read` and `work` turn the text into a [`scenario::Scenario`]; `world` is one simulated machine, `measure`
 //! runs three of them side by side and compares them, `show` and `page` print. A bad scenario is reported
-//! whole, with the place of each finding, and the exit code is 78. The same file gives the same answer, byte for
-//! byte.
+//! whole, with the place of each finding, and the exit code is 78. The same file gives the same answer, byte
+//! for byte.
 
 mod codes;
 mod findings;

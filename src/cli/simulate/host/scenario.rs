@@ -52,7 +52,8 @@ impl Scenario {
         self.interval() * self.nr_ticks
     }
 
-    /// When the demand or the policy changes, from the beginning on. The single bursts of a phase are no changes.
+    /// When the demand or the policy changes, from the beginning on. The single bursts of a phase are no
+    /// changes.
     pub(super) fn changes(&self) -> Vec<Duration> {
         let phases = self.works.iter().flat_map(|work| &work.0);
         let edges = phases.flat_map(|phase| [phase.from, phase.until]);
