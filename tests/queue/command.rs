@@ -242,6 +242,7 @@ fn endless_simulations_are_given_up() {
                     list_dispatches: false\nbacklogged: { A: 1e-300 }\n";
     let findings = refused(scenario);
     assert!(findings[0].starts_with("Q009 4:10 "), "{findings:?}");
+    assert!(findings[0].len() < 80, "a time is not written out to its last digit: {findings:?}");
 }
 
 #[test]

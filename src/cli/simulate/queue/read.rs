@@ -8,6 +8,7 @@ use super::codes::{self, Allowed, CODES, Seed};
 use super::measure::TooMany;
 use super::scenario::{Costs, Kind, Name, Scenario, Tenant};
 use crate::cli::problem;
+use crate::cli::text::short;
 use crate::policy::Report;
 use crate::policy::forms::{Count, Keys, Structure, Word};
 use crate::policy::hint::{nearest, shortened};
@@ -104,7 +105,7 @@ impl Places {
     pub(super) fn too_many(self, at: TooMany) -> Report {
         let (message, help) = match at {
             TooMany::Dispatches(time) => (
-                format!("too many dispatches, after {time} s already"),
+                format!("too many dispatches, after {} s already", short(time)),
                 "a nearer horizon, or larger costs",
             ),
             TooMany::Listed => (
