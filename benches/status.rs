@@ -21,6 +21,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use tenantd::control::status::{Status, TenantStatus};
+use tenantd::resource::PerResource;
 use tenantd::varlink::bridge::{self, AgentEnd, Governance, Published};
 use tenantd::varlink::listen::Listener;
 use tenantd::varlink::server::{Limits, Server};
@@ -34,12 +35,10 @@ fn published(tick: u64) -> Published {
     let tenant = |index: usize| TenantStatus {
         name: format!("group-{}/tenant-{index}", index / 10),
         weight: 100.0,
-        usage_cores: Some(0.123_456_789 * index as f64),
-        usage_memory_bytes: Some(123_456_789.0),
+        usage: PerResource([Some(0.123_456_789 * index as f64), Some(123_456_789.0)]),
         cpu_pressure_ratio: Some(0.012_345),
-        demand_cores: 0.135_802_467 * index as f64,
-        allocation_cores: 0.135_802_467 * index as f64,
-        allocation_memory_bytes: 123_456_789.0,
+        demand: PerResource([0.135_802_467 * index as f64, 0.0]),
+        allocation: PerResource([0.135_802_467 * index as f64, 123_456_789.0]),
         dominant_resource: Some("cpu".into()),
         dominant_share: 0.012_345_678,
         dop: Some(4),

@@ -15,6 +15,7 @@
 //! | room | what it is |
 //! |---|---|
 //! | [`units`] | CPUs, bytes, weights, limits, and their notation |
+//! | [`resource`] | what is divided, and arrays with a value for each resource |
 //! | [`fair`] | the shares: max-min, DRF, hierarchies, whole tasks, measures |
 //! | [`dop`] | how wide each tenant runs, and on which CPUs |
 //! | [`queue`] | which waiting request goes next |
@@ -38,6 +39,7 @@ pub mod fair;
 pub mod host;
 pub mod policy;
 pub mod queue;
+pub mod resource;
 pub mod sim;
 pub mod units;
 pub mod varlink;

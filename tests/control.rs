@@ -16,15 +16,16 @@ use tenantd::control::demand::{self, Context, Demand};
 use tenantd::control::plan::{self, Knob, NodeKnobs, Value};
 use tenantd::control::sample::{MemorySample, TenantSample};
 use tenantd::control::target::{self, Target};
-use tenantd::control::tree::{self, CPU, MEMORY, TreeNode};
+use tenantd::control::tree::{self, TreeNode};
 use tenantd::control::usage::{self, Usage};
 use tenantd::dop::CpuSet;
-use tenantd::policy::model::{Allocation, Bound, Policy, Tenant, Weights};
-use tenantd::units::{Bytes, MilliCpus, Weight};
+use tenantd::policy::model::{Allocation, Policy, Tenant};
+use tenantd::resource::{CPU, MEMORY, PerResource};
+use tenantd::units::Weight;
 
 const CORES: f64 = 16.0;
 const MEMORY_BYTES: f64 = (64_u64 << 30) as f64;
-const CAPACITY: [f64; 2] = [CORES, MEMORY_BYTES];
+const CAPACITY: PerResource<f64> = PerResource([CORES, MEMORY_BYTES]);
 
 /// One leaf: its weights, and what part of its share of the machine is guaranteed and what part the limit.
 fn leaf() -> impl Strategy<Value = Tenant> {
@@ -34,20 +35,17 @@ fn leaf() -> impl Strategy<Value = Tenant> {
             let weight = |weight| Weight::try_new(weight).unwrap();
             // There are at most twelve leaves, and their guarantees fit together.
             let part = |part: f64, whole: f64| (whole / 12.0 * part) as u64;
-            let guarantee = guarantee.map_or_else(Bound::default, |(cpu, memory)| Bound {
-                cpu: Some(MilliCpus(part(cpu, CORES * 1000.0))),
-                memory: Some(Bytes(part(memory, MEMORY_BYTES))),
+            let guarantee = guarantee.map_or_else(PerResource::default, |(cpu, memory)| {
+                PerResource([Some(part(cpu, CORES * 1000.0)), Some(part(memory, MEMORY_BYTES))])
             });
-            let limit = limit.map_or_else(Bound::default, |limit| Bound {
-                cpu: Some(
-                    MilliCpus((CORES * 1000.0 * limit) as u64)
-                        .max(guarantee.cpu.unwrap_or_default()),
-                ),
-                memory: Some(
-                    Bytes((MEMORY_BYTES * limit) as u64).max(guarantee.memory.unwrap_or_default()),
-                ),
+            let limit = limit.map_or_else(PerResource::default, |limit| {
+                let most = |whole: f64, promised: Option<u64>| {
+                    Some(((whole * limit) as u64).max(promised.unwrap_or_default()))
+                };
+                let PerResource([cpu, memory]) = guarantee;
+                PerResource([most(CORES * 1000.0, cpu), most(MEMORY_BYTES, memory)])
             });
-            let weight = Weights { cpu: weight(cpu), memory: weight(memory) };
+            let weight = PerResource([weight(cpu), weight(memory)]);
             Tenant { weight, guarantee, limit, ..Tenant::default() }
         })
 }
@@ -58,7 +56,7 @@ fn nodes() -> impl Strategy<Value = Vec<TreeNode>> {
         let weight = Weight::try_new(weight).unwrap();
         let tenants = tenants.into_iter().enumerate();
         let tenants = tenants.map(|(i, leaf)| Tenant { name: format!("t{i}"), ..leaf }).collect();
-        Tenant { weight: Weights { cpu: weight, memory: weight }, tenants, ..Tenant::default() }
+        Tenant { weight: PerResource::all(weight), tenants, ..Tenant::default() }
     });
     vec(prop_oneof![2 => leaf(), 1 => group], 1..5).prop_map(|tenants| {
         let tenants = tenants.into_iter().enumerate();
@@ -72,8 +70,7 @@ fn nodes() -> impl Strategy<Value = Vec<TreeNode>> {
 fn a_demand() -> impl Strategy<Value = Demand> {
     let part = || prop_oneof![Just(0.0), 1e-9..1e-3_f64, 0.0..1.0_f64, Just(1.0)];
     (part(), part()).prop_map(|(cpu, memory)| Demand {
-        cpu_cores: cpu * CORES,
-        memory_bytes: memory * MEMORY_BYTES,
+        amount: PerResource([cpu * CORES, memory * MEMORY_BYTES]),
         ..Demand::UNKNOWN
     })
 }
@@ -85,8 +82,9 @@ fn tree_and_demands() -> impl Strategy<Value = (Vec<TreeNode>, Vec<Demand>)> {
         (Just(nodes), demands).prop_map(|(nodes, mut demands)| {
             for (node, demand) in nodes.iter().zip(&mut demands) {
                 let limit = node.limit.map(|limit| limit.unwrap_or(f64::INFINITY));
-                demand.cpu_cores = demand.cpu_cores.min(limit[CPU]);
-                demand.memory_bytes = demand.memory_bytes.min(limit[MEMORY]);
+                for resource in [CPU, MEMORY] {
+                    demand.amount[resource] = demand.amount[resource].min(limit[resource]);
+                }
             }
             (nodes, demands)
         })
@@ -143,7 +141,7 @@ proptest! {
             prop_assert!((0.0..=1.0).contains(&ratio), "{usage:?}");
         }
         let amounts =
-            [usage.working_set_bytes, usage.unreclaimable_bytes, usage.refaults_per_sec, usage.wanted_cores];
+            [usage.held[MEMORY], usage.unreclaimable_bytes, usage.refaults_per_sec, usage.wanted_cores];
         prop_assert!(amounts.into_iter().flatten().all(is_amount), "{usage:?}");
     }
 
@@ -162,13 +160,12 @@ proptest! {
         let context = Context {
             allocation_cores: allocation,
             guarantee_cores: guarantee,
-            max_cores,
-            max_memory_bytes: MEMORY_BYTES,
+            max: PerResource([max_cores, MEMORY_BYTES]),
             last,
         };
         let demand = demand::estimate(&usage, &context, second);
-        prop_assert!(is_amount(demand.cpu_cores) && demand.cpu_cores <= max_cores, "{demand:?}");
-        prop_assert!(is_amount(demand.memory_bytes) && demand.memory_bytes <= MEMORY_BYTES, "{demand:?}");
+        prop_assert!(is_amount(demand.amount[CPU]) && demand.amount[CPU] <= max_cores, "{demand:?}");
+        prop_assert!(is_amount(demand.amount[MEMORY]) && demand.amount[MEMORY] <= MEMORY_BYTES, "{demand:?}");
     }
 
     #[test]
@@ -208,7 +205,7 @@ proptest! {
     fn a_guarantee_that_is_wanted_is_allocated((nodes, demands) in tree_and_demands()) {
         let targets = target::targets(&nodes, &demands, CAPACITY, Allocation::Drf);
         for ((node, demand), target) in nodes.iter().zip(&demands).zip(&targets) {
-            let wanted = [demand.cpu_cores, demand.memory_bytes];
+            let wanted = demand.amount;
             for resource in [CPU, MEMORY] {
                 let promised = node.guarantee[resource].unwrap_or(0.0).min(wanted[resource]);
                 let given = target.allocation[resource];
@@ -264,7 +261,7 @@ proptest! {
 fn protection(knobs: &[(Knob, Value, String)]) -> f64 {
     let low = knobs.iter().find(|(knob, ..)| *knob == Knob::MemoryLow);
     match low {
-        Some((_, Value::Memory(tenantd::units::Limit::Finite(bytes)), _)) => bytes.0 as f64,
+        Some((_, Value::Amount(_, tenantd::units::Limit::Finite(bytes)), _)) => *bytes as f64,
         other => panic!("{other:?}"),
     }
 }
@@ -338,14 +335,13 @@ proptest! {
 fn side_by_side(tenants: &[(f64, f64, f64)]) -> Vec<Target> {
     let leaf = |(i, (weight, ..)): (usize, &(f64, f64, f64))| {
         let weight = Weight::try_new(*weight).unwrap();
-        let weight = Weights { cpu: weight, memory: weight };
+        let weight = PerResource::all(weight);
         Tenant { name: format!("t{i}"), weight, ..Tenant::default() }
     };
     let tenants_of = tenants.iter().enumerate().map(leaf).collect();
     let policy = Policy { tenants: tenants_of, ..Policy::default() };
     let demand = |&(_, cpu_cores, memory_bytes): &(f64, f64, f64)| Demand {
-        cpu_cores,
-        memory_bytes,
+        amount: PerResource([cpu_cores, memory_bytes]),
         ..Demand::UNKNOWN
     };
     let demands: Vec<Demand> = tenants.iter().map(demand).collect();

@@ -11,10 +11,10 @@ use super::args::{CheckArgs, Colour};
 use super::exit::Exit;
 use super::text::colours;
 use crate::control::target::fair_shares;
-use crate::control::tree::{self, CPU, MEMORY};
+use crate::control::tree;
 use crate::policy::report::{Finding, Severity, Style};
 use crate::policy::{HostFacts, Loaded, Policy, Report, load, load_with_host};
-use crate::units::Bytes;
+use crate::resource::PerResource;
 
 /// Tenants shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
@@ -146,18 +146,19 @@ fn counted(report: &Report) -> String {
 fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
     let nodes = tree::flatten(policy);
     let shares = host.map(|host| {
-        let reserve = policy.host.reserve;
-        let cores = host.cpu_capacity().0.saturating_sub(reserve.cpu.0) as f64 / 1000.0;
-        let bytes = host.memory.0.saturating_sub(reserve.memory.0) as f64;
-        (fair_shares(&nodes, cores, CPU), fair_shares(&nodes, bytes, MEMORY))
+        PerResource::from_fn(|resource| {
+            let left = host.capacity(resource).saturating_sub(policy.host.reserve[resource]);
+            fair_shares(&nodes, resource.amount(left), resource)
+        })
     });
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(["", "tenant", "weight", "guarantee", "limit", "fair share"]);
     for (index, node) in nodes.iter().enumerate().take(MOST_ROWS) {
         let name = node.path.rsplit('/').next().unwrap_or_default();
-        let share = shares.as_ref().map(|(cores, bytes)| {
-            format!("{:.2} CPUs, {}", cores[index], Bytes(bytes[index] as u64).rounded())
+        let share = shares.as_ref().map(|shares| {
+            let figures = shares.iter().map(|(resource, amounts)| resource.figure(amounts[index]));
+            figures.collect::<Vec<_>>().join(", ")
         });
         table.add_row([
             String::new(),
@@ -185,20 +186,20 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
     text
 }
 
-fn shown_weights(weights: &[f64; 2]) -> String {
-    match weights[CPU] == weights[MEMORY] {
-        true => weights[CPU].to_string(),
-        false => format!("cpu {}, memory {}", weights[CPU], weights[MEMORY]),
+fn shown_weights(weights: &PerResource<f64>) -> String {
+    match weights.0.iter().all(|weight| *weight == weights.0[0]) {
+        true => weights.0[0].to_string(),
+        false => {
+            let each =
+                weights.iter().map(|(resource, weight)| format!("{} {weight}", resource.name()));
+            each.collect::<Vec<_>>().join(", ")
+        }
     }
 }
 
-fn shown_bound(bound: &[Option<f64>; 2]) -> String {
-    let cpus = bound[CPU].map(|cores| match cores {
-        1.0 => "1 CPU".to_string(),
-        _ => format!("{cores} CPUs"),
-    });
-    let memory = bound[MEMORY].map(|bytes| Bytes(bytes as u64).rounded());
-    let parts: Vec<String> = [cpus, memory].into_iter().flatten().collect();
+fn shown_bound(bound: &PerResource<Option<f64>>) -> String {
+    let given = bound.iter().filter_map(|(resource, amount)| Some(resource.shown((*amount)?)));
+    let parts: Vec<String> = given.collect();
     match parts.is_empty() {
         true => "-".into(),
         false => parts.join(", "),

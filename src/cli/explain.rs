@@ -9,6 +9,7 @@ use super::text::{memory, percent, wrapped};
 use crate::control::explain::{
     AllocationStep, Counter, Explanation, Outcome, UsageStep, ValueStep, WeightStep, WidthStep,
 };
+use crate::resource::{CPU, Resource};
 use crate::varlink::error::CallError;
 use crate::varlink::interface::{ExplainParameters, ExplainReply, method};
 
@@ -69,8 +70,11 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
         steps.push(("usage", shown_usage(usage)));
     }
     if let Some(demand) = &explanation.demand {
-        steps.push(("demand", format!("{:.2} CPUs: {}", demand.cpu_cores, demand.cpu_reason)));
-        steps.push(("", format!("{}: {}", memory(demand.memory_bytes), demand.memory_reason)));
+        for (resource, amount) in demand.amount.iter() {
+            let name = if resource == CPU { "demand" } else { "" };
+            let reason = &demand.reason[resource];
+            steps.push((name, format!("{}: {reason}", resource.figure(*amount))));
+        }
     }
     steps.push(("allocation", shown_allocation(&explanation.allocation)));
     steps.push(("", shown_bounds(&explanation.allocation)));
@@ -109,14 +113,11 @@ fn shown_usage(usage: &UsageStep) -> String {
 }
 
 fn shown_allocation(step: &AllocationStep) -> String {
-    format!(
-        "{:.2} CPUs of {:.2} and {} of {}: {}",
-        step.cores,
-        step.capacity_cores,
-        memory(step.memory_bytes),
-        memory(step.capacity_memory_bytes),
-        step.reason
-    )
+    let of = |(resource, amount): (Resource, &f64)| {
+        let capacity = resource.figure(step.capacity[resource]);
+        format!("{} of {}", resource.figure(*amount), capacity.trim_end_matches(" CPUs"))
+    };
+    format!("{}: {}", step.amount.iter().map(of).collect::<Vec<_>>().join(" and "), step.reason)
 }
 
 /// The bounds of the allocation.
@@ -126,13 +127,9 @@ fn shown_bounds(step: &AllocationStep) -> String {
         let share = percent(Some(step.dominant_share));
         parts.push(format!("dominant {resource} {share}"));
     }
-    for (name, cores, bytes) in [
-        ("guarantee", step.guarantee_cores, step.guarantee_memory_bytes),
-        ("limit", step.limit_cores, step.limit_memory_bytes),
-    ] {
-        let bounds =
-            cores.map(|cores| format!("{cores} CPUs")).into_iter().chain(bytes.map(memory));
-        let bounds: Vec<String> = bounds.collect();
+    for (name, bound) in [("guarantee", step.guarantee), ("limit", step.limit)] {
+        let given = bound.iter().filter_map(|(resource, amount)| Some(resource.shown((*amount)?)));
+        let bounds: Vec<String> = given.collect();
         if !bounds.is_empty() {
             parts.push(format!("{name} {}", bounds.join(" and ")));
         }

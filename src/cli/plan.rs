@@ -21,6 +21,7 @@ use crate::daemon::agent::{Agent, Options};
 use crate::daemon::backend::claims;
 use crate::daemon::service;
 use crate::host::kernfs::RealKernFs;
+use crate::resource::{CPU, MEMORY};
 use crate::units::Bytes;
 use crate::varlink::interface::{Nothing, StatusReply, method};
 
@@ -112,26 +113,25 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         out,
         "{}\nto divide: {:.2} of {} CPUs and {} of {}\n",
         host.hierarchy,
-        host.capacity_cores,
+        host.capacity[CPU],
         host.cpus,
-        Bytes(host.capacity_memory_bytes as u64).rounded(),
+        Bytes(host.capacity[MEMORY] as u64).rounded(),
         Bytes(host.memory_bytes).rounded(),
     )?;
     for tenant in &status.tenants {
         writeln!(out, "{}", tenant.name)?;
-        let used = tenant
-            .usage_cores
-            .map_or("uses -".to_string(), |cores| format!("uses {cores:.2} CPUs"));
+        let used =
+            tenant.usage[CPU].map_or("uses -".to_string(), |cores| format!("uses {cores:.2} CPUs"));
         writeln!(
             out,
             "  {used}, demands {:.2}, is allocated {:.2} and {}, DOP {}\n  \
              would get {:.2} and {} if it wanted everything",
-            tenant.demand_cores,
-            tenant.allocation_cores,
-            Bytes(tenant.allocation_memory_bytes as u64).rounded(),
+            tenant.demand[CPU],
+            tenant.allocation[CPU],
+            Bytes(tenant.allocation[MEMORY] as u64).rounded(),
             tenant.dop.unwrap_or(1),
-            tenant.would_get_cores,
-            Bytes(tenant.would_get_memory_bytes as u64).rounded(),
+            tenant.would_get[CPU],
+            Bytes(tenant.would_get[MEMORY] as u64).rounded(),
         )?;
         print_actions(out, status, &tenant.name)?;
     }

@@ -14,6 +14,7 @@ use super::client::Endpoint;
 use super::exit::Exit;
 use super::text::{age, cores, memory, percent, shortened, wrapped};
 use crate::control::status::{GroupStatus, Status, TenantStatus};
+use crate::resource::{CPU, MEMORY};
 use crate::varlink::interface::{Nothing, WatchReply, method};
 
 /// Columns of the name of a tenant.
@@ -88,9 +89,9 @@ pub(super) fn shown(status: &Status) -> String {
     text += &format!(
         "{}\nto divide: {:.2} of {} CPUs, {} of {}; other processes use {} CPUs\n\n",
         host.hierarchy,
-        host.capacity_cores,
+        host.capacity[CPU],
         host.cpus,
-        memory(host.capacity_memory_bytes),
+        memory(host.capacity[MEMORY]),
         memory(host.memory_bytes as f64),
         cores(host.outside_cores),
     );
@@ -141,12 +142,12 @@ fn is_below(tenant: &str, group: &str) -> bool {
 fn row(tenant: &TenantStatus) -> Vec<String> {
     vec![
         shortened(&tenant.name, NAME_WIDTH),
-        cores(tenant.usage_cores),
-        cores(Some(tenant.demand_cores)),
-        cores(Some(tenant.allocation_cores)),
-        cores(Some(tenant.would_get_cores)),
-        tenant.usage_memory_bytes.map_or("-".to_string(), memory),
-        memory(tenant.allocation_memory_bytes),
+        cores(tenant.usage[CPU]),
+        cores(Some(tenant.demand[CPU])),
+        cores(Some(tenant.allocation[CPU])),
+        cores(Some(tenant.would_get[CPU])),
+        tenant.usage[MEMORY].map_or("-".to_string(), memory),
+        memory(tenant.allocation[MEMORY]),
         tenant.dominant_resource.as_ref().map_or("-".to_string(), |resource| {
             format!("{resource} {:.0}%", tenant.dominant_share * 100.0)
         }),
@@ -159,12 +160,12 @@ fn row(tenant: &TenantStatus) -> Vec<String> {
 fn group_row(group: &GroupStatus) -> Vec<String> {
     vec![
         shortened(&group.name, NAME_WIDTH - 1) + "/",
-        cores(group.usage_cores),
-        cores(Some(group.demand_cores)),
-        cores(Some(group.allocation_cores)),
-        cores(Some(group.would_get_cores)),
-        group.usage_memory_bytes.map_or("-".to_string(), memory),
-        memory(group.allocation_memory_bytes),
+        cores(group.usage[CPU]),
+        cores(Some(group.demand[CPU])),
+        cores(Some(group.allocation[CPU])),
+        cores(Some(group.would_get[CPU])),
+        group.usage[MEMORY].map_or("-".to_string(), memory),
+        memory(group.allocation[MEMORY]),
         String::new(),
         String::new(),
         String::new(),

@@ -24,6 +24,7 @@
 
 use crate::control::tree::TreeNode;
 use crate::fair::max_min::{self, Claim};
+use crate::resource::Resource;
 
 /// The part of a weight-only share that no tenant loses to the guarantees of others.
 pub const FLOOR_RATIO: f64 = 0.1;
@@ -32,7 +33,7 @@ pub const FLOOR_RATIO: f64 = 0.1;
 const ROUNDING: f64 = 1e-13;
 
 /// What each node is promised of a resource, within its limit.
-pub fn promised(nodes: &[TreeNode], resource: usize) -> Vec<f64> {
+pub fn promised(nodes: &[TreeNode], resource: Resource) -> Vec<f64> {
     let mut promised = vec![0.0; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
         let own = node.guarantee[resource].unwrap_or(0.0).max(promised[index]);
@@ -45,7 +46,7 @@ pub fn promised(nodes: &[TreeNode], resource: usize) -> Vec<f64> {
 }
 
 /// What each node has of `amount` by weight alone, within its limit.
-pub fn by_weight(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
+pub fn by_weight(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
     let mut totals = vec![0.0; nodes.len() + 1];
     for node in nodes {
         totals[siblings_of(node)] += node.weight[resource];
@@ -60,7 +61,7 @@ pub fn by_weight(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
 }
 
 /// Which part of every promise `amount` can keep, 0 ..= 1.
-pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: usize) -> f64 {
+pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: Resource) -> f64 {
     let promised = promised(nodes, resource);
     let top = || nodes.iter().zip(&promised).filter(|(node, _)| node.parent.is_none());
     let sum: f64 = top().map(|(_, promised)| promised).sum();
@@ -96,7 +97,7 @@ pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: usize) -> f64 {
 }
 
 /// The burst of each node where `amount` is divided: cores, slots or bytes.
-pub fn bursts(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
+pub fn bursts(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
     let ratio = kept_ratio(nodes, amount, resource);
     let promised = promised(nodes, resource);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
@@ -134,7 +135,7 @@ pub fn siblings_of(node: &TreeNode) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tree::CPU;
+    use crate::resource::{CPU, PerResource};
 
     fn node(parent: Option<usize>, is_leaf: bool, weight: f64, guarantee: Option<f64>) -> TreeNode {
         TreeNode {
@@ -142,9 +143,9 @@ mod tests {
             parent,
             depth: 0,
             is_leaf,
-            weight: [weight; 2],
-            guarantee: [guarantee; 2],
-            limit: [None; 2],
+            weight: PerResource::all(weight),
+            guarantee: PerResource::all(guarantee),
+            limit: PerResource::all(None),
             dop: Default::default(),
             cpus: Default::default(),
         }
@@ -187,9 +188,9 @@ mod tests {
     #[test]
     fn limits_leave_what_others_can_have() {
         let mut nodes = nested();
-        nodes[2].limit = [Some(0.5); 2];
+        nodes[2].limit = PerResource::all(Some(0.5));
         near(&bursts(&nodes, 2.0, CPU), &[1.5, 1.5, 0.5]);
-        nodes[1].limit = [Some(0.7); 2];
+        nodes[1].limit = PerResource::all(Some(0.7));
         near(&bursts(&nodes, 2.0, CPU), &[0.7, 0.7, 0.5]);
     }
 }

@@ -5,20 +5,20 @@ use std::time::Duration;
 use super::bounds::AncestorBounds;
 use super::sample::HostSample;
 use super::state::NodeState;
-use super::tree::{CPU, MEMORY};
 use super::usage;
+use crate::resource::{CPU, PerResource};
 
 /// What can be divided: the machine less `reserve` less `outside`, within the limits above the tenants.
 ///
 /// These limits apply to the tenants alone, so reserve and outside use are subtracted from the machine only.
 pub fn capacity(
-    machine: [f64; 2],
-    reserve: [f64; 2],
-    outside: [f64; 2],
+    machine: PerResource<f64>,
+    reserve: PerResource<f64>,
+    outside: PerResource<f64>,
     above: &AncestorBounds,
-) -> [f64; 2] {
+) -> PerResource<f64> {
     let most = above.most();
-    [CPU, MEMORY].map(|r| {
+    PerResource::from_fn(|r| {
         let machine_or_less = machine[r].min(most[r]);
         // A machine fully taken by the reserve or by outside processes still has something to divide by
         // weight.
@@ -30,8 +30,8 @@ pub fn capacity(
 /// What can be divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Capacity {
-    /// Cores and bytes.
-    pub divided: [f64; 2],
+    /// Of each resource.
+    pub divided: PerResource<f64>,
     /// CPUs that processes outside every tenant used; `None` without two readings of the host.
     pub outside_cores: Option<f64>,
 }
@@ -40,7 +40,7 @@ pub struct Capacity {
 /// within the limits `above` the tenants.
 pub(super) fn measure(
     states: &[NodeState],
-    reserve: [f64; 2],
+    reserve: PerResource<f64>,
     above: &AncestorBounds,
     host: HostSample,
     before: Option<(Duration, HostSample)>,
@@ -50,16 +50,17 @@ pub(super) fn measure(
     let outside_cores = before
         .and_then(|(elapsed, before)| usage::outside_cores(&before, &host, elapsed, used))
         .map(|outside| outside.min(f64::from(host.nr_cpus)));
-    let tenants_memory: f64 = usages().filter_map(|usage| usage.working_set_bytes).sum();
-    let total = host.memory_total_bytes as f64;
-    let outside_memory = host
-        .memory_available_bytes
-        .map_or(0.0, |available| (total - available as f64 - tenants_memory).max(0.0));
+    let machine = host.machine();
     // What the reserve already covers is not taken off twice.
-    let outside = [
-        (outside_cores.unwrap_or(0.0) - reserve[CPU]).max(0.0),
-        (outside_memory - reserve[MEMORY]).max(0.0),
-    ];
-    let machine = [f64::from(host.nr_cpus), total];
+    let outside = PerResource::from_fn(|r| {
+        let outside = match r {
+            CPU => outside_cores.unwrap_or(0.0),
+            held => {
+                let of_tenants: f64 = usages().filter_map(|usage| usage.used(held)).sum();
+                host.in_use(held).map_or(0.0, |all| (all - of_tenants).max(0.0))
+            }
+        };
+        (outside - reserve[r]).max(0.0)
+    });
     Capacity { divided: capacity(machine, reserve, outside, above), outside_cores }
 }

@@ -26,16 +26,16 @@ use super::drift::{self, Drift, Observation};
 use super::fairness::Episode;
 use super::finding::{Code, Finding};
 use super::place;
-use super::plan::{self, Action, Knob, NodeKnobs};
+use super::plan::{self, Action, Knob, NodeKnobs, Value};
 use super::sample::HostSample;
 use super::state::{NodeState, Outcome};
 use super::step::{Decision, Input, NodeInput, Sampling, Settings};
 use super::target;
-use super::tree::{CPU, MEMORY, Tree, TreeNode};
+use super::tree::{Tree, TreeNode};
 use super::usage;
 use super::width::{self, Leaf, WidthState};
 use crate::dop::{CpuSet, Topology, tenant};
-use crate::units::{Bytes, Limit};
+use crate::resource::{CPU, PerResource};
 
 /// Interval in ticks at which the files are read again, to detect writes by other programs.
 const VERIFY_TICKS: u64 = 10;
@@ -167,8 +167,8 @@ impl ControlLoop {
             return Decision { is_void: true, elapsed, ..Decision::default() };
         }
         let before = self.last.replace((now, host));
-        let protected: Vec<Option<Limit<Bytes>>> =
-            nodes.iter().map(|node| node.protected_before).collect();
+        let protected: Vec<Option<Value>> =
+            nodes.iter().map(|node| node.protected_before.clone()).collect();
         let observed = self.take_in(nodes, elapsed, host.nr_cpus);
         let since = elapsed.zip(before).map(|(elapsed, (_, before))| (elapsed, before));
         if let Some(topology) = topology {
@@ -219,14 +219,10 @@ impl ControlLoop {
         let Some(elapsed) = elapsed else { return };
         for (node, state) in self.tree.nodes().iter().zip(&mut self.states) {
             let (true, Some(usage)) = (node.is_leaf, &state.usage) else { continue };
-            let max = |resource: usize, machine: f64| {
-                node.limit[resource].unwrap_or(f64::INFINITY).min(machine)
-            };
             let context = Context {
                 allocation_cores: state.target.allocation[CPU],
                 guarantee_cores: node.guarantee[CPU].unwrap_or(0.0),
-                max_cores: max(CPU, f64::from(host.nr_cpus)),
-                max_memory_bytes: max(MEMORY, host.memory_total_bytes as f64),
+                max: node.at_most(host.machine()),
                 last: state.demand,
             };
             state.demand = Some(demand::estimate(usage, &context, elapsed));
@@ -243,7 +239,7 @@ impl ControlLoop {
     /// Divides the machine.
     fn allocate(
         &mut self,
-        capacity: [f64; 2],
+        capacity: PerResource<f64>,
         above: &AncestorBounds,
         host: HostSample,
     ) -> Vec<Finding> {
@@ -265,7 +261,7 @@ impl ControlLoop {
     }
 
     /// Measures how far what the tenants got is from what they were entitled to.
-    fn judge(&mut self, capacity: [f64; 2], elapsed: Option<Duration>) {
+    fn judge(&mut self, capacity: PerResource<f64>, elapsed: Option<Duration>) {
         let Some(elapsed) = elapsed else { return };
         let mut worst: f64 = 0.0;
         for state in &mut self.states {
@@ -357,7 +353,7 @@ impl ControlLoop {
     }
 
     /// What every file shall hold and does hold, and the actions that bring the one to the other.
-    fn plan(&self, protected_before: &[Option<Limit<Bytes>>]) -> (Vec<NodeKnobs>, Vec<Action>) {
+    fn plan(&self, protected_before: &[Option<Value>]) -> (Vec<NodeKnobs>, Vec<Action>) {
         let knobs = desired::knobs(&self.tree, &self.states, protected_before);
         let online = self.topology.as_ref().map(Topology::online);
         let mut actions = plan::plan(&knobs, online);

@@ -39,6 +39,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::usage::Usage;
+use crate::resource::{CPU, MEMORY, PerResource, Resource};
 
 /// PSI `some` above this share of the time means pressed.
 pub const PRESSED_RATIO: f64 = 0.02;
@@ -48,10 +49,6 @@ const GROWTH_MARGIN: f64 = 1.1;
 const EXPLORATION: f64 = 1.2;
 /// Using this much of the allocation counts as being at it.
 const AT_ALLOCATION_RATIO: f64 = 0.8;
-/// CPU demand falls by half in this time.
-const CPU_HALF_LIFE: Duration = Duration::from_secs(2);
-/// Memory demand falls by half in this time: pages freed now are often wanted again soon.
-const MEMORY_HALF_LIFE: Duration = Duration::from_secs(15);
 /// PSI `some` for memory above this share of the time means that reads-back matter.
 const MEMORY_PRESSED_RATIO: f64 = 0.01;
 
@@ -59,12 +56,10 @@ const MEMORY_PRESSED_RATIO: f64 = 0.01;
 const REFAULTING_RATIO: f64 = 0.01;
 
 /// What a tenant could use now.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// CPUs.
-    pub cpu_cores: f64,
-    /// Bytes of memory.
-    pub memory_bytes: f64,
+    /// How much of each resource.
+    pub amount: PerResource<f64>,
     /// How the CPU figure came about.
     pub cpu_basis: CpuBasis,
 }
@@ -72,7 +67,7 @@ pub struct Demand {
 impl Demand {
     /// That of a tenant that was not measured yet: counted as none, and nothing is taken away for it.
     pub const UNKNOWN: Demand =
-        Demand { cpu_cores: 0.0, memory_bytes: 0.0, cpu_basis: CpuBasis::Unknown };
+        Demand { amount: PerResource([0.0; Resource::ALL.len()]), cpu_basis: CpuBasis::Unknown };
 }
 
 /// How a CPU demand came about.
@@ -103,31 +98,33 @@ pub struct Context {
     pub allocation_cores: f64,
     /// CPUs guaranteed, 0 where none.
     pub guarantee_cores: f64,
-    /// The smaller of the CPU limit and the machine.
-    pub max_cores: f64,
-    /// The smaller of the memory limit and the machine.
-    pub max_memory_bytes: f64,
+    /// The smaller of the limit and the machine, for each resource.
+    pub max: PerResource<f64>,
     /// The demand at the last tick.
     pub last: Option<Demand>,
 }
 
 /// The demand behind `usage`, `elapsed` after the last one.
 pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
-    let last = context.last.unwrap_or(Demand::UNKNOWN);
-    let (fresh, basis) = cpu(usage, context);
-    let fresh = fresh.min(context.max_cores);
-    let cpu_cores = smooth(fresh, last.cpu_cores, elapsed, CPU_HALF_LIFE).min(context.max_cores);
+    let last = context.last.unwrap_or(Demand::UNKNOWN).amount;
+    let (fresh_cores, basis) = cpu(usage, context);
+    let fresh_cores = fresh_cores.min(context.max[CPU]);
+    let amount = PerResource::from_fn(|resource| {
+        let fresh = match resource {
+            CPU => Some(fresh_cores),
+            held => self::held(held, usage, last[held]),
+        };
+        let smoothed = |fresh| smooth(fresh, last[resource], elapsed, half_life(resource));
+        fresh.map_or(last[resource], smoothed).min(context.max[resource])
+    });
     // A fall of less than a thousandth of a CPU is not worth reporting.
-    let decaying = cpu_cores > fresh + 1e-3;
-    let memory_bytes = match memory(usage, last.memory_bytes) {
-        Some(fresh) => smooth(fresh, last.memory_bytes, elapsed, MEMORY_HALF_LIFE),
-        None => last.memory_bytes,
-    };
-    Demand {
-        cpu_cores,
-        memory_bytes: memory_bytes.min(context.max_memory_bytes),
-        cpu_basis: if decaying { CpuBasis::Decaying } else { basis },
-    }
+    let is_decaying = amount[CPU] > fresh_cores + 1e-3;
+    Demand { amount, cpu_basis: if is_decaying { CpuBasis::Decaying } else { basis } }
+}
+
+/// The time in which a demand falls by half. What is held and given back now is often wanted again soon.
+fn half_life(resource: Resource) -> Duration {
+    Duration::from_secs(if resource == CPU { 2 } else { 15 })
 }
 
 /// Whether some task of the tenant had to wait for CPU.
@@ -164,17 +161,18 @@ fn cpu(usage: &Usage, context: &Context) -> (f64, CpuBasis) {
     }
 }
 
-fn memory(usage: &Usage, last_bytes: f64) -> Option<f64> {
-    let working_set = usage.working_set_bytes?;
-    let came_back = usage.refaulted_bytes.unwrap_or(0.0);
+fn held(resource: Resource, usage: &Usage, last: f64) -> Option<f64> {
+    let working_set = usage.used(resource)?;
+    // Only memory is taken away and comes back.
+    let came_back = usage.refaulted_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
     let waits = usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
-    let missing = last_bytes - working_set;
+    let missing = last - working_set;
     let is_refaulting = came_back > 0.0 && (waits || came_back >= REFAULTING_RATIO * missing);
     if !is_refaulting {
         return Some(working_set);
     }
     let grown = if waits { working_set * EXPLORATION } else { working_set };
-    Some(grown.max(working_set + came_back).max(last_bytes))
+    Some(grown.max(working_set + came_back).max(last))
 }
 
 /// Up at once, down by half in `half_life`.
@@ -190,13 +188,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn context(allocation_cores: f64) -> Context {
-        Context {
-            allocation_cores,
-            guarantee_cores: 0.0,
-            max_cores: 8.0,
-            max_memory_bytes: 1e9,
-            last: None,
-        }
+        Context { allocation_cores, guarantee_cores: 0.0, max: PerResource([8.0, 1e9]), last: None }
     }
 
     fn using(cpu_cores: f64, some: f64) -> Usage {
@@ -206,24 +198,24 @@ mod tests {
     #[test]
     fn unpressed_demand_is_usage_with_a_margin() {
         let demand = estimate(&using(1.0, 0.01), &context(4.0), SECOND);
-        assert_eq!((demand.cpu_cores, demand.cpu_basis), (1.1, CpuBasis::Unpressed));
+        assert_eq!((demand.amount[CPU], demand.cpu_basis), (1.1, CpuBasis::Unpressed));
     }
 
     #[test]
     fn a_pressed_tenant_is_never_frozen() {
         for allocation in [0.1, 1.0, 3.0] {
             let demand = estimate(&using(allocation, 0.03), &context(allocation), SECOND);
-            assert!(demand.cpu_cores > allocation, "{demand:?}");
+            assert!(demand.amount[CPU] > allocation, "{demand:?}");
         }
         let tiny = estimate(&using(3.0, 0.021), &context(3.0), SECOND);
-        assert!((tiny.cpu_cores - 3.6).abs() < 1e-9);
+        assert!((tiny.amount[CPU] - 3.6).abs() < 1e-9);
         assert_eq!(tiny.cpu_basis, CpuBasis::Exploring);
     }
 
     #[test]
     fn a_pressed_tenant_far_below_its_allocation_only_waits_its_turn() {
         let demand = estimate(&using(0.3, 0.1), &context(2.0), SECOND);
-        assert!((demand.cpu_cores - 0.4).abs() < 1e-9);
+        assert!((demand.amount[CPU] - 0.4).abs() < 1e-9);
     }
 
     #[test]
@@ -231,71 +223,71 @@ mod tests {
         let mut usage = using(0.5, 0.9);
         usage.wanted_cores = Some(3.0);
         let demand = estimate(&usage, &context(0.5), SECOND);
-        assert_eq!((demand.cpu_cores, demand.cpu_basis), (3.0, CpuBasis::Threads));
+        assert_eq!((demand.amount[CPU], demand.cpu_basis), (3.0, CpuBasis::Threads));
     }
 
     #[test]
     fn the_machine_and_the_limit_bound_it() {
         let mut usage = using(0.5, 0.9);
         usage.wanted_cores = Some(64.0);
-        assert_eq!(estimate(&usage, &context(0.5), SECOND).cpu_cores, 8.0);
+        assert_eq!(estimate(&usage, &context(0.5), SECOND).amount[CPU], 8.0);
     }
 
     #[test]
     fn fast_up_slow_down() {
         let mut context = context(1.0);
-        context.last = Some(Demand { cpu_cores: 4.0, ..Demand::UNKNOWN });
+        context.last = Some(Demand { amount: PerResource([4.0, 0.0]), ..Demand::UNKNOWN });
         let down = estimate(&using(0.0, 0.0), &context, Duration::from_secs(2));
-        assert_eq!((down.cpu_cores, down.cpu_basis), (2.0, CpuBasis::Decaying));
+        assert_eq!((down.amount[CPU], down.cpu_basis), (2.0, CpuBasis::Decaying));
         let up = estimate(&using(5.0, 0.0), &context, SECOND);
-        assert_eq!(up.cpu_cores, 5.5);
+        assert_eq!(up.amount[CPU], 5.5);
     }
 
     #[test]
     fn memory_is_the_working_set_and_more_while_it_is_read_back() {
         let mut usage = using(0.0, 0.0);
-        usage.working_set_bytes = Some(100.0);
-        assert_eq!(estimate(&usage, &context(1.0), SECOND).memory_bytes, 100.0);
+        usage.held[MEMORY] = Some(100.0);
+        assert_eq!(estimate(&usage, &context(1.0), SECOND).amount[MEMORY], 100.0);
         usage.refaulted_bytes = Some(8.0);
         usage.memory_some_ratio = Some(0.2);
-        assert_eq!(estimate(&usage, &context(1.0), SECOND).memory_bytes, 120.0);
+        assert_eq!(estimate(&usage, &context(1.0), SECOND).amount[MEMORY], 120.0);
     }
 
     #[test]
     fn a_working_set_that_refaults_does_not_shrink() {
         let squeezed = |refaulted: f64, some: f64| Usage {
-            working_set_bytes: Some(113e6),
+            held: PerResource([None, Some(113e6)]),
             refaulted_bytes: Some(refaulted),
             memory_some_ratio: Some(some),
             ..using(0.5, 0.0)
         };
         let mut context = context(1.0);
         for _ in 0..600 {
-            let last = context.last.map_or(615e6, |last| last.memory_bytes);
-            context.last = Some(Demand { memory_bytes: last, ..Demand::UNKNOWN });
+            let last = context.last.map_or(615e6, |last| last.amount[MEMORY]);
+            context.last = Some(Demand { amount: PerResource([0.0, last]), ..Demand::UNKNOWN });
             context.last = Some(estimate(&squeezed(20e6, 0.0), &context, SECOND));
         }
-        assert_eq!(context.last.unwrap().memory_bytes, 615e6);
+        assert_eq!(context.last.unwrap().amount[MEMORY], 615e6);
         // What comes back beyond that was wanted as well.
-        assert_eq!(estimate(&squeezed(600e6, 0.0), &context, SECOND).memory_bytes, 713e6);
+        assert_eq!(estimate(&squeezed(600e6, 0.0), &context, SECOND).amount[MEMORY], 713e6);
         // A few pages are no working set, unless tasks wait for them.
-        assert!(estimate(&squeezed(4e6, 0.0), &context, SECOND).memory_bytes < 600e6);
-        assert_eq!(estimate(&squeezed(4e6, 0.1), &context, SECOND).memory_bytes, 615e6);
+        assert!(estimate(&squeezed(4e6, 0.0), &context, SECOND).amount[MEMORY] < 600e6);
+        assert_eq!(estimate(&squeezed(4e6, 0.1), &context, SECOND).amount[MEMORY], 615e6);
         // It is over when nothing comes back any more.
         let quiet = estimate(&squeezed(0.0, 0.0), &context, Duration::from_secs(15));
-        assert_eq!(quiet.memory_bytes, 364e6);
+        assert_eq!(quiet.amount[MEMORY], 364e6);
     }
 
     #[test]
     fn memory_that_could_not_be_read_stays_what_it_was() {
         let mut context = context(1.0);
-        context.last = Some(Demand { memory_bytes: 77.0, ..Demand::UNKNOWN });
-        assert_eq!(estimate(&using(0.0, 0.0), &context, SECOND).memory_bytes, 77.0);
+        context.last = Some(Demand { amount: PerResource([0.0, 77.0]), ..Demand::UNKNOWN });
+        assert_eq!(estimate(&using(0.0, 0.0), &context, SECOND).amount[MEMORY], 77.0);
     }
 
     #[test]
     fn nobody_home_wants_nothing() {
         let demand = estimate(&Usage::default(), &context(1.0), SECOND);
-        assert_eq!((demand.cpu_cores, demand.cpu_basis), (0.0, CpuBasis::Idle));
+        assert_eq!((demand.amount[CPU], demand.cpu_basis), (0.0, CpuBasis::Idle));
     }
 }

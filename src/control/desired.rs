@@ -8,20 +8,17 @@
 use super::plan::{Action, Knob, NodeKnobs, Value};
 use super::state::NodeState;
 use super::target::{self, Target};
-use super::tree::{Ancestor, CPU, Tree};
+use super::tree::{Ancestor, Tree};
 use super::width;
-use crate::units::{Bytes, Limit, MilliCpus};
+use crate::resource::{CPU, MEMORY};
+use crate::units::Limit;
 
 /// A knob, its desired value, and why.
 type Desired = (Knob, Value, String);
 
 /// What each node's files shall hold and do hold; `before` is the protection that each ancestor had before
 /// the agent started, by the node's number.
-pub(super) fn knobs(
-    tree: &Tree,
-    states: &[NodeState],
-    before: &[Option<Limit<Bytes>>],
-) -> Vec<NodeKnobs> {
+pub(super) fn knobs(tree: &Tree, states: &[NodeState], before: &[Option<Value>]) -> Vec<NodeKnobs> {
     let targets: Vec<Target> =
         states[..tree.nodes().len()].iter().map(|state| state.target.clone()).collect();
     let mut desired = target::knobs(tree.nodes(), &targets);
@@ -33,7 +30,7 @@ pub(super) fn knobs(
     for (number, ancestor) in tree.ancestors() {
         let state = &states[number];
         let is_ours = state.is_present && !state.left_to_others.contains(&Knob::MemoryLow);
-        let wanted = protection(ancestor, &desired, before[number]);
+        let wanted = protection(ancestor, &desired, before[number].as_ref());
         desired.push(if is_ours { vec![wanted] } else { Vec::new() });
     }
     // Depth 0 is for the ancestors.
@@ -54,13 +51,10 @@ fn bound_by_groups(tree: &Tree, number: usize, desired: &mut [Desired]) {
     let nodes = tree.nodes();
     let groups = std::iter::successors(nodes[number].parent, |above| nodes[*above].parent);
     let least = groups.filter_map(|above| nodes[above].limit[CPU]).reduce(f64::min);
-    let least = least.map(|cores| Limit::Finite(MilliCpus((cores * 1000.0).round() as u64)));
-    let Some(least) = least else { return };
-    for (_, value, reason) in desired {
-        if let Value::Cpus(limit) = value
-            && *limit > least
-        {
-            *value = Value::Cpus(least);
+    let Some(least) = least.map(|cores| Value::amount(CPU, cores)) else { return };
+    for (knob, value, reason) in desired {
+        if *knob == Knob::CpuMax && value.magnitude() > least.magnitude() {
+            *value = least.clone();
             *reason = "the limit of a group above it, which is less than its own".to_string();
         }
     }
@@ -74,24 +68,21 @@ fn cpus(state: &NodeState) -> Option<Desired> {
 }
 
 /// The protection of an ancestor: the sum of what is protected below it, or what it had where that is more.
-fn protection(
-    ancestor: &Ancestor,
-    desired: &[Vec<Desired>],
-    before: Option<Limit<Bytes>>,
-) -> Desired {
+fn protection(ancestor: &Ancestor, desired: &[Vec<Desired>], before: Option<&Value>) -> Desired {
     let low = |(knob, value, _): &Desired| match (knob, value) {
-        (Knob::MemoryLow, Value::Memory(Limit::Finite(bytes))) => Some(bytes.0),
+        (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => Some(*bytes),
         _ => None,
     };
     let below = ancestor.below.iter().flat_map(|number| &desired[*number]);
-    let sum = Bytes(below.filter_map(low).sum());
-    let reason = format!("what is protected below it, {}", sum.rounded());
-    match before.filter(|before| *before > Limit::Finite(sum)) {
+    let sum = Limit::Finite(below.filter_map(low).sum());
+    let sum = Value::Amount(MEMORY, sum);
+    let reason = format!("what is protected below it, {sum}");
+    match before.filter(|before| before.magnitude() > sum.magnitude()) {
         Some(before) => {
             let reason = format!("its own, which is more than {reason}");
-            (Knob::MemoryLow, Value::Memory(before), reason)
+            (Knob::MemoryLow, before.clone(), reason)
         }
-        None => (Knob::MemoryLow, Value::Memory(Limit::Finite(sum)), reason),
+        None => (Knob::MemoryLow, sum, reason),
     }
 }
 

@@ -24,11 +24,12 @@ use super::sample::TenantSample;
 use super::status::Status;
 use super::target::{self, Target};
 use super::trace::{Record, Seen, Trace, ValueRecord};
-use super::tree::{CPU, MEMORY, RESOURCES, TreeNode};
+use super::tree::TreeNode;
 use super::usage::Usage;
 use super::width;
 use crate::dop::band;
 use crate::policy::model::{Allocation, CpusPolicy, DopPolicy};
+use crate::resource::{CPU, MEMORY, PerResource, Resource};
 use crate::units::Bytes;
 
 /// The last tick for the node at `path`; `None` where the policy has no such node.
@@ -143,7 +144,7 @@ fn usage_step(usage: &Usage, record: &Record) -> UsageStep {
         cpu_pressure_ratio: usage.cpu_some_ratio,
         throttled: usage.throttled,
         wanted_cores: usage.wanted_cores,
-        working_set_bytes: usage.working_set_bytes,
+        working_set_bytes: usage.used(MEMORY),
         memory_pressure_ratio: usage.memory_some_ratio,
         refaults_per_sec: usage.refaults_per_sec,
         populated: usage.populated,
@@ -158,49 +159,66 @@ fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {
     let known = record.counters().and_then(|counters| counters.context);
     let (demand, last) =
         (record.demand.unwrap_or(Demand::UNKNOWN), known.and_then(|known| known.last));
-    let max = |resource: usize| {
-        node.limit[resource].unwrap_or(f64::INFINITY).min(trace.machine[resource])
-    };
+    let max = node.at_most(trace.machine);
     let usage = record.usage();
-    let mut cpu_reason = match (&usage, known, &record.seen) {
-        (_, _, Some(Seen::Nobody)) if demand.cpu_cores > 0.0 => {
+    let reason = PerResource::from_fn(|resource| match resource {
+        CPU => {
+            let reason = cpu_demand_reason(record, &demand, usage.as_ref(), known.as_ref());
+            let is_bounded = known.is_some() && demand.amount[CPU] >= max[CPU] - 1e-9;
+            reason + if is_bounded { "; capped at its limit and the machine" } else { "" }
+        }
+        held => {
+            let fresh = usage.and_then(|usage| usage.used(held));
+            let last = last.map(|last| last.amount[held]);
+            match record.demand {
+                None if fresh.is_none() => NOT_MEASURED.to_string(),
+                _ => held_demand_reason(held, demand.amount[held], fresh, last),
+            }
+        }
+    });
+    DemandStep {
+        amount: demand.amount,
+        cpu_basis: demand.cpu_basis,
+        last: PerResource::from_fn(|resource| last.map(|last| last.amount[resource])),
+        max,
+        reason,
+    }
+}
+
+fn cpu_demand_reason(
+    record: &Record,
+    demand: &Demand,
+    usage: Option<&Usage>,
+    known: Option<&Context>,
+) -> String {
+    match (usage, known, &record.seen) {
+        (_, _, Some(Seen::Nobody)) if demand.amount[CPU] > 0.0 => {
             "no processes: halves every 2 s".to_string()
         }
         (_, _, Some(Seen::Nobody)) => "no processes".to_string(),
         (None, ..) | (_, None, _) if record.demand.is_none() => NOT_MEASURED.to_string(),
         (None, ..) | (_, None, _) => "no rates in this tick: the last demand is kept".to_string(),
-        (Some(usage), Some(context), _) => cpu_reason(&demand, usage, &context),
-    };
-    if known.is_some() && demand.cpu_cores >= max(CPU) - 1e-9 {
-        cpu_reason += "; capped at its limit and the machine";
+        (Some(usage), Some(context), _) => cpu_reason(demand, usage, context),
     }
-    let fresh = usage.and_then(|usage| usage.working_set_bytes);
-    let memory_reason = match fresh {
-        None if record.demand.is_none() => NOT_MEASURED,
-        None => "memory could not be read: the last demand is kept",
-        Some(fresh) if demand.memory_bytes > fresh * 1.1 && falls(&last, &demand) => {
+}
+
+fn held_demand_reason(
+    held: Resource,
+    demand: f64,
+    fresh: Option<f64>,
+    last: Option<f64>,
+) -> String {
+    let reason = match fresh {
+        None => return format!("{} could not be read: the last demand is kept", held.title()),
+        Some(fresh) if demand > fresh * 1.1 && last.is_some_and(|last| last > demand) => {
             "its working set shrank: halves every 15 s"
         }
-        Some(fresh) if demand.memory_bytes > fresh * 1.1 => {
+        Some(fresh) if demand > fresh * 1.1 => {
             "1.2 times its working set: it refaults under memory pressure"
         }
         Some(_) => "its working set",
     };
-    DemandStep {
-        cpu_cores: demand.cpu_cores,
-        cpu_basis: demand.cpu_basis,
-        last_cores: last.map(|last| last.cpu_cores),
-        max_cores: max(CPU),
-        cpu_reason,
-        memory_bytes: demand.memory_bytes,
-        last_memory_bytes: last.map(|last| last.memory_bytes),
-        max_memory_bytes: max(MEMORY),
-        memory_reason: memory_reason.to_string(),
-    }
-}
-
-fn falls(last: &Option<Demand>, demand: &Demand) -> bool {
-    last.is_some_and(|last| last.memory_bytes > demand.memory_bytes)
+    reason.to_string()
 }
 
 fn cpu_reason(demand: &Demand, usage: &Usage, context: &Context) -> String {
@@ -218,7 +236,7 @@ fn cpu_reason(demand: &Demand, usage: &Usage, context: &Context) -> String {
         ),
         CpuBasis::Decaying => format!(
             "decays from {:.2}: halves every 2 s",
-            context.last.map_or(0.0, |last| last.cpu_cores)
+            context.last.map_or(0.0, |last| last.amount[CPU])
         ),
     }
 }
@@ -226,7 +244,7 @@ fn cpu_reason(demand: &Demand, usage: &Usage, context: &Context) -> String {
 fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> AllocationStep {
     let target = &record.target;
     let bound = bound(trace.rule, node, record);
-    let dominant = target.dominant.map(|resource| RESOURCES[resource]);
+    let dominant = target.dominant.map(Resource::name);
     let reason = match bound {
         _ if !node.is_leaf => "the sum of its tenants".to_string(),
         AllocationBound::Nothing => "no demand".to_string(),
@@ -236,15 +254,11 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
         AllocationBound::Level => held_back(target),
     };
     AllocationStep {
-        cores: target.allocation[CPU],
-        memory_bytes: target.allocation[MEMORY],
-        capacity_cores: trace.capacity[CPU],
-        capacity_memory_bytes: trace.capacity[MEMORY],
+        amount: target.allocation,
+        capacity: trace.capacity,
         fair_share_cores: target.burst_cores,
-        guarantee_cores: node.guarantee[CPU],
-        guarantee_memory_bytes: node.guarantee[MEMORY],
-        limit_cores: node.limit[CPU],
-        limit_memory_bytes: node.limit[MEMORY],
+        guarantee: node.guarantee,
+        limit: node.limit,
         dominant_resource: dominant.map(Cow::Borrowed),
         dominant_share: target.dominant_share,
         level: target.level,
@@ -256,15 +270,12 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
 /// What is used up of what a tenant wants more of, which need not be its dominant resource.
 fn held_back(target: &Target) -> String {
     let up_to = format!("at a level of {:.4}", target.level);
-    match target.scarce {
-        [true, true] => format!("held back: cpu and memory are used up {up_to}"),
-        [false, false] => format!("held back {up_to}"),
-        [is_cpu, _] => {
-            format!(
-                "held back: {} is used up {up_to}",
-                RESOURCES[if is_cpu { CPU } else { MEMORY }]
-            )
-        }
+    let scarce: Vec<&str> =
+        target.scarce.iter().filter(|(_, scarce)| **scarce).map(|(r, _)| r.name()).collect();
+    match scarce.len() {
+        0 => format!("held back {up_to}"),
+        1 => format!("held back: {} is used up {up_to}", scarce[0]),
+        _ => format!("held back: {} are used up {up_to}", scarce.join(" and ")),
     }
 }
 
@@ -274,23 +285,21 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
         let met = [AllocationBound::Level, AllocationBound::Demand];
         return met[usize::from(target.satisfied)];
     }
-    let demand = record.demand.unwrap_or(Demand::UNKNOWN);
-    let demand = [demand.cpu_cores, demand.memory_bytes];
-    let reaches = |resource: usize, amount: f64| target::meets(target.allocation[resource], amount);
-    let unmet = |resource: &usize| !reaches(*resource, demand[*resource]);
-    let is_limited =
-        |resource: usize| node.limit[resource].is_some_and(|limit| reaches(resource, limit));
-    if demand[CPU] <= 1e-6 && demand[MEMORY] <= 1.0 {
+    let demand = record.demand.unwrap_or(Demand::UNKNOWN).amount;
+    let reaches = |r: Resource, amount: f64| target::meets(target.allocation[r], amount);
+    let unmet = |r: &Resource| !reaches(*r, demand[*r]);
+    let is_limited = |r: Resource| node.limit[r].is_some_and(|limit| reaches(r, limit));
+    if Resource::ALL.iter().all(|r| demand[*r] <= r.noise()) {
         AllocationBound::Nothing
     } else if rule == Allocation::Static {
         AllocationBound::Weight
-    } else if ![CPU, MEMORY].iter().any(unmet) {
+    } else if !Resource::ALL.iter().any(unmet) {
         // A demand that was cut down to the limit is met by the limit.
-        match [CPU, MEMORY].into_iter().any(is_limited) {
+        match Resource::ALL.into_iter().any(is_limited) {
             true => AllocationBound::Limit,
             false => AllocationBound::Demand,
         }
-    } else if [CPU, MEMORY].into_iter().filter(|r| unmet(r)).any(is_limited) {
+    } else if Resource::ALL.into_iter().filter(unmet).any(is_limited) {
         AllocationBound::Limit
     } else {
         AllocationBound::Level

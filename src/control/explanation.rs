@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::demand::CpuBasis;
 pub use super::trace::Outcome;
 use crate::policy::model::Mode;
+use crate::resource::{PerResource, wire};
 
 /// The last tick for one tenant or group. A group is not sampled and has no width.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -81,24 +82,20 @@ pub struct UsageStep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DemandStep {
-    /// CPUs.
-    pub cpu_cores: f64,
-    /// How the figure came about.
+    /// Of each resource.
+    #[serde(flatten, with = "wire::qualified")]
+    pub amount: PerResource<f64>,
+    /// How the CPU figure came about.
     pub cpu_basis: CpuBasis,
-    /// CPUs at the tick before.
-    pub last_cores: Option<f64>,
+    /// At the tick before.
+    #[serde(flatten, with = "wire::last")]
+    pub last: PerResource<Option<f64>>,
     /// The smaller of its limit and the machine.
-    pub max_cores: f64,
-    /// Why this many CPUs.
-    pub cpu_reason: String,
-    /// Memory.
-    pub memory_bytes: f64,
-    /// Memory at the tick before.
-    pub last_memory_bytes: Option<f64>,
-    /// The smaller of its limit and the machine.
-    pub max_memory_bytes: f64,
-    /// Why this much memory.
-    pub memory_reason: String,
+    #[serde(flatten, with = "wire::max")]
+    pub max: PerResource<f64>,
+    /// Why this much.
+    #[serde(flatten, with = "wire::reason")]
+    pub reason: PerResource<String>,
 }
 
 /// What ended the filling for a tenant.
@@ -122,24 +119,20 @@ pub enum AllocationBound {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AllocationStep {
-    /// CPUs.
-    pub cores: f64,
-    /// Memory.
-    pub memory_bytes: f64,
-    /// CPUs that were divided.
-    pub capacity_cores: f64,
-    /// Memory that was divided.
-    pub capacity_memory_bytes: f64,
+    /// Of each resource.
+    #[serde(flatten, with = "wire::amount")]
+    pub amount: PerResource<f64>,
+    /// What was divided.
+    #[serde(flatten, with = "wire::capacity")]
+    pub capacity: PerResource<f64>,
     /// CPUs that its weight alone gives it.
     pub fair_share_cores: f64,
-    /// CPUs that it gets whenever it wants them.
-    pub guarantee_cores: Option<f64>,
-    /// Memory that it gets whenever it wants it.
-    pub guarantee_memory_bytes: Option<f64>,
-    /// CPUs that it never exceeds.
-    pub limit_cores: Option<f64>,
-    /// Memory that it never exceeds.
-    pub limit_memory_bytes: Option<f64>,
+    /// What it gets whenever it wants it.
+    #[serde(flatten, with = "wire::guarantee")]
+    pub guarantee: PerResource<Option<f64>>,
+    /// What it never exceeds.
+    #[serde(flatten, with = "wire::limit")]
+    pub limit: PerResource<Option<f64>>,
     /// `cpu` or `memory`.
     pub dominant_resource: Option<Cow<'static, str>>,
     /// The part of what is divided of that resource that it is allocated, not weighted.

@@ -23,7 +23,8 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::dop::{CpuSet, transition};
-use crate::units::{Bytes, Limit, MilliCpus};
+use crate::resource::Resource;
+use crate::units::Limit;
 
 /// Weights closer than this to the desired one stay: rewriting them would change no share by more than
 /// a twentieth of itself.
@@ -56,11 +57,19 @@ impl Knob {
     pub const ALL: [Knob; 5] =
         [Knob::CpuWeight, Knob::CpuMax, Knob::MemoryLow, Knob::MemoryMax, Knob::Cpus];
 
-    /// The resource that it divides: `cpu` or `memory`.
-    pub fn resource(self) -> &'static str {
+    /// The resource that it divides.
+    pub fn resource(self) -> Resource {
         match self {
-            Knob::CpuWeight | Knob::CpuMax | Knob::Cpus => "cpu",
-            Knob::MemoryLow | Knob::MemoryMax => "memory",
+            Knob::CpuWeight | Knob::CpuMax | Knob::Cpus => Resource::Cpu,
+            Knob::MemoryLow | Knob::MemoryMax => Resource::Memory,
+        }
+    }
+
+    /// The knob that limits a resource.
+    pub fn limit(resource: Resource) -> Knob {
+        match resource {
+            Resource::Cpu => Knob::CpuMax,
+            Resource::Memory => Knob::MemoryMax,
         }
     }
 }
@@ -70,23 +79,25 @@ impl Knob {
 pub enum Value {
     /// A weight in the unit of `cpu.weight`, 1 ..= 10,000; fractions are rounded by the file that takes it.
     Weight(f64),
-    /// A number of CPUs.
-    Cpus(Limit<MilliCpus>),
-    /// An amount of memory.
-    Memory(Limit<Bytes>),
+    /// An amount of a resource, in its smallest unit.
+    Amount(Resource, Limit<u64>),
     /// A set of CPUs; empty where those of the parent are inherited.
     CpuList(CpuSet),
 }
 
 impl Value {
+    /// An amount of a resource.
+    pub fn amount(resource: Resource, amount: f64) -> Value {
+        Value::Amount(resource, Limit::Finite(resource.smallest(amount)))
+    }
+
     /// One number that grows with the value, for ordering a grow against a shrink.
-    fn magnitude(&self) -> f64 {
+    pub(super) fn magnitude(&self) -> f64 {
         match self {
             Value::Weight(weight) => *weight,
-            Value::Cpus(Limit::Finite(cpus)) => cpus.0 as f64,
-            Value::Memory(Limit::Finite(bytes)) => bytes.0 as f64,
+            Value::Amount(_, Limit::Finite(amount)) => *amount as f64,
+            Value::Amount(_, Limit::Max) => f64::INFINITY,
             Value::CpuList(cpus) => cpus.len() as f64,
-            Value::Cpus(Limit::Max) | Value::Memory(Limit::Max) => f64::INFINITY,
         }
     }
 
@@ -118,9 +129,8 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Weight(weight) => write!(f, "{weight:.1}"),
-            Value::Cpus(cpus) => write!(f, "{cpus}"),
-            Value::Memory(Limit::Finite(bytes)) => f.write_str(&bytes.rounded()),
-            Value::Memory(Limit::Max) => f.write_str("max"),
+            Value::Amount(resource, Limit::Finite(amount)) => f.write_str(&resource.short(*amount)),
+            Value::Amount(_, Limit::Max) => f.write_str("max"),
             Value::CpuList(cpus) => write!(f, "{cpus}"),
         }
     }
@@ -246,7 +256,7 @@ mod tests {
     }
 
     fn memory(mib: u64) -> Value {
-        Value::Memory(Limit::Finite(Bytes::mib(mib)))
+        Value::Amount(Resource::Memory, Limit::Finite(mib << 20))
     }
 
     #[test]
@@ -296,13 +306,13 @@ mod tests {
 
     #[test]
     fn what_the_policy_does_not_name_is_left_alone() {
-        let observed = [(Knob::CpuMax, Value::Cpus(Limit::Finite(MilliCpus(500))))];
+        let observed = [(Knob::CpuMax, Value::amount(Resource::Cpu, 0.5))];
         assert_eq!(plan(&[node(0, &[], &observed)], Some(&CpuSet::below(8))), []);
     }
 
     #[test]
     fn a_limit_that_goes_away_grows_to_max() {
-        let max = Value::Memory(Limit::Max);
+        let max = Value::Amount(Resource::Memory, Limit::Max);
         let nodes = [node(0, &[(Knob::MemoryMax, max.clone())], &[(Knob::MemoryMax, memory(10))])];
         let actions = plan(&nodes, Some(&CpuSet::below(8)));
         assert_eq!((actions.len(), &actions[0].to), (1, &max));

@@ -4,6 +4,7 @@
 //! share to others and starve it on return; so every field that a kernel, a hierarchy or a race can withhold
 //! is an `Option`, and each missing one is listed beside the samples as a [`SampleGap`].
 
+use crate::resource::{PerResource, Resource};
 use crate::units::Bytes;
 
 /// The counters of one tenant's cgroup at one instant.
@@ -73,6 +74,16 @@ impl MemorySample {
     }
 }
 
+impl TenantSample {
+    /// What it holds of a resource that is held, not used for a time.
+    pub fn held(&self, resource: Resource) -> Option<f64> {
+        match resource {
+            Resource::Cpu => None,
+            Resource::Memory => self.memory.map(|memory| memory.working_set_bytes() as f64),
+        }
+    }
+}
+
 /// One thread's `/proc/TID/schedstat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadSample {
@@ -104,6 +115,26 @@ pub struct HostSample {
     pub swap_free_bytes: Option<u64>,
     /// Memory that the kernel keeps free; absent where it does not say.
     pub kept_free_bytes: Option<u64>,
+}
+
+impl HostSample {
+    /// What the machine has of each resource.
+    pub fn machine(&self) -> PerResource<f64> {
+        PerResource::from_fn(|resource| match resource {
+            Resource::Cpu => f64::from(self.nr_cpus),
+            Resource::Memory => self.memory_total_bytes as f64,
+        })
+    }
+
+    /// What everything on the machine holds of a resource that is held, not used for a time.
+    pub fn in_use(&self, resource: Resource) -> Option<f64> {
+        match resource {
+            Resource::Cpu => None,
+            Resource::Memory => {
+                Some(self.memory_total_bytes as f64 - self.memory_available_bytes? as f64)
+            }
+        }
+    }
 }
 
 /// Something that should have been readable and was not.

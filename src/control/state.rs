@@ -7,9 +7,9 @@ use super::fairness::Measured;
 use super::plan::{Action, Knob, Value};
 use super::sample::TenantSample;
 use super::target::Target;
-use super::tree::CPU;
 use super::usage::{Tally, Totals, Usage};
 use super::width::WidthState;
+use crate::resource::CPU;
 
 /// A failed write is tried again after 1, 2, 4 … at most this many ticks.
 const RETRY_TICKS_MAX: u64 = 64;
@@ -97,7 +97,7 @@ impl NodeState {
         Some(Measured {
             used_cores: usage.cpu_cores,
             pressed: self.is_pressed(),
-            demand_cores: demand.cpu_cores,
+            demand_cores: demand.amount[CPU],
             allocation_cores: self.target.allocation[CPU],
             fair_share_cores: self.target.burst_cores,
         })

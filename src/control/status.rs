@@ -16,6 +16,7 @@ use super::demand::CpuBasis;
 use super::fairness::FAIR_ERROR_MAX;
 use super::finding::Finding;
 use crate::policy::model::Mode;
+use crate::resource::{PerResource, wire};
 
 /// What the agent decided and did in one tick.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -99,10 +100,9 @@ pub struct HostStatus {
     pub cpus: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// CPUs that were divided among the tenants.
-    pub capacity_cores: f64,
-    /// Memory that was divided among the tenants.
-    pub capacity_memory_bytes: f64,
+    /// What was divided among the tenants.
+    #[serde(flatten, with = "wire::capacity")]
+    pub capacity: PerResource<f64>,
     /// CPUs that processes outside every tenant used.
     pub outside_cores: Option<f64>,
 }
@@ -115,36 +115,30 @@ pub struct TenantStatus {
     pub name: String,
     /// Its CPU weight in the policy.
     pub weight: f64,
-    /// CPUs that it gets whenever it wants them.
-    pub guarantee_cores: Option<f64>,
-    /// Memory that it gets whenever it wants it.
-    pub guarantee_memory_bytes: Option<f64>,
-    /// CPUs that it never exceeds.
-    pub limit_cores: Option<f64>,
-    /// Memory that it never exceeds.
-    pub limit_memory_bytes: Option<f64>,
-    /// CPUs used since the last tick; absent where it could not be read.
-    pub usage_cores: Option<f64>,
-    /// Memory in use; absent where it could not be read.
-    pub usage_memory_bytes: Option<f64>,
+    /// What it gets whenever it wants it.
+    #[serde(flatten, with = "wire::guarantee")]
+    pub guarantee: PerResource<Option<f64>>,
+    /// What it never exceeds.
+    #[serde(flatten, with = "wire::limit")]
+    pub limit: PerResource<Option<f64>>,
+    /// CPUs used since the last tick, and what is held of the others; absent where it could not be read.
+    #[serde(flatten, with = "wire::usage")]
+    pub usage: PerResource<Option<f64>>,
     /// Share of the time in which some task of it waited for a CPU; absent without PSI.
     pub cpu_pressure_ratio: Option<f64>,
     /// Share of the time in which some task of it waited for memory; absent without PSI.
     pub memory_pressure_ratio: Option<f64>,
-    /// CPUs it could use.
-    pub demand_cores: f64,
-    /// Memory it could use.
-    pub demand_memory_bytes: f64,
+    /// What it could use.
+    #[serde(flatten, with = "wire::demand")]
+    pub demand: PerResource<f64>,
     /// How its CPU demand came about.
     pub demand_basis: CpuBasis,
-    /// CPUs it is entitled to.
-    pub allocation_cores: f64,
-    /// Memory it is entitled to.
-    pub allocation_memory_bytes: f64,
-    /// CPUs that it would be allocated now if it wanted everything: see [`super::would_get`].
-    pub would_get_cores: f64,
-    /// Memory that it would be allocated now if it wanted everything.
-    pub would_get_memory_bytes: f64,
+    /// What it is entitled to.
+    #[serde(flatten, with = "wire::allocation")]
+    pub allocation: PerResource<f64>,
+    /// What it would be allocated now if it wanted everything: see [`super::would_get`].
+    #[serde(flatten, with = "wire::would_get")]
+    pub would_get: PerResource<f64>,
     /// CPUs that its weight alone gives it, within its limit.
     pub fair_share_cores: f64,
     /// `cpu` or `memory`, whichever it is allocated the larger weighted share of.
@@ -186,22 +180,18 @@ pub struct GroupStatus {
     pub weight: f64,
     /// Tenants below it, at any depth.
     pub nr_tenants: u64,
-    /// CPUs used since the last tick; absent where it could be read for none of its tenants.
-    pub usage_cores: Option<f64>,
-    /// Memory in use; absent where it could be read for none of its tenants.
-    pub usage_memory_bytes: Option<f64>,
-    /// CPUs that its tenants could use.
-    pub demand_cores: f64,
-    /// Memory that its tenants could use.
-    pub demand_memory_bytes: f64,
-    /// CPUs that its tenants are entitled to.
-    pub allocation_cores: f64,
-    /// Memory that its tenants are entitled to.
-    pub allocation_memory_bytes: f64,
-    /// CPUs that it would be allocated now if all its tenants wanted everything.
-    pub would_get_cores: f64,
-    /// Memory that it would be allocated now if all its tenants wanted everything.
-    pub would_get_memory_bytes: f64,
+    /// What its tenants use; absent where it could be read for none of them.
+    #[serde(flatten, with = "wire::usage")]
+    pub usage: PerResource<Option<f64>>,
+    /// What its tenants could use.
+    #[serde(flatten, with = "wire::demand")]
+    pub demand: PerResource<f64>,
+    /// What its tenants are entitled to.
+    #[serde(flatten, with = "wire::allocation")]
+    pub allocation: PerResource<f64>,
+    /// What it would be allocated now if all its tenants wanted everything.
+    #[serde(flatten, with = "wire::would_get")]
+    pub would_get: PerResource<f64>,
     /// CPUs that its weight alone gives it.
     pub fair_share_cores: f64,
     /// Whether all its tenants are allocated all the CPU that they could use.

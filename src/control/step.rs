@@ -6,20 +6,20 @@ use super::bounds::AncestorBounds;
 use super::capacity::Capacity;
 use super::drift::{Drift, Observation};
 use super::finding::Finding;
-use super::plan::{Action, NodeKnobs};
+use super::plan::{Action, NodeKnobs, Value};
 use super::sample::{HostSample, TenantSample};
 use super::state::Outcome;
 use crate::dop::Topology;
 use crate::policy::model::{Allocation, OnDrift, Policy};
-use crate::units::{Bytes, Limit};
+use crate::resource::PerResource;
 
 /// What of the policy and the mode decides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Time from tick to tick.
     pub interval: Duration,
-    /// Kept for the system: cores and bytes.
-    pub reserve: [f64; 2],
+    /// Kept for the system.
+    pub reserve: PerResource<f64>,
     /// How the machine is divided.
     pub allocation: Allocation,
     /// Slots over CPUs.
@@ -35,10 +35,9 @@ pub struct Settings {
 impl Settings {
     /// The settings of `policy`.
     pub fn of(policy: &Policy, pins: bool, is_enforcing: bool) -> Settings {
-        let reserve = policy.host.reserve;
         Settings {
             interval: policy.control.interval,
-            reserve: [reserve.cpu.cores(), reserve.memory.0 as f64],
+            reserve: policy.host.reserve.amounts(),
             allocation: policy.control.allocation,
             oversubscription: policy.control.oversubscription,
             on_drift: policy.control.on_drift,
@@ -84,7 +83,7 @@ pub struct NodeInput {
     /// Results of values that were requested in earlier ticks.
     pub arrivals: Vec<Outcome>,
     /// Of an ancestor: how much of it was protected before the agent.
-    pub protected_before: Option<Limit<Bytes>>,
+    pub protected_before: Option<Value>,
 }
 
 /// What to read of one tenant beside its counters.

@@ -41,12 +41,13 @@ use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Knob, Value};
 use crate::control::protect::{self, Need, Shortage};
 use crate::control::sample::HostSample;
-use crate::control::tree::{CPU, MEMORY, TreeNode};
+use crate::control::tree::TreeNode;
 use crate::control::usage::Usage;
 use crate::control::weight::{self, Entitlement};
 use crate::fair::{self, Algorithm, Problem, WorkConserving};
 use crate::policy::model::Allocation;
-use crate::units::{Bytes, Limit, MilliCpus};
+use crate::resource::{CPU, MEMORY, PerResource, Resource};
+use crate::units::Limit;
 
 /// A tenant whose allocation lacks less than this part of its demand counts as satisfied.
 const SATISFIED_RATIO: f64 = 1e-6;
@@ -57,8 +58,8 @@ const MOST_REPORTED: usize = 4;
 /// What one node of the tree is entitled to, and how it is weighed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
-    /// CPUs and bytes.
-    pub allocation: [f64; 2],
+    /// Of each resource.
+    pub allocation: PerResource<f64>,
     /// Its weight-fair share of the CPUs, within its limit.
     pub burst_cores: f64,
     /// Its weight among its siblings, in the unit of `cpu.weight`.
@@ -70,9 +71,9 @@ pub struct Target {
     pub limit_cores: Option<f64>,
     /// The part of its guarantees that is kept: less than 1 where what is outside of the tenants leaves too
     /// little for all of them.
-    pub kept_ratio: [f64; 2],
+    pub kept_ratio: PerResource<f64>,
     /// The resource of which it is allocated the largest weighted share.
-    pub dominant: Option<usize>,
+    pub dominant: Option<Resource>,
     /// The part of the capacity that this is, not weighted.
     pub dominant_share: f64,
     /// That part over its weight when filling stopped: equal for all siblings that one resource holds back.
@@ -80,7 +81,7 @@ pub struct Target {
     /// Whether it is allocated all the CPU that it could use.
     pub satisfied: bool,
     /// The resources that it wants more of and that are used up.
-    pub scarce: [bool; 2],
+    pub scarce: PerResource<bool>,
     /// How much of its memory is protected, in bytes, where that is less than it should be.
     pub bounded_protection_bytes: Option<f64>,
 }
@@ -89,11 +90,11 @@ pub struct Target {
 pub fn targets(
     nodes: &[TreeNode],
     demands: &[Demand],
-    capacity: [f64; 2],
+    capacity: PerResource<f64>,
     rule: Allocation,
 ) -> Vec<Target> {
     let burst = bursts(nodes, capacity[CPU]);
-    let kept_ratio = [CPU, MEMORY].map(|r| burst::kept_ratio(nodes, capacity[r], r));
+    let kept_ratio = PerResource::from_fn(|r| burst::kept_ratio(nodes, capacity[r], r));
     let mut targets = allocations(nodes, demands, (capacity, kept_ratio), rule, &burst);
     for (index, node) in nodes.iter().enumerate().rev() {
         targets[index].burst_cores = burst[index];
@@ -102,8 +103,9 @@ pub fn targets(
             let (allocation, satisfied) = (targets[index].allocation, targets[index].satisfied);
             let above = &mut targets[parent];
             above.satisfied &= satisfied;
-            above.allocation[CPU] += allocation[CPU];
-            above.allocation[MEMORY] += allocation[MEMORY];
+            for (resource, amount) in allocation.iter() {
+                above.allocation[resource] += amount;
+            }
         }
     }
     for (index, node) in nodes.iter().enumerate() {
@@ -120,14 +122,15 @@ pub fn targets(
 /// Without figures that change from tick to tick.
 pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (r, resource) in [(CPU, "CPU"), (MEMORY, "memory")] {
+    for r in Resource::ALL {
         let broken = |(node, target): &(&TreeNode, &Target)| {
             node.guarantee[r].is_some_and(|it| it > 0.0) && target.kept_ratio[r] < 1.0
         };
         if nodes.iter().zip(targets).any(|it| broken(&it)) {
             let what = format!(
-                "what is used outside of the tenants leaves too little {resource} for all guarantees: they are \
-                 scaled down together"
+                "what is used outside of the tenants leaves too little {} for all guarantees: they are scaled \
+                 down together",
+                r.title()
             );
             findings.push(Finding::of_host(Code::Unkeepable, what));
         }
@@ -155,7 +158,7 @@ pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
 fn allocations(
     nodes: &[TreeNode],
     demands: &[Demand],
-    (capacity, kept_ratio): ([f64; 2], [f64; 2]),
+    (capacity, kept_ratio): (PerResource<f64>, PerResource<f64>),
     rule: Allocation,
     burst: &[f64],
 ) -> Vec<Target> {
@@ -167,7 +170,7 @@ fn allocations(
     };
     let described = nodes.iter().zip(demands);
     let described = described.map(|(node, demand)| describe(node, demand, kept_ratio)).collect();
-    let problem = match Problem::try_new(capacity.to_vec(), described) {
+    let problem = match Problem::try_new(capacity.0.to_vec(), described) {
         Ok(problem) => problem,
         Err(findings) => {
             // The policy was checked and demands are bounded, so this is a bug of the agent; the weights
@@ -181,14 +184,13 @@ fn allocations(
     for leaf in &solution.leaves {
         let allocation = solution.allocation(leaf.node);
         let target = &mut targets[leaf.node];
-        target.allocation = [allocation[CPU], allocation[MEMORY]];
-        target.dominant = leaf.dominant_resource;
+        target.allocation = PerResource::from_fn(|r| allocation[r as usize]);
+        target.dominant = leaf.dominant_resource.map(|index| Resource::ALL[index]);
         target.dominant_share = leaf.dominant_share;
         target.level = leaf.level;
-        target.satisfied = satisfied(&demands[leaf.node], allocation[CPU]);
-        let demand = [demands[leaf.node].cpu_cores, demands[leaf.node].memory_bytes];
-        target.scarce =
-            [CPU, MEMORY].map(|r| solution.saturated[r] && !meets(allocation[r], demand[r]));
+        let is_met = |r| meets(target.allocation[r], demands[leaf.node].amount[r]);
+        target.satisfied = is_met(CPU);
+        target.scarce = PerResource::from_fn(|r| solution.saturated[r as usize] && !is_met(r));
     }
     targets
 }
@@ -197,26 +199,27 @@ fn allocations(
 fn by_weight_alone(
     nodes: &[TreeNode],
     demands: &[Demand],
-    capacity: [f64; 2],
+    capacity: PerResource<f64>,
     burst: &[f64],
     mut targets: Vec<Target>,
 ) -> Vec<Target> {
-    let memory = burst::bursts(nodes, capacity[MEMORY], MEMORY);
+    let bursts = PerResource::from_fn(|r| match r {
+        CPU => burst.to_vec(),
+        held => burst::bursts(nodes, capacity[held], held),
+    });
     for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.is_leaf) {
         let target = &mut targets[index];
-        target.allocation = [burst[index], memory[index]];
-        let shares = [CPU, MEMORY].map(|r| target.allocation[r] / capacity[r]);
-        let dominant = if shares[CPU] >= shares[MEMORY] { CPU } else { MEMORY };
-        target.dominant = Some(dominant);
-        target.dominant_share = shares[dominant];
-        target.level = shares[dominant] / node.weight[dominant];
-        target.satisfied = satisfied(&demands[index], burst[index]);
+        target.allocation = PerResource::from_fn(|r| bursts[r][index]);
+        let share = |r: Resource| target.allocation[r] / capacity[r];
+        // Of equal shares the first.
+        let largest = |a: Resource, b| if share(b) > share(a) { b } else { a };
+        if let Some(dominant) = Resource::ALL.into_iter().reduce(largest) {
+            (target.dominant, target.dominant_share) = (Some(dominant), share(dominant));
+            target.level = share(dominant) / node.weight[dominant];
+        }
+        target.satisfied = meets(burst[index], demands[index].amount[CPU]);
     }
     targets
-}
-
-fn satisfied(demand: &Demand, allocation_cores: f64) -> bool {
-    meets(allocation_cores, demand.cpu_cores)
 }
 
 /// Whether `allocation` is all of `demand`, but for rounding.
@@ -225,23 +228,22 @@ pub(crate) fn meets(allocation: f64, demand: f64) -> bool {
 }
 
 /// A node as the allocation core takes it, with the part of its guarantees that can be kept.
-fn describe(node: &TreeNode, demand: &Demand, kept_ratio: [f64; 2]) -> fair::Node {
+fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> fair::Node {
+    let each = |of: &dyn Fn(Resource) -> f64| Resource::ALL.map(of).to_vec();
     let bounds = fair::Bounds {
-        guarantee: [CPU, MEMORY].map(|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]).to_vec(),
-        limit: node.limit.map(|amount| amount.unwrap_or(f64::INFINITY)).to_vec(),
+        guarantee: each(&|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]),
+        limit: each(&|r| node.limit[r].unwrap_or(f64::INFINITY)),
     };
-    // Less than a millionth of a CPU or a single byte is noise of the smoothing, not a demand.
-    let vector = [(demand.cpu_cores, 1e-6), (demand.memory_bytes, 1.0)]
-        .map(|(amount, noise)| if amount > noise { amount } else { 0.0 });
+    let vector = each(&|r| if demand.amount[r] > r.noise() { demand.amount[r] } else { 0.0 });
     let kind = match node.is_leaf {
         true => fair::Kind::Leaf(fair::Demand {
             guarantee: bounds.guarantee,
             limit: bounds.limit,
-            ..fair::Demand::once(vector.to_vec())
+            ..fair::Demand::once(vector)
         }),
         false => fair::Kind::Group(bounds),
     };
-    fair::Node { parent: node.parent, weight: node.weight.to_vec(), kind }
+    fair::Node { parent: node.parent, weight: node.weight.0.to_vec(), kind }
 }
 
 /// The weight-fair share of `cores` of each node, with what is guaranteed below it and within its limit: what
@@ -252,7 +254,7 @@ pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
 
 /// The share of `amount` of a resource that each node gets while all of them want everything: within its
 /// limit, and with what is guaranteed below it.
-pub fn fair_shares(nodes: &[TreeNode], amount: f64, resource: usize) -> Vec<f64> {
+pub fn fair_shares(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
     burst::bursts(nodes, amount, resource)
 }
 
@@ -344,16 +346,14 @@ pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, St
     let of = |(index, node): (usize, &TreeNode)| {
         let target = &targets[index];
         let mut knobs = Vec::with_capacity(4);
-        if let Some(cores) = node.limit[CPU] {
-            let limit = Limit::Finite(MilliCpus((cores * 1000.0).round() as u64));
-            knobs.push((Knob::CpuMax, Value::Cpus(limit), "the policy's limit".to_string()));
-        }
-        if let Some(bytes) = node.limit[MEMORY] {
-            let limit = Value::Memory(Limit::Finite(Bytes(bytes as u64)));
-            knobs.push((Knob::MemoryMax, limit, "the policy's limit".to_string()));
+        for (resource, limit) in node.limit.iter() {
+            if let Some(limit) = limit {
+                let limit = Value::amount(resource, *limit);
+                knobs.push((Knob::limit(resource), limit, "the policy's limit".to_string()));
+            }
         }
         knobs.push((Knob::CpuWeight, Value::Weight(target.cpu_weight), weight_reason(target)));
-        let low = Value::Memory(Limit::Finite(Bytes(protection[index] as u64)));
+        let low = Value::amount(MEMORY, protection[index].floor());
         knobs.push((Knob::MemoryLow, low, low_reason(node, target, protection[index])));
         knobs
     };
@@ -388,7 +388,7 @@ pub fn protect<'a>(
         kept_free_bytes: host.kept_free_bytes.unwrap_or(0) as f64,
     };
     // A limit above the tenants does not include what outside processes hold.
-    let limited = above.memory_bytes.map(|bytes| protect::Memory {
+    let limited = above.limit[MEMORY].map(|bytes| protect::Memory {
         total_bytes: bytes.min(machine.total_bytes),
         outside_unreclaimable_bytes: 0.0,
         outside_anon_bytes: 0.0,
@@ -434,8 +434,8 @@ fn wanted_protection(node: &TreeNode, target: &Target) -> f64 {
 pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> String {
     match (knob, wanted) {
         (Knob::CpuWeight, _) => weight_reason(target),
-        (Knob::MemoryLow, Value::Memory(Limit::Finite(bytes))) => {
-            low_reason(node, target, bytes.0 as f64)
+        (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => {
+            low_reason(node, target, *bytes as f64)
         }
         _ => "the policy's limit".to_string(),
     }
@@ -472,9 +472,9 @@ fn weight_reason(target: &Target) -> String {
 }
 
 fn low_reason(node: &TreeNode, target: &Target, protection: f64) -> String {
-    let shown = Bytes(protection as u64).rounded();
+    let shown = MEMORY.figure(protection);
     if target.bounded_protection_bytes.is_some() && node.is_leaf {
-        let wanted = Bytes(wanted_protection(node, target) as u64).rounded();
+        let wanted = MEMORY.figure(wanted_protection(node, target));
         return format!("{shown} of {wanted}: more would leave nothing to reclaim");
     }
     match (node.is_leaf, protection > target.allocation[MEMORY]) {

@@ -16,6 +16,7 @@ use super::tree::TreeNode;
 use super::usage::Usage;
 use super::width::WidthStatus;
 use crate::policy::model::Allocation;
+use crate::resource::PerResource;
 
 /// One tick, as far as it is needed to explain any value of it.
 #[derive(Clone, Debug, Default)]
@@ -24,10 +25,10 @@ pub struct Trace {
     pub now: Duration,
     /// Since the tick before.
     pub elapsed: Option<Duration>,
-    /// What the machine has: cores and bytes.
-    pub machine: [f64; 2],
+    /// What the machine has.
+    pub machine: PerResource<f64>,
     /// What was divided of it.
-    pub capacity: [f64; 2],
+    pub capacity: PerResource<f64>,
     /// How it was divided.
     pub rule: Allocation,
     /// CPUs that all tenants can be wide together.
@@ -90,11 +91,7 @@ impl Record {
     pub fn usage(&self) -> Option<Usage> {
         match &self.seen {
             Some(Seen::Counters(counters)) => counters.usage,
-            Some(Seen::Nobody) => Some(Usage {
-                working_set_bytes: Some(0.0),
-                unreclaimable_bytes: Some(0.0),
-                ..Usage::default()
-            }),
+            Some(Seen::Nobody) => Some(Usage::of_nobody()),
             None => None,
         }
     }

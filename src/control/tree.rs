@@ -6,14 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::policy::model::{Bound, CpusPolicy, DopPolicy, Policy, Tenant};
-
-/// The resources that the agent divides, in the order of every vector of the control chain.
-pub const RESOURCES: [&str; 2] = ["cpu", "memory"];
-/// Index of CPU, in cores.
-pub const CPU: usize = 0;
-/// Index of memory, in bytes.
-pub const MEMORY: usize = 1;
+use crate::policy::model::{CpusPolicy, DopPolicy, Policy, Tenant};
+use crate::resource::PerResource;
 
 /// One node of the tree: a tenant, or a group of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,15 +21,22 @@ pub struct TreeNode {
     /// Whether it is a tenant, not a group.
     pub is_leaf: bool,
     /// Its weight against its siblings, for each resource.
-    pub weight: [f64; 2],
-    /// What it gets whenever it wants it, in cores and bytes.
-    pub guarantee: [Option<f64>; 2],
-    /// What it never exceeds, in cores and bytes.
-    pub limit: [Option<f64>; 2],
+    pub weight: PerResource<f64>,
+    /// What it gets whenever it wants it.
+    pub guarantee: PerResource<Option<f64>>,
+    /// What it never exceeds.
+    pub limit: PerResource<Option<f64>>,
     /// Bounds of its degree of parallelism.
     pub dop: DopPolicy,
     /// Which CPUs it runs on.
     pub cpus: CpusPolicy,
+}
+
+impl TreeNode {
+    /// What it can have of each resource at most where there is so much: its limit, or all of it.
+    pub fn at_most(&self, there_is: PerResource<f64>) -> PerResource<f64> {
+        PerResource::from_fn(|r| self.limit[r].unwrap_or(f64::INFINITY).min(there_is[r]))
+    }
 }
 
 /// A cgroup above tenants. Its protection follows from that of the tenants.
@@ -147,17 +148,13 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
         parent,
         depth,
         is_leaf: !tenant.is_group(),
-        weight: [tenant.weight.cpu.get(), tenant.weight.memory.get()],
-        guarantee: amounts(&tenant.guarantee),
-        limit: amounts(&tenant.limit),
+        weight: tenant.weight.map(|weight| weight.get()),
+        guarantee: tenant.guarantee.amounts(),
+        limit: tenant.limit.amounts(),
         dop: tenant.dop,
         cpus: tenant.cpus.clone(),
     });
     for child in &tenant.tenants {
         add(child, Some(index), nodes);
     }
-}
-
-fn amounts(bound: &Bound) -> [Option<f64>; 2] {
-    [bound.cpu.map(|cpus| cpus.cores()), bound.memory.map(|bytes| bytes.0 as f64)]
 }

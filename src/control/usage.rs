@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::sample::{HostSample, TenantSample, ThreadSample};
+use crate::resource::{PerResource, Resource};
 
 /// The part of a tenant's CPU time that its long-lived threads must have used for them to represent it.
 const SEEN_RATIO: f64 = 0.9;
@@ -30,9 +31,9 @@ pub struct Usage {
     pub throttled: bool,
     /// CPUs its threads would use if none had to wait; absent where threads were not looked at.
     pub wanted_cores: Option<f64>,
-    /// Memory that is in use: everything but file cache that was not touched lately. Absent where it could
-    /// not be read.
-    pub working_set_bytes: Option<f64>,
+    /// What it holds of each resource that is held and not used for a time: of memory everything but file
+    /// cache that was not touched lately. Absent where it could not be read.
+    pub held: PerResource<Option<f64>>,
     /// Memory that cannot be reclaimed, in bytes.
     pub unreclaimable_bytes: Option<f64>,
     /// The part of that which swap could take, in bytes.
@@ -50,6 +51,23 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// That of an empty cgroup.
+    pub fn of_nobody() -> Usage {
+        Usage {
+            held: PerResource::all(Some(0.0)),
+            unreclaimable_bytes: Some(0.0),
+            ..Usage::default()
+        }
+    }
+
+    /// What it uses of a resource.
+    pub fn used(&self, resource: Resource) -> Option<f64> {
+        match resource {
+            Resource::Cpu => Some(self.cpu_cores),
+            held => self.held[held],
+        }
+    }
+
     /// The same with no more CPUs than the machine has: clocks are read a little apart, and a late reading of
     /// the time would otherwise let a tenant use more.
     pub fn within(self, nr_cpus: u32) -> Usage {
@@ -125,9 +143,7 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         return Some(Usage {
             // What its last processes used before they ended.
             cpu_cores: rate(before.usage_usec, now.usage_usec).unwrap_or(0.0),
-            working_set_bytes: Some(0.0),
-            unreclaimable_bytes: Some(0.0),
-            ..Usage::default()
+            ..Usage::of_nobody()
         });
     }
     let cpu_cores = rate(before.usage_usec, now.usage_usec)?;
@@ -143,7 +159,7 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         wanted_cores: threads.and_then(|(before, now)| {
             wanted_cores(before, now, elapsed, cpu_cores, cpu_some_ratio.unwrap_or(0.0))
         }),
-        working_set_bytes: memory.map(|m| m.working_set_bytes() as f64),
+        held: PerResource::from_fn(|resource| now.held(resource)),
         unreclaimable_bytes: memory.map(|m| m.unreclaimable_bytes() as f64),
         anon_bytes: memory.and_then(|m| m.anon_bytes).map(|bytes| bytes as f64),
         unreclaimable_growth_bytes: held(before)
@@ -252,7 +268,7 @@ mod tests {
     fn a_rate_is_a_difference_over_time() {
         let rates = usage(&cpu(1, 500_000), &cpu(1, 2_000_000), SECOND).unwrap();
         assert_eq!(rates.cpu_cores, 1.5);
-        assert_eq!((rates.cpu_some_ratio, rates.working_set_bytes), (None, None));
+        assert_eq!((rates.cpu_some_ratio, rates.used(Resource::Memory)), (None, None));
     }
 
     #[test]

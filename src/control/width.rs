@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::control::demand::Demand;
 use crate::control::target::Target;
-use crate::control::tree::{CPU, TreeNode};
+use crate::control::tree::TreeNode;
 use crate::control::usage::Usage;
 use crate::dop::CpuSet;
 use crate::dop::band::{Aim, Band};
@@ -28,6 +28,7 @@ use crate::dop::placement::Reason;
 use crate::dop::tenant::{self, Claimant, Sample, Width};
 use crate::fair::integer::{self, Claim};
 use crate::policy::model::{CpusPolicy, DopPolicy};
+use crate::resource::CPU;
 
 /// Less than this counts as asleep: a shell that waits, a timer that ticks, a service without requests.
 const ASLEEP_CORES: f64 = 0.1;
@@ -260,7 +261,7 @@ fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
         allocation_cpus: leaf.target.allocation[CPU],
         sample: leaf.usage.map(|usage| Sample {
             used_cpus: usage.cpu_cores,
-            useful_cpus: demand.cpu_cores.max(usage.cpu_cores),
+            useful_cpus: demand.amount[CPU].max(usage.cpu_cores),
             pressed: leaf.pressed,
         }),
         width: match leaf.node.dop {

@@ -21,6 +21,7 @@
 //! its demand raised; it is at least the guarantee, at most the limit, and at least what the tenant has now.
 
 use super::tree::TreeNode;
+use crate::resource::Resource;
 
 /// The bounds of a node, in cores or bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +40,12 @@ impl Bounds {
 ///
 /// `demands` are those of the leaves, in cores or bytes; entries of groups are ignored. For a group the
 /// result is what it would get if all its tenants wanted everything.
-pub fn would_get(nodes: &[TreeNode], demands: &[f64], capacity: f64, resource: usize) -> Vec<f64> {
+pub fn would_get(
+    nodes: &[TreeNode],
+    demands: &[f64],
+    capacity: f64,
+    resource: Resource,
+) -> Vec<f64> {
     let (mut now, mut awake) = (vec![Bounds::default(); nodes.len()], Vec::new());
     awake.clone_from(&now);
     for (index, node) in nodes.iter().enumerate().rev() {

@@ -16,9 +16,9 @@ use super::report::{Label, Report};
 use super::rules;
 use super::stays;
 use super::tree::Place;
-use super::types::{Bound, CpusPolicy, DopPolicy};
+use super::types::{CpusPolicy, DopPolicy};
 use crate::dop::CpuSet;
-use crate::units::{Bytes, MilliCpus};
+use crate::resource::{CPU, Resource};
 
 /// Places named in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;
@@ -26,7 +26,7 @@ const MOST_PLACES: usize = 4;
 /// Tries every rule that concerns the policy alone.
 pub(super) fn check(draft: &Draft, report: &mut Report) {
     let nodes = nodes(draft);
-    for resource in &RESOURCES {
+    for resource in Resource::ALL {
         for (index, owed) in owed(&nodes, resource).iter().enumerate() {
             limit_below_guarantee(&nodes[index], resource, report);
             group_bounds(&nodes, index, owed.below, resource, report);
@@ -43,7 +43,7 @@ pub(super) fn check(draft: &Draft, report: &mut Report) {
 /// Tries every rule that concerns the policy on this machine.
 pub(super) fn check_host(draft: &Draft, host: &HostFacts, report: &mut Report) {
     let nodes = nodes(draft);
-    for resource in &RESOURCES {
+    for resource in Resource::ALL {
         reserve_beyond_capacity(draft, host, resource, report);
         guarantees_beyond_capacity(draft, &nodes, host, resource, report);
     }
@@ -55,61 +55,19 @@ pub(super) fn check_host(draft: &Draft, host: &HostFacts, report: &mut Report) {
     stays::check(&nodes, host, report);
 }
 
-/// A resource with guarantees and limits, so that each rule is written once.
-struct Resource {
-    name: &'static str,
-    /// Its key in a bound.
-    guarantee: &'static str,
-    limit: &'static str,
-    reserve: &'static str,
-    /// The amount in the resource's own unit.
-    of: fn(&Bound) -> Option<u64>,
-    /// What the machine has.
-    capacity: fn(&HostFacts) -> u64,
-    /// An amount as text for people.
-    show: fn(u64) -> String,
-}
-
-const RESOURCES: [Resource; 2] = [
-    Resource {
-        name: "CPU",
-        guarantee: "guarantee.cpu",
-        limit: "limit.cpu",
-        reserve: "host.reserve.cpu",
-        of: |bound| bound.cpu.map(|cpus| cpus.0),
-        capacity: |host| host.cpu_capacity().0,
-        show: |milli| match milli {
-            1000 => "1 CPU".into(),
-            _ => format!("{} CPUs", MilliCpus(milli).cores()),
-        },
-    },
-    Resource {
-        name: "memory",
-        guarantee: "guarantee.memory",
-        limit: "limit.memory",
-        reserve: "host.reserve.memory",
-        of: |bound| bound.memory.map(|memory| memory.0),
-        capacity: |host| host.memory.0,
-        show: |bytes| match Bytes(bytes).to_string() {
-            exact if exact.len() <= 8 => exact,
-            _ => Bytes(bytes).rounded(),
-        },
-    },
-];
-
 impl<'d> Node<'d> {
-    fn guarantee(&self, resource: &Resource) -> Option<(u64, &'d Place)> {
-        Some(((resource.of)(&self.tenant.guarantee)?, self.given.value(resource.guarantee)?))
+    fn guarantee(&self, resource: Resource) -> Option<(u64, &'d Place)> {
+        Some((self.tenant.guarantee[resource]?, self.given.amount("guarantee", resource)?))
     }
 
-    fn limit(&self, resource: &Resource) -> Option<(u64, &'d Place)> {
-        Some(((resource.of)(&self.tenant.limit)?, self.given.value(resource.limit)?))
+    fn limit(&self, resource: Resource) -> Option<(u64, &'d Place)> {
+        Some((self.tenant.limit[resource]?, self.given.amount("limit", resource)?))
     }
 }
 
 /// The guarantee that counts for each node, and the sum of those below it: a node has its own guarantee, and
 /// at least that sum.
-fn owed(nodes: &[Node<'_>], resource: &Resource) -> Vec<Owed> {
+fn owed(nodes: &[Node<'_>], resource: Resource) -> Vec<Owed> {
     let mut owed = vec![Owed::default(); nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
         let own = node.guarantee(resource).map_or(0, |(amount, _)| amount);
@@ -127,7 +85,7 @@ struct Owed {
     below: u64,
 }
 
-fn limit_below_guarantee(node: &Node<'_>, resource: &Resource, report: &mut Report) {
+fn limit_below_guarantee(node: &Node<'_>, resource: Resource, report: &mut Report) {
     let (Some((limit, at)), Some((guarantee, promised_at))) =
         (node.limit(resource), node.guarantee(resource))
     else {
@@ -135,9 +93,9 @@ fn limit_below_guarantee(node: &Node<'_>, resource: &Resource, report: &mut Repo
     };
     if limit < guarantee {
         let message =
-            format!("the {} limit of `{}` is below its guarantee", resource.name, node.path);
+            format!("the {} limit of `{}` is below its guarantee", resource.title(), node.path);
         let finding = rules::LIMIT_BELOW_GUARANTEE.at(at, message, "never more than this");
-        let promise = promised_at.label(format!("{} are promised", (resource.show)(guarantee)));
+        let promise = promised_at.label(format!("{} are promised", resource.exact(guarantee)));
         report.push(finding.also(promise).help("raise the limit or lower the guarantee"));
     }
 }
@@ -147,11 +105,11 @@ fn group_bounds(
     nodes: &[Node<'_>],
     group: usize,
     sum: u64,
-    resource: &Resource,
+    resource: Resource,
     report: &mut Report,
 ) {
     let node = &nodes[group];
-    let shown = (resource.show)(sum);
+    let shown = resource.exact(sum);
     let mut refuse = |rule: &rules::Rule, at: &Place, what: &str, label: String| {
         let message = format!("guarantees of {shown} below `{}` exceed its {what}", node.path);
         let mut finding = rule.at(at, message, label);
@@ -161,11 +119,11 @@ fn group_bounds(
     };
     match (node.limit(resource), node.guarantee(resource)) {
         (Some((limit, at)), _) if sum > limit => {
-            let label = format!("never more than {}", (resource.show)(limit));
+            let label = format!("never more than {}", resource.exact(limit));
             refuse(&rules::GROUP_LIMIT, at, "limit", label);
         }
         (_, Some((guarantee, at))) if sum > guarantee => {
-            let label = format!("{} for all of them", (resource.show)(guarantee));
+            let label = format!("{} for all of them", resource.exact(guarantee));
             refuse(&rules::GROUP_GUARANTEE, at, "guarantee", label);
         }
         _ => {}
@@ -174,7 +132,7 @@ fn group_bounds(
 
 /// The largest guarantees below a group, or of all tenants: those of leaves, and of groups whose guarantee
 /// exceeds the sum below them.
-fn largest(nodes: &[Node<'_>], group: Option<usize>, resource: &Resource) -> Vec<Label> {
+fn largest(nodes: &[Node<'_>], group: Option<usize>, resource: Resource) -> Vec<Label> {
     let is_below = |mut index: usize| loop {
         match nodes[index].parent {
             parent if parent == group => return true,
@@ -191,22 +149,21 @@ fn largest(nodes: &[Node<'_>], group: Option<usize>, resource: &Resource) -> Vec
     each.sort_by_key(|(amount, ..)| std::cmp::Reverse(*amount));
     each.truncate(MOST_PLACES);
     let label = |(amount, at, path): &(u64, &Place, &str)| {
-        at.label(format!("{} to `{path}`", (resource.show)(*amount)))
+        at.label(format!("{} to `{path}`", resource.exact(*amount)))
     };
     each.iter().map(label).collect()
 }
 
 fn dop_beyond_limit(node: &Node<'_>, report: &mut Report) {
-    let (Some((width, at)), Some(limit)) = (manual_dop(node), node.tenant.limit.cpu) else {
+    let (Some((width, at)), Some((limit, limit_at))) = (manual_dop(node), node.limit(CPU)) else {
         return;
     };
-    let Some(limit_at) = node.given.value("limit.cpu") else { return };
     // Half a CPU more than four still lets five threads run, each a little slower.
-    if u64::from(width) > limit.0.div_ceil(1000) {
-        let message =
-            format!("`{}` runs {width} CPUs wide and may use only {}", node.path, limit.cores());
+    if u64::from(width) > limit.div_ceil(1000) {
+        let most = CPU.amount(limit);
+        let message = format!("`{}` runs {width} CPUs wide and may use only {most}", node.path);
         let finding = rules::DOP_BEYOND_LIMIT.at(at, message, format!("{width} wide"));
-        let limit = limit_at.label(format!("the limit is {limit}"));
+        let limit = limit_at.label(format!("the limit is {}", CPU.notation(limit)));
         report.push(finding.also(limit).help("raise the limit or lower the DOP"));
     }
 }
@@ -269,37 +226,32 @@ fn not_yet_effective(draft: &Draft, report: &mut Report) {
     }
 }
 
-fn reserve(draft: &Draft, resource: &Resource) -> u64 {
-    let reserve = draft.policy.host.reserve;
-    (resource.of)(&Bound { cpu: Some(reserve.cpu), memory: Some(reserve.memory) }).unwrap_or(0)
-}
-
 fn reserve_beyond_capacity(
     draft: &Draft,
     host: &HostFacts,
-    resource: &Resource,
+    resource: Resource,
     report: &mut Report,
 ) {
-    let Some(place) = draft.given.value(resource.reserve) else { return };
-    let capacity = (resource.capacity)(host);
-    if reserve(draft, resource) >= capacity {
-        let message = format!("the reserve leaves the tenants no {}", resource.name);
-        let label = format!("this machine has {}", (resource.show)(capacity));
+    let Some(place) = draft.given.amount("host.reserve", resource) else { return };
+    let capacity = host.capacity(resource);
+    if draft.policy.host.reserve[resource] >= capacity {
+        let message = format!("the reserve leaves the tenants no {}", resource.title());
+        let label = format!("this machine has {}", resource.exact(capacity));
         let finding = rules::RESERVE_BEYOND_CAPACITY.at(place, message, label);
         report.push(finding.help("the reserve is what the system itself needs: make it smaller"));
     }
 }
 
 /// What the tenants can have of a resource: the machine less the reserve.
-fn allocatable(draft: &Draft, host: &HostFacts, resource: &Resource) -> u64 {
-    (resource.capacity)(host).saturating_sub(reserve(draft, resource))
+fn allocatable(draft: &Draft, host: &HostFacts, resource: Resource) -> u64 {
+    host.capacity(resource).saturating_sub(draft.policy.host.reserve[resource])
 }
 
 fn guarantees_beyond_capacity(
     draft: &Draft,
     nodes: &[Node<'_>],
     host: &HostFacts,
-    resource: &Resource,
+    resource: Resource,
     report: &mut Report,
 ) {
     let owed = owed(nodes, resource);
@@ -310,8 +262,8 @@ fn guarantees_beyond_capacity(
     if let (Some(first), true) = (labels.first(), sum > available) {
         let message = format!(
             "{} are guaranteed, and the tenants of this machine can have {}",
-            (resource.show)(sum),
-            (resource.show)(available)
+            resource.exact(sum),
+            resource.exact(available)
         );
         let mut finding = rules::GUARANTEE_BEYOND_CAPACITY.about(&first.source, message);
         finding.labels = labels;
@@ -324,7 +276,7 @@ fn guarantees_beyond_capacity(
 
 fn dop_beyond_slots(draft: &Draft, leaf: &Node<'_>, host: &HostFacts, report: &mut Report) {
     let Some((width, at)) = manual_dop(leaf) else { return };
-    let cpus = MilliCpus(allocatable(draft, host, &RESOURCES[0])).cores();
+    let cpus = CPU.amount(allocatable(draft, host, CPU));
     let slots = (cpus * draft.policy.control.oversubscription).floor();
     if f64::from(width) > slots {
         let message =

@@ -10,7 +10,8 @@ use procfs::process::Process;
 
 use super::unit_path::unit_of;
 use super::values::cpu_list;
-use crate::units::{Bytes, MilliCpus};
+use crate::resource::Resource;
+use crate::units::Bytes;
 
 /// The machine a policy is checked against. Plain values, so that a test can be any machine.
 #[derive(Clone, Debug)]
@@ -57,9 +58,12 @@ impl HostFacts {
         })
     }
 
-    /// All CPUs.
-    pub fn cpu_capacity(&self) -> MilliCpus {
-        MilliCpus(self.cpus.len() as u64 * 1000)
+    /// All of a resource, in smallest units.
+    pub fn capacity(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::Cpu => self.cpus.len() as u64 * 1000,
+            Resource::Memory => self.memory.0,
+        }
     }
 }
 

@@ -3,8 +3,6 @@
 //! Rules about one value alone are here, those for names and paths in [`super::names`]; rules about several
 //! values are in [`super::check`].
 
-use std::fmt::Display;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -15,7 +13,8 @@ use super::reader::Reader;
 use super::rules::{self, Rule};
 use super::tree::{Kind, Node};
 use super::types::*;
-use crate::units::{Bytes, MilliCpus, QuantityError, Weight};
+use crate::resource::{PerResource, Resource};
+use crate::units::Weight;
 
 // --- maps ---
 
@@ -42,9 +41,9 @@ impl<M: PartialEq + Default> Form<M> for Keys<M> {
 
 /// One value for each resource, or one for all of them. A resource that is left out of the map has the first
 /// value that is given.
-pub(super) struct PerResource<M: 'static>(pub(super) &'static [Key<M>]);
+pub(super) struct OneOrEach<M: 'static>(pub(super) &'static [Key<M>]);
 
-impl<M: PartialEq + Default> Form<M> for PerResource<M> {
+impl<M: PartialEq + Default> Form<M> for OneOrEach<M> {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
         if !matches!(node.kind, Kind::Map(_) | Kind::Null) {
             let before = reader.report.total();
@@ -334,101 +333,90 @@ impl Form<Duration> for Interval {
 
 // --- amounts ---
 
-/// An amount of a resource.
-pub(crate) trait Quantity:
-    FromStr<Err = QuantityError> + Display + Copy + PartialOrd
-{
-    const RULE: Rule;
-    const TYPE: &'static str;
-    const PATTERN: &'static str;
-}
+/// For each resource: the rule for a text that is no amount, and the JSON type and pattern of amounts.
+static AMOUNTS: PerResource<(Rule, &str, &str)> = PerResource([
+    (rules::BAD_CPUS, "number", "^[0-9]+(\\.[0-9]+)?m?$"),
+    (rules::BAD_MEMORY, "integer", "^[0-9]+(\\.[0-9]+)? ?([KMGT]iB?)?$"),
+]);
 
-impl Quantity for MilliCpus {
-    const RULE: Rule = rules::BAD_CPUS;
-    const TYPE: &'static str = "number";
-    const PATTERN: &'static str = "^[0-9]+(\\.[0-9]+)?m?$";
-}
-
-impl Quantity for Bytes {
-    const RULE: Rule = rules::BAD_MEMORY;
-    const TYPE: &'static str = "integer";
-    const PATTERN: &'static str = "^[0-9]+(\\.[0-9]+)? ?([KMGT]iB?)?$";
-}
-
-fn quantity<Q: Quantity>(reader: &mut Reader<'_>, node: &Node, further: &str) -> Option<Q> {
-    let what = Q::RULE.title.trim_start_matches("not ");
+fn quantity(reader: &mut Reader<'_>, node: &Node, of: Resource, further: &str) -> Option<u64> {
+    let rule = &AMOUNTS[of].0;
+    let what = rule.title.trim_start_matches("not ");
     let text = reader.text(node, what)?;
-    match text.parse() {
+    match of.parse(text) {
         Ok(value) => Some(value),
         Err(error) => {
             let message = format!("`{}` is not {what}", shortened(text));
             // A text without a digit is a word, and `further` names the word that is allowed.
             let further = if text.contains(|c: char| c.is_ascii_digit()) { "" } else { further };
-            reader.find(&Q::RULE, node, message, error.help + further);
+            reader.find(rule, node, message, error.help + further);
             None
         }
     }
 }
 
-/// An amount: CPUs as `2`, `1.5` or `500m`; memory as bytes or `8GiB`.
-pub(crate) struct Amount;
+/// An amount of a resource: CPUs as `2`, `1.5` or `500m`; memory as bytes or `8GiB`.
+pub(crate) struct Amount(pub(crate) Resource);
 
-impl<Q: Quantity> Form<Q> for Amount {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Q) {
-        if let Some(amount) = quantity(reader, node, "") {
+impl Form<u64> for Amount {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut u64) {
+        if let Some(amount) = quantity(reader, node, self.0, "") {
             *into = amount;
         }
     }
 
-    fn show(&self, value: &Q) -> Option<String> {
-        Some(value.to_string())
+    fn show(&self, value: &u64) -> Option<String> {
+        Some(self.0.notation(*value))
     }
 
     fn schema(&self) -> Value {
+        let (_, number, pattern) = AMOUNTS[self.0];
         json!({ "anyOf": [
-            { "type": Q::TYPE, "minimum": 0 }, { "type": "string", "pattern": Q::PATTERN }
+            { "type": number, "minimum": 0 }, { "type": "string", "pattern": pattern }
         ] })
     }
 }
 
-impl<Q: Quantity> Form<Option<Q>> for Amount {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Q>) {
-        *into = quantity(reader, node, "");
+impl Form<Option<u64>> for Amount {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u64>) {
+        *into = quantity(reader, node, self.0, "");
     }
 
-    fn show(&self, value: &Option<Q>) -> Option<String> {
-        value.map(|amount| amount.to_string())
+    fn show(&self, value: &Option<u64>) -> Option<String> {
+        value.map(|amount| self.0.notation(amount))
     }
 
     fn schema(&self) -> Value {
-        Form::<Q>::schema(self)
+        Form::<u64>::schema(self)
     }
 }
 
 /// A limit: an amount large enough to run at all, or `max`.
-pub(super) struct UpTo<Q> {
-    pub(super) least: Q,
+pub(super) struct UpTo {
+    pub(super) of: Resource,
+    pub(super) least: u64,
     pub(super) because: &'static str,
 }
 
-impl<Q: Quantity> Form<Option<Q>> for UpTo<Q> {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Q>) {
+impl Form<Option<u64>> for UpTo {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u64>) {
         if node.is_word("max") {
             return;
         }
-        *into = quantity(reader, node, "; `max` is no limit");
+        *into = quantity(reader, node, self.of, "; `max` is no limit");
         if let Some(amount) = into.filter(|amount| *amount < self.least) {
+            let amount = self.of.notation(amount);
             let message = format!("a limit of {amount} would stop the tenant");
             let help = format!("the smallest limit is {}", self.because);
             reader.find(&rules::OUT_OF_RANGE, node, message, help);
         }
     }
 
-    fn show(&self, value: &Option<Q>) -> Option<String> {
-        value.map(|amount| amount.to_string())
+    fn show(&self, value: &Option<u64>) -> Option<String> {
+        value.map(|amount| self.of.notation(amount))
     }
 
     fn schema(&self) -> Value {
-        json!({ "anyOf": [Form::<Q>::schema(&Amount), { "const": "max" }] })
+        json!({ "anyOf": [Form::<u64>::schema(&Amount(self.of)), { "const": "max" }] })
     }
 }

@@ -226,12 +226,13 @@ pub fn outline<M>(table: &[Key<M>], model: &M, default: &M, path: &str, into: &m
     }
 }
 
-/// Declares a table: `"key" => field: Type, form, [flags];`, each with its documentation.
+/// Declares a table: `"key" => field: Type, form, [flags];`, each with its documentation. The field of an array
+/// is its index in brackets.
 macro_rules! table {
     ($(#[$meta:meta])* $visibility:vis $table:ident: $model:ty {
         $(
             $(#[doc = $doc:literal])+
-            $key:literal => $field:ident: $type:ty, $form:expr $(, [$($flag:expr),+])?;
+            $key:literal => $field:tt: $type:ty, $form:expr $(, [$($flag:expr),+])?;
         )*
     }) => {
         $(#[$meta])*
@@ -241,19 +242,21 @@ macro_rules! table {
                 doc: concat!($($doc),+).trim_ascii(),
                 flags: &[$($($flag),+)?],
                 read: |reader, node, model| {
-                    $crate::policy::key::Form::<$type>::read(&$form, reader, node, &mut model.$field)
+                    let value = &mut $crate::policy::key::place!(model, $field);
+                    $crate::policy::key::Form::<$type>::read(&$form, reader, node, value)
                 },
                 outline: |model, default, path, into| {
-                    let (value, default) = (&model.$field, &default.$field);
+                    let value = &$crate::policy::key::place!(model, $field);
+                    let default = &$crate::policy::key::place!(default, $field);
                     $crate::policy::key::Form::<$type>::outline(&$form, value, default, path, into)
                 },
                 row: |default| {
-                    use $crate::policy::key::Form;
+                    use $crate::policy::key::{Form, place};
                     $crate::policy::key::Row {
                         name: $key,
                         doc: concat!($($doc),+).trim_ascii(),
                         flags: &[$($($flag),+)?],
-                        default: Form::<$type>::show(&$form, &default.$field),
+                        default: Form::<$type>::show(&$form, &place!(default, $field)),
                         schema: Form::<$type>::schema(&$form),
                         rows: Form::<$type>::rows(&$form),
                     }
@@ -306,4 +309,14 @@ macro_rules! or_default {
     };
 }
 
-pub(crate) use {or_default, section, table};
+/// A field of a model, or an element of one that is an array.
+macro_rules! place {
+    ($model:ident, [$index:expr]) => {
+        $model[$index]
+    };
+    ($model:ident, $field:ident) => {
+        $model.$field
+    };
+}
+
+pub(crate) use {or_default, place, section, table};

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::forms::{
-    Amount, Count, DopForm, Interval, Keys, Number, PerResource, Structure, UpTo, VersionNumber,
+    Amount, Count, DopForm, Interval, Keys, Number, OneOrEach, Structure, UpTo, VersionNumber,
     WeightNumber, Word,
 };
 use super::key::Flag::{Later, Leaf, Needed, Restart};
@@ -16,7 +16,8 @@ use super::key::{section, table};
 use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::types::*;
 use super::values::{GROUPS, UNITS, USERS};
-use crate::units::{Bytes, MilliCpus, Weight};
+use crate::resource::{CPU, MEMORY, PerResource};
+use crate::units::Weight;
 
 section! {
     /// A whole policy. The defaults are what an empty file means.
@@ -43,7 +44,7 @@ section! {
     /// `host:` the machine.
     pub struct HostPolicy, HOST {
         /// What is kept for the system and not divided among tenants.
-        "reserve" => reserve: Reserve, Keys(RESERVE);
+        "reserve" => reserve: PerResource<u64>, Keys(RESERVE);
         /// Which cgroup hierarchy to use; simulated: a kernel in memory.
         "hierarchy" => hierarchy: HierarchyChoice, Word, [Restart];
         /// The cgroup below which tenants are created: relative to the mount point if it starts with /,
@@ -52,14 +53,12 @@ section! {
     }
 }
 
-section! {
-    /// `host.reserve`.
-    #[derive(Copy, Eq)]
-    pub struct Reserve, RESERVE {
+table! {
+    RESERVE: PerResource<u64> {
         /// CPUs kept for the system.
-        "cpu" => cpu: MilliCpus, Amount;
+        "cpu" => [CPU]: u64, Amount(CPU);
         /// Memory kept for the system.
-        "memory" => memory: Bytes, Amount;
+        "memory" => [MEMORY]: u64, Amount(MEMORY);
     }
 }
 
@@ -115,11 +114,11 @@ section! {
         + name: String, "The name, unique among siblings; also the name of its cgroup.";
         /// Its weight relative to its siblings, for both resources or for each; only ratios count. A
         /// resource that is left out has the weight of the other.
-        "weight" => weight: Weights, PerResource(WEIGHT);
+        "weight" => weight: PerResource<Weight>, OneOrEach(WEIGHT);
         /// What it gets whenever it has the demand. A group's guarantee is at least the sum of its tenants'.
-        "guarantee" => guarantee: Bound, Keys(GUARANTEE);
+        "guarantee" => guarantee: PerResource<Option<u64>>, Keys(GUARANTEE);
         /// What it never exceeds.
-        "limit" => limit: Bound, Keys(LIMIT);
+        "limit" => limit: PerResource<Option<u64>>, Keys(LIMIT);
         /// Which existing processes belong to it: those that match any of the keys.
         "match" => matches: Matches, Keys(MATCH), [Leaf];
         /// Who writes its cgroup. direct: tenantd, below its root. systemd: systemd, through a unit or a
@@ -138,31 +137,31 @@ section! {
 }
 
 table! {
-    WEIGHT: Weights {
+    WEIGHT: PerResource<Weight> {
         /// CPU weight, relative to its siblings.
-        "cpu" => cpu: Weight, WeightNumber;
+        "cpu" => [CPU]: Weight, WeightNumber;
         /// Memory weight, relative to its siblings.
-        "memory" => memory: Weight, WeightNumber;
+        "memory" => [MEMORY]: Weight, WeightNumber;
     }
 }
 
 table! {
-    GUARANTEE: Bound {
+    GUARANTEE: PerResource<Option<u64>> {
         /// CPUs.
-        "cpu" => cpu: Option<MilliCpus>, Amount;
+        "cpu" => [CPU]: Option<u64>, Amount(CPU);
         /// Memory.
-        "memory" => memory: Option<Bytes>, Amount;
+        "memory" => [MEMORY]: Option<u64>, Amount(MEMORY);
     }
 }
 
 table! {
-    LIMIT: Bound {
+    LIMIT: PerResource<Option<u64>> {
         /// CPUs, at least 10m. max: no limit.
-        "cpu" => cpu: Option<MilliCpus>,
-            UpTo { least: MilliCpus(10), because: "10m, the kernel's smallest quota" };
+        "cpu" => [CPU]: Option<u64>,
+            UpTo { of: CPU, least: 10, because: "10m, the kernel's smallest quota" };
         /// Memory, at least 1MiB. max: no limit.
-        "memory" => memory: Option<Bytes>,
-            UpTo { least: Bytes::mib(1), because: "1MiB: no process fits into less" };
+        "memory" => [MEMORY]: Option<u64>,
+            UpTo { of: MEMORY, least: 1 << 20, because: "1MiB: no process fits into less" };
     }
 }
 

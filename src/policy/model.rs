@@ -5,7 +5,7 @@
 //! sections are declared with their keys in [`super::keys`], single values in [`super::types`].
 
 pub use super::keys::{
-    Accounts, AdmissionPolicy, ControlPolicy, HostPolicy, Matches, Policy, Reserve, Tenant,
+    Accounts, AdmissionPolicy, ControlPolicy, HostPolicy, Matches, Policy, Tenant,
 };
 pub use super::types::*;
 

@@ -15,6 +15,7 @@ use super::report::{Report, Source};
 use super::rules;
 use super::tree::{Entry, Kind, Node, Place};
 use super::values::safe_name;
+use crate::resource::Resource;
 
 /// Groups within groups.
 const DEEPEST: usize = 16;
@@ -87,6 +88,11 @@ impl Places {
     /// The place of a value; of the first, where it is a list.
     pub(super) fn value(&self, path: &str) -> Option<&Place> {
         self.get(path)?.values.first()
+    }
+
+    /// The place of an amount in the map at `path`.
+    pub(super) fn amount(&self, path: &str, resource: Resource) -> Option<&Place> {
+        self.value(&format!("{path}.{}", resource.name()))
     }
 
     /// The places of the items of a list, in the order of the model.

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Bytes, MilliCpus, Weight};
-
 /// A type whose values are words of the policy.
 pub trait Words: Copy + PartialEq + 'static {
     /// Every word with its value, in the order in which they are offered.
@@ -149,24 +147,6 @@ pub enum RootChoice {
     Auto,
     /// This cgroup: from the mount point where it starts with `/`, below the agent's own otherwise.
     Path(PathBuf),
-}
-
-/// A weight for each resource; `weight: 300` sets both.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Weights {
-    /// Against the siblings' CPU weights.
-    pub cpu: Weight,
-    /// Against the siblings' memory weights.
-    pub memory: Weight,
-}
-
-/// A guarantee or a limit: some of the resources, or none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bound {
-    /// CPUs.
-    pub cpu: Option<MilliCpus>,
-    /// Memory.
-    pub memory: Option<Bytes>,
 }
 
 /// `dop:` bounds of the degree of parallelism.

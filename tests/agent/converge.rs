@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tenantd::control::demand::CpuBasis;
+use tenantd::resource::{CPU, MEMORY};
 use tenantd::sim::{Load, SimHost};
 
 use super::world::{GIB, MIB, World, assert_near, legacy, tenant};
@@ -162,7 +163,7 @@ fn each_resource_has_its_own_weight() {
     }
     let status = world.ticks(5);
     assert_near(&world.shares(&["a", "b"], 1), &[0.75, 0.25], 0.02);
-    let memory = ["a", "b"].map(|name| tenant(&status, name).allocation_memory_bytes);
+    let memory = ["a", "b"].map(|name| tenant(&status, name).allocation[MEMORY]);
     assert_near(&[memory[0] / memory[1]], &[1.0], 0.01);
 }
 
@@ -183,8 +184,8 @@ fn drf_evens_dominant_shares_where_max_min_evens_each_resource() {
     let mut drf = cpu_and_memory("drf");
     let status = drf.ticks(20);
     // At the common level L: 4 L of CPU for a, and for b, whose memory takes m of the capacity, 2 L / m.
-    let memory = tenant(&status, "b").demand_memory_bytes / status.host.capacity_memory_bytes;
-    let cores = status.host.capacity_cores;
+    let memory = tenant(&status, "b").demand[MEMORY] / status.host.capacity[MEMORY];
+    let cores = status.host.capacity[CPU];
     let level = cores / (cores + 2.0 / memory);
     assert_near(&drf.cores(&["a", "b"], 2), &[cores * level, 2.0 * level / memory], 0.025 * 4.0);
     let shares = ["a", "b"].map(|name| tenant(&status, name).dominant_share);
@@ -218,8 +219,8 @@ fn a_pressed_tenant_s_demand_is_what_its_threads_want() {
     let status = world.ticks(6);
     let [a, b] = ["a", "b"].map(|name| tenant(&status, name));
     assert_eq!((a.demand_basis, a.satisfied), (CpuBasis::Threads, false));
-    assert_near(&[a.demand_cores], &[4.0], 0.05);
-    assert!(b.demand_cores >= 1.8 * 0.99 && b.demand_cores < 2.3, "{b:?}");
+    assert_near(&[a.demand[CPU]], &[4.0], 0.05);
+    assert!(b.demand[CPU] >= 1.8 * 0.99 && b.demand[CPU] < 2.3, "{b:?}");
 }
 
 #[test]
@@ -258,9 +259,9 @@ fn memory_low_is_the_allocation() {
     let a = tenant(&status, "a");
     let low: f64 = world.file("a/memory.low").parse().unwrap();
     assert!(low >= 2.0 * GIB as f64, "{low}");
-    assert_near(&[low / a.allocation_memory_bytes], &[1.0], 0.05);
+    assert_near(&[low / a.allocation[MEMORY]], &[1.0], 0.05);
     // Pages read once are no working set.
-    assert!(a.usage_memory_bytes.unwrap() < (2 * GIB + 64 * MIB) as f64, "{a:?}");
+    assert!(a.usage[MEMORY].unwrap() < (2 * GIB + 64 * MIB) as f64, "{a:?}");
 }
 
 #[test]
@@ -284,7 +285,7 @@ fn work_outside_every_tenant_is_not_divided() {
     let status = world.ticks(6);
     let outside = status.host.outside_cores.unwrap();
     assert!(outside > 0.1, "{status:?}");
-    assert_near(&[status.host.capacity_cores + outside], &[4.0], 0.05);
+    assert_near(&[status.host.capacity[CPU] + outside], &[4.0], 0.05);
     assert_near(&world.shares(&["a", "b"], 1), &[0.5, 0.5], 0.02);
 }
 

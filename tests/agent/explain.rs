@@ -4,6 +4,7 @@ use nix::errno::Errno;
 use tenantd::control::explain::{self, AllocationBound, Explanation, Outcome};
 use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
+use tenantd::resource::CPU;
 use tenantd::sim::{Fault, Load, SimHost};
 
 use super::world::{GIB, MIB, World};
@@ -56,9 +57,9 @@ fn the_numbers_are_those_of_the_status() {
     for tenant in &status.tenants {
         let explanation = explain(&world, &status, &tenant.name);
         let (usage, demand) = (explanation.usage.unwrap(), explanation.demand.unwrap());
-        assert_eq!(Some(usage.cpu_cores), tenant.usage_cores);
-        assert_eq!(demand.cpu_cores, tenant.demand_cores);
-        assert_eq!(explanation.allocation.cores, tenant.allocation_cores);
+        assert_eq!(Some(usage.cpu_cores), tenant.usage[CPU]);
+        assert_eq!(demand.amount[CPU], tenant.demand[CPU]);
+        assert_eq!(explanation.allocation.amount[CPU], tenant.allocation[CPU]);
         assert_eq!(explanation.width.unwrap().dop, tenant.dop);
         let counter = |name: &str| {
             let found = explanation.sample.iter().find(|counter| counter.name == name).unwrap();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tenantd::policy::model::Policy;
+use tenantd::resource::{CPU, MEMORY};
 use tenantd::sim::Load;
 
 use super::world::{World, legacy, tenant};
@@ -25,13 +26,13 @@ fn a_tick_right_after_a_late_one_gives_no_false_rates() {
     tick_after(&mut world, Duration::from_millis(2500));
     for msec in [1, 14, 400] {
         let status = tick_after(&mut world, Duration::from_millis(msec));
-        let used = tenant(&status, "a").usage_cores.unwrap();
+        let used = tenant(&status, "a").usage[CPU].unwrap();
         assert!((used - 1.0).abs() < 0.02, "{msec} ms later: {used} CPUs of one thread");
         assert!(status.host.outside_cores.unwrap() < 0.1, "{:?}", status.host);
         assert!(status.actions.is_empty(), "{:?}", status.actions);
     }
     let status = world.tick();
-    assert!((tenant(&status, "a").usage_cores.unwrap() - 1.0).abs() < 0.02);
+    assert!((tenant(&status, "a").usage[CPU].unwrap() - 1.0).abs() < 0.02);
 }
 
 #[test]
@@ -45,14 +46,14 @@ fn short_jobs_are_visible() {
             // 0.8 s of work that is over before the next tick but one.
             let pid = world.spawn("/a", Load::busy(1));
             let status = tick_after(&mut world, Duration::from_millis(600));
-            seen += tenant(&status, "a").usage_cores.unwrap_or(0.0) * 0.6;
+            seen += tenant(&status, "a").usage[CPU].unwrap_or(0.0) * 0.6;
             world.host.with(|kernel| {
                 kernel.advance(Duration::from_millis(200));
                 kernel.kill(pid).unwrap();
             });
             // The clock of the agent has to follow.
             let status = tick_after(&mut world, Duration::from_millis(1000));
-            seen += tenant(&status, "a").usage_cores.unwrap_or(0.0);
+            seen += tenant(&status, "a").usage[CPU].unwrap_or(0.0);
         }
         assert!(seen > 0.5 * 8.0, "{seen:.2} s of 8 s of work were seen");
     }
@@ -69,7 +70,7 @@ fn a_tenant_that_is_only_in_the_trees_of_cpu_and_memory_is_not_empty() {
         kernel.write_file("/sys/fs/cgroup/unified/cgroup.procs", &pid.to_string()).unwrap();
     });
     let status = world.ticks(3);
-    let used = tenant(&status, "a").usage_cores.unwrap();
+    let used = tenant(&status, "a").usage[CPU].unwrap();
     assert!((used - 2.0).abs() < 0.05, "{used}");
 }
 
@@ -158,9 +159,9 @@ fn limits_above_the_tenants_are_capacity() {
             world.spawn(path, Load::busy(2));
         }
         let status = world.ticks(8);
-        assert!((status.host.capacity_cores - 0.5).abs() < 1e-9, "{:?}", status.host);
-        assert_eq!(status.host.capacity_memory_bytes, 314_572_800.0);
-        assert!((tenant(&status, "a").allocation_cores - 0.25).abs() < 0.01);
+        assert!((status.host.capacity[CPU] - 0.5).abs() < 1e-9, "{:?}", status.host);
+        assert_eq!(status.host.capacity[MEMORY], 314_572_800.0);
+        assert!((tenant(&status, "a").allocation[CPU] - 0.25).abs() < 0.01);
         assert!(status.max_share_error.unwrap() < 0.02, "{:?}", status.max_share_error);
     }
 }

@@ -1,6 +1,7 @@
 //! Memory protection on a small host without swap, beside memory that cannot be reclaimed.
 
 use tenantd::control::protect;
+use tenantd::resource::MEMORY;
 use tenantd::sim::{Load, SimHost};
 
 use super::world::{GIB, MIB, World, legacy, tenant};
@@ -90,7 +91,7 @@ fn a_squeezed_tenant_goes_on_asking_for_what_it_needs() {
         world.spawn("/hog", load.with_working_set(HOG));
         let status = world.ticks(90);
         let victim = tenant(&status, "victim");
-        assert!(victim.demand_memory_bytes >= 0.95 * VICTIM as f64, "{victim:?}");
+        assert!(victim.demand[MEMORY] >= 0.95 * VICTIM as f64, "{victim:?}");
         let bounded = |finding: &String| finding.contains("leaves too little to protect");
         assert!(status.findings.iter().any(bounded), "{:?}", status.findings);
     }

@@ -9,6 +9,7 @@ use tenantd::daemon::backend::claims;
 use tenantd::host::kernfs::Operation;
 use tenantd::policy::key::Flag;
 use tenantd::policy::model::Mode;
+use tenantd::resource::CPU;
 use tenantd::sim::{Controller, Fault, Layout, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_same, legacy, snapshot, tenant};
@@ -64,8 +65,8 @@ fn a_tenant_that_stays_is_not_touched() {
     assert_eq!(snapshot(&world.host)["/sys/fs/cgroup/tenants/a"], inode);
     assert_eq!(place(&world, pid), "/tenants/a");
     let (before, after_a) = (tenant(&before, "a"), tenant(&after, "a"));
-    assert!(after_a.usage_cores.is_some(), "its samples go on");
-    assert_eq!((before.dop, before.demand_cores), (after_a.dop, after_a.demand_cores));
+    assert!(after_a.usage[CPU].is_some(), "its samples go on");
+    assert_eq!((before.dop, before.demand[CPU]), (after_a.dop, after_a.demand[CPU]));
     assert_eq!((after.nr_reloads, after.tenants.len()), (1, 2));
     assert!(exists(&world, "tenants/c") && !exists(&world, "tenants/b"));
 }

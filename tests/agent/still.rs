@@ -4,6 +4,7 @@ use nix::errno::Errno;
 use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
 use tenantd::policy::model::Mode;
+use tenantd::resource::CPU;
 use tenantd::sim::{Fault, Load, Trace, Workload};
 
 use super::story::{ADOPTED, LEGACY, play};
@@ -42,7 +43,7 @@ fn a_noisy_load_moves_no_weight() {
     world.ticks(30);
     world.host.take_changes();
     let mut allocations: Vec<f64> =
-        (0..60).map(|_| tenant(&world.tick(), "b").allocation_cores).collect();
+        (0..60).map(|_| tenant(&world.tick(), "b").allocation[CPU]).collect();
     allocations.dedup();
     assert!(allocations.len() > 10, "the decision stands still by itself: {allocations:?}");
     let changes = world.host.take_changes();
@@ -141,7 +142,7 @@ fn one_bad_tenant_stops_nobody() {
         let status = world.ticks(8);
         assert!(status.findings.iter().any(|finding| finding.contains("a: ")), "{operation}");
         let b = tenant(&status, "b");
-        assert_near(&[b.usage_cores.unwrap()], &[4.0], 0.01);
+        assert_near(&[b.usage[CPU].unwrap()], &[4.0], 0.01);
         assert!(world.file("b/memory.low").parse::<u64>().unwrap() > GIB, "{operation}");
         assert_ne!(world.file("b/cpu.weight"), "100", "{operation}");
     }

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
 use tenantd::host::systemd::{Order, Property, PropertyValue, Setting};
+use tenantd::resource::CPU;
 use tenantd::sim::{Fault, Load, SimUnit, UnitFault};
 
 use super::world::{GIB, MIB, Snapshot, World, assert_near, assert_same, snapshot, tenant};
@@ -253,7 +254,7 @@ fn a_unit_that_restarts_is_found_again() {
     });
     world.spawn(&format!("/{WEB}"), Load::busy(4).with_working_set(64 * MIB));
     let status = world.ticks(6);
-    assert!(tenant(&status, "web").usage_cores.is_some_and(|cores| cores > 0.5));
+    assert!(tenant(&status, "web").usage[CPU].is_some_and(|cores| cores > 0.5));
     assert_eq!(status.nr_drift, 0);
     assert_eq!(world.stop().failures, [""; 0]);
     let after = whole(&world).1;
@@ -305,7 +306,7 @@ fn a_bus_that_is_away_is_said_once_and_asked_again() {
     world.write(&format!("{WEB}/cpu.weight"), "7");
     let status = world.ticks(10);
     assert_eq!(said(&status, "D-Bus").len(), 1, "{:?}", status.findings);
-    assert!(tenant(&status, "web").usage_cores.is_some_and(|cores| cores > 0.1));
+    assert!(tenant(&status, "web").usage[CPU].is_some_and(|cores| cores > 0.1));
 }
 
 #[test]
@@ -496,7 +497,7 @@ fn an_observer_looks_and_changes_nothing() {
     let before = whole(&world);
     let status = world.ticks(10);
     assert!(status.actions.iter().any(|action| action.path.contains("web.service/cpu.max")));
-    assert!(tenant(&status, "web").usage_cores.is_some());
+    assert!(tenant(&status, "web").usage[CPU].is_some());
     assert_whole(&before, &world, "observed");
     let orders = world.host.systemd(|systemd, _| systemd.orders.clone());
     assert!(orders.iter().all(|order| matches!(order, Order::Look { .. })), "{orders:?}");
@@ -574,7 +575,7 @@ fn a_reload_brings_units_and_cgroups_of_ours_side_by_side() {
     world.spawn("/own", Load::busy(4));
     let status = world.ticks(4);
     assert_eq!(said(&status, "own:"), [""; 0]);
-    assert!(tenant(&status, "own").usage_cores.is_some_and(|cores| cores > 0.1));
+    assert!(tenant(&status, "own").usage[CPU].is_some_and(|cores| cores > 0.1));
     assert!(tenant(&status, "db").cpu_weight.is_some());
     reload(&mut world, "tenants: { own: {} }");
     world.ticks(4);

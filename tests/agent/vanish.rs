@@ -1,5 +1,6 @@
 //! Cgroups that go, and come again, under the agent's hands.
 
+use tenantd::resource::CPU;
 use tenantd::sim::{Load, SimKernel};
 
 use super::story::{ADOPTED, LEGACY, MADE, Story, leave, play};
@@ -154,7 +155,7 @@ fn a_tenant_that_cannot_be_sampled_keeps_its_last_decision() {
     let status = world.ticks(5);
     assert_eq!(weights(&world), before);
     let a = super::world::tenant(&status, "a");
-    assert_eq!(a.usage_cores, None, "absent, never zero");
-    assert_near(&[a.demand_cores], &[4.0], 0.05);
+    assert_eq!(a.usage[CPU], None, "absent, never zero");
+    assert_near(&[a.demand[CPU]], &[4.0], 0.05);
     assert!(status.findings.iter().any(|finding| finding.contains("a/cpu.stat")));
 }

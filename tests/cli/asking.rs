@@ -13,6 +13,7 @@ use tenantd::control::explain::{
     WeightStep, WidthStep,
 };
 use tenantd::control::status::{Status, TenantStatus};
+use tenantd::resource::PerResource;
 
 use super::{GOOD, as_nobody, open_scratch};
 use crate::util::{self, fits_a_terminal};
@@ -164,12 +165,10 @@ fn the_call_has_the_parameters_of_the_command_line() {
 fn status() -> Status {
     let tenant = |index: usize| TenantStatus {
         name: format!("customers/a-rather-long-name-{index}/nightly"),
-        usage_cores: Some(127.5),
-        usage_memory_bytes: Some(1.5e12),
-        demand_cores: 128.0,
-        allocation_cores: 100.25,
-        would_get_cores: 112.75,
-        allocation_memory_bytes: 2e12,
+        usage: PerResource([Some(127.5), Some(1.5e12)]),
+        demand: PerResource([128.0, 0.0]),
+        allocation: PerResource([100.25, 2e12]),
+        would_get: PerResource([112.75, 0.0]),
         dominant_resource: Some("memory".into()),
         dominant_share: 1.0,
         dop: Some(128),
@@ -269,22 +268,19 @@ fn explanation() -> Explanation {
             ..UsageStep::default()
         }),
         demand: Some(DemandStep {
-            cpu_cores: 256.0,
-            cpu_reason: "what its threads would use if none had to wait".into(),
-            memory_bytes: 906.0 * GIB,
-            memory_reason: "1.2 times its working set: it refaults under memory pressure".into(),
+            amount: PerResource([256.0, 906.0 * GIB]),
+            reason: PerResource([
+                "what its threads would use if none had to wait".into(),
+                "1.2 times its working set: it refaults under memory pressure".into(),
+            ]),
             ..DemandStep::default()
         }),
         allocation: AllocationStep {
-            cores: 112.5,
-            memory_bytes: 755.0 * GIB,
-            capacity_cores: 255.5,
-            capacity_memory_bytes: 1007.0 * GIB,
+            amount: PerResource([112.5, 755.0 * GIB]),
+            capacity: PerResource([255.5, 1007.0 * GIB]),
             fair_share_cores: 112.5,
-            guarantee_cores: Some(12.5),
-            guarantee_memory_bytes: Some(100.0 * GIB),
-            limit_cores: Some(128.5),
-            limit_memory_bytes: Some(800.0 * GIB),
+            guarantee: PerResource([Some(12.5), Some(100.0 * GIB)]),
+            limit: PerResource([Some(128.5), Some(800.0 * GIB)]),
             dominant_resource: Some("memory".into()),
             dominant_share: 1.0,
             level: 0.0333,

@@ -10,8 +10,9 @@ use tenantd::control::plan::{Knob, Value};
 use tenantd::control::sample::{HostSample, MemorySample, TenantSample};
 use tenantd::control::state::Refusal;
 use tenantd::control::step::{Decision, Input, NodeInput, Settings};
-use tenantd::control::tree::{CPU, MEMORY, Tree, TreeNode};
+use tenantd::control::tree::{Tree, TreeNode};
 use tenantd::policy::model::Policy;
+use tenantd::resource::{CPU, MEMORY};
 
 use super::{CORES, MEMORY_BYTES, nodes};
 

@@ -7,6 +7,7 @@ use tenantd::control::target;
 use tenantd::control::trace::{Record, Trace};
 use tenantd::control::tree;
 use tenantd::policy::model::{Allocation, Policy, Tenant};
+use tenantd::resource::PerResource;
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -16,12 +17,11 @@ fn why(demands: &[(f64, f64)]) -> (AllocationBound, String) {
     let tenants = (0..demands.len()).map(leaf).collect();
     let nodes = tree::flatten(&Policy { tenants, ..Policy::default() });
     let demand = |&(cpu_cores, gib): &(f64, f64)| Demand {
-        cpu_cores,
-        memory_bytes: gib * GIB,
+        amount: PerResource([cpu_cores, gib * GIB]),
         ..Demand::UNKNOWN
     };
     let demands: Vec<Demand> = demands.iter().map(demand).collect();
-    let capacity = [4.0, 64.0 * GIB];
+    let capacity = PerResource([4.0, 64.0 * GIB]);
     let targets = target::targets(&nodes, &demands, capacity, Allocation::Drf);
     let record = |(demand, target)| Record { demand: Some(demand), target, ..Record::default() };
     let records = demands.into_iter().zip(targets).map(record).collect();

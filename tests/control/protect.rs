@@ -8,9 +8,10 @@ use tenantd::control::plan::{Knob, Value};
 use tenantd::control::protect::{self, Memory, Need};
 use tenantd::control::sample::HostSample;
 use tenantd::control::target;
-use tenantd::control::tree::{self, MEMORY};
+use tenantd::control::tree;
 use tenantd::control::usage::Usage;
 use tenantd::policy::model::Allocation;
+use tenantd::resource::{MEMORY, PerResource};
 use tenantd::units::Limit;
 
 use crate::util;
@@ -108,9 +109,9 @@ fn the_values_written_are_bounded_at_every_level() {
         "version: 1\ntenants:\n  g: { tenants: { cache: { guarantee: { memory: 100MiB } }, idle: {} } }\n  hog: {}\n",
     );
     let nodes = tree::flatten(&policy);
-    let memory = |bytes: f64| Demand { memory_bytes: bytes * MIB, ..Demand::UNKNOWN };
+    let memory = |bytes: f64| Demand { amount: PerResource([0.0, bytes * MIB]), ..Demand::UNKNOWN };
     let demands = [memory(0.0), memory(600.0), memory(0.0), memory(1500.0)];
-    let capacity = [2.0, 1900.0 * MIB];
+    let capacity = PerResource([2.0, 1900.0 * MIB]);
     let mut targets = target::targets(&nodes, &demands, capacity, Allocation::Drf);
     let holds = |bytes: f64| Usage {
         unreclaimable_bytes: Some(bytes * MIB),
@@ -127,8 +128,8 @@ fn the_values_written_are_bounded_at_every_level() {
     };
     let low = |targets: &[target::Target]| -> Vec<f64> {
         let of = |knobs: &Vec<(Knob, Value, String)>| match &knobs[knobs.len() - 1] {
-            (Knob::MemoryLow, Value::Memory(Limit::Finite(bytes)), _) => {
-                (bytes.0 as f64 / MIB).round()
+            (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes)), _) => {
+                (*bytes as f64 / MIB).round()
             }
             other => panic!("{other:?}"),
         };
@@ -153,7 +154,7 @@ fn the_values_written_are_bounded_at_every_level() {
     // What the outside holds is not charged to a limit above the tenants: 2000 less 125 of margin
     // and 1500.
     let roomy = HostSample { memory_total_bytes: 64 << 30, ..host };
-    let slice = AncestorBounds { memory_bytes: Some(2000.0 * MIB), ..free };
+    let slice = AncestorBounds { limit: PerResource([None, Some(2000.0 * MIB)]), ..free };
     assert!(target::protect(&nodes, usages(), &roomy, &slice, &mut targets).is_some());
     assert_eq!(low(&targets)[1], 375.0);
     assert_eq!(target::protect(&nodes, usages(), &roomy, &free, &mut targets), None);

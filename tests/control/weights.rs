@@ -8,9 +8,10 @@ use tenantd::control::capacity;
 use tenantd::control::demand::Demand;
 use tenantd::control::plan::{Knob, Value};
 use tenantd::control::target::{self, Target};
-use tenantd::control::tree::{self, CPU, MEMORY, TreeNode};
+use tenantd::control::tree::{self, TreeNode};
 use tenantd::host::cgroup::Dialect;
-use tenantd::policy::model::{Allocation, Policy, Tenant, Weights};
+use tenantd::policy::model::{Allocation, Policy, Tenant};
+use tenantd::resource::{CPU, MEMORY, PerResource};
 use tenantd::units::Weight;
 
 use crate::util;
@@ -21,7 +22,7 @@ const GIB: f64 = (1_u64 << 30) as f64;
 fn siblings(weights: &[f64]) -> Vec<TreeNode> {
     let leaf = |(i, weight): (usize, &f64)| {
         let weight = Weight::try_new(*weight).unwrap();
-        let weight = Weights { cpu: weight, memory: weight };
+        let weight = PerResource::all(weight);
         Tenant { name: format!("t{i}"), weight, ..Tenant::default() }
     };
     let tenants = weights.iter().enumerate().map(leaf).collect();
@@ -29,7 +30,7 @@ fn siblings(weights: &[f64]) -> Vec<TreeNode> {
 }
 
 fn hungry(nodes: &[TreeNode], cores: f64) -> Vec<Demand> {
-    vec![Demand { cpu_cores: cores, memory_bytes: 0.0, ..Demand::UNKNOWN }; nodes.len()]
+    vec![Demand { amount: PerResource([cores, 0.0]), ..Demand::UNKNOWN }; nodes.len()]
 }
 
 /// The number that a file of this hierarchy holds.
@@ -90,7 +91,7 @@ proptest! {
     fn written_weights_keep_their_ratio(weights in many_weights(), idle: bool) {
         let nodes = siblings(&weights);
         let demands = hungry(&nodes, if idle { 0.0 } else { CORES });
-        let targets = target::targets(&nodes, &demands, [CORES, GIB], Allocation::Drf);
+        let targets = target::targets(&nodes, &demands, PerResource([CORES, GIB]), Allocation::Drf);
         let off = check_ratios(&nodes, &targets, &weights);
         // Only weights out of the kernel's reach are reported.
         let largest = weights.iter().copied().fold(0.0, f64::max);
@@ -125,7 +126,8 @@ fn a_thousand_light_siblings_leave_the_heavy_ones_their_ratio() {
     let mut weights = vec![3000.0, 1000.0];
     weights.extend([1.0; 1000]);
     let nodes = siblings(&weights);
-    let targets = target::targets(&nodes, &hungry(&nodes, CORES), [CORES, GIB], Allocation::Drf);
+    let targets =
+        target::targets(&nodes, &hungry(&nodes, CORES), PerResource([CORES, GIB]), Allocation::Drf);
     assert_eq!(check_ratios(&nodes, &targets, &weights), 0);
     let file = |dialect, index: usize| written(dialect, &targets[index]);
     assert_eq!([0, 1, 2].map(|i| file(Dialect::Unified, i)), [9000.0, 3000.0, 3.0]);
@@ -135,7 +137,8 @@ fn a_thousand_light_siblings_leave_the_heavy_ones_their_ratio() {
 #[test]
 fn what_the_kernel_cannot_express_is_reported() {
     let nodes = siblings(&[10_000.0, 10_000.0, 1.0, 1.4]);
-    let targets = target::targets(&nodes, &hungry(&nodes, CORES), [CORES, GIB], Allocation::Drf);
+    let targets =
+        target::targets(&nodes, &hungry(&nodes, CORES), PerResource([CORES, GIB]), Allocation::Drf);
     let findings = target::findings(&nodes, &targets);
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert!(
@@ -164,8 +167,8 @@ fn a_nested_guarantee_is_there_when_its_tenant_wakes() {
     let [g, x, b] = [0, 1, 2];
     for awake in [false, true] {
         let mut demands = hungry(&nodes, 2.0);
-        demands[x].cpu_cores = if awake { 2.0 } else { 0.0 };
-        let targets = target::targets(&nodes, &demands, [2.0, GIB], Allocation::Drf);
+        demands[x].amount[CPU] = if awake { 2.0 } else { 0.0 };
+        let targets = target::targets(&nodes, &demands, PerResource([2.0, GIB]), Allocation::Drf);
         // In the second in which it wakes, before anybody decides anew, and after it.
         let share = 2.0 * shares(&targets, &[g, b])[0];
         assert!(share > 0.66, "{share} of 0.68 CPUs, awake {awake}: {targets:?}");
@@ -180,9 +183,10 @@ fn a_guarantee_does_not_starve_others_when_the_outside_takes_the_cpus() {
         "tenants: { g: { weight: 1, tenants: { x: { guarantee: { cpu: 680m } } } }, b: { weight: 99 } }",
     );
     for (cores, kept) in [(0.7, 0.68), (0.4, 0.3604)] {
-        let machine = [2.0, GIB];
-        let outside = [2.0 - cores, 0.0];
-        let capacity = capacity::capacity(machine, [0.0; 2], outside, &AncestorBounds::default());
+        let machine = PerResource([2.0, GIB]);
+        let outside = PerResource([2.0 - cores, 0.0]);
+        let capacity =
+            capacity::capacity(machine, PerResource::all(0.0), outside, &AncestorBounds::default());
         assert!((capacity[CPU] - cores).abs() < 1e-9, "{capacity:?}");
         let targets = target::targets(&nodes, &hungry(&nodes, 2.0), capacity, Allocation::Drf);
         assert!((targets[1].allocation[CPU] - kept).abs() < 1e-6, "{targets:?}");
@@ -203,7 +207,8 @@ fn a_guarantee_does_not_starve_its_own_group() {
     let nodes = nodes(
         "tenants: { g: { weight: 1, tenants: { x: { weight: 1, guarantee: { cpu: 1500m } }, z: { weight: 99 } } }, b: { weight: 9 } }",
     );
-    let targets = target::targets(&nodes, &hungry(&nodes, 2.0), [2.0, GIB], Allocation::Drf);
+    let targets =
+        target::targets(&nodes, &hungry(&nodes, 2.0), PerResource([2.0, GIB]), Allocation::Drf);
     assert!((targets[1].allocation[CPU] - 1.5).abs() < 1e-6, "{targets:?}");
     assert!(targets[2].allocation[CPU] < 1e-6, "{targets:?}");
     let inner = shares(&targets, &[1, 2]);
@@ -216,7 +221,8 @@ fn a_guarantee_does_not_starve_its_own_group() {
 #[test]
 fn a_limit_on_a_group_is_part_of_the_division() {
     let nodes = nodes("tenants: { g: { limit: { cpu: 200m }, tenants: { x: {} } }, b: {} }");
-    let targets = target::targets(&nodes, &hungry(&nodes, 2.0), [2.0, GIB], Allocation::Drf);
+    let targets =
+        target::targets(&nodes, &hungry(&nodes, 2.0), PerResource([2.0, GIB]), Allocation::Drf);
     let cpus: Vec<f64> = targets.iter().map(|target| target.allocation[CPU]).collect();
     for (got, expected) in cpus.iter().zip([0.2, 0.2, 1.8]) {
         assert!((got - expected).abs() < 1e-9, "{cpus:?}");
@@ -226,26 +232,23 @@ fn a_limit_on_a_group_is_part_of_the_division() {
 
 #[test]
 fn limits_above_the_tenants_are_capacity() {
-    let machine = [2.0, 23.0 * GIB];
-    let slice = AncestorBounds {
-        memory_bytes: Some(1.0 * GIB),
-        nr_cpus: Some(1),
-        ..AncestorBounds::default()
-    };
-    let root =
-        AncestorBounds { cpu_cores: Some(0.5), memory_bytes: Some(0.3 * GIB), nr_cpus: None };
+    let machine = PerResource([2.0, 23.0 * GIB]);
+    let slice = AncestorBounds { limit: PerResource([None, Some(1.0 * GIB)]), nr_cpus: Some(1) };
+    let root = AncestorBounds { limit: PerResource([Some(0.5), Some(0.3 * GIB)]), nr_cpus: None };
     let above = slice.and(root);
-    assert_eq!(
-        (above.cpu_cores, above.memory_bytes, above.nr_cpus),
-        (Some(0.5), Some(0.3 * GIB), Some(1))
-    );
-    let capacity = |outside| capacity::capacity(machine, [0.1, GIB], outside, &above);
-    assert_eq!(capacity([0.0; 2]), [0.5, 0.3 * GIB]);
+    assert_eq!((above.limit, above.nr_cpus), (PerResource([Some(0.5), Some(0.3 * GIB)]), Some(1)));
+    let capacity = |outside| capacity::capacity(machine, PerResource([0.1, GIB]), outside, &above);
+    assert_eq!(capacity(PerResource::all(0.0)).0, [0.5, 0.3 * GIB]);
     // What others use counts against the machine, not against our limit.
-    assert_eq!(capacity([1.0, 0.0])[CPU], 0.5);
-    assert!((capacity([1.7, 22.5 * GIB])[CPU] - 0.2).abs() < 1e-9);
-    assert_eq!(capacity([9.0, 99.0 * GIB]), [0.005, 0.3 * GIB * 0.01]);
-    let free = capacity::capacity(machine, [0.0; 2], [0.0; 2], &AncestorBounds::default());
+    assert_eq!(capacity(PerResource([1.0, 0.0]))[CPU], 0.5);
+    assert!((capacity(PerResource([1.7, 22.5 * GIB]))[CPU] - 0.2).abs() < 1e-9);
+    assert_eq!(capacity(PerResource([9.0, 99.0 * GIB])).0, [0.005, 0.3 * GIB * 0.01]);
+    let free = capacity::capacity(
+        machine,
+        PerResource::all(0.0),
+        PerResource::all(0.0),
+        &AncestorBounds::default(),
+    );
     assert_eq!((free, slice.most()[MEMORY]), (machine, GIB));
     assert_eq!(slice.and(AncestorBounds::default()).most()[CPU], 1.0);
 }

@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 use tenantd::control::demand::Demand;
 use tenantd::control::target;
-use tenantd::control::tree::{self, CPU, MEMORY};
+use tenantd::control::tree;
 use tenantd::control::would_get::would_get;
-use tenantd::policy::model::{Allocation, Bound, Policy, Tenant, Weights};
-use tenantd::units::{MilliCpus, Weight};
+use tenantd::policy::model::{Allocation, Policy, Tenant};
+use tenantd::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd::units::Weight;
 
 use super::{CAPACITY, tree_and_demands};
 
@@ -16,14 +17,13 @@ proptest! {
     #[test]
     fn it_is_what_the_allocation_gives_with_the_demand_raised((nodes, demands) in tree_and_demands()) {
         for resource in [CPU, MEMORY] {
-            let amount = |demand: &Demand| [demand.cpu_cores, demand.memory_bytes][resource];
+            let amount = |demand: &Demand| demand.amount[resource];
             let amounts: Vec<f64> = demands.iter().map(amount).collect();
             let would = would_get(&nodes, &amounts, CAPACITY[resource], resource);
             for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.is_leaf) {
                 let mut awake = demands.clone();
-                let max = |r: usize| node.limit[r].unwrap_or(f64::INFINITY).min(CAPACITY[r]);
-                awake[index].cpu_cores = max(CPU);
-                awake[index].memory_bytes = max(MEMORY);
+                let max = |r: Resource| node.limit[r].unwrap_or(f64::INFINITY).min(CAPACITY[r]);
+                awake[index].amount = PerResource::from_fn(max);
                 let targets = target::targets(&nodes, &awake, CAPACITY, Allocation::MaxMin);
                 let (given, told) = (targets[index].allocation[resource], would[index]);
                 let noise = 1e-6 * CAPACITY[resource];
@@ -37,8 +37,8 @@ proptest! {
 
 fn tenant(name: &str, weight: f64, guarantee: Option<u64>) -> Tenant {
     let weight = Weight::try_new(weight).unwrap();
-    let guarantee = Bound { cpu: guarantee.map(MilliCpus), memory: None };
-    let weight = Weights { cpu: weight, memory: weight };
+    let guarantee = PerResource([guarantee, None]);
+    let weight = PerResource::all(weight);
     Tenant { name: name.into(), weight, guarantee, ..Tenant::default() }
 }
 

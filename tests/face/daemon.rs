@@ -10,20 +10,18 @@ use tenantd::control::status::{
     ActionStatus, AgentStatus, GroupStatus, HostStatus, Status, TenantStatus, Thresholds,
 };
 use tenantd::policy::model::Mode;
+use tenantd::resource::PerResource;
 
 /// A status with tenants of every kind: below its share, pinned, satisfied, not measured.
 pub(crate) fn status() -> Status {
     let tenant = |name: &str, weight, used: f64, wants, entitled| TenantStatus {
         name: name.into(),
         weight,
-        usage_cores: Some(used),
-        usage_memory_bytes: Some((used + 0.2) * 1e9),
+        usage: PerResource([Some(used), Some((used + 0.2) * 1e9)]),
         cpu_pressure_ratio: Some(if wants > entitled { 0.42 } else { 0.0 }),
         memory_pressure_ratio: Some(0.0),
-        demand_cores: wants,
-        demand_memory_bytes: (used + 0.3) * 1e9,
-        allocation_cores: entitled,
-        allocation_memory_bytes: (used + 0.5) * 1e9,
+        demand: PerResource([wants, (used + 0.3) * 1e9]),
+        allocation: PerResource([entitled, (used + 0.5) * 1e9]),
         fair_share_cores: entitled,
         dominant_resource: Some("cpu".into()),
         dominant_share: entitled / 7.5,
@@ -31,7 +29,7 @@ pub(crate) fn status() -> Status {
         satisfied: wants <= entitled,
         share_error: Some(0.0),
         nr_oom_kills: Some(0),
-        would_get_cores: entitled.max(wants),
+        would_get: PerResource([entitled.max(wants), 0.0]),
         cpu_usage_seconds: Some(used * 100.0),
         cpu_pressure_seconds: Some(12.5),
         memory_pressure_seconds: Some(0.0),
@@ -50,8 +48,7 @@ pub(crate) fn status() -> Status {
             hierarchy: "unified, owner direct".into(),
             cpus: 8,
             memory_bytes: 16 << 30,
-            capacity_cores: 7.5,
-            capacity_memory_bytes: 15e9,
+            capacity: PerResource([7.5, 15e9]),
             outside_cores: Some(0.31),
         },
         tenants: vec![
@@ -63,10 +60,12 @@ pub(crate) fn status() -> Status {
                 cpus: Some("4-6".into()),
                 ..tenant("analytics", 200.0, 1.4, 8.0, 2.3)
             },
-            TenantStatus { limit_cores: Some(4.0), ..tenant("ci/nightly", 25.0, 0.9, 0.9, 1.2) },
             TenantStatus {
-                usage_cores: None,
-                usage_memory_bytes: None,
+                limit: PerResource([Some(4.0), None]),
+                ..tenant("ci/nightly", 25.0, 0.9, 0.9, 1.2)
+            },
+            TenantStatus {
+                usage: PerResource([None, None]),
                 cpu_pressure_ratio: None,
                 share_error: None,
                 nr_oom_kills: None,
@@ -81,16 +80,13 @@ pub(crate) fn status() -> Status {
             name: "ci".into(),
             weight: 100.0,
             nr_tenants: 2,
-            usage_cores: Some(0.9),
-            usage_memory_bytes: Some(1.1e9),
-            demand_cores: 0.9,
-            allocation_cores: 1.2,
-            allocation_memory_bytes: 1.9e9,
-            would_get_cores: 2.4,
+            usage: PerResource([Some(0.9), Some(1.1e9)]),
+            demand: PerResource([0.9, 0.0]),
+            allocation: PerResource([1.2, 1.9e9]),
+            would_get: PerResource([2.4, 0.0]),
             fair_share_cores: 1.2,
             satisfied: true,
             cpu_weight: Some(100.0),
-            ..GroupStatus::default()
         }],
         thresholds: Thresholds::for_interval(1.0),
         actions: vec![ActionStatus {

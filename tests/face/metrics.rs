@@ -114,7 +114,7 @@ fn every_metric_is_documented_and_no_other() {
     let text = fs::read_to_string("docs/metrics.md").unwrap();
     let documented: Vec<&str> =
         text.lines().filter(|line| line.starts_with("| `tenantd_")).collect();
-    let rows = [&UP].into_iter().chain(METRICS).map(|metric| {
+    let rows = [&UP].into_iter().chain(METRICS.iter()).map(|metric| {
         let kind = format!("{:?}", metric.kind).to_lowercase();
         format!("| `{}` | {kind} | {} | {} |", metric.full_name(), metric.label(), metric.help)
     });

@@ -20,7 +20,7 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 fn known() -> BTreeSet<String> {
-    [&UP].into_iter().chain(METRICS).map(|metric| metric.full_name()).collect()
+    [&UP].into_iter().chain(METRICS.iter()).map(|metric| metric.full_name()).collect()
 }
 
 /// Every string below the key `key`.

@@ -15,6 +15,7 @@ use tenantd::cli::top::bars::{self, Cell};
 use tenantd::cli::top::draw;
 use tenantd::cli::top::view::{Key, View};
 use tenantd::control::status::{Status, TenantStatus, Thresholds};
+use tenantd::resource::{CPU, MEMORY};
 
 use super::daemon::{Daemon, nobody, status};
 use super::terminal::{OnTerminal, Pty, terminal};
@@ -42,7 +43,7 @@ fn view() -> View {
     for (tick, part) in [(40, 0.2), (41, 0.6), (42, 1.0)] {
         let mut status = Status { tick, ..status() };
         for tenant in &mut status.tenants {
-            tenant.usage_cores = tenant.usage_cores.map(|usage| usage * part);
+            tenant.usage[CPU] = tenant.usage[CPU].map(|usage| usage * part);
         }
         view.update(status, Instant::now());
     }
@@ -162,9 +163,9 @@ fn no_figure_loses_a_digit() {
     let mut large = status();
     large.host.cpus = 256;
     for tenant in &mut large.tenants {
-        tenant.usage_cores = Some(127.5);
-        tenant.allocation_cores = 127.5;
-        tenant.usage_memory_bytes = Some(1023.0 * 1024.0 * 1024.0 * 1024.0);
+        tenant.usage[CPU] = Some(127.5);
+        tenant.allocation[CPU] = 127.5;
+        tenant.usage[MEMORY] = Some(1023.0 * 1024.0 * 1024.0 * 1024.0);
         tenant.cpu_pressure_ratio = Some(1.0);
         tenant.dop = Some(8192);
     }

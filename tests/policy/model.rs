@@ -11,7 +11,8 @@ use tenantd::policy::keys::HOST;
 use tenantd::policy::model::*;
 use tenantd::policy::report::Severity;
 use tenantd::policy::{load, load_text, load_with_host};
-use tenantd::units::{Bytes, MilliCpus, Weight};
+use tenantd::resource::PerResource;
+use tenantd::units::Weight;
 
 use super::{codes, machine};
 
@@ -32,7 +33,7 @@ fn weight(value: f64) -> Weight {
 }
 
 fn leaf(name: &str, value: f64) -> Tenant {
-    let weight = Weights { cpu: weight(value), memory: weight(value) };
+    let weight = PerResource::all(weight(value));
     Tenant { name: name.into(), weight, ..Tenant::default() }
 }
 
@@ -85,7 +86,7 @@ fn sections_have_the_values_of_the_text() {
     assert_eq!(
         policy.host,
         HostPolicy {
-            reserve: Reserve { cpu: MilliCpus(500), memory: Bytes::gib(1) },
+            reserve: PerResource([500, 1 << 30]),
             hierarchy: HierarchyChoice::Unified,
             root: RootChoice::Path(PathBuf::from("/machine")),
             ..HostPolicy::default()
@@ -120,8 +121,8 @@ fn sections_have_the_values_of_the_text() {
 fn tenants_have_the_values_of_the_text() {
     let texts = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
     let web = Tenant {
-        guarantee: Bound { cpu: Some(MilliCpus(2000)), memory: Some(Bytes::gib(4)) },
-        limit: Bound { cpu: Some(MilliCpus(8000)), memory: Some(Bytes::gib(32)) },
+        guarantee: PerResource([Some(2000), Some(4 << 30)]),
+        limit: PerResource([Some(8000), Some(32 << 30)]),
         matches: Matches {
             units: texts(&["nginx.service"]),
             cgroups: texts(&["/web.slice", "/jobs/web-*"]),
@@ -131,8 +132,8 @@ fn tenants_have_the_values_of_the_text() {
         ..leaf("web", 300.0)
     };
     let analytics = Tenant {
-        weight: Weights { cpu: weight(100.0), memory: weight(50.0) },
-        limit: Bound { cpu: None, memory: Some(Bytes::gib(8)) },
+        weight: PerResource([weight(100.0), weight(50.0)]),
+        limit: PerResource([None, Some(8 << 30)]),
         dop: DopPolicy::AtMost(16),
         cpus: CpusPolicy::Dop,
         allow: Accounts { users: texts(&["ana"]), groups: texts(&["analysts"]) },
@@ -352,9 +353,9 @@ fn check_and_the_agent_mean_the_same_by_a_fair_share() {
     let text = "version: 1\ntenants: { a: { limit: { cpu: 10m } }, b: {} }\n";
     let nodes = tree::flatten(&policy(text));
     let idle = vec![Demand::UNKNOWN; nodes.len()];
-    let targets = targets(&nodes, &idle, [2.0, 1e9], Allocation::Drf);
+    let targets = targets(&nodes, &idle, PerResource([2.0, 1e9]), Allocation::Drf);
     let bursts: Vec<f64> = targets.iter().map(|target| target.burst_cores).collect();
-    assert_eq!(bursts, fair_shares(&nodes, 2.0, tree::CPU));
+    assert_eq!(bursts, fair_shares(&nodes, 2.0, tenantd::resource::CPU));
     assert!((bursts[1] - 1.99).abs() < 1e-9, "{bursts:?}");
     let directory = written(&[("policy.yaml", text)]);
     let output = check(&[directory.path().to_str().unwrap()]);

@@ -10,9 +10,10 @@ use crate::cli::load::Want;
 use crate::control::demand::Demand;
 use crate::control::status::{HostStatus, Status, TenantStatus};
 use crate::control::target;
-use crate::control::tree::{CPU, TreeNode};
+use crate::control::tree::TreeNode;
 use crate::fair::measure::jain_index;
 use crate::policy::model::Allocation;
+use crate::resource::{CPU, PerResource, wire};
 
 /// Sums over the measured ticks of one half.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +40,7 @@ impl Window {
             Some([_, last]) => *last = readings,
             none => *none = Some([readings.clone(), readings]),
         }
-        let used: Option<Vec<f64>> = status.tenants.iter().map(|t| t.usage_cores).collect();
+        let used: Option<Vec<f64>> = status.tenants.iter().map(|t| t.usage[CPU]).collect();
         let Some(used) = used else { return };
         self.nr_ticks += 1;
         self.outside += status.host.outside_cores.unwrap_or(0.0);
@@ -59,10 +60,8 @@ impl Window {
             Figure {
                 tenant: tenant.name.clone(),
                 weight: tenant.weight,
-                demand_cores: tenant.demand_cores,
-                demand_memory_bytes: tenant.demand_memory_bytes,
-                allocation_cores: tenant.allocation_cores,
-                allocation_memory_bytes: tenant.allocation_memory_bytes,
+                demand: tenant.demand,
+                allocation: tenant.allocation,
                 dominant_resource: tenant.dominant_resource.clone(),
                 dominant_share: tenant.dominant_share,
                 dop: tenant.dop,
@@ -92,13 +91,14 @@ impl Window {
 /// only show that the kernel obeys, not that the estimates are right.
 pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
     let demand = |want: &Want| Demand {
-        cpu_cores: (f64::from(want.threads) * want.duty).min(f64::from(host.cpus)),
-        memory_bytes: wanted_memory(want) as f64,
+        amount: PerResource([
+            (f64::from(want.threads) * want.duty).min(f64::from(host.cpus)),
+            wanted_memory(want) as f64,
+        ]),
         ..Demand::UNKNOWN
     };
     let demands: Vec<Demand> = wants.iter().map(demand).collect();
-    let capacity = [host.capacity_cores, host.capacity_memory_bytes];
-    let targets = target::targets(nodes, &demands, capacity, Allocation::Drf);
+    let targets = target::targets(nodes, &demands, host.capacity, Allocation::Drf);
     targets.iter().map(|target| target.allocation[CPU]).collect()
 }
 
@@ -178,13 +178,11 @@ pub(super) struct Figure {
     pub(super) tenant: String,
     pub(super) weight: f64,
     /// At the last tick.
-    pub(super) demand_cores: f64,
-    /// At the last tick.
-    pub(super) demand_memory_bytes: f64,
+    #[serde(flatten, with = "wire::demand")]
+    pub(super) demand: PerResource<f64>,
     /// At the last tick, by the agent's estimate of the demands.
-    pub(super) allocation_cores: f64,
-    /// At the last tick.
-    pub(super) allocation_memory_bytes: f64,
+    #[serde(flatten, with = "wire::allocation")]
+    pub(super) allocation: PerResource<f64>,
     /// At the last tick.
     pub(super) dominant_resource: Option<Cow<'static, str>>,
     /// At the last tick.

@@ -31,6 +31,7 @@ use super::load::Want;
 use super::{log, machine};
 use crate::control::status::Status;
 use crate::daemon::agent::Agent;
+use crate::resource::MEMORY;
 use measure::{Outcome, Phase, Played, Window, Without, entitled_cores};
 use real::RealStage;
 use scene::Half;
@@ -191,6 +192,6 @@ fn play_half<S: Stage>(
 /// Where that amount is unknown, there is nothing to wait for.
 fn hold_their_memory(status: &Status, wants: &[Want]) -> bool {
     status.tenants.iter().zip(wants).all(|(tenant, want)| {
-        tenant.usage_memory_bytes.is_none_or(|used| used >= 0.95 * want.memory_bytes as f64)
+        tenant.usage[MEMORY].is_none_or(|used| used >= 0.95 * want.memory_bytes as f64)
     })
 }

@@ -2,7 +2,8 @@
 //! machine among them.
 
 use crate::cli::load::Want;
-use crate::policy::model::{Bound, Mode, Policy, Tenant, Weights};
+use crate::policy::model::{Mode, Policy, Tenant};
+use crate::resource::{PerResource, Resource};
 use crate::units::{Bytes, Weight};
 
 /// The memory that the demo's tenants share; they cannot use the rest of the machine.
@@ -85,20 +86,16 @@ fn hungry_threads(cpus: u32) -> u32 {
 pub(super) fn policy(memory_total_bytes: u64, contended: bool) -> Policy {
     let tenant = |(name, weight): (&str, f64)| {
         let weight = Weight::try_new(weight).unwrap_or_default();
-        Tenant {
-            name: name.to_string(),
-            weight: Weights { cpu: weight, memory: weight },
-            guarantee: Bound::default(),
-            ..Tenant::default()
-        }
+        Tenant { name: name.to_string(), weight: PerResource::all(weight), ..Tenant::default() }
     };
     let mut policy =
         Policy { mode: Mode::Enforce, tenants: TENANTS.map(tenant).to_vec(), ..Policy::default() };
-    policy.host.reserve.memory = Bytes(memory_total_bytes.saturating_sub(MEMORY.0));
+    policy.host.reserve[Resource::Memory] = memory_total_bytes.saturating_sub(MEMORY.0);
     if contended {
         // On a unified hierarchy the guarantee alone would do; a legacy one has no protection below a limit.
-        policy.tenants[0].limit.memory = Some(SCAN_LIMIT);
-        policy.tenants[CACHE].guarantee.memory = Some(Bytes(MEMORY.0 / 4 + HOT.0 + HOT.0 / 2));
+        policy.tenants[0].limit[Resource::Memory] = Some(SCAN_LIMIT.0);
+        let guarantee = MEMORY.0 / 4 + HOT.0 + HOT.0 / 2;
+        policy.tenants[CACHE].guarantee[Resource::Memory] = Some(guarantee);
     }
     policy
 }

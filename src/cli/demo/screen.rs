@@ -17,6 +17,7 @@ use crate::cli::args::DemoArgs;
 use crate::control::status::Status;
 use crate::daemon::agent::Agent;
 use crate::host::kernfs::KernFs;
+use crate::resource::{CPU, Resource};
 use crate::units::Bytes;
 
 /// What the tenants do at first, in their order, and what with files where memory is contended.
@@ -143,8 +144,8 @@ impl Screen {
             .iter()
             .map(|tenant| Bar {
                 name: &tenant.name,
-                used_cores: tenant.usage_cores,
-                entitled_cores: Some(tenant.allocation_cores),
+                used_cores: tenant.usage[CPU],
+                entitled_cores: Some(tenant.allocation[CPU]),
             })
             .collect();
         self.bars(&bars)
@@ -365,8 +366,8 @@ fn row(figure: &Figure) -> Vec<String> {
     vec![
         figure.tenant.clone(),
         format!("{}", figure.weight),
-        format!("{:.2} {}", figure.demand_cores, memory(figure.demand_memory_bytes)),
-        format!("{:.2} {}", figure.allocation_cores, memory(figure.allocation_memory_bytes)),
+        format!("{:.2} {}", figure.demand[CPU], memory(figure.demand[Resource::Memory])),
+        format!("{:.2} {}", figure.allocation[CPU], memory(figure.allocation[Resource::Memory])),
         figure.dominant_resource.as_ref().map_or("-".to_string(), |resource| {
             format!("{resource} {:.0}%", figure.dominant_share * 100.0)
         }),

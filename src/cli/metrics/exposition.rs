@@ -86,11 +86,9 @@ enum Samples {
 
 /// `None` where the tick has no sample.
 fn samples(metric: &Metric, status: &Status) -> Option<Samples> {
-    // A value that is not finite is not a measurement, and this text spells it differently than Rust.
-    let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let label = metric.label();
-    let values: Vec<(String, f64)> = match metric.source {
-        Source::Host(read) => return finite(read(status)).map(Samples::One),
+    let values: Vec<(String, f64)> = match &metric.source {
+        Source::Host(read) => return read.from(status).map(Samples::One),
         Source::Info(_, read) => {
             let text = read(status);
             return (!text.is_empty()).then(|| Samples::Info(label, text.to_string()));
@@ -98,12 +96,12 @@ fn samples(metric: &Metric, status: &Status) -> Option<Samples> {
         Source::Tenant(read) => status
             .tenants
             .iter()
-            .filter_map(|tenant| Some((tenant.name.clone(), finite(read(tenant))?)))
+            .filter_map(|tenant| Some((tenant.name.clone(), read.from(tenant)?)))
             .collect(),
         Source::Group(read) => status
             .groups
             .iter()
-            .filter_map(|group| Some((group.name.clone(), finite(read(group))?)))
+            .filter_map(|group| Some((group.name.clone(), read.from(group)?)))
             .collect(),
     };
     (!values.is_empty()).then_some(Samples::Each(label, values))
@@ -123,7 +121,7 @@ impl Collector for Tick {
                 Kind::Info => MetricType::Info,
             };
             let mut family =
-                encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
+                encoder.encode_descriptor(&metric.name, &metric.help, unit.as_ref(), kind)?;
             match samples {
                 Samples::One(value) => encode(metric.kind, *value, family)?,
                 Samples::Each(label, values) => {

@@ -21,6 +21,7 @@ use crate::cli::args::SortKey;
 use crate::cli::text::{age, cores, memory, percent, shortened};
 use crate::control::status::{TenantStatus, Thresholds};
 use crate::dop::cpuset::CpuSet;
+use crate::resource::{CPU, MEMORY};
 
 /// Colours of the tenants, by their place in the policy.
 const HUES: [Color; 6] =
@@ -86,8 +87,8 @@ fn head_line(view: &View, width: usize) -> Line<'static> {
             shortened(name, 20),
             if view.is_paused { "paused" } else { status.mode.word() }
         ),
-        format!("{} of {} CPUs divided", cores(Some(host.capacity_cores)), host.cpus),
-        format!("{} of {}", memory(host.capacity_memory_bytes), memory(host.memory_bytes as f64)),
+        format!("{} of {} CPUs divided", cores(Some(host.capacity[CPU])), host.cpus),
+        format!("{} of {}", memory(host.capacity[MEMORY]), memory(host.memory_bytes as f64)),
         format!("others use {} CPUs", cores(host.outside_cores)),
         format!("tick {}", status.tick),
     ];
@@ -246,19 +247,19 @@ impl Columns {
                 spans.push(Span::raw(format!(" {text:>width$}")));
             }
         };
-        let used = tenant.usage_cores;
+        let used = tenant.usage[CPU];
         figures(&mut spans, self.cpu_figures, cpu_figures(tenant));
         if self.cpu_bar > 0 {
-            let (used, wants) = (used.unwrap_or(0.0), tenant.demand_cores);
+            let (used, wants) = (used.unwrap_or(0.0), tenant.demand[CPU]);
             let cells =
-                bars::bar(used, wants, tenant.allocation_cores, host.capacity_cores, self.cpu_bar);
+                bars::bar(used, wants, tenant.allocation[CPU], host.capacity[CPU], self.cpu_bar);
             add_bar(&mut spans, view, &cells, lacks);
         }
-        let used = tenant.usage_memory_bytes;
+        let used = tenant.usage[MEMORY];
         figures(&mut spans, self.memory_figures, memory_figures(tenant));
         if self.memory_bar > 0 {
-            let (used, wants) = (used.unwrap_or(0.0), tenant.demand_memory_bytes);
-            let (entitled, capacity) = (tenant.allocation_memory_bytes, host.capacity_memory_bytes);
+            let (used, wants) = (used.unwrap_or(0.0), tenant.demand[MEMORY]);
+            let (entitled, capacity) = (tenant.allocation[MEMORY], host.capacity[MEMORY]);
             let cells = bars::bar(used, wants, entitled, capacity, self.memory_bar);
             add_bar(&mut spans, view, &cells, false);
         }
@@ -273,7 +274,7 @@ impl Columns {
         }
         if self.sparkline > 0 {
             let usages = view.usages(&tenant.name, self.sparkline);
-            let line = bars::sparkline(&usages, host.capacity_cores);
+            let line = bars::sparkline(&usages, host.capacity[CPU]);
             let style = tinted(view, Color::Blue);
             spans.push(Span::styled(format!(" {line:>width$}", width = self.sparkline), style));
         }
@@ -283,11 +284,11 @@ impl Columns {
 
 /// CPUs used and entitled to.
 fn cpu_figures(tenant: &TenantStatus) -> String {
-    format!("{}/{}", cores(tenant.usage_cores), cores(Some(tenant.allocation_cores)))
+    format!("{}/{}", cores(tenant.usage[CPU]), cores(Some(tenant.allocation[CPU])))
 }
 
 fn memory_figures(tenant: &TenantStatus) -> String {
-    tenant.usage_memory_bytes.map_or("-".to_string(), memory)
+    tenant.usage[MEMORY].map_or("-".to_string(), memory)
 }
 
 fn dop(tenant: &TenantStatus) -> String {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cli::args::SortKey;
 use crate::control::status::{Status, TenantStatus};
+use crate::resource::{CPU, MEMORY};
 
 /// Ticks of the sparklines: two minutes at one a second.
 const HISTORY_TICKS: usize = 120;
@@ -98,7 +99,7 @@ impl View {
         self.usages.retain(|name, _| status.tenants.iter().any(|tenant| tenant.name == *name));
         for tenant in &status.tenants {
             let usages = self.usages.entry(tenant.name.clone()).or_default();
-            usages.push_back(tenant.usage_cores);
+            usages.push_back(tenant.usage[CPU]);
             if usages.len() > HISTORY_TICKS {
                 usages.pop_front();
             }
@@ -159,8 +160,8 @@ impl View {
         match self.sort {
             SortKey::Policy => {}
             SortKey::Name => tenants.sort_by(|a, b| a.1.name.cmp(&b.1.name)),
-            SortKey::Cpu => tenants.sort_by(descending(|tenant| tenant.usage_cores)),
-            SortKey::Memory => tenants.sort_by(descending(|tenant| tenant.usage_memory_bytes)),
+            SortKey::Cpu => tenants.sort_by(descending(|tenant| tenant.usage[CPU])),
+            SortKey::Memory => tenants.sort_by(descending(|tenant| tenant.usage[MEMORY])),
             SortKey::Error => tenants.sort_by(descending(|tenant| tenant.share_error)),
             SortKey::Pressure => tenants.sort_by(descending(|tenant| tenant.cpu_pressure_ratio)),
         }

@@ -8,13 +8,14 @@ use crate::control::bounds::AncestorBounds;
 use crate::control::plan::{Knob, Value};
 use crate::host::cgroup;
 use crate::host::kernfs::KernFs;
+use crate::resource::Resource;
 use crate::units::Limit;
 
 /// The least of all limits of the root and of each cgroup above it. An unreadable limit counts as no limit:
 /// the top of a hierarchy has no such files.
 pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
     let mut bounds = AncestorBounds::default();
-    for knob in [Knob::CpuMax, Knob::MemoryMax] {
+    for knob in Resource::ALL.map(Knob::limit) {
         let Some(tree) = host.layout.tree(host.layout.dialect.facet(knob)) else { continue };
         let tree = host.layout.trees[tree].clone();
         let ups = tree.root.ancestors().take_while(|up| up.starts_with(&tree.mount));
@@ -26,17 +27,12 @@ pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
 }
 
 fn limit_at<K: KernFs>(host: &mut HostAccess<K>, path: &Path, knob: Knob) -> AncestorBounds {
-    let none = AncestorBounds::default();
-    let Ok(dir) = host.kernel.open_dir(path) else { return none };
+    let mut bounds = AncestorBounds::default();
+    let Ok(dir) = host.kernel.open_dir(path) else { return bounds };
     let value = cgroup::observe_in(&mut host.kernel, host.layout.dialect, dir, knob);
     host.kernel.close_dir(dir);
-    match value {
-        Ok(Value::Cpus(Limit::Finite(cpus))) => {
-            AncestorBounds { cpu_cores: Some(cpus.cores()), ..none }
-        }
-        Ok(Value::Memory(Limit::Finite(bytes))) => {
-            AncestorBounds { memory_bytes: Some(bytes.0 as f64), ..none }
-        }
-        _ => none,
+    if let Ok(Value::Amount(resource, Limit::Finite(limit))) = value {
+        bounds.limit[resource] = Some(resource.amount(limit));
     }
+    bounds
 }

@@ -236,7 +236,10 @@ fn flattened(found: &[Found], nodes: &[TreeNode]) -> Vec<Finding> {
             cgroups.len(),
             named.join(", ")
         );
-        Finding { severity: Severity::Note, ..Finding::of(&nodes[node].path, Code::Ineffective, what) }
+        Finding {
+            severity: Severity::Note,
+            ..Finding::of(&nodes[node].path, Code::Ineffective, what)
+        }
     };
     cgroups.into_iter().map(note).collect()
 }

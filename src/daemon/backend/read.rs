@@ -15,7 +15,6 @@ use crate::control::step::Sampling;
 use crate::control::tree::Tree;
 use crate::dop::Topology;
 use crate::host::kernfs::KernFs;
-use crate::units::{Bytes, Limit};
 
 impl Backends {
     /// Reads the counters of one tenant; `None` where its cgroup is not open, or went.
@@ -107,7 +106,7 @@ impl Backends {
         host: &HostAccess<K>,
         number: usize,
         now: Option<&Value>,
-    ) -> Option<Limit<Bytes>> {
+    ) -> Option<Value> {
         self.systemd.protected_before(host, number, now)
     }
 

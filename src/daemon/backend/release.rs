@@ -7,7 +7,7 @@ use super::access::HostAccess;
 use super::backends::Backends;
 use super::location::Location;
 use crate::control::plan::{Action, Knob, Value};
-use crate::control::tree::{CPU, MEMORY, Tree, TreeNode};
+use crate::control::tree::{Tree, TreeNode};
 use crate::daemon::recovery::all_cpus::unconfine;
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::leftover::{self, Keeper};
@@ -15,7 +15,6 @@ use crate::daemon::recovery::processes::{nr_nested, processes_in};
 use crate::daemon::recovery::residents::{REST_CGROUP, Resident};
 use crate::daemon::recovery::restored::Restored;
 use crate::daemon::recovery::{restore, unit_restore};
-use crate::dop::CpuSet;
 use crate::host::cgroup::Dialect;
 use crate::host::enforce::{EnforceError, cpus_of, with_causes};
 use crate::host::journal::Entry;
@@ -23,7 +22,7 @@ use crate::host::kernfs::KernFs;
 use crate::host::process::ClaimRule;
 use crate::host::systemd::Property;
 use crate::policy::model::CpusPolicy;
-use crate::units::Limit;
+use crate::resource::Resource;
 
 /// A reload that restores what the new policy takes away.
 #[derive(Debug)]
@@ -49,15 +48,10 @@ impl<K: KernFs> Release<'_, K> {
         for (number, old) in self.old.nodes().iter().enumerate() {
             let Some(new) = self.kept[number].map(|new| &self.new.nodes()[new]) else { continue };
             let is_free = new.cpus == CpusPolicy::Shared && !has_exclusive;
-            let is_unlimited =
-                |resource: usize| old.limit[resource].is_some() && new.limit[resource].is_none();
-            let knobs = [
-                (Knob::CpuMax, is_unlimited(CPU)),
-                (Knob::MemoryMax, is_unlimited(MEMORY)),
-                (Knob::Cpus, is_free && self.is_pinned[number]),
-            ];
-            let knobs = knobs.into_iter().filter(|(_, is_unnamed)| *is_unnamed);
-            unnamed.extend(knobs.map(|(knob, _)| (number, knob)));
+            let is_unlimited = |r: &Resource| old.limit[*r].is_some() && new.limit[*r].is_none();
+            let unlimited = Resource::ALL.into_iter().filter(is_unlimited).map(Knob::limit);
+            let unpinned = (is_free && self.is_pinned[number]).then_some(Knob::Cpus);
+            unnamed.extend(unlimited.chain(unpinned).map(|knob| (number, knob)));
         }
         unnamed
     }
@@ -176,8 +170,7 @@ impl<K: KernFs> Release<'_, K> {
             }
             return;
         }
-        let files: Vec<&str> =
-            dialect.spell(knob, &nothing(knob)).into_iter().map(|spelling| spelling.file).collect();
+        let files: Vec<&str> = dialect.files(knob).collect();
         let concerns = |entry: &Entry| match entry {
             Entry::Held { path, file, .. } => *path == dir && files.contains(&&**file),
             _ => false,
@@ -291,15 +284,5 @@ fn made_path(entry: &Entry) -> Option<&Path> {
     match entry {
         Entry::Made { path, .. } => Some(path),
         _ => None,
-    }
-}
-
-/// Any value of `knob`: its files are the same for all.
-fn nothing(knob: Knob) -> Value {
-    match knob {
-        Knob::CpuWeight => Value::Weight(1.0),
-        Knob::CpuMax => Value::Cpus(Limit::Max),
-        Knob::MemoryLow | Knob::MemoryMax => Value::Memory(Limit::Max),
-        Knob::Cpus => Value::CpuList(CpuSet::new()),
     }
 }

@@ -33,7 +33,6 @@ use crate::host::enforce::EnforceError;
 use crate::host::journal::Entry;
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
-use crate::units::{Bytes, Limit};
 
 /// A lost bus is tried again after 1, 2, 4 … at most this many ticks.
 const BUS_TICKS_MAX: u64 = 32;
@@ -148,17 +147,14 @@ impl Systemd {
         host: &HostAccess<K>,
         number: usize,
         now: Option<&Value>,
-    ) -> Option<Limit<Bytes>> {
+    ) -> Option<Value> {
         let name = self.name(number)?;
         let recorded = |entry: &Entry| match entry {
             Entry::UnitHeld(was) if was.unit == name => was.held.expected(),
             _ => None,
         };
         let recorded = host.journal.entries().iter().find_map(recorded);
-        match recorded.or_else(|| now.cloned())? {
-            Value::Memory(low) => Some(low),
-            _ => None,
-        }
+        recorded.or_else(|| now.cloned())
     }
 
     /// The node's cgroup went away: systemd is asked for it again.

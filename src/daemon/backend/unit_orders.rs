@@ -28,7 +28,7 @@ use crate::host::enforce::{EnforceError, taken};
 use crate::host::journal::{Entry, Journal, UnitHeld};
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::{Order, Property, Setting};
-use crate::units::{Bytes, Limit};
+use crate::units::Limit;
 
 /// The file must hold the value within this many ticks after systemd reported success: it writes the file a
 /// moment later.
@@ -195,7 +195,7 @@ impl Systemd {
             return settings;
         };
         let held = host.journal.held_property(&unit.unit, &unit.life, property);
-        let Some(Value::Memory(Limit::Finite(held))) = held.and_then(Setting::expected) else {
+        let Some(Value::Amount(_, Limit::Finite(held))) = held.and_then(Setting::expected) else {
             return settings;
         };
         if settings.iter().any(|setting| setting.property == property)
@@ -274,7 +274,7 @@ fn without_lethal<K: KernFs>(
 ) -> Vec<Action> {
     let limit = actions.iter().position(|action| action.knob == Knob::MemoryMax);
     let Some(at) = limit else { return actions };
-    let Value::Memory(Limit::Finite(limit)) = actions[at].to else { return actions };
+    let Value::Amount(_, Limit::Finite(limit)) = actions[at].to else { return actions };
     if let Err(error) = check_limit(host, cgroup, limit) {
         outcomes.push((actions.remove(at), Err(error.refusal())));
     }
@@ -285,10 +285,10 @@ fn without_lethal<K: KernFs>(
 fn check_limit<K: KernFs>(
     host: &mut HostAccess<K>,
     cgroup: &Cgroup,
-    limit: Bytes,
+    limit_bytes: u64,
 ) -> Result<(), EnforceError> {
     let dir = cgroup.dir(&host.layout, Facet::Memory);
-    dir.map_or(Ok(()), |dir| host.enforcer().check_limit_is_safe(dir, limit))
+    dir.map_or(Ok(()), |dir| host.enforcer().check_limit_is_safe(dir, limit_bytes))
 }
 
 fn not_arrived(unit: &str, action: &Action, found: Option<String>) -> EnforceError {

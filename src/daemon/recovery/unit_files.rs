@@ -86,17 +86,17 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
 
     /// What to say of a setting that the kernel could meet only by killing.
     pub(super) fn kill(&mut self, unit: &str, dir: DirId, setting: &Setting) -> Option<String> {
-        let (Knob::MemoryMax, Some(Value::Memory(Limit::Finite(limit)))) =
+        let (Knob::MemoryMax, Some(Value::Amount(_, Limit::Finite(limit)))) =
             (setting.property.knob(), setting.expected())
         else {
             return None;
         };
         let memory = cgroup::memory_sample(self.kernel, dir, Dialect::Unified).ok()?;
-        (!memory.fits(limit.0)).then(|| {
+        (!memory.fits(limit)).then(|| {
             format!(
                 "{unit}: MemoryMax not put back to {} yet: {} cannot be reclaimed, and the kernel would kill \
                  for it; end some of its processes, then run tenantd --restore",
-                limit.rounded(),
+                Bytes(limit).rounded(),
                 Bytes(memory.unreclaimable_bytes()).rounded()
             )
         })

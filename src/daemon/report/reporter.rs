@@ -172,7 +172,7 @@ impl Reporter {
     ) {
         for Drift { node, knob, before, now } in drifts {
             let (tenant, file) = (control.tree().name(*node), host.file(*knob));
-            let (resource, action) = (knob.resource(), "drift");
+            let (resource, action) = (knob.resource().name(), "drift");
             warn!(
                 tenant,
                 resource, action, "someone else wrote here: {file} holds {now} instead of {before}"
@@ -205,7 +205,7 @@ impl Reporter {
         self.trace = Arc::new(Trace {
             now,
             elapsed: decision.elapsed,
-            machine: [f64::from(host_sample.nr_cpus), host_sample.memory_total_bytes as f64],
+            machine: host_sample.machine(),
             capacity: decision.capacity.divided,
             rule: settings.allocation,
             slots: decision.slots,

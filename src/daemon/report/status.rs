@@ -10,10 +10,11 @@ use crate::control::sample::HostSample;
 use crate::control::state::NodeState;
 use crate::control::status::{ActionStatus, GroupStatus, HostStatus, TenantStatus};
 use crate::control::trace::Spelling;
-use crate::control::tree::{CPU, MEMORY, RESOURCES, Tree, TreeNode};
+use crate::control::tree::{Tree, TreeNode};
 use crate::control::usage::Tally;
 use crate::control::would_get::would_get;
 use crate::fair::measure;
+use crate::resource::{CPU, PerResource, Resource};
 
 /// The machine in this tick.
 pub(super) fn host_status(
@@ -27,69 +28,73 @@ pub(super) fn host_status(
         hierarchy: Cow::Borrowed(hierarchy),
         cpus: host.nr_cpus,
         memory_bytes: host.memory_total_bytes,
-        capacity_cores: capacity.divided[CPU],
-        capacity_memory_bytes: capacity.divided[MEMORY],
+        capacity: capacity.divided,
         outside_cores: capacity.outside_cores,
     }
 }
 
 /// What each node would be allocated if it alone wanted everything.
-pub(super) fn would_get_all(control: &ControlLoop, capacity: Capacity) -> Vec<[f64; 2]> {
+pub(super) fn would_get_all(control: &ControlLoop, capacity: Capacity) -> PerResource<Vec<f64>> {
     let nodes = control.tree().nodes();
-    let demands = |read: fn(&Demand) -> f64| -> Vec<f64> {
+    PerResource::from_fn(|resource| {
         let states = control.states().iter().take(nodes.len());
-        states.map(|state| state.demand.as_ref().map_or(0.0, read)).collect()
-    };
-    let cpu = would_get(nodes, &demands(|d| d.cpu_cores), capacity.divided[CPU], CPU);
-    let memory = demands(|d| d.memory_bytes);
-    let memory = would_get(nodes, &memory, capacity.divided[MEMORY], MEMORY);
-    cpu.into_iter().zip(memory).map(|(cpu, memory)| [cpu, memory]).collect()
+        let demand = |state: &NodeState| state.demand.map_or(0.0, |demand| demand.amount[resource]);
+        let demands: Vec<f64> = states.map(demand).collect();
+        would_get(nodes, &demands, capacity.divided[resource], resource)
+    })
 }
 
 /// The tenants in this tick.
-pub(super) fn tenant_statuses(control: &ControlLoop, would_get: &[[f64; 2]]) -> Vec<TenantStatus> {
+pub(super) fn tenant_statuses(
+    control: &ControlLoop,
+    would_get: &PerResource<Vec<f64>>,
+) -> Vec<TenantStatus> {
     let nodes = control.tree().nodes();
-    let all = nodes.iter().zip(control.states()).zip(would_get);
-    let leaves = all.filter(|((node, _), _)| node.is_leaf);
+    let leaves =
+        nodes.iter().zip(control.states()).enumerate().filter(|(_, (node, _))| node.is_leaf);
     // The largest allocation of every tick: one that grew would fragment the heap.
     let mut statuses = Vec::with_capacity(nodes.len());
-    statuses.extend(leaves.map(|((node, state), would_get)| TenantStatus {
-        would_get_cores: would_get[CPU],
-        would_get_memory_bytes: would_get[MEMORY],
+    statuses.extend(leaves.map(|(number, (node, state))| TenantStatus {
+        would_get: PerResource::from_fn(|r| would_get[r][number]),
         ..tenant_status(node, state)
     }));
     statuses
 }
 
 /// The groups in this tick.
-pub(super) fn group_statuses(control: &ControlLoop, would_get: &[[f64; 2]]) -> Vec<GroupStatus> {
+pub(super) fn group_statuses(
+    control: &ControlLoop,
+    would_get: &PerResource<Vec<f64>>,
+) -> Vec<GroupStatus> {
     let nodes = control.tree().nodes();
     let groups = (0..nodes.len()).filter(|number| !nodes[*number].is_leaf);
-    groups.map(|number| group_status(control, number, would_get[number])).collect()
+    groups.map(|number| group_status(control, number, would_get)).collect()
 }
 
-fn group_status(control: &ControlLoop, number: usize, would_get: [f64; 2]) -> GroupStatus {
+fn group_status(
+    control: &ControlLoop,
+    number: usize,
+    would_get: &PerResource<Vec<f64>>,
+) -> GroupStatus {
     let (nodes, states) = (control.tree().nodes(), control.states());
     let (node, state) = (&nodes[number], &states[number]);
     let below = nodes.iter().zip(states).skip(number + 1);
     let below = below.take_while(|(below, _)| below.depth > node.depth);
     let leaves: Vec<&NodeState> =
         below.filter(|(below, _)| below.is_leaf).map(|(_, state)| state).collect();
-    let sum = |read: fn(&NodeState) -> Option<f64>| {
+    let sum = |read: &dyn Fn(&NodeState) -> Option<f64>| {
         leaves.iter().filter_map(|state| read(state)).reduce(|a, b| a + b)
     };
+    let used = |r: Resource| sum(&|state| state.usage.as_ref()?.used(r));
+    let wanted = |r: Resource| sum(&|state| Some(state.demand?.amount[r])).unwrap_or(0.0);
     GroupStatus {
         name: node.path.clone(),
         weight: node.weight[CPU],
         nr_tenants: leaves.len() as u64,
-        usage_cores: sum(|state| Some(state.usage.as_ref()?.cpu_cores)),
-        usage_memory_bytes: sum(|state| state.usage.as_ref()?.working_set_bytes),
-        demand_cores: sum(|state| Some(state.demand?.cpu_cores)).unwrap_or(0.0),
-        demand_memory_bytes: sum(|state| Some(state.demand?.memory_bytes)).unwrap_or(0.0),
-        allocation_cores: state.target.allocation[CPU],
-        allocation_memory_bytes: state.target.allocation[MEMORY],
-        would_get_cores: would_get[CPU],
-        would_get_memory_bytes: would_get[MEMORY],
+        usage: PerResource::from_fn(used),
+        demand: PerResource::from_fn(wanted),
+        allocation: state.target.allocation,
+        would_get: PerResource::from_fn(|r| would_get[r][number]),
         fair_share_cores: state.target.burst_cores,
         satisfied: state.target.satisfied,
         cpu_weight: cpu_weight(state),
@@ -133,21 +138,16 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
     TenantStatus {
         name: node.path.clone(),
         weight: node.weight[CPU],
-        guarantee_cores: node.guarantee[CPU],
-        guarantee_memory_bytes: node.guarantee[MEMORY],
-        limit_cores: node.limit[CPU],
-        limit_memory_bytes: node.limit[MEMORY],
-        usage_cores: usage.map(|usage| usage.cpu_cores),
-        usage_memory_bytes: usage.and_then(|usage| usage.working_set_bytes),
+        guarantee: node.guarantee,
+        limit: node.limit,
+        usage: PerResource::from_fn(|r| usage?.used(r)),
         cpu_pressure_ratio: usage.and_then(|usage| usage.cpu_some_ratio),
         memory_pressure_ratio: usage.and_then(|usage| usage.memory_some_ratio),
-        demand_cores: demand.cpu_cores,
-        demand_memory_bytes: demand.memory_bytes,
+        demand: demand.amount,
         demand_basis: demand.cpu_basis,
-        allocation_cores: state.target.allocation[CPU],
-        allocation_memory_bytes: state.target.allocation[MEMORY],
+        allocation: state.target.allocation,
         fair_share_cores: state.target.burst_cores,
-        dominant_resource: state.target.dominant.map(|r| Cow::Borrowed(RESOURCES[r])),
+        dominant_resource: state.target.dominant.map(|r| Cow::Borrowed(r.name())),
         dominant_share: state.target.dominant_share,
         level: state.target.level,
         satisfied: state.target.satisfied,

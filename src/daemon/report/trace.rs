@@ -14,7 +14,7 @@ use crate::control::trace::{Counters, Outcome, Record, Seen, Spelling, ValueReco
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
 use crate::host::cgroup::{Dialect, Facet, Layout};
-use crate::units::{Bytes, Limit};
+use crate::units::Limit;
 
 /// The inputs of an explanation.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl<K> Scene<'_, K> {
         if !self.backends.has(self.host, number, knob) {
             return Some((Outcome::Missing, None));
         }
-        let protects = *wanted != Value::Memory(Limit::Finite(Bytes(0)));
+        let protects = !matches!(wanted, Value::Amount(_, Limit::Finite(0)));
         let why = match knob {
             Knob::MemoryLow if protects => {
                 let dir =

@@ -16,7 +16,8 @@
 use super::mount::{Dialect, Facet};
 use super::parse::{self, Malformed};
 use crate::control::plan::{Knob, Value};
-use crate::units::{Bytes, Limit, MilliCpus};
+use crate::resource::{CPU, MEMORY};
+use crate::units::Limit;
 
 /// The CFS period that the agent sets with a quota: the kernel's default.
 const PERIOD_USEC: u64 = 100_000;
@@ -70,6 +71,12 @@ impl Dialect {
         }
     }
 
+    /// All files that `knob` is written to.
+    pub fn files(self, knob: Knob) -> impl Iterator<Item = &'static str> {
+        let period = (self, knob) == (Dialect::Legacy, Knob::CpuMax);
+        period.then_some(LEGACY_PERIOD).into_iter().chain([self.file(knob)])
+    }
+
     /// The writes that set `knob` to `value`, in order.
     ///
     /// The value is clamped to the file's range, never refused: a weight below the kernel's smallest
@@ -81,23 +88,23 @@ impl Dialect {
             (Dialect::Legacy, Value::Weight(w)) => {
                 ((w * 1024.0 / 100.0).round() as u64).clamp(2, 262_144).to_string()
             }
-            (Dialect::Unified, Value::Cpus(cpus)) => match cpus {
-                Limit::Finite(cpus) => format!("{} {PERIOD_USEC}", quota_usec(*cpus)),
+            (Dialect::Unified, Value::Amount(CPU, limit)) => match limit {
+                Limit::Finite(milli) => format!("{} {PERIOD_USEC}", quota_usec(*milli)),
                 Limit::Max => format!("max {PERIOD_USEC}"),
             },
-            (Dialect::Legacy, Value::Cpus(cpus)) => {
-                let quota = match cpus {
-                    Limit::Finite(cpus) => quota_usec(*cpus).to_string(),
+            (Dialect::Legacy, Value::Amount(CPU, limit)) => {
+                let quota = match limit {
+                    Limit::Finite(milli) => quota_usec(*milli).to_string(),
                     Limit::Max => LEGACY_NO_QUOTA.to_string(),
                 };
                 let period = Spelling { file: LEGACY_PERIOD, text: PERIOD_USEC.to_string() };
                 return vec![period, Spelling { file, text: quota }];
             }
-            (_, Value::Memory(Limit::Finite(bytes))) => {
-                (bytes.0 / PAGE_BYTES * PAGE_BYTES).to_string()
+            (_, Value::Amount(MEMORY, Limit::Finite(bytes))) => {
+                (bytes / PAGE_BYTES * PAGE_BYTES).to_string()
             }
-            (Dialect::Unified, Value::Memory(Limit::Max)) => "max".to_string(),
-            (Dialect::Legacy, Value::Memory(Limit::Max)) => "-1".to_string(),
+            (Dialect::Legacy, Value::Amount(MEMORY, Limit::Max)) => "-1".to_string(),
+            (_, Value::Amount(_, limit)) => limit.to_string(),
             (_, Value::CpuList(cpus)) => cpus.to_string(),
         };
         vec![Spelling { file, text }]
@@ -119,18 +126,17 @@ impl Dialect {
             (Dialect::Unified, Knob::CpuMax) => cpu_max(text),
             (Dialect::Legacy, Knob::CpuMax) => {
                 let quota: i64 = parse::single(text, "a quota or -1")?;
-                Ok(Value::Cpus(match u64::try_from(quota) {
+                Ok(match u64::try_from(quota) {
                     Ok(quota) => cpus_of(quota, PERIOD_USEC),
-                    Err(_) => Limit::Max,
-                }))
+                    Err(_) => Value::Amount(CPU, Limit::Max),
+                })
             }
             (_, Knob::MemoryLow | Knob::MemoryMax) => {
-                Ok(Value::Memory(match parse::limit(text)? {
-                    Limit::Finite(bytes) if bytes < V1_MEMORY_MAX_BYTES => {
-                        Limit::Finite(Bytes(bytes))
-                    }
-                    _ => Limit::Max,
-                }))
+                let limit = match parse::limit(text)? {
+                    Limit::Finite(bytes) if bytes >= V1_MEMORY_MAX_BYTES => Limit::Max,
+                    limit => limit,
+                };
+                Ok(Value::Amount(MEMORY, limit))
             }
             (_, Knob::Cpus) => {
                 let list: String = parse::single(text, "a list of CPUs")?;
@@ -148,8 +154,8 @@ impl Dialect {
     pub fn with_period(self, value: Value, period: &[u8]) -> Result<Value, Malformed> {
         let period_usec: u64 = parse::single(period, "a period")?;
         Ok(match value {
-            Value::Cpus(Limit::Finite(cpus)) => {
-                Value::Cpus(cpus_of(cpus.0 * (PERIOD_USEC / 1000), period_usec))
+            Value::Amount(CPU, Limit::Finite(milli)) => {
+                cpus_of(milli * (PERIOD_USEC / 1000), period_usec)
             }
             other => other,
         })
@@ -164,12 +170,13 @@ impl Dialect {
     }
 }
 
-fn quota_usec(cpus: MilliCpus) -> u64 {
-    (cpus.0 * (PERIOD_USEC / 1000)).max(QUOTA_MIN_USEC)
+fn quota_usec(milli_cpus: u64) -> u64 {
+    (milli_cpus * (PERIOD_USEC / 1000)).max(QUOTA_MIN_USEC)
 }
 
-fn cpus_of(quota_usec: u64, period_usec: u64) -> Limit<MilliCpus> {
-    Limit::Finite(MilliCpus(quota_usec.saturating_mul(1000) / period_usec.max(1)))
+fn cpus_of(quota_usec: u64, period_usec: u64) -> Value {
+    let milli_cpus = quota_usec.saturating_mul(1000) / period_usec.max(1);
+    Value::Amount(CPU, Limit::Finite(milli_cpus))
 }
 
 /// `cpu.max`: a quota or `max`, then the period.
@@ -179,10 +186,10 @@ fn cpu_max(text: &[u8]) -> Result<Value, Malformed> {
     let (quota, period) = line.split_once(' ').ok_or_else(malformed)?;
     let period: u64 = period.parse().map_err(|_| malformed())?;
     let quota: Limit<u64> = quota.parse().map_err(|_| malformed())?;
-    Ok(Value::Cpus(match quota {
+    Ok(match quota {
         Limit::Finite(quota) => cpus_of(quota, period),
-        Limit::Max => Limit::Max,
-    }))
+        Limit::Max => Value::Amount(CPU, Limit::Max),
+    })
 }
 
 #[cfg(test)]
@@ -207,15 +214,15 @@ mod tests {
 
     #[test]
     fn limits_are_spelled_as_the_kernel_reads_them() {
-        let cpus = Value::Cpus(Limit::Finite(MilliCpus(1500)));
+        let cpus = Value::Amount(CPU, Limit::Finite(1500));
         assert_eq!(texts(Dialect::Unified, Knob::CpuMax, cpus.clone()), ["150000 100000"]);
         assert_eq!(texts(Dialect::Legacy, Knob::CpuMax, cpus), ["100000", "150000"]);
-        let max = Value::Memory(Limit::Max);
+        let max = Value::Amount(MEMORY, Limit::Max);
         assert_eq!(texts(Dialect::Unified, Knob::MemoryMax, max.clone()), ["max"]);
         assert_eq!(texts(Dialect::Legacy, Knob::MemoryMax, max), ["-1"]);
-        let odd = Value::Memory(Limit::Finite(Bytes(8191)));
+        let odd = Value::Amount(MEMORY, Limit::Finite(8191));
         assert_eq!(texts(Dialect::Unified, Knob::MemoryLow, odd), ["4096"]);
-        let tiny = Value::Cpus(Limit::Finite(MilliCpus(1)));
+        let tiny = Value::Amount(CPU, Limit::Finite(1));
         assert_eq!(texts(Dialect::Unified, Knob::CpuMax, tiny), ["1000 100000"]);
     }
 
@@ -223,10 +230,10 @@ mod tests {
     fn what_is_spelled_reads_back() {
         let values = [
             (Knob::CpuWeight, Value::Weight(300.0)),
-            (Knob::CpuMax, Value::Cpus(Limit::Finite(MilliCpus(2500)))),
-            (Knob::CpuMax, Value::Cpus(Limit::Max)),
-            (Knob::MemoryLow, Value::Memory(Limit::Finite(Bytes::mib(64)))),
-            (Knob::MemoryMax, Value::Memory(Limit::Finite(Bytes::gib(2)))),
+            (Knob::CpuMax, Value::Amount(CPU, Limit::Finite(2500))),
+            (Knob::CpuMax, Value::Amount(CPU, Limit::Max)),
+            (Knob::MemoryLow, Value::Amount(MEMORY, Limit::Finite(64 << 20))),
+            (Knob::MemoryMax, Value::Amount(MEMORY, Limit::Finite(2 << 30))),
             (Knob::Cpus, Value::CpuList([0, 1, 2, 8].into_iter().collect())),
         ];
         for dialect in BOTH {
@@ -241,9 +248,9 @@ mod tests {
     fn a_legacy_quota_counts_with_its_period() {
         let quota = Dialect::Legacy.read(Knob::CpuMax, b"50000\n").unwrap();
         let cpus = |period: &[u8]| Dialect::Legacy.with_period(quota.clone(), period).unwrap();
-        assert_eq!(cpus(b"20000\n"), Value::Cpus(Limit::Finite(MilliCpus(2500))));
-        assert_eq!(cpus(b"100000\n"), Value::Cpus(Limit::Finite(MilliCpus(500))));
-        let none = Value::Cpus(Limit::Max);
+        assert_eq!(cpus(b"20000\n"), Value::Amount(CPU, Limit::Finite(2500)));
+        assert_eq!(cpus(b"100000\n"), Value::Amount(CPU, Limit::Finite(500)));
+        let none = Value::Amount(CPU, Limit::Max);
         assert_eq!(Dialect::Legacy.with_period(none.clone(), b"20000\n"), Ok(none));
         assert!(Dialect::Legacy.with_period(quota, b"often\n").is_err());
     }
@@ -251,9 +258,9 @@ mod tests {
     #[test]
     fn what_v1_prints_for_no_limit_is_max() {
         let text = b"9223372036854771712\n";
-        let max = Ok(Value::Memory(Limit::Max));
+        let max = Ok(Value::Amount(MEMORY, Limit::Max));
         assert_eq!(Dialect::Legacy.read(Knob::MemoryMax, text), max);
-        assert_eq!(Dialect::Legacy.read(Knob::CpuMax, b"-1\n"), Ok(Value::Cpus(Limit::Max)));
+        assert_eq!(Dialect::Legacy.read(Knob::CpuMax, b"-1\n"), Ok(Value::Amount(CPU, Limit::Max)));
         assert!(Dialect::Unified.read(Knob::CpuMax, b"100000\n").is_err());
     }
 }

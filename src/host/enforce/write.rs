@@ -7,6 +7,7 @@ use crate::dop::CpuSet;
 use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
 use crate::host::cgroup::{self, Cgroup};
 use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::resource::Resource;
 use crate::units::{Bytes, Limit};
 
 impl<K: KernFs> Enforcer<'_, K> {
@@ -23,7 +24,8 @@ impl<K: KernFs> Enforcer<'_, K> {
                 return Err(EnforceError::Overtaken(now));
             }
         }
-        if let (Knob::MemoryMax, Value::Memory(Limit::Finite(limit))) = (action.knob, &action.to) {
+        if let (Knob::MemoryMax, Value::Amount(_, Limit::Finite(limit))) = (action.knob, &action.to)
+        {
             self.check_limit_is_safe(dir, *limit)?;
         }
         for spelling in dialect.spell(action.knob, &action.to) {
@@ -106,14 +108,15 @@ impl<K: KernFs> Enforcer<'_, K> {
     pub(crate) fn check_limit_is_safe(
         &mut self,
         dir: DirId,
-        limit: Bytes,
+        limit_bytes: u64,
     ) -> Result<(), EnforceError> {
         let memory = cgroup::memory_sample(self.kernel, dir, self.layout.dialect)?;
-        match memory.fits(limit.0) {
+        match memory.fits(limit_bytes) {
             true => Ok(()),
             false => Err(EnforceError::Deferred(format!(
-                "memory limit {limit} not set yet: {} cannot be reclaimed, and the kernel would kill \
-                 for it; end some of its processes, or raise the limit",
+                "memory limit {} not set yet: {} cannot be reclaimed, and the kernel would kill for it; end \
+                 some of its processes, or raise the limit",
+                Bytes(limit_bytes),
                 Bytes(memory.unreclaimable_bytes()).rounded()
             ))),
         }
@@ -137,12 +140,16 @@ pub(crate) fn taken(found: &Value, written: &Value) -> bool {
             // A whole unit of cpu.weight, or of cpu.shares, whichever is coarser at this size.
             (found - written.clamp(1.0, 10_000.0)).abs() <= 1.0
         }
-        (Value::Memory(Limit::Finite(found)), Value::Memory(Limit::Finite(written))) => {
-            found.0.abs_diff(written.0) < 4096
-        }
-        (Value::Cpus(Limit::Finite(found)), Value::Cpus(Limit::Finite(written))) => {
+        (
+            Value::Amount(Resource::Memory, Limit::Finite(found)),
+            Value::Amount(_, Limit::Finite(written)),
+        ) => found.abs_diff(*written) < 4096,
+        (
+            Value::Amount(Resource::Cpu, Limit::Finite(found)),
+            Value::Amount(_, Limit::Finite(written)),
+        ) => {
             // The kernel takes no quota below a hundredth of a CPU.
-            found.0.abs_diff(written.0.max(10)) <= 1
+            found.abs_diff((*written).max(10)) <= 1
         }
         (found, written) => found == written,
     }

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::plan::{Knob, Value};
 use crate::dop::CpuSet;
-use crate::units::{Bytes, Limit, MilliCpus};
+use crate::resource::CPU;
+use crate::units::Limit;
 
 /// A property of a unit, under its name on the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -135,9 +136,11 @@ impl Setting {
             Value::Weight(weight) => {
                 PropertyValue::Number((weight.round() as u64).clamp(1, 10_000))
             }
-            Value::Cpus(Limit::Finite(cpus)) => PropertyValue::Number(cpus.0.saturating_mul(1000)),
-            Value::Memory(Limit::Finite(bytes)) => PropertyValue::Number(bytes.0),
-            Value::Cpus(Limit::Max) | Value::Memory(Limit::Max) => PropertyValue::Number(NONE),
+            Value::Amount(CPU, Limit::Finite(milli)) => {
+                PropertyValue::Number(milli.saturating_mul(1000))
+            }
+            Value::Amount(_, Limit::Finite(amount)) => PropertyValue::Number(*amount),
+            Value::Amount(_, Limit::Max) => PropertyValue::Number(NONE),
             Value::CpuList(cpus) => PropertyValue::Mask(mask(cpus)),
         };
         Setting { property: Property::of(knob), value }
@@ -151,14 +154,16 @@ impl Setting {
         Some(match (self.property, &self.value) {
             (Property::CpuWeight, PropertyValue::Number(NONE)) => Value::Weight(WEIGHT_DEFAULT),
             (Property::CpuWeight, PropertyValue::Number(weight)) => Value::Weight(*weight as f64),
-            (Property::CpuQuotaPerSecUsec, PropertyValue::Number(quota)) => {
-                Value::Cpus(limit(*quota, |quota| MilliCpus(quota / 1000)))
-            }
-            (Property::MemoryLow | Property::MemoryMax, PropertyValue::Number(bytes)) => {
-                Value::Memory(limit(*bytes, Bytes))
-            }
             (Property::AllowedCpus, PropertyValue::Mask(mask)) => Value::CpuList(cpus(mask)),
-            _ => return None,
+            (Property::AllowedCpus, _) | (_, PropertyValue::Mask(_)) => return None,
+            (property, PropertyValue::Number(NONE)) => {
+                Value::Amount(property.knob().resource(), Limit::Max)
+            }
+            (property, PropertyValue::Number(number)) => {
+                let resource = property.knob().resource();
+                let unit = if resource == CPU { 1000 } else { 1 };
+                Value::Amount(resource, Limit::Finite(number / unit))
+            }
         })
     }
 }
@@ -191,10 +196,6 @@ impl Setting {
     }
 }
 
-fn limit<T>(number: u64, of: impl FnOnce(u64) -> T) -> Limit<T> {
-    if number == NONE { Limit::Max } else { Limit::Finite(of(number)) }
-}
-
 /// CPU 0 is the lowest bit of the first byte.
 fn mask(cpus: &CpuSet) -> Vec<u8> {
     let mut mask = Vec::new();
@@ -218,6 +219,7 @@ fn cpus(mask: &[u8]) -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::MEMORY;
 
     #[test]
     fn a_setting_is_what_the_file_will_hold() {
@@ -225,16 +227,16 @@ mod tests {
             (Knob::CpuWeight, Value::Weight(171.0), PropertyValue::Number(171)),
             (
                 Knob::CpuMax,
-                Value::Cpus(Limit::Finite(MilliCpus(1500))),
+                Value::Amount(CPU, Limit::Finite(1500)),
                 PropertyValue::Number(1_500_000),
             ),
-            (Knob::CpuMax, Value::Cpus(Limit::Max), PropertyValue::Number(u64::MAX)),
+            (Knob::CpuMax, Value::Amount(CPU, Limit::Max), PropertyValue::Number(u64::MAX)),
             (
                 Knob::MemoryLow,
-                Value::Memory(Limit::Finite(Bytes::mib(8))),
+                Value::Amount(MEMORY, Limit::Finite(8 << 20)),
                 PropertyValue::Number(8 << 20),
             ),
-            (Knob::MemoryMax, Value::Memory(Limit::Max), PropertyValue::Number(u64::MAX)),
+            (Knob::MemoryMax, Value::Amount(MEMORY, Limit::Max), PropertyValue::Number(u64::MAX)),
             (
                 Knob::Cpus,
                 Value::CpuList([0, 2, 9].into_iter().collect()),
@@ -304,7 +306,7 @@ mod tests {
     fn what_is_unset_has_a_default() {
         let of = |property: Property| Setting { property, value: property.unset() }.expected();
         assert_eq!(of(Property::CpuWeight), Some(Value::Weight(100.0)));
-        assert_eq!(of(Property::MemoryLow), Some(Value::Memory(Limit::Finite(Bytes(0)))));
-        assert_eq!(of(Property::MemoryMax), Some(Value::Memory(Limit::Max)));
+        assert_eq!(of(Property::MemoryLow), Some(Value::Amount(MEMORY, Limit::Finite(0))));
+        assert_eq!(of(Property::MemoryMax), Some(Value::Amount(MEMORY, Limit::Max)));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use tenantd::host::systemd::{Property, Setting};
+use tenantd::resource::CPU;
 use tenantd::sim::{Load, SimUnit, UnitFault};
 
 use super::{DB, WEB, assert_whole, number, said, services, whole};
@@ -382,7 +383,7 @@ fn a_unit_that_is_masked_while_it_runs_is_given_back() {
             ["web.service", "db.service"].iter().for_each(|unit| systemd.mask(unit, true));
         });
         let status = world.ticks(4);
-        assert!(status.tenants.iter().all(|tenant| tenant.usage_cores.is_some()));
+        assert!(status.tenants.iter().all(|tenant| tenant.usage[CPU].is_some()));
         let restored = world.end(killed);
         assert_eq!(restored.failures, [""; 0]);
         assert!(!world.state_dir().join("journal").exists());

@@ -1,5 +1,6 @@
 //! Two tenants, one of which sleeps now and then: whose CPUs are whose, and when.
 
+use tenantd::resource::CPU;
 use tenantd::sim::{Load, SimHost};
 
 use super::{HOSTS, TWO, Watch, dops, tenant, told};
@@ -36,7 +37,7 @@ fn a_sleeper_s_cpus_are_lent_and_it_has_them_back() {
             watch.world.set_load(a, Load::idle());
             watch.until("lent", 25, |watch| watch.have(&["0-3", "0-7"]));
             let status = watch.ticks(2);
-            assert_near(&[tenant(&status, "b").usage_cores.unwrap()], &[8.0], 0.01);
+            assert_near(&[tenant(&status, "b").usage[CPU].unwrap()], &[8.0], 0.01);
             // What it would start now should be as wide as its share.
             assert_eq!(told(&watch.world, "a"), "4\n");
             watch.ticks(10);
@@ -60,7 +61,11 @@ fn the_cpus_of_a_list_are_lent_while_its_tenant_sleeps() {
         for _ in 0..2 {
             watch.until("lent", 25, |watch| watch.have(&["1", "0-1"]));
             let status = watch.ticks(2);
-            assert_near(&[tenant(&status, "b").usage_cores.unwrap()], &[2.0], 0.01);
+            assert_near(
+                &[tenant(&status, "b").usage[tenantd::resource::CPU].unwrap()],
+                &[2.0],
+                0.01,
+            );
             watch.ticks(12);
             watch.world.set_load(a, Load::busy(4));
             watch.until("given back", 12, |watch| watch.have(&["1", "0"]));
@@ -96,7 +101,7 @@ fn who_is_starved_is_not_asleep() {
     watch.world.set_load(a, Load::busy(8));
     watch.until("given back", 5, |watch| watch.have(&["0-3", "4-7"]));
     let status = watch.ticks(20);
-    assert!(tenant(&status, "a").usage_cores.unwrap() < 0.1, "it is not starved");
+    assert!(tenant(&status, "a").usage[CPU].unwrap() < 0.1, "it is not starved");
     assert!(watch.have(&["0-3", "4-7"]), "{:?}", watch.sets);
 }
 

@@ -16,9 +16,10 @@ use super::world::{Regime, Used, World};
 use crate::control::demand::Demand;
 use crate::control::fairness::FAIR_ERROR_MAX;
 use crate::control::target;
-use crate::control::tree::{self, CPU, MEMORY, TreeNode};
+use crate::control::tree::{self, TreeNode};
 use crate::fair::measure::jain_index;
 use crate::policy::model::{Allocation, Policy};
+use crate::resource::{CPU, MEMORY, PerResource, Resource};
 use crate::sim::Load;
 
 /// Points of a series.
@@ -44,9 +45,9 @@ pub(super) struct Wanted {
 /// The mean of a resource vector over the ticks, and points over time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Series {
-    sum: [f64; 2],
-    pub(super) mean: [f64; 2],
-    pub(super) points: Vec<[f64; 2]>,
+    sum: PerResource<f64>,
+    pub(super) mean: PerResource<f64>,
+    pub(super) points: Vec<PerResource<f64>>,
 }
 
 /// One machine of the comparison.
@@ -84,15 +85,15 @@ pub(super) struct Settled {
 }
 
 impl Series {
-    fn add(&mut self, amounts: [f64; 2]) {
-        self.sum = [CPU, MEMORY].map(|r| self.sum[r] + amounts[r]);
+    fn add(&mut self, amounts: PerResource<f64>) {
+        self.sum = PerResource::from_fn(|r| self.sum[r] + amounts[r]);
     }
 
     /// Ends a point of `nr_ticks` ticks, of `nr_all` in all.
     fn end_point(&mut self, nr_ticks: u32, nr_all: u32) {
         let sum = std::mem::take(&mut self.sum);
         self.points.push(sum.map(|sum| sum / f64::from(nr_ticks)));
-        self.mean = [CPU, MEMORY].map(|r| self.mean[r] + sum[r] / f64::from(nr_all));
+        self.mean = PerResource::from_fn(|r| self.mean[r] + sum[r] / f64::from(nr_all));
     }
 }
 
@@ -133,7 +134,7 @@ pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow:
             worlds.iter_mut().try_for_each(|world| world.change_policy(policy))?;
             newest = Some(policy);
         }
-        let ticks: Vec<(Vec<Used>, Option<[f64; 2]>)> =
+        let ticks: Vec<(Vec<Used>, Option<PerResource<f64>>)> =
             worlds.iter_mut().map(|world| world.tick(now)).collect();
         meter.add(tick, now, &parts, &ticks);
         if let Some(policy) = newest {
@@ -148,7 +149,7 @@ pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow:
 #[derive(Debug)]
 struct Demanded {
     part: f64,
-    demands: Vec<[f64; 2]>,
+    demands: Vec<PerResource<f64>>,
 }
 
 /// Lets the time up to `end` pass on all machines; returns what was demanded meanwhile.
@@ -161,9 +162,9 @@ fn advance(
     let whole = (end - begin).as_secs_f64();
     let cpus = f64::from(scenario.host.cpus);
     let demand = |load: &Option<Load>| {
-        let Some(load) = load else { return [0.0; 2] };
+        let Some(load) = load else { return PerResource::all(0.0) };
         let cores = (f64::from(load.threads) * load.duty).min(cpus);
-        [cores, load.working_set_bytes.saturating_add(load.hot_file_bytes) as f64]
+        PerResource([cores, load.working_set_bytes.saturating_add(load.hot_file_bytes) as f64])
     };
     let mut parts: Vec<Demanded> = Vec::new();
     let mut now = begin;
@@ -197,11 +198,14 @@ impl Nodes {
     }
 
     /// What each leaf is entitled to for these demands.
-    fn entitled_now(&self, demands: &[[f64; 2]], divided: [f64; 2]) -> Vec<[f64; 2]> {
+    fn entitled_now(
+        &self,
+        demands: &[PerResource<f64>],
+        divided: PerResource<f64>,
+    ) -> Vec<PerResource<f64>> {
         let mut of_nodes = vec![Demand::UNKNOWN; self.nodes.len()];
         for (leaf, demand) in self.leaves.iter().zip(demands) {
-            let (cpu_cores, memory_bytes) = (demand[CPU], demand[MEMORY]);
-            of_nodes[*leaf] = Demand { cpu_cores, memory_bytes, ..Demand::UNKNOWN };
+            of_nodes[*leaf].amount = *demand;
         }
         let targets = target::targets(&self.nodes, &of_nodes, divided, Allocation::Drf);
         self.leaves.iter().map(|leaf| targets[*leaf].allocation).collect()
@@ -209,13 +213,14 @@ impl Nodes {
 
     /// What each leaf demands in a tick and what it is entitled to, on average: what is due changes with the
     /// demand, not with its mean.
-    fn due(&self, parts: &[Demanded], divided: [f64; 2]) -> [Vec<[f64; 2]>; 2] {
-        let mut due = [vec![[0.0; 2]; self.leaves.len()], vec![[0.0; 2]; self.leaves.len()]];
+    fn due(&self, parts: &[Demanded], divided: PerResource<f64>) -> [Vec<PerResource<f64>>; 2] {
+        let nothing = vec![PerResource::all(0.0); self.leaves.len()];
+        let mut due = [nothing.clone(), nothing];
         for Demanded { part, demands } in parts {
             let entitled = self.entitled_now(demands, divided);
             for (sums, amounts) in due.iter_mut().zip([demands, &entitled]) {
                 for (sum, amounts) in sums.iter_mut().zip(amounts) {
-                    *sum = [CPU, MEMORY].map(|r| sum[r] + part * amounts[r]);
+                    *sum = PerResource::from_fn(|r| sum[r] + part * amounts[r]);
                 }
             }
         }
@@ -223,10 +228,10 @@ impl Nodes {
     }
 
     /// A leaf's weighted dominant share of what is divided.
-    fn dominant(&self, leaf: usize, amounts: [f64; 2], divided: [f64; 2]) -> f64 {
+    fn dominant(&self, leaf: usize, amounts: PerResource<f64>, divided: PerResource<f64>) -> f64 {
         let weight = &self.nodes[self.leaves[leaf]].weight;
-        let share = |r: usize| amounts[r] / (divided[r].max(f64::MIN_POSITIVE) * weight[r]);
-        share(CPU).max(share(MEMORY))
+        let share = |r: Resource| amounts[r] / (divided[r].max(f64::MIN_POSITIVE) * weight[r]);
+        Resource::ALL.map(share).into_iter().fold(0.0, f64::max)
     }
 }
 
@@ -273,7 +278,7 @@ impl Meter {
         tick: u32,
         now: Duration,
         parts: &[Demanded],
-        ticks: &[(Vec<Used>, Option<[f64; 2]>)],
+        ticks: &[(Vec<Used>, Option<PerResource<f64>>)],
     ) {
         let Some(divided) = ticks.iter().find_map(|(_, divided)| *divided) else { return };
         let seconds = now.as_secs_f64() / f64::from(tick);
@@ -300,7 +305,7 @@ impl Meter {
         &mut self,
         number: usize,
         (now, seconds): (Duration, f64),
-        (entitled, divided): (&[[f64; 2]], [f64; 2]),
+        (entitled, divided): (&[PerResource<f64>], PerResource<f64>),
         used: &[Used],
     ) {
         let run = &mut self.outcome.runs[number];
@@ -308,7 +313,7 @@ impl Meter {
         let (mut worst, mut ratios): (f64, Vec<f64>) = (0.0, Vec::new());
         for (leaf, (figures, used)) in run.tenants.iter_mut().zip(used).enumerate() {
             let cores = used.cpu_seconds / seconds;
-            figures.got.add([cores, used.memory_bytes]);
+            figures.got.add(PerResource([cores, used.memory_bytes]));
             figures.cpu_seconds += used.cpu_seconds;
             figures.refault_bytes += used.refault_bytes;
             figures.nr_kills += used.nr_kills;
@@ -323,7 +328,7 @@ impl Meter {
                 // More memory than is due takes it from others only where they lack it, which their own
                 // part shows.
                 let memory_bytes = used.memory_bytes.min(entitled[leaf][MEMORY]);
-                let got = self.nodes.dominant(leaf, [cores, memory_bytes], divided);
+                let got = self.nodes.dominant(leaf, PerResource([cores, memory_bytes]), divided);
                 ratios.push(got / due);
             }
         }

@@ -6,7 +6,7 @@ use super::scenario::Scenario;
 use super::show::{summary, tables};
 use super::world::Regime;
 use crate::cli::simulate::report::{Curve, Lines, Page};
-use crate::control::tree::{CPU, MEMORY};
+use crate::resource::{CPU, MEMORY, Resource};
 
 /// Tenants in a picture: those with most of it.
 const TENANTS_MAX: usize = 8;
@@ -40,7 +40,7 @@ pub(super) fn page(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<Str
 }
 
 /// The tenants to show, in their order.
-fn watched(outcome: &Outcome, resource: usize) -> Vec<usize> {
+fn watched(outcome: &Outcome, resource: Resource) -> Vec<usize> {
     let size = |tenant: &usize| outcome.tenants[*tenant].demand.mean[resource];
     let mut tenants: Vec<usize> = (0..outcome.tenants.len()).collect();
     tenants.sort_by(|a, b| size(b).total_cmp(&size(a)));
@@ -53,7 +53,7 @@ fn over_time(
     outcome: &Outcome,
     watched: &[usize],
     run: usize,
-    resource: usize,
+    resource: Resource,
 ) -> anyhow::Result<String> {
     let unit = if resource == MEMORY { f64::from(1 << 30) } else { 1.0 };
     let points = |series: &Series| {

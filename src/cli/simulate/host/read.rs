@@ -24,6 +24,7 @@ use crate::policy::reader::Reader;
 use crate::policy::report::Source;
 use crate::policy::tree::{Entry, Kind, Node};
 use crate::policy::{self, HostFacts, Report};
+use crate::resource::MEMORY;
 use crate::sim::SimHost;
 use crate::units::Bytes;
 
@@ -64,7 +65,7 @@ section! {
         /// CPUs.
         "cpus" => cpus: Option<u32>, Count { most: 1024, auto: false }, [Needed("say how many: `cpus: 4`")];
         /// Memory; there is no swap.
-        "memory" => memory: Option<Bytes>, Amount, [Needed("say how much: `memory: 8GiB`")];
+        "memory" => memory: Option<u64>, Amount(MEMORY), [Needed("say how much: `memory: 8GiB`")];
         /// Hardware threads that share a core.
         "threads_per_core" => threads_per_core: Option<u32>, Count { most: 8, auto: false };
         /// Memory nodes.
@@ -147,7 +148,7 @@ impl Scenarios<'_> {
 
     fn host(&mut self, keys: &HostKeys, fields: &Fields<'_, File>) -> SimHost {
         let default = SimHost::default();
-        let memory = keys.memory.unwrap_or(Bytes(default.memory_bytes));
+        let memory = Bytes(keys.memory.unwrap_or(default.memory_bytes));
         if !(Bytes::mib(64)..=Bytes::gib(1 << 20)).contains(&memory)
             && let Some(entry) = fields.get("host")
         {

@@ -10,8 +10,8 @@ use super::findings::findings;
 use super::measure::{Figures, Outcome, Run, Series, Wanted};
 use super::scenario::Scenario;
 use crate::cli::text::{self, plain, short};
-use crate::control::tree::{CPU, MEMORY};
 use crate::policy::model::Tenant;
+use crate::resource::{CPU, MEMORY, Resource};
 
 /// Rows shown; a longer table is of no use.
 const MOST_ROWS: usize = 40;
@@ -106,7 +106,7 @@ struct Points {
 
 impl From<&Series> for Points {
     fn from(series: &Series) -> Points {
-        let of = |r: usize| series.points.iter().map(|point| plain(point[r])).collect();
+        let of = |r: Resource| series.points.iter().map(|point| plain(point[r])).collect();
         Points { cores: of(CPU), memory_bytes: of(MEMORY) }
     }
 }
@@ -158,7 +158,7 @@ pub(super) fn json(
     let tenants = leaves.iter().zip(&outcome.tenants).enumerate();
     let tenants = tenants.map(|(index, ((name, tenant), wanted))| TenantRow {
         name: name.clone(),
-        weight: tenant.weight.cpu.get(),
+        weight: tenant.weight[CPU].get(),
         demand_cores: plain(wanted.demand.mean[CPU]),
         demand_memory_bytes: plain(wanted.demand.mean[MEMORY]),
         entitled_cores: plain(wanted.entitled.mean[CPU]),
@@ -264,9 +264,9 @@ pub(super) fn tables(scenario: &Scenario, outcome: &Outcome) -> Vec<FigureTable>
         tenants.map(row).collect::<Vec<Vec<String>>>()
     };
     let runs = |of: &dyn Fn(&Run) -> String| outcome.runs.iter().map(of).collect::<Vec<String>>();
-    let amounts = |r: usize, shown: &dyn Fn(f64) -> String| {
+    let amounts = |r: Resource, shown: &dyn Fn(f64) -> String| {
         rows(&|index, tenant, wanted| {
-            let weight = [tenant.weight.cpu.get(), tenant.weight.memory.get()][r];
+            let weight = tenant.weight[r].get();
             let first =
                 [short(weight), shown(wanted.demand.mean[r]), shown(wanted.entitled.mean[r])];
             [first.to_vec(), runs(&|run| shown(run.tenants[index].got.mean[r]))].concat()

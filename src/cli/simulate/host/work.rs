@@ -9,8 +9,8 @@ use crate::policy::hint::shortened;
 use crate::policy::key::{Fields, Form, section};
 use crate::policy::reader::Reader;
 use crate::policy::tree::{Kind, Node};
+use crate::resource::MEMORY;
 use crate::sim::{Load, Trace};
-use crate::units::Bytes;
 
 /// The longest time of a file: some thirty years.
 const LONGEST: Duration = Duration::from_secs(1_000_000_000);
@@ -27,13 +27,13 @@ section! {
         /// The part of a CPU that each thread wants.
         "duty" => duty: f64 = 1.0, Number { least: 0.0, most: 1.0 };
         /// Memory that it keeps and that cannot be reclaimed.
-        "working_set" => working_set: Bytes, Amount;
+        "working_set" => working_set: u64, Amount(MEMORY);
         /// Files that it reads again and again.
-        "hot_file" => hot_file: Bytes, Amount;
+        "hot_file" => hot_file: u64, Amount(MEMORY);
         /// Files that it reads once.
-        "cache" => cache: Bytes, Amount;
+        "cache" => cache: u64, Amount(MEMORY);
         /// Bytes of memory or of files that it touches in a second.
-        "touch" => touch: Bytes = Bytes(Load::default().touch_bytes_per_sec), Amount;
+        "touch" => touch: u64 = Load::default().touch_bytes_per_sec, Amount(MEMORY);
         /// For bursts: how long it works.
         "on" => on: Option<Duration>, Steps { least: STEP };
         /// For bursts: how long it sleeps after that, with its memory.
@@ -134,10 +134,10 @@ fn trace(
     let load = Load {
         threads: keys.threads.unwrap_or(1),
         duty: keys.duty,
-        working_set_bytes: keys.working_set.0,
-        hot_file_bytes: keys.hot_file.0,
-        cache_bytes: keys.cache.0,
-        touch_bytes_per_sec: keys.touch.0,
+        working_set_bytes: keys.working_set,
+        hot_file_bytes: keys.hot_file,
+        cache_bytes: keys.cache,
+        touch_bytes_per_sec: keys.touch,
         ..Load::default()
     };
     let given = |key: &str| fields.get(key);

@@ -19,8 +19,9 @@ use crate::daemon::agent::{Agent, Options};
 use crate::dop::CpuSet;
 use crate::host::cgroup::Dialect;
 use crate::policy::model::{Allocation, CpusPolicy, Policy};
+use crate::resource::{CPU, MEMORY, PerResource, Resource};
 use crate::sim::{Load, ProcessUsage, SimKernel};
-use crate::units::{Bytes, Limit};
+use crate::units::Limit;
 
 /// The cgroup of the tenants without an agent, and that of the work outside of them.
 const ROOT: &str = "/tenants";
@@ -170,7 +171,7 @@ impl World {
 
     /// A tick at time `now`; returns what each work has used since the last one, and with an agent what is
     /// divided, in cores and bytes.
-    pub(super) fn tick(&mut self, now: Duration) -> (Vec<Used>, Option<[f64; 2]>) {
+    pub(super) fn tick(&mut self, now: Duration) -> (Vec<Used>, Option<PerResource<f64>>) {
         (0..self.processes.len()).for_each(|index| self.read(index));
         let read =
             |process: &Option<Process>| process.as_ref().map_or(0, |it| it.read.memory_bytes);
@@ -178,10 +179,7 @@ impl World {
             used.memory_bytes = read(process) as f64;
         }
         let divided = match &mut self.governed {
-            Governed::ByAgent(agent) => {
-                let host = &agent.tick(now).host;
-                Some([host.capacity_cores, host.capacity_memory_bytes])
-            }
+            Governed::ByAgent(agent) => Some(agent.tick(now).host.capacity),
             Governed::Plain(_) => None,
         };
         let nothing = vec![Used::default(); self.used.len()];
@@ -211,18 +209,17 @@ impl World {
 /// Makes the cgroups of a policy, and writes once what it says.
 fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
     let nodes = tree::flatten(policy);
-    let reserve = policy.host.reserve;
-    let cores = f64::from(kernel.host().cpus) - reserve.cpu.cores();
-    let memory_bytes = kernel.host().memory_bytes.saturating_sub(reserve.memory.0);
+    let reserve = policy.host.reserve.amounts();
+    let cores = f64::from(kernel.host().cpus) - reserve[CPU];
+    let memory_bytes = (kernel.host().memory_bytes as f64 - reserve[MEMORY]).max(0.0);
     // Nothing is demanded: weights are those of the fair shares, and memory is protected as guaranteed.
     let idle = vec![Demand::UNKNOWN; nodes.len()];
-    let targets = targets(&nodes, &idle, [cores, memory_bytes as f64], Allocation::Drf);
+    let targets = targets(&nodes, &idle, PerResource([cores, memory_bytes]), Allocation::Drf);
     let mut protected_bytes = 0;
     for (node, knobs) in nodes.iter().zip(knobs(&nodes, &targets)) {
         let path = format!("{ROOT}/{}", node.path);
         kernel.make_cgroup(&path)?;
-        let unlimited =
-            [(Knob::CpuMax, Value::Cpus(Limit::Max)), (Knob::MemoryMax, Value::Memory(Limit::Max))];
+        let unlimited = Resource::ALL.map(|r| (Knob::limit(r), Value::Amount(r, Limit::Max)));
         let cpus = match &node.cpus {
             CpusPolicy::Fixed(cpus) => cpus.iter().copied().collect(),
             _ => CpuSet::default(),
@@ -231,15 +228,15 @@ fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
         let cpus = [(Knob::Cpus, Value::CpuList(cpus))];
         for (knob, value) in unlimited.into_iter().chain(values).chain(cpus) {
             write(kernel, &path, knob, &value)?;
-            if let (Knob::MemoryLow, 0, Value::Memory(Limit::Finite(bytes))) =
+            if let (Knob::MemoryLow, 0, Value::Amount(_, Limit::Finite(bytes))) =
                 (knob, node.depth, value)
             {
-                protected_bytes += bytes.0;
+                protected_bytes += bytes;
             }
         }
     }
     // Protection below an unprotected parent is void.
-    let protected = Value::Memory(Limit::Finite(Bytes(protected_bytes)));
+    let protected = Value::Amount(MEMORY, Limit::Finite(protected_bytes));
     write(kernel, ROOT, Knob::MemoryLow, &protected)
 }
 
