@@ -183,6 +183,7 @@ impl NodeState {
     pub(super) fn forget(&mut self, knob: Knob) {
         self.retries.retain(|retry| retry.knob != knob);
         self.observed.retain(|(known, _)| *known != knob);
+        self.left_to_others.retain(|known| *known != knob);
     }
 }
 

@@ -113,6 +113,27 @@ fn what_the_policy_no_longer_names_is_put_back() {
     assert_eq!(world.file("a/cpu.max"), "100000 100000");
 }
 
+/// It was left to that writer, and not only for as long as the policy has a limit.
+#[test]
+fn what_was_left_to_another_writer_stays_when_the_policy_no_longer_names_it() {
+    let accepting = "control: { on_drift: accept }\ntenants: { a: ";
+    for (host, file, value) in [
+        (SimHost::default(), "tenants/a/cpu.max", "30000 100000"),
+        (legacy(), "cpu/tenants/a/cpu.cfs_quota_us", "30000"),
+    ] {
+        let mut world = rooted(host, &format!("{accepting} {{ limit: {{ cpu: 1 }} }} }}"));
+        world.host.with(|kernel| kernel.make_cgroup("/tenants/a").unwrap());
+        world.start().unwrap();
+        world.ticks(2);
+        world.write(file, value);
+        world.ticks(12);
+        assert_eq!(reload(&mut world, &format!("{accepting} {{}} }}")).unwrap(), [""; 0]);
+        assert_eq!(world.file(file), value);
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert_eq!(world.file(file), value);
+    }
+}
+
 #[test]
 fn tenants_are_pinned_and_let_go_again() {
     for host in [SimHost::default(), legacy()] {

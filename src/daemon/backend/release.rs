@@ -171,8 +171,11 @@ impl<K: KernFs> Release<'_, K> {
             return;
         }
         let files: Vec<&str> = dialect.files(knob).collect();
+        // With the record that a value was left to another writer, so that it stays here too.
         let concerns = |entry: &Entry| match entry {
-            Entry::Held { path, file, .. } => *path == dir && files.contains(&&**file),
+            Entry::Held { path, file, .. } | Entry::Theirs { path, file, .. } => {
+                *path == dir && files.contains(&&**file)
+            }
             _ => false,
         };
         let entries = self.host.journal.entries().iter();

@@ -30,7 +30,7 @@ use super::processes::{EVACUATIONS, ancestor, move_to, nested, processes_at};
 use super::removal::{origins, remove_made};
 use super::residence::Residence;
 pub use super::restored::Restored;
-use crate::host::enforce::SUBTREE_CONTROL;
+use crate::host::enforce::{CONTROLLERS, SUBTREE_CONTROL};
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
@@ -221,8 +221,8 @@ fn empty_nest<'a>(
     Ok(())
 }
 
-/// Disables the controllers that the cgroup of `entry` has for its children now and did not have before: restored
-/// by difference, not by text. `None` where `entry` is about something else.
+/// Disables the controllers that the cgroup of `entry` has for its children now and did not have before, unless
+/// another program enabled them: restored by difference, not by text. `None` where `entry` is about something else.
 fn disable(kernel: &mut impl KernFs, entry: &Entry) -> Option<Result<(), KernError>> {
     let Entry::Held { path, inode, file, value } = entry else { return None };
     if **file != *SUBTREE_CONTROL {
@@ -242,7 +242,8 @@ fn disable_in(kernel: &mut impl KernFs, dir: DirId, before: &str) -> Result<(), 
     let now = String::from_utf8_lossy(now).into_owned();
     let had = |controller: &&str| before.split_ascii_whitespace().any(|c| c == *controller);
     let mut outcome = Ok(());
-    for controller in now.split_ascii_whitespace().filter(|c| !had(c)) {
+    let is_ours = |controller: &&str| CONTROLLERS.contains(controller) && !had(controller);
+    for controller in now.split_ascii_whitespace().filter(is_ours) {
         let disabled = kernel.write(dir, SUBTREE_CONTROL, &format!("-{controller}"));
         outcome = outcome.and(disabled);
     }

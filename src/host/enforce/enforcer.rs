@@ -19,6 +19,10 @@ pub const AGENT_CGROUP: &str = "tenantd.agent";
 /// The file that tells which controllers children have.
 pub(crate) const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
+/// The controllers that the agent enables for children, and so the only ones that it disables again; the last one
+/// where tenants are pinned.
+pub(crate) const CONTROLLERS: [&str; 3] = ["cpu", "memory", "cpuset"];
+
 /// The kernel and the journal, which every change of the host needs.
 #[derive(Debug)]
 pub struct Enforcer<'a, K> {
@@ -239,8 +243,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         let available = words(self.kernel.read_once(dir, "cgroup.controllers")?);
         let enabled = words(self.kernel.read_once(dir, SUBTREE_CONTROL)?);
         let has = |text: &str, name: &str| text.split(' ').any(|word| word == name);
-        let wanted = ["cpu", "memory", "cpuset"];
-        for controller in &wanted[..if self.pins { 3 } else { 2 }] {
+        for controller in &CONTROLLERS[..if self.pins { 3 } else { 2 }] {
             if has(&enabled, controller) || !has(&available, controller) {
                 continue;
             }

@@ -15,8 +15,8 @@ mod error;
 mod moves;
 mod write;
 
-pub(crate) use enforcer::SUBTREE_CONTROL;
 pub use enforcer::{AGENT_CGROUP, Enforcer};
+pub(crate) use enforcer::{CONTROLLERS, SUBTREE_CONTROL};
 pub use error::EnforceError;
 pub(crate) use error::with_causes;
 pub(crate) use write::{cpus_of, taken};
