@@ -3,8 +3,10 @@
 
 CARGO := cargo
 
+STEPS := 100000
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest check vm bench fuzz deb rpm pictures
+.PHONY: help demo test test-all test-rest check vm bench fuzz soak deb rpm pictures
 
 help:
 	@echo 'make demo      the main job on this machine; as root on its kernel, otherwise simulated'
@@ -14,6 +16,7 @@ help:
 	@echo 'make vm        every scenario in the Debian guests'
 	@echo 'make bench     the benchmarks'
 	@echo 'make fuzz      libFuzzer on the socket and the policy parser; RUNS=10000000 for more'
+	@echo 'make soak      random administration, STEPS=100000 on simulated kernels and a fiftieth of it on this one (root)'
 	@echo 'make deb       a Debian package, target/debian/*.deb'
 	@echo 'make rpm       an RPM package, target/generate-rpm/*.rpm'
 	@echo 'make pictures  docs/pictures/ from the simulated demo'
@@ -47,6 +50,12 @@ bench:
 
 fuzz:
 	@fuzz/run.sh $(RUNS)
+
+soak:
+	@tests/need.sh cc:gcc
+	TENANTD_STEPS=$(STEPS) $(CARGO) test --profile demo --locked --test tests -- --nocapture --test-threads=1 agent::soak::
+	TENANTD_STEPS=$$(($(STEPS) / 50)) $(CARGO) test --profile demo --locked --test tests -- \
+	    --include-ignored --nocapture --test-threads=1 kernel::soak::
 
 deb rpm:
 	@packaging/build.sh $@

@@ -17,6 +17,7 @@ mod reload;
 mod residents;
 mod scale;
 mod service;
+mod soak;
 mod still;
 mod story;
 mod units;

@@ -13,3 +13,4 @@ mod ground;
 mod kernfs;
 mod life;
 mod restore;
+mod soak;

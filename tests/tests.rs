@@ -15,5 +15,6 @@ mod kernel;
 mod policy;
 mod queue;
 mod sim;
+mod soak;
 mod util;
 mod varlink;

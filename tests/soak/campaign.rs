@@ -1,0 +1,171 @@
+//! Seeds, replay, shrinking, and what the whole cost.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use super::ground::Ground;
+use super::run::Run;
+use super::step::{Step, generate};
+
+/// Steps on one host, before the next one begins anew.
+const STEPS_PER_HOST: usize = 5_000;
+/// So many shorter lists of steps are tried after a failure.
+const TRIES: usize = 200;
+
+/// What the test program holds at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    resident_bytes: u64,
+    nr_files: usize,
+    journal_bytes: u64,
+    nr_dirs: usize,
+    /// Ticks of an agent, and those in which it enforced.
+    ticks: (u64, u64),
+}
+
+/// Takes random steps on hosts that `begin` makes: `usual` of them, unless `TENANTD_STEPS` says how many.
+///
+/// # Panics
+/// An invariant is broken: with the seed, and the least list of steps that was found.
+pub(crate) fn play<G: Ground>(stage: &str, usual: usize, begin: impl Fn() -> Option<G>) {
+    let number = |variable: &str| {
+        let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
+        Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
+    };
+    let nr_steps = number("TENANTD_STEPS").map_or(usual, |steps| steps as usize);
+    let is_long = number("TENANTD_STEPS").is_some();
+    // What everybody runs is the same every day; a long run is another one each time.
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let first = number("TENANTD_SEED").unwrap_or_else(|| if is_long { clock() } else { 1 });
+    let begun = Instant::now();
+    let mut held = Vec::new();
+    let mut done = 0;
+    while done < nr_steps {
+        let seed = first + (done / STEPS_PER_HOST) as u64;
+        let Some(ground) = begin() else { return };
+        let steps = generate(seed, STEPS_PER_HOST.min(nr_steps - done), ground.abilities());
+        if let Err((at, why)) = attempt(ground, &steps, &mut held) {
+            eprintln!("{stage}: step {at} of TENANTD_SEED={seed}: {why}");
+            let least = shrink(&steps[..=at], &words(&why), &begin);
+            let list: Vec<String> = least.iter().map(|step| format!("  {step:?}")).collect();
+            panic!(
+                "{stage}: step {at} of TENANTD_SEED={seed} TENANTD_STEPS={}: {why}\n{} steps suffice:\n{}",
+                at + 1,
+                list.len(),
+                list.join("\n")
+            );
+        }
+        done += steps.len();
+    }
+    report(stage, first, done, begun, &held, is_long);
+}
+
+/// Takes `steps` on `ground`; the number of the one that failed, and why.
+fn attempt<G: Ground>(
+    ground: G,
+    steps: &[Step],
+    held: &mut Vec<Held>,
+) -> Result<(), (usize, String)> {
+    let mut at = 0;
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut run = Run::new(ground);
+        for (number, step) in steps.iter().enumerate() {
+            at = number;
+            run.take(step);
+            if number % 100 == 99 {
+                held.push(measure(&run));
+            }
+        }
+        run.end();
+    }));
+    outcome.map_err(|cause| {
+        let text = cause.downcast_ref::<String>().cloned();
+        (at, text.or(cause.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default())
+    })
+}
+
+/// Leaves out what is not needed to fail: half of the steps, then quarters, down to single ones.
+fn shrink<G: Ground>(steps: &[Step], why: &[String], begin: &impl Fn() -> Option<G>) -> Vec<Step> {
+    let mut least = steps.to_vec();
+    let mut size = least.len().div_ceil(2);
+    let mut tries = TRIES;
+    while size > 0 && tries > 0 {
+        let mut start = 0;
+        let mut found = false;
+        while start < least.len() && tries > 0 {
+            tries -= 1;
+            let mut fewer = least.clone();
+            fewer.drain(start..(start + size).min(least.len()));
+            let Some(ground) = begin() else { return least };
+            match attempt(ground, &fewer, &mut Vec::new()) {
+                Err((at, other)) if words(&other) == why => {
+                    fewer.truncate(at + 1);
+                    least = fewer;
+                    found = true;
+                }
+                _ => start += size,
+            }
+        }
+        if !found || size > 1 {
+            size /= 2;
+        }
+    }
+    least
+}
+
+/// What is the same in two messages on the same failure: no numbers, and no paths.
+fn words(message: &str) -> Vec<String> {
+    let is_word = |word: &&str| word.len() > 1 && word.chars().all(|c| c.is_ascii_lowercase());
+    message.split(' ').filter(is_word).take(8).map(String::from).collect()
+}
+
+fn measure<G: Ground>(run: &Run<G>) -> Held {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let nr_files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let (journal_bytes, nr_dirs) = run.weight();
+    let ticks = run.ticks();
+    Held { resident_bytes: pages * 4096, nr_files, journal_bytes, nr_dirs, ticks }
+}
+
+/// Says what was run, and checks that nothing grew.
+///
+/// Other tests of this program hold memory and files too, so that only a long run, which is alone, is judged.
+fn report(stage: &str, seed: u64, steps: usize, begun: Instant, held: &[Held], is_long: bool) {
+    let seconds = begun.elapsed().as_secs_f64();
+    eprintln!(
+        "{stage}: {steps} steps from TENANTD_SEED={seed}, no invariant broken, {seconds:.0} s"
+    );
+    if held.len() < 3 {
+        return;
+    }
+    let (ticks, enforcing) = held.iter().map(|held| held.ticks).max().unwrap_or_default();
+    eprintln!("{stage}: up to {ticks} ticks on one host, {enforcing} of an agent that enforces");
+    // The first part is for what is allocated once.
+    let third = held.len() / 3;
+    for (when, part) in [
+        ("start", &held[..third]),
+        ("middle", &held[third..2 * third]),
+        ("end", &held[2 * third..]),
+    ] {
+        let most = |of: fn(&Held) -> u64| part.iter().map(of).max().unwrap_or(0);
+        eprintln!(
+            "{stage}: {when}: at most {} KiB resident, {} files, {} directories of the simulated kernel, journal {} bytes",
+            most(|held| held.resident_bytes) / 1024,
+            most(|held| held.nr_files as u64),
+            most(|held| held.nr_dirs as u64),
+            most(|held| held.journal_bytes),
+        );
+    }
+    if !is_long || steps < 6 * STEPS_PER_HOST {
+        return;
+    }
+    let most = |part: &[Held], of: fn(&Held) -> u64| part.iter().map(of).max().unwrap_or(0);
+    let (middle, end) = (&held[third..2 * third], &held[2 * third..]);
+    let grew = |of: fn(&Held) -> u64| most(end, of) as f64 / most(middle, of).max(1) as f64;
+    assert!(grew(|held| held.resident_bytes) < 1.1, "{stage}: resident memory grows");
+    assert!(
+        most(end, |held| held.nr_files as u64) <= most(middle, |held| held.nr_files as u64) + 4,
+        "{stage}: files stay open"
+    );
+}

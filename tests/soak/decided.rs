@@ -1,0 +1,78 @@
+//! What must be true of every status.
+
+use tenantd::control::explain;
+use tenantd::control::finding::Code;
+use tenantd::control::status::{Status, TenantStatus};
+use tenantd::control::trace::Trace;
+
+/// Rounding of sums.
+const CLOSE: f64 = 1e-6;
+
+/// # Panics
+/// Something is not true of `status`.
+pub(super) fn check(status: &Status, trace: &Trace) {
+    let json = serde_json::to_value(status).unwrap();
+    match serde_json::from_value::<Status>(json.clone()) {
+        Ok(again) => assert_eq!(&again, status, "a status that is read differs"),
+        Err(error) => panic!("a status that cannot be read: {error}: {json}"),
+    }
+    let (cores, bytes) = (status.host.capacity_cores, status.host.capacity_memory_bytes);
+    let nr_cpus = f64::from(status.host.cpus);
+    let sum = |of: fn(&TenantStatus) -> f64| status.tenants.iter().map(of).sum::<f64>();
+    let allocated = sum(|tenant| tenant.allocation_cores);
+    assert!(allocated <= cores + CLOSE, "{allocated} of {cores} CPUs are allocated");
+    let allocated = sum(|tenant| tenant.allocation_memory_bytes);
+    assert!(allocated <= bytes + 1.0, "{allocated} of {bytes} bytes are allocated");
+    let outside = status.host.outside_cores.unwrap_or(0.0);
+    assert!(
+        (0.0..=nr_cpus + CLOSE).contains(&outside),
+        "{outside} CPUs are used outside of {nr_cpus}"
+    );
+    let is_short = status.finding_records.iter().any(|finding| finding.code == Code::Unkeepable);
+    for tenant in &status.tenants {
+        check_tenant(tenant, nr_cpus, is_short);
+        let explained = explain::explain(trace, status, &tenant.name);
+        assert!(
+            status.host.cpus == 0 || explained.is_some(),
+            "{} cannot be explained",
+            tenant.name
+        );
+    }
+}
+
+fn check_tenant(tenant: &TenantStatus, nr_cpus: f64, is_short: bool) {
+    let name = &tenant.name;
+    let used = tenant.usage_cores.unwrap_or(0.0);
+    assert!((0.0..=nr_cpus + CLOSE).contains(&used), "{name} uses {used} of {nr_cpus} CPUs");
+    let weight = tenant.cpu_weight.unwrap_or(1.0);
+    assert!((0.19..=25_600.0).contains(&weight), "{name} has the weight {weight}");
+    assert!(tenant.dop != Some(0), "{name} is to run on no CPU");
+    let bounds = [
+        (
+            tenant.allocation_cores,
+            tenant.demand_cores,
+            tenant.guarantee_cores,
+            tenant.limit_cores,
+            CLOSE,
+        ),
+        (
+            tenant.allocation_memory_bytes,
+            tenant.demand_memory_bytes,
+            tenant.guarantee_memory_bytes,
+            tenant.limit_memory_bytes,
+            1.0,
+        ),
+    ];
+    for (allocated, demand, guarantee, limit, close) in bounds {
+        assert!(allocated >= 0.0 && demand >= 0.0, "{name}: {allocated}, {demand}");
+        assert!(
+            allocated <= limit.unwrap_or(f64::INFINITY) + close,
+            "{name}: {allocated} over {limit:?}"
+        );
+        let kept = guarantee.unwrap_or(0.0).min(demand).min(limit.unwrap_or(f64::INFINITY));
+        assert!(is_short || allocated >= kept - close, "{name}: {allocated} of {kept} guaranteed");
+    }
+    if let Some(cpus) = &tenant.cpus {
+        assert!(!cpus.is_empty(), "{name} is placed on no CPU");
+    }
+}
