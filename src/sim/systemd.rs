@@ -27,6 +27,8 @@ pub enum UnitFault {
     Denied,
     /// This property is accepted and does not arrive in its file.
     Ignores(Property),
+    /// Settings are accepted, and reach the files only with [`SimSystemd::catch_up`].
+    Behind,
 }
 
 /// One unit.
@@ -79,6 +81,8 @@ pub struct SimSystemd {
     pub fault: Option<UnitFault>,
     /// Orders that were executed, or refused, oldest first.
     pub orders: Vec<Order>,
+    /// Settings that were accepted and not executed yet, oldest first.
+    pub accepted: VecDeque<(String, Vec<Setting>)>,
 }
 
 impl SimSystemd {
@@ -153,6 +157,13 @@ impl SimSystemd {
             }
         }
         self.write(kernel, unit);
+    }
+
+    /// Executes the oldest of the settings that were accepted; says whether there was any.
+    pub fn catch_up(&mut self, kernel: &mut SimKernel) -> bool {
+        let Some((unit, settings)) = self.accepted.pop_front() else { return false };
+        self.set_properties(kernel, &unit, &settings);
+        true
     }
 
     /// `systemctl mask` or `systemctl unmask`, which read the configuration again.
@@ -243,7 +254,10 @@ impl SimSystemd {
                     Some(_) => {}
                     None => return Err(UnitError::NoSuchUnit(unit)),
                 }
-                self.set_properties(kernel, &unit, settings);
+                match self.fault {
+                    Some(UnitFault::Behind) => self.accepted.push_back((unit, settings.clone())),
+                    _ => self.set_properties(kernel, &unit, settings),
+                }
             }
             Order::Rewrite { unit, drop_ins } => {
                 for (property, text) in drop_ins {

@@ -338,6 +338,45 @@ fn an_answer_that_never_comes_is_no_drift() {
     assert_whole(&before, &world, "stopped");
 }
 
+/// Systemd is asked for another value meanwhile, and still executes the one that was given up.
+#[test]
+fn a_value_that_arrives_after_another_was_asked_for_is_no_drift() {
+    let policy = |limit: &str| UNITS.replace("1GiB", limit);
+    let mut world = services("");
+    world.ticks(10);
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Behind));
+    for limit in ["2GiB", "3GiB", "4GiB"] {
+        reload(&mut world, &policy(limit));
+        world.ticks(80);
+    }
+    let limits: Vec<Setting> = world.host.systemd(|systemd, _| {
+        let settings = systemd.accepted.iter().flat_map(|(_, settings)| settings.clone());
+        settings.filter(|setting| setting.property == Property::MemoryMax).collect()
+    });
+    assert_eq!(limits[0], number(Property::MemoryMax, 2 * GIB));
+    assert_eq!(limits[limits.len() - 1], number(Property::MemoryMax, 4 * GIB));
+    while world.host.systemd(|systemd, kernel| systemd.catch_up(kernel)) {
+        assert_eq!(world.tick().nr_drift, 0);
+    }
+    world.host.systemd(|systemd, _| systemd.fault = None);
+    assert_eq!(world.ticks(80).nr_drift, 0);
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (4 * GIB).to_string());
+    // What was asked for before the value that has arrived is somebody else's again.
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &limits[0]));
+    assert_eq!(world.tick().nr_drift, 1);
+}
+
+/// Ticks may follow each other quickly: what counts is the time since systemd has answered.
+#[test]
+fn a_value_is_waited_for_by_the_clock() {
+    let mut world = services("control: { interval: 100ms }\n");
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Behind));
+    let status = world.ticks(30);
+    assert_eq!(said(&status, "systemd took"), [""; 0]);
+    let status = world.ticks(10);
+    assert!(!said(&status, "systemd took").is_empty(), "{:?}", status.findings);
+}
+
 #[test]
 fn a_value_that_does_not_arrive_is_said_and_tried_again() {
     let mut world = services("");

@@ -65,6 +65,7 @@ impl<K: KernFs> Agent<K> {
 
     fn tick_with(&mut self, now: Duration, nr_attached_max: usize) -> &Status {
         let tick = self.control.begin_tick();
+        self.backends.begin_tick(now);
         let mut findings = self.reporter.standing_findings();
         if let Err(error) = self.host.journal.compact() {
             findings.push(Finding::of_host(Code::NotKept, with_causes(&error)));
@@ -79,7 +80,7 @@ impl<K: KernFs> Agent<K> {
                 return self.reporter.status();
             }
         };
-        let input = self.sample(tick, now, host_sample, &mut findings);
+        let input = self.sample(now, host_sample, &mut findings);
         let mut decision = self.control.step(input);
         if decision.is_void {
             self.reporter.skip(tick, &findings, now);
@@ -147,13 +148,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Reads all that a step needs.
-    fn sample(
-        &mut self,
-        tick: u64,
-        now: Duration,
-        host: HostSample,
-        findings: &mut Vec<Finding>,
-    ) -> Input {
+    fn sample(&mut self, now: Duration, host: HostSample, findings: &mut Vec<Finding>) -> Input {
         let topology = match self.backends.topology(&mut self.host) {
             Ok(topology) => topology,
             Err(finding) => {
@@ -166,7 +161,7 @@ impl<K: KernFs> Agent<K> {
         }
         let mut events = Events::default();
         let nodes = (0..self.control.tree().len())
-            .map(|number| self.sample_node(number, tick, &mut events))
+            .map(|number| self.sample_node(number, &mut events))
             .collect();
         self.take_in(events, findings);
         let refreshes = self.control.wants_bounds();
@@ -174,7 +169,7 @@ impl<K: KernFs> Agent<K> {
         Input { now, host, nodes, topology, above }
     }
 
-    fn sample_node(&mut self, number: usize, tick: u64, events: &mut Events) -> NodeInput {
+    fn sample_node(&mut self, number: usize, events: &mut Events) -> NodeInput {
         let Agent { host, backends, control, .. } = self;
         let tree = control.tree();
         let is_leaf = tree.nodes().get(number).is_some_and(|node| node.is_leaf);
@@ -193,7 +188,7 @@ impl<K: KernFs> Agent<K> {
             input.observed = backends.observe(host, tree, number, known, events);
         }
         let observed = input.observed.as_deref().unwrap_or_default();
-        input.arrivals = backends.arrivals(host, number, tick, observed);
+        input.arrivals = backends.arrivals(host, number, observed);
         if number >= tree.nodes().len() {
             let low = observed.iter().find(|seen| seen.knob == Knob::MemoryLow);
             let low = low.map(|seen| &seen.value);

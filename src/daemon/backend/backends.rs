@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::access::HostAccess;
 use super::claims::Search;
@@ -170,6 +171,11 @@ impl Backends {
             Location::Slice(_) => false,
             Location::Unit(_) | Location::Nowhere | Location::Unknown(_) => true,
         }
+    }
+
+    /// A tick begins.
+    pub(in crate::daemon) fn begin_tick(&mut self, now: Duration) {
+        self.systemd.time = now;
     }
 
     // --- across reloads and changes of mode ---

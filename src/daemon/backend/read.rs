@@ -94,10 +94,9 @@ impl Backends {
         &mut self,
         host: &mut HostAccess<K>,
         number: usize,
-        tick: u64,
         observed: &[Observation],
     ) -> Vec<Outcome> {
-        self.systemd.arrivals(host, &self.places[number], number, tick, observed)
+        self.systemd.arrivals(host, &self.places[number], number, observed)
     }
 
     /// How much of an ancestor was protected before the agent; `now` is what its file holds.

@@ -63,6 +63,8 @@ pub(super) struct Systemd {
     units: Vec<Option<Box<UnitState>>>,
     by_name: HashMap<String, usize>,
     trouble: Option<Trouble>,
+    /// When the present tick began.
+    pub(super) time: Duration,
 }
 
 impl Systemd {
@@ -97,6 +99,7 @@ impl Systemd {
         kept: &[Option<usize>],
     ) {
         let old = std::mem::replace(self, Systemd::new(kernel, places));
+        self.time = old.time;
         let is_heard = old.manager.is_some();
         for (unit, new) in old.units.into_iter().zip(kept) {
             if let (Some(mut unit), Some(new)) = (unit, new) {
@@ -162,7 +165,6 @@ impl Systemd {
         if let Some(unit) = self.unit_mut(number) {
             unit.phase = Phase::Missing { look_at: 0 };
             unit.pending = None;
-            unit.ordered.clear();
         }
     }
 
@@ -208,7 +210,7 @@ impl Systemd {
         tick: u64,
         is_enforcing: bool,
     ) -> UnitEvents {
-        let mut events = UnitEvents::default();
+        let (mut events, time) = (UnitEvents::default(), self.time);
         if self.manager.is_none() && !self.by_name.is_empty() {
             let what = "this host is not run by systemd: tenants that are units are left out";
             events.findings.push(Finding::of_host(Code::BusAway, what));
@@ -229,7 +231,7 @@ impl Systemd {
                 (Order::Set { .. }, Ok(_)) => {
                     let pending = self.unit_mut(number).and_then(|unit| unit.pending.as_mut());
                     if let Some(pending) = pending {
-                        pending.answered_at = Some(tick);
+                        pending.answered_at = Some(time);
                     }
                 }
                 (order, Err(error)) => {

@@ -15,6 +15,7 @@
 //! The state of the bus and the locations of the units are not known here; that is [`super::systemd`].
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::access::HostAccess;
 use super::place::Place;
@@ -30,23 +31,21 @@ use crate::host::kernfs::KernFs;
 use crate::host::systemd::{Order, Property, Setting};
 use crate::units::Limit;
 
-/// The file must hold the value within this many ticks after systemd reported success: it writes the file a
-/// moment later.
-const ARRIVAL_TICKS: u64 = 2;
+/// The file must hold the value within this time after systemd reported success: it writes the file a moment
+/// later, and on a busy host seconds later. Ticks may follow each other quickly, or be late themselves.
+const ARRIVAL_TIME: Duration = Duration::from_secs(3);
 
 impl Systemd {
     // --- requests ---
 
     /// Whether `found` is what systemd was asked to write there.
     pub(super) fn ordered(&self, number: usize, knob: Knob, found: &Value) -> bool {
-        let Some(unit) = self.unit(number) else { return false };
-        unit.ordered.iter().any(|(known, value)| *known == knob && taken(found, value))
+        self.unit(number).is_some_and(|unit| unit.ordered.include(knob, found))
     }
 
     /// The last value of this knob that systemd was asked for.
     pub(super) fn last_order(&self, number: usize, knob: Knob) -> Option<Setting> {
-        let (_, value) = self.unit(number)?.ordered.iter().find(|(known, _)| *known == knob)?;
-        Some(Setting::of(knob, value))
+        self.unit(number)?.ordered.last(knob).map(|value| Setting::of(knob, value))
     }
 
     /// Whether `found` is what the unit held before it was first set, as `journal` says.
@@ -69,7 +68,7 @@ impl Systemd {
     /// The knob of the node was restored: its request is void.
     pub(super) fn forget(&mut self, number: usize, knob: Knob) {
         let Some(unit) = self.unit_mut(number) else { return };
-        unit.ordered.retain(|(known, _)| *known != knob);
+        unit.ordered.forget(knob);
         unit.lowered.take_if(|lowered| lowered.knob == knob);
         if let Some(pending) = &mut unit.pending {
             pending.actions.retain(|action| action.knob != knob);
@@ -170,8 +169,7 @@ impl Systemd {
             return actions.into_iter().map(|action| (action, Err(refusal.clone()))).collect();
         }
         for action in &actions {
-            unit.ordered.retain(|(knob, _)| *knob != action.knob);
-            unit.ordered.push((action.knob, action.to.clone()));
+            unit.ordered.add(action.knob, action.to.clone());
             unit.lowered.take_if(|lowered| lowered.knob == action.knob);
         }
         unit.pending = Some(Pending { actions, answered_at: None });
@@ -221,17 +219,18 @@ impl Systemd {
         host: &mut HostAccess<K>,
         place: &Place,
         number: usize,
-        tick: u64,
         observed: &[Observation],
     ) -> Vec<Outcome> {
+        let time = self.time;
         let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        observed.iter().for_each(|seen| unit.ordered.note(seen.knob, &seen.value));
         let Some(pending) = unit.pending.take() else { return Vec::new() };
         let now = |knob: Knob| observed.iter().find(|seen| seen.knob == knob);
         let (arrived, waiting): (Vec<Action>, Vec<Action>) =
             pending.actions.into_iter().partition(|action| {
                 now(action.knob).is_some_and(|seen| taken(&seen.value, &action.to))
             });
-        let is_late = pending.answered_at.is_some_and(|at| tick >= at + ARRIVAL_TICKS);
+        let is_late = pending.answered_at.is_some_and(|at| time >= at + ARRIVAL_TIME);
         let mut outcomes = Vec::new();
         if is_late {
             let lowered = unit.lowered.as_ref().map(|lowered| lowered.knob);

@@ -2,12 +2,18 @@
 //!
 //! The actions on it are in [`super::systemd`] and [`super::unit_orders`].
 
+use std::time::Duration;
+
 use crate::control::plan::{Action, Knob, Value};
+use crate::host::enforce::taken;
 use crate::host::systemd::Held;
 
 /// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks. One that ran before is
 /// found by its cgroup as soon as it runs again.
 const LOOK_TICKS_MAX: u64 = 64;
+/// No more requests than this are remembered of one unit.
+const REQUESTS_MAX: usize = 64;
+
 /// What is known of one unit.
 #[derive(Debug)]
 pub(super) struct UnitState {
@@ -27,8 +33,7 @@ pub(super) struct UnitState {
     pub(super) looked_at: u64,
     pub(super) is_looking: bool,
     pub(super) pending: Option<Pending>,
-    /// The last request for each knob.
-    pub(super) ordered: Vec<(Knob, Value)>,
+    pub(super) ordered: Requests,
     /// A protection that was lowered in the file and that systemd was not asked for yet.
     pub(super) lowered: Option<Action>,
     pub(super) nr_misses: u32,
@@ -50,7 +55,56 @@ pub(super) enum Phase {
 pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
     /// When systemd reported the job as done.
-    pub(super) answered_at: Option<u64>,
+    pub(super) answered_at: Option<Duration>,
+}
+
+/// The values that systemd was asked for, oldest first, each until a later one of its knob has arrived.
+///
+/// On a busy host a value arrives seconds after it was given up and another one was asked for. It is no other
+/// program's.
+#[derive(Debug, Default)]
+pub(super) struct Requests(Vec<(Knob, Value)>);
+
+impl Requests {
+    pub(super) fn add(&mut self, knob: Knob, value: Value) {
+        if self.last(knob) == Some(&value) {
+            return;
+        }
+        if self.0.len() == REQUESTS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((knob, value));
+    }
+
+    /// The newest one.
+    pub(super) fn last(&self, knob: Knob) -> Option<&Value> {
+        self.0.iter().rev().find(|(known, _)| *known == knob).map(|(_, value)| value)
+    }
+
+    /// Whether `found` is one of them.
+    pub(super) fn include(&self, knob: Knob, found: &Value) -> bool {
+        self.position(knob, found).is_some()
+    }
+
+    /// The file holds `found`: what was asked for before it does not come any more.
+    pub(super) fn note(&mut self, knob: Knob, found: &Value) {
+        let Some(arrived) = self.position(knob, found) else { return };
+        let mut at = 0;
+        self.0.retain(|(known, _)| {
+            at += 1;
+            *known != knob || at > arrived
+        });
+    }
+
+    /// All of this knob are void.
+    pub(super) fn forget(&mut self, knob: Knob) {
+        self.0.retain(|(known, _)| *known != knob);
+    }
+
+    /// The oldest one that `found` may be.
+    fn position(&self, knob: Knob, found: &Value) -> Option<usize> {
+        self.0.iter().position(|(known, value)| *known == knob && taken(found, value))
+    }
 }
 
 impl UnitState {
@@ -66,7 +120,7 @@ impl UnitState {
             looked_at: 0,
             is_looking: false,
             pending: None,
-            ordered: Vec::new(),
+            ordered: Requests::default(),
             lowered: None,
             nr_misses: 0,
             message: None,
@@ -91,7 +145,7 @@ impl UnitState {
             self.phase = Phase::Missing { look_at: 0 };
         }
         if let Some(pending) = &mut self.pending {
-            pending.answered_at.get_or_insert(0);
+            pending.answered_at.get_or_insert(Duration::ZERO);
         }
     }
 }
