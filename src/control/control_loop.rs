@@ -197,6 +197,7 @@ impl ControlLoop {
         let take = |(state, input): (&mut NodeState, NodeInput)| {
             state.is_governed = input.is_governed;
             state.is_present = input.is_present;
+            state.oom_kills.tell(input.nr_killed_runs);
             if let Some(sample) = input.sample {
                 if let Some(kills) = input.nr_oom_kills {
                     state.oom_kills.note(sample.generation, kills);

@@ -7,7 +7,7 @@ use super::fairness::Measured;
 use super::plan::{Action, Knob, Value};
 use super::sample::TenantSample;
 use super::target::Target;
-use super::usage::{Tally, Totals, Usage};
+use super::usage::{Kills, Totals, Usage};
 use super::width::WidthState;
 use crate::resource::CPU;
 
@@ -50,7 +50,7 @@ pub struct NodeState {
     /// For how long it was starved, since the agent started.
     pub starved: Duration,
     /// Processes of it that were killed for want of memory, since the agent started.
-    pub oom_kills: Tally,
+    pub oom_kills: Kills,
     /// What it used and waited in all, since the agent started.
     pub totals: Totals,
     /// Knobs with a foreign value that the policy accepts.

@@ -78,6 +78,8 @@ pub struct NodeInput {
     pub sample: Option<TenantSample>,
     /// Processes of it that were killed for want of memory, since its cgroup was made; `None` where not asked.
     pub nr_oom_kills: Option<u64>,
+    /// Runs of its unit that ended since the last tick because a process was killed for want of memory.
+    pub nr_killed_runs: u64,
     /// What its files hold; `None` where they were not read.
     pub observed: Option<Vec<Observation>>,
     /// Results of values that were requested in earlier ticks.

@@ -101,6 +101,53 @@ impl Tally {
     }
 }
 
+/// Kills for want of memory since the agent started, from two sources: the counter of the cgroup, and what
+/// systemd tells of the runs of a unit.
+///
+/// A service that loses a process so is stopped, and its cgroup is removed before the next tick: its counter is
+/// lost with it, and only systemd's word is left. Where a tick has read the counter, both have the same kill. So of
+/// each cgroup the larger of the two counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kills {
+    /// Those in earlier cgroups.
+    before: u64,
+    /// The cgroup that was counted in last, and what it counted.
+    last: Option<(u64, u64)>,
+    /// Those that were read of this cgroup.
+    nr_read: u64,
+    /// Runs that were told of since this cgroup was read first.
+    nr_told: u64,
+}
+
+impl Kills {
+    /// The cgroup `generation` counts `count` now. What the first one counted before the agent saw it is left
+    /// out; all that a later one has counted is new.
+    pub fn note(&mut self, generation: u64, count: u64) {
+        let new = match self.last {
+            None => 0,
+            Some((known, before)) if known == generation => count.saturating_sub(before),
+            Some(_) => {
+                self.before += self.nr_read.max(self.nr_told);
+                (self.nr_read, self.nr_told) = (0, 0);
+                count
+            }
+        };
+        self.nr_read += new;
+        self.last = Some((generation, count));
+    }
+
+    /// So many runs ended by a kill since this was last told.
+    pub fn tell(&mut self, nr_runs: u64) {
+        self.nr_told += nr_runs;
+    }
+
+    /// The sum; `None` where nothing was ever read or told.
+    pub fn total(&self) -> Option<u64> {
+        let total = self.before + self.nr_read.max(self.nr_told);
+        (self.last.is_some() || total > 0).then_some(total)
+    }
+}
+
 /// The cumulative counters of a tenant since the agent first sampled it, over cgroups that were re-created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -239,6 +286,26 @@ mod tests {
 
     fn thread(tid: u32, run_msec: u64, wait_msec: u64) -> ThreadSample {
         ThreadSample { tid, run_nsec: run_msec * 1_000_000, wait_nsec: wait_msec * 1_000_000 }
+    }
+
+    #[test]
+    fn a_kill_is_counted_once_whoever_tells_of_it() {
+        let mut kills = Kills::default();
+        assert_eq!(kills.total(), None);
+        kills.note(1, 5);
+        assert_eq!(kills.total(), Some(0), "before the agent");
+        kills.note(1, 6);
+        kills.tell(1);
+        assert_eq!(kills.total(), Some(1), "read and told");
+        kills.tell(2);
+        assert_eq!(kills.total(), Some(3), "two runs that no tick saw");
+        kills.note(2, 0);
+        kills.tell(1);
+        assert_eq!(kills.total(), Some(4), "told and not read");
+        kills.note(2, 1);
+        assert_eq!(kills.total(), Some(4), "told and then read");
+        kills.note(3, 2);
+        assert_eq!(kills.total(), Some(6), "read and not told");
     }
 
     #[test]

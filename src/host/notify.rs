@@ -82,6 +82,12 @@ impl Notifier {
         }
     }
 
+    /// The start or the stop goes on, and takes at most `time` more until this is said again: the manager waits
+    /// beyond its own time-out (`EXTEND_TIMEOUT_USEC`).
+    pub fn extend(&self, time: Duration) {
+        self.send(&format!("EXTEND_TIMEOUT_USEC={}", time.as_micros()));
+    }
+
     /// The end begins.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
@@ -135,6 +141,8 @@ mod tests {
         assert!(usec.parse::<u64>().unwrap() > 0);
         notifier.stopping();
         assert_eq!(hear(), "STOPPING=1");
+        notifier.extend(Duration::from_secs(2));
+        assert_eq!(hear(), "EXTEND_TIMEOUT_USEC=2000000");
     }
 
     #[test]

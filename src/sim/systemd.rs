@@ -13,7 +13,8 @@ use std::time::Duration;
 use super::kernel::{MOUNT, SimKernel};
 use crate::host::cgroup::Dialect;
 use crate::host::systemd::{
-    Answer, Held, Order, Property, PropertyValue, Reply, Setting, UnitError, UnitManager, UnitState,
+    Answer, Held, Order, Property, PropertyValue, Reply, RunResult, Setting, UnitError,
+    UnitManager, UnitState,
 };
 
 /// A failure of systemd, or of the bus.
@@ -49,6 +50,8 @@ pub struct SimUnit {
     pub nr_life: u32,
     /// How often it was started.
     pub nr_starts: u32,
+    /// Whether its last run ended because a process was killed for want of memory.
+    pub is_oom_kill: bool,
     /// The settings of its file.
     pub file: BTreeMap<Property, PropertyValue>,
     /// The settings of drop-ins whose names sort after those of run-time settings, such as the
@@ -81,6 +84,8 @@ pub struct SimSystemd {
     pub fault: Option<UnitFault>,
     /// Orders that were executed, or refused, oldest first.
     pub orders: Vec<Order>,
+    /// Changes of results that nobody asked for yet, oldest first.
+    pub results: Vec<RunResult>,
     /// Settings that were accepted and not executed yet, oldest first.
     pub accepted: VecDeque<(String, Vec<Setting>)>,
 }
@@ -114,6 +119,8 @@ impl SimSystemd {
         let Some(known) = self.units.get_mut(unit) else { return };
         known.is_active = true;
         known.nr_starts += 1;
+        known.is_oom_kill = false;
+        self.results.push(RunResult { unit: unit.to_string(), is_oom_kill: false });
         // Every controller on the way, as where others have resource settings.
         kernel.make_cgroup(&known.cgroup).ok();
         self.write(kernel, unit);
@@ -131,6 +138,28 @@ impl SimSystemd {
         let needy = self.required_by(unit, &cgroup);
         needy.iter().for_each(|unit| self.stop(kernel, unit));
         kernel.remove_cgroup_at(&cgroup).ok();
+    }
+
+    /// Stops the services that lost a process for want of memory, as `OOMPolicy=stop` has it: their cgroups go.
+    pub fn stop_killed(&mut self, kernel: &mut SimKernel) -> Vec<String> {
+        let is_killed = |known: &SimUnit| {
+            let events = kernel.file(&format!("{MOUNT}{}/memory.events", known.cgroup));
+            events.is_ok_and(|events| {
+                events.lines().any(|line| line.starts_with("oom_kill ") && line != "oom_kill 0")
+            })
+        };
+        let services = self.units.iter().filter(|(name, known)| {
+            name.ends_with(".service") && known.is_active && is_killed(known)
+        });
+        let killed: Vec<String> = services.map(|(name, _)| name.clone()).collect();
+        for unit in &killed {
+            self.stop(kernel, unit);
+            self.results.push(RunResult { unit: unit.clone(), is_oom_kill: true });
+            if let Some(known) = self.units.get_mut(unit) {
+                known.is_oom_kill = true;
+            }
+        }
+        killed
     }
 
     /// Units that run and stop with this one, whose cgroup is `cgroup`.
@@ -226,7 +255,9 @@ impl SimSystemd {
             }
             _ => {}
         }
-        self.orders.push(order.clone());
+        if *order != Order::Watch {
+            self.orders.push(order.clone());
+        }
         let outcome = self.done(kernel, order);
         match self.fault {
             Some(UnitFault::Late) => Err(UnitError::Late(Duration::from_secs(30))),
@@ -280,6 +311,7 @@ impl SimSystemd {
                     known.drop_ins.retain(|property, value| !is_said(property, value));
                 }
             }
+            Order::Watch => return Ok(Reply::Results(std::mem::take(&mut self.results))),
             Order::Reload => self.reload(),
             Order::Stop { unit } => self.stop(kernel, unit),
         }
@@ -314,6 +346,7 @@ impl SimSystemd {
             is_loaded: !known.is_masked,
             is_active: known.is_active,
             is_transient: known.is_transient,
+            is_oom_kill: known.is_oom_kill,
             life: if known.is_transient { known.nr_life.to_string() } else { String::new() },
             cgroup: if known.is_active { known.cgroup.clone() } else { String::new() },
             required_by: self.required_by(unit, &known.cgroup),

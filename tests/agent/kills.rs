@@ -1,5 +1,7 @@
 //! Who was killed for want of memory is counted, also where that was the last one.
 
+use std::time::Duration;
+
 use tenantd::host::systemd::{Property, PropertyValue, Setting};
 use tenantd::sim::{Layout, Load, SimHost};
 
@@ -91,4 +93,75 @@ fn kills_add_up_over_the_restarts_of_a_unit() {
         let status = world.ticks(8);
         assert_eq!(tenant(&status, "web").nr_oom_kills, Some(nr_killed), "{:?}", status.findings);
     }
+}
+
+/// Systemd removes the cgroup of a service that lost a process so, and starts it again, all before the next tick.
+#[test]
+fn kills_are_counted_where_systemd_removes_the_cgroup_before_a_tick() {
+    let both =
+        "tenants: { web: { match: { unit: web.service } }, db: { match: { unit: db.service } } }";
+    let mut world = World::new(both);
+    let limit = Setting { property: Property::MemoryMax, value: PropertyValue::Number(64 * MIB) };
+    world.host.systemd(|systemd, kernel| {
+        for unit in ["web.service", "db.service"] {
+            systemd.add(kernel, unit, &format!("/system.slice/{unit}"));
+            systemd.set_property(kernel, unit, &limit);
+        }
+    });
+    world.start().unwrap();
+    world.ticks(6);
+    // Between two ticks; the counter of the third of three runs is read by a tick as well.
+    let run = |world: &World, is_seen: bool| {
+        let load = Load { touch_bytes_per_sec: 1024 * MIB, ..Load::busy(1) };
+        world.spawn("/system.slice/web.service", load.with_working_set(256 * MIB));
+        if is_seen {
+            return;
+        }
+        world.host.with(|kernel| kernel.advance(Duration::from_millis(300)));
+        world.host.systemd(|systemd, kernel| {
+            assert_eq!(systemd.stop_killed(kernel), ["web.service"]);
+            systemd.start(kernel, "web.service");
+        });
+    };
+    for round in 1..=3 {
+        run(&world, false);
+        run(&world, false);
+        world.ticks(8);
+        run(&world, true);
+        assert_eq!(tenant(&world.ticks(10), "web").nr_oom_kills, Some(3 * round));
+        world.host.systemd(|systemd, kernel| {
+            assert_eq!(systemd.stop_killed(kernel), ["web.service"]);
+            systemd.start(kernel, "web.service");
+        });
+        let status = world.ticks(8);
+        assert_eq!(tenant(&status, "web").nr_oom_kills, Some(3 * round), "{:?}", status.findings);
+        assert_eq!(tenant(&status, "db").nr_oom_kills, Some(0));
+    }
+}
+
+/// A service that was killed before the agent came is no kill of its time, whatever systemd says of it later.
+#[test]
+fn a_kill_before_the_agent_is_not_counted() {
+    let mut world = World::new("tenants: { web: { match: { unit: web.service } } }");
+    let limit = Setting { property: Property::MemoryMax, value: PropertyValue::Number(64 * MIB) };
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+        systemd.set_property(kernel, "web.service", &limit);
+    });
+    world.spawn("/system.slice/web.service", too_large());
+    world.host.with(|kernel| kernel.advance(Duration::from_secs(4)));
+    world.host.systemd(|systemd, kernel| {
+        assert_eq!(systemd.stop_killed(kernel), ["web.service"]);
+        systemd.results.clear();
+    });
+    world.start().unwrap();
+    world.ticks(6);
+    world.host.systemd(|systemd, kernel| {
+        let again = systemd.units["web.service"].is_oom_kill;
+        let unit = "web.service".to_string();
+        systemd.results.push(tenantd::host::systemd::RunResult { unit, is_oom_kill: again });
+        systemd.start(kernel, "web.service");
+    });
+    let status = world.ticks(8);
+    assert!(matches!(tenant(&status, "web").nr_oom_kills, None | Some(0)), "{:?}", status.tenants);
 }

@@ -4,9 +4,14 @@ use tenantd::control::explain;
 use tenantd::control::finding::Code;
 use tenantd::control::status::{Status, TenantStatus};
 use tenantd::control::trace::Trace;
+use tenantd::resource::{CPU, Resource};
 
 /// Rounding of sums.
 const CLOSE: f64 = 1e-6;
+
+fn close(resource: Resource) -> f64 {
+    if resource == CPU { CLOSE } else { 1.0 }
+}
 
 /// # Panics
 /// Something is not true of `status`.
@@ -16,13 +21,13 @@ pub(super) fn check(status: &Status, trace: &Trace) {
         Ok(again) => assert_eq!(&again, status, "a status that is read differs"),
         Err(error) => panic!("a status that cannot be read: {error}: {json}"),
     }
-    let (cores, bytes) = (status.host.capacity_cores, status.host.capacity_memory_bytes);
     let nr_cpus = f64::from(status.host.cpus);
-    let sum = |of: fn(&TenantStatus) -> f64| status.tenants.iter().map(of).sum::<f64>();
-    let allocated = sum(|tenant| tenant.allocation_cores);
-    assert!(allocated <= cores + CLOSE, "{allocated} of {cores} CPUs are allocated");
-    let allocated = sum(|tenant| tenant.allocation_memory_bytes);
-    assert!(allocated <= bytes + 1.0, "{allocated} of {bytes} bytes are allocated");
+    for resource in Resource::ALL {
+        let capacity = status.host.capacity[resource];
+        let allocated: f64 = status.tenants.iter().map(|tenant| tenant.allocation[resource]).sum();
+        let name = resource.name();
+        assert!(allocated <= capacity + close(resource), "{allocated} of {capacity} {name}");
+    }
     let outside = status.host.outside_cores.unwrap_or(0.0);
     assert!(
         (0.0..=nr_cpus + CLOSE).contains(&outside),
@@ -42,28 +47,15 @@ pub(super) fn check(status: &Status, trace: &Trace) {
 
 fn check_tenant(tenant: &TenantStatus, nr_cpus: f64, is_short: bool) {
     let name = &tenant.name;
-    let used = tenant.usage_cores.unwrap_or(0.0);
+    let used = tenant.usage[CPU].unwrap_or(0.0);
     assert!((0.0..=nr_cpus + CLOSE).contains(&used), "{name} uses {used} of {nr_cpus} CPUs");
     let weight = tenant.cpu_weight.unwrap_or(1.0);
     assert!((0.19..=25_600.0).contains(&weight), "{name} has the weight {weight}");
     assert!(tenant.dop != Some(0), "{name} is to run on no CPU");
-    let bounds = [
-        (
-            tenant.allocation_cores,
-            tenant.demand_cores,
-            tenant.guarantee_cores,
-            tenant.limit_cores,
-            CLOSE,
-        ),
-        (
-            tenant.allocation_memory_bytes,
-            tenant.demand_memory_bytes,
-            tenant.guarantee_memory_bytes,
-            tenant.limit_memory_bytes,
-            1.0,
-        ),
-    ];
-    for (allocated, demand, guarantee, limit, close) in bounds {
+    for resource in Resource::ALL {
+        let (allocated, demand) = (tenant.allocation[resource], tenant.demand[resource]);
+        let (guarantee, limit) = (tenant.guarantee[resource], tenant.limit[resource]);
+        let close = close(resource);
         assert!(allocated >= 0.0 && demand >= 0.0, "{name}: {allocated}, {demand}");
         assert!(
             allocated <= limit.unwrap_or(f64::INFINITY) + close,

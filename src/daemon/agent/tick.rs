@@ -183,6 +183,7 @@ impl<K: KernFs> Agent<K> {
                 input.sample = Some(sampled.sample);
             }
         }
+        input.nr_killed_runs = backends.take_kills(number);
         if control.wants_observation(number) || backends.is_watched(number) {
             let known = &control.states()[number].observed;
             input.observed = backends.observe(host, tree, number, known, events);

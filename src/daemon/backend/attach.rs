@@ -30,6 +30,7 @@ impl Backends {
     ) -> Events {
         let mut events = Events::default();
         let units = self.systemd.refresh(host, tree, tick, is_enforcing);
+        self.systemd.watch(tick);
         events.findings = units.findings;
         events.outcomes = units.refused;
         for number in units.moved.into_iter().filter(|number| *number < tree.nodes().len()) {
@@ -51,7 +52,6 @@ impl Backends {
         }
         self.attach_more(host, tree, is_enforcing, nr_max);
         events.findings.extend(self.unattached.values().cloned());
-        self.systemd.probe(tick);
         events
     }
 

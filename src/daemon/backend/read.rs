@@ -99,6 +99,12 @@ impl Backends {
         self.systemd.arrivals(host, &self.places[number], number, observed)
     }
 
+    /// How many runs of the unit of a node ended since the last tick because a process was killed for want of
+    /// memory.
+    pub(in crate::daemon) fn take_kills(&mut self, number: usize) -> u64 {
+        self.systemd.take_kills(number)
+    }
+
     /// How much of an ancestor was protected before the agent; `now` is what its file holds.
     pub(in crate::daemon) fn protected_before<K>(
         &self,

@@ -65,6 +65,8 @@ pub(super) struct Systemd {
     trouble: Option<Trouble>,
     /// When the present tick began.
     pub(super) time: Duration,
+    /// Whether systemd was asked what became of services, and has not answered.
+    is_watching: bool,
 }
 
 impl Systemd {
@@ -217,6 +219,11 @@ impl Systemd {
         }
         while let Some(answer) = self.next_answer() {
             self.note(tick, &answer.outcome);
+            if answer.order == Order::Watch {
+                self.is_watching = false;
+                self.take_results(answer.outcome);
+                continue;
+            }
             let Some(&number) = self.by_name.get(answer.order.unit()) else { continue };
             match (answer.order, answer.outcome) {
                 (Order::Look { .. }, Ok(Reply::Unit(state))) => {
@@ -247,6 +254,22 @@ impl Systemd {
         events
     }
 
+    /// Counts the runs of units that ended because a process of theirs was killed for want of memory.
+    fn take_results(&mut self, outcome: Result<Reply, UnitError>) {
+        let Ok(Reply::Results(results)) = outcome else { return };
+        for result in results {
+            let Some(&number) = self.by_name.get(&result.unit) else { continue };
+            if let Some(unit) = self.unit_mut(number) {
+                unit.kills.note(result.is_oom_kill);
+            }
+        }
+    }
+
+    /// How many runs of the unit of this node ended by a kill since this was last asked.
+    pub(super) fn take_kills(&mut self, number: usize) -> u64 {
+        self.unit_mut(number).map_or(0, |unit| std::mem::take(&mut unit.kills.nr_new))
+    }
+
     fn next_answer(&mut self) -> Option<Answer> {
         self.manager.as_mut()?.answer(Duration::ZERO)
     }
@@ -265,6 +288,7 @@ impl Systemd {
         let double = if is_known { self.identify(number, &state.id).err() } else { None };
         let Some(unit) = self.unit_mut(number) else { return false };
         unit.is_looking = false;
+        unit.kills.begin(state.is_oom_kill);
         let name = &unit.name;
         if !state.is_loaded && state.is_active {
             // The presence of its cgroup is no evidence.
@@ -440,16 +464,11 @@ impl Systemd {
         findings
     }
 
-    /// Checks whether a lost bus is back, also where there is nothing to ask for.
-    pub(super) fn probe(&mut self, tick: u64) {
-        if self.trouble.is_none() || !self.may_ask(tick) {
-            return;
-        }
-        let mut idle = self.units.iter_mut().flatten().filter(|unit| !unit.is_looking);
-        if let Some(unit) = idle.find(|unit| unit.phase == Phase::There) {
-            unit.is_looking = true;
-            let unit = unit.name.clone();
-            self.submit(Order::Look { unit });
+    /// Asks what became of services since the last tick. That shows as well whether a lost bus is back.
+    pub(super) fn watch(&mut self, tick: u64) {
+        if !self.by_name.is_empty() && !self.is_watching && self.may_ask(tick) {
+            self.is_watching = self.manager.is_some();
+            self.submit(Order::Watch);
         }
     }
 }

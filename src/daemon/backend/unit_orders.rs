@@ -122,11 +122,8 @@ impl Systemd {
             if !is_journalled || host.enforcer().lower_protection(action, cgroup).is_err() {
                 continue;
             }
-            let before = unit.lowered.replace(action.clone());
-            unit.ordered.retain(|(known, value)| {
-                *known != knob || before.as_ref().is_none_or(|before| before.to != *value)
-            });
-            unit.ordered.push((knob, action.to.clone()));
+            unit.lowered = Some(action.clone());
+            unit.ordered.add(knob, action.to.clone());
         }
         let is_new = |lowered: &&Action| {
             !actions.iter().any(|action| action.node == lowered.node && action.knob == knob)
@@ -223,7 +220,11 @@ impl Systemd {
     ) -> Vec<Outcome> {
         let time = self.time;
         let Some(unit) = self.unit_mut(number) else { return Vec::new() };
-        observed.iter().for_each(|seen| unit.ordered.note(seen.knob, &seen.value));
+        // A file that was written directly holds its value before what systemd was asked for earlier arrives.
+        let lowered = unit.lowered.as_ref().map(|lowered| lowered.knob);
+        for seen in observed.iter().filter(|seen| Some(seen.knob) != lowered) {
+            unit.ordered.note(seen.knob, &seen.value);
+        }
         let Some(pending) = unit.pending.take() else { return Vec::new() };
         let now = |knob: Knob| observed.iter().find(|seen| seen.knob == knob);
         let (arrived, waiting): (Vec<Action>, Vec<Action>) =
@@ -233,7 +234,6 @@ impl Systemd {
         let is_late = pending.answered_at.is_some_and(|at| time >= at + ARRIVAL_TIME);
         let mut outcomes = Vec::new();
         if is_late {
-            let lowered = unit.lowered.as_ref().map(|lowered| lowered.knob);
             for action in waiting.into_iter().filter(|action| Some(action.knob) != lowered) {
                 let found = now(action.knob).map(|seen| seen.value.to_string());
                 let error = not_arrived(&unit.unit, &action, found);

@@ -36,6 +36,7 @@ pub(super) struct UnitState {
     pub(super) ordered: Requests,
     /// A protection that was lowered in the file and that systemd was not asked for yet.
     pub(super) lowered: Option<Action>,
+    pub(super) kills: Kills,
     pub(super) nr_misses: u32,
     pub(super) message: Option<String>,
 }
@@ -56,6 +57,28 @@ pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
     /// When systemd reported the job as done.
     pub(super) answered_at: Option<Duration>,
+}
+
+/// Runs of a unit that ended because one of its processes was killed for want of memory, as systemd tells.
+#[derive(Debug, Default)]
+pub(super) struct Kills {
+    /// Whether the last run ended so, as far as it is known.
+    was_killed: Option<bool>,
+    /// Since they were last asked for.
+    pub(super) nr_new: u64,
+}
+
+impl Kills {
+    /// What was so when the unit was first looked at is no news.
+    pub(super) fn begin(&mut self, is_killed: bool) {
+        self.was_killed.get_or_insert(is_killed);
+    }
+
+    /// The result changed, or something else while the result stays. A start sets it back.
+    pub(super) fn note(&mut self, is_killed: bool) {
+        self.nr_new += u64::from(is_killed && self.was_killed == Some(false));
+        self.was_killed = Some(is_killed);
+    }
 }
 
 /// The values that systemd was asked for, oldest first, each until a later one of its knob has arrived.
@@ -122,6 +145,7 @@ impl UnitState {
             pending: None,
             ordered: Requests::default(),
             lowered: None,
+            kills: Kills::default(),
             nr_misses: 0,
             message: None,
         }

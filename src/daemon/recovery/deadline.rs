@@ -1,7 +1,8 @@
 //! The deadline for systemd while units are given back, and signs of life meanwhile.
 //!
 //! A tick never waits for systemd, but giving units back has to: it is done when everything is as it was. At
-//! a start, at a stop and for `tenantd --restore` there is no limit. Between two ticks, for a reload, a mode
+//! a start, at a stop and for `tenantd --restore` there is no limit, and the service manager is told to wait
+//! for as long as the work goes on. Between two ticks, for a reload, a mode
 //! or a restore that was requested, there has to be one: nothing is sampled meanwhile, the client waits for
 //! an answer, and the watchdog of the service manager runs. So one deadline holds for all units together,
 //! well before the client or the watchdog gives up. What was not given back by then stays in the journal, is
@@ -36,13 +37,17 @@ impl<'a> Deadline<'a> {
         Deadline { limit: Some((Instant::now() + most, most)), notifier }
     }
 
-    /// How long the next order may take; notifies the watchdog.
+    /// How long the next order may take; notifies the watchdog, and extends the time-out of a start or a stop.
     ///
     /// # Errors
     /// [`UnitError::Late`]: the deadline has passed.
     pub(in crate::daemon) fn for_an_order(&self) -> Result<Duration, UnitError> {
         self.notifier.beat();
-        let Some((until, most)) = self.limit else { return Ok(messenger::DEADLINE) };
+        let Some((until, most)) = self.limit else {
+            // The time for one order, and for what is done before the next.
+            self.notifier.extend(messenger::DEADLINE * 2);
+            return Ok(messenger::DEADLINE);
+        };
         let left = until.saturating_duration_since(Instant::now());
         match left.is_zero() {
             true => Err(UnitError::Late(most)),

@@ -59,8 +59,9 @@ fn restore_left(
         info!("nothing restored: the last tenantd kept its values on purpose (control.on_exit)");
         return Ok(Restored::default());
     }
-    let nobody = Notifier::default();
-    let deadline = Deadline::unlimited(&nobody);
+    // After every stop this is run by the service manager, which has a time-out for it.
+    let notifier = Notifier::from_env();
+    let deadline = Deadline::unlimited(&notifier);
     let restored = put_back(kernel, &machine, None, &leftover.entries, deadline);
     remove_all(&dop_dir(state_dir));
     report(&restored, &mut Keeper::new(state_dir, &boot_id));

@@ -8,6 +8,8 @@
 //! | `held_files` | giving files of cgroups back what they held |
 //! | `processes` | moving processes from one cgroup to another |
 //! | `unit_restore` | giving units back to systemd as they were |
+//! | `unit_session` | asking systemd about many units at once |
+//! | `unit_stop` | stopping slices that were started |
 //! | `unit_write_back` | giving back units that run and are not loaded |
 //! | `unit_files` | the files of units: what is in them, and what may be written there |
 //! | `unit_debts` | what is still to be given back of units |
@@ -38,6 +40,8 @@ pub mod restored;
 mod unit_debts;
 mod unit_files;
 pub(super) mod unit_restore;
+mod unit_session;
+mod unit_stop;
 mod unit_write_back;
 mod unpin;
 mod wait_budget;

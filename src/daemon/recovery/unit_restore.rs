@@ -4,8 +4,11 @@
 //! old values, and the files are awaited; drop-ins that were not there are removed; systemd reloads its
 //! configuration, once. Where systemd then has another value for a property than the one restored, the
 //! administrator has set it for good meanwhile, or has changed the unit's file; that value is put into the
-//! files in the same way. Then slices that were started are stopped, children first, if no unit needs them: a
-//! unit that needs them may have no cgroup, and every unit in them would be stopped.
+//! files in the same way. Then slices that were started are stopped, children first, if no unit needs them
+//! (`unit_stop`).
+//!
+//! Each of these steps is asked for all units before the first answer is awaited: a thousand units take a few
+//! seconds, and not a few for every unit.
 //!
 //! - *What has to wait*, and what systemd refused, stays in the journal; all else is forgotten, for whatever
 //!   becomes of it afterwards is somebody else's doing. A limit that has to wait keeps its drop-in as well:
@@ -20,24 +23,15 @@
 //! - *What is someone else's by now* stays; a drop-in of ours for it is removed, if it says what we set.
 //! - *A transient unit that went* took its run-time settings along, and needs nothing.
 
-use std::time::Duration;
-
-use tracing::info;
-
 use super::deadline::Deadline;
 use super::restore::Restored;
 use super::unit_debts::{Debt, Due, Leftover, Stage, Started, debts, leftovers, started};
 use super::unit_files::{UnitFiles, Waiting};
+use super::unit_session::{LOOK_EVERY, LOOKS, Session};
 use super::unit_write_back::write_back;
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernFs};
-use crate::host::systemd::{
-    Order, Property, Reply, Setting, UnitError, UnitManager, UnitState, carry_out,
-};
-
-/// How often the files are read for values that systemd has accepted, and the wait between two readings.
-const LOOKS: u32 = 200;
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+use crate::host::systemd::{Order, Property, Reply, Setting, UnitError, UnitManager, UnitState};
 
 /// Undoes what `entries` (oldest first) say of units; what it could not is owed afterwards.
 ///
@@ -74,15 +68,6 @@ pub(in crate::daemon) fn put_back(
     unpaid.chain(left).chain(forgotten).for_each(|entry| restored.owe(entry));
 }
 
-struct Session<'a, K> {
-    files: UnitFiles<'a, K>,
-    units: &'a mut dyn UnitManager,
-    /// Whether drop-ins are not what systemd believes them to be.
-    is_stale: bool,
-    deadline: Deadline<'a>,
-    restored: &'a mut Restored,
-}
-
 impl<K: KernFs> Session<'_, K> {
     /// # Errors
     /// The bus is away, or the deadline has passed. A failure of one unit is noted and stops nothing.
@@ -101,24 +86,7 @@ impl<K: KernFs> Session<'_, K> {
         if !changed.is_empty() {
             self.round(&mut changed)?;
         }
-        for slice in started.iter_mut().rev() {
-            let outcome = self.stop(slice.unit);
-            slice.is_settled = self.note(outcome)?.is_some();
-        }
-        Ok(())
-    }
-
-    /// What came of it; only a bus that is away stops everything. A unit that is gone has nothing to be given back.
-    fn note<T: Default>(&mut self, outcome: Result<T, UnitError>) -> Result<Option<T>, UnitError> {
-        match outcome {
-            Err(error) if error.is_about_the_bus() => Err(error),
-            Err(UnitError::NoSuchUnit(_)) => Ok(Some(T::default())),
-            Err(error) => {
-                self.restored.failures.push(error.to_string());
-                Ok(None)
-            }
-            Ok(done) => Ok(Some(done)),
-        }
+        self.stop_all(started)
     }
 
     /// Sets the old values of units, waits for the files, and makes systemd forget that anything was set.
@@ -140,8 +108,8 @@ impl<K: KernFs> Session<'_, K> {
     /// that.
     fn changed<'a>(&mut self, debts: &[Debt<'a>]) -> Result<Vec<Debt<'a>>, UnitError> {
         let mut changed = Vec::new();
-        for debt in debts {
-            let outcome = self.look(debt.unit);
+        let states = self.look(debts.iter().map(|debt| debt.unit));
+        for (debt, outcome) in debts.iter().zip(states) {
             let Some(state) = self.note(outcome)? else { continue };
             // For a unit that is not loaded systemd has no values.
             if debt.life != state.life || !state.is_active || !state.is_loaded {
@@ -161,32 +129,62 @@ impl<K: KernFs> Session<'_, K> {
         debts: &mut [Debt<'_>],
         waiting: &mut Vec<Waiting>,
     ) -> Result<(), UnitError> {
-        for debt in debts.iter_mut().rev() {
-            let outcome = match self.set_back(debt) {
-                // It went since it was looked at.
+        let states = self.look(debts.iter().rev().map(|debt| debt.unit));
+        let (mut all_asked, mut lost) = (Vec::new(), Ok(()));
+        for (debt, state) in debts.iter_mut().rev().zip(states) {
+            let outcome = match state.and_then(|state| self.make_ready(debt, &state)) {
+                // It went since it was recorded.
                 Err(UnitError::NoSuchUnit(_)) => self.set_back_gone(debt).map(|()| None),
                 outcome => outcome,
             };
-            waiting.extend(self.note(outcome)?.flatten());
+            match self.note(outcome) {
+                Ok(asked) => all_asked.extend(asked.flatten().map(|asked| (debt, asked))),
+                Err(error) => lost = lost.and(Err(error)),
+            }
         }
-        Ok(())
-    }
-
-    fn ask(&mut self, order: Order) -> Result<Reply, UnitError> {
-        let deadline = self.deadline.for_an_order()?;
-        carry_out(self.units, order, deadline)
-    }
-
-    fn look(&mut self, unit: &str) -> Result<UnitState, UnitError> {
-        match self.ask(Order::Look { unit: unit.to_string() })? {
-            Reply::Unit(state) => Ok(state),
-            Reply::Done => Ok(UnitState::default()),
+        let set = |(_, asked): &(&mut Debt<'_>, Asked)| Order::Set {
+            unit: asked.unit.clone(),
+            settings: asked.settings.clone(),
+        };
+        let outcomes = self.ask(all_asked.iter().map(set).collect());
+        for ((debt, asked), outcome) in all_asked.into_iter().zip(outcomes) {
+            if let Err(error) = self.asked(debt, asked, outcome, waiting) {
+                lost = lost.and(Err(error));
+            }
         }
+        lost
     }
 
-    /// Sets the old values of one unit, except those that have to wait.
-    fn set_back(&mut self, debt: &mut Debt<'_>) -> Result<Option<Waiting>, UnitError> {
-        let state = self.look(debt.unit)?;
+    /// Takes in what came of setting one unit.
+    fn asked(
+        &mut self,
+        debt: &mut Debt<'_>,
+        asked: Asked,
+        outcome: Result<Reply, UnitError>,
+        waiting: &mut Vec<Waiting>,
+    ) -> Result<(), UnitError> {
+        let Asked { unit, dir, settings, is_widened } = asked;
+        let Err(error) = outcome else {
+            self.restored.nr_files += settings.len();
+            waiting.extend(dir.map(|dir| Waiting { unit, dir, settings, is_widened }));
+            return Ok(());
+        };
+        dir.into_iter().for_each(|dir| self.files.kernel.close_dir(dir));
+        debt.advance(Stage::Set, Stage::Owed);
+        let outcome = match error {
+            // It went since it was looked at.
+            UnitError::NoSuchUnit(_) => self.set_back_gone(debt),
+            error => Err(error),
+        };
+        self.note(outcome).map(drop)
+    }
+
+    /// What one unit is to be set to: its old values, except those that have to wait.
+    fn make_ready(
+        &mut self,
+        debt: &mut Debt<'_>,
+        state: &UnitState,
+    ) -> Result<Option<Asked>, UnitError> {
         // A unit that runs and is not loaded has no file that identifies its life; it cannot be restarted
         // either.
         let is_unloaded = state.is_active && !state.is_loaded && !state.cgroup.is_empty();
@@ -195,21 +193,21 @@ impl<K: KernFs> Session<'_, K> {
             return Ok(None);
         }
         if is_unloaded {
-            return match self.files.open(&state) {
+            return match self.files.open(state) {
                 // It has ended since.
                 Some(Err(error)) if error.is_gone() => self.set_back_idle(debt),
                 Some(Ok(dir)) => {
                     write_back(&mut self.files, debt, dir, self.restored);
                     self.rewrite_drop_ins(debt)
                 }
-                _ => Err(out_of_sight(&state, debt.unit)),
+                _ => Err(out_of_sight(state, debt.unit)),
             }
             .map(|()| None);
         }
         if !state.is_loaded || !state.is_active {
             return self.set_back_idle(debt).map(|()| None);
         }
-        let dir = self.files.dir_of(&state);
+        let dir = self.files.dir_of(state);
         for due in &mut debt.dues {
             match dir.and_then(|dir| self.files.kill(debt.unit, dir, &due.held)) {
                 Some(kill) => self.restored.failures.push(kill),
@@ -218,18 +216,12 @@ impl<K: KernFs> Session<'_, K> {
         }
         let mut settings = debt.set();
         let is_widened = dir.is_some_and(|dir| self.files.widen_sets(dir, &mut settings));
-        let outcome = self.set(debt.unit, settings.clone());
-        match (outcome, dir) {
-            (Ok(()), dir) => Ok(dir.map(|dir| {
-                let unit = debt.unit.to_string();
-                Waiting { unit, dir, settings, is_widened }
-            })),
-            (Err(error), dir) => {
-                dir.into_iter().for_each(|dir| self.files.kernel.close_dir(dir));
-                debt.advance(Stage::Set, Stage::Owed);
-                Err(error)
-            }
+        let unit = debt.unit.to_string();
+        match settings.is_empty() {
+            true => dir.into_iter().for_each(|dir| self.files.kernel.close_dir(dir)),
+            false => return Ok(Some(Asked { unit, dir, settings, is_widened })),
         }
+        Ok(None)
     }
 
     /// A unit that is gone took along what was set of it, if it was transient; else a drop-in may be left.
@@ -260,17 +252,8 @@ impl<K: KernFs> Session<'_, K> {
         let dues = debt.dues.iter().filter(|due| due.stage == Stage::Set);
         let drop_ins: Vec<(Property, String)> = dues.filter_map(text).collect();
         if !drop_ins.is_empty() {
-            self.ask(Order::Rewrite { unit: debt.unit.to_string(), drop_ins })?;
+            self.ask_one(Order::Rewrite { unit: debt.unit.to_string(), drop_ins })?;
             self.is_stale = true;
-        }
-        Ok(())
-    }
-
-    fn set(&mut self, unit: &str, settings: Vec<Setting>) -> Result<(), UnitError> {
-        let nr_files = settings.len();
-        if nr_files > 0 {
-            self.ask(Order::Set { unit: unit.to_string(), settings })?;
-            self.restored.nr_files += nr_files;
         }
         Ok(())
     }
@@ -278,9 +261,12 @@ impl<K: KernFs> Session<'_, K> {
     /// Empties the sets that were widened, for whoever asks systemd, and in the file where the kernel lets it.
     fn empty_sets(&mut self, waiting: &[Waiting]) -> Result<(), UnitError> {
         let property = Property::AllowedCpus;
-        for unit in waiting.iter().filter(|unit| unit.is_widened) {
-            let settings = vec![Setting { property, value: property.unset() }];
-            let outcome = self.ask(Order::Set { unit: unit.unit.clone(), settings });
+        let set = |unit: &Waiting| Order::Set {
+            unit: unit.unit.clone(),
+            settings: vec![Setting { property, value: property.unset() }],
+        };
+        let orders = waiting.iter().filter(|unit| unit.is_widened).map(set).collect();
+        for outcome in self.ask(orders) {
             self.note(outcome.map(drop))?;
         }
         Ok(())
@@ -294,14 +280,14 @@ impl<K: KernFs> Session<'_, K> {
             if properties.is_empty() {
                 continue;
             }
-            let outcome = self.ask(Order::Forget { unit, properties });
+            let outcome = self.ask_one(Order::Forget { unit, properties });
             match self.note(outcome.map(drop))? {
                 Some(()) => self.is_stale = true,
                 None => debt.advance(Stage::Set, Stage::Owed),
             }
         }
         if self.is_stale {
-            self.ask(Order::Reload)?;
+            self.ask_one(Order::Reload)?;
             self.is_stale = false;
         }
         debts.iter_mut().for_each(|debt| debt.advance(Stage::Set, Stage::Paid));
@@ -311,7 +297,7 @@ impl<K: KernFs> Session<'_, K> {
     /// Removes a drop-in of the agent's for a property that another program has set since.
     fn forget_ours(&mut self, left: &Leftover<'_>) -> Result<(), UnitError> {
         let (unit, settings) = (left.unit.to_string(), vec![left.ours.clone()]);
-        self.ask(Order::ForgetOurs { unit, settings })?;
+        self.ask_one(Order::ForgetOurs { unit, settings })?;
         self.is_stale = true;
         Ok(())
     }
@@ -319,16 +305,18 @@ impl<K: KernFs> Session<'_, K> {
     /// Systemd writes the files a moment after it has answered; the drop-ins are needed until then. What does not
     /// arrive is said, and not owed: there is nothing more to be asked for.
     fn await_files(&mut self, waiting: &mut [Waiting]) {
-        for look in 0..LOOKS {
+        let mut nr_in_vain = 0;
+        while nr_in_vain < LOOKS && self.deadline.for_an_order().is_ok() {
+            let nr_before = nr_settings(waiting);
             for unit in waiting.iter_mut() {
                 unit.settings.retain(|setting| !self.files.has_arrived(unit.dir, setting));
             }
-            if waiting.iter().all(|unit| unit.settings.is_empty()) {
-                return;
+            match nr_settings(waiting) {
+                0 => return,
+                left if left < nr_before => nr_in_vain = 0,
+                _ => nr_in_vain += 1,
             }
-            if look + 1 < LOOKS {
-                self.files.kernel.pause(LOOK_EVERY);
-            }
+            self.files.kernel.pause(LOOK_EVERY);
         }
         for unit in waiting.iter() {
             for setting in &unit.settings {
@@ -337,36 +325,18 @@ impl<K: KernFs> Session<'_, K> {
             }
         }
     }
+}
 
-    /// Stops a slice that was started for a tenant, if nothing is in it.
-    fn stop(&mut self, unit: &str) -> Result<(), UnitError> {
-        let state = self.look(unit)?;
-        let path = self.files.path_of(&state).filter(|_| state.is_active);
-        let Some(path) = path else { return Ok(()) };
-        if !self.files.is_empty(&path) || self.is_needed(&state)? {
-            info!(unit, "the slice is populated: it stays, without our values");
-            return Ok(());
-        }
-        self.ask(Order::Stop { unit: unit.to_string() })?;
-        for _ in 0..LOOKS {
-            let Ok(dir) = self.files.kernel.open_dir(&path) else { break };
-            self.files.kernel.close_dir(dir);
-            self.files.kernel.pause(LOOK_EVERY);
-        }
-        self.restored.nr_cgroups += 1;
-        Ok(())
-    }
+/// A unit that is about to be set.
+struct Asked {
+    unit: String,
+    dir: Option<DirId>,
+    settings: Vec<Setting>,
+    is_widened: bool,
+}
 
-    /// Whether a unit runs, or is about to, that would stop with it. Not every unit has a cgroup: a socket that
-    /// listens has none, nor has a service that waits to be started again.
-    fn is_needed(&mut self, state: &UnitState) -> Result<bool, UnitError> {
-        for unit in &state.required_by {
-            if self.look(unit)?.is_active {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
+fn nr_settings(waiting: &[Waiting]) -> usize {
+    waiting.iter().map(|unit| unit.settings.len()).sum()
 }
 
 /// Why a unit that is not loaded is not given back.

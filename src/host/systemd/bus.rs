@@ -1,36 +1,42 @@
 //! Systemd on the system bus: the only file that names cgroups-rs and zbus.
 //!
-//! Properties are set through `cgroups_rs::systemd::SystemdClient`. Five limitations of it are handled here
-//! and by the callers. It returns Ok for a unit that is not loaded, and for a bus that is away (so both are
-//! checked first, and the file afterwards). It has no deadline ([`super::Messenger`]). It cannot start a
-//! slice without a process (so slices are started here). It stops a unit even where that cancels a start that
-//! was just requested (so they are stopped here). Its masks of CPUs have the bytes in the wrong order beyond
-//! CPU 7 (so they are built in [`super::property`]). It connects anew for each call; all other calls share
-//! one connection, made when it is needed and again after the bus went away.
+//! All calls go over one connection, made when it is needed and again after the bus went away. Calls of
+//! different orders do not wait for each other: they are sent together, and the answers awaited together.
+//! Systemd handles the messages of one sender in their order, so later orders still find what earlier ones
+//! did. Orders on files, and a reload, wait for all calls before them.
+//!
+//! A look is one call: the object of a unit is at a path that follows from its name, systemd loads the unit
+//! when that is asked for, and for an empty interface it returns the properties of all.
+//!
+//! The client of cgroups-rs cannot share a connection (it makes two for each unit that is set), returns Ok
+//! for a unit that is not loaded and for a bus that is away, and has no deadline. So only its vocabulary is
+//! used.
 
 use std::collections::HashMap;
 use std::fs;
+use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use cgroups_rs::systemd::SystemdClient;
-use cgroups_rs::systemd::dbus::error::Error as ClientError;
+use cgroups_rs::systemd::{NO_SUCH_UNIT, Property as BusProperty};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use zbus::Error as BusError;
-use zbus::blocking::Connection;
-use zbus::blocking::connection::Builder;
+use zbus::export::futures_core::Stream;
+use zbus::message::Type as MessageType;
 use zbus::zvariant::{OwnedObjectPath, OwnedValue, Type, Value};
+use zbus::{Connection, Error as BusError, MatchRule, Message, MessageStream, block_on};
 
-use super::order::{Held, Order, Reply, UnitError, UnitState};
+use super::object_path::{UNITS_PATH, object_path, unit_at};
+use super::order::{Held, Order, Reply, RunResult, UnitError, UnitState};
 use super::property::{Property, PropertyValue, Setting};
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
-const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
 /// Fail rather than replace a job that another client waits for.
@@ -39,10 +45,17 @@ const MODE: &str = "fail";
 /// Where systemd keeps what was set at run time: for units with a file, and for transient ones.
 const DROP_INS: [&str; 2] = ["system.control", "transient"];
 
+/// Signals that are kept until they are taken; with more, systemd's messages wait in the bus.
+const SIGNALS_MAX: usize = 1024;
+
 /// Systemd, over the system bus.
 #[derive(Debug)]
 pub struct Bus {
     connection: Option<Connection>,
+    /// Changes of the services and scopes of the host, while they are watched.
+    signals: Vec<MessageStream>,
+    /// What the signals said since they were last asked for.
+    results: Vec<RunResult>,
     /// `/run/systemd`.
     run: PathBuf,
     /// How long one call may take.
@@ -52,89 +65,80 @@ pub struct Bus {
 impl Bus {
     /// Connects with the first order. `run` is where systemd keeps its run-time files.
     pub fn new(run: impl Into<PathBuf>, timeout: Duration) -> Bus {
-        Bus { connection: None, run: run.into(), timeout }
+        let (signals, results) = (Vec::new(), Vec::new());
+        Bus { connection: None, signals, results, run: run.into(), timeout }
     }
 
-    /// Executes one order; waits until systemd has answered.
-    ///
-    /// # Errors
-    /// What systemd said.
-    pub fn carry_out(&mut self, order: &Order) -> Result<Reply, UnitError> {
-        let outcome = match order {
-            Order::Look { unit } => self.look(unit).map(Reply::Unit),
-            Order::StartSlice { unit, description } => self.start_slice(unit, description),
-            Order::Set { unit, settings } => self.set(unit, settings),
+    /// Executes orders, and waits until systemd has answered all of them. The outcomes are in the order of the
+    /// orders: what systemd said.
+    pub fn carry_out(&mut self, orders: &[Order]) -> Vec<Result<Reply, UnitError>> {
+        let are_calls = |order: &Order, next: &Order| is_pipelined(order) && is_pipelined(next);
+        let mut outcomes = Vec::with_capacity(orders.len());
+        for together in orders.chunk_by(are_calls) {
+            let done = self.carry_out_together(together).into_iter().zip(together);
+            let begin = outcomes.len();
+            outcomes
+                .extend(done.map(|(done, order)| done.map_err(|fault| fault.about(order.unit()))));
+            let is_lost = |outcome: &Result<Reply, UnitError>| {
+                outcome.as_ref().is_err_and(UnitError::is_about_the_bus)
+            };
+            if outcomes[begin..].iter().any(is_lost) {
+                self.connection = None;
+                self.signals.clear();
+            }
+        }
+        outcomes
+    }
+
+    /// Orders that are one of files, or all calls.
+    fn carry_out_together(&mut self, orders: &[Order]) -> Vec<Result<Reply, Fault>> {
+        let outcome = match &orders[0] {
             Order::Rewrite { unit, drop_ins } => self.rewrite(unit, drop_ins),
             Order::Forget { unit, properties } => self.forget(unit, properties),
             Order::ForgetOurs { unit, settings } => self.forget_ours(unit, settings),
-            Order::Reload => self.call::<_, ()>(MANAGER_PATH, MANAGER, "Reload", &()).map(done),
-            Order::Stop { unit } => self
-                .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StopUnit", &(unit, MODE))
-                .map(done),
+            Order::Watch => self.watch(),
+            _ => return self.call_together(orders),
         };
-        let outcome = outcome.map_err(|fault| fault.about(order.unit()));
-        if outcome.as_ref().is_err_and(UnitError::is_about_the_bus) {
-            self.connection = None;
-        }
-        outcome
+        vec![outcome]
     }
 
-    /// Three calls for a unit that runs, and two for one that does not: there may be many of those.
-    fn look(&mut self, unit: &str) -> Result<UnitState, Fault> {
-        let path: OwnedObjectPath = self.call(MANAGER_PATH, MANAGER, "LoadUnit", &(unit,))?;
-        let mut of_unit = self.all(&path, UNIT)?;
-        let active: String = of_unit.take("ActiveState")?;
-        let mut state = UnitState {
-            id: of_unit.take("Id")?,
-            is_loaded: of_unit.take::<String>("LoadState")? == "loaded",
-            is_active: ["active", "activating", "reloading", "deactivating"].contains(&&*active),
-            is_transient: of_unit.take("Transient")?,
-            required_by: of_unit.take("RequiredBy")?,
-            ..UnitState::default()
-        };
-        if state.is_transient {
-            state.life = life(&of_unit.take::<String>("FragmentPath")?);
+    fn call_together(&mut self, orders: &[Order]) -> Vec<Result<Reply, Fault>> {
+        if let Err(fault) = self.connect() {
+            return orders.iter().map(|_| Err(fault.clone())).collect();
         }
-        let Some(kind) = interface(&state.id).filter(|_| state.is_active) else { return Ok(state) };
-        let mut of_kind = self.all(&path, kind)?;
-        state.cgroup = of_kind.take("ControlGroup")?;
-        for property in Property::ALL {
-            let value = match property.unset() {
-                PropertyValue::Number(_) => PropertyValue::Number(of_kind.take(property.name())?),
-                PropertyValue::Mask(_) => PropertyValue::Mask(of_kind.take(property.name())?),
-            };
-            let text =
-                |file: PathBuf| Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned());
-            let drop_in = self.drop_ins(&state.id, property).find_map(text);
-            state.held.push(Held { setting: Setting { property, value }, drop_in });
-        }
-        Ok(state)
+        let Some(connection) = &self.connection else { return Vec::new() };
+        let calls = Calls { connection, run: &self.run };
+        let (signals, results) = (&mut self.signals, &mut self.results);
+        // A connection reads nothing more while signals that nobody takes fill their queue.
+        let take = |context: &mut Context<'_>| take_results(signals, context, results);
+        block_on(all_of(orders.iter().map(|order| calls.carry_out(order)), take))
     }
 
-    fn set(&mut self, unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
-        // The client would return Ok where the unit is not loaded, and also where the bus is away.
-        let _: OwnedObjectPath = self.call(MANAGER_PATH, MANAGER, "GetUnit", &(unit,))?;
-        let value = |setting: &Setting| match &setting.value {
-            PropertyValue::Number(number) => Value::from(*number),
-            PropertyValue::Mask(mask) => Value::from(mask.clone()),
-        };
-        let properties: Vec<cgroups_rs::systemd::Property<'static>> =
-            settings.iter().map(|setting| (setting.property.name(), value(setting))).collect();
-        client(unit)?.set_properties(&properties).map_err(of_client).map(done)
+    fn connect(&mut self) -> Result<(), Fault> {
+        if self.connection.is_none() {
+            let timeout = self.timeout;
+            let connection = block_on(async {
+                let builder = zbus::connection::Builder::system()?;
+                builder.method_timeout(timeout).build().await
+            });
+            self.connection = Some(connection.map_err(away)?);
+        }
+        Ok(())
     }
 
-    fn start_slice(&mut self, unit: &str, description: &str) -> Result<Reply, Fault> {
-        let properties = [("Description", Value::from(description))];
-        let nothing: [(&str, Vec<(&str, Value<'_>)>); 0] = [];
-        let arguments = (unit, MODE, &properties[..], &nothing[..]);
-        let started: Result<OwnedObjectPath, Fault> =
-            self.call(MANAGER_PATH, MANAGER, "StartTransientUnit", &arguments);
-        match started {
-            // There is a file for it, or it is loaded already.
-            Err(fault) if fault.name == "org.freedesktop.systemd1.UnitExists" => self
-                .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StartUnit", &(unit, MODE))
-                .map(done),
-            started => started.map(done),
+    /// What became of services since the last such order.
+    fn watch(&mut self) -> Result<Reply, Fault> {
+        self.connect()?;
+        let Some(connection) = &self.connection else { return Ok(Reply::Done) };
+        if self.signals.is_empty() {
+            self.signals = block_on(subscribe(connection))?;
+        }
+        let (signals, results) = (&mut self.signals, &mut self.results);
+        let is_over =
+            block_on(poll_fn(|context| Poll::Ready(take_results(signals, context, results))));
+        match is_over {
+            true => Err(Fault { is_away: true, ..Fault::new("the connection was closed".into()) }),
+            false => Ok(Reply::Results(std::mem::take(&mut self.results))),
         }
     }
 
@@ -183,17 +187,183 @@ impl Bus {
     }
 
     fn drop_ins(&self, unit: &str, property: Property) -> impl Iterator<Item = PathBuf> + use<> {
-        let file = Path::new(&format!("{unit}.d")).join(property.drop_in());
-        let run = self.run.clone();
-        DROP_INS.into_iter().map(move |dir| run.join(dir).join(&file))
+        drop_ins(&self.run, unit, property)
+    }
+}
+
+fn drop_ins(run: &Path, unit: &str, property: Property) -> impl Iterator<Item = PathBuf> + use<> {
+    let (run, file) = (run.to_path_buf(), Path::new(&format!("{unit}.d")).join(property.drop_in()));
+    DROP_INS.into_iter().map(move |dir| run.join(dir).join(&file))
+}
+
+// === calls ===
+
+/// Whether an order is a call that need not wait for the one before it.
+fn is_pipelined(order: &Order) -> bool {
+    matches!(
+        order,
+        Order::Look { .. } | Order::StartSlice { .. } | Order::Set { .. } | Order::Stop { .. }
+    )
+}
+
+/// Polls all `futures` until each is done, and `also` in between.
+async fn all_of<F: Future>(
+    futures: impl Iterator<Item = F>,
+    mut also: impl FnMut(&mut Context<'_>) -> bool,
+) -> Vec<F::Output> {
+    let mut outputs: Vec<Option<F::Output>> = Vec::new();
+    let mut futures: Vec<_> = futures.map(Box::pin).collect();
+    outputs.resize_with(futures.len(), || None);
+    poll_fn(|context| {
+        also(context);
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let Poll::Ready(done) = future.as_mut().poll(context)
+            {
+                *output = Some(done);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+/// Asks for the changes of services and scopes.
+async fn subscribe(connection: &Connection) -> Result<Vec<MessageStream>, Fault> {
+    let mut signals = Vec::new();
+    for kind in ["org.freedesktop.systemd1.Service", "org.freedesktop.systemd1.Scope"] {
+        let rule = || {
+            let rule = MatchRule::builder().msg_type(MessageType::Signal).sender(SYSTEMD)?;
+            let rule = rule.interface(PROPERTIES)?.member("PropertiesChanged")?;
+            Ok::<_, BusError>(rule.path_namespace(UNITS_PATH)?.arg(0, kind)?.build())
+        };
+        let rule = rule().map_err(of_bus)?;
+        let stream = MessageStream::for_match_rule(rule, connection, Some(SIGNALS_MAX)).await;
+        signals.push(stream.map_err(of_bus)?);
+    }
+    let calls = Calls { connection, run: Path::new("") };
+    calls.call::<_, ()>(MANAGER_PATH, MANAGER, "Subscribe", &()).await?;
+    Ok(signals)
+}
+
+/// Takes what has come of `signals`; returns whether one of them has ended.
+fn take_results(
+    signals: &mut [MessageStream],
+    context: &mut Context<'_>,
+    results: &mut Vec<RunResult>,
+) -> bool {
+    for stream in signals {
+        while let Poll::Ready(message) = Pin::new(&mut *stream).poll_next(context) {
+            match message {
+                Some(Ok(message)) => results.extend(run_result(&message)),
+                _ => return true,
+            }
+        }
+    }
+    false
+}
+
+/// What a signal says of the result of a unit.
+fn run_result(message: &Message) -> Option<RunResult> {
+    type Changed = (String, HashMap<String, OwnedValue>, Vec<String>);
+    let unit = unit_at(message.header().path()?.as_str())?;
+    let (_, mut changed, _) = message.body().deserialize::<Changed>().ok()?;
+    let result = String::try_from(changed.remove("Result")?).ok()?;
+    Some(RunResult { unit, is_oom_kill: result == OOM_KILL })
+}
+
+/// The result of a run that ended because a process of it was killed for want of memory.
+const OOM_KILL: &str = "oom-kill";
+
+/// Calls to systemd over one connection.
+struct Calls<'a> {
+    connection: &'a Connection,
+    run: &'a Path,
+}
+
+impl Calls<'_> {
+    async fn carry_out(&self, order: &Order) -> Result<Reply, Fault> {
+        match order {
+            Order::Look { unit } => self.look(unit).await.map(Reply::Unit),
+            Order::StartSlice { unit, description } => self.start_slice(unit, description).await,
+            Order::Set { unit, settings } => self.set(unit, settings).await,
+            Order::Reload => {
+                self.call::<_, ()>(MANAGER_PATH, MANAGER, "Reload", &()).await.map(done)
+            }
+            Order::Stop { unit } => self
+                .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StopUnit", &(unit, MODE))
+                .await
+                .map(done),
+            // Orders on files are no calls.
+            _ => Ok(Reply::Done),
+        }
     }
 
-    fn all(&mut self, path: &OwnedObjectPath, interface: &str) -> Result<Properties, Fault> {
-        self.call(path.as_str(), PROPERTIES, "GetAll", &(interface,)).map(Properties)
+    async fn look(&self, unit: &str) -> Result<UnitState, Fault> {
+        let properties = self.call(&object_path(unit), PROPERTIES, "GetAll", &("",)).await?;
+        let mut known = Properties(properties);
+        let active: String = known.take("ActiveState")?;
+        let mut state = UnitState {
+            id: known.take("Id")?,
+            is_loaded: known.take::<String>("LoadState")? == "loaded",
+            is_active: ["active", "activating", "reloading", "deactivating"].contains(&&*active),
+            is_transient: known.take("Transient")?,
+            required_by: known.take("RequiredBy")?,
+            is_oom_kill: known.take::<String>("Result").is_ok_and(|result| result == OOM_KILL),
+            ..UnitState::default()
+        };
+        if state.is_transient {
+            state.life = life(&known.take::<String>("FragmentPath")?);
+        }
+        if !state.is_active || !has_cgroup(&state.id) {
+            return Ok(state);
+        }
+        state.cgroup = known.take("ControlGroup")?;
+        for property in Property::ALL {
+            let value = match property.unset() {
+                PropertyValue::Number(_) => PropertyValue::Number(known.take(property.name())?),
+                PropertyValue::Mask(_) => PropertyValue::Mask(known.take(property.name())?),
+            };
+            let text =
+                |file: PathBuf| Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned());
+            let drop_in = drop_ins(self.run, &state.id, property).find_map(text);
+            state.held.push(Held { setting: Setting { property, value }, drop_in });
+        }
+        Ok(state)
     }
 
-    fn call<B, R>(
-        &mut self,
+    async fn set(&self, unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
+        let property = |setting: &Setting| -> BusProperty<'static> {
+            let value = match &setting.value {
+                PropertyValue::Number(number) => Value::from(*number),
+                PropertyValue::Mask(mask) => Value::from(mask.clone()),
+            };
+            (setting.property.name(), value)
+        };
+        let properties: Vec<BusProperty<'_>> = settings.iter().map(property).collect();
+        let arguments = (unit, true, properties);
+        self.call::<_, ()>(MANAGER_PATH, MANAGER, "SetUnitProperties", &arguments).await.map(done)
+    }
+
+    async fn start_slice(&self, unit: &str, description: &str) -> Result<Reply, Fault> {
+        let properties = [("Description", Value::from(description))];
+        let nothing: [(&str, Vec<(&str, Value<'_>)>); 0] = [];
+        let arguments = (unit, MODE, &properties[..], &nothing[..]);
+        let started: Result<OwnedObjectPath, Fault> =
+            self.call(MANAGER_PATH, MANAGER, "StartTransientUnit", &arguments).await;
+        match started {
+            // There is a file for it, or it is loaded already.
+            Err(fault) if fault.name == "org.freedesktop.systemd1.UnitExists" => self
+                .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StartUnit", &(unit, MODE))
+                .await
+                .map(done),
+            started => started.map(done),
+        }
+    }
+
+    async fn call<B, R>(
+        &self,
         path: &str,
         interface: &str,
         method: &str,
@@ -203,21 +373,12 @@ impl Bus {
         B: Serialize + Type,
         R: DeserializeOwned + Type,
     {
-        let connection = match &self.connection {
-            Some(connection) => connection,
-            None => {
-                let builder = Builder::system().map_err(away)?.method_timeout(self.timeout);
-                self.connection.insert(builder.build().map_err(away)?)
-            }
-        };
-        let reply = connection
-            .call_method(Some(SYSTEMD), path, Some(interface), method, body)
-            .map_err(of_bus)?;
-        reply.body().deserialize().map_err(of_bus)
+        let call = self.connection.call_method(Some(SYSTEMD), path, Some(interface), method, body);
+        call.await.map_err(of_bus)?.body().deserialize().map_err(of_bus)
     }
 }
 
-/// The properties of one interface of a unit.
+/// The properties of a unit.
 struct Properties(HashMap<String, OwnedValue>);
 
 impl Properties {
@@ -252,24 +413,15 @@ fn life(fragment: &str) -> String {
     fs::metadata(fragment).map(identity).unwrap_or_default()
 }
 
-/// The interface that has the resource properties of `unit`.
-fn interface(unit: &str) -> Option<&'static str> {
-    match unit.rsplit_once('.')?.1 {
-        "service" => Some("org.freedesktop.systemd1.Service"),
-        "slice" => Some("org.freedesktop.systemd1.Slice"),
-        "scope" => Some("org.freedesktop.systemd1.Scope"),
-        _ => None,
-    }
-}
-
-fn client(unit: &str) -> Result<SystemdClient<'static>, Fault> {
-    SystemdClient::new(unit, Vec::new()).map_err(of_client)
+/// Whether `unit` is of a kind whose cgroup a policy may name.
+fn has_cgroup(unit: &str) -> bool {
+    [".service", ".slice", ".scope"].iter().any(|kind| unit.ends_with(kind))
 }
 
 // === what went wrong ===
 
 /// An error of the bus: its name on it, empty where it has none, and its text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Fault {
     name: String,
     text: String,
@@ -285,7 +437,7 @@ impl Fault {
         let (unit, message) = (unit.to_string(), self.text);
         match self.name.as_str() {
             _ if self.is_away => UnitError::Away(message),
-            "org.freedesktop.systemd1.NoSuchUnit" => UnitError::NoSuchUnit(unit),
+            NO_SUCH_UNIT => UnitError::NoSuchUnit(unit),
             "org.freedesktop.DBus.Error.AccessDenied"
             | "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired" => {
                 UnitError::Denied { unit, message }
@@ -325,13 +477,6 @@ fn of_bus(error: BusError) -> Fault {
     }
 }
 
-fn of_client(error: ClientError) -> Fault {
-    match error {
-        ClientError::Dbus(error) => of_bus(error),
-        ClientError::InvalidProperties => Fault::new(error.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -346,7 +491,7 @@ mod tests {
         let of = |property| (property, "theirs".to_string());
         let drop_ins = [Property::MemoryLow, Property::MemoryMax].map(of).to_vec();
         let order = Order::Rewrite { unit: "web.service".into(), drop_ins };
-        assert_eq!(bus.carry_out(&order), Ok(Reply::Done));
+        assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(Reply::Done)]);
         assert_eq!(fs::read_to_string(dir.join("50-MemoryLow.conf")).unwrap(), "theirs");
         assert!(!dir.join("50-MemoryMax.conf").exists());
     }
@@ -362,7 +507,7 @@ mod tests {
             let setting =
                 Setting { property: Property::MemoryLow, value: PropertyValue::Number(low) };
             let order = Order::ForgetOurs { unit: "web.service".into(), settings: vec![setting] };
-            assert_eq!(bus.carry_out(&order), Ok(Reply::Done));
+            assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(Reply::Done)]);
             assert_eq!(dir.exists(), is_left);
         }
     }
@@ -382,7 +527,7 @@ mod tests {
         let order = Order::Forget { unit: "web.service".into(), properties };
         // What is gone already counts as removed.
         for _ in 0..2 {
-            assert_eq!(bus.carry_out(&order), Ok(Reply::Done));
+            assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(Reply::Done)]);
         }
         assert!(!transient.exists());
         let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();

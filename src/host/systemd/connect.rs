@@ -11,7 +11,7 @@ pub fn of_this_host() -> Option<Box<dyn UnitManager>> {
     const RUN: &str = "/run/systemd";
     let recruit = || {
         let mut bus = Bus::new(RUN, messenger::DEADLINE);
-        move |order: &Order| bus.carry_out(order)
+        move |orders: &[Order]| bus.carry_out(orders)
     };
     // As sd_booted(3) tells.
     let is_booted = Path::new(RUN).join("system").is_dir();

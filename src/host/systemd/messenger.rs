@@ -1,7 +1,8 @@
 //! A thread that waits for systemd, so that the tick does not have to.
 //!
 //! A call over D-Bus has no deadline of its own: systemd may be reading its configuration, or hang. So orders
-//! go to one thread, which executes them one after the other, and answers are picked up when they are there.
+//! go to one thread, which takes what has come in, a few at a time, and answers are picked up when they are
+//! there.
 //! An order that is not answered in time is given up, with those behind it, and its thread is left to wait.
 //! No new thread is started until it has returned, so that a systemd that hangs for a day costs one thread
 //! and not a thousand.
@@ -19,8 +20,14 @@ use super::order::{Answer, Order, Reply, UnitError, UnitManager};
 /// How long an order may take: a daemon-reload on a large and busy host takes seconds.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Orders that are executed at once; the bus allows one client 128 calls without an answer.
+pub const ORDERS_AT_ONCE: usize = 32;
+
+/// Executes orders, and returns what came of each.
+type CarryOut = dyn FnMut(&[Order]) -> Vec<Result<Reply, UnitError>>;
+
 /// Creates the executor of orders, in its thread; a new one for each thread.
-type Recruit = dyn Fn() -> Box<dyn FnMut(&Order) -> Result<Reply, UnitError>> + Send + Sync;
+type Recruit = dyn Fn() -> Box<CarryOut> + Send + Sync;
 
 /// A [`UnitManager`] with a thread.
 pub struct Messenger {
@@ -51,7 +58,7 @@ impl Messenger {
     /// Orders are executed by what `recruit` creates, each within `deadline`.
     pub fn new<C>(recruit: impl Fn() -> C + Send + Sync + 'static, deadline: Duration) -> Messenger
     where
-        C: FnMut(&Order) -> Result<Reply, UnitError> + 'static,
+        C: FnMut(&[Order]) -> Vec<Result<Reply, UnitError>> + 'static,
     {
         Messenger {
             recruit: std::sync::Arc::new(move || Box::new(recruit())),
@@ -92,9 +99,13 @@ fn start(recruit: std::sync::Arc<Recruit>) -> Option<Thread> {
     let (outbox, outcomes) = mpsc::channel();
     let work = move || {
         let mut carry_out = recruit();
-        for order in inbox {
-            if outbox.send(carry_out(&order)).is_err() {
-                return;
+        while let Ok(first) = inbox.recv() {
+            let others = inbox.try_iter().take(ORDERS_AT_ONCE - 1);
+            let orders: Vec<Order> = std::iter::once(first).chain(others).collect();
+            for outcome in carry_out(&orders) {
+                if outbox.send(outcome).is_err() {
+                    return;
+                }
             }
         }
     };
@@ -144,7 +155,7 @@ impl UnitManager for Messenger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Barrier};
+    use std::sync::{Arc, Barrier, Mutex};
 
     fn look(unit: &str) -> Order {
         Order::Look { unit: unit.into() }
@@ -152,7 +163,7 @@ mod tests {
 
     #[test]
     fn answers_come_in_the_order_of_the_orders() {
-        let done = || |_: &Order| Ok(Reply::Done);
+        let done = || |orders: &[Order]| orders.iter().map(|_| Ok(Reply::Done)).collect();
         let mut messenger = Messenger::new(done, DEADLINE);
         assert_eq!(messenger.answer(Duration::ZERO), None);
         for unit in ["a", "b", "c"] {
@@ -165,17 +176,46 @@ mod tests {
         assert_eq!(messenger.answer(Duration::ZERO), None);
     }
 
+    /// Calls for a thousand units do not wait for each other.
+    #[test]
+    fn what_waits_is_executed_together() {
+        let (begun, gate) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let sizes = Arc::new(Mutex::new(Vec::new()));
+        let theirs = (Arc::clone(&begun), Arc::clone(&gate), Arc::clone(&sizes));
+        let count = move || {
+            let (begun, gate, sizes) = theirs.clone();
+            move |orders: &[Order]| {
+                sizes.lock().unwrap().push(orders.len());
+                if orders[0].unit() == "first" {
+                    begun.wait();
+                    gate.wait();
+                }
+                orders.iter().map(|_| Ok(Reply::Done)).collect()
+            }
+        };
+        let mut messenger = Messenger::new(count, DEADLINE);
+        messenger.submit(look("first"));
+        begun.wait();
+        let units: Vec<String> = (0..40).map(|number| number.to_string()).collect();
+        units.iter().for_each(|unit| messenger.submit(look(unit)));
+        gate.wait();
+        for unit in std::iter::once("first").chain(units.iter().map(String::as_str)) {
+            assert_eq!(messenger.answer(DEADLINE).unwrap().order, look(unit));
+        }
+        assert_eq!(*sizes.lock().unwrap(), [1, ORDERS_AT_ONCE, 8]);
+    }
+
     #[test]
     fn a_call_that_hangs_holds_nobody_and_is_not_repeated_until_it_came_back() {
         let gate = Arc::new(Barrier::new(2));
         let hung = Arc::clone(&gate);
         let hang = move || {
             let gate = Arc::clone(&hung);
-            move |order: &Order| {
-                if order.unit() == "hangs" {
+            move |orders: &[Order]| {
+                if orders.iter().any(|order| order.unit() == "hangs") {
                     gate.wait();
                 }
-                Ok(Reply::Done)
+                orders.iter().map(|_| Ok(Reply::Done)).collect()
             }
         };
         let deadline = Duration::from_millis(20);

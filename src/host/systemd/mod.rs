@@ -32,16 +32,20 @@
 //! | `order` | what is asked, and what comes of it |
 //! | `connect` | the systemd of this host |
 //! | [`messenger`] | a thread that waits, so that the tick need not |
+//! | `object_path` | the path on the bus of a unit |
 //! | [`bus`] | D-Bus: the only file that names cgroups-rs and zbus |
 
 pub mod bus;
 mod connect;
 pub mod messenger;
+mod object_path;
 mod order;
 pub mod property;
 pub mod slice_name;
 
 pub use connect::of_this_host;
 pub use messenger::Messenger;
-pub use order::{Answer, Held, Order, Reply, UnitError, UnitManager, UnitState, carry_out};
+pub use order::{
+    Answer, Held, Order, Reply, RunResult, UnitError, UnitManager, UnitState, carry_out_all,
+};
 pub use property::{Property, PropertyValue, Setting};

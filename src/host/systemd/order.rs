@@ -52,6 +52,8 @@ pub enum Order {
     },
     /// Makes systemd read its configuration again.
     Reload,
+    /// What became of the services of the host since the last such order? Answered by [`Reply::Results`].
+    Watch,
     /// Stops a unit, and with it everything that requires it; refused where one of them is about to start.
     Stop {
         /// The unit.
@@ -70,7 +72,7 @@ impl Order {
             | Order::Forget { unit, .. }
             | Order::ForgetOurs { unit, .. }
             | Order::Stop { unit } => unit,
-            Order::Reload => "",
+            Order::Reload | Order::Watch => "",
         }
     }
 }
@@ -82,6 +84,18 @@ pub enum Reply {
     Done,
     /// What systemd knows of a unit.
     Unit(UnitState),
+    /// The results of services and scopes that changed, oldest first.
+    Results(Vec<RunResult>),
+}
+
+/// What systemd says of the last run of a unit, or of the present one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunResult {
+    /// The unit.
+    pub unit: String,
+    /// Whether it ended because one of its processes was killed for want of memory (`Result` is `oom-kill`);
+    /// until it is started again.
+    pub is_oom_kill: bool,
 }
 
 /// What systemd knows of a unit.
@@ -100,6 +114,8 @@ pub struct UnitState {
     pub life: String,
     /// Its cgroup from the mount, beginning with `/`; empty where it has none.
     pub cgroup: String,
+    /// As [`RunResult::is_oom_kill`].
+    pub is_oom_kill: bool,
     /// The units that stop when it stops: those in a slice are among them.
     pub required_by: Vec<String>,
     /// What its properties hold; of a unit that does not run nothing is told.
@@ -172,21 +188,41 @@ pub trait UnitManager: fmt::Debug {
     fn answer(&mut self, patience: Duration) -> Option<Answer>;
 }
 
-/// Hands in `order` and waits for its answer, at most `patience`. Answers to earlier orders are dropped.
-///
-/// # Errors
-/// What systemd said, or [`UnitError::Late`].
-pub fn carry_out(
+/// Hands in `orders` and waits for their answers, for each at most as long as `patience` says. Answers to
+/// earlier orders are dropped. The outcomes are in the order of the orders; once one is late, so are those
+/// behind it.
+pub fn carry_out_all(
     units: &mut dyn UnitManager,
-    order: Order,
+    orders: Vec<Order>,
+    mut patience: impl FnMut() -> Result<Duration, UnitError>,
+) -> Vec<Result<Reply, UnitError>> {
+    orders.iter().for_each(|order| units.submit(order.clone()));
+    let mut late: Option<UnitError> = None;
+    let outcome = |order: Order| {
+        if let Some(error) = &late {
+            return Err(error.clone());
+        }
+        let awaited = patience().and_then(|patience| await_answer(units, &order, patience));
+        awaited.unwrap_or_else(|error| {
+            late = Some(error.clone());
+            Err(error)
+        })
+    };
+    orders.into_iter().map(outcome).collect()
+}
+
+/// # Errors
+/// [`UnitError::Late`].
+fn await_answer(
+    units: &mut dyn UnitManager,
+    order: &Order,
     patience: Duration,
-) -> Result<Reply, UnitError> {
+) -> Result<Result<Reply, UnitError>, UnitError> {
     let deadline = Instant::now() + patience;
-    units.submit(order.clone());
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match units.answer(left) {
-            Some(answer) if answer.order == order => return answer.outcome,
+            Some(answer) if answer.order == *order => return Ok(answer.outcome),
             Some(_) => {}
             None => return Err(UnitError::Late(patience)),
         }

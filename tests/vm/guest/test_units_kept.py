@@ -1,6 +1,7 @@
 """Units whose state changes, or whose processes a policy claims, while tenantd runs: systemd's view stays whole."""
 
 import contextlib
+import json
 import shutil
 import signal
 from pathlib import Path
@@ -219,3 +220,32 @@ def test_a_stop_while_units_vanish_owes_nothing(host):
     assert daemon.process.wait(PATIENCE) == 0, daemon.log()
     assert not (daemon.state / "journal").exists(), daemon.log()
     world.expect_as_before(daemon.log)
+
+
+@both
+def test_kills_of_a_service_are_counted_though_its_cgroup_is_gone(host):
+    """Systemd stops such a service, removes its cgroup and starts it again: four times in a second or two."""
+    hungry = "ExecStart=tail /dev/zero\nMemoryMax=16M\nMemorySwapMax=0\nRestart=always\nRestartSec=0\n"
+    runs = lambda count: f"[Unit]\nStartLimitBurst={count}\nStartLimitIntervalSec=1h\n[Service]\n{hungry}"
+    tenant, other = Filed(host, "hungry.service", runs(4)), Filed(host, "other.service", runs(2))
+    state = host.folder()
+    daemon = host.daemon(host.policy({"hungry": {"match": {"unit": tenant.name}}}), None, state=state)
+    daemon.says("hungry.service does not run")
+    for unit in (tenant, other):
+        run("systemctl", "start", "--no-block", unit.name)
+    for unit in (tenant, other):
+        daemon.until(lambda: show(unit.name, "ActiveState") == "failed", f"{unit.name} to be given up")
+        assert show(unit.name, "Result") == "oom-kill", show(unit.name, "Result")
+
+    def counted():
+        done = host.ctl("status", "--json", "--socket", state / "socket")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["tenants"][0]["nr_oom_kills"]
+
+    daemon.until(lambda: counted() == 4, "the four kills")
+    # They stay four, whatever is told of the unit again.
+    run("systemctl", "daemon-reload")
+    ticks = lambda: json.loads(host.ctl("status", "--json", "--socket", state / "socket").stdout)["tick"]
+    seen = ticks()
+    daemon.until(lambda: ticks() > seen + 3, "some more ticks")
+    assert counted() == 4, daemon.log()

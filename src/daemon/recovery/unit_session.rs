@@ -1,0 +1,66 @@
+//! Asking systemd about many units, while they are given back.
+//!
+//! What is to be asked of all units is asked before the first answer is awaited. What it is for, [`super::unit_restore`]
+//! and [`super::unit_stop`] know.
+
+use std::time::Duration;
+
+use super::deadline::Deadline;
+use super::restore::Restored;
+use super::unit_files::UnitFiles;
+use crate::host::systemd::{Order, Reply, UnitError, UnitManager, UnitState, carry_out_all};
+
+/// How often the files are read without a change for values that systemd has accepted, and the wait between two
+/// readings.
+pub(super) const LOOKS: u32 = 200;
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Giving back units: what it has in its hands.
+pub(super) struct Session<'a, K> {
+    pub(super) files: UnitFiles<'a, K>,
+    pub(super) units: &'a mut dyn UnitManager,
+    /// Whether drop-ins are not what systemd believes them to be.
+    pub(super) is_stale: bool,
+    pub(super) deadline: Deadline<'a>,
+    pub(super) restored: &'a mut Restored,
+}
+
+impl<K> Session<'_, K> {
+    /// What came of it; only a bus that is away stops everything. A unit that is gone has nothing to be given back.
+    pub(super) fn note<T: Default>(
+        &mut self,
+        outcome: Result<T, UnitError>,
+    ) -> Result<Option<T>, UnitError> {
+        match outcome {
+            Err(error) if error.is_about_the_bus() => Err(error),
+            Err(UnitError::NoSuchUnit(_)) => Ok(Some(T::default())),
+            Err(error) => {
+                self.restored.failures.push(error.to_string());
+                Ok(None)
+            }
+            Ok(done) => Ok(Some(done)),
+        }
+    }
+
+    pub(super) fn ask(&mut self, orders: Vec<Order>) -> Vec<Result<Reply, UnitError>> {
+        let deadline = self.deadline;
+        carry_out_all(self.units, orders, || deadline.for_an_order())
+    }
+
+    pub(super) fn ask_one(&mut self, order: Order) -> Result<Reply, UnitError> {
+        self.ask(vec![order]).pop().unwrap_or(Ok(Reply::Done))
+    }
+
+    /// What systemd knows of each of these units.
+    pub(super) fn look<'u>(
+        &mut self,
+        units: impl Iterator<Item = &'u str>,
+    ) -> Vec<Result<UnitState, UnitError>> {
+        let state = |reply: Reply| match reply {
+            Reply::Unit(state) => state,
+            _ => UnitState::default(),
+        };
+        let orders = units.map(|unit| Order::Look { unit: unit.to_string() }).collect();
+        self.ask(orders).into_iter().map(|outcome| outcome.map(state)).collect()
+    }
+}
