@@ -40,6 +40,7 @@ pub mod demand;
 mod desired;
 pub mod drift;
 pub mod explain;
+mod explain_usage;
 pub mod explanation;
 pub mod fairness;
 pub mod finding;

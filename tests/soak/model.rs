@@ -21,8 +21,6 @@ use crate::util::Snapshot;
 
 /// A journal is smaller, whatever happens.
 const JOURNAL_BYTES_MAX: u64 = 2 << 20;
-/// A stop moves processes out of cgroups that it cannot remove, because an administrator made others in them.
-const DIVIDED_IS_EMPTIED: bool = true;
 /// The controllers that the agent enables for children.
 const ENABLED: [&str; 3] = ["cpu", "memory", "cpuset"];
 /// So many ticks after an administrator's write the agent has looked again: every tenth tick, unless that is void.
@@ -173,7 +171,12 @@ impl Model {
         }
         for (dir, inode) in self.last.iter().filter(|(key, _)| is_dir(key)) {
             if now.get(dir) != Some(inode) {
-                let was_made = made_before.get(dir) == Some(inode);
+                // Empty cgroups in one that the agent made are removed with it.
+                let was_made = made_before.get(dir) == Some(inode)
+                    || Path::new(dir)
+                        .ancestors()
+                        .skip(1)
+                        .any(|up| up.to_str().is_some_and(|up| made_before.contains_key(up)));
                 assert!(was_made, "{}: {dir} was removed, which was not the agent's", turn.what);
             }
         }
@@ -280,9 +283,7 @@ impl Model {
                 turn.claims && was_below.starts_with(CLAIMED) || self.last.get(home) != Some(inode);
             let is_home = place == home;
             let is_above = home.starts_with(place);
-            // What others divided cannot be removed, but is emptied all the same.
-            let is_divided = DIVIDED_IS_EMPTIED && self.is_divided(home, now);
-            let is_there = now.get(home) == Some(inode) && !is_divided;
+            let is_there = now.get(home) == Some(inode);
             let in_tenant = below.starts_with("t/") || below.starts_with(CLAIMED);
             let allowed = match is_there {
                 true => is_home || (was_claimed || was_below.starts_with(CLAIMED)) && in_tenant,

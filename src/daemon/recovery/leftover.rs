@@ -140,8 +140,8 @@ pub(in crate::daemon) fn take_up(
         return Ok((Journal::in_memory(), Keeper::default()));
     }
     let boot_id = machine.boot_id(kernel)?;
-    let mut keeper = Keeper::new(state_dir, &boot_id);
     let (mut journal, leftover) = Journal::open(state_dir, &boot_id)?;
+    let mut keeper = Keeper::new(state_dir, &boot_id);
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     remove_all(&dop_dir(state_dir));
     if !leftover.entries.is_empty() {

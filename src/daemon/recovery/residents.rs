@@ -94,7 +94,7 @@ impl ResidentStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => {
                 warn!(
-                    "who lived in the tenants' cgroups is passed over: {}: {error}",
+                    "the list of displaced processes is ignored: {}: {error}",
                     self.path.display()
                 );
                 Vec::new()

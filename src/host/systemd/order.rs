@@ -196,6 +196,10 @@ pub fn carry_out_all(
     orders: Vec<Order>,
     mut patience: impl FnMut() -> Result<Duration, UnitError>,
 ) -> Vec<Result<Reply, UnitError>> {
+    // What there is no time for is not begun.
+    if let Err(error) = patience() {
+        return orders.iter().map(|_| Err(error.clone())).collect();
+    }
     orders.iter().for_each(|order| units.submit(order.clone()));
     let mut late: Option<UnitError> = None;
     let outcome = |order: Order| {
