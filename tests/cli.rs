@@ -277,7 +277,7 @@ fn a_journal_of_something_else_is_left_alone() {
 }
 
 #[test]
-fn nothing_to_restore_is_no_failure() {
+fn nothing_to_restore_is_success() {
     let dir = util::scratch();
     let state = dir.path().join("state");
     let mut command = util::tenantd();

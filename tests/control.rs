@@ -228,7 +228,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_that_was_applied_leaves_nothing_to_do(
+    fn an_applied_plan_leaves_no_actions(
         (nodes, demands) in tree_and_demands(),
         (_, other_demands) in tree_and_demands(),
     ) {
@@ -363,7 +363,7 @@ fn unmet_tenants_are_weighed_by_allocation() {
 }
 
 #[test]
-fn falling_asleep_and_waking_up_writes_nothing() {
+fn going_idle_and_waking_writes_nothing() {
     let awake = cpu_weights(&[(1.0, 16.0), (2.0, 16.0), (4.0, 16.0)]);
     for demands in [[16.0, 16.0, 0.0], [16.0, 0.0, 0.0], [0.0, 3.0, 1.0], [0.0, 0.0, 0.0]] {
         let tenants: Vec<(f64, f64)> = [1.0, 2.0, 4.0].into_iter().zip(demands).collect();

@@ -67,7 +67,7 @@ fn entries(dir: &Path) -> (Vec<Entry>, Vec<String>) {
 
 /// What an older agent of the same format left is put back by a newer one.
 #[test]
-fn the_format_is_the_one_that_it_says() {
+fn the_format_matches_its_declaration() {
     let dir = util::scratch();
     left(dir.path(), &every_kind());
     let text = fs::read_to_string(dir.path().join("journal")).unwrap();
@@ -95,7 +95,7 @@ fn every_kind_of_entry_reads_back() {
 }
 
 #[test]
-fn a_journal_that_was_cut_anywhere_goes_on_after_its_last_whole_line() {
+fn a_truncated_journal_continues_after_its_last_complete_line() {
     let dir = util::scratch();
     left(dir.path(), &every_kind());
     let path = dir.path().join("journal");
@@ -151,7 +151,7 @@ fn any_byte_may_be_damaged_without_a_panic() {
 }
 
 #[test]
-fn the_journal_of_another_boot_is_begun_anew() {
+fn the_journal_of_another_boot_is_discarded() {
     let dir = util::scratch();
     left(dir.path(), &[held(0)]);
     let (mut journal, leftover) = Journal::open(dir.path(), "another boot").unwrap();

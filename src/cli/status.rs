@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_stands_before_its_tenants() {
+    fn a_group_precedes_its_tenants() {
         let tenant = |name: &str| TenantStatus { name: name.into(), ..TenantStatus::default() };
         let group = |name: &str| GroupStatus { name: name.into(), ..GroupStatus::default() };
         let status = Status {

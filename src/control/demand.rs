@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_tell_exactly() {
+    fn demand_from_threads_is_exact() {
         let mut usage = using(0.5, 0.9);
         usage.wanted_cores = Some(3.0);
         let demand = estimate(&usage, &context(0.5), SECOND);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_home_wants_nothing() {
+    fn an_empty_tenant_has_no_demand() {
         let demand = estimate(&Usage::default(), &context(1.0), SECOND);
         assert_eq!((demand.amount[CPU], demand.cpu_basis), (0.0, CpuBasis::Idle));
     }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_waits_goes_short() {
+    fn only_a_waiting_tenant_is_short_of_its_share() {
         assert_eq!(measured(1.0, true).share_error(8.0), 0.25);
         assert_eq!(measured(1.0, false).share_error(8.0), 0.0);
         assert_eq!(measured(3.5, true).share_error(8.0), 0.0);

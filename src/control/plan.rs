@@ -14,7 +14,7 @@
 //! before children; shrinking ones after, children before parents. Sets of CPUs follow in the order of
 //! [`crate::dop::transition`], which widens before it narrows.
 //!
-//! **Properties.** Applying a plan and planning again gives nothing (`a_plan_applied_leaves_nothing`). The
+//! **Properties.** Applying a plan and planning again gives nothing (`an_applied_plan_leaves_nothing`). The
 //! order puts every grow before every shrink (`grow_before_shrink_parents_before_children`). A knob without
 //! a desired value is never touched (`what_the_policy_does_not_name_is_left_alone`).
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_applied_leaves_nothing() {
+    fn an_applied_plan_leaves_nothing() {
         let weight = |w| (Knob::CpuWeight, Value::Weight(w));
         let mut nodes =
             vec![node(0, &[weight(300.0)], &[weight(100.0)]), node(0, &[weight(7.0)], &[])];
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_goes_away_grows_to_max() {
+    fn a_removed_limit_becomes_max() {
         let max = Value::Amount(Resource::Memory, Limit::Max);
         let nodes = [node(0, &[(Knob::MemoryMax, max.clone())], &[(Knob::MemoryMax, memory(10))])];
         let actions = plan(&nodes, Some(&CpuSet::below(8)));

@@ -38,9 +38,9 @@
 //!
 //! **Properties** (tests below, and `tests/control/protect.rs`): the rule holds, or nothing
 //! is protected (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before
-//! allocations (`guarantees_come_first`), the ratios are the largest possible
+//! allocations (`guarantees_are_protected_first`), the ratios are the largest possible
 //! (`no_more_could_be_protected`), and where everything fits nothing is changed
-//! (`where_all_fits_nothing_is_bounded`).
+//! (`protection_that_fits_is_not_bounded`).
 
 use std::fmt;
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_fits_nothing_is_bounded() {
+    fn protection_that_fits_is_not_bounded() {
         let protections =
             protect(&machine(4096.0), &[cache(600.0, 200.0), anonymous(1500.0, 1600.0)]);
         assert_eq!((mib(&protections), protections.shortage), (vec![600.0, 1600.0], None));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantees_come_first() {
+    fn guarantees_are_protected_first() {
         let memory = machine(2048.0);
         let protections = protect(&memory, &[cache(900.0, 400.0), anonymous(1300.0, 1200.0)]);
         assert_eq!(mib(&protections)[0], 620.0);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_that_was_seen_goes_on_up_to_the_limit() {
+    fn observed_growth_continues_up_to_the_limit() {
         let growing = |growth, limit| Need {
             growth_bytes: growth * MIB,
             limit_bytes: limit * MIB,
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_left_nothing_is_protected() {
+    fn without_reclaimable_memory_nothing_is_protected() {
         let protections =
             protect(&machine(2048.0), &[cache(600.0, 300.0), anonymous(2000.0, 100.0)]);
         assert_eq!(mib(&protections), [0.0, 0.0]);

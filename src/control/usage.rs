@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_goes_on_over_cgroups_and_never_back() {
+    fn a_total_continues_over_recreated_cgroups_and_never_falls() {
         let mut kills = Tally::default();
         assert_eq!(kills.total(), None);
         for (generation, count, total) in [(1, 5, 0), (1, 7, 2), (1, 7, 2), (2, 1, 3), (2, 0, 3)] {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_grow_over_a_cgroup_that_was_made_anew_and_over_gaps() {
+    fn totals_grow_over_a_recreated_cgroup_and_over_gaps() {
         let mut totals = Totals::default();
         assert_eq!(totals.cpu_usec.total(), None);
         for (generation, usage_usec, total) in
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_where_the_cgroup_is_another_or_the_counter_is_absent() {
+    fn no_rate_for_a_recreated_cgroup_or_an_absent_counter() {
         assert_eq!(usage(&cpu(1, 500_000), &cpu(2, 2_000_000), SECOND), None);
         assert_eq!(usage(&cpu(1, 2_000_000), &cpu(1, 500_000), SECOND), None);
         assert_eq!(usage(&cpu(1, 1), &cpu(1, 1), Duration::ZERO), None);
@@ -348,14 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_cgroup_uses_nothing_and_says_so() {
+    fn an_empty_cgroup_has_zero_usage() {
         let empty = TenantSample { generation: 1, populated: Some(false), ..Default::default() };
         let rates = usage(&cpu(1, 5), &empty, SECOND).unwrap();
         assert_eq!((rates.cpu_cores, rates.populated), (0.0, false));
     }
 
     #[test]
-    fn a_spinning_thread_wants_a_whole_cpu_whatever_it_got() {
+    fn a_spinning_thread_demands_a_whole_cpu() {
         let wants = |run, wait| {
             let used_cores = run as f64 / 1000.0;
             wanted_cores(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND, used_cores, 0.0)
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_and_go_do_not_speak_for_a_tenant() {
+    fn short_lived_threads_give_no_demand() {
         let before = [thread(1, 0, 0), thread(2, 500, 0)];
         let now = [thread(2, 700, 0), thread(9, 900, 0)];
         assert!((wanted_cores(&before, &now, SECOND, 0.2, 0.0).unwrap() - 0.2).abs() < 1e-9);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_have_not_come_to_run_know_nothing_of_their_waiting() {
+    fn threads_that_have_not_run_give_no_waiting_time() {
         let asked =
             |wait, some| wanted_cores(&[thread(1, 5, 0)], &[thread(1, 5, wait)], SECOND, 0.0, some);
         assert_eq!((asked(0, 1.0), asked(0, 0.0)), (None, Some(0.0)));

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn small_ones_are_not_rounded_away() {
+    fn small_figures_are_not_rounded_to_zero() {
         assert_eq!(weights(&[14.0, 10.0, 9976.0]), [14.0, 10.0, 9976.0]);
         assert_eq!(weights(&[1.0, 1.4, 240.0]), [20.0, 28.0, 4800.0]);
     }

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_runtimes_are_told() {
+    fn every_runtime_has_its_variable() {
         let told = variables(6, |_| false);
         let names: Vec<&str> = told.iter().map(|(name, _)| *name).collect();
         assert_eq!(
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_placeholder_is_replaced_wherever_it_stands() {
+    fn every_placeholder_is_replaced() {
         for (argument, result) in [
             ("-j{dop}", "-j4"),
             ("{dop}{dop}", "44"),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_to_run_no_thread() {
+    fn no_runtime_gets_zero_threads() {
         assert!(variables(0, |_| false).iter().all(|(_, value)| value.ends_with('1')));
         assert_eq!(substitute(OsStr::new("{dop}"), 0), "1");
     }

@@ -40,8 +40,8 @@
 //!   (`the_sweep_is_lexicographically_optimal`).
 //! - With one resource it is weighted max-min (`drf_of_one_resource_is_max_min`).
 //! - More weight never gives less, for scalar weights (`more_weight_is_never_less`); a leaf without demand
-//!   changes nothing (`who_demands_nothing_changes_nothing`); and where all demands are positive no leaf
-//!   loses by the departure of another (`a_departure_harms_nobody`).
+//!   changes nothing (`a_tenant_without_demand_changes_no_allocation`); and where all demands are positive no leaf
+//!   loses by the departure of another (`a_departure_reduces_no_share`).
 //! - Neither the order of the leaves nor the unit of a resource matters, bit for bit in the first case
 //!   (`drf_ignores_the_order`, `drf_ignores_the_unit`).
 //!

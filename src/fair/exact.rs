@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_term_leaves_no_trace_when_it_is_taken_away() {
+    fn removing_a_large_term_restores_the_sum() {
         let unit = Unit::for_terms_up_to(1e15);
         let mut sum = Exact::ZERO;
         for term in [0.1, 1e15, 0.2] {

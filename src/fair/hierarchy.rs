@@ -40,7 +40,7 @@
 //!
 //! # Properties, and the test that holds each
 //! - The three rules, in an example each (`members_ahead_are_rescaled`, `blocked_members_count_as_they_are`,
-//!   `saturated_resources_do_not_count`), and the jump (`a_group_catches_up_while_its_level_stands_still`).
+//!   `saturated_resources_do_not_count`), and the jump (`a_group_catches_up_while_its_level_is_constant`).
 //! - On a flat tree it is the sweep of [`super::drf`] (`a_flat_tree_is_the_sweep`).
 //! - Limits of groups hold, exactly, and what they leave is used by others (`bounds_of_groups_are_kept`);
 //!   small steps come to the same (`bounded_groups_are_the_limit_of_small_steps`).

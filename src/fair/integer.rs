@@ -16,7 +16,7 @@
 //!   (`apportionment_gives_all_slots_within_bounds`).
 //! - The same as one slot at a time (`apportionment_is_one_slot_at_a_time`).
 //! - House-monotone: one slot more takes none away. Largest remainders fail here, the Alabama paradox
-//!   (`one_slot_more_takes_none_away`).
+//!   (`one_more_slot_reduces_no_width`).
 //! - Floors that exceed the slots are apportioned by the same rule (`floors_beyond_the_slots_are_shared`).
 
 use std::cmp::Reverse;

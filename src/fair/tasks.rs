@@ -21,7 +21,7 @@
 //!   (`tasks_fill_the_machine`).
 //! - Many small tasks come to the divisible allocation (`the_tree_is_the_limit_of_small_tasks`).
 //! - Guaranteed tasks come first, and tasks that take nothing never
-//!   (`guaranteed_tasks_come_first`, `of_tasks_that_take_nothing_none_is_granted`).
+//!   (`guaranteed_tasks_are_granted_first`, `tasks_without_demand_are_not_granted`).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

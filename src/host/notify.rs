@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manager_hears_what_it_is_told() {
+    fn the_manager_receives_notifications() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_where_nobody_listens() {
+    fn without_a_notify_socket_nothing_is_sent() {
         Notifier::default().ready("");
         let dir = tempfile::tempdir().unwrap();
         Notifier::to(&dir.path().join("absent")).unwrap().stopping();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_keeps_the_period_it_is_not_told() {
+    fn bandwidth_keeps_an_unspecified_period() {
         let now = Bandwidth { quota_usec: None, period_usec: 50_000 };
         let both = |quota_usec, period_usec| Ok(Bandwidth { quota_usec, period_usec });
         assert_eq!(now.parse("20000\n"), both(Some(20_000), 50_000));

@@ -74,7 +74,7 @@ fn on_a_legacy_host_they_move_in_every_tree_but_the_cpusets() {
 }
 
 #[test]
-fn who_comes_later_is_claimed_within_five_ticks() {
+fn a_later_process_is_claimed_within_five_ticks() {
     let mut world = without_systemd(&[], "tenants: { ana: { match: { users: [ 1000 ] } } }");
     world.start().unwrap();
     world.ticks(2);
@@ -97,7 +97,7 @@ fn the_first_process_and_the_agent_itself_are_never_claimed() {
 }
 
 #[test]
-fn one_that_was_born_in_a_tenant_that_was_made_goes_where_others_were_claimed_from() {
+fn a_process_forked_in_a_tenant_returns_to_the_origin_of_the_claimed_ones() {
     let mut world = with_cgroups(
         SimHost::default(),
         &["/build"],
@@ -141,7 +141,7 @@ const UNITS: [&str; 4] = [
 
 /// Systemd takes a process that left its service or session for one that has ended.
 #[test]
-fn nothing_is_taken_out_of_a_service_or_session_by_its_owner() {
+fn no_process_is_claimed_out_of_a_service_or_session() {
     for mode in ["enforce", "observe"] {
         let yaml = format!(
             "mode: {mode}\ntenants: {{ team: {{ match: {{ users: [ 1000, 1001 ], groups: [ 50 ] }} }} }}"

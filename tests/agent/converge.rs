@@ -30,7 +30,7 @@ fn hungry_tenants_share_by_weight_within_three_ticks() {
 }
 
 #[test]
-fn after_a_change_of_load_they_share_anew_within_five_ticks() {
+fn after_a_change_of_load_shares_converge_within_five_ticks() {
     let (mut world, pids) = three_hungry(SimHost::default());
     world.ticks(5);
     world.set_load(pids[2], Load { duty: 0.5, ..Load::busy(1) });
@@ -42,7 +42,7 @@ fn after_a_change_of_load_they_share_anew_within_five_ticks() {
 }
 
 #[test]
-fn a_tenant_that_wakes_between_two_ticks_has_its_fair_share_at_once() {
+fn a_tenant_that_wakes_between_two_ticks_gets_its_fair_share_at_once() {
     let (mut world, pids) = three_hungry(SimHost::default());
     world.set_load(pids[2], Load::idle());
     world.ticks(20);
@@ -56,7 +56,7 @@ fn a_tenant_that_wakes_between_two_ticks_has_its_fair_share_at_once() {
 }
 
 #[test]
-fn what_one_leaves_goes_to_the_others() {
+fn unused_capacity_is_redistributed() {
     let (mut world, pids) = three_hungry(SimHost::default());
     world.set_load(pids[0], Load::idle());
     world.set_load(pids[1], Load::idle());
@@ -66,7 +66,7 @@ fn what_one_leaves_goes_to_the_others() {
 }
 
 #[test]
-fn a_guarantee_holds_whatever_the_weights_say() {
+fn a_guarantee_holds_at_any_weights() {
     let mut world = World::begin(
         "tenants: { big: { weight: 1000 }, small: { weight: 10, guarantee: { cpu: 1500m } } }",
     );
@@ -235,7 +235,7 @@ fn many_threads_are_judged_by_pressure() {
 }
 
 #[test]
-fn without_pressure_files_threads_tell_and_a_person_is_told() {
+fn without_psi_demand_comes_from_threads_and_a_finding_reports_it() {
     let mut world =
         World::on(SimHost { psi: false, ..SimHost::default() }, "tenants: { a: {}, b: {} }");
     world.start().unwrap();

@@ -76,7 +76,7 @@ fn a_restore_follows_a_kill_at_any_call_where_tenants_are_pinned() {
 }
 
 #[test]
-fn the_next_agent_takes_up_what_a_killed_one_left() {
+fn the_next_agent_continues_after_a_kill() {
     for story in [&DEEP, &ADOPTED, &LEGACY] {
         die_at_any_call(story, 3, start_anew_and_stop);
     }
@@ -106,7 +106,7 @@ fn a_restore_that_is_killed_itself_is_done_by_the_next() {
 }
 
 #[test]
-fn a_restore_does_nothing_twice() {
+fn a_second_restore_does_nothing() {
     let mut world = (ADOPTED.begin)();
     let born = play(&mut world);
     world.kill();
@@ -119,7 +119,7 @@ fn a_restore_does_nothing_twice() {
 }
 
 #[test]
-fn what_a_boot_ended_is_not_put_back() {
+fn values_of_an_earlier_boot_are_not_restored() {
     let mut world = World::begin("tenants: { a: { limit: { cpu: 1 } } }");
     world.kill();
     world.host.reboot();
@@ -173,7 +173,7 @@ fn what_was_kept_on_purpose_outlives_what_follows_every_stop() {
 }
 
 #[test]
-fn a_kill_while_kept_values_are_taken_up_is_a_kill() {
+fn a_kill_during_the_restore_of_kept_values_is_a_kill() {
     let mut call = 0;
     loop {
         let (mut world, before, pid) = kept();
@@ -197,7 +197,7 @@ fn a_kill_while_kept_values_are_taken_up_is_a_kill() {
 }
 
 #[test]
-fn what_a_killed_agent_told_its_tenants_goes_with_it() {
+fn published_dop_files_of_a_killed_agent_are_removed() {
     let two = "tenants: { a: {}, b: {} }";
     let told = |world: &World| world.state_dir().join("tenants");
     let killed = || {

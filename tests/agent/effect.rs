@@ -79,7 +79,7 @@ fn beside(host: SimHost, load: Load) -> (World, u32) {
 }
 
 #[test]
-fn who_is_busy_beside_a_tenant_that_waits_is_named() {
+fn busy_siblings_of_a_waiting_tenant_are_named() {
     for host in [SimHost::default(), legacy()] {
         let (mut world, pid) = beside(host, Load::busy(4));
         let status = world.ticks(22);
@@ -102,7 +102,7 @@ fn who_is_busy_beside_a_tenant_that_waits_is_named() {
 }
 
 #[test]
-fn who_sleeps_beside_a_tenant_is_not() {
+fn idle_siblings_of_a_waiting_tenant_are_not_named() {
     let small = Load { duty: 0.1, ..Load::busy(1) };
     let (mut world, _) = beside(SimHost::default(), small);
     let status = world.ticks(32);

@@ -26,7 +26,7 @@ fn a_division_as_decided_is_even_whatever_the_weights() {
 }
 
 #[test]
-fn use_that_nobody_evens_is_uneven() {
+fn persistent_uneven_use_is_detected() {
     let mut world = World::new("mode: observe\ntenants: { a: {}, b: {} }");
     for (tenant, weight) in [("a", "900"), ("b", "100")] {
         world.host.with(|kernel| kernel.make_cgroup(&format!("/{tenant}")).unwrap());
@@ -40,7 +40,7 @@ fn use_that_nobody_evens_is_uneven() {
 }
 
 #[test]
-fn where_nobody_wants_more_there_is_nothing_to_even() {
+fn without_unmet_demand_nothing_is_balanced() {
     let mut world = World::begin("tenants: { a: {}, b: {} }");
     world.spawn("/a", Load { duty: 0.5, ..Load::busy(1) });
     assert_eq!(world.ticks(10).jain_index, None);

@@ -96,7 +96,7 @@ fn what_a_file_holds_says_when_it_was_read() {
 }
 
 #[test]
-fn what_was_refused_says_so_and_when_it_is_tried_again() {
+fn a_refused_write_is_reported_with_its_next_retry() {
     let mut world = World::begin("tenants: { a: { weight: 300 }, b: {} }");
     world.ticks(2);
     world.spawn("/a", Load::busy(8));
@@ -114,7 +114,7 @@ fn what_was_refused_says_so_and_when_it_is_tried_again() {
 }
 
 #[test]
-fn a_limit_that_would_kill_is_put_off_and_an_observer_only_plans() {
+fn a_lethal_limit_is_deferred_and_an_observer_only_plans() {
     let mut world = World::new("tenants: { a: { limit: { memory: 256MiB } }, b: {} }");
     world.host.with(|kernel| kernel.make_cgroup("/a")).unwrap();
     world.spawn("/a", Load::idle().with_working_set(GIB));
@@ -135,7 +135,7 @@ fn a_limit_that_would_kill_is_put_off_and_an_observer_only_plans() {
 }
 
 #[test]
-fn one_that_is_not_there_has_neighbours() {
+fn an_unknown_tenant_is_answered_with_similar_names() {
     let world = {
         let mut world = World::begin("tenants: { web: {}, ci: { tenants: { nightly: {} } } }");
         world.tick();

@@ -109,7 +109,7 @@ fn any_call_may_fail_where_tenants_are_pinned_on_a_legacy_host() {
 
 /// While its agent lives a cgroup may go in many ways; at the stop, one that is gone needs nothing.
 #[test]
-fn a_file_may_seem_gone_at_any_moment() {
+fn any_file_may_be_missing_at_any_call() {
     for story in [&MADE, &ADOPTED] {
         let (living, _) = nr_calls(story);
         for call in (0..living).step_by(2) {

@@ -29,7 +29,7 @@ fn without_the_memory_controller_cpu_is_still_shared() {
 }
 
 #[test]
-fn without_any_controller_nothing_is_begun() {
+fn without_any_controller_the_agent_does_not_start() {
     let host = SimHost { controllers: vec![Controller::Pids], ..SimHost::default() };
     let mut world = World::on(host, ONE);
     world.options.root = Some("/tenants".into());
@@ -40,7 +40,7 @@ fn without_any_controller_nothing_is_begun() {
 }
 
 #[test]
-fn a_root_that_others_live_in_is_refused() {
+fn a_root_with_foreign_processes_is_refused() {
     let mut kernel = tenantd::sim::SimKernel::new(SimHost::default());
     kernel.make_cgroup("/session").unwrap();
     let caller = kernel.caller().to_string();
@@ -55,7 +55,7 @@ fn a_root_that_others_live_in_is_refused() {
 }
 
 #[test]
-fn who_may_not_write_is_told_so_at_once() {
+fn missing_write_permission_is_reported_at_once() {
     for access in [Access::Unprivileged, Access::ReadOnlyMount] {
         for host in [SimHost::default(), legacy()] {
             for root in [None, Some("/tenants".into())] {
@@ -74,7 +74,7 @@ fn who_may_not_write_is_told_so_at_once() {
 }
 
 #[test]
-fn who_may_not_write_may_still_observe() {
+fn without_write_permission_the_agent_can_observe() {
     let mut world = World::on(SimHost { access: Access::Unprivileged, ..SimHost::default() }, ONE);
     world.options.observe = true;
     world.start().unwrap();

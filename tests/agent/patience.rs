@@ -21,7 +21,7 @@ fn supervised_by(world: &mut World, notifier: Notifier) {
 }
 
 #[test]
-fn what_there_is_no_time_for_is_owed_and_done_when_it_is_asked_for_again() {
+fn values_past_the_deadline_stay_journaled_and_are_restored_next() {
     let mut world = services("");
     let before = whole(&world);
     world.ticks(10);
@@ -37,7 +37,7 @@ fn what_there_is_no_time_for_is_owed_and_done_when_it_is_asked_for_again() {
 }
 
 #[test]
-fn a_reload_that_runs_out_of_time_leaves_the_rest_to_the_stop() {
+fn a_reload_past_its_deadline_leaves_the_rest_to_the_stop() {
     let mut world = services("");
     let before = whole(&world);
     world.ticks(10);
@@ -51,7 +51,7 @@ fn a_reload_that_runs_out_of_time_leaves_the_rest_to_the_stop() {
 }
 
 #[test]
-fn the_watchdog_hears_of_every_order() {
+fn the_watchdog_is_notified_at_every_order() {
     let dir = util::scratch();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();

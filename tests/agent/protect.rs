@@ -80,7 +80,7 @@ fn protection_leaves_something_to_reclaim_at_every_tick() {
 }
 
 #[test]
-fn a_squeezed_tenant_goes_on_asking_for_what_it_needs() {
+fn a_squeezed_tenant_keeps_its_demand() {
     for host in [host(), SimHost { memory_bytes: 2 * GIB, ..legacy() }] {
         let mut world = World::on(host, "tenants: { victim: {}, hog: {} }");
         world.start().unwrap();

@@ -24,7 +24,7 @@ fn with_quotas(values: [(&str, &str, &str); 3], yaml: &str) -> World {
 
 /// The kernel takes no quota above a parent's or below a child's.
 #[test]
-fn nested_quotas_are_put_back_at_once_whatever_they_were() {
+fn nested_quotas_are_restored_in_one_pass_in_any_order() {
     let rising = [("ci", "100000", "50000"), ("ci/a", "100000", "40000"), ("ci/b", "100000", "-1")];
     let falling =
         [("ci", "100000", "300000"), ("ci/a", "100000", "250000"), ("ci/b", "100000", "200000")];
@@ -87,7 +87,7 @@ fn divide(world: &World, path: &str, name: &str) {
 
 /// Where an administrator has put a process since, there it stays.
 #[test]
-fn a_process_that_was_moved_elsewhere_since_is_not_dragged_back() {
+fn a_process_that_was_moved_since_is_not_moved_back() {
     let trees: [&[&str]; 2] = [&[""], &["cpu/", "cpuacct/", "memory/", "unified/"]];
     for (host, trees) in [SimHost::default(), legacy()].into_iter().zip(trees) {
         for killed in [false, true] {
@@ -111,7 +111,7 @@ fn a_process_that_was_moved_elsewhere_since_is_not_dragged_back() {
 
 /// In one tree of several, which is as far as the move went.
 #[test]
-fn a_process_that_was_moved_in_one_tree_goes_back_in_the_others() {
+fn a_process_that_was_moved_in_one_tree_is_moved_back_in_the_others() {
     let (mut world, pids) = with_claims(legacy());
     world.start().unwrap();
     world.ticks(2);
@@ -151,7 +151,7 @@ fn a_stop_waits_for_processes_that_are_about_to_end() {
 
 /// For all cgroups together, and then the journal knows what is left.
 #[test]
-fn a_stop_does_not_wait_for_ever() {
+fn a_stop_has_a_deadline() {
     let tenants: Vec<String> = (0..50).map(|number| format!("t{number}: {{}}")).collect();
     let mut world = World::new(&format!("tenants: {{ {} }}", tenants.join(", ")));
     let before = snapshot(&world.host);

@@ -72,7 +72,7 @@ fn a_tenant_that_stays_is_not_touched() {
 }
 
 #[test]
-fn one_that_went_leaves_nothing_and_its_processes_stay_below_the_root() {
+fn a_removed_tenant_leaves_no_cgroup_and_its_processes_stay_below_the_root() {
     for (host, tree, refuge) in
         [(SimHost::default(), "", "/tenants/tenantd.rest"), (legacy(), "cpu/", "/tenants")]
     {
@@ -95,7 +95,7 @@ fn one_that_went_leaves_nothing_and_its_processes_stay_below_the_root() {
 }
 
 #[test]
-fn what_the_policy_no_longer_names_is_put_back() {
+fn removed_tenants_are_restored() {
     let limits = "tenants:\n  a: { limit: { cpu: 1, memory: 1GiB } }\n  b: {}\n";
     let mut world = World::begin(limits);
     assert_eq!(world.file("a/cpu.max"), "100000 100000");
@@ -160,7 +160,7 @@ fn tenants_are_pinned_and_let_go_again() {
 }
 
 #[test]
-fn processes_of_a_claim_that_changed_go_home() {
+fn processes_of_a_changed_claim_return_to_their_origin() {
     let mut kernel = SimKernel::new(SimHost::default());
     kernel.make_cgroup("/home/x").unwrap();
     let ana = "tenants: { a: { match: { users: [ 1000 ] } }, b: {} }";
@@ -216,7 +216,7 @@ fn a_root_that_changes_takes_a_restart() {
 }
 
 #[test]
-fn to_observe_is_to_have_written_nothing() {
+fn an_observer_writes_no_file() {
     let policy = "tenants:\n  a: { weight: 300, limit: { memory: 1GiB } }\n  b: {}\n";
     let mut world = rooted(SimHost::default(), policy);
     let before = snapshot(&world.host);
@@ -243,7 +243,7 @@ fn to_observe_is_to_have_written_nothing() {
 }
 
 #[test]
-fn who_was_started_to_observe_does() {
+fn an_agent_started_to_observe_observes() {
     let mut world = World::new("mode: observe\ntenants: { a: {} }");
     world.options.observe = true;
     world.start().unwrap();
@@ -274,7 +274,7 @@ fn an_observer_may_begin_to_enforce_and_be_refused() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_emptied_keeps_nobody_from_observing_or_enforcing_again() {
+fn a_journal_that_cannot_be_emptied_does_not_prevent_mode_changes() {
     let limited = "tenants: { a: { limit: { cpu: 1 } }, b: {} }";
     let mut world = rooted(SimHost::default(), limited);
     let before = snapshot(&world.host);
@@ -297,7 +297,7 @@ fn a_journal_that_cannot_be_emptied_keeps_nobody_from_observing_or_enforcing_aga
 }
 
 #[test]
-fn who_was_refused_the_root_does_not_hold_it() {
+fn a_refused_agent_does_not_hold_the_root() {
     let host = SimHost { controllers: vec![Controller::Pids], ..SimHost::default() };
     let mut kernel = SimKernel::new(host);
     kernel.make_cgroup("/tenants").unwrap();
@@ -312,7 +312,7 @@ fn who_was_refused_the_root_does_not_hold_it() {
 }
 
 #[test]
-fn a_reload_that_may_not_pin_leaves_nothing_of_it() {
+fn a_reload_that_cannot_pin_has_no_effect() {
     for (host, fault) in [
         (
             SimHost::default(),

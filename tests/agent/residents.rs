@@ -77,7 +77,7 @@ fn a_restart_brings_residents_back_on_a_legacy_host() {
 }
 
 #[test]
-fn a_tenant_that_left_the_policy_keeps_nobody_from_starting() {
+fn a_removed_tenant_does_not_prevent_a_start() {
     let mut world = world(Layout::Unified);
     begin(&mut world);
     let web = world.spawn(&format!("{SERVICE}/web"), Load::busy(2));
@@ -178,7 +178,7 @@ fn a_process_without_a_tenant_that_ends_is_forgotten() {
 }
 
 #[test]
-fn somebody_elses_process_stays_where_it_is() {
+fn a_process_of_another_user_is_not_moved() {
     let mut world = world(Layout::Unified);
     begin(&mut world);
     let web = world.spawn(&format!("{SERVICE}/web"), Load::busy(2));

@@ -125,7 +125,7 @@ fn a_good_reload_answers_with_the_differences() {
 }
 
 #[test]
-fn a_bad_reload_says_where_and_leaves_everything() {
+fn a_bad_reload_names_the_place_and_changes_nothing() {
     let mut ground = Ground::new();
     ground.tick();
     let before = snapshot(&ground.host);
@@ -158,7 +158,7 @@ fn a_bad_reload_says_where_and_leaves_everything() {
 }
 
 #[test]
-fn what_a_reload_cannot_do_is_said_in_its_own_words() {
+fn a_refused_reload_names_the_reason() {
     let mut ground = Ground::new();
     ground.tick();
     std::fs::write(ground.policy(), format!("{TWO}host: {{ root: /elsewhere }}\n")).unwrap();
@@ -180,7 +180,7 @@ fn what_a_reload_cannot_do_is_said_in_its_own_words() {
 }
 
 #[test]
-fn why_the_journal_cannot_be_written_is_said_to_the_end() {
+fn journal_write_errors_are_reported_with_all_causes() {
     let mut ground = Ground::with("mode: observe");
     let state = ground.dir.path().join("state");
     std::fs::create_dir_all(&state).unwrap();
@@ -191,7 +191,7 @@ fn why_the_journal_cannot_be_written_is_said_to_the_end() {
 }
 
 #[test]
-fn a_mode_is_told_as_soon_as_it_is_the_mode() {
+fn a_mode_change_is_published_at_once() {
     let dir = util::scratch();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -221,7 +221,7 @@ fn a_mode_is_told_as_soon_as_it_is_the_mode() {
 }
 
 #[test]
-fn modes_are_switched_and_everything_is_put_back_on_request() {
+fn modes_are_switched_and_everything_is_restored_on_request() {
     let mut ground = Ground::new();
     let enforced = snapshot(&ground.host);
     ground.tick();
@@ -250,7 +250,7 @@ fn modes_are_switched_and_everything_is_put_back_on_request() {
 }
 
 #[test]
-fn an_explanation_comes_over_the_socket() {
+fn an_explanation_is_served_over_the_socket() {
     let mut ground = Ground::new();
     ground.tick();
     let reply = ground.ask("Explain", json!({ "tenant": "web" }));

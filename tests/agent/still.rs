@@ -64,7 +64,7 @@ fn drift_is_found_counted_and_repaired() {
 }
 
 #[test]
-fn protection_is_not_taken_away_before_anything_is_known() {
+fn protection_is_kept_until_the_first_sample() {
     let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
     kernel.make_cgroup("/a").unwrap();
     kernel.write_file("/sys/fs/cgroup/a/memory.low", &(2 * GIB).to_string()).unwrap();
@@ -81,7 +81,7 @@ fn protection_is_not_taken_away_before_anything_is_known() {
 }
 
 #[test]
-fn observing_touches_nothing() {
+fn observing_changes_no_file() {
     for story in [&ADOPTED, &LEGACY] {
         let mut world = (story.begin)();
         world.policy.mode = Mode::Observe;
@@ -130,7 +130,7 @@ fn an_observer_shows_what_an_enforcer_does() {
 }
 
 #[test]
-fn one_bad_tenant_stops_nobody() {
+fn one_bad_tenant_stops_no_other() {
     for operation in [Operation::Open, Operation::Read, Operation::Write, Operation::MakeDir] {
         let mut world = World::new(AB);
         for suffix in ["/a", "/a/cpu.weight", "/a/cpu.stat", "/a/memory.low", "/a/memory.stat"] {
@@ -167,7 +167,7 @@ fn a_write_that_fails_is_tried_again_with_growing_pauses() {
 }
 
 #[test]
-fn a_limit_below_what_is_in_use_waits_and_kills_nobody() {
+fn a_limit_below_usage_is_deferred_and_kills_no_process() {
     let yaml = "tenants:\n  a: { limit: { memory: 1GiB } }\n  \
                 g: { limit: { memory: 1GiB }, tenants: { b: {} } }\n";
     let load =
@@ -193,7 +193,7 @@ fn a_limit_below_what_is_in_use_waits_and_kills_nobody() {
 }
 
 #[test]
-fn a_limit_that_was_there_before_is_not_put_back_onto_a_tenant_that_has_outgrown_it() {
+fn an_earlier_limit_below_usage_is_not_restored() {
     let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
     kernel.make_cgroup("/a").unwrap();
     kernel.write_file("/sys/fs/cgroup/a/memory.max", &(GIB / 2).to_string()).unwrap();
@@ -214,7 +214,7 @@ fn a_limit_that_was_there_before_is_not_put_back_onto_a_tenant_that_has_outgrown
 }
 
 #[test]
-fn what_was_put_back_is_not_put_back_once_more() {
+fn restored_values_are_not_restored_again() {
     let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
     ["/a", "/b"].iter().for_each(|path| kernel.make_cgroup(path).unwrap());
     kernel.write_file("/sys/fs/cgroup/a/memory.max", &(GIB / 2).to_string()).unwrap();

@@ -89,7 +89,7 @@ fn said<'a>(status: &'a Status, what: &str) -> Vec<&'a String> {
 }
 
 #[test]
-fn slices_are_started_shared_by_weight_and_gone() {
+fn slices_are_started_weighted_and_removed() {
     let mut world = World::new(SLICES);
     // Controllers that systemd enabled for one unit stay for the next.
     world.host.with(|kernel| kernel.make_cgroup("/system.slice").unwrap());
@@ -179,7 +179,7 @@ fn a_unit_is_set_in_one_call_and_given_back() {
 }
 
 #[test]
-fn a_steady_load_asks_for_nothing() {
+fn a_steady_load_needs_no_action() {
     let mut world = services("");
     world.ticks(30);
     world.host.systemd(|systemd, _| systemd.orders.clear());
@@ -190,7 +190,7 @@ fn a_steady_load_asks_for_nothing() {
 }
 
 #[test]
-fn what_a_killed_agent_set_is_put_back_whenever_it_died() {
+fn values_of_a_killed_agent_are_restored_whenever_it_died() {
     let life = |world: &mut World| {
         world.ticks(6);
     };
@@ -213,7 +213,7 @@ fn what_a_killed_agent_set_is_put_back_whenever_it_died() {
 }
 
 #[test]
-fn a_slice_that_somebody_lives_in_stays_as_if_nobody_had_set_it() {
+fn a_populated_slice_stays_without_our_values() {
     let mut world = World::new(SLICES);
     world.start().unwrap();
     world.ticks(8);
@@ -281,7 +281,7 @@ fn a_unit_that_stopped_is_rarely_asked_for_and_found_as_soon_as_it_is_back() {
 }
 
 #[test]
-fn no_such_unit_is_said_with_a_remedy() {
+fn a_missing_unit_is_reported_with_a_remedy() {
     let mut world = World::new("tenants: { web: { match: { unit: no-such.service } } }");
     world.start().unwrap();
     let status = world.ticks(4);
@@ -291,7 +291,7 @@ fn no_such_unit_is_said_with_a_remedy() {
 }
 
 #[test]
-fn a_bus_that_is_away_is_said_once_and_asked_again() {
+fn an_unreachable_bus_is_reported_once_and_retried() {
     let mut world = services("");
     world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Away));
     let status = world.ticks(10);
@@ -310,7 +310,7 @@ fn a_bus_that_is_away_is_said_once_and_asked_again() {
 }
 
 #[test]
-fn a_bus_that_is_away_at_the_end_leaves_the_journal() {
+fn an_unreachable_bus_at_the_stop_leaves_the_journal() {
     let mut world = services("");
     let before = whole(&world);
     world.ticks(10);
@@ -324,7 +324,7 @@ fn a_bus_that_is_away_at_the_end_leaves_the_journal() {
 
 /// What systemd did too late is found in the file and taken for what it is.
 #[test]
-fn an_answer_that_never_comes_is_no_drift() {
+fn a_missing_answer_is_not_drift() {
     let mut world = services("");
     let before = whole(&world);
     world.ticks(2);
@@ -378,7 +378,7 @@ fn a_value_is_waited_for_by_the_clock() {
 }
 
 #[test]
-fn a_value_that_does_not_arrive_is_said_and_tried_again() {
+fn a_value_that_does_not_arrive_is_reported_and_retried() {
     let mut world = services("");
     world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Ignores(Property::CpuWeight)));
     let status = world.ticks(8);
@@ -402,7 +402,7 @@ fn a_value_that_does_not_arrive_is_said_and_tried_again() {
 }
 
 #[test]
-fn who_may_not_learns_what_to_do() {
+fn a_denied_peer_gets_a_remedy() {
     let mut world = services("");
     world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Denied));
     let status = world.ticks(4);
@@ -531,7 +531,7 @@ fn drift_is_accepted_of_our_own_cgroups_as_well() {
 }
 
 #[test]
-fn an_observer_looks_and_changes_nothing() {
+fn an_observer_reads_and_changes_nothing() {
     let mut world = services("mode: observe\n");
     let before = whole(&world);
     let status = world.ticks(10);
@@ -543,7 +543,7 @@ fn an_observer_looks_and_changes_nothing() {
 }
 
 #[test]
-fn a_host_without_systemd_says_so() {
+fn a_host_without_systemd_is_reported() {
     let mut world = World::new(UNITS);
     world.host.without_systemd();
     world.start().unwrap();
@@ -588,7 +588,7 @@ fn our_own_values_are_no_drift_after_a_reload() {
 }
 
 #[test]
-fn reloads_keep_nothing_open() {
+fn reloads_leak_no_descriptor() {
     let mut world = World::new(SLICES);
     world.start().unwrap();
     let mut kept = |yaml: &str| {
@@ -640,7 +640,7 @@ fn the_mode_may_change_with_units_too() {
 }
 
 #[test]
-fn a_reload_that_is_refused_the_root_leaves_nothing_of_it() {
+fn a_reload_without_access_to_the_root_has_no_effect() {
     let mut world = World::new("tenants: { web: { match: { unit: web.service } } }");
     world.options.root = Some("/made".into());
     world.host.systemd(|systemd, kernel| systemd.add(kernel, "web.service", &format!("/{WEB}")));
@@ -667,7 +667,7 @@ fn a_reload_that_is_refused_the_root_leaves_nothing_of_it() {
 
 /// The kernel weighs siblings only: who is elsewhere is weighed by somebody else.
 #[test]
-fn tenants_with_different_parents_are_said_not_to_compete() {
+fn tenants_with_different_parents_are_reported_as_not_competing() {
     let mut world = World::new(
         "tenants: { web: { match: { unit: web.service } }, ana: { match: { unit: user-7.slice } } }",
     );

@@ -72,7 +72,7 @@ fn replace(kernel: &mut SimKernel) {
 }
 
 #[test]
-fn a_cgroup_made_anew_by_someone_else_keeps_what_it_was_given() {
+fn a_cgroup_recreated_by_another_program_keeps_its_values() {
     let unified = |world: &World, context: &str| {
         let held = ["cpu.weight", "cpu.max", "memory.low", "memory.max"]
             .map(|file| world.file(&format!("machine/web/{file}")));

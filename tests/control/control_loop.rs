@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn a_steady_load_that_has_what_it_wants_writes_nothing((nodes, story) in story()) {
+    fn a_steady_satisfied_load_writes_nothing((nodes, story) in story()) {
         let steady: Vec<Second> = story[0]
             .iter()
             .map(|second| Second {
@@ -229,7 +229,7 @@ proptest! {
 }
 
 #[test]
-fn a_tick_that_comes_too_soon_decides_nothing() {
+fn a_premature_tick_decides_nothing() {
     let policy = Policy::default();
     let settings = Settings::of(&policy, false, true);
     let leaf = tenantd::policy::model::Tenant { name: "a".into(), ..Default::default() };

@@ -160,7 +160,7 @@ fn shares(targets: &[Target], siblings: &[usize]) -> Vec<f64> {
 /// Two CPUs; a tenant with a guarantee of 0.68 in a light group, which sleeps, beside a hungry one
 /// of weight 99.
 #[test]
-fn a_nested_guarantee_is_there_when_its_tenant_wakes() {
+fn a_nested_guarantee_is_available_when_its_tenant_wakes() {
     let nodes = nodes(
         "tenants: { g: { weight: 1, tenants: { x: { guarantee: { cpu: 680m } } } }, b: { weight: 99 } }",
     );

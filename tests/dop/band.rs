@@ -41,7 +41,7 @@ fn growing_is_quicker_than_shrinking() {
 }
 
 #[test]
-fn utilisation_inside_of_the_band_changes_nothing_soon() {
+fn utilisation_within_the_band_changes_nothing() {
     // 0.75 of 8: the target differs, but there is no hurry in either direction.
     for target in [6, 10] {
         assert_eq!(first_change(&mut Band::new(8), &calm(target, 6.0), 30), None, "{target}");
@@ -53,7 +53,7 @@ fn utilisation_inside_of_the_band_changes_nothing_soon() {
 }
 
 #[test]
-fn a_lasting_error_of_a_tenth_is_put_right_within_minutes() {
+fn a_persistent_error_of_a_tenth_is_corrected_within_minutes() {
     let (second, dop) = first_change(&mut Band::new(20), &calm(22, 16.0), 600).unwrap();
     assert!((100..=200).contains(&second), "{second}");
     assert_eq!(dop, 22);
@@ -68,7 +68,7 @@ fn what_others_are_entitled_to_is_yielded_whatever_the_utilisation() {
 }
 
 #[test]
-fn who_hurries_yields_as_soon_as_it_has_rested_however_short_the_ticks() {
+fn a_rushed_change_reverts_after_the_dwell_time_at_any_tick_length() {
     for tick in [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(5)] {
         let mut band = Band::new(4);
         let short = Observation { supply: Supply::Short, ..busy(4) };
@@ -80,7 +80,7 @@ fn who_hurries_yields_as_soon_as_it_has_rested_however_short_the_ticks() {
 }
 
 #[test]
-fn after_a_change_there_is_rest() {
+fn after_a_change_the_width_is_stable() {
     let mut band = Band::new(4);
     assert_eq!(first_change(&mut band, &busy(16), 60), Some((2, 16)));
     let low = calm(2, 0.5);
@@ -90,7 +90,7 @@ fn after_a_change_there_is_rest() {
 }
 
 #[test]
-fn who_changes_often_has_to_wait_longer() {
+fn frequent_changes_wait_longer() {
     let mut band = Band::new(4);
     let mut second = 0;
     let mut waits = Vec::new();
@@ -109,7 +109,7 @@ fn who_changes_often_has_to_wait_longer() {
 }
 
 #[test]
-fn the_policy_is_obeyed_at_once_rest_or_not() {
+fn a_policy_change_takes_effect_within_the_dwell_time() {
     let mut band = Band::new(4);
     band.step(&busy(16), at(1));
     assert_eq!(band.step(&busy(16), at(2)), 16);
@@ -118,7 +118,7 @@ fn the_policy_is_obeyed_at_once_rest_or_not() {
 }
 
 #[test]
-fn a_clock_that_stands_still_or_steps_back_does_no_harm() {
+fn a_clock_that_stops_or_steps_back_is_harmless() {
     let mut band = Band::new(4);
     for second in [5, 5, 4, 0] {
         assert!((1..=64).contains(&band.step(&busy(16), at(second))));
@@ -140,7 +140,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
 
 proptest! {
     #[test]
-    fn within_the_bounds_always_and_at_rest_between(
+    fn the_width_is_within_its_bounds_and_stable(
         start in 1..64_u32,
         ticks in proptest::collection::vec((any_observation(), 200..3000_u64), 1..200),
     ) {
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_inside_of_the_band_moves_nothing(
+    fn noise_within_the_band_moves_nothing(
         dop in 8..64_u32,
         noise in proptest::collection::vec(-1.0..1.0_f64, 600),
     ) {

@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn taking_out_what_was_put_in_restores_the_set(a in numbers(), cpu in 0..3000_u32) {
+    fn removing_what_was_inserted_restores_the_set(a in numbers(), cpu in 0..3000_u32) {
         let before = CpuSet::from_iter(a.clone());
         let mut set = before.clone();
         prop_assert_eq!(set.insert(cpu), !a.contains(&cpu));

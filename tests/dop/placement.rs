@@ -57,7 +57,7 @@ fn two_equal_tenants_get_a_node_each() {
 }
 
 #[test]
-fn the_sleepers_cpus_are_lent_and_come_back_within_the_node() {
+fn cpus_of_an_idle_tenant_are_lent_and_returned_within_the_node() {
     let topology = shape(2, 1, 1, 2, 2).build();
     let both = [dop(4), dop(4)];
     let awake = place(&topology, &both);
@@ -166,7 +166,7 @@ fn beyond_the_cpus_the_overlap_is_even() {
 }
 
 #[test]
-fn nobody_is_wider_than_the_machine() {
+fn no_width_exceeds_the_machine() {
     let topology = shape(1, 1, 1, 4, 1).build();
     assert_eq!(sets(&place(&topology, &[dop(9), dop(0)])), ["0-3", "0"]);
 }
@@ -236,7 +236,7 @@ fn a_fixed_list_is_taken_as_it_is() {
 }
 
 #[test]
-fn a_cpu_that_went_away_is_replaced_and_nothing_else_moves() {
+fn an_offline_cpu_is_replaced_and_nothing_else_moves() {
     let whole = shape(2, 1, 2, 4, 1).build();
     let requests = [dop(3), dop(4), dop(2)];
     let before = again(&requests, &place(&whole, &requests));
@@ -261,7 +261,7 @@ fn a_grown_set_stays_where_there_is_room_and_moves_where_it_would_be_split() {
 }
 
 #[test]
-fn a_grown_set_does_not_move_for_nothing() {
+fn a_grown_set_does_not_move_without_need() {
     let topology = shape(1, 1, 3, 4, 1).build();
     let requests = [dop(6).after(cpus("4-8")), dop(2).after(cpus("0-1"))];
     // Placed afresh it would span two caches as well.
@@ -269,7 +269,7 @@ fn a_grown_set_does_not_move_for_nothing() {
 }
 
 #[test]
-fn a_held_set_stays_until_one_of_its_cpus_goes() {
+fn a_held_set_stays_until_one_of_its_cpus_goes_offline() {
     let topology = shape(1, 1, 1, 8, 1).build();
     let held = |request: Request| Request { held: true, ..request };
     let requests = [held(dop(2).after(cpus("0-5"))), dop(4).after(cpus("6-7")), exclusive(4)];
@@ -291,7 +291,7 @@ fn a_held_exclusive_set_gives_way_to_a_fixed_list() {
 }
 
 #[test]
-fn sets_that_overlapped_come_apart_with_the_fewest_moves() {
+fn overlapping_sets_separate_with_the_fewest_moves() {
     let topology = shape(1, 1, 1, 8, 1).build();
     let requests = [dop(4).after(cpus("0-3")), dop(4).after(cpus("2-5"))];
     let placement = place(&topology, &requests);
@@ -493,7 +493,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_requests_again_move_nothing(
+    fn the_same_requests_move_nothing(
         topology in any_machine(),
         requests in any_requests(40),
     ) {
@@ -506,7 +506,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tenant_that_leaves_moves_nobody_where_nothing_overlapped(
+    fn a_leaving_tenant_moves_no_other_where_nothing_overlapped(
         topology in any_machine(),
         requests in any_requests(12),
         leaver in any::<prop::sample::Index>(),
@@ -529,7 +529,7 @@ proptest! {
     }
 
     #[test]
-    fn shrinking_keeps_a_subset_and_moves_nobody(
+    fn shrinking_keeps_a_subset_and_moves_no_other(
         topology in any_machine(),
         widths in proptest::collection::vec(1..12_u32, 1..20),
         narrower in proptest::collection::vec(1..12_u32, 20),
@@ -590,7 +590,7 @@ proptest! {
 }
 
 #[test]
-fn odd_numbering_changes_nothing() {
+fn unusual_cpu_numbers_change_nothing() {
     // Siblings next to each other, numbers from 100 with holes.
     let place_of = |core: u32, sibling: u32| CpuPlace {
         package: 7,

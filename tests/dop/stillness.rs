@@ -218,7 +218,7 @@ fn over_two_noisy_hours_widths_stay_still_and_are_right() {
 }
 
 #[test]
-fn without_the_band_the_same_load_would_never_rest() {
+fn without_the_band_the_same_load_oscillates() {
     // What the test above would see if widths followed their targets: it can fail.
     let mut machine = Machine::new(64, &[100.0, 100.0, 200.0, 300.0], 1800.0, 0.2, 7);
     let mut widths = vec![1; 4];

@@ -125,7 +125,7 @@ fn performance_and_efficient_cores() {
 }
 
 #[test]
-fn clusters_stand_in_for_a_cache_that_is_not_told_of() {
+fn clusters_replace_an_unknown_cache() {
     let topology = machine(ARM);
     assert_eq!(counts(&topology), [32, 16, 1, 1]);
     assert_eq!(domain(&topology, Level::Llc, 3), "6-7");
@@ -134,7 +134,7 @@ fn clusters_stand_in_for_a_cache_that_is_not_told_of() {
 }
 
 #[test]
-fn a_machine_that_tells_next_to_nothing() {
+fn a_machine_with_minimal_sysfs() {
     let topology = machine(MICROVM);
     assert_eq!(counts(&topology), [2, 1, 1, 1]);
     assert_eq!(domain(&topology, Level::Core, 1), "2-3");

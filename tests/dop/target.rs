@@ -158,7 +158,7 @@ fn problem(slots: u64, max_per_query: u64, memory: Option<f64>, queue: Vec<Query
 }
 
 #[test]
-fn six_of_one_and_two_free_ones_leave_nothing_idle() {
+fn six_of_width_one_and_two_unbounded_ones_leave_no_slot_idle() {
     let mut queue = vec![at_most(1); 6];
     queue.extend([auto(), auto()]);
     let round = problem(16, 16, None, queue);
@@ -402,7 +402,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_idle_that_somebody_admitted_could_use((problem, memory) in with_memory()) {
+    fn no_slot_is_idle_that_an_admitted_query_could_use((problem, memory) in with_memory()) {
         let admission = target::admit(&problem);
         let left = free_memory(&problem, memory) - used_memory(&problem, &admission);
         let could_grow = problem.queue().iter().zip(&admission.dop).any(|(query, dop)| {
@@ -412,7 +412,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_could_have_one_more_without_taking_from_someone_with_less(problem in any_problem()) {
+    fn the_integer_allocation_is_max_min(problem in any_problem()) {
         // Slots alone: i could gain one only from a j that would then be no better off than i is now.
         let slots_only = problem.queue().iter().all(|query| query.memory_per_thread == 0.0);
         prop_assume!(slots_only);
@@ -433,7 +433,7 @@ proptest! {
     }
 
     #[test]
-    fn memory_per_thread_of_next_to_nothing_changes_nothing(problem in any_problem()) {
+    fn a_tiny_memory_per_thread_changes_nothing(problem in any_problem()) {
         let with = |per_thread: f64| {
             let queue = problem
                 .queue()

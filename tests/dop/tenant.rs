@@ -74,7 +74,7 @@ fn tenants_that_can_use_a_part_of_a_cpu_take_that_part() {
 }
 
 #[test]
-fn nobody_is_wider_than_useful_allowed_or_limited() {
+fn no_width_exceeds_its_bounds() {
     let limited = Claimant { limit_cpus: Some(2.5), ..busy(8.0) };
     let capped = Claimant { width: Width::AtMost(2), ..busy(8.0) };
     assert_eq!(widths(16, &[limited, capped, useful(8.0, 4.2), busy(8.0)]), [3, 2, 5, 6]);
@@ -134,7 +134,7 @@ fn a_sample_that_is_missing_now_and_then_does_not_reset_the_patience() {
 }
 
 #[test]
-fn whoever_has_the_larger_half_keeps_it() {
+fn the_tenant_with_the_larger_part_keeps_it() {
     let thirds = [busy(8.0 / 3.0); 3];
     for present in [[3, 3, 2], [3, 2, 3], [2, 3, 3]] {
         assert_eq!(dops(&targets(8, &thirds, &present)), present);
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn all_slots_are_given_while_somebody_can_use_more(
+    fn no_slot_is_idle_while_a_tenant_can_use_more(
         slots in 1..64_u32,
         allocations in proptest::collection::vec(0.1..10.0_f64, 1..8),
     ) {

@@ -50,7 +50,7 @@ fn impossible_machines_are_refused() {
 }
 
 #[test]
-fn a_restricted_view_forgets_the_rest() {
+fn a_restricted_view_excludes_other_cpus() {
     let whole = shape(1, 2, 1, 2, 2).build();
     let part = whole.restricted_to(&"0-1,4".parse().unwrap()).unwrap();
     assert_eq!(part.online().to_string(), "0-1,4");
@@ -61,7 +61,7 @@ fn a_restricted_view_forgets_the_rest() {
 }
 
 #[test]
-fn nodes_of_a_set_are_what_the_legacy_hierarchy_wants_beside_it() {
+fn the_legacy_hierarchy_gets_the_nodes_of_a_set() {
     let topology = shape(2, 2, 1, 2, 1).build();
     let nodes = |cpus: &str| topology.nodes_of(&cpus.parse().unwrap()).to_string();
     assert_eq!(nodes("0-1"), "0");

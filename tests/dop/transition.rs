@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_ever_on_fewer_cpus_than_it_has_or_gets(groups in any_tree()) {
+    fn a_transition_never_narrows_below_both_sets(groups in any_tree()) {
         // What a process may run on at any moment is all of the old set or all of the new one.
         let writes = plan(&groups, &CpuSet::below(16));
         for write in &writes {

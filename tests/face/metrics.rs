@@ -128,7 +128,7 @@ fn samples(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn both_formats_have_the_same_samples_and_families_named_as_their_format_wants() {
+fn both_formats_have_the_same_samples_with_the_names_of_their_format() {
     let (open, older) = (openmetrics(Some(&status())), prometheus(Some(&status())));
     assert_eq!(samples(&open), samples(&older));
     for (name, kind) in [

@@ -119,7 +119,7 @@ fn each_resource_is_served_as_what_it_is() {
 }
 
 #[test]
-fn nothing_else_is_served() {
+fn other_paths_are_not_found() {
     let daemon = Daemon::with(status());
     let server = Server::of(&daemon.socket);
     for path in ["/x", "//", "/../etc/passwd", "/page.js/", "/%2e%2e/", "/METRICS", "*"] {

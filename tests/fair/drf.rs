@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn who_demands_nothing_changes_nothing((capacity, nodes) in instance(Shape::FLAT)) {
+    fn a_tenant_without_demand_changes_no_allocation((capacity, nodes) in instance(Shape::FLAT)) {
         let (_, before) = drf(&capacity, &nodes);
         let idle = Demand::once(vec![0.0; capacity.len()]);
         let mut more = nodes.clone();
@@ -212,7 +212,7 @@ proptest! {
 
     /// Only where all demands are positive; see `what_drf_does_not_promise`.
     #[test]
-    fn a_departure_harms_nobody((capacity, nodes) in instance(Shape { nodes: 2..=8, ..Shape::PURE })) {
+    fn a_departure_reduces_no_share((capacity, nodes) in instance(Shape { nodes: 2..=8, ..Shape::PURE })) {
         let (_, before) = drf(&capacity, &nodes);
         let (_, after) = drf(&capacity, &nodes[..nodes.len() - 1]);
         for (before, after) in fractions(&before).into_iter().zip(fractions(&after)) {
@@ -348,7 +348,7 @@ fn tasks_fill_the_machine() {
 }
 
 #[test]
-fn of_tasks_that_take_nothing_none_is_granted() {
+fn tasks_without_demand_are_not_granted() {
     let nodes = vec![unlimited(&[0.0]), unlimited(&[1.0])];
     let problem = Problem::try_new(vec![3.0], nodes).unwrap();
     assert_eq!(fair::tasks::most_tasks(&problem), 3.0);
@@ -358,7 +358,7 @@ fn of_tasks_that_take_nothing_none_is_granted() {
 }
 
 #[test]
-fn guaranteed_tasks_come_first() {
+fn guaranteed_tasks_are_granted_first() {
     let mut late = Demand::tasks(vec![1.0], f64::INFINITY);
     late.guarantee = vec![4.5];
     let nodes = vec![unlimited(&[1.0]), leaf(&[1.0], late)];

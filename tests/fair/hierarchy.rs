@@ -453,7 +453,7 @@ fn a_group_has_its_guarantee_of_each_resource() {
 
 /// A group that is out of CPU goes on with memory, also through the groups in it.
 #[test]
-fn a_full_group_goes_on_with_what_it_may_still_use() {
+fn a_group_at_one_limit_continues_with_its_other_resources() {
     let mut bounds = Bounds::none(2);
     bounds.limit = vec![2.0, f64::INFINITY];
     let nodes = [
@@ -490,7 +490,7 @@ fn tasks_stay_within_the_limits_of_groups() {
 
 /// While the largest share of a group belongs to a member at its limit, the others catch up at once.
 #[test]
-fn a_group_catches_up_while_its_level_stands_still() {
+fn a_group_catches_up_while_its_level_is_constant() {
     let bounded = |task: [f64; 2], tasks: f64| Demand::tasks(task.to_vec(), tasks);
     let nodes = [
         group(None, 2),

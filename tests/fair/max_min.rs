@@ -96,7 +96,7 @@ fn floors_that_rounding_has_raised_are_trimmed() {
 }
 
 #[test]
-fn weights_far_apart_leave_nobody_out() {
+fn weights_far_apart_starve_no_tenant() {
     let claim = |weight, ceiling| Claim { weight, floor: 0.0, ceiling };
     let claims = [claim(1e9, 3.0), claim(1e-9, f64::INFINITY), claim(3e-9, f64::INFINITY)];
     let allocation = divide(7.0, &claims).allocation;
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn one_slot_more_takes_none_away(claims in slot_claims(), slots in 0_u64..200) {
+    fn one_more_slot_reduces_no_width(claims in slot_claims(), slots in 0_u64..200) {
         let less = apportion(slots, &claims);
         let more = apportion(slots + 1, &claims);
         prop_assert!(less.iter().zip(&more).all(|(less, more)| less <= more));

@@ -312,7 +312,7 @@ fn aliases_save_typing_but_are_no_bomb() {
 
 /// A terminal obeys control characters, and whoever wrote the file is not whoever looks at it.
 #[test]
-fn no_name_speaks_to_the_terminal() {
+fn no_name_sends_control_sequences_to_the_terminal() {
     let text = "algorithm: drf-tasks\ncapacity: { \"c\\e[2Jpu\": 8, \"f\\e]0;ree\": 9 }\ntenants:\n  \
                 \"a\\e[31m\": { task: { \"c\\e[2Jpu\": 4 } }\n";
     let output = run(text.as_bytes(), &[]);

@@ -92,7 +92,7 @@ fn a_person_asks() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn a_policy_is_taken_up_again_on_request_and_on_sighup() {
+fn a_policy_is_reloaded_on_request_and_on_sighup() {
     let Some(asked) = Asked::begin(TWO) else { return };
     wait_until("weights", || asked.ground.is_weighed("a"));
     asked.write("tenants: { a: { weight: 100 }, c: {} }");
@@ -122,7 +122,7 @@ fn a_policy_is_taken_up_again_on_request_and_on_sighup() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn modes_and_restore_leave_nothing_behind() {
+fn mode_changes_and_restore_leave_no_trace() {
     let Some(ground) = Ground::take() else { return };
     let before = ground.snapshot();
     let asked = Asked::on(ground, TWO);
@@ -156,7 +156,7 @@ fn as_nobody(command: &Command) -> Option<Command> {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn who_may_connect_may_ask_and_only_some_may_change() {
+fn connected_peers_may_read_and_only_some_may_change() {
     let Some(asked) = Asked::begin(TWO) else { return };
     let open = |path: PathBuf, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -176,7 +176,7 @@ fn who_may_connect_may_ask_and_only_some_may_change() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn the_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     let Some(ground) = Ground::take() else { return };
     let notify = ground.scratch.path().join("notify");
     let manager = UnixDatagram::bind(&notify).unwrap();

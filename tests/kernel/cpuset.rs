@@ -155,13 +155,13 @@ fn put_back(end: impl FnOnce(&Ground, Daemon)) {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn sigterm_puts_sets_back() {
+fn sigterm_restores_sets() {
     put_back(|_, daemon| drop(daemon.stop()));
 }
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn restore_after_kill_puts_sets_back() {
+fn restore_after_kill_restores_sets() {
     put_back(|ground, daemon| {
         daemon.signal(Signal::SIGKILL);
         util::run(ground.tenantd().arg("--restore")).exits(0);

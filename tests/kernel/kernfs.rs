@@ -8,7 +8,7 @@ use super::ground::Ground;
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn a_kept_handle_dies_with_its_cgroup_and_never_means_another() {
+fn a_kept_handle_ends_with_its_cgroup_and_never_refers_to_another() {
     let Some(ground) = Ground::take() else { return };
     ground.make("a");
     let mut kernel = RealKernFs::new();
@@ -113,7 +113,7 @@ fn a_cgroup_with_a_process_or_a_child_is_not_removed() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn a_process_that_ended_is_gone() {
+fn an_ended_process_is_not_found() {
     let Some(ground) = Ground::take() else { return };
     let mut kernel = RealKernFs::new();
     let root = kernel.open_dir(&ground.dir(Facet::Cpu, "")).unwrap();

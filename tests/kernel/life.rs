@@ -35,7 +35,7 @@ fn saturating_load_is_shared_by_weight() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn a_second_daemon_says_who_is_in_its_way() {
+fn a_second_daemon_names_the_first() {
     let Some(ground) = Ground::take() else { return };
     let first = Daemon::start(&mut ground.enforce(ONE_TO_FOUR));
     wait_until("weights of ours", || ground.is_weighed("a") && ground.is_weighed("b"));
@@ -126,7 +126,7 @@ fn once_decides_writes_and_leaves_the_values_until_they_are_restored() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn a_memory_limit_below_what_is_in_use_kills_nobody() {
+fn a_memory_limit_below_usage_kills_no_process() {
     let Some(mut ground) = Ground::take() else { return };
     ground.make("a");
     let pid = ground.load("a", "memory=134217728");

@@ -43,7 +43,7 @@ fn enforced_by(ground: &mut Ground, mut daemon: Command) -> (Daemon, Snapshot) {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn sigterm_and_sigint_put_everything_back() {
+fn sigterm_and_sigint_restore_everything() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let Some(mut ground) = Ground::take() else { return };
         let (daemon, before) = enforced(&mut ground);
@@ -68,7 +68,7 @@ fn a_restore_follows_a_kill() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn what_was_kept_on_purpose_is_put_back_only_for_whoever_asks() {
+fn kept_values_are_restored_only_on_request() {
     let Some(mut ground) = Ground::take() else { return };
     let keeping = |ground: &Ground| {
         let (daemon, path) = (ground.enforce(POLICY), ground.scratch.path().join("policy.yaml"));
@@ -165,7 +165,7 @@ fn claim_and_give_back(mut ground: Ground) {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn nothing_is_written_that_the_disk_cannot_record() {
+fn no_value_is_written_that_cannot_be_journaled() {
     let Some(mut ground) = Ground::take() else { return };
     ground.make("a");
     ground.give_values("a");
@@ -184,7 +184,7 @@ fn nothing_is_written_that_the_disk_cannot_record() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn a_disk_that_filled_up_after_a_kill_keeps_nothing_from_being_put_back() {
+fn a_full_disk_after_a_kill_does_not_prevent_the_restore() {
     let Some(mut ground) = Ground::take() else { return };
     let (daemon, before) = enforced(&mut ground);
     daemon.signal(Signal::SIGKILL);
@@ -198,7 +198,7 @@ fn a_disk_that_filled_up_after_a_kill_keeps_nothing_from_being_put_back() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn a_torn_or_damaged_journal_still_puts_back_the_rest() {
+fn a_damaged_journal_still_restores_its_intact_entries() {
     let Some(mut ground) = Ground::take() else { return };
     let (daemon, _) = enforced(&mut ground);
     daemon.signal(Signal::SIGKILL);
@@ -217,7 +217,7 @@ fn a_torn_or_damaged_journal_still_puts_back_the_rest() {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn who_lives_in_a_tenant_is_there_again_after_a_restart() {
+fn processes_of_a_tenant_are_there_again_after_a_restart() {
     let Some(mut ground) = Ground::take() else { return };
     let start = |ground: &mut Ground| {
         let daemon = Daemon::start(&mut ground.enforce(POLICY));
@@ -242,7 +242,7 @@ fn who_lives_in_a_tenant_is_there_again_after_a_restart() {
     let child = child.unwrap();
 
     let daemon = start(&mut ground);
-    daemon.says("took up again");
+    daemon.says("moved displaced processes back");
     let mut lives = ground.pids("b");
     lives.sort_unstable();
     assert_eq!(lives, [shell, child]);

@@ -23,7 +23,7 @@ fn server() -> HostFacts {
 }
 
 #[test]
-fn every_example_is_valid_and_says_nothing_surprising() {
+fn every_example_is_valid_without_unexpected_findings() {
     let examples = examples();
     assert!(examples.len() >= 4);
     for path in examples {

@@ -179,7 +179,7 @@ fn what_is_not_a_file_is_refused_without_waiting() {
 }
 
 #[test]
-fn what_is_not_there_is_said_in_one_line() {
+fn a_missing_file_is_reported_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let dangling = directory.path().join("dangling.yaml");
     symlink("nowhere", &dangling).unwrap();

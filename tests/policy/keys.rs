@@ -123,7 +123,7 @@ fn the_reader_takes_every_word_of_the_table_and_lists_them_all() {
 }
 
 #[test]
-fn a_key_without_effect_says_so() {
+fn a_key_without_effect_is_reported() {
     for Changed { path, flags, yaml, .. } in changed() {
         let loaded = load_text("policy.yaml", &yaml).unwrap();
         let is_noted = loaded.report.findings().iter().any(|finding| finding.code == "P070");

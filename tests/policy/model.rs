@@ -152,7 +152,7 @@ fn tenants_have_the_values_of_the_text() {
 }
 
 #[test]
-fn what_is_not_said_has_the_documented_default() {
+fn unspecified_keys_have_the_documented_default() {
     let shortest = policy("version: 1\ntenants: { web: }\n");
     let expected = Policy { tenants: vec![leaf("web", 100.0)], ..Policy::default() };
     assert_eq!(shortest, expected);
@@ -163,7 +163,7 @@ fn what_is_not_said_has_the_documented_default() {
 }
 
 #[test]
-fn words_that_stand_for_the_default_mean_the_default() {
+fn words_for_the_default_mean_the_default() {
     let spelt_out = policy(
         "version: 1\nmode: observe\nhost: { hierarchy: auto, root: auto }\n\
          control: { interval: 1s, allocation: drf, oversubscription: 1.0, on_exit: restore }\n\
@@ -174,7 +174,7 @@ fn words_that_stand_for_the_default_mean_the_default() {
 }
 
 #[test]
-fn aliases_stand_for_what_they_name() {
+fn aliases_resolve_to_their_anchors() {
     let policy = policy(
         "version: 1\ntenants:\n  web: &team { weight: 7, limit: { cpu: 2 } }\n  ci: *team\n",
     );
@@ -197,7 +197,7 @@ fn a_directory_is_merged_in_the_order_of_names() {
 }
 
 #[test]
-fn what_two_files_say_is_shown_in_both() {
+fn a_conflict_of_two_files_is_shown_in_both() {
     let directory = written(&[
         ("10.yaml", "version: 1\nmode: enforce\ntenants:\n  web: {}\n"),
         ("20.yaml", "version: 1\nmode: observe\ntenants:\n  ci: {}\n  web: {}\n"),

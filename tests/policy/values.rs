@@ -67,7 +67,7 @@ fn names_are_safe_below_a_cgroup() {
 }
 
 #[test]
-fn units_and_accounts_are_told_from_other_texts() {
+fn units_and_accounts_are_distinguished_from_other_texts() {
     let unit = |name: &str| errors(&of_tenant("match: { unit: @ }", name));
     for name in ["nginx.service", "user-1000.slice", "run-r1\\x2d.scope", "getty@tty1.service"] {
         assert_eq!(unit(name), [""; 0], "{name}");
@@ -134,7 +134,7 @@ fn lists_of_cpus_are_sorted_sets() {
 }
 
 #[test]
-fn a_misspelling_is_near_and_another_word_is_not() {
+fn a_misspelling_is_close_and_another_word_is_not() {
     for (wrong, near) in [
         ("capactiy", Some("capacity")),
         ("memroy", Some("memory")),

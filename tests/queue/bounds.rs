@@ -48,7 +48,7 @@ fn a_reservation_is_a_floor_under_the_share_and_not_on_top_of_it() {
 }
 
 #[test]
-fn a_limit_alone_leaves_workers_idle_and_says_until_when() {
+fn a_limit_alone_leaves_workers_idle_until_a_known_time() {
     let mut case = Case::backlogged(Discipline::fair(Rule::Finish), 2, &[1.0]);
     case.terms[0].limit = 0.25;
     let mut queue = case.queue();

@@ -246,7 +246,7 @@ fn endless_simulations_are_given_up() {
 }
 
 #[test]
-fn requests_that_cost_nothing_are_served() {
+fn requests_of_cost_zero_are_served() {
     let answer = simulated(
         "discipline: 2dfq\nworkers: 2\nhorizon: 5\narrivals: [[1, A, 0], [1, A, 0], [1, B, 0], [2, A, 1]]\n",
     );
@@ -298,7 +298,7 @@ fn work_does_not_depend_on_the_discipline() {
 }
 
 #[test]
-fn what_theory_allows_stands_beside_what_was_measured() {
+fn the_theoretical_bound_is_shown_beside_the_measured_value() {
     let answer = simulated(&scenario("2dfq-figure-6b"));
     assert_eq!(answer["lag"]["bound"], 8.0);
     assert!(number(&answer["lag"]["largest"]) <= 8.0);

@@ -142,7 +142,7 @@ proptest! {
 
     /// Tenants come, go and change their weights at random; nothing is lost and nothing is given out twice.
     #[test]
-    fn every_request_comes_out_once(
+    fn every_request_is_dispatched_once(
         steps in prop::collection::vec((0_u8..8, 0_u32..6, 0.0_f64..4.0), 1..200),
     ) {
         for discipline in all_disciplines() {

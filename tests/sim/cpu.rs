@@ -32,7 +32,7 @@ fn tiny_weights_suffer_the_rounding_of_shares() {
 }
 
 #[test]
-fn what_one_does_not_want_goes_to_the_others_by_weight() {
+fn unused_shares_are_distributed_by_weight() {
     let mut kernel = host(4, &["/small", "/b", "/c"]);
     write(&mut kernel, "/small/cpu.weight", "10000").unwrap();
     write(&mut kernel, "/c/cpu.weight", "200").unwrap();
@@ -99,7 +99,7 @@ fn a_quota_holds_and_is_counted() {
 }
 
 #[test]
-fn a_quota_that_is_not_reached_throttles_nobody() {
+fn a_quota_that_is_not_reached_does_not_throttle() {
     let mut kernel = host(1, &["/a", "/b"]);
     write(&mut kernel, "/a/cpu.max", "60000").unwrap();
     kernel.spawn("/a", Load::busy(1)).unwrap();
@@ -132,7 +132,7 @@ fn overlapping_cpusets_share_what_overlaps() {
 }
 
 #[test]
-fn a_cpu_that_goes_offline_is_missed() {
+fn a_cpu_that_goes_offline_leaves_the_set() {
     let mut kernel = host(4, &["/a", "/b"]);
     write(&mut kernel, "/a/cpuset.cpus", "2-3").unwrap();
     kernel.spawn("/a", Load::busy(4)).unwrap();

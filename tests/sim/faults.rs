@@ -54,7 +54,7 @@ fn calls_are_matched_by_operation_and_path() {
 }
 
 #[test]
-fn the_log_tells_what_was_done_and_in_which_order() {
+fn the_log_records_changes_in_order() {
     let mut fs = faulty();
     let root = open(&mut fs, "");
     fs.write(root, "a/cpu.weight", "50").unwrap();

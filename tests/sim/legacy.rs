@@ -94,7 +94,7 @@ fn limits_reclaim_refuse_and_kill() {
 }
 
 #[test]
-fn who_exceeds_its_soft_limit_gives_first() {
+fn excess_over_the_soft_limit_is_reclaimed_first() {
     let mut kernel = legacy(1, &["/a", "/b", "/c"]);
     put(&mut kernel, "memory/b/memory.soft_limit_in_bytes", "100M").unwrap();
     for path in ["/a", "/b"] {

@@ -139,7 +139,7 @@ fn core_switches() {
 }
 
 #[test]
-fn the_files_of_a_controller_come_and_go_with_it() {
+fn the_files_of_a_controller_exist_while_it_is_enabled() {
     let mut kernel = SimKernel::new(SimHost::default());
     let root = open(&mut kernel, "");
     kernel.make_dir(root, "a").unwrap();
@@ -267,7 +267,7 @@ fn making_and_removing() {
 }
 
 #[test]
-fn kept_handles_die_with_their_cgroup_and_never_mean_another() {
+fn kept_handles_end_with_their_cgroup_and_never_refer_to_another() {
     let mut kernel = host(1, &["/p/a"]);
     let p = open(&mut kernel, "/p");
     let old = open(&mut kernel, "/p/a");
@@ -381,7 +381,7 @@ fn without_psi_pressure_is_not_supported() {
 }
 
 #[test]
-fn processes_show_who_and_where_they_are() {
+fn processes_show_their_owner_and_cgroup() {
     let mut kernel = host(4, &["/a"]);
     write(&mut kernel, "/a/cpuset.cpus", "1-2").unwrap();
     kernel.advance(SECOND * 3);
@@ -422,7 +422,7 @@ fn processes_show_who_and_where_they_are() {
 }
 
 #[test]
-fn sysfs_tells_cores_sockets_and_nodes_apart() {
+fn sysfs_distinguishes_cores_sockets_and_nodes() {
     let kernel = SimKernel::new(SimHost {
         cpus: 8,
         threads_per_core: 2,

@@ -46,7 +46,7 @@ fn a_working_set_grows_at_its_speed_and_shrinks_at_once() {
 }
 
 #[test]
-fn cache_is_told_apart_by_use() {
+fn hot_and_cold_cache_are_distinguished_by_use() {
     let mut kernel = host(1, &["/a"]);
     kernel.spawn("/a", Load::idle().with_hot_file(50 * MIB).with_cache(80 * MIB)).unwrap();
     kernel.advance(SECOND);
@@ -71,7 +71,7 @@ fn max_recycles_cache_without_killing() {
 }
 
 #[test]
-fn max_kills_the_largest_when_nothing_can_be_reclaimed() {
+fn memory_max_kills_the_largest_when_nothing_is_reclaimable() {
     let mut kernel = host(1, &["/a/x", "/a/y", "/b"]);
     write(&mut kernel, "/a/memory.max", &(100 * MIB).to_string()).unwrap();
     let small = kernel.spawn("/a/x", anon(30)).unwrap();
@@ -110,7 +110,7 @@ fn an_oom_group_dies_together() {
 }
 
 #[test]
-fn high_reclaims_cache_and_nobody_sleeps() {
+fn memory_high_reclaims_cache_without_throttling() {
     let mut kernel = host(1, &["/a"]);
     kernel.spawn("/a", anon(50).with_cache(200 * MIB)).unwrap();
     kernel.advance(SECOND * 2);
@@ -122,7 +122,7 @@ fn high_reclaims_cache_and_nobody_sleeps() {
 }
 
 #[test]
-fn high_puts_to_sleep_who_grows_beyond_it() {
+fn memory_high_throttles_growth_beyond_it() {
     let mut kernel = host(1, &["/a", "/b"]);
     write(&mut kernel, "/a/memory.high", &(100 * MIB).to_string()).unwrap();
     let busy = Load::busy(1).with_working_set(400 * MIB);
@@ -156,7 +156,7 @@ fn a_hot_file_that_does_not_fit_refaults_and_stalls() {
 
 /// Processes of one cgroup share its lists: each loses in proportion to what it has, and reads that again.
 #[test]
-fn a_scan_displaces_the_files_of_its_neighbours_in_the_same_cgroup() {
+fn a_scan_displaces_the_page_cache_of_the_same_cgroup() {
     let mut kernel = small_host(&[]);
     let slow = Load { touch_bytes_per_sec: 32 * MIB, ..Load::idle().with_hot_file(64 * MIB) };
     let victim = kernel.spawn("/", slow).unwrap();
@@ -175,7 +175,7 @@ fn a_scan_displaces_the_files_of_its_neighbours_in_the_same_cgroup() {
 }
 
 #[test]
-fn low_protects_from_neighbours() {
+fn memory_low_protects_from_siblings() {
     let mut kernel = small_host(&["/a", "/b"]);
     kernel.spawn("/a", Load::idle().with_hot_file(400 * MIB)).unwrap();
     kernel.advance(SECOND * 3);
@@ -194,7 +194,7 @@ fn low_protects_from_neighbours() {
 }
 
 #[test]
-fn low_gives_way_before_anyone_is_killed_and_min_does_not() {
+fn memory_low_yields_before_an_oom_kill_and_memory_min_does_not() {
     for (knob, a_keeps, b_lives) in [("memory.low", 0..150, true), ("memory.min", 300..400, false)]
     {
         let mut kernel = small_host(&["/a", "/b"]);
@@ -252,7 +252,7 @@ fn overcommitted_low_is_shared_by_what_each_uses_of_it() {
 }
 
 #[test]
-fn unclaimed_protection_goes_to_the_children_only_with_recursiveprot() {
+fn unused_protection_is_distributed_to_children_only_with_recursiveprot() {
     let keeps = |recursive| {
         let mut kernel = SimKernel::new(SimHost {
             memory_bytes: 1 << 30,

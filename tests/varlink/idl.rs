@@ -240,7 +240,7 @@ impl Visitor for Signatures {
 }
 
 #[test]
-fn each_method_takes_and_returns_what_its_definition_says() {
+fn each_method_matches_its_definition() {
     Method::visit(&mut Signatures([parse(SERVICE_IDL), parse(MANAGER_IDL)]));
 }
 

@@ -246,7 +246,7 @@ tenants:
     }
 
     #[test]
-    fn a_tenant_without_a_location_says_why() {
+    fn a_tenant_without_a_location_has_a_reason() {
         let text = "
 version: 1
 tenants:

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back_as_far_as_it_fits() {
+    fn kept_cpus_are_restored_as_far_as_they_fit() {
         let state = tempfile::tempdir().unwrap();
         let mut store = PlacementStore::new(state.path());
         assert!(store.load(&set("0-7")).is_empty());

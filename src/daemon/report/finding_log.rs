@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_logged_when_it_appears_and_when_it_is_gone() {
+    fn a_finding_is_logged_when_it_appears_and_when_it_is_resolved() {
         let mut log = FindingLog::default();
         let first = [finding("web", "512 MiB cannot be reclaimed")];
         let later = [finding("web", "511.5 MiB cannot be reclaimed")];
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_and_goes_is_logged_once_a_minute() {
+    fn a_flapping_finding_is_logged_once_a_minute() {
         let mut log = FindingLog::default();
         let flapping = [finding("", "it flaps")];
         let mut nr_lines = 0;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sick_host_does_not_fill_the_log() {
+    fn a_failing_host_does_not_fill_the_log() {
         let mut log = FindingLog::default();
         let findings = sick(1000);
         let lines = log.step(&findings, seconds(1));

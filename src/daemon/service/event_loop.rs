@@ -285,7 +285,7 @@ mod tests {
     use Token::{Command, Files, Reload, Settled, Stop, Tick};
 
     #[test]
-    fn ticks_that_are_always_due_keep_nobody_waiting_for_ever() {
+    fn permanently_due_ticks_starve_no_event() {
         let mut turns = Turns::default();
         let mut next = |ready: &[Token]| turns.next(ready).unwrap();
         let ready = [Tick, Reload, Command, Settled];
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_tick_is_due_what_is_urgent_comes_first() {
+    fn urgent_events_precede_ticks_that_are_not_due() {
         let mut turns = Turns::default();
         for _ in 0..3 {
             assert_eq!(turns.next(&[Reload, Files]), Some(Reload));

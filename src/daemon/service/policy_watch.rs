@@ -187,7 +187,7 @@ mod tests {
         assert!(watch.concerns_policy().unwrap());
     }
     #[test]
-    fn a_directory_that_is_another_one_is_watched_in_its_place() {
+    fn a_replaced_directory_is_watched() {
         for of_file in [false, true] {
             let above = tempfile::tempdir().unwrap();
             let (dir, old) = (above.path().join("policy"), above.path().join("old"));

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_last_line_is_dropped_and_the_rest_kept() {
+    fn a_torn_last_line_is_dropped_and_the_others_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(dir.path(), "boot").unwrap();
         journal.record(held("cpu.weight", "100")).unwrap();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_or_another_format_is_not_put_back() {
+    fn a_journal_of_another_boot_or_format_is_not_restored() {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(dir.path(), "boot").unwrap();
         journal.record(held("cpu.weight", "100")).unwrap();

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_in_that_says_something_else_is_left() {
+    fn a_drop_in_with_another_text_is_left() {
         let run = tempfile::tempdir().unwrap();
         let dir = run.path().join("system.control/web.service.d");
         fs::create_dir_all(&dir).unwrap();

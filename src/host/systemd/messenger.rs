@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_the_order_of_the_orders() {
+    fn answers_arrive_in_the_order_of_the_orders() {
         let done = || |orders: &[Order]| orders.iter().map(|_| Ok(Reply::Done)).collect();
         let mut messenger = Messenger::new(done, DEADLINE);
         assert_eq!(messenger.answer(Duration::ZERO), None);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_hangs_holds_nobody_and_is_not_repeated_until_it_came_back() {
+    fn a_hanging_call_blocks_nothing_and_is_not_repeated_until_it_returns() {
         let gate = Arc::new(Barrier::new(2));
         let hung = Arc::clone(&gate);
         let hang = move || {

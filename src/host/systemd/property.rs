@@ -260,7 +260,7 @@ mod tests {
 
     /// The texts are those of systemd 252 and 257.
     #[test]
-    fn a_drop_in_is_told_by_its_text() {
+    fn a_drop_in_is_recognised_by_its_text() {
         let number = |property, number| Setting { property, value: PropertyValue::Number(number) };
         let cpus = |mask: &[u8]| Setting {
             property: Property::AllowedCpus,

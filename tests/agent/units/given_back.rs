@@ -32,7 +32,7 @@ fn web(tenant: &str, file: &[Setting]) -> World {
 
 /// Systemd writes all that it knows of a unit whenever one thing of it is set: what it knows must not kill.
 #[test]
-fn a_limit_that_has_to_wait_kills_nobody_however_often_the_rest_is_put_back() {
+fn a_deferred_limit_kills_no_process_however_often_the_rest_is_restored() {
     let mut world = web("limit: { memory: 4GiB }", &[number(Property::MemoryMax, 512 * MIB)]);
     let before = whole(&world);
     world.start().unwrap();
@@ -55,7 +55,7 @@ fn a_limit_that_has_to_wait_kills_nobody_however_often_the_rest_is_put_back() {
 
 /// What an agent could not put back was there first also for the one that comes after it.
 #[test]
-fn the_first_value_outlives_an_agent_that_could_not_put_it_back() {
+fn the_first_value_survives_an_agent_that_could_not_restore_it() {
     let mut world = web("limit: { cpu: 1 }", &[number(Property::CpuQuotaPerSecUsec, 3_000_000)]);
     let before = whole(&world);
     world.start().unwrap();
@@ -156,7 +156,7 @@ fn populated_slices_that_are_no_longer_pinned_run_everywhere() {
 
 /// What systemd took and the file does not show is said, and one wait serves all units.
 #[test]
-fn a_value_that_is_not_seen_at_the_end_is_said() {
+fn a_value_that_is_not_restored_is_reported() {
     let mut world = web("limit: { cpu: 1 }", &[]);
     world.start().unwrap();
     world.ticks(4);
@@ -205,7 +205,7 @@ fn a_transient_unit_that_restarts_gets_back_what_its_first_run_held() {
 
 /// One of the same name that comes after it never had our values.
 #[test]
-fn the_next_transient_unit_of_a_name_is_another() {
+fn the_next_transient_unit_of_a_name_is_a_new_unit() {
     let mut world = World::new(&only_web("limit: { cpu: 1 }"));
     let begin = |world: &World| {
         world.host.systemd(|systemd, kernel| {
@@ -267,7 +267,7 @@ fn a_unit_that_two_tenants_name_is_the_first_ones() {
 
 /// It was written over while the agent ran; at the end file and property agree.
 #[test]
-fn what_an_administrator_sets_for_good_is_his_at_the_end() {
+fn a_persistent_value_of_an_administrator_remains_after_the_stop() {
     let mut world = web("limit: { memory: 600MiB }", &[]);
     world.start().unwrap();
     world.ticks(4);
@@ -299,7 +299,7 @@ fn edit(world: &World, unit: &str, setting: &Setting) {
 
 /// Systemd falls back to what the unit held: no administrator did anything.
 #[test]
-fn what_a_unit_held_before_comes_back_with_a_reload_and_is_no_drift() {
+fn the_previous_value_of_a_unit_after_a_daemon_reload_is_not_drift() {
     for control in ["", "control: { on_drift: accept }\n"] {
         let mut world = World::new(&format!("{control}{}", only_web("limit: { memory: 600MiB }")));
         world.host.systemd(|systemd, kernel| {
@@ -327,7 +327,7 @@ fn what_a_unit_held_before_comes_back_with_a_reload_and_is_no_drift() {
 
 /// What an administrator says for good is theirs; the drop-in that it wins over is ours, and goes.
 #[test]
-fn a_drop_in_of_ours_goes_with_us_though_the_value_is_an_administrators() {
+fn our_drop_in_is_removed_even_if_an_administrator_set_the_value() {
     for killed in [false, true] {
         let policy =
             format!("control: {{ on_drift: accept }}\n{}", only_web("limit: { memory: 600MiB }"));
@@ -373,7 +373,7 @@ fn a_quota_that_changes_does_not_bring_back_a_limit_that_kills() {
 
 /// A unit that is masked, or whose file is removed, runs on: systemd writes none of its files any more.
 #[test]
-fn a_unit_that_is_masked_while_it_runs_is_given_back() {
+fn a_unit_that_is_masked_while_it_runs_is_restored() {
     for killed in [false, true] {
         let mut world = services("");
         let before = whole(&world);
@@ -396,7 +396,7 @@ fn a_unit_that_is_masked_while_it_runs_is_given_back() {
 
 /// What was not put back is said, and owed.
 #[test]
-fn what_of_a_masked_unit_cannot_be_given_back_is_owed() {
+fn an_unrestored_value_of_a_masked_unit_stays_journaled() {
     let mut world = web("limit: { memory: 4GiB }", &[number(Property::MemoryMax, 512 * MIB)]);
     let before = whole(&world);
     world.start().unwrap();
@@ -417,7 +417,7 @@ fn what_of_a_masked_unit_cannot_be_given_back_is_owed() {
 }
 
 #[test]
-fn a_unit_that_runs_and_is_not_loaded_is_said() {
+fn an_active_unit_that_is_not_loaded_is_reported() {
     let mut world = web("limit: { cpu: 1 }", &[]);
     world.host.systemd(|systemd, _| systemd.mask("web.service", true));
     world.start().unwrap();
@@ -431,7 +431,7 @@ fn a_unit_that_runs_and_is_not_loaded_is_said() {
 
 /// A unit that goes while the rest is given back needs nothing, whenever it goes.
 #[test]
-fn units_that_vanish_during_a_stop_are_paid() {
+fn units_that_vanish_during_a_stop_are_complete() {
     let begin = || {
         let mut world = services("");
         world.ticks(4);

@@ -82,7 +82,7 @@ fn a_legacy_cpuset_that_was_empty_is_filled_and_emptied_again() {
 }
 
 #[test]
-fn an_adopted_list_that_names_a_cpu_that_is_gone_blocks_no_start() {
+fn an_adopted_list_with_an_offline_cpu_does_not_prevent_a_start() {
     let mut world = lived_in(HOSTS[0]());
     world.write("a/cpuset.cpus", "5-6");
     world.write("b/cpuset.cpus", "2,5");
@@ -125,7 +125,7 @@ fn a_stop_that_was_cut_short_while_processes_stood_aside_is_made_good() {
 
 /// A legacy kernel takes a CPU that goes offline out of all lists for good, and no list in which it still is.
 #[test]
-fn a_legacy_list_comes_back_without_the_cpus_that_are_offline() {
+fn a_legacy_list_is_restored_without_the_offline_cpus() {
     for is_seen in [false, true] {
         let mut world = lived_in(HOSTS[1]());
         world.write(&cpuset(&world, "a", "cpus"), "1,6");

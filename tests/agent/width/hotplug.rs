@@ -14,7 +14,7 @@ fn hungry(host: tenantd::sim::SimHost, yaml: &str) -> Watch {
 }
 
 #[test]
-fn a_set_follows_a_cpu_that_goes_and_comes() {
+fn a_set_follows_a_cpu_that_goes_offline_and_online() {
     for host in HOSTS {
         let mut watch = hungry(host(), TWO);
         watch.plug("5", false);
@@ -29,7 +29,7 @@ fn a_set_follows_a_cpu_that_goes_and_comes() {
 }
 
 #[test]
-fn nobody_is_left_without_a_cpu_whatever_goes() {
+fn no_tenant_is_left_without_a_cpu() {
     for host in HOSTS {
         let mut watch = hungry(host(), TWO);
         for gone in ["4-7", "0-2", "3"] {
@@ -55,7 +55,7 @@ fn nobody_is_left_without_a_cpu_whatever_goes() {
 }
 
 #[test]
-fn a_fixed_list_is_narrowed_and_comes_back() {
+fn a_fixed_list_is_narrowed_and_restored() {
     for host in HOSTS {
         let yaml = "tenants: { a: { cpus: \"2-3\" }, b: { cpus: dop } }";
         let mut watch = hungry(host(), yaml);
@@ -87,7 +87,7 @@ fn an_exclusive_set_survives_hotplug() {
 }
 
 #[test]
-fn a_sleeper_whose_cpus_went_gets_others_to_wake_up_on() {
+fn an_idle_tenant_whose_cpus_went_offline_gets_others() {
     let mut watch = Watch::begin(HOSTS[1](), &["a", "b"], TWO);
     watch.world.spawn("/b", Load::busy(8));
     let a = watch.world.spawn("/a", Load::idle());

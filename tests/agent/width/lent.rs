@@ -77,7 +77,7 @@ fn the_cpus_of_a_list_are_lent_while_its_tenant_sleeps() {
 }
 
 #[test]
-fn who_wakes_up_is_not_confined_and_has_its_share_at_once() {
+fn a_waking_tenant_is_not_confined_and_gets_its_share_at_once() {
     let (mut watch, [a, _]) = both_awake(HOSTS[0]());
     watch.world.set_load(a, Load::idle());
     watch.ticks(30);
@@ -88,7 +88,7 @@ fn who_wakes_up_is_not_confined_and_has_its_share_at_once() {
 }
 
 #[test]
-fn who_is_starved_is_not_asleep() {
+fn a_starved_tenant_is_not_idle() {
     let (mut watch, [a, _]) = both_awake(HOSTS[0]());
     watch.world.set_load(a, Load::idle());
     watch.until("lent", 25, |watch| watch.have(&["0-3", "0-7"]));
@@ -106,7 +106,7 @@ fn who_is_starved_is_not_asleep() {
 }
 
 #[test]
-fn scattered_tenants_come_together_again() {
+fn scattered_tenants_are_compacted() {
     for host in HOSTS {
         let (mut watch, _) = both_awake(host());
         // Half of each node goes away and comes back the wrong way round.

@@ -60,7 +60,7 @@ fn a_limit_on_a_group_leaves_no_cpu_idle() {
 }
 
 #[test]
-fn shared_tenants_keep_off_exclusive_cpus_and_fixed_lists_stand() {
+fn shared_tenants_avoid_exclusive_cpus_and_fixed_lists_stay() {
     let yaml = "tenants:\n  own: { cpus: exclusive, dop: { manual: 2 } }\n  free: {}\n  \
                 wide: { cpus: dop }\n  listed: { cpus: \"1,3\" }\n";
     for host in HOSTS {
@@ -103,7 +103,7 @@ fn processes_of_shared_tenants_keep_off_too() {
 }
 
 #[test]
-fn more_exclusive_cpus_than_there_are_is_said_in_one_line() {
+fn too_many_exclusive_cpus_are_reported_in_one_line() {
     let yaml = "tenants: { a: { cpus: exclusive, dop: { manual: 6 } }, \
                 b: { cpus: exclusive, dop: { manual: 6 } } }";
     let mut watch = Watch::begin(HOSTS[0](), &["a", "b"], yaml);
@@ -115,7 +115,7 @@ fn more_exclusive_cpus_than_there_are_is_said_in_one_line() {
 }
 
 #[test]
-fn nobody_is_pinned_where_no_policy_asks_for_it() {
+fn no_tenant_is_pinned_without_a_policy() {
     for host in HOSTS {
         let mut watch = Watch::begin(host(), &[], "tenants: { a: {}, b: { dop: { max: 2 } } }");
         watch.world.spawn("/a", Load::busy(8));

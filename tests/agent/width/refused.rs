@@ -85,7 +85,7 @@ fn every_write_of_a_set_may_be_refused_once() {
 }
 
 #[test]
-fn every_write_of_a_set_may_be_refused_for_ever() {
+fn every_write_of_a_set_may_be_refused_permanently() {
     for host in HOSTS {
         for errno in ERRNOS {
             for file in ["cpuset.cpus", "cpuset.mems"] {
@@ -109,7 +109,7 @@ fn every_write_of_a_set_may_be_refused_for_ever() {
 }
 
 #[test]
-fn what_is_refused_is_said_once_and_names_the_file() {
+fn a_refused_write_is_reported_once_with_the_file() {
     let mut watch = Watch::begin(HOSTS[0](), &[], TWO);
     watch.world.host.inject(Fault::matching(Operation::Write, "a/cpuset.cpus", Errno::EBUSY));
     watch.world.host.with(|kernel| kernel.write_file("/sys/fs/cgroup/a/cpuset.cpus", "7")).unwrap();

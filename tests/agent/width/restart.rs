@@ -22,7 +22,7 @@ fn borrowed(host: tenantd::sim::SimHost) -> World {
 }
 
 #[test]
-fn a_restart_moves_nobody() {
+fn a_restart_moves_no_process() {
     for host in HOSTS {
         for clean in [true, false] {
             let mut world = borrowed(host());
@@ -73,7 +73,7 @@ fn a_machine_that_became_smaller_blocks_no_start() {
 }
 
 #[test]
-fn a_placement_that_cannot_be_kept_is_said_and_stops_nothing() {
+fn a_placement_that_cannot_be_saved_is_reported_and_stops_nothing() {
     let mut world = World::new(TWO);
     fs::create_dir_all(world.state_dir().join("placement.new")).unwrap();
     world.start().unwrap();

@@ -30,7 +30,7 @@ fn noisy(threads: u32, seed: u64) -> Trace {
 /// Four tenants of every kind that change their minds at any moment, CPUs that come and go: whatever
 /// happens, [`Watch::tick`] holds.
 #[test]
-fn whatever_happens_nobody_is_without_cpus_or_moved_twice_in_ten_seconds() {
+fn every_tenant_has_cpus_and_moves_at_most_once_in_ten_seconds() {
     let yaml = "tenants:\n  a: { cpus: dop }\n  b: { cpus: dop, weight: 300 }\n  \
                 c: { cpus: exclusive, dop: { max: 3 } }\n  d: { cpus: dop, dop: { max: 4 } }\n  \
                 e: { cpus: exclusive }\n  f: {}\n";

@@ -87,7 +87,7 @@ def test_missing_controller_leaves_the_other_one_working(host):
 
 
 @core
-def test_cgroup_that_vanishes_stops_nobody(host):
+def test_a_cgroup_that_vanishes_stops_no_other_tenant(host):
     root = host.delegated()
     a, b, c = tenants = make_lived_in(root)
     for tenant in tenants:
@@ -104,7 +104,7 @@ def test_cgroup_that_vanishes_stops_nobody(host):
     assert not b.exists(), "b is there again"
 
 
-def test_cgroup_made_anew_is_taken_up_with_its_own_values(host):
+def test_a_recreated_cgroup_is_attached_with_its_own_values(host):
     """The same name is not the same cgroup: what is put back at the end is what the new one held."""
     root = host.delegated()
     _, b, _ = tenants = make_lived_in(root)
@@ -158,7 +158,7 @@ def test_without_pressure_information_it_still_shares(host):
 
 
 @core
-def test_memory_limit_below_usage_kills_nobody(host):
+def test_a_memory_limit_below_usage_kills_no_process(host):
     root = host.delegated()
     root.write("cgroup.subtree_control", "+cpu +memory")
     a = root.make("a")
@@ -202,7 +202,7 @@ def test_full_disk_under_the_journal_changes_nothing(host):
     expect_same(before, settings(root))
 
 
-def test_truncated_journal_is_no_panic(host):
+def test_a_truncated_journal_does_not_panic(host):
     root = host.delegated()
     tenants = make_lived_in(root)
     state = host.folder()

@@ -155,7 +155,7 @@ class Stage:
 
 
 @numa
-def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
+def test_two_tenants_get_a_node_each_and_lend_it_while_idle(host):
     """Who is where is judged on any guest; shares only on one that gets enough of its host."""
     stage = Stage(host)
     stage.until(stage.shared_evenly, "a node for each")
@@ -187,7 +187,7 @@ def test_two_tenants_get_a_node_each_and_lend_it_asleep(host):
 
 
 @numa
-def test_sets_follow_cpus_that_go_and_come(host):
+def test_sets_follow_cpu_hotplug(host):
     stage = Stage(host)
     stage.until(stage.shared_evenly, "a node for each")
     second = max(nodes(), key=min)
@@ -267,7 +267,7 @@ class Adopted:
 
 
 @numa
-def test_sigterm_puts_sets_back(host):
+def test_sigterm_restores_sets(host):
     stage = Adopted(host)
     daemon = stage.start()
     assert daemon.terminate() == 0, daemon.log()
@@ -275,7 +275,7 @@ def test_sigterm_puts_sets_back(host):
 
 
 @numa
-def test_restore_after_kill_puts_sets_back(host):
+def test_restore_after_kill_restores_sets(host):
     stage = Adopted(host)
     stage.start().murder()
     done = restore(stage.root, stage.state)
@@ -284,7 +284,7 @@ def test_restore_after_kill_puts_sets_back(host):
 
 
 @numa
-def test_a_restart_moves_nobody(host):
+def test_a_restart_moves_no_process(host):
     stage = Stage(host, adopted=True)
     stage.until(stage.shared_evenly, "a node for each")
     stage.signal(stage.a, signal.SIGSTOP)

@@ -54,7 +54,7 @@ def active(unit):
 
 
 @both
-def test_the_deb_observes_enforces_serves_and_goes(host):
+def test_the_deb_observes_enforces_serves_and_is_removed(host):
     """One installation, as its administrator goes through it; to install costs a minute under emulation."""
     before = traces()
     install(host)
@@ -157,7 +157,7 @@ def expect_no_trace(before):
     assert active("tenantd-serve.service") == "inactive"
 
 
-def test_removal_ends_nobody_who_lives_in_a_tenant(host):
+def test_removal_ends_no_process_of_a_tenant(host):
     install(host)
     POLICY.write_text("version: 1\nmode: enforce\ntenants: { a: { owner: systemd } }\n")
     run("systemctl", "reload", "tenantd")
@@ -171,7 +171,7 @@ def test_removal_ends_nobody_who_lives_in_a_tenant(host):
     assert not Path("/run/tenantd").exists()
 
 
-def test_the_rpm_is_installed_enforces_and_goes(host):
+def test_the_rpm_is_installed_enforces_and_is_removed(host):
     """On Debian, where its dependencies are not RPMs: they are not asked for."""
     before = traces()
     rpm = package("rpm", "cargo-generate-rpm")

@@ -47,7 +47,7 @@ class Stage:
 
 
 @core
-def test_sigterm_puts_everything_back(host):
+def test_sigterm_restores_everything(host):
     stage = Stage(host)
     daemon = stage.start()
     stage.expect_changed()
@@ -55,7 +55,7 @@ def test_sigterm_puts_everything_back(host):
     stage.expect_as_before(daemon.log)
 
 
-def test_sigint_puts_everything_back(host):
+def test_sigint_restores_everything(host):
     stage = Stage(host)
     daemon = stage.start()
     assert daemon.terminate(signal.SIGINT) == 0, daemon.log()
@@ -63,7 +63,7 @@ def test_sigint_puts_everything_back(host):
 
 
 @core
-def test_restore_after_kill_puts_everything_back(host):
+def test_restore_after_kill_restores_everything(host):
     stage = Stage(host)
     daemon = stage.start()
     time.sleep(2)
@@ -74,7 +74,7 @@ def test_restore_after_kill_puts_everything_back(host):
     stage.expect_as_before(lambda: done.stderr)
 
 
-def test_start_after_kill_carries_on(host):
+def test_start_after_kill_continues(host):
     """The second daemon must not take the first one's values for what was there before."""
     stage = Stage(host)
     stage.start().murder()

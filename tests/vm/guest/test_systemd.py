@@ -139,7 +139,7 @@ def settled(groups):
 
 @core
 @both
-def test_slices_are_made_shared_by_weight_and_gone(host):
+def test_slices_are_created_weighted_and_removed(host):
     world = Host()
     daemon = host.daemon(policy(host), None)
     groups = in_slices()
@@ -169,7 +169,7 @@ def resident(daemon):
 
 @core
 @both
-def test_an_existing_unit_is_set_and_given_back(host):
+def test_an_existing_unit_is_set_and_restored(host):
     start(host, "plain.service", "sleep", "infinity")
     start(host, "lived-in.service", "sleep", "infinity", CPUWeight=70, MemoryMax="700M")
     run("systemctl", "set-property", "--runtime", "lived-in.service", "MemoryLow=9M")
@@ -286,7 +286,7 @@ def test_survives_reload_and_set_property_in_a_loop(host):
     plain.stop()
 
 
-def test_accepts_what_an_administrator_sets_where_the_policy_says_so(host):
+def test_accepts_values_of_an_administrator_if_the_policy_allows(host):
     plain = Limited(host, control={"interval": "1s", "on_drift": "accept"})
     run("systemctl", "set-property", "--runtime", plain.unit, "MemoryMax=700M")
     plain.daemon.says("is left so")
@@ -358,7 +358,7 @@ SLEEPS = "[Service]\nExecStart=sleep infinity\n"
 
 
 @both
-def test_a_transient_service_that_restarts_is_given_back(host):
+def test_a_transient_service_that_restarts_is_restored(host):
     """Its drop-ins outlast the restart, and so does what they wrote over."""
     plain = Limited(host)
     for _ in range(2):
@@ -368,7 +368,7 @@ def test_a_transient_service_that_restarts_is_given_back(host):
     plain.stop()
 
 
-def test_a_unit_named_by_an_alias_is_given_back(host):
+def test_a_unit_named_by_an_alias_is_restored(host):
     real = Filed(host, "real.service", SLEEPS, aliases=["other.service"])
     run("systemctl", "start", real.name)
     world = Host(real.name)
@@ -380,7 +380,7 @@ def test_a_unit_named_by_an_alias_is_given_back(host):
 
 
 @both
-def test_a_stopped_unit_gets_back_what_its_administrator_had_set(host):
+def test_a_stopped_unit_gets_back_the_values_of_its_administrator(host):
     db = Filed(host, "db.service", SLEEPS)
     run("systemctl", "start", db.name)
     run("systemctl", "set-property", "--runtime", db.name, "MemoryLow=9M")
@@ -443,7 +443,7 @@ def test_populated_slices_that_are_no_longer_pinned_run_everywhere(host):
 
 
 @both
-def test_what_an_administrator_sets_for_good_is_his_at_the_end(host):
+def test_a_persistent_value_of_an_administrator_remains_after_the_stop(host):
     """While the agent runs it is written over, as the policy says; at the end file and property are his."""
     plain = Filed(host, "plain.service", SLEEPS)
     run("systemctl", "start", plain.name)
@@ -463,7 +463,7 @@ def test_what_an_administrator_sets_for_good_is_his_at_the_end(host):
 
 @core
 @both
-def test_restore_after_kill_gives_units_back(host):
+def test_restore_after_kill_restores_units(host):
     plain = Limited(host)
     slices = policy(host)
     plain.daemon.murder()

@@ -15,7 +15,7 @@ NODES = Path("/sys/devices/system/node")
 
 
 @numa
-def test_is_the_machine_that_was_asked_for(host):
+def test_the_guest_has_the_requested_machine(host):
     nodes = {path.name: (path / "cpulist").read_text().strip() for path in NODES.glob("node[0-9]*")}
     assert nodes == {"node0": "0-3", "node1": "4-7"}, nodes
     siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip()

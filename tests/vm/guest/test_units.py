@@ -139,7 +139,7 @@ def holds(condition):
         return False
 
 
-def test_gives_back_processes_to_cgroups_of_users(host):
+def test_returns_processes_to_cgroups_of_users(host):
     """A cgroup that systemd has delegated to a user is that user's: root writes there only with a capability."""
     run("useradd", "--uid=1003", "eve")
     host.cleanup.callback(run, "userdel", "eve")
@@ -159,7 +159,7 @@ def test_gives_back_processes_to_cgroups_of_users(host):
         assert place() == before, place()
 
 
-def test_a_killed_service_leaves_nothing_and_comes_back(host):
+def test_a_killed_service_leaves_no_trace_and_restarts(host):
     install(host, limited(host))
     settle()
     world = Host("plain.service")
@@ -220,7 +220,7 @@ def test_stopped_is_stopped(host):
     assert show("tenantd.socket", "ActiveState") == "active"
 
 
-def test_reloads_a_good_policy_and_keeps_it_when_a_bad_one_comes(host):
+def test_reloads_a_good_policy_and_keeps_it_after_a_bad_one(host):
     install(host, limited(host))
     run("systemctl", "start", SERVICE)
     policy = Path("/etc/tenantd/tenants.yaml")
@@ -240,7 +240,7 @@ def test_reloads_a_good_policy_and_keeps_it_when_a_bad_one_comes(host):
     assert done.returncode == 0 and "unit" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_stop_that_keeps_leaves_the_values_to_whoever_asks(host):
+def test_kept_values_are_restored_only_on_request(host):
     install(host, limited(host))
     settle()
     world = Host("plain.service")

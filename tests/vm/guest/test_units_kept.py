@@ -26,7 +26,7 @@ def place(pid):
     return Path(f"/proc/{pid}/cgroup").read_text().strip()
 
 
-def test_nothing_is_taken_out_of_a_service_or_session_by_its_owner(host):
+def test_no_process_is_claimed_out_of_a_service_or_session(host):
     """Systemd takes a process that left its unit for one that has ended."""
     slice = user(host, "ana", 1000)
     user(host, "bob", 1001)
@@ -126,7 +126,7 @@ def test_an_override_that_wins_at_each_reload_is_no_drift(host):
         host.cleanup = kept
 
 
-def test_our_drop_in_goes_though_an_administrator_has_set_the_value(host):
+def test_our_drop_in_is_removed_even_if_an_administrator_set_the_value(host):
     edited = Overridden(host, control={"interval": "1s", "on_drift": "accept"})
     edited.edit("800M")
     edited.provoke()
@@ -159,13 +159,13 @@ def unloaded(host, unload):
     return daemon, world, state
 
 
-def test_a_unit_that_is_masked_while_it_runs_is_given_back(host):
+def test_a_unit_that_is_masked_while_it_runs_is_restored(host):
     daemon, world, _ = unloaded(host, lambda file: run("systemctl", "mask", file.name))
     assert daemon.terminate() == 0, daemon.log()
     world.expect_as_before(daemon.log)
 
 
-def test_a_unit_that_lost_its_file_is_given_back_after_a_kill(host):
+def test_a_unit_without_its_file_is_restored_after_a_kill(host):
     remove = lambda file: (file.unlink(), run("systemctl", "daemon-reload"))
     daemon, world, state = unloaded(host, remove)
     daemon.murder()
