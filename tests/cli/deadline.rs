@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::GOOD;
@@ -38,8 +39,19 @@ impl Observer {
         command
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// Stops it. A thread on another CPU may run on for a moment after the signal.
+    pub(crate) fn stop(&self) {
+        kill(self.pid(), Signal::SIGSTOP).unwrap();
+        let stopped = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).unwrap();
+        assert_eq!(stopped, WaitStatus::Stopped(self.pid(), Signal::SIGSTOP));
+    }
+
+    pub(crate) fn carry_on(&self) {
+        kill(self.pid(), Signal::SIGCONT).unwrap();
     }
 }
 
@@ -54,7 +66,7 @@ impl Drop for Observer {
 #[test]
 fn a_stopped_daemon_ends_every_command_at_its_deadline() {
     let daemon = Observer::start();
-    daemon.signal(Signal::SIGSTOP);
+    daemon.stop();
     for arguments in [
         &["status"][..],
         &["status", "--json"],
@@ -72,7 +84,7 @@ fn a_stopped_daemon_ends_every_command_at_its_deadline() {
     }
     let metrics = util::run(daemon.ctl(&["metrics"]).args(["--timeout", "0.2"])).exits(69);
     assert!(metrics.out.contains("tenantd_up 0"), "{}", metrics.out);
-    daemon.signal(Signal::SIGCONT);
+    daemon.carry_on();
     util::run(&mut daemon.ctl(&["status"])).exits(0);
 }
 

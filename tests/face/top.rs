@@ -282,7 +282,7 @@ fn a_stopped_daemon_is_marked_on_the_screen() {
     let mut command = daemon.ctl(&["top", "--color=never"]);
     let mut top = OnTerminal::start(&mut command);
     top.until("web");
-    daemon.signal(Signal::SIGSTOP);
+    daemon.stop();
     top.until("no tick from tenantd since");
     top.master.write_all(b"q").unwrap();
     assert_eq!(top.end(), Some(0));
