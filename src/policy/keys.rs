@@ -16,6 +16,7 @@ use super::key::{section, table};
 use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::types::*;
 use super::values::{GROUPS, UNITS, USERS};
+use crate::queue::discipline::Name;
 use crate::resource::{CPU, MEMORY, PerResource};
 use crate::units::Weight;
 
@@ -89,7 +90,7 @@ section! {
     #[derive(Copy, Eq)]
     pub struct AdmissionPolicy, ADMISSION {
         /// The order in which waiting jobs start.
-        "discipline" => discipline: Discipline, Word;
+        "discipline" => discipline: Name, Word;
         /// The number of jobs that run at the same time.
         "max_running" => max_running: Option<u32>, Count { most: 100_000, auto: true };
         /// How the running jobs of a tenant share it. equal: equally. multilevel: short jobs first.

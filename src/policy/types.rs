@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::queue::discipline::Name;
+
 /// A type whose values are words of the policy.
 pub trait Words: Copy + PartialEq + 'static {
     /// Every word with its value, in the order in which they are offered.
@@ -17,6 +19,10 @@ pub trait Words: Copy + PartialEq + 'static {
 
 impl Words for bool {
     const WORDS: &'static [(&'static str, bool)] = &[("false", false), ("true", true)];
+}
+
+impl Words for Name {
+    const WORDS: &'static [(&'static str, Name)] = &Name::ALL;
 }
 
 macro_rules! words {
@@ -100,21 +106,6 @@ words! {
         Repair = "repair",
         /// The foreign value stays until the agent restarts, and is not restored at the end.
         Accept = "accept",
-    }
-
-    /// `admission.discipline`.
-    #[allow(missing_docs, reason = "the names are the field's own")]
-    Discipline {
-        Fifo = "fifo",
-        Priority = "priority",
-        RoundRobin = "round-robin",
-        Fq = "fq",
-        Wfq = "wfq",
-        Wf2q = "wf2q",
-        TwoDfq = "2dfq",
-        #[default]
-        TwoDfqE = "2dfq-e",
-        Drf = "drf",
     }
 
     /// `admission.running`.

@@ -22,17 +22,16 @@
 //! # The disciplines
 //! | [`Discipline`] | next is | made for | read |
 //! |---|---|---|---|
-//! | `Fifo` | the earliest request | no fairness at all | `plain` |
-//! | `Priority` | the highest priority, raised by waiting | importance | `plain` |
-//! | `RoundRobin` | the next tenant in turn | equal numbers of requests | `plain` |
-//! | `Fair`: FQ | the smallest start tag (SFQ) | varying speed | `tags` |
-//! | WFQ | the smallest finish tag | one worker | `tags` |
-//! | WF²Q | the same among requests that GPS has begun | one worker, no bursts | `tags` |
-//! | 2DFQ | the same, where worker `i` may begin early by `i/n` of the cost | many workers | `tags`, `staggered` |
+//! | `Fifo` | the earliest request | no fairness at all | `discipline/plain` |
+//! | `Priority` | the highest priority, raised by waiting | importance | `discipline/plain` |
+//! | `RoundRobin` | the next tenant in turn | equal numbers of requests | `discipline/plain` |
+//! | `Fair`: FQ | the smallest start tag (SFQ) | varying speed | `discipline/tags` |
+//! | WFQ | the smallest finish tag | one worker | `discipline/tags` |
+//! | WF²Q | the same among requests that GPS has begun | one worker, no bursts | `discipline/tags` |
+//! | 2DFQ | the same, where worker `i` may begin early by `i/n` of the cost | many workers | `discipline/tags`, `discipline/staggered` |
 //! | WFQ^E, WF²Q^E, 2DFQ^E | with estimated costs | unknown costs | `estimate` |
-//! | `Drf` | the smallest dominant share held | several resources | `dominant` |
-//! | `Multilevel` | the level furthest below its target, then the least served | unknown, very long costs |
-//! [`multilevel`] |
+//! | `Drf` | the smallest dominant share held | several resources | `discipline/dominant` |
+//! | `Multilevel` | the level furthest below its target, then the least served | unknown, very long costs | [`multilevel`] |
 //!
 //! Reservations and limits of tenants hold in every discipline (`bounds`). [`simulation`] runs a queue with
 //! workers.
@@ -43,26 +42,23 @@
 //!
 //! # Errata
 //! Descriptions of 2DFQ differ from the rules that reproduce its figures in three places: the sign of the
-//! early start (`staggered`), `≤` where figure 7 has `<` (`tags`), and the rule of the estimate (`estimate`).
+//! early start (`discipline::staggered`), `≤` where figure 7 has `<` (`discipline::tags`), and the rule of the estimate (`estimate`).
 //! In Presto's queue, the level that gets the most is the first (`multilevel`).
 
 mod bounds;
 pub mod concurrency;
-mod dominant;
+pub mod discipline;
 mod estimate;
 pub mod gps;
-pub mod multilevel;
 mod order;
-mod plain;
 mod requests;
 pub mod simulation;
-mod staggered;
 pub mod tag;
-mod tags;
 mod types;
 pub mod virtual_time;
 mod weights;
 
+pub use discipline::{Discipline, Rule, multilevel};
 pub use estimate::{Estimator, Ledger};
-pub use requests::{Discipline, Pick, Queue, Rule, Setup};
+pub use requests::{Pick, Queue, Setup};
 pub use types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket};

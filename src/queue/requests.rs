@@ -6,65 +6,9 @@
 use std::collections::VecDeque;
 
 use super::bounds::{Bounds, Phase};
-use super::dominant::Dominant;
-use super::estimate::Estimator;
-use super::multilevel::Multilevel;
+use super::discipline::Discipline;
 use super::order::{Activity, Head, Order, Running};
-use super::plain::{ByArrival, RoundRobin};
-pub use super::tags::Rule;
-use super::tags::Tags;
 use super::types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket};
-use super::virtual_time::Method;
-
-/// Which request goes next.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Discipline {
-    /// The earliest request.
-    Fifo,
-    /// The highest priority, which rises by so much for each second of waiting.
-    Priority {
-        /// At least 0; 0 is strict priority.
-        ageing: f64,
-    },
-    /// One request of each tenant in turn.
-    RoundRobin,
-    /// Fair queueing by tags: FQ, WFQ, WF²Q and 2DFQ, with stated or estimated costs.
-    Fair {
-        /// Which tag decides.
-        rule: Rule,
-        /// The source of costs.
-        estimator: Estimator,
-        /// How virtual time passes.
-        virtual_time: Method,
-    },
-    /// The smallest dominant share held.
-    Drf {
-        /// What there is of each resource, at least one, all positive.
-        capacity: Vec<f64>,
-    },
-    /// Multilevel feedback.
-    Multilevel {
-        /// How much more time each level gets than the next, at least 1.
-        multiplier: f64,
-    },
-}
-
-impl Discipline {
-    /// Fair queueing with stated costs.
-    pub fn fair(rule: Rule) -> Discipline {
-        let (estimator, virtual_time) = (Estimator::Declared, Method::Active);
-        Discipline::Fair { rule, estimator, virtual_time }
-    }
-
-    /// The charge against reservations and limits in advance.
-    fn advance(&self, request: &Request, credit: f64) -> f64 {
-        match self {
-            Discipline::Fair { .. } => credit,
-            Discipline::Multilevel { .. } => 0.0,
-            _ => request.cost,
-        }
-    }
-}
 
 /// A discipline on a machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,19 +79,7 @@ pub struct Queue {
 impl Queue {
     /// An empty queue.
     pub fn new(setup: Setup) -> Queue {
-        let machine = setup.machine;
-        let order: Box<dyn Order> = match &setup.discipline {
-            Discipline::Fifo => Box::new(ByArrival::fifo()),
-            Discipline::Priority { ageing } => Box::new(ByArrival::with_priority(*ageing)),
-            Discipline::RoundRobin => Box::<RoundRobin>::default(),
-            Discipline::Fair { rule, estimator, virtual_time } => {
-                Box::new(Tags::new(*rule, *estimator, *virtual_time, machine))
-            }
-            Discipline::Drf { capacity } => Box::new(Dominant::new(capacity.clone())),
-            Discipline::Multilevel { multiplier } => {
-                Box::new(Multilevel::new(*multiplier, machine.rate))
-            }
-        };
+        let order = setup.discipline.order(setup.machine);
         Queue {
             discipline: setup.discipline,
             order,

@@ -11,6 +11,7 @@ use tenantd::policy::keys::HOST;
 use tenantd::policy::model::*;
 use tenantd::policy::report::Severity;
 use tenantd::policy::{load, load_text, load_with_host};
+use tenantd::queue::discipline::Name;
 use tenantd::resource::PerResource;
 use tenantd::units::Weight;
 
@@ -109,7 +110,7 @@ fn sections_have_the_values_of_the_text() {
     assert_eq!(
         policy.admission,
         AdmissionPolicy {
-            discipline: Discipline::Wf2q,
+            discipline: Name::Wf2q,
             max_running: Some(12),
             running: RunningShares::Equal,
             ..AdmissionPolicy::default()

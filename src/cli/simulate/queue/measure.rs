@@ -134,7 +134,7 @@ pub(super) const SERIES_MAX: usize = 8;
 /// It runs for too long.
 pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> Result<Outcome, TooMany> {
     match &scenario.kind {
-        Kind::Queue(discipline) => run_queue(scenario, discipline, progress),
+        Kind::Queue(_, discipline) => run_queue(scenario, discipline, progress),
         Kind::Gps => Ok(run_gps(scenario)),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::codes::{self, Allowed, CODES, Seed};
 use super::measure::TooMany;
-use super::scenario::{Costs, Kind, Name, Scenario, Tenant};
+use super::scenario::{Kind, Named, Scenario, Tenant};
 use crate::cli::problem;
 use crate::cli::text::short;
 use crate::policy::Report;
@@ -19,15 +19,16 @@ use crate::policy::reader::Reader;
 use crate::policy::report::Source;
 use crate::policy::tree::{Node, Place};
 use crate::policy::types::Words;
+use crate::queue::discipline::Parameters;
 use crate::queue::simulation::{Arrival, Work};
 use crate::queue::virtual_time::Method;
-use crate::queue::{Discipline, Estimator, Machine, TenantId, multilevel};
+use crate::queue::{Estimator, Machine, TenantId, multilevel};
 
 section! {
     /// A scenario file.
     struct File, FILE {
         /// The decision rule.
-        "discipline" => discipline: Option<Name>, Word,
+        "discipline" => discipline: Option<Named>, Word,
             [Needed("add `discipline: 2dfq`, or another of them")];
         /// Workers of the machine.
         "workers" => workers: Option<u32>, Count { most: 4096, auto: false },
@@ -215,34 +216,25 @@ impl Scenarios<'_> {
         fields: &Fields<'_, File>,
         capacity: Option<Vec<f64>>,
     ) -> Option<Kind> {
+        let Named::Queue(name) = file.discipline? else { return Some(Kind::Gps) };
         let EstimatorKeys { alpha, initial } = file.estimator;
-        Some(Kind::Queue(match file.discipline? {
-            Name::Gps => return Some(Kind::Gps),
-            Name::Fifo => Discipline::Fifo,
-            Name::Priority => Discipline::Priority { ageing: file.ageing },
-            Name::RoundRobin => Discipline::RoundRobin,
-            Name::Drf => {
-                let workers = f64::from(file.workers.unwrap_or(1));
-                Discipline::Drf { capacity: capacity.unwrap_or_else(|| vec![workers]) }
-            }
-            Name::Multilevel => Discipline::Multilevel { multiplier: file.multiplier },
-            Name::Fair(rule, costs) => {
-                let estimator = match costs {
-                    Costs::Declared => Estimator::Declared,
-                    Costs::Average => Estimator::MovingAverage { alpha, initial },
-                    Costs::Pessimistic => Estimator::Pessimistic { alpha, initial },
-                };
-                let virtual_time = file.virtual_time.unwrap_or_default();
-                if let (Method::Gps, true, Some(entry)) =
-                    (virtual_time, costs != Costs::Declared, fields.get("virtual_time"))
-                {
-                    let message = "GPS cannot be followed without knowing costs";
-                    let help = "estimating disciplines have `virtual_time: active`";
-                    self.reader.find(&codes::CONFLICT, &entry.value, message, help);
-                }
-                Discipline::Fair { rule, estimator, virtual_time }
-            }
-        }))
+        let workers = f64::from(file.workers.unwrap_or(1));
+        let discipline = name.with(&Parameters {
+            ageing: file.ageing,
+            alpha,
+            initial,
+            virtual_time: file.virtual_time.unwrap_or_default(),
+            capacity: capacity.unwrap_or_else(|| vec![workers]),
+            multiplier: file.multiplier,
+        });
+        if let (Some(Method::Gps), true, Some(entry)) =
+            (file.virtual_time, discipline.estimates(), fields.get("virtual_time"))
+        {
+            let message = "GPS cannot be followed without knowing costs";
+            let help = "estimating disciplines have `virtual_time: active`";
+            self.reader.find(&codes::CONFLICT, &entry.value, message, help);
+        }
+        Some(Kind::Queue(name, discipline))
     }
 
     /// The capacity, and with it the names of the resources.

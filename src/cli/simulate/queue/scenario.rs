@@ -2,8 +2,9 @@
 
 use super::distribution::Cost;
 use crate::policy::types::Words;
+use crate::queue::discipline::Name;
 use crate::queue::simulation::Arrival;
-use crate::queue::{Discipline, Estimator, Machine, Rule, Terms};
+use crate::queue::{Discipline, Machine, Terms};
 
 /// The content of a file.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub(super) struct Scenario {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     /// A discipline.
-    Queue(Discipline),
+    Queue(Name, Discipline),
     /// The ideal itself.
     Gps,
 }
@@ -66,64 +67,32 @@ pub(super) enum Pace {
     Once,
 }
 
-/// The disciplines by name.
+/// The decision rules by name: the disciplines, and the ideal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
-    Fifo,
-    Priority,
-    RoundRobin,
-    Fair(Rule, Costs),
-    Drf,
-    Multilevel,
+pub(super) enum Named {
+    Queue(Name),
     Gps,
 }
 
-/// The source of costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Costs {
-    Declared,
-    Average,
-    Pessimistic,
-}
-
-impl Words for Name {
-    const WORDS: &'static [(&'static str, Name)] = &[
-        ("fifo", Name::Fifo),
-        ("priority", Name::Priority),
-        ("round-robin", Name::RoundRobin),
-        ("fq", Name::Fair(Rule::Start, Costs::Declared)),
-        ("wfq", Name::Fair(Rule::Finish, Costs::Declared)),
-        ("wf2q", Name::Fair(Rule::Eligible, Costs::Declared)),
-        ("2dfq", Name::Fair(Rule::Staggered, Costs::Declared)),
-        ("wfq-e", Name::Fair(Rule::Finish, Costs::Average)),
-        ("wf2q-e", Name::Fair(Rule::Eligible, Costs::Average)),
-        ("2dfq-e", Name::Fair(Rule::Staggered, Costs::Pessimistic)),
-        ("drf", Name::Drf),
-        ("multilevel", Name::Multilevel),
-        ("gps", Name::Gps),
-    ];
+impl Words for Named {
+    const WORDS: &'static [(&'static str, Named)] = &{
+        let mut words = [("gps", Named::Gps); Name::ALL.len() + 1];
+        let mut at = 0;
+        while at < Name::ALL.len() {
+            words[at] = (Name::ALL[at].0, Named::Queue(Name::ALL[at].1));
+            at += 1;
+        }
+        words
+    };
 }
 
 impl Kind {
     /// Its name.
     pub(super) fn name(&self) -> &'static str {
-        let name = match self {
-            Kind::Gps => Name::Gps,
-            Kind::Queue(Discipline::Fifo) => Name::Fifo,
-            Kind::Queue(Discipline::Priority { .. }) => Name::Priority,
-            Kind::Queue(Discipline::RoundRobin) => Name::RoundRobin,
-            Kind::Queue(Discipline::Fair { rule, estimator, .. }) => Name::Fair(
-                *rule,
-                match estimator {
-                    Estimator::Declared => Costs::Declared,
-                    Estimator::MovingAverage { .. } => Costs::Average,
-                    Estimator::Pessimistic { .. } => Costs::Pessimistic,
-                },
-            ),
-            Kind::Queue(Discipline::Drf { .. }) => Name::Drf,
-            Kind::Queue(Discipline::Multilevel { .. }) => Name::Multilevel,
-        };
-        name.word()
+        match self {
+            Kind::Gps => Named::Gps.word(),
+            Kind::Queue(name, _) => name.word(),
+        }
     }
 }
 

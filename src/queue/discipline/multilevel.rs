@@ -33,8 +33,8 @@
 
 use std::collections::BTreeSet;
 
-use super::order::{Activity, Head, Order, Running};
-use super::types::{Request, TenantId, Terms};
+use super::super::order::{Activity, Head, Order, Running};
+use super::super::types::{Request, TenantId, Terms};
 
 /// Levels.
 pub const LEVELS: usize = 5;

@@ -21,9 +21,9 @@
 
 use std::collections::BTreeSet;
 
-use super::order::{Activity, Head, Order, Running};
-use super::tag::Tag;
-use super::types::{Request, TenantId, Terms};
+use super::super::order::{Activity, Head, Order, Running};
+use super::super::tag::Tag;
+use super::super::types::{Request, TenantId, Terms};
 use crate::fair::yarn::{by_dominance, min_share_ratios};
 
 /// Not needy, then ratios, then the tenant.

@@ -1,12 +1,12 @@
 //! Fair queueing by start and finish tags: SFQ, WFQ, WF²Q, 2DFQ, and their variants for unknown costs.
 //!
 //! # Problem
-//! Serve tenants in an order that stays near the ideal of [`super::gps`], with workers that take whole
+//! Serve tenants in an order that stays near the ideal of [`super::super::gps`], with workers that take whole
 //! requests.
 //!
 //! # Terms
 //! For the `j`-th request of a tenant of weight φ that arrives at `A` and costs `l`: start tag `S =
-//! max(v(A), F of j−1)`, finish tag `F = S + l/φ`, where `v` is virtual time ([`super::virtual_time`]).
+//! max(v(A), F of j−1)`, finish tag `F = S + l/φ`, where `v` is virtual time ([`super::super::virtual_time`]).
 //!
 //! # Algorithm
 //! A free worker takes, with ties to the smaller finish tag and then to the earlier tenant,
@@ -22,7 +22,7 @@
 //!   Small requests may begin early only by little, large ones by much, and on high workers first: the
 //!   workers divide themselves by size.
 //!
-//! With *estimated costs* ([`super::estimate`]) `l` is the estimate, and a tenant has one tag instead of
+//! With *estimated costs* ([`super::super::estimate`]) `l` is the estimate, and a tenant has one tag instead of
 //! one for each request: `S = max(S, v)` when it becomes active, and charges move it from there (2DFQ,
 //! figure 7).
 //!
@@ -46,12 +46,12 @@
 
 use std::collections::BTreeSet;
 
-use super::estimate::{Estimator, Ledger};
-use super::order::{Activity, Head, Order, Running};
+use super::super::estimate::{Estimator, Ledger};
+use super::super::order::{Activity, Head, Order, Running};
+use super::super::tag::Tag;
+use super::super::types::{Machine, Request, TenantId, Terms};
+use super::super::virtual_time::{Clock, Method};
 use super::staggered::{Entry, Staggered};
-use super::tag::Tag;
-use super::types::{Machine, Request, TenantId, Terms};
-use super::virtual_time::{Clock, Method};
 
 /// Which tag decides, and which heads are considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,8 +31,8 @@
 //! # Properties
 //! - The same answer as a scan (`the_index_equals_a_scan`, `each_discipline_equals_its_slow_reference`).
 
-use super::tag::{STEP, Tag};
-use super::types::TenantId;
+use super::super::tag::{STEP, Tag};
+use super::super::types::TenantId;
 
 /// Blocks are not cut below this size.
 const BLOCK_MIN: usize = 16;

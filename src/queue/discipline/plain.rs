@@ -18,9 +18,9 @@
 
 use std::collections::BTreeSet;
 
-use super::order::{Activity, Head, Order};
-use super::tag::Tag;
-use super::types::{TenantId, Terms};
+use super::super::order::{Activity, Head, Order};
+use super::super::tag::Tag;
+use super::super::types::{TenantId, Terms};
 
 /// First in, first out; and priority with ageing, of which it is the case without priorities.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Order for RoundRobin {
         self.heads.range(after..).next().or_else(|| self.heads.first()).copied()
     }
 
-    fn dispatched(&mut self, tenant: TenantId, _: &super::types::Request, _: f64) -> f64 {
+    fn dispatched(&mut self, tenant: TenantId, _: &super::super::types::Request, _: f64) -> f64 {
         self.last = Some(tenant);
         0.0
     }

@@ -1,0 +1,168 @@
+//! The disciplines: their names, their parameters, and the orders behind them.
+//!
+//! A new one is a file in this folder, and its name and its order here: policies and scenarios read the names
+//! from [`Name::ALL`].
+
+mod dominant;
+pub mod multilevel;
+mod plain;
+mod staggered;
+mod tags;
+
+use self::dominant::Dominant;
+use self::multilevel::Multilevel;
+use self::plain::{ByArrival, RoundRobin};
+pub use self::tags::Rule;
+use self::tags::Tags;
+use super::estimate::Estimator;
+use super::order::Order;
+use super::types::{Machine, Request};
+use super::virtual_time::Method;
+
+/// Which request goes next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Discipline {
+    /// The earliest request.
+    Fifo,
+    /// The highest priority, which rises by so much for each second of waiting.
+    Priority {
+        /// At least 0; 0 is strict priority.
+        ageing: f64,
+    },
+    /// One request of each tenant in turn.
+    RoundRobin,
+    /// Fair queueing by tags: FQ, WFQ, WF²Q and 2DFQ, with stated or estimated costs.
+    Fair {
+        /// Which tag decides.
+        rule: Rule,
+        /// The source of costs.
+        estimator: Estimator,
+        /// How virtual time passes.
+        virtual_time: Method,
+    },
+    /// The smallest dominant share held.
+    Drf {
+        /// What there is of each resource, at least one, all positive.
+        capacity: Vec<f64>,
+    },
+    /// Multilevel feedback.
+    Multilevel {
+        /// How much more time each level gets than the next, at least 1.
+        multiplier: f64,
+    },
+}
+
+/// A discipline by its name in policies and scenarios.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the field's own")]
+pub enum Name {
+    Fifo,
+    Priority,
+    RoundRobin,
+    Fq,
+    Wfq,
+    Wf2q,
+    TwoDfq,
+    WfqE,
+    Wf2qE,
+    #[default]
+    TwoDfqE,
+    Drf,
+    Multilevel,
+}
+
+/// The parameters of disciplines; each reads its own.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// How much a priority rises in a second.
+    pub ageing: f64,
+    /// The weight of what was seen before in an estimate of costs.
+    pub alpha: f64,
+    /// The estimate for the first request.
+    pub initial: f64,
+    /// How virtual time passes.
+    pub virtual_time: Method,
+    /// What there is of each resource.
+    pub capacity: Vec<f64>,
+    /// How much more time each level gets than the next.
+    pub multiplier: f64,
+}
+
+impl Name {
+    /// Every name as it is written.
+    pub const ALL: [(&'static str, Name); 12] = [
+        ("fifo", Name::Fifo),
+        ("priority", Name::Priority),
+        ("round-robin", Name::RoundRobin),
+        ("fq", Name::Fq),
+        ("wfq", Name::Wfq),
+        ("wf2q", Name::Wf2q),
+        ("2dfq", Name::TwoDfq),
+        ("wfq-e", Name::WfqE),
+        ("wf2q-e", Name::Wf2qE),
+        ("2dfq-e", Name::TwoDfqE),
+        ("drf", Name::Drf),
+        ("multilevel", Name::Multilevel),
+    ];
+
+    /// The discipline with its parameters.
+    pub fn with(self, parameters: &Parameters) -> Discipline {
+        let Parameters { ageing, alpha, initial, virtual_time, ref capacity, multiplier } =
+            *parameters;
+        let average = Estimator::MovingAverage { alpha, initial };
+        let pessimistic = Estimator::Pessimistic { alpha, initial };
+        let fair = |rule, estimator| Discipline::Fair { rule, estimator, virtual_time };
+        match self {
+            Name::Fifo => Discipline::Fifo,
+            Name::Priority => Discipline::Priority { ageing },
+            Name::RoundRobin => Discipline::RoundRobin,
+            Name::Fq => fair(Rule::Start, Estimator::Declared),
+            Name::Wfq => fair(Rule::Finish, Estimator::Declared),
+            Name::Wf2q => fair(Rule::Eligible, Estimator::Declared),
+            Name::TwoDfq => fair(Rule::Staggered, Estimator::Declared),
+            Name::WfqE => fair(Rule::Finish, average),
+            Name::Wf2qE => fair(Rule::Eligible, average),
+            Name::TwoDfqE => fair(Rule::Staggered, pessimistic),
+            Name::Drf => Discipline::Drf { capacity: capacity.clone() },
+            Name::Multilevel => Discipline::Multilevel { multiplier },
+        }
+    }
+}
+
+impl Discipline {
+    /// Fair queueing with stated costs.
+    pub fn fair(rule: Rule) -> Discipline {
+        let (estimator, virtual_time) = (Estimator::Declared, Method::Active);
+        Discipline::Fair { rule, estimator, virtual_time }
+    }
+
+    /// Whether it decides by costs that it estimates.
+    pub fn estimates(&self) -> bool {
+        matches!(self, Discipline::Fair { estimator, .. } if *estimator != Estimator::Declared)
+    }
+
+    /// The order of requests on this machine.
+    pub(super) fn order(&self, machine: Machine) -> Box<dyn Order> {
+        match self {
+            Discipline::Fifo => Box::new(ByArrival::fifo()),
+            Discipline::Priority { ageing } => Box::new(ByArrival::with_priority(*ageing)),
+            Discipline::RoundRobin => Box::<RoundRobin>::default(),
+            Discipline::Fair { rule, estimator, virtual_time } => {
+                Box::new(Tags::new(*rule, *estimator, *virtual_time, machine))
+            }
+            Discipline::Drf { capacity } => Box::new(Dominant::new(capacity.clone())),
+            Discipline::Multilevel { multiplier } => {
+                Box::new(Multilevel::new(*multiplier, machine.rate))
+            }
+        }
+    }
+
+    /// The charge against reservations and limits in advance.
+    pub(super) fn advance(&self, request: &Request, credit: f64) -> f64 {
+        match self {
+            Discipline::Fair { .. } => credit,
+            Discipline::Multilevel { .. } => 0.0,
+            _ => request.cost,
+        }
+    }
+}
