@@ -192,6 +192,15 @@ impl<T: Clone> PerResource<T> {
     }
 }
 
+impl PerResource<f64> {
+    /// These amounts, and nothing of other resources.
+    pub fn only(amounts: &[(Resource, f64)]) -> PerResource<f64> {
+        let mut all = PerResource::default();
+        amounts.iter().for_each(|(resource, amount)| all[*resource] = *amount);
+        all
+    }
+}
+
 impl PerResource<u64> {
     /// Amounts from smallest units.
     pub fn amounts(&self) -> PerResource<f64> {

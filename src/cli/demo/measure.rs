@@ -13,7 +13,7 @@ use crate::control::target;
 use crate::control::tree::TreeNode;
 use crate::fair::measure::jain_index;
 use crate::policy::model::Allocation;
-use crate::resource::{CPU, PerResource, wire};
+use crate::resource::{CPU, MEMORY, PerResource, wire};
 
 /// Sums over the measured ticks of one half.
 #[derive(Clone, Debug, Default)]
@@ -91,9 +91,9 @@ impl Window {
 /// only show that the kernel obeys, not that the estimates are right.
 pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
     let demand = |want: &Want| Demand {
-        amount: PerResource([
-            (f64::from(want.threads) * want.duty).min(f64::from(host.cpus)),
-            wanted_memory(want) as f64,
+        amount: PerResource::only(&[
+            (CPU, (f64::from(want.threads) * want.duty).min(f64::from(host.cpus))),
+            (MEMORY, wanted_memory(want) as f64),
         ]),
         ..Demand::UNKNOWN
     };

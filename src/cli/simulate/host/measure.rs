@@ -164,7 +164,8 @@ fn advance(
     let demand = |load: &Option<Load>| {
         let Some(load) = load else { return PerResource::all(0.0) };
         let cores = (f64::from(load.threads) * load.duty).min(cpus);
-        PerResource([cores, load.working_set_bytes.saturating_add(load.hot_file_bytes) as f64])
+        let bytes = load.working_set_bytes.saturating_add(load.hot_file_bytes) as f64;
+        PerResource::only(&[(CPU, cores), (MEMORY, bytes)])
     };
     let mut parts: Vec<Demanded> = Vec::new();
     let mut now = begin;
@@ -313,7 +314,7 @@ impl Meter {
         let (mut worst, mut ratios): (f64, Vec<f64>) = (0.0, Vec::new());
         for (leaf, (figures, used)) in run.tenants.iter_mut().zip(used).enumerate() {
             let cores = used.cpu_seconds / seconds;
-            figures.got.add(PerResource([cores, used.memory_bytes]));
+            figures.got.add(PerResource::only(&[(CPU, cores), (MEMORY, used.memory_bytes)]));
             figures.cpu_seconds += used.cpu_seconds;
             figures.refault_bytes += used.refault_bytes;
             figures.nr_kills += used.nr_kills;
@@ -328,7 +329,8 @@ impl Meter {
                 // More memory than is due takes it from others only where they lack it, which their own
                 // part shows.
                 let memory_bytes = used.memory_bytes.min(entitled[leaf][MEMORY]);
-                let got = self.nodes.dominant(leaf, PerResource([cores, memory_bytes]), divided);
+                let got = PerResource::only(&[(CPU, cores), (MEMORY, memory_bytes)]);
+                let got = self.nodes.dominant(leaf, got, divided);
                 ratios.push(got / due);
             }
         }

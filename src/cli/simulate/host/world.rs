@@ -214,7 +214,12 @@ fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
     let memory_bytes = (kernel.host().memory_bytes as f64 - reserve[MEMORY]).max(0.0);
     // Nothing is demanded: weights are those of the fair shares, and memory is protected as guaranteed.
     let idle = vec![Demand::UNKNOWN; nodes.len()];
-    let targets = targets(&nodes, &idle, PerResource([cores, memory_bytes]), Allocation::Drf);
+    let targets = targets(
+        &nodes,
+        &idle,
+        PerResource::only(&[(CPU, cores), (MEMORY, memory_bytes)]),
+        Allocation::Drf,
+    );
     let mut protected_bytes = 0;
     for (node, knobs) in nodes.iter().zip(knobs(&nodes, &targets)) {
         let path = format!("{ROOT}/{}", node.path);
