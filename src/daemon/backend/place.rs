@@ -23,6 +23,9 @@ pub(super) struct Place {
     nested_kills: NestedKills,
     /// Whether all processes that the agent put into it are in its cpuset as well, on a legacy host.
     pub(super) is_joined: bool,
+    /// Whether samples found processes in it, and whether the last one found none any more.
+    was_populated: bool,
+    pub(super) is_emptied: bool,
 }
 
 /// What was read of one tenant.
@@ -47,13 +50,21 @@ pub(super) struct Observed {
 
 impl Place {
     pub(super) fn new(location: Location) -> Place {
-        let nested_kills = NestedKills::default();
-        Place { location, cgroup: None, has_cpus: false, is_joined: false, nested_kills }
+        Place {
+            location,
+            cgroup: None,
+            has_cpus: false,
+            nested_kills: NestedKills::default(),
+            is_joined: false,
+            was_populated: false,
+            is_emptied: false,
+        }
     }
 
     /// Closes the cgroup.
     pub(super) fn close(&mut self, kernel: &mut impl KernFs) {
         (self.has_cpus, self.is_joined) = (false, false);
+        (self.was_populated, self.is_emptied) = (false, false);
         self.nested_kills = NestedKills::default();
         if let Some(cgroup) = self.cgroup.take() {
             cgroup.close(kernel);
@@ -77,6 +88,10 @@ impl Place {
         let cgroup = self.cgroup.as_ref()?;
         let mut gaps = Vec::new();
         let mut read = read_counters(cgroup, host, sampling, &mut gaps);
+        if let Ok((sample, _)) = &read {
+            self.was_populated |= sample.populated == Some(true);
+            self.is_emptied = self.was_populated && sample.populated == Some(false);
+        }
         if host.layout.dialect == Dialect::Legacy
             && let Ok((_, Some(kills))) = &mut read
             && let Some(dir) = cgroup.dir(&host.layout, Facet::Memory)

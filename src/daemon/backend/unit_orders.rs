@@ -93,15 +93,23 @@ impl Systemd {
         let mut outcomes = Vec::new();
         // In the order of the plan: growing before shrinking, parents before children.
         for action in actions {
+            let place = &places[action.node];
             if let Some(wanted) = wanted.remove(&action.node)
                 && self.may_ask(tick)
-                && let Some(cgroup) = &places[action.node].cgroup
+                && !self.has_ended(action.node, place)
+                && let Some(cgroup) = &place.cgroup
             {
                 let wanted = without_lethal(host, cgroup, wanted, &mut outcomes);
                 outcomes.extend(self.order_one(host, cgroup, action.node, tick, wanted));
             }
         }
         outcomes
+    }
+
+    /// Whether the unit has just ended: a cgroup without processes that systemd has not removed yet. Settings would
+    /// be for its next run, and stay as drop-ins if there is none. A slice may be empty.
+    fn has_ended(&self, number: usize, place: &Place) -> bool {
+        place.is_emptied && self.unit(number).is_some_and(|unit| !unit.unit.ends_with(".slice"))
     }
 
     /// Writes protections that are to be less than they are into the files; returns the `actions`, and those that

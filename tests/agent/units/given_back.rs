@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use tenantd::host::systemd::{Property, Setting};
+use tenantd::host::systemd::{Order, Property, Setting};
 use tenantd::resource::CPU;
 use tenantd::sim::{Load, SimUnit, UnitFault};
 
-use super::{DB, WEB, assert_whole, number, said, services, whole};
+use super::{DB, UNITS, WEB, assert_whole, number, reload, said, services, whole};
 use crate::agent::world::{GIB, MIB, World};
 use crate::util;
 
@@ -496,4 +496,28 @@ fn a_cpu_that_is_offline_at_the_stop_is_given_back_as_well() {
             assert_eq!(effective(&world, unit), all, "{unit}, masked: {is_masked}");
         }
     }
+}
+
+/// Systemd removes the cgroup of a service a moment after the last process: a setting would be for the next run.
+#[test]
+fn a_service_whose_processes_have_ended_is_not_set() {
+    let mut world = services("");
+    world.ticks(10);
+    let is_set = |world: &World| {
+        world.host.systemd(|systemd, _| {
+            let orders = std::mem::take(&mut systemd.orders);
+            orders.iter().any(|o| matches!(o, Order::Set { unit, .. } if unit == "web.service"))
+        })
+    };
+    assert!(is_set(&world), "it was set while it ran");
+    let procs = world.file(&format!("{WEB}/cgroup.procs"));
+    world.host.with(|kernel| {
+        procs.lines().for_each(|pid| kernel.kill(pid.parse().unwrap()).unwrap());
+    });
+    reload(&mut world, &UNITS.replace("limit: { cpu: 1,", "limit: { cpu: 2,"));
+    world.ticks(3);
+    assert!(!is_set(&world));
+    world.spawn(&format!("/{WEB}"), Load::busy(1));
+    world.ticks(3);
+    assert!(is_set(&world), "it runs again");
 }
