@@ -113,6 +113,13 @@ impl ControlLoop {
         self.nr_drift
     }
 
+    /// Whether `now` is too early for a tick: rates over less than half an interval are noise. The samples and the
+    /// decisions of the last tick stay.
+    pub fn is_premature(&self, now: Duration) -> bool {
+        let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
+        elapsed.is_some_and(|elapsed| elapsed < self.settings.interval / 2)
+    }
+
     /// Begins a tick, and counts it.
     pub fn begin_tick(&mut self) -> u64 {
         self.tick += 1;
@@ -159,11 +166,12 @@ impl ControlLoop {
         self.tree.any_below(|number| self.states[number].is_pressed())
     }
 
-    /// One tick.
+    /// One tick. One that is premature ([`ControlLoop::is_premature`]) decides nothing, and what was read for it is
+    /// lost.
     pub fn step(&mut self, input: Input) -> Decision {
         let Input { now, host, nodes, topology, above } = input;
         let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
-        if elapsed.is_some_and(|elapsed| elapsed < self.settings.interval / 2) {
+        if self.is_premature(now) {
             return Decision { is_void: true, elapsed, ..Decision::default() };
         }
         let before = self.last.replace((now, host));

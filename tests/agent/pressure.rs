@@ -35,6 +35,22 @@ fn a_tick_right_after_a_late_one_gives_no_false_rates() {
     assert!((tenant(&status, "a").usage[CPU].unwrap() - 1.0).abs() < 0.02);
 }
 
+/// A policy that promises more than there is has a finding for as long as it is in force.
+#[test]
+fn a_premature_tick_keeps_findings_and_loses_no_event() {
+    let mut world = World::begin("tenants: { a: { guarantee: { cpu: 9 } }, b: {} }");
+    world.spawn("/a", Load::busy(1));
+    let findings = world.ticks(3).findings;
+    assert_ne!(findings, [""; 0]);
+    let pid = world.spawn("/b", Load::busy(1));
+    world.tick();
+    world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    assert_eq!(tick_after(&mut world, Duration::from_millis(1)).findings, findings);
+    let status = world.tick();
+    assert_eq!(status.findings, findings);
+    assert!(tenant(&status, "b").usage[CPU].unwrap() < 0.01, "it has ended");
+}
+
 #[test]
 fn short_jobs_are_visible() {
     for host in [tenantd::sim::SimHost::default(), legacy()] {

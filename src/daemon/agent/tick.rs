@@ -64,6 +64,10 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn tick_with(&mut self, now: Duration, nr_attached_max: usize) -> &Status {
+        // Nothing is read then: events that are told once would be lost.
+        if self.control.is_premature(now) {
+            return self.reporter.status();
+        }
         let tick = self.control.begin_tick();
         self.backends.begin_tick(now);
         let mut findings = self.reporter.standing_findings();
@@ -82,10 +86,6 @@ impl<K: KernFs> Agent<K> {
         };
         let input = self.sample(now, host_sample, &mut findings);
         let mut decision = self.control.step(input);
-        if decision.is_void {
-            self.reporter.skip(tick, &findings, now);
-            return self.reporter.status();
-        }
         findings.append(&mut decision.findings);
         self.reporter.log_drifts(&self.host, &self.control, &decision.drifts);
         self.leave_to_others(&decision, &mut findings);
