@@ -100,7 +100,10 @@ def enforce(host):
     load = host.burn(small, host.cpus) + host.burn(large, host.cpus)
 
     def divided():
+        # Cgroups are made between two ticks, and a tick reports them.
         tenants = {tenant["name"]: tenant for tenant in status(host)["tenants"]}
+        if "small" not in tenants:
+            return False
         used = [tenants[name]["usage_cores"] or 0 for name in ("small", "large")]
         return sum(used) > 0.5 * host.cpus and 2 < used[1] / max(used[0], 0.01) < 4
 
