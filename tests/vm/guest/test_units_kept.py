@@ -238,7 +238,7 @@ def test_kills_of_a_service_are_counted_though_its_cgroup_is_gone(host):
     # Where the end of the process reaches systemd before the kernel's event, it takes the kill for a signal.
     run("journalctl", "--sync")
     log = run("journalctl", "--unit", tenant.name, "--output", "cat", "--no-pager")
-    killed = log.count("Failed with result 'oom-kill'")
+    killed = log.count(f"status=9/KILL\n{tenant.name}: Failed with result 'oom-kill'")
     assert 1 <= killed <= 4, log
 
     def counted():
