@@ -293,7 +293,10 @@ impl<G: Ground> Run<G> {
         self.turn(Turn::of("tick"), |agent, _| agent.as_mut().map(|agent| agent.tick(now).tick));
         if let Some(agent) = &self.agent {
             decided::check(agent.status(), agent.trace());
-            self.check_held(agent.status());
+            // One that comes too early reads and writes nothing.
+            if 2 * clock_millis >= self.ground.abilities().interval_millis {
+                self.check_held(agent.status());
+            }
         }
         self.check_open();
     }
