@@ -249,6 +249,7 @@ impl<K: KernFs> Service<K> {
         }
         self.watch_policy(events);
         let mut interval = self.agent.policy().control.interval;
+        let mut is_open = false;
         loop {
             let wake = match self.agent.has_more_work() {
                 true => events.poll()?,
@@ -268,7 +269,7 @@ impl<K: KernFs> Service<K> {
                 }
                 Wake::Tick { late } => {
                     self.tick(start.elapsed(), late);
-                    if self.agent.status().tick == 1 {
+                    if !std::mem::replace(&mut is_open, true) {
                         self.open(events, listener.take())?;
                     }
                     // The first tick has only one sample: it takes a second one to decide anything.
