@@ -301,11 +301,7 @@ impl Systemd {
             return false;
         }
         // A slice of a tenant needs no file. One whose earlier run systemd still remembers is not loaded.
-        if !state.is_loaded && unit.is_slice && is_enforcing {
-            self.start_slice(host, tree, number, tick);
-            return false;
-        }
-        if !state.is_loaded {
+        if !state.is_loaded && !(unit.is_slice && is_enforcing) {
             let why = format!(
                 "systemd knows no unit {name}: name one that `systemctl list-units --all` shows"
             );
