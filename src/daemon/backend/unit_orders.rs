@@ -85,14 +85,15 @@ impl Systemd {
         tick: u64,
         actions: &[Action],
     ) -> Vec<Outcome> {
-        let actions = &*self.lower(host, places, actions);
+        let late = self.lower(host, places, actions);
+        let actions = || actions.iter().chain(&late);
         let mut wanted: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
-        for action in actions.iter().filter(|action| self.owns(action.node)) {
+        for action in actions().filter(|action| self.owns(action.node)) {
             wanted.entry(action.node).or_default().push(action.clone());
         }
         let mut outcomes = Vec::new();
         // In the order of the plan: growing before shrinking, parents before children.
-        for action in actions {
+        for action in actions() {
             let place = &places[action.node];
             if let Some(wanted) = wanted.remove(&action.node)
                 && self.may_ask(tick)
@@ -112,8 +113,8 @@ impl Systemd {
         place.is_emptied && self.unit(number).is_some_and(|unit| !unit.unit.ends_with(".slice"))
     }
 
-    /// Writes protections that are to be less than they are into the files; returns the `actions`, and those that
-    /// systemd was not asked for when they were written.
+    /// Writes protections that are to be less than they are into the files; returns those that are not among
+    /// the `actions` and that systemd was not asked for when they were written.
     fn lower<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -136,8 +137,7 @@ impl Systemd {
         let is_new = |lowered: &&Action| {
             !actions.iter().any(|action| action.node == lowered.node && action.knob == knob)
         };
-        let late = self.units().filter_map(|unit| unit.lowered.as_ref()).filter(is_new);
-        actions.iter().chain(late).cloned().collect()
+        self.units().filter_map(|unit| unit.lowered.as_ref()).filter(is_new).cloned().collect()
     }
 
     fn order_one<K: KernFs>(
