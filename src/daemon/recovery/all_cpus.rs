@@ -18,6 +18,16 @@ pub(in crate::daemon) fn unconfine(kernel: &mut impl KernFs, dir: DirId) -> Resu
     }
 }
 
+/// The CPUs of the machine that are offline now and may come back; none where the machine does not tell.
+pub(super) fn offline_cpus(kernel: &mut impl KernFs) -> Option<CpuSet> {
+    let dir = kernel.open_dir(Path::new(CPUS)).ok()?;
+    let mut list = |file| cpus_of(kernel, dir, file).ok().flatten();
+    let offline = list("present").zip(list("online"));
+    kernel.close_dir(dir);
+    let offline = offline.map(|(present, online)| present.difference(&online));
+    offline.filter(|offline| !offline.is_empty())
+}
+
 /// All CPUs that can ever come online: on the unified hierarchy a cgroup with this list runs wherever the one above
 /// does, whichever CPUs come and go. Where the machine does not tell, those of the cgroup above `dir` today.
 pub(super) fn all_cpus(kernel: &mut impl KernFs, dir: DirId) -> Option<CpuSet> {

@@ -16,6 +16,10 @@
 //! - *A set of CPUs that is to be emptied* is first made all that can ever be there, those that are offline
 //!   included. The kernel empties none that processes live under, and systemd takes the controller away only where
 //!   no sibling wants it. What is left confines no process, and is logged.
+//! - *While a CPU is offline*, the set stays so, and is owed. Where nothing else wants the controller, systemd would
+//!   take it away, and Linux 6.2 and later would keep every process of the host off that CPU when it is back: the
+//!   affinity of a process that moves between sets with the same CPUs is left alone, and the set at the top does not
+//!   follow CPUs that come back.
 //! - *A unit that runs and is not loaded* is given back by `unit_write_back`.
 //! - *A unit that goes meanwhile* needs nothing but that its drop-ins go too.
 //! - *A unit that does not run* has no files, and to set it would make a cgroup for it. The drop-ins that were its
@@ -23,6 +27,9 @@
 //! - *What is someone else's by now* stays; a drop-in of ours for it is removed, if it says what we set.
 //! - *A transient unit that went* took its run-time settings along, and needs nothing.
 
+use tracing::warn;
+
+use super::all_cpus::offline_cpus;
 use super::deadline::Deadline;
 use super::restore::Restored;
 use super::unit_debts::{Debt, Due, Leftover, Stage, Started, debts, leftovers, started};
@@ -215,13 +222,41 @@ impl<K: KernFs> Session<'_, K> {
             }
         }
         let mut settings = debt.set();
-        let is_widened = dir.is_some_and(|dir| self.files.widen_sets(dir, &mut settings));
+        let is_widened = dir.is_some_and(|dir| self.files.widen_sets(dir, &mut settings))
+            && !self.leave_wide(debt, state, &mut settings);
         let unit = debt.unit.to_string();
         match settings.is_empty() {
             true => dir.into_iter().for_each(|dir| self.files.kernel.close_dir(dir)),
             false => return Ok(Some(Asked { unit, dir, settings, is_widened })),
         }
         Ok(None)
+    }
+
+    /// Leaves a set that was widened as it is while a CPU is offline, and owes the rest; returns whether it did.
+    fn leave_wide(
+        &mut self,
+        debt: &mut Debt<'_>,
+        state: &UnitState,
+        settings: &mut Vec<Setting>,
+    ) -> bool {
+        let property = Property::AllowedCpus;
+        let Some(offline) = offline_cpus(self.files.kernel) else { return false };
+        let dues = debt.dues.iter_mut().filter(|due| due.held.property == property);
+        dues.for_each(|due| due.stage = Stage::Owed);
+        let is_left = |setting: &Setting| {
+            setting.property == property && state.held.iter().any(|held| held.setting == *setting)
+        };
+        // It was left before, and that was said.
+        if settings.extract_if(.., |setting| is_left(setting)).count() == 0 {
+            warn!(
+                unit = debt.unit,
+                "its AllowedCPUs= names every possible CPU, which confines nothing, until CPU {offline} is back: \
+                 without it the kernel would keep running processes off that CPU for good; then run \
+                 tenantd --restore, or start tenantd, or systemctl set-property --runtime {} AllowedCPUs=",
+                debt.unit
+            );
+        }
+        true
     }
 
     /// A unit that is gone took along what was set of it, if it was transient; else a drop-in may be left.

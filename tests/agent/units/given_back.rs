@@ -462,10 +462,11 @@ fn units_that_vanish_during_a_stop_are_complete() {
     }
 }
 
-/// A CPU that is offline at the stop comes back, and what runs then may run there too.
+/// A CPU that is offline at the stop comes back, and what runs then may run there too. Until then the controller stays:
+/// without it the kernel would not give the CPU back to any process.
 #[test]
 fn a_cpu_that_is_offline_at_the_stop_is_given_back_as_well() {
-    for is_masked in [false, true] {
+    for masked in [&[][..], &["db.service"], &["web.service", "db.service"]] {
         let mut world = World::new(
             "tenants: { web: { match: { unit: web.service }, cpus: dop }, \
              db: { match: { unit: db.service }, cpus: dop } }",
@@ -488,12 +489,37 @@ fn a_cpu_that_is_offline_at_the_stop_is_given_back_as_well() {
         world.host.with(|kernel| kernel.set_cpu_online(last, false));
         world.ticks(8);
         world.host.systemd(|systemd, _| {
-            ["web.service", "db.service"].iter().for_each(|unit| systemd.mask(unit, is_masked));
+            masked.iter().for_each(|unit| systemd.mask(unit, true));
         });
         assert_eq!(world.stop().failures, [""; 0]);
+        let is_left = |world: &World, unit: &str| {
+            let unit = world.host.systemd(|systemd, _| systemd.units[unit].clone());
+            let left = unit.drop_ins.contains_key(&Property::AllowedCpus);
+            assert_eq!(unit.properties.contains_key(&Property::AllowedCpus), left, "{unit:#?}");
+            left
+        };
+        // What comes after every stop of a service asks for nothing more.
+        world.host.systemd(|systemd, _| systemd.orders.clear());
+        assert_eq!(world.restore().failures, [""; 0]);
+        let orders = world.host.systemd(|systemd, _| systemd.orders.clone());
+        assert!(!orders.iter().any(|order| matches!(order, Order::Set { .. })), "{orders:?}");
+        for unit in ["web.service", "db.service"] {
+            assert_eq!(is_left(&world, unit), !masked.contains(&unit), "{unit}, {masked:?}");
+        }
         world.host.with(|kernel| kernel.set_cpu_online(last, true));
         for unit in [WEB, DB] {
-            assert_eq!(effective(&world, unit), all, "{unit}, masked: {is_masked}");
+            assert_eq!(effective(&world, unit), all, "{unit}, masked: {masked:?}");
+        }
+        assert_eq!(world.restore().failures, [""; 0]);
+        assert!(!world.state_dir().join("journal").exists());
+        world.host.systemd(|systemd, _| {
+            masked.iter().for_each(|unit| systemd.mask(unit, false));
+        });
+        for unit in ["web.service", "db.service"] {
+            assert!(!is_left(&world, unit), "{unit}, masked: {masked:?}");
+        }
+        for unit in [WEB, DB] {
+            assert_eq!(effective(&world, unit), all, "{unit}, masked: {masked:?}");
         }
     }
 }
