@@ -111,8 +111,12 @@ for guest in "${guests[@]}"; do
         failed=$((failed + 1))
         continue
     fi
-    printf '#!/bin/sh\nexec python3 -B /payload/guest/run.py %s %s %q\n' "$shape" "$tier" "$only" \
-        >"$work/payload/start"
+    {
+        echo '#!/bin/bash'
+        # What scenarios are told (tests/vm/README.md), where it was set.
+        for name in "${!SCENARIO_@}"; do printf 'export %s=%q\n' "$name" "${!name}"; done
+        printf 'exec python3 -B /payload/guest/run.py %s %s %q\n' "$shape" "$tier" "$only"
+    } >"$work/payload/start"
     chmod +x "$work/payload/start"
     TENANTD_VM_ACCEL=${TENANTD_VM_ACCEL:-$("$here/accel.sh" "$image")}
     export TENANTD_VM_ACCEL

@@ -25,7 +25,7 @@ from host import Host, Skip, run
 from marks import runs
 
 PORT = "/dev/virtio-ports/results"
-LIMIT_SECONDS = 600
+LIMIT_SECONDS = int(os.environ.get("SCENARIO_LIMIT", "600"))
 LINES_SHOWN = 40
 
 
