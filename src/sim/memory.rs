@@ -219,17 +219,15 @@ impl SimKernel {
 
     /// How many of `wanted` pages fit under the `memory.max` of `id`, after reclaim.
     fn room_below_max(&mut self, pid: u32, id: CgroupId, wanted: u64) -> u64 {
-        let room = |kernel: &Self| {
-            let cgroup = &kernel.tree[id];
-            cgroup.memory.max.saturating_sub(cgroup.memory_account.usage)
-        };
-        let excess = wanted.saturating_sub(room(self));
+        let (max, usage) = (self.tree[id].memory.max, self.tree[id].memory_account.usage);
+        // The whole excess: threads charge their stacks also where there is no room.
+        let excess = (usage + wanted).saturating_sub(max);
         if excess > 0 {
             self.raise(id, |events| events.max += batches(excess));
             self.tree[id].memory_account.failcnt += batches(excess);
             self.reclaim_for(pid, id, excess);
         }
-        room(self)
+        max.saturating_sub(self.tree[id].memory_account.usage)
     }
 
     /// How many of `wanted` pages the host has, after reclaim.
@@ -309,6 +307,9 @@ impl SimKernel {
     }
 
     /// Sets the kernel memory of a process according to its number of threads.
+    ///
+    /// It reclaims like any charge. Where that is not enough a real kernel refuses the thread; here the limit is
+    /// exceeded until the next charge.
     pub(super) fn charge_threads(&mut self, pid: u32) {
         let Some(process) = self.processes.get(&pid) else { return };
         let target = u64::from(process.load.threads) * KERNEL_PAGES_PER_THREAD;
@@ -317,6 +318,10 @@ impl SimKernel {
             self.free(pid, Kind::Kernel, have - target);
         } else if have < target {
             let id = self.memory_cgroup(&self.processes[&pid]);
+            let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
+            for above in lineage {
+                self.room_below_max(pid, above, target - have);
+            }
             self.book(pid, id, Kind::Kernel, target - have);
         }
     }

@@ -70,6 +70,24 @@ fn max_recycles_cache_without_killing() {
     assert!(kernel.pids().contains(&pid));
 }
 
+/// The stacks of threads are charged like anything else, and clean cache makes room for them.
+#[test]
+fn threads_below_a_full_max_displace_cache_without_killing() {
+    let mut kernel = host(1, &["/a"]);
+    write(&mut kernel, "/a/memory.max", "64M").unwrap();
+    let reader = kernel.spawn("/a", Load::idle().with_cache(128 * MIB)).unwrap();
+    kernel.advance(SECOND);
+    assert_eq!(current_mib(&kernel, "/a"), 64);
+    let load = Load { threads: 8, ..anon(2) };
+    let other = kernel.spawn("/a", load).unwrap();
+    assert!(field_of_one(&kernel, "/a/memory.current") <= 64 * MIB);
+    kernel.advance(SECOND);
+    let pids = kernel.pids();
+    assert!(pids.contains(&reader) && pids.contains(&other), "{pids:?}");
+    assert_eq!(field(&kernel, "/a/memory.events", "oom_kill"), 0);
+    assert_eq!(field(&kernel, "/a/memory.stat", "anon"), 2 * MIB);
+}
+
 #[test]
 fn memory_max_kills_the_largest_when_nothing_is_reclaimable() {
     let mut kernel = host(1, &["/a/x", "/a/y", "/b"]);
