@@ -3,11 +3,13 @@
 //! A test selects which call is to fail and how: the n-th of all, or every one that matches. The log shows
 //! what was called: that nothing was written, the order of writes, the number of calls of a tick.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
 
+use super::kernel::SimKernel;
 use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
 /// The calls to which a [`Fault`] applies.
@@ -87,14 +89,22 @@ pub struct Faulty<K> {
     faults: Vec<Fault>,
     calls: Vec<Call>,
     nr_calls: u64,
-    /// The path of each kept file, by its number.
-    file_paths: Vec<PathBuf>,
+    /// The path of each kept file, by its number, and the files of each kept directory.
+    file_paths: BTreeMap<u32, PathBuf>,
+    files_of: BTreeMap<u32, Vec<u32>>,
 }
 
 impl<K: KernFs> Faulty<K> {
     /// Around `inner`, without faults.
     pub fn new(inner: K) -> Self {
-        Faulty { inner, faults: Vec::new(), calls: Vec::new(), nr_calls: 0, file_paths: Vec::new() }
+        Faulty {
+            inner,
+            faults: Vec::new(),
+            calls: Vec::new(),
+            nr_calls: 0,
+            file_paths: BTreeMap::new(),
+            files_of: BTreeMap::new(),
+        }
     }
 
     /// Adds a rule. If several apply, the first one decides.
@@ -180,6 +190,15 @@ impl<K: KernFs> Faulty<K> {
     }
 }
 
+impl Faulty<SimKernel> {
+    /// Closes every directory and file, as when the caller ends.
+    pub fn close_all(&mut self) {
+        self.file_paths.clear();
+        self.files_of.clear();
+        self.inner.close_all();
+    }
+}
+
 /// Writes the result of the last call into the log. Not a method: a text that was read borrows the kernel.
 fn note<T>(calls: &mut [Call], outcome: &Result<T, KernError>) {
     if let (Some(call), Err(error)) = (calls.last_mut(), outcome) {
@@ -195,6 +214,9 @@ impl<K: KernFs> KernFs for Faulty<K> {
     }
 
     fn close_dir(&mut self, dir: DirId) {
+        for file in self.files_of.remove(&dir.0).into_iter().flatten() {
+            self.file_paths.remove(&file);
+        }
         self.inner.close_dir(dir);
     }
 
@@ -212,18 +234,15 @@ impl<K: KernFs> KernFs for Faulty<K> {
         let path = self.inner.dir_path(dir).join(name);
         self.begin(Operation::Open, path.clone(), None)?;
         let outcome = self.inner.open_file(dir, name);
-        if let Ok(FileId(index)) = outcome {
-            let index = index as usize;
-            if index >= self.file_paths.len() {
-                self.file_paths.resize(index + 1, PathBuf::new());
-            }
-            self.file_paths[index] = path;
+        if let Ok(file) = outcome {
+            self.file_paths.insert(file.0, path);
+            self.files_of.entry(dir.0).or_default().push(file.0);
         }
         self.end(outcome)
     }
 
     fn read(&mut self, file: FileId) -> Result<&[u8], KernError> {
-        let path = self.file_paths.get(file.0 as usize).cloned().unwrap_or_default();
+        let path = self.file_paths.get(&file.0).cloned().unwrap_or_default();
         self.begin(Operation::Read, path, None)?;
         let outcome = self.inner.read(file);
         note(&mut self.calls, &outcome);

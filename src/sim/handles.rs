@@ -1,5 +1,6 @@
 //! Open handles: places, and the directories and files that refer to them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::host::kernfs::FileId;
@@ -68,10 +69,53 @@ pub(super) struct KeptFile {
     pub(super) path: PathBuf,
 }
 
+/// What is open, by number. No number is used again, so that a dead handle stays dead.
+#[derive(Clone, Debug)]
+pub(super) struct Open<T> {
+    items: BTreeMap<u32, T>,
+    next: u32,
+}
+
+// Not derived: that would ask for a default item.
+impl<T> Default for Open<T> {
+    fn default() -> Self {
+        Open { items: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<T> Open<T> {
+    pub(super) fn open(&mut self, item: T) -> u32 {
+        let number = self.next;
+        self.next += 1;
+        self.items.insert(number, item);
+        number
+    }
+
+    pub(super) fn close(&mut self, number: u32) -> Option<T> {
+        self.items.remove(&number)
+    }
+
+    pub(super) fn close_all(&mut self) {
+        self.items.clear();
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
+        self.items.get(&number)
+    }
+
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.items.get_mut(&number)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.items.iter().map(|(number, item)| (*number, item))
+    }
+}
+
 /// The kept directories and files, and the one buffer of texts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Handles {
-    pub(super) dirs: Vec<Option<KeptDir>>,
-    pub(super) files: Vec<Option<KeptFile>>,
+    pub(super) dirs: Open<KeptDir>,
+    pub(super) files: Open<KeptFile>,
     pub(super) text: String,
 }

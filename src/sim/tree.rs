@@ -114,7 +114,8 @@ pub(super) struct Cgroup {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     pub(super) hierarchies: Vec<Hierarchy>,
-    cgroups: Vec<Option<Cgroup>>,
+    /// By id. No id is used again, so that a kept handle refers to what it was opened in.
+    cgroups: Vec<Option<Box<Cgroup>>>,
     /// Of every cgroup that ever existed: a handle of a removed one still has its number.
     inodes: Vec<u64>,
     next_inode: u64,
@@ -139,7 +140,7 @@ impl Tree {
     ) -> CgroupId {
         let id = CgroupId(self.cgroups.len());
         self.inodes.push(inode);
-        self.cgroups.push(Some(Cgroup {
+        self.cgroups.push(Some(Box::new(Cgroup {
             hierarchy,
             parent,
             name,
@@ -159,7 +160,7 @@ impl Tree {
             cpu_account: CpuAccount::default(),
             memory_account: MemoryAccount::default(),
             pressure: Pressure::default(),
-        }));
+        })));
         id
     }
 
@@ -183,12 +184,12 @@ impl Tree {
         if let Some(parent) = removed.parent {
             self[parent].children.remove(&removed.name);
         }
-        Some(removed)
+        Some(*removed)
     }
 
     /// The cgroup, unless it was removed.
     pub(super) fn get(&self, id: CgroupId) -> Option<&Cgroup> {
-        self.cgroups.get(id.0)?.as_ref()
+        self.cgroups.get(id.0)?.as_deref()
     }
 
     /// The inode number that a cgroup has or had.
@@ -198,8 +199,9 @@ impl Tree {
 
     /// Every living cgroup, parents before children.
     pub(super) fn ids(&self) -> impl DoubleEndedIterator<Item = CgroupId> {
-        let living =
-            |(index, cgroup): (usize, &Option<Cgroup>)| cgroup.as_ref().map(|_| CgroupId(index));
+        let living = |(index, cgroup): (usize, &Option<Box<Cgroup>>)| {
+            cgroup.as_ref().map(|_| CgroupId(index))
+        };
         self.cgroups.iter().enumerate().filter_map(living)
     }
 

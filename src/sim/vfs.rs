@@ -27,12 +27,19 @@ enum Found {
 impl SimKernel {
     /// How many directories are kept open.
     pub fn nr_kept_dirs(&self) -> usize {
-        self.handles.dirs.iter().flatten().count()
+        self.handles.dirs.iter().count()
+    }
+
+    pub(super) fn close_all(&mut self) {
+        self.handles.dirs.close_all();
+        self.handles.files.close_all();
     }
 
     fn kept_dir(&self, dir: DirId) -> Result<&KeptDir, KernError> {
-        let kept = self.handles.dirs.get(dir.0 as usize).and_then(Option::as_ref);
-        kept.ok_or_else(|| KernError::new(Operation::Open, "(closed directory)", Errno::EBADF))
+        self.handles
+            .dirs
+            .get(dir.0)
+            .ok_or_else(|| KernError::new(Operation::Open, "(closed directory)", Errno::EBADF))
     }
 
     /// One step down from `place`.
@@ -300,13 +307,12 @@ impl KernFs for SimKernel {
         };
         let path = path.to_path_buf();
         let kept = KeptDir { place, path, files: Vec::new(), is_locked: false };
-        Ok(DirId(place_in(&mut self.handles.dirs, kept)))
+        Ok(DirId(self.handles.dirs.open(kept)))
     }
 
     fn close_dir(&mut self, dir: DirId) {
-        let slot = self.handles.dirs.get_mut(dir.0 as usize);
-        let Some(kept) = slot.and_then(Option::take) else { return };
-        kept.files.iter().for_each(|file| self.handles.files[file.0 as usize] = None);
+        let Some(kept) = self.handles.dirs.close(dir.0) else { return };
+        kept.files.iter().for_each(|file| drop(self.handles.files.close(file.0)));
     }
 
     fn dir_path(&self, dir: DirId) -> PathBuf {
@@ -325,15 +331,15 @@ impl KernFs for SimKernel {
 
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
         let (place, path) = self.file_at(dir, name)?;
-        let file = FileId(place_in(&mut self.handles.files, KeptFile { place, path }));
-        if let Some(Some(kept)) = self.handles.dirs.get_mut(dir.0 as usize) {
+        let file = FileId(self.handles.files.open(KeptFile { place, path }));
+        if let Some(kept) = self.handles.dirs.get_mut(dir.0) {
             kept.files.push(file);
         }
         Ok(file)
     }
 
     fn read(&mut self, file: FileId) -> Result<&[u8], KernError> {
-        let Some(Some(kept)) = self.handles.files.get(file.0 as usize) else {
+        let Some(kept) = self.handles.files.get(file.0) else {
             return Err(KernError::new(Operation::Read, "(closed file)", Errno::EBADF));
         };
         let failed = |errno| KernError::new(Operation::Read, &kept.path, errno);
@@ -381,13 +387,13 @@ impl KernFs for SimKernel {
         let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
         // A lock belongs to the open file description, not to the process: opening the directory again gives
         // another.
-        let others =
-            self.handles.dirs.iter().enumerate().filter(|&(index, _)| index != dir.0 as usize);
-        let mut others = others.filter_map(|(_, kept)| kept.as_ref());
-        if others.any(|other| other.is_locked && other.place == place) {
+        let is_other = |(number, other): (u32, &KeptDir)| {
+            number != dir.0 && other.is_locked && other.place == place
+        };
+        if self.handles.dirs.iter().any(is_other) {
             return Err(KernError::new(Operation::Lock, path, Errno::EAGAIN));
         }
-        if let Some(Some(kept)) = self.handles.dirs.get_mut(dir.0 as usize) {
+        if let Some(kept) = self.handles.dirs.get_mut(dir.0) {
             kept.is_locked = true;
         }
         Ok(())
@@ -402,10 +408,4 @@ impl KernFs for SimKernel {
         self.names_in(&kept.place)
             .map_err(|errno| KernError::new(Operation::List, &kept.path, errno))
     }
-}
-
-/// Puts `item` into a new slot. Slots are not used again, so that a dead handle stays dead.
-fn place_in<T>(slots: &mut Vec<Option<T>>, item: T) -> u32 {
-    slots.push(Some(item));
-    (slots.len() - 1) as u32
 }
