@@ -242,3 +242,41 @@ fn a_full_disk_refuses_a_record_and_keeps_the_others() {
     assert_eq!((leftover.entries, leftover.warnings), (recorded, vec![]), "read on the full disk");
     journal.remove().unwrap();
 }
+
+#[test]
+fn several_entries_are_recorded_together_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path(), BOOT).unwrap();
+    journal.record(held(1)).unwrap();
+    let other = Entry::Held {
+        path: "/sys/fs/cgroup/tenants/t2".into(),
+        inode: 2,
+        file: "cpu.weight".into(),
+        value: "later".into(),
+    };
+    journal.record_all(vec![held(1), held(2), other, held(3)]).unwrap();
+    let expected = [held(1), held(2), held(3)];
+    assert_eq!(journal.entries(), expected);
+    drop(journal);
+    let (journal, leftover) = Journal::open(dir.path(), BOOT).unwrap();
+    assert_eq!(leftover.entries, expected);
+    assert!(leftover.warnings.is_empty());
+    drop(journal);
+}
+
+#[test]
+fn what_the_agent_made_is_known() {
+    let mut journal = Journal::in_memory();
+    for number in 0..2_000 {
+        let path = format!("/c/{number}");
+        journal.record(Entry::Making { path: path.clone().into() }).unwrap();
+        journal.record(Entry::Made { path: path.into(), inode: number }).unwrap();
+        journal.record(held(number as usize)).unwrap();
+    }
+    let made = |journal: &Journal, path: &str| journal.made(Path::new(path));
+    assert!(made(&journal, "/c/0") && made(&journal, "/c/1999") && !made(&journal, "/c"));
+    let is_kept = |entry: &Entry| !matches!(entry, Entry::Made { inode: 7, .. });
+    journal.retain(is_kept).unwrap();
+    assert!(!made(&journal, "/c/7") && made(&journal, "/c/8"));
+    assert!(journal.knows(Path::new("/sys/fs/cgroup/tenants/t7"), 7, "cpu.weight"));
+}

@@ -185,16 +185,10 @@ impl<K: KernFs> Enforcer<'_, K> {
         if self.layout.dialect != Dialect::Legacy {
             return Ok(());
         }
-        let made = |up: &Path| {
-            self.journal
-                .entries()
-                .iter()
-                .any(|e| matches!(e, Entry::Made { path, .. } if path == up))
-        };
         let ours: Vec<(&Path, bool)> = path
             .ancestors()
             .take_while(|up| *up != tree.mount && up.starts_with(&tree.mount))
-            .map(|up| (up, up != path && made(up)))
+            .map(|up| (up, up != path && self.journal.made(up)))
             .take_while(|(up, made)| *made || up.starts_with(&tree.root))
             .collect();
         for (child, follows) in ours.into_iter().rev() {
@@ -301,9 +295,6 @@ impl<K: KernFs> Enforcer<'_, K> {
     ) -> Result<(), EnforceError> {
         let path = self.kernel.dir_path(dir);
         let inode = self.kernel.inode(dir)?;
-        if self.journal.knows(&path, inode, file) {
-            return Ok(());
-        }
         let entry = Entry::Held { path, inode, file: file.into(), value: value.into() };
         Ok(self.journal.record(entry)?)
     }

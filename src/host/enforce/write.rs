@@ -4,8 +4,9 @@ use super::enforcer::Enforcer;
 use super::error::EnforceError;
 use crate::control::plan::{Action, Knob, Value};
 use crate::dop::CpuSet;
-use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
+use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD, Spelling};
 use crate::host::cgroup::{self, Cgroup};
+use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::resource::Resource;
 use crate::units::{Bytes, Limit};
@@ -54,6 +55,37 @@ impl<K: KernFs> Enforcer<'_, K> {
                 found: found.to_string(),
             }),
         }
+    }
+
+    /// Records what the files of `actions` hold, in one write to disk, as far as it is certain that they will be
+    /// written: a memory limit may be put off, and a value that another program set meanwhile may be left alone.
+    ///
+    /// # Errors
+    /// The journal or the kernel refused; then nothing is recorded.
+    pub fn record<'a>(
+        &mut self,
+        actions: impl Iterator<Item = (&'a Action, &'a Cgroup)>,
+    ) -> Result<(), EnforceError> {
+        let mut entries = Vec::new();
+        for (action, cgroup) in actions.filter(|(action, _)| action.knob != Knob::MemoryMax) {
+            if self.leaves_drift {
+                break;
+            }
+            let dir = cgroup.knob_dir(self.layout, action.knob)?;
+            let (path, inode) = (self.kernel.dir_path(dir), self.kernel.inode(dir)?);
+            for Spelling { file, text } in self.layout.dialect.spell(action.knob, &action.to) {
+                if self.journal.knows(&path, inode, file) {
+                    continue;
+                }
+                let held = String::from_utf8_lossy(self.kernel.read_once(dir, file)?);
+                let value = held.trim_ascii_end();
+                if value != text {
+                    let (path, file, value) = (path.clone(), file.into(), value.into());
+                    entries.push(Entry::Held { path, inode, file, value });
+                }
+            }
+        }
+        Ok(self.journal.record_all(entries)?)
     }
 
     /// Writes a lower protection of memory into a file of systemd's, which is asked for the same value. The unit's

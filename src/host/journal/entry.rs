@@ -99,9 +99,10 @@ pub struct UnitHeld {
     pub drop_in: Option<String>,
 }
 
-/// The identity of a file, process, slice or property.
+/// The identity of a cgroup, file, process, slice or property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key<'a> {
+    Made(&'a Path),
     File(&'a Path, u64, &'a str),
     /// ... and where to: a process may be moved in one tree after the other.
     Process(u32, u64, &'a [PathBuf]),
@@ -117,6 +118,14 @@ impl Entry {
             Entry::Making { path } => drop(announced.insert(path.clone())),
             Entry::Made { path, .. } | Entry::NotMade { path } => drop(announced.remove(path)),
             _ => {}
+        }
+    }
+
+    /// The key by which an entry is found.
+    pub(super) fn index_key(&self) -> Option<Key<'_>> {
+        match self {
+            Entry::Made { path, .. } => Some(Key::Made(path)),
+            _ => self.key(),
         }
     }
 

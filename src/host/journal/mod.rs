@@ -38,14 +38,15 @@ use super::systemd::{Property, Setting};
 pub struct Journal {
     store: Option<Store>,
     entries: Vec<Entry>,
-    /// The index of each entry that is recorded only once, by the hash of its key. The keys themselves would
-    /// take half of the memory of a journal.
-    recorded: HashMap<u64, usize>,
+    /// The index of the first entry with each key, by the hash of the key. The keys themselves would take half of the
+    /// memory of a journal.
+    recorded: HashMap<u32, u32>,
     hasher: RandomState,
     /// Cgroups that are about to be made: one, or those that could not be.
     announced: HashSet<PathBuf>,
     /// The number of entries at which void ones are dropped.
     compact_at: usize,
+    nr_moved: usize,
 }
 
 /// A journal is not compacted before it has grown by this many entries.
@@ -94,27 +95,42 @@ impl Journal {
     fn of(store: Option<Store>, entries: Vec<Entry>) -> Journal {
         let (recorded, hasher) = (HashMap::new(), RandomState::new());
         let (announced, compact_at) = (HashSet::new(), entries.len() + COMPACT_MIN);
-        let mut journal = Journal { store, entries, recorded, hasher, announced, compact_at };
+        let nr_moved = 0;
+        let mut journal =
+            Journal { store, entries, recorded, hasher, announced, compact_at, nr_moved };
         journal.index();
         journal
     }
 
+    /// Indexes all entries anew.
     fn index(&mut self) {
         self.recorded.clear();
         self.announced.clear();
-        for (index, entry) in self.entries.iter().enumerate() {
-            if let Some(key) = entry.key() {
-                self.recorded.entry(self.hasher.hash_one(key)).or_insert(index);
-            }
-            entry.announce(&mut self.announced);
+        self.nr_moved = 0;
+        for index in 0..self.entries.len() {
+            self.index_entry(index);
         }
     }
 
+    fn index_entry(&mut self, index: usize) {
+        let entry = &self.entries[index];
+        if let Some(key) = entry.index_key() {
+            self.recorded.entry(self.hash(key)).or_insert(index as u32);
+        }
+        entry.announce(&mut self.announced);
+        self.nr_moved += usize::from(matches!(entry, Entry::Moved { .. }));
+    }
+
+    /// Half of a hash is enough: keys that share one are searched for.
+    fn hash(&self, key: Key<'_>) -> u32 {
+        self.hasher.hash_one(key) as u32
+    }
+
     fn has(&self, key: Key<'_>) -> bool {
-        let Some(first) = self.recorded.get(&self.hasher.hash_one(key)) else { return false };
-        // Two keys with the same hash are nearly impossible, but must not lose a value.
-        self.entries[*first].key() == Some(key)
-            || self.entries.iter().any(|entry| entry.key() == Some(key))
+        let Some(first) = self.recorded.get(&self.hash(key)) else { return false };
+        // Two keys with the same hash are rare, but must not lose a value.
+        self.entries[*first as usize].index_key() == Some(key)
+            || self.entries.iter().any(|entry| entry.index_key() == Some(key))
     }
 
     /// Whether it outlives this process.
@@ -129,7 +145,12 @@ impl Journal {
 
     /// How many moved processes are recorded.
     pub fn nr_moved(&self) -> usize {
-        self.entries.iter().filter(|entry| matches!(entry, Entry::Moved { .. })).count()
+        self.nr_moved
+    }
+
+    /// Whether the agent made the cgroup at `path`.
+    pub fn made(&self, path: &Path) -> bool {
+        self.has(Key::Made(path))
     }
 
     /// Whether the value of this file was recorded before.
@@ -164,12 +185,32 @@ impl Journal {
     /// # Errors
     /// The disk refused. The journal is then as it was before, and the caller must not do what it asked for.
     pub fn record(&mut self, entry: Entry) -> Result<(), JournalError> {
-        if entry.key().is_some_and(|key| self.has(key)) {
-            return Ok(());
+        self.record_all(vec![entry])
+    }
+
+    /// Records a few `entries`, in one write.
+    ///
+    /// # Errors
+    /// As [`Journal::record`]; then none of them is recorded.
+    pub fn record_all(&mut self, mut entries: Vec<Entry>) -> Result<(), JournalError> {
+        entries.retain(|entry| !entry.key().is_some_and(|key| self.has(key)));
+        let mut new: Vec<Entry> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if entry.key().is_none() || new.iter().all(|other| other.key() != entry.key()) {
+                new.push(entry);
+            }
         }
-        if let Some(store) = &mut self.store {
-            store.append(&entry)?;
+        if let Some(store) = &mut self.store
+            && !new.is_empty()
+        {
+            store.append(&new)?;
         }
+        new.into_iter().for_each(|entry| self.take_in(entry));
+        Ok(())
+    }
+
+    /// Takes in an entry that is on disk.
+    fn take_in(&mut self, entry: Entry) {
         // The record that it was made replaces its announcement; on disk both stay until the next rewrite.
         if let (Entry::Made { path, .. }, Some(Entry::Making { path: announced })) =
             (&entry, self.entries.last())
@@ -177,16 +218,12 @@ impl Journal {
         {
             self.entries.pop();
         }
-        if let Some(key) = entry.key() {
-            self.recorded.entry(self.hasher.hash_one(key)).or_insert(self.entries.len());
-        }
-        entry.announce(&mut self.announced);
         if self.entries.len() == self.entries.capacity() {
             // It lives as long as the agent: grow by an eighth, not to twice the size.
             self.entries.reserve_exact(self.entries.len() / 8 + 64);
         }
         self.entries.push(entry);
-        Ok(())
+        self.index_entry(self.entries.len() - 1);
     }
 
     /// Drops entries for which `keep` returns false, and rewrites the file without them.

@@ -85,9 +85,12 @@ impl Store {
         Ok(())
     }
 
-    /// Appends `entry`; when this returns, it is on disk.
-    pub(super) fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
-        let line = to_line(entry, &self.path)?;
+    /// Appends `entries`; when this returns, they are on disk.
+    pub(super) fn append(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
+        let mut lines = String::new();
+        for entry in entries {
+            lines.push_str(&to_line(entry, &self.path)?);
+        }
         let Some(file) = &mut self.file else {
             return Err(failed(
                 "write",
@@ -95,10 +98,10 @@ impl Store {
                 io::Error::from_raw_os_error(Errno::EBADF as i32),
             ));
         };
-        let appended = file.write_all(line.as_bytes()).and_then(|()| file.sync_data());
+        let appended = file.write_all(lines.as_bytes()).and_then(|()| file.sync_data());
         match appended {
             Ok(()) => {
-                self.length_bytes += line.len() as u64;
+                self.length_bytes += lines.len() as u64;
                 Ok(())
             }
             Err(error) => {
