@@ -71,6 +71,8 @@ pub struct Claims {
     pub moves: Vec<Claim>,
     /// What is claimed by owner and stays where it is, by node and place.
     pub stays: Vec<Stay>,
+    /// The processes that are below the agent's root already.
+    pub inside: Vec<u32>,
 }
 
 /// Processes of one place that are claimed by owner and are not moved.
@@ -105,20 +107,24 @@ pub fn all(kernel: &mut impl KernFs, proc: DirId) -> Result<Vec<u32>, KernError>
 }
 
 /// What `rules` claim, of those of the processes `pids` that are not below the agent's root yet. A process
-/// that ends meanwhile is left out.
+/// that ends meanwhile is left out. When `nr_max` are to be moved, the rest of `pids` is not taken.
 pub fn claims(
     kernel: &mut impl KernFs,
     proc: DirId,
     layout: &Layout,
     rules: &[ClaimRule],
-    pids: impl Iterator<Item = u32>,
+    pids: &mut impl Iterator<Item = u32>,
+    nr_max: usize,
 ) -> Claims {
     let mut claims = Claims::default();
     let mut stays: BTreeMap<(usize, StayPlace), usize> = BTreeMap::new();
     let by_owner = rules.iter().any(|rule| !rule.uids.is_empty() || !rule.gids.is_empty());
-    for pid in pids {
+    while claims.moves.len() < nr_max
+        && let Some(pid) = pids.next()
+    {
         let Some(place) = place(kernel, proc, layout, pid) else { continue };
         if place.below_root {
+            claims.inside.push(pid);
             continue;
         }
         let is_wanted = |rule: &&ClaimRule| match place.is_split() {

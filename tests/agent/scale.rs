@@ -7,6 +7,7 @@ use tenantd::control::explain;
 use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
 use tenantd::policy::model::Mode;
+use tenantd::resource::CPU;
 use tenantd::sim::{Fault, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_same, legacy, snapshot};
@@ -138,26 +139,68 @@ fn claimed(host: SimHost, cpus: &str, nr_processes: usize) -> World {
     world
 }
 
+/// How often a tick reads where a process is.
+fn nr_places(world: &mut World) -> usize {
+    world.host.take_calls();
+    world.tick();
+    let calls = world.host.take_calls();
+    calls.iter().filter(|c| c.path.starts_with("/proc") && c.path.ends_with("cgroup")).count()
+}
+
 #[test]
 fn no_tick_reads_where_all_processes_are() {
     let nr_processes = 500;
     let mut world = claimed(SimHost::default(), "", nr_processes);
     world.start().unwrap();
-    world.ticks(12);
-    let mut nr_read = 0;
-    for _ in 0..5 {
-        world.host.take_calls();
-        world.tick();
-        let calls = world.host.take_calls();
-        let places = calls
-            .iter()
-            .filter(|call| call.path.starts_with("/proc") && call.path.ends_with("cgroup"));
-        let nr_places = places.count();
-        assert!(nr_places <= nr_processes / 4, "{nr_places}");
-        nr_read += nr_places;
+    world.ticks(30);
+    let nr_read: Vec<usize> = (0..25).map(|_| nr_places(&mut world)).collect();
+    assert!(nr_read.iter().all(|nr| *nr <= nr_processes / 20), "{nr_read:?}");
+    // Each of them once, in all; those that are in no tenant more often.
+    let sum: usize = nr_read.iter().sum();
+    assert!((nr_processes..nr_processes + 30).contains(&sum), "{sum}");
+}
+
+#[test]
+fn a_process_that_comes_or_that_left_its_tenant_is_claimed() {
+    let mut world = claimed(SimHost::default(), "", 50);
+    world.start().unwrap();
+    world.ticks(30);
+    let workload = Workload::constant("late", Load::idle()).owned_by(1000);
+    let late = world.host.with(|kernel| kernel.spawn("/", workload)).unwrap().to_string();
+    let is_claimed = |world: &World, pid: &str| {
+        world.file("tenants/ana/cgroup.procs").lines().any(|line| line == pid)
+    };
+    world.ticks(5);
+    assert!(is_claimed(&world, &late));
+    world.ticks(5);
+    world.write("cgroup.procs", &late);
+    assert!(!is_claimed(&world, &late));
+    world.ticks(25);
+    assert!(is_claimed(&world, &late));
+}
+
+#[test]
+fn a_short_tick_moves_few_processes_and_the_others_follow() {
+    let mut world = claimed(SimHost::default(), "", 400);
+    world.start().unwrap();
+    let nr_inside = |world: &World| world.file("tenants/ana/cgroup.procs").lines().count();
+    world.short_tick();
+    finish(&mut world);
+    assert_eq!(nr_inside(&world), 400);
+    for _ in 0..400 {
+        let workload = Workload::constant("load", Load::idle()).owned_by(1000);
+        world.host.with(|kernel| kernel.spawn("/", workload)).unwrap();
     }
-    // Each of them once, in all.
-    assert!((nr_processes..nr_processes + 5).contains(&nr_read), "{nr_read}");
+    world.short_tick();
+    let now = nr_inside(&world);
+    assert!((401..=416).contains(&now), "{now}");
+    finish(&mut world);
+    assert!((470..=490).contains(&nr_inside(&world)), "the part that was begun");
+    (0..4).for_each(|_| {
+        world.short_tick();
+        finish(&mut world);
+    });
+    assert_eq!(nr_inside(&world), 800);
 }
 
 #[test]
@@ -203,4 +246,99 @@ fn a_change_of_mode_or_policy_is_followed_by_the_same_steps() {
     finish(&mut world);
     assert_eq!(world.file("tenants/eve/cgroup.procs"), "");
     world.stop();
+}
+
+/// Tenants with limits and guarantees below two groups, all of them attached, before the first decision.
+fn nested(nr_tenants: usize) -> World {
+    let mut yaml = "tenants:\n".to_string();
+    for group in ["ci", "web"] {
+        writeln!(yaml, "  {group}:\n    limit: {{ cpu: 3 }}\n    tenants:").unwrap();
+        for number in 0..nr_tenants / 2 {
+            let weight = 100 + number % 7;
+            writeln!(yaml, "      t{number}: {{ weight: {weight}, limit: {{ cpu: 1 }} }}").unwrap();
+        }
+    }
+    let mut world = World::new(&yaml);
+    world.start().unwrap();
+    world
+}
+
+/// The values that differ from what the kernel made them, as files and texts.
+fn held(world: &World, files: &[String]) -> Vec<String> {
+    files.iter().map(|path| world.host.with(|kernel| kernel.file(path)).unwrap()).collect()
+}
+
+#[test]
+fn a_short_tick_writes_few_values_and_reports_no_others_as_written() {
+    let mut world = nested(200);
+    // Without the time between two ticks, so that many are left.
+    let mut ticks = (0..20).map(|_| world.short_tick()).collect::<Vec<_>>();
+    finish(&mut world);
+    world.host.take_changes();
+    let status = ticks.pop().unwrap();
+    let files: Vec<String> =
+        status.tenants.iter().map(|t| format!("/sys/fs/cgroup/{}/cpu.max", t.name)).collect();
+    let settled = held(&world, &files);
+    // Someone else lifts all limits; they are found in ten ticks, a tenth in each.
+    let policy = world.policy.clone();
+    let mut other = policy.clone();
+    for group in &mut other.tenants {
+        group
+            .tenants
+            .iter_mut()
+            .for_each(|tenant| tenant.limit[CPU] = tenant.limit[CPU].map(|it| it / 2));
+    }
+    world.agent.as_mut().unwrap().reload(other, Vec::new()).unwrap();
+    let status = world.short_tick();
+    let written: Vec<String> = world
+        .host
+        .take_changes()
+        .into_iter()
+        .filter(|call| call.operation == Operation::Write)
+        .map(|call| call.path.display().to_string())
+        .collect();
+    assert!((1..=16).contains(&written.len()), "{}", written.len());
+    let reported: Vec<&String> = status.actions.iter().map(|action| &action.path).collect();
+    assert_eq!(reported, written.iter().collect::<Vec<_>>());
+    let now = held(&world, &files);
+    let nr_changed = now.iter().zip(&settled).filter(|(now, then)| now != then).count();
+    assert_eq!(nr_changed, written.len());
+    let trace = world.agent.as_ref().unwrap().trace();
+    let explanation = explain::explain(trace, &status, "web/t99").unwrap();
+    let text = serde_json::to_string(&explanation).unwrap();
+    assert!(text.contains("it is written after others"), "{text}");
+    // The others follow in the order of the plan, and the next tick reports them.
+    assert!(finish(&mut world) > 1);
+    let late: Vec<String> =
+        world.host.take_changes().iter().map(|call| call.path.display().to_string()).collect();
+    assert_eq!(written.len() + late.len(), 200);
+    let status = world.short_tick();
+    let reported: Vec<&String> = status.actions.iter().map(|action| &action.path).collect();
+    assert_eq!(reported, late.iter().collect::<Vec<_>>());
+    assert!(held(&world, &files).iter().zip(&settled).all(|(now, then)| now != then));
+    assert_eq!(world.short_tick().actions, []);
+}
+
+#[test]
+fn what_ticks_without_a_pause_leave_is_written_all_the_same() {
+    let mut world = nested(400);
+    let mut nr_written = Vec::new();
+    for _ in 0..40 {
+        world.short_tick();
+        let changes = world.host.take_changes();
+        nr_written.push(changes.iter().filter(|c| c.path.ends_with("cpu.max")).count());
+    }
+    assert_eq!(nr_written.iter().sum::<usize>(), 402, "{nr_written:?}");
+}
+
+#[test]
+fn values_that_wait_are_void_after_a_restoration() {
+    let mut world = nested(200);
+    (0..14).for_each(|_| drop(world.short_tick()));
+    let agent = world.agent.as_mut().unwrap();
+    assert!(agent.has_more_work());
+    agent.put_all_back();
+    world.host.take_changes();
+    finish(&mut world);
+    assert_eq!(world.host.take_changes(), []);
 }

@@ -398,9 +398,12 @@ fn of_fairness() -> Vec<Metric> {
             "Values that could not be read, written or take effect in the last tick.",
             |s| count(s.findings.len() as u64),
         ),
-        host("actions", "", "Values that the last tick wrote, or would have written.", |s| {
-            count(s.actions.len() as u64)
-        }),
+        host(
+            "actions",
+            "",
+            "Values that were written since the tick before the last, or would have been.",
+            |s| count(s.actions.len() as u64),
+        ),
         counter(host("reloads", "", "Reloads of the policy since the agent started.", |s| {
             count(s.nr_reloads)
         })),

@@ -21,10 +21,10 @@ use crate::host::enforce::with_causes;
 use crate::host::kernfs::KernFs;
 use crate::policy::model::Mode;
 
-/// A short tick attaches no more tenants than this: a service is ready when it monitors its tenants, not when
-/// the last file is written.
+/// A short tick attaches no more tenants than this, and so on: a service is ready when it monitors its tenants, not
+/// when the last file is written.
 const SHORT_TICK: usize = 16;
-/// Tenants attached per step between two ticks.
+/// Tenants attached per step between two ticks, or values written, or processes moved.
 const STEP: usize = 32;
 /// Interval in ticks at which the processes without a tenant are counted.
 const LOST_TICKS: u64 = 5;
@@ -36,8 +36,8 @@ impl<K: KernFs> Agent<K> {
         self.tick_with(now, usize::MAX)
     }
 
-    /// A tick of a service, which is short: it attaches few tenants. The others follow with
-    /// [`Agent::continue_work`], and are reported as attached and written only then.
+    /// A tick of a service, which is short: it attaches few tenants, writes few values and moves few processes. The
+    /// others follow with [`Agent::continue_work`], and are reported as attached and written only then.
     pub fn short_tick(&mut self, now: Duration) -> &Status {
         self.tick_with(now, SHORT_TICK)
     }
@@ -45,25 +45,38 @@ impl<K: KernFs> Agent<K> {
     /// Whether the last tick left work over.
     pub fn has_more_work(&self) -> bool {
         self.control.tick() > 0
-            && (self.backends.has_more_to_attach() || self.backends.nr_owed_searches() > 0)
+            && (self.backends.has_more_to_write()
+                || self.backends.has_more_to_attach()
+                || self.keeper.is_behind()
+                || self.backends.nr_owed_searches() > 0)
     }
 
-    /// Does a step of the work that the last tick left over: attaches some of the tenants, then claims some of
-    /// the processes.
+    /// Does a step of the work that the last tick left over: writes values, attaches tenants, or claims processes.
     pub fn continue_work(&mut self) {
         let is_enforcing = self.mode() == Mode::Enforce;
-        let Agent { host, backends, control, keeper, .. } = self;
-        let tree = control.tree();
-        if !backends.has_more_to_attach() {
-            backends.claim(host, tree, is_enforcing);
+        let Agent { host, backends, control, keeper, reporter, .. } = self;
+        let (tree, states) = (control.tree(), control.states());
+        if backends.has_more_to_write() {
+            let events = backends.write_more(host, tree, STEP);
+            reporter.note_late(tree, events.outcomes.iter().map(|(action, _)| action));
+            let mut findings = Vec::new();
+            self.take_in(events, &mut findings);
+            self.reporter.note_late_findings(findings);
             return;
         }
-        let attached = backends.attach_more(host, tree, is_enforcing, STEP);
-        // What cannot be written is tried again, and reported, by the next tick.
-        keeper.tell_widths(tree.nodes(), control.states(), attached);
+        // What cannot be told is tried again, and reported, by the next tick.
+        if backends.has_more_to_attach() {
+            let attached = backends.attach_more(host, tree, is_enforcing, STEP);
+            keeper.tell_widths(tree.nodes(), states, attached, STEP);
+        } else if keeper.is_behind() {
+            let attached = (0..tree.nodes().len()).filter(|number| backends.is_present(*number));
+            keeper.tell_widths(tree.nodes(), states, attached, STEP);
+        } else {
+            backends.claim(host, tree, is_enforcing, STEP);
+        }
     }
 
-    fn tick_with(&mut self, now: Duration, nr_attached_max: usize) -> &Status {
+    fn tick_with(&mut self, now: Duration, nr_max: usize) -> &Status {
         // Nothing is read then: events that are told once would be lost.
         if self.control.is_premature(now) {
             return self.reporter.status();
@@ -74,7 +87,7 @@ impl<K: KernFs> Agent<K> {
         if let Err(error) = self.host.journal.compact() {
             findings.push(Finding::of_host(Code::NotKept, with_causes(&error)));
         }
-        self.attach(tick, now, nr_attached_max, &mut findings);
+        self.attach(tick, now, nr_max, &mut findings);
         let host_sample = match self.host.machine.sample(&mut self.host.kernel) {
             Ok(host_sample) => host_sample,
             Err(error) => {
@@ -89,11 +102,11 @@ impl<K: KernFs> Agent<K> {
         findings.append(&mut decision.findings);
         self.reporter.log_drifts(&self.host, &self.control, &decision.drifts);
         self.leave_to_others(&decision, &mut findings);
+        if self.mode() == Mode::Enforce {
+            self.apply(tick, &decision.actions, nr_max, &mut findings);
+        }
         let actions =
             self.reporter.spell_actions(&self.host, &self.backends, &self.control, &decision);
-        if self.mode() == Mode::Enforce {
-            self.apply(tick, &decision.actions, &mut findings);
-        }
         findings.extend(self.control.findings(|knob| self.host.file(knob)));
         let Agent { host, backends, control, reporter, .. } = self;
         reporter.publish(TickReport {
@@ -126,7 +139,7 @@ impl<K: KernFs> Agent<K> {
         if !backends.has_more_to_attach() {
             let nr_parts =
                 if nr_max == usize::MAX { backends.nr_owed_searches().max(1) } else { 1 };
-            (0..nr_parts).for_each(|_| backends.claim(host, control.tree(), is_enforcing));
+            (0..nr_parts).for_each(|_| backends.claim(host, control.tree(), is_enforcing, nr_max));
         }
         if tick % LOST_TICKS == 1 {
             keeper.look_for_lost(&mut host.kernel, &host.layout);
@@ -229,19 +242,19 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Executes the decision.
-    fn apply(&mut self, tick: u64, actions: &[Action], findings: &mut Vec<Finding>) {
+    /// Executes the decision, or about `nr_max` writes of each kind.
+    fn apply(&mut self, tick: u64, actions: &[Action], nr_max: usize, findings: &mut Vec<Finding>) {
         let Agent { host, backends, control, keeper, .. } = self;
         let (tree, states) = (control.tree(), control.states());
         let is_pinned = |number: usize| states[number].width.cpus().is_some();
         findings.extend(backends.join_cpusets(host, tree, tick, is_pinned));
         let nodes = tree.nodes();
         let attached = (0..nodes.len()).filter(|number| backends.is_present(*number));
-        findings.extend(keeper.tell_widths(nodes, states, attached));
+        findings.extend(keeper.tell_widths(nodes, states, attached, nr_max));
         findings.extend(keeper.keep_placement(nodes, states));
         let due: Vec<Action> =
             actions.iter().filter(|action| control.is_due(action)).cloned().collect();
-        let events = backends.apply(host, tree, tick, &due);
+        let events = backends.apply(host, tree, tick, due, nr_max);
         self.take_in(events, findings);
     }
 }

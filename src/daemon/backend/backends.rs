@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::access::HostAccess;
+use super::backlog::Backlog;
 use super::claims::Search;
 use super::cpusets::CpuInventory;
 use super::location::Location;
@@ -58,6 +59,8 @@ pub(in crate::daemon) struct Backends {
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
     pub(super) search: Search,
+    /// What the last tick decided and did not write.
+    pub(super) backlog: Backlog,
     /// The limits above the direct ones, as they were when they were read last.
     pub(super) above: AncestorBounds,
 }
@@ -82,6 +85,7 @@ impl Backends {
             inventory: CpuInventory::default(),
             above: AncestorBounds::default(),
             search: Search::default(),
+            backlog: Backlog::default(),
         }
     }
 
@@ -185,6 +189,7 @@ impl Backends {
         self.places.iter_mut().for_each(|place| place.close(kernel));
         self.pass = Some(0);
         self.search.restart();
+        self.backlog = Backlog::default();
     }
 
     /// Forgets the state of all units.
@@ -218,6 +223,7 @@ impl Backends {
         self.unattached.clear();
         self.claim_rules = claim_rules;
         self.search.restart();
+        self.backlog = Backlog::default();
     }
 
     /// Processes that could not be claimed, or that are claimed by owner and stay where they are.
@@ -226,7 +232,7 @@ impl Backends {
     }
 
     /// How many parts of the processes were not searched yet since the agent started, or changed its rules or
-    /// mode.
+    /// mode, or are not searched to their end.
     pub(in crate::daemon) fn nr_owed_searches(&self) -> usize {
         self.search.owed()
     }

@@ -1,9 +1,9 @@
 //! From the policy's `match` to rules that know users and groups by number, and what is reported of them.
 //!
 //! **Search.** To read where thousands of processes are takes tens of milliseconds, so they are searched in
-//! [`PARTS`] parts by their numbers, one part in each tick: every process is looked at once in that many ticks,
-//! and a new one is claimed within that many. After a start and a reload all parts are *owed*; the service
-//! searches them between two ticks.
+//! [`PARTS`] parts by their numbers, one part in each tick: a new process is claimed within that many ticks. Those
+//! that are in tenants already are looked at [`PARTS`] times less often. After a start and a reload all parts are
+//! *owed*; the service searches them between two ticks. A part in which many are to be moved is interrupted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -89,8 +89,14 @@ const PARTS: usize = 5;
 pub(super) struct Search {
     /// The part that is searched next.
     next: usize,
+    /// Which of the settled processes are looked at with it.
+    turn: usize,
     /// How many parts were not searched yet under the rules in force.
     owed: usize,
+    /// The part that was interrupted.
+    part: Option<Part>,
+    /// Processes that were in tenants when they were looked at last, in ascending order of their numbers.
+    settled: Vec<u32>,
     /// What went wrong in each part.
     failures: [Vec<Finding>; PARTS],
     /// What was found in each part.
@@ -101,10 +107,35 @@ pub(super) struct Search {
     pub(super) forget_at: usize,
 }
 
+/// A part of all processes while it is searched.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// All processes when it began, in ascending order of their numbers.
+    pub(super) known: Vec<u32>,
+    /// Those of the part that are still to be looked at.
+    pub(super) left: std::vec::IntoIter<u32>,
+    /// What went wrong so far.
+    pub(super) failures: Vec<Finding>,
+    /// What was found so far.
+    pub(super) found: Found,
+    /// Whether processes were moved.
+    pub(super) has_moved: bool,
+}
+
 impl Default for Search {
     fn default() -> Search {
         let (failures, found) = Default::default();
-        Search { next: 0, owed: PARTS, failures, found, described: Vec::new(), forget_at: 0 }
+        Search {
+            next: 0,
+            turn: 0,
+            owed: PARTS,
+            part: None,
+            settled: Vec::new(),
+            failures,
+            found,
+            described: Vec::new(),
+            forget_at: 0,
+        }
     }
 }
 
@@ -114,14 +145,39 @@ impl Search {
         *self = Search { forget_at: self.forget_at, ..Search::default() };
     }
 
-    /// How many parts were not searched yet under the rules in force.
+    /// How many parts were not searched yet under the rules in force, or not to their end.
     pub(super) fn owed(&self) -> usize {
-        self.owed
+        self.owed.max(usize::from(self.part.is_some()))
     }
 
-    /// Whether process `pid` is in the part that is searched next.
-    pub(super) fn is_next(&self, pid: u32) -> bool {
-        pid as usize % PARTS == self.next
+    /// The next part of the processes `all`, in ascending order, without the agent's `own`.
+    pub(super) fn begin_part(&mut self, own: u32, all: Vec<u32>) -> Part {
+        let (next, turn) = (self.next, self.turn);
+        let is_turn = |pid: u32| pid as usize % PARTS == next;
+        let is_seldom = |pid: u32| pid as usize / PARTS % PARTS != turn;
+        self.settled
+            .retain(|pid| all.binary_search(pid).is_ok() && (!is_turn(*pid) || is_seldom(*pid)));
+        let is_wanted = |pid: &u32| {
+            *pid > 1 && *pid != own && is_turn(*pid) && self.settled.binary_search(pid).is_err()
+        };
+        let left: Vec<u32> = all.iter().copied().filter(is_wanted).collect();
+        Part { known: all, left: left.into_iter(), ..Part::default() }
+    }
+
+    /// The part that was interrupted.
+    pub(super) fn take_part(&mut self) -> Option<Part> {
+        self.part.take()
+    }
+
+    /// Keeps a part for the next call.
+    pub(super) fn interrupt(&mut self, part: Part) {
+        self.part = Some(part);
+    }
+
+    /// Notes processes that are in tenants.
+    pub(super) fn settle(&mut self, inside: &[u32]) {
+        self.settled.extend(inside);
+        self.settled.sort_unstable();
     }
 
     /// Takes in the result of a part; `found` is `None` where it could not be read.
@@ -141,6 +197,9 @@ impl Search {
             self.described.extend(flattened(&self.found, nodes));
         }
         self.next = (self.next + 1) % PARTS;
+        if self.next == 0 {
+            self.turn = (self.turn + 1) % PARTS;
+        }
         self.owed = self.owed.saturating_sub(1);
     }
 
@@ -162,13 +221,13 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// What `claims` come to; `tree` is the one whose cgroups are named.
-    pub(super) fn new(claims: &Claims, tree: usize, is_enforcing: bool) -> Found {
-        let mut origins: BTreeMap<usize, BTreeSet<PathBuf>> = BTreeMap::new();
+    /// Adds what `claims` come to; `tree` is the one whose cgroups are named.
+    pub(super) fn add(&mut self, claims: &Claims, tree: usize, is_enforcing: bool) {
+        self.is_enforcing = is_enforcing;
         for claim in claims.moves.iter().filter(|claim| !claim.is_split) {
-            origins.entry(claim.node).or_default().insert(claim.from[tree].clone());
+            self.origins.entry(claim.node).or_default().insert(claim.from[tree].clone());
         }
-        Found { stays: claims.stays.clone(), origins, is_enforcing }
+        self.stays.extend(claims.stays.iter().cloned());
     }
 }
 

@@ -8,7 +8,7 @@
 use tracing::debug;
 
 use super::access::HostAccess;
-use super::claims::{Found, Search};
+use super::claims::{Part, Search};
 use super::place::Place;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Value};
@@ -60,57 +60,102 @@ pub(super) fn apply<K: KernFs>(
     Some(outcome)
 }
 
+/// Records what the files of `actions` hold, all of them in one write to disk. What is refused here is refused
+/// again, and reported, when the action is carried out.
+pub(super) fn record<K: KernFs>(host: &mut HostAccess<K>, places: &[Place], actions: &[Action]) {
+    let open =
+        actions.iter().filter_map(|action| Some((action, places[action.node].cgroup.as_ref()?)));
+    if let Err(error) = host.enforcer().record(open) {
+        debug!("recorded one by one: {error}");
+    }
+}
+
 /// How often processes that were started while others were moved are looked for: a child may be in some trees of
 /// its tenant only.
 const PASSES: usize = 4;
 
 /// Searches one part of all processes for those that the policy assigns to a tenant, and moves them into its
-/// cgroup, with what they start meanwhile; an observer moves none.
+/// cgroup, with what they start meanwhile. Where there are more than `nr_max`, the next call continues. An observer
+/// moves none.
 pub(super) fn claim<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &mut [Place],
     nodes: &[TreeNode],
     rules: &[ClaimRule],
-    is_enforcing: bool,
+    (is_enforcing, nr_max): (bool, usize),
     search: &mut Search,
 ) {
-    let proc = host.proc();
-    let is_crowded = host.journal.nr_moved() > search.forget_at.max(MOVED_MAX);
-    if rules.is_empty() && !is_crowded {
-        return search.note(Vec::new(), Some(Found::default()), nodes);
-    }
-    let listed = process::own_pid(&mut host.kernel, proc)
-        .and_then(|own| Ok((own, process::all(&mut host.kernel, proc)?)));
-    let (own, mut pids) = match listed {
-        Ok(listed) => listed,
+    let mut part = match search.take_part().map_or_else(|| begin(host, rules, search), Ok) {
+        Ok(part) => part,
         Err(error) => return search.note(vec![unreadable(&error)], None, nodes),
     };
-    let mut findings = Vec::new();
+    let nr_max = if is_enforcing { nr_max } else { usize::MAX };
+    let proc = host.proc();
+    let claims =
+        process::claims(&mut host.kernel, proc, &host.layout, rules, &mut part.left, nr_max);
+    search.settle(&claims.inside);
+    part.found.add(&claims, host.layout.tree(Facet::Cpu).unwrap_or(0), is_enforcing);
+    if is_enforcing && !claims.moves.is_empty() {
+        part.has_moved = true;
+        part.failures.extend(carry_out(host, places, nodes, &claims.moves));
+    }
+    if !part.left.as_slice().is_empty() {
+        return search.interrupt(part);
+    }
+    if part.has_moved {
+        claim_children(host, places, nodes, rules, &mut part);
+    }
+    search.note(part.failures, Some(part.found), nodes);
+}
+
+/// Begins the next part, with a list of all processes; drops records of processes that have ended where there are
+/// many.
+fn begin<K: KernFs>(
+    host: &mut HostAccess<K>,
+    rules: &[ClaimRule],
+    search: &mut Search,
+) -> Result<Part, KernError> {
+    let is_crowded = host.journal.nr_moved() > search.forget_at.max(MOVED_MAX);
+    if rules.is_empty() && !is_crowded {
+        return Ok(Part::default());
+    }
+    let proc = host.proc();
+    let own = process::own_pid(&mut host.kernel, proc)?;
+    let pids = process::all(&mut host.kernel, proc)?;
+    let mut failures = Vec::new();
     if is_crowded {
         if let Err(error) = host.enforcer().forget_ended(&pids) {
-            findings.push(Finding::of_host(Code::NotKept, error.to_string()));
+            failures.push(Finding::of_host(Code::NotKept, error.to_string()));
         }
         // Live processes are not checked again before there are twice as many.
         search.forget_at = 2 * host.journal.nr_moved();
     }
-    let part = pids.iter().copied().filter(|pid| *pid > 1 && *pid != own && search.is_next(*pid));
-    let mut claims = process::claims(&mut host.kernel, proc, &host.layout, rules, part);
-    let cpu_tree = host.layout.tree(Facet::Cpu).unwrap_or(0);
-    let found = Found::new(&claims, cpu_tree, is_enforcing);
-    for _ in 0..PASSES {
-        if !is_enforcing || claims.moves.is_empty() {
+    Ok(Part { failures, ..search.begin_part(own, pids) })
+}
+
+/// Claims what was started while a part was searched.
+fn claim_children<K: KernFs>(
+    host: &mut HostAccess<K>,
+    places: &mut [Place],
+    nodes: &[TreeNode],
+    rules: &[ClaimRule],
+    part: &mut Part,
+) {
+    let proc = host.proc();
+    for _ in 1..PASSES {
+        let pids = match process::all(&mut host.kernel, proc) {
+            Ok(pids) => pids,
+            Err(error) => return part.failures.push(unreadable(&error)),
+        };
+        let known = std::mem::replace(&mut part.known, pids);
+        let mut new = part.known.iter().copied().filter(|pid| known.binary_search(pid).is_err());
+        let claims =
+            process::claims(&mut host.kernel, proc, &host.layout, rules, &mut new, usize::MAX);
+        if claims.moves.is_empty() {
             break;
         }
-        findings.extend(carry_out(host, places, nodes, &claims.moves));
-        let known = std::mem::take(&mut pids);
-        match process::all(&mut host.kernel, proc) {
-            Ok(all) => pids = all,
-            Err(error) => findings.push(unreadable(&error)),
-        }
-        let new = pids.iter().copied().filter(|pid| known.binary_search(pid).is_err());
-        claims = process::claims(&mut host.kernel, proc, &host.layout, rules, new);
+        part.failures.extend(carry_out(host, places, nodes, &claims.moves));
     }
-    search.note(findings, Some(found), nodes);
 }
 
 /// Moves the claimed processes of tenants whose cgroups are open.

@@ -21,12 +21,14 @@
 //! | [`backends`] | what is known of the places, and how it lasts over reloads |
 //! | `attach` | opening cgroups, and letting go of those that went |
 //! | `read` | sampling, observing, and what came of orders to systemd |
+//! | `backlog` | values that were decided and are not written yet |
 //! | `write` | moving processes, and writing values or asking for them |
 //! | `release` | putting back what a reload takes away |
 
 pub(super) mod access;
 mod attach;
 pub(super) mod backends;
+mod backlog;
 mod bounds;
 pub mod claims;
 mod cpusets;

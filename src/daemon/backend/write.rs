@@ -2,13 +2,15 @@
 //!
 //! A cgroup of the agent is written at once; systemd is asked, and `read` finds the result later.
 
+use std::collections::BTreeSet;
+
 use super::access::HostAccess;
 use super::backends::{Backends, Events};
 use super::cpusets;
 use super::direct;
 use crate::control::drift::Drift;
 use crate::control::finding::{Code, Finding};
-use crate::control::plan::Action;
+use crate::control::plan::{Action, Knob};
 use crate::control::tree::Tree;
 use crate::host::journal::{Entry, JournalError};
 use crate::host::kernfs::KernFs;
@@ -16,18 +18,21 @@ use crate::host::systemd::Property;
 
 /// Ticks between two looks for processes that others put into some of a tenant's cgroups only.
 const JOIN_TICKS: u64 = 5;
+/// Values that are recorded in the journal by one write.
+const BATCH: usize = 32;
 
 impl Backends {
     /// Searches the next part of all processes for those that the policy assigns to tenants, and moves them
-    /// into their cgroups; an observer moves none.
+    /// into their cgroups, at most `nr_max` at a time; an observer moves none.
     pub(in crate::daemon) fn claim<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
         is_enforcing: bool,
+        nr_max: usize,
     ) {
         let (places, rules, search) = (&mut self.places, &self.claim_rules, &mut self.search);
-        direct::claim(host, places, tree.nodes(), rules, is_enforcing, search);
+        direct::claim(host, places, tree.nodes(), rules, (is_enforcing, nr_max), search);
     }
 
     /// Moves the processes of tenants with their own CPUs into their cpusets, where those are a separate
@@ -58,33 +63,73 @@ impl Backends {
         findings
     }
 
-    /// Writes the values of `actions`, or asks systemd for them; a failed one does not stop the others.
+    /// Asks systemd for the values of `actions` in its units, and writes the others, at most about `nr_max` of them:
+    /// the rest follows with [`Backends::write_more`]. A failed one does not stop the others.
     pub(in crate::daemon) fn apply<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
         tick: u64,
-        actions: &[Action],
+        actions: Vec<Action>,
+        nr_max: usize,
     ) -> Events {
-        let mut events = Events {
-            outcomes: self.systemd.order(host, &self.places, tick, actions),
-            ..Events::default()
-        };
-        for action in actions {
-            if self.systemd.owns(action.node) {
-                continue;
-            }
-            let place = &self.places[action.node];
-            let name = tree.name(action.node);
-            let Some(outcome) = direct::apply(host, place, action, name) else { continue };
-            let is_gone = outcome.as_ref().is_err_and(|error| error.is_gone());
-            let outcome = outcome.map_err(|error| error.refusal());
-            events.outcomes.push((action.clone(), outcome));
-            if is_gone {
-                self.lose_if_gone(host, tree, action.node, &mut events);
-            }
+        let outcomes = self.systemd.order(host, &self.places, tick, &actions);
+        let is_direct =
+            |action: &Action| self.is_present(action.node) && !self.systemd.owns(action.node);
+        let actions = actions.into_iter().filter(is_direct).collect();
+        let nr_max = self.backlog.replace(actions, nr_max);
+        let mut events = self.write_more(host, tree, nr_max);
+        events.outcomes.splice(..0, outcomes);
+        events
+    }
+
+    /// Whether the last tick decided more than is written yet.
+    pub(in crate::daemon) fn has_more_to_write(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// What the last tick decided and is not written yet, by the node's number.
+    pub(in crate::daemon) fn unwritten(&self) -> BTreeSet<(usize, Knob)> {
+        self.backlog.actions().map(|action| (action.node, action.knob)).collect()
+    }
+
+    /// Writes the next values of the last tick, at most `nr_max` of them.
+    pub(in crate::daemon) fn write_more<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        nr_max: usize,
+    ) -> Events {
+        let mut events = Events::default();
+        let mut nr_left = nr_max;
+        while nr_left > 0 && !self.backlog.is_empty() {
+            let batch = self.backlog.take(nr_left.min(BATCH));
+            nr_left -= batch.len();
+            self.write(host, tree, batch, &mut events);
         }
         events
+    }
+
+    fn write<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        actions: Vec<Action>,
+        events: &mut Events,
+    ) {
+        direct::record(host, &self.places, &actions);
+        for action in actions {
+            let place = &self.places[action.node];
+            let name = tree.name(action.node);
+            let Some(outcome) = direct::apply(host, place, &action, name) else { continue };
+            let is_gone = outcome.as_ref().is_err_and(|error| error.is_gone());
+            let outcome = outcome.map_err(|error| error.refusal());
+            let node = action.node;
+            events.outcomes.push((action, outcome));
+            if is_gone {
+                self.lose_if_gone(host, tree, node, events);
+            }
+        }
     }
 
     /// Records that a foreign value is accepted.

@@ -42,12 +42,17 @@ impl DopFiles {
         DopFiles { dir, told: HashMap::new() }
     }
 
+    /// Whether the file of `tenant` holds this width.
+    pub fn holds(&self, tenant: &str, dop: u32) -> bool {
+        self.told.get(tenant) == Some(&dop)
+    }
+
     /// Writes the width of `tenant` (a path of names).
     ///
     /// # Errors
     /// The file could not be written; it then has the old number.
     pub fn tell(&mut self, tenant: &str, dop: u32) -> io::Result<()> {
-        if self.told.get(tenant) == Some(&dop) {
+        if self.holds(tenant, dop) {
             return Ok(());
         }
         let dir = self.dir.join(tenant);

@@ -26,6 +26,8 @@ pub(in crate::daemon) struct Keeper {
     lost: Option<Finding>,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
+    /// Whether some widths are still to be written.
+    is_behind: bool,
 }
 
 impl Keeper {
@@ -52,7 +54,7 @@ impl Keeper {
 
     /// Stops writing: no tenant is managed any more.
     pub(in crate::daemon) fn end(&mut self) {
-        self.placements = None;
+        (self.placements, self.is_behind) = (None, false);
         if let Some(Err(error)) = self.dop_files.take().map(|mut files| files.remove()) {
             warn!("cannot remove the published DOP files: {error}");
         }
@@ -100,25 +102,41 @@ impl Keeper {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
 
-    /// Writes the degree of parallelism of the tenants with these `numbers`.
+    /// Writes the degree of parallelism of the tenants with these `numbers`, at most `nr_max` of those that changed.
     pub(in crate::daemon) fn tell_widths(
         &mut self,
         nodes: &[TreeNode],
         states: &[NodeState],
         numbers: impl IntoIterator<Item = usize>,
+        nr_max: usize,
     ) -> Vec<Finding> {
         let Some(files) = &mut self.dop_files else { return Vec::new() };
-        let mut findings = Vec::new();
+        self.is_behind = false;
+        let (mut findings, mut nr_told) = (Vec::new(), 0);
         for number in numbers {
             let path = &nodes[number].path;
-            if let Some(dop) = states[number].width.dop()
-                && let Err(error) = files.tell(path, dop)
-            {
-                let what = format!("cannot tell it its width: {error}");
-                findings.push(Finding::of(path, Code::NotKept, what));
+            let Some(dop) = states[number].width.dop() else { continue };
+            if files.holds(path, dop) {
+                continue;
+            }
+            if nr_told == nr_max {
+                self.is_behind = true;
+                break;
+            }
+            match files.tell(path, dop) {
+                Ok(()) => nr_told += 1,
+                Err(error) => {
+                    let what = format!("cannot tell it its width: {error}");
+                    findings.push(Finding::of(path, Code::NotKept, what));
+                }
             }
         }
         findings
+    }
+
+    /// Whether some widths are still to be written.
+    pub(in crate::daemon) fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// Stores the placement for the next start.

@@ -13,10 +13,12 @@ use super::{effect, status, trace};
 use crate::control::control_loop::ControlLoop;
 use crate::control::drift::Drift;
 use crate::control::finding::Finding;
+use crate::control::plan::Action;
 use crate::control::sample::HostSample;
 use crate::control::status::{ActionStatus, AgentStatus, Status, Thresholds};
 use crate::control::step::Decision;
 use crate::control::trace::{Outcome, Spelling, Trace};
+use crate::control::tree::Tree;
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
 use crate::host::kernfs::KernFs;
@@ -36,6 +38,9 @@ pub(in crate::daemon) struct Reporter {
     foreign_scheduler: Option<Finding>,
     competition: Competition,
     nr_reloads: u64,
+    /// What was written since the last tick, and what was found then; published with the next.
+    late_actions: Vec<ActionStatus>,
+    late_findings: Vec<Finding>,
 }
 
 /// One finished tick.
@@ -47,7 +52,7 @@ pub(in crate::daemon) struct TickReport<'a, K> {
     pub(in crate::daemon) backends: &'a Backends,
     pub(in crate::daemon) control: &'a ControlLoop,
     pub(in crate::daemon) decision: Decision,
-    /// The actions as they were before they were carried out.
+    /// The actions that were carried out, as they were before that.
     pub(in crate::daemon) actions: Vec<ActionStatus>,
     pub(in crate::daemon) findings: Vec<Finding>,
 }
@@ -65,6 +70,8 @@ impl Reporter {
             foreign_scheduler: None,
             competition: Competition::default(),
             nr_reloads: 0,
+            late_actions: Vec::new(),
+            late_findings: Vec::new(),
         }
     }
 
@@ -106,6 +113,7 @@ impl Reporter {
         self.foreign_scheduler =
             effect::foreign_scheduler(&mut host.kernel).filter(|_| is_enforcing);
         self.competition = Competition::default();
+        self.late_actions.clear();
     }
 
     /// Checks what is above and beside the tenants.
@@ -123,8 +131,9 @@ impl Reporter {
     }
 
     /// The findings that every tick begins with.
-    pub(in crate::daemon) fn standing_findings(&self) -> Vec<Finding> {
-        self.standing.iter().chain(&self.notice).cloned().collect()
+    pub(in crate::daemon) fn standing_findings(&mut self) -> Vec<Finding> {
+        let standing = self.standing.iter().chain(&self.notice).cloned();
+        standing.chain(self.late_findings.drain(..)).collect()
     }
 
     /// Written values that cannot take effect.
@@ -142,7 +151,21 @@ impl Reporter {
 
     // --- one tick ---
 
-    /// The actions of a decision as text, before they are carried out.
+    /// Notes what was written after the last tick.
+    pub(in crate::daemon) fn note_late<'a>(
+        &mut self,
+        tree: &Tree,
+        actions: impl Iterator<Item = &'a Action>,
+    ) {
+        self.late_actions.extend(status::action_statuses(tree, &self.spelling, actions));
+    }
+
+    /// Notes what was found after the last tick.
+    pub(in crate::daemon) fn note_late_findings(&mut self, findings: Vec<Finding>) {
+        self.late_findings.extend(findings);
+    }
+
+    /// What was carried out since the last tick, and of this decision, as text. In mode observe the whole decision.
     pub(in crate::daemon) fn spell_actions<K>(
         &mut self,
         host: &HostAccess<K>,
@@ -158,9 +181,14 @@ impl Reporter {
         if !homes.is_empty() {
             self.spelling = trace::spelling(&host.layout, homes);
         }
+        let unwritten = backends.unwritten();
         // What is still to be opened is written by a later tick, and planned again by then.
-        let actions = decision.actions.iter().filter(|action| !backends.is_pending(action.node));
-        status::action_statuses(control.tree(), &self.spelling, actions)
+        let actions = decision.actions.iter().filter(|action| {
+            !backends.is_pending(action.node) && !unwritten.contains(&(action.node, action.knob))
+        });
+        let mut all = std::mem::take(&mut self.late_actions);
+        all.extend(status::action_statuses(control.tree(), &self.spelling, actions));
+        all
     }
 
     /// Logs foreign writes.
@@ -200,6 +228,7 @@ impl Reporter {
             control,
             competition: &self.competition,
             foreign_scheduler: self.foreign_scheduler.as_ref(),
+            unwritten: backends.unwritten(),
         };
         let settings = control.settings();
         self.trace = Arc::new(Trace {

@@ -1,6 +1,6 @@
 //! One tick as a trace, from which every value of it can be explained.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ pub(super) struct Scene<'a, K> {
     pub(super) control: &'a ControlLoop,
     pub(super) competition: &'a Competition,
     pub(super) foreign_scheduler: Option<&'a Finding>,
+    /// What was decided and is not written yet.
+    pub(super) unwritten: BTreeSet<(usize, Knob)>,
 }
 
 impl<K> Scene<'_, K> {
@@ -75,6 +77,10 @@ impl<K> Scene<'_, K> {
         }
         if !self.backends.is_present(number) {
             return Some((Outcome::Missing, None));
+        }
+        if self.unwritten.contains(&(number, knob)) {
+            let why = "many values change: it is written after others, before the next tick";
+            return Some((Outcome::Deferred, Some(why.to_string())));
         }
         let state = &self.control.states()[number];
         if let Some(retry) = state.retries.iter().find(|retry| retry.knob == knob) {

@@ -249,8 +249,11 @@ impl<K: KernFs> Service<K> {
         }
         self.watch_policy(events);
         let mut interval = self.agent.policy().control.interval;
-        let mut is_open = false;
+        let (mut is_open, mut is_done) = (false, false);
         loop {
+            if is_done && !self.agent.has_more_work() {
+                return Ok(());
+            }
             let wake = match self.agent.has_more_work() {
                 true => events.poll()?,
                 false => Some(events.wait()?),
@@ -273,9 +276,7 @@ impl<K: KernFs> Service<K> {
                         self.open(events, listener.take())?;
                     }
                     // The first tick has only one sample: it takes a second one to decide anything.
-                    if once && was_complete && self.agent.status().tick >= 2 {
-                        return Ok(());
-                    }
+                    is_done |= once && was_complete && self.agent.status().tick >= 2;
                 }
                 Wake::Watchdog => {}
                 Wake::Reload => {
