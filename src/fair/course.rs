@@ -21,24 +21,42 @@
 //! progress of the jump: the growth of the fastest share since the jump began. Groups that jump at the same
 //! level advance side by side in it.
 
+use std::cmp::Ordering;
+
 use super::exact::{Exact, Unit};
 
-/// A point of a course. Points are ordered by level, then by the progress of the jump at that level.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+/// A point of a course. Points are ordered by level, then by the progress of the jump at that level; the order
+/// is total even where a coordinate is no number.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub(super) level: f64,
     pub(super) jump: f64,
+}
+
+impl Ord for Point {
+    fn cmp(&self, other: &Point) -> Ordering {
+        self.level.total_cmp(&other.level).then(self.jump.total_cmp(&other.jump))
+    }
+}
+
+impl PartialOrd for Point {
+    fn partial_cmp(&self, other: &Point) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for Point {}
+
+impl PartialEq for Point {
+    fn eq(&self, other: &Point) -> bool {
+        self.cmp(other).is_eq()
+    }
 }
 
 impl Point {
     /// The first point of a level.
     pub(super) fn at(level: f64) -> Point {
         Point { level, jump: 0.0 }
-    }
-
-    /// The order of points, total even where a coordinate is no number.
-    pub(super) fn total_cmp(self, other: Point) -> std::cmp::Ordering {
-        self.level.total_cmp(&other.level).then(self.jump.total_cmp(&other.jump))
     }
 
     /// The point after a move by `distance`. A level that does not move keeps the progress of its jump.
@@ -80,7 +98,7 @@ impl Stretch {
     fn is_behind(&self, point: Point) -> bool {
         match self.moves {
             Move::Rise => self.to.level <= point.level,
-            Move::Jump => self.to.total_cmp(point).is_le(),
+            Move::Jump => self.to <= point,
         }
     }
 
@@ -94,12 +112,12 @@ impl Stretch {
         };
         let moved = progress.max(0.0) * self.inner_rate;
         let point = self.inner_from.plus(self.inner_moves, moved);
-        if point.total_cmp(self.inner_to).is_gt() { self.inner_to } else { point }
+        point.min(self.inner_to)
     }
 }
 
 /// The courses of many nodes, one after the other, with `m` rates of either kind for each stretch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Courses {
     resources: usize,
     stretches: Vec<Stretch>,
@@ -115,6 +133,13 @@ pub(super) type Span = std::ops::Range<usize>;
 impl Courses {
     pub(super) fn new(resources: usize) -> Courses {
         Courses { resources, stretches: Vec::new(), claimed: Vec::new(), used: Vec::new() }
+    }
+
+    /// Forgets all courses.
+    pub(super) fn clear(&mut self) {
+        self.stretches.clear();
+        self.claimed.clear();
+        self.used.clear();
     }
 
     /// The number of stretches so far: where the next course begins.
@@ -184,13 +209,15 @@ impl Courses {
         from: f64,
         mut visit: impl FnMut(&Step<'_>) -> Walk,
     ) {
-        let mut turns = self.turns(spans.clone(), from);
-        turns.sort_unstable_by(|a, b| a.at.total_cmp(b.at));
-        let mut rates = Rates::new(self, spans);
+        let mut turns: Vec<Turn> = self.turns(spans.clone(), Point::at(from)).collect();
+        turns.sort_unstable();
+        let mut largest = vec![0.0; self.resources];
+        self.largest(spans, &mut largest);
+        let mut rates = Rates::new(&largest);
         let mut here = Point::at(from);
         let mut rest = turns.as_slice();
         loop {
-            let together = rest.iter().take_while(|turn| turn.at.total_cmp(here).is_le()).count();
+            let together = rest.iter().take_while(|turn| turn.at <= here).count();
             for turn in &rest[..together] {
                 rates.turn(self, turn);
             }
@@ -198,12 +225,10 @@ impl Courses {
             let there = match rest.first() {
                 Some(turn) if turn.at.level > here.level => Point::at(turn.at.level),
                 Some(turn) => turn.at,
-                None if rates.rising > 0 => Point::at(f64::INFINITY),
+                None if rates.rises() => Point::at(f64::INFINITY),
                 None => return,
             };
-            let moves = if there.level > here.level { Move::Rise } else { Move::Jump };
-            let (claimed, used) = rates.current(moves);
-            let walk = visit(&Step { moves, from: here, to: there, claimed, used });
+            let walk = visit(&rates.step(here, there));
             if walk == Walk::Stop || there.level.is_infinite() {
                 return;
             }
@@ -211,22 +236,27 @@ impl Courses {
         }
     }
 
-    /// Where the stretches of some courses begin and end.
-    fn turns(&self, spans: impl Iterator<Item = Span>, from: f64) -> Vec<Turn> {
-        let start = Point::at(from);
-        let mut turns = Vec::new();
-        for stretch in spans.flatten() {
-            let Stretch { from, to, .. } = self.stretches[stretch];
-            if to.total_cmp(start).is_le() {
-                continue;
-            }
-            let begin = if from.total_cmp(start).is_lt() { start } else { from };
-            turns.push(Turn { at: begin, stretch: stretch as u32, begins: true });
-            if to.level.is_finite() {
-                turns.push(Turn { at: to, stretch: stretch as u32, begins: false });
-            }
+    /// Where the stretches of some courses begin and end, from a point on.
+    pub(super) fn turns(
+        &self,
+        spans: impl Iterator<Item = Span>,
+        start: Point,
+    ) -> impl Iterator<Item = Turn> {
+        let left = spans.flatten().filter(move |&stretch| self.stretches[stretch].to > start);
+        left.flat_map(move |index| {
+            let (stretch, Stretch { from, to, .. }) = (index as u32, self.stretches[index]);
+            let begin = Turn { at: from.max(start), stretch, begins: true };
+            let end = Turn { at: to, stretch, begins: false };
+            std::iter::once(begin).chain(to.level.is_finite().then_some(end))
+        })
+    }
+
+    /// Raises `largest` to the largest claimed rate of each resource on some courses.
+    pub(super) fn largest(&self, spans: impl Iterator<Item = Span>, largest: &mut [f64]) {
+        let m = self.resources;
+        for rates in spans.flat_map(|span| self.claimed[span.start * m..span.end * m].chunks(m)) {
+            largest.iter_mut().zip(rates).for_each(|(largest, &rate)| *largest = largest.max(rate));
         }
-        turns
     }
 }
 
@@ -265,16 +295,17 @@ pub(super) enum Walk {
     Stop,
 }
 
-/// The beginning or the end of a stretch.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    at: Point,
-    stretch: u32,
-    begins: bool,
+/// The beginning or the end of a stretch. Turns are ordered by their points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    pub(super) at: Point,
+    pub(super) stretch: u32,
+    pub(super) begins: bool,
 }
 
 /// The sums of the rates of the stretches that are being walked, by kind.
-struct Rates {
+#[derive(Debug)]
+pub(super) struct Rates {
     /// One for each resource: a group that waits may claim a saturated one at any rate.
     units: Vec<Unit>,
     /// Rising claimed and used, jumping claimed and used: `m` of each.
@@ -285,27 +316,19 @@ struct Rates {
 }
 
 impl Rates {
-    fn new(courses: &Courses, spans: impl Iterator<Item = Span>) -> Rates {
-        let m = courses.resources;
-        // What is used is never more than what is claimed, so the claims give the units.
-        let mut largest = vec![0.0_f64; m];
-        for claimed in
-            spans.flat_map(|span| courses.claimed[span.start * m..span.end * m].chunks(m))
-        {
-            largest
-                .iter_mut()
-                .zip(claimed)
-                .for_each(|(largest, &rate)| *largest = largest.max(rate));
-        }
+    /// For courses with these largest claims: what is used is never more than what is claimed.
+    pub(super) fn new(largest: &[f64]) -> Rates {
+        let m = largest.len();
         Rates {
-            units: largest.into_iter().map(Unit::for_terms_up_to).collect(),
+            units: largest.iter().copied().map(Unit::for_terms_up_to).collect(),
             sums: vec![Exact::ZERO; 4 * m],
             rising: 0,
             current: vec![0.0; 2 * m],
         }
     }
 
-    fn turn(&mut self, courses: &Courses, turn: &Turn) {
+    /// Passes a turn of one of the courses.
+    pub(super) fn turn(&mut self, courses: &Courses, turn: &Turn) {
         let m = courses.resources;
         let stretch = turn.stretch as usize;
         let moves = courses.stretches[stretch].moves;
@@ -323,6 +346,18 @@ impl Rates {
             (Move::Rise, true) => self.rising += 1,
             (Move::Rise, false) => self.rising -= 1,
         }
+    }
+
+    /// Whether any stretch rises.
+    pub(super) fn rises(&self) -> bool {
+        self.rising > 0
+    }
+
+    /// The step from one point to the next.
+    pub(super) fn step(&mut self, from: Point, to: Point) -> Step<'_> {
+        let moves = if to.level > from.level { Move::Rise } else { Move::Jump };
+        let (claimed, used) = self.current(moves);
+        Step { moves, from, to, claimed, used }
     }
 
     /// The sums for a step that moves so: claimed and used.

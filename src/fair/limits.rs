@@ -24,9 +24,10 @@ pub(super) struct Limits {
     /// Whether a resource is live, a row for each set of siblings: the machine's first, then one
     /// for the members of each node.
     live: Vec<bool>,
-    /// What is left below each limit, as parts of the capacity: a row for each node. Empty without
-    /// limits.
+    /// What is left below each limit, as parts of the capacity, and what is used below: a row for each node.
+    /// Empty without limits.
     room: Vec<f64>,
+    used: Vec<Exact>,
 }
 
 impl Limits {
@@ -38,7 +39,9 @@ impl Limits {
             !problem.is_leaf[group] && limits.into_iter().any(|(limit, capacity)| limit < capacity)
         };
         let limited: Vec<usize> = (0..n).filter(binds).collect();
-        Limits { resources: m, limited, live: vec![true; (n + 1) * m], room: Vec::new() }
+        let rows = if limited.is_empty() { 0 } else { n * m };
+        let (room, used) = (vec![f64::INFINITY; rows], vec![Exact::ZERO; rows]);
+        Limits { resources: m, limited, live: vec![true; (n + 1) * m], room, used }
     }
 
     /// The groups with a limit below the capacity, in node order.
@@ -62,14 +65,20 @@ impl Limits {
         self.live[group.map_or(0, |group| group + 1) * self.resources + resource] = false;
     }
 
-    /// Counts what is left below each limit, marks what is used up, and propagates that to the groups below.
-    /// `usage` is what a leaf uses or holds of a resource.
-    pub(super) fn count(&mut self, problem: &Problem, usage: impl Fn(usize, usize) -> f64) {
-        let (n, m) = (problem.nodes(), self.resources);
+    /// Counts what is left below each limit in a subtree, marks what is used up, and propagates that to the
+    /// groups below. `nodes` is a node under the machine and all below it, in node order; `usage` is what a leaf
+    /// uses or holds of a resource.
+    pub(super) fn count(
+        &mut self,
+        problem: &Problem,
+        nodes: &[usize],
+        usage: impl Fn(usize, usize) -> f64,
+    ) {
+        let m = self.resources;
         if !self.limited.is_empty() {
-            self.count_room(problem, usage);
+            self.count_room(problem, nodes, usage);
         }
-        for node in (0..n).filter(|&node| !problem.is_leaf[node]) {
+        for &node in nodes.iter().filter(|&&node| !problem.is_leaf[node]) {
             let above = sibling_set(&problem.parent, node);
             for r in 0..m {
                 let is_limited = problem.limit(node)[r] < problem.capacity[r];
@@ -80,24 +89,30 @@ impl Limits {
         }
     }
 
-    fn count_room(&mut self, problem: &Problem, usage: impl Fn(usize, usize) -> f64) {
-        let (n, m) = (problem.nodes(), self.resources);
+    fn count_room(
+        &mut self,
+        problem: &Problem,
+        nodes: &[usize],
+        usage: impl Fn(usize, usize) -> f64,
+    ) {
+        let m = self.resources;
         let units: Vec<Unit> =
             problem.capacity.iter().map(|&capacity| Unit::for_terms_up_to(capacity)).collect();
-        let mut used = vec![Exact::ZERO; n * m];
-        self.room = vec![f64::INFINITY; n * m];
-        for node in (0..n).rev() {
-            for r in 0..m {
+        for &node in nodes {
+            self.used[node * m..(node + 1) * m].fill(Exact::ZERO);
+        }
+        for &node in nodes.iter().rev() {
+            for (r, unit) in units.iter().enumerate() {
                 let index = node * m + r;
                 if problem.is_leaf[node] {
-                    used[index] = units[r].of(usage(node, r));
+                    self.used[index] = unit.of(usage(node, r));
                 } else if problem.limit(node)[r] < problem.capacity[r] {
-                    let left = used[index].rest_of(units[r].of(problem.limit(node)[r]));
-                    self.room[index] = (units[r].to_f64(left) / problem.capacity[r]).max(0.0);
+                    let left = self.used[index].rest_of(unit.of(problem.limit(node)[r]));
+                    self.room[index] = (unit.to_f64(left) / problem.capacity[r]).max(0.0);
                 }
                 if let Some(parent) = problem.parent[node] {
-                    let term = used[index];
-                    used[parent * m + r].add(term);
+                    let term = self.used[index];
+                    self.used[parent * m + r].add(term);
                 }
             }
         }
@@ -115,4 +130,10 @@ pub(super) fn first_used_up(room: &[f64], rates: &[f64], length: f64) -> (f64, O
         }
     }
     next
+}
+
+/// Takes what is used on a stretch from what is left.
+pub(super) fn spend(room: &mut [f64], rates: &[f64], length: f64) {
+    let used = room.iter_mut().zip(rates).filter(|(_, rate)| **rate > 0.0);
+    used.for_each(|(room, rate)| *room -= rate * length);
 }

@@ -13,7 +13,7 @@
 //! 2. [`max_min`]: one resource. The idea behind all the rest: raise a level, find where it stops.
 //! 3. `drf`: several resources, by one sweep.
 //! 4. `second_stage`: what proportions left idle, and why not all of it may be given out.
-//! 5. `hierarchy`, on `course`: groups, of any depth, and their limits; `promises`: their guarantees.
+//! 5. `hierarchy`, on `course`, `phase` and `front`: groups, of any depth, and their limits; `promises`: their guarantees.
 //! 6. [`tasks`], [`integer`]: when tasks, or slots, cannot be divided.
 //! 8. [`yarn`]: the rules of a well-known cluster scheduler.
 //! 9. [`measure`]: how fair an allocation is, whatever its rule.
@@ -44,12 +44,14 @@
 mod course;
 mod drf;
 mod exact;
+mod front;
 mod growth;
 mod hierarchy;
 pub mod integer;
 mod limits;
 pub mod max_min;
 pub mod measure;
+mod phase;
 pub mod problem;
 mod promises;
 mod second_stage;

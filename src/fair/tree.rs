@@ -38,6 +38,21 @@ pub(super) fn members(problem: &Problem) -> Members {
     Members { nodes, first }
 }
 
+/// The nodes under the machine, each with all below it, in node order. O(n).
+pub(super) fn subtrees(problem: &Problem, members: &Members) -> Vec<Vec<usize>> {
+    let tops = members.of(None);
+    let mut top = vec![0; problem.nodes()];
+    let mut subtrees = vec![Vec::new(); tops.len()];
+    (0..).zip(tops).for_each(|(rank, &node)| top[node] = rank);
+    for node in 0..problem.nodes() {
+        if let Some(parent) = problem.parent[node] {
+            top[node] = top[parent];
+        }
+        subtrees[top[node]].push(node);
+    }
+    subtrees
+}
+
 /// The leaves below a group, in no particular order.
 pub(super) fn leaves_below(problem: &Problem, members: &Members, group: usize) -> Vec<usize> {
     let mut leaves = Vec::new();
