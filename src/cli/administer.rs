@@ -15,8 +15,8 @@ use super::args::{Colour, DiffArgs, ModeArgs, ReloadArgs, RestoreArgs, SOCKET, S
 use super::client::{ClientError, Endpoint};
 use super::daemon::{load, may_look_into};
 use super::exit::Exit;
-use super::log;
 use super::text::{colours, wrapped};
+use super::{json, log};
 use crate::daemon::recovery::leftover;
 use crate::host::kernfs::RealKernFs;
 use crate::policy::model::Mode;
@@ -44,7 +44,7 @@ pub(super) fn diff(daemon: &Endpoint, args: &DiffArgs, colour: Colour) -> anyhow
     let equal = changes.is_empty();
     let mut out = io::stdout().lock();
     match (args.json, equal) {
-        (true, _) => print_json(&mut out, &Difference { equal, changes })?,
+        (true, _) => json::write_line(&mut out, &Difference { equal, changes })?,
         (false, true) => writeln!(out, "no differences from the running policy")?,
         (false, false) => {
             let colour = colours(colour, &out);
@@ -63,7 +63,9 @@ pub(super) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> an
     let reply: ReloadReply = match daemon.call::<method::Reload>(&Nothing {}) {
         Err(ClientError::Refused(CallError::BadPolicy { report, findings })) => {
             match args.json {
-                true => print_json(&mut out, &json!({ "reloaded": false, "findings": findings }))?,
+                true => {
+                    json::write_line(&mut out, &json!({ "reloaded": false, "findings": findings }))?
+                }
                 false => eprint!("{report}"),
             }
             eprintln!("tenantctl: the policy is invalid: the running policy stays in force");
@@ -74,7 +76,7 @@ pub(super) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> an
     let ReloadReply { changes, findings } = &reply;
     if args.json {
         let object = json!({ "reloaded": true, "changes": changes, "findings": findings });
-        print_json(&mut out, &object)?;
+        json::write_line(&mut out, &object)?;
         return Ok(Exit::Ok);
     }
     match changes.is_empty() {
@@ -104,7 +106,7 @@ pub(super) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
     match (args.json, before == mode) {
         (true, _) => {
             let object = json!({ "mode": mode, "before": before, "failures": failures });
-            print_json(&mut out, &object)?;
+            json::write_line(&mut out, &object)?;
         }
         (false, true) => writeln!(out, "mode {}, unchanged", mode.word())?,
         (false, false) => writeln!(out, "mode {}, was {}", mode.word(), before.word())?,
@@ -142,7 +144,7 @@ pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<E
     let reply = &restored.reply;
     let mut out = io::stdout().lock();
     if args.json {
-        print_json(&mut out, &restored)?;
+        json::write_line(&mut out, &restored)?;
     } else {
         writeln!(
             out,
@@ -187,10 +189,6 @@ fn restore_from_journal(state_dir: &Path) -> anyhow::Result<RestoreReply> {
         left: restored.left_message().into_iter().collect(),
         failures: restored.failures,
     })
-}
-
-fn print_json(out: &mut impl Write, object: &impl Serialize) -> anyhow::Result<()> {
-    Ok(writeln!(out, "{}", serde_json::to_string(object)?)?)
 }
 
 /// Prints what could not be restored, unless the JSON has it.

@@ -3,13 +3,12 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::args::{CheckArgs, Colour};
 use super::exit::Exit;
 use super::text::colours;
+use super::{json, table};
 use crate::control::target::fair_shares;
 use crate::control::tree;
 use crate::policy::report::{Finding, Severity, Style};
@@ -72,7 +71,7 @@ fn print_json(
     out: &mut impl Write,
     results: &[(&Path, Result<Loaded, Report>)],
     host: Option<&HostFacts>,
-) -> anyhow::Result<()> {
+) -> io::Result<()> {
     let policies = results.iter().map(|(path, result)| {
         let (valid, tenants, report) = match result {
             Ok(loaded) => (true, loaded.policy.leaves().len(), &loaded.report),
@@ -87,9 +86,7 @@ fn print_json(
         }
     });
     let host = host.map(|host| HostOutput { cpus: host.cpus.len(), memory_bytes: host.memory.0 });
-    serde_json::to_writer(&mut *out, &Output { policies: policies.collect(), host })?;
-    writeln!(out)?;
-    Ok(())
+    json::write_line(out, &Output { policies: policies.collect(), host })
 }
 
 fn print_text(
@@ -151,8 +148,7 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
             fair_shares(&nodes, resource.amount(left), resource)
         })
     });
-    let mut table = Table::new();
-    table.load_style(NOTHING);
+    let mut table = table::plain();
     table.set_header(["", "tenant", "weight", "guarantee", "limit", "fair share"]);
     for (index, node) in nodes.iter().enumerate().take(MOST_ROWS) {
         let name = node.path.rsplit('/').next().unwrap_or_default();
@@ -169,10 +165,8 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
             share.unwrap_or_else(|| "unknown".into()),
         ]);
     }
-    if let Some(column) = table.column_mut(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    table::align_right(&mut table, [2]);
+    let mut text = table::text(&table);
     if nodes.len() > MOST_ROWS {
         text += &format!("  … and {} more\n", nodes.len() - MOST_ROWS);
     }

@@ -8,13 +8,11 @@ mod read;
 
 use std::io::{self, BufWriter, Write};
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::args::{Colour, DopArgs};
 use super::exit::Exit;
-use super::problem;
+use super::{json, problem, table};
 use crate::dop::target::{Admission, Problem, Query, Width};
 use crate::dop::{imci, target};
 use crate::policy::types::Words;
@@ -61,7 +59,7 @@ struct Output<'a> {
     idle_slots: u64,
 }
 
-fn print_json(out: &mut impl Write, task: &Task, admission: &Admission) -> anyhow::Result<()> {
+fn print_json(out: &mut impl Write, task: &Task, admission: &Admission) -> io::Result<()> {
     let output = Output {
         algorithm: task.algorithm.word(),
         dop: &admission.dop,
@@ -69,15 +67,12 @@ fn print_json(out: &mut impl Write, task: &Task, admission: &Admission) -> anyho
         memory_bound: admission.memory_bound,
         idle_slots: admission.idle_slots,
     };
-    serde_json::to_writer(&mut *out, &output)?;
-    writeln!(out)?;
-    Ok(())
+    json::write_line(out, &output)
 }
 
 fn print_table(out: &mut impl Write, task: &Task, admission: &Admission) -> io::Result<()> {
     let problem = &task.problem;
-    let mut table = Table::new();
-    table.load_style(NOTHING);
+    let mut table = table::plain();
     table.set_header(["query", "width", "weight", "memory", "dop", ""]);
     let widest = admission.dop.iter().copied().max().unwrap_or(0);
     let queries = problem.queue().iter().zip(&admission.dop);
@@ -95,17 +90,8 @@ fn print_table(out: &mut impl Write, task: &Task, admission: &Admission) -> io::
             state,
         ]);
     }
-    for column in [0, 2, 3, 4] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    if problem.queue().len() > MOST_ROWS {
-        writeln!(out, "… and {} more; --json shows all", problem.queue().len() - MOST_ROWS)?;
-    }
+    table::align_right(&mut table, [0, 2, 3, 4]);
+    table::print(out, &table, problem.queue().len(), MOST_ROWS)?;
     writeln!(out, "\n{}", summary(problem, admission))
 }
 

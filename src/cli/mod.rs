@@ -10,6 +10,7 @@ mod dop;
 pub mod exit;
 mod explain;
 mod generate;
+mod json;
 mod load;
 mod log;
 mod machine;
@@ -20,6 +21,7 @@ pub mod serve;
 mod simulate;
 mod solve;
 mod status;
+mod table;
 mod text;
 pub mod top;
 

@@ -8,6 +8,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::args::Colour;
+use super::json;
 use super::text::colours;
 use crate::policy::Report;
 use crate::policy::parse::{self, Budget};
@@ -87,10 +88,7 @@ pub(super) fn refuse(report: &Report, json: bool, colour: Colour) -> anyhow::Res
     if json {
         let findings = report.findings().iter().map(|finding| finding.to_finding()).collect();
         let refusal = Refusal { findings, findings_left_out: report.left_out() };
-        let mut out = io::stdout().lock();
-        serde_json::to_writer(&mut out, &refusal)?;
-        writeln!(out)?;
-        return Ok(());
+        return Ok(json::write_line(&mut io::stdout().lock(), &refusal)?);
     }
     let style = Style { colour: colours(colour, &io::stderr()), ..Style::PLAIN };
     write!(io::stderr(), "{}", report.render(style))?;

@@ -6,12 +6,12 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use super::args::{StatusArgs, WatchArgs};
 use super::client::Endpoint;
 use super::exit::Exit;
+use super::table;
 use super::text::{age, cores, memory, percent, shortened, wrapped};
 use crate::control::status::{GroupStatus, Status, TenantStatus};
 use crate::resource::{CPU, MEMORY};
@@ -112,8 +112,7 @@ fn stale(status: &Status, now: SystemTime) -> Option<Duration> {
 }
 
 fn table(status: &Status) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
+    let mut table = table::plain();
     table.set_header([
         "tenant", "used", "wants", "alloc", "could", "memory", "alloc", "dominant", "dop", "waits",
     ]);
@@ -125,14 +124,12 @@ fn table(status: &Status) -> String {
         }
         table.add_row(row(tenant));
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-        column.set_padding((1, 0));
-    }
+    table::align_figures(&mut table);
+    table::set_gap(&mut table, 1);
     if let Some(column) = table.column_mut(0) {
         column.set_padding((0, 0));
     }
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    table::text(&table)
 }
 
 fn is_below(tenant: &str, group: &str) -> bool {

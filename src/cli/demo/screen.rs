@@ -8,12 +8,11 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::measure::{Figure, Outcome, Phase, Without};
 use super::scene::{CACHE, MEMORY, TENANTS};
 use super::stage::Size;
 use crate::cli::args::DemoArgs;
+use crate::cli::table::{self, Table};
 use crate::control::status::Status;
 use crate::daemon::agent::Agent;
 use crate::host::kernfs::KernFs;
@@ -195,7 +194,7 @@ impl Screen {
         if !self.verbose {
             return Ok(());
         }
-        let mut table = new_table();
+        let mut table = table::plain();
         table.set_header([
             "tenant",
             "weight",
@@ -295,7 +294,7 @@ fn verdict(
 /// The final table of the demo: the first half, which also ran without an agent.
 fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
     let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
-    let mut table = new_table();
+    let mut table = table::plain();
     let mut header = vec!["\ntenant", "\nweight", "CPU time:\nwithout", "\nwith", "\npromised"];
     if is_contended {
         header.extend(["files in memory:\nwithout", "\nwith", "\npromised"]);
@@ -321,18 +320,10 @@ fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
     aligned(table, 2)
 }
 
-fn new_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
-}
-
 /// The same with all columns but the first aligned right, with a gap before each of them.
 fn aligned(mut table: Table, gap: u16) -> Table {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-        column.set_padding((gap, 0));
-    }
+    table::align_figures(&mut table);
+    table::set_gap(&mut table, gap);
     table
 }
 

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::task::{Resource, Task};
+use crate::cli::json::write_line;
+use crate::cli::table::{self, CellAlignment};
 use crate::cli::text::visible;
 use crate::fair::{Leaf, Solution, State};
 use crate::policy::types::Words;
@@ -22,16 +22,13 @@ const MOST_GRANTS: usize = 60;
 const BAR_WIDTH: usize = 10;
 
 /// Writes the solution as one JSON object and a newline.
-pub(super) fn json(out: &mut impl Write, task: &Task, solution: &Solution) -> anyhow::Result<()> {
-    serde_json::to_writer(&mut *out, &Output { task, solution })?;
-    writeln!(out)?;
-    Ok(())
+pub(super) fn json(out: &mut impl Write, task: &Task, solution: &Solution) -> io::Result<()> {
+    write_line(out, &Output { task, solution })
 }
 
 /// Writes the solution as a table.
 pub(super) fn table(out: &mut impl Write, task: &Task, solution: &Solution) -> anyhow::Result<()> {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
+    let mut table = table::plain();
     let mut header = vec!["tenant".to_string()];
     for resource in &task.resources {
         header.extend([visible(&resource.name), String::new(), String::new()]);
@@ -51,12 +48,7 @@ pub(super) fn table(out: &mut impl Write, task: &Task, solution: &Solution) -> a
     for (column, alignment) in table.column_iter_mut().zip(alignments) {
         column.set_cell_alignment(alignment);
     }
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    if task.paths.len() > MOST_ROWS {
-        writeln!(out, "… and {} more; --json shows all", task.paths.len() - MOST_ROWS)?;
-    }
+    table::print(out, &table, task.paths.len(), MOST_ROWS)?;
     writeln!(out)?;
     footer(out, task, solution)?;
     Ok(())

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::findings::findings;
 use super::measure::{Figures, Outcome, Run, Series, Wanted};
 use super::scenario::Scenario;
+use crate::cli::json::write_line;
+use crate::cli::table;
 use crate::cli::text::{self, plain, short};
 use crate::policy::model::Tenant;
 use crate::resource::{CPU, MEMORY, Resource};
@@ -148,11 +148,7 @@ impl From<&Run> for RunRow {
 ///
 /// # Errors
 /// The output could not be written.
-pub(super) fn json(
-    out: &mut impl Write,
-    scenario: &Scenario,
-    outcome: &Outcome,
-) -> anyhow::Result<()> {
+pub(super) fn json(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::Result<()> {
     let leaves = scenario.policy().leaves();
     let [tenantd, by_policy, none] = &outcome.runs;
     let tenants = leaves.iter().zip(&outcome.tenants).enumerate();
@@ -188,9 +184,7 @@ pub(super) fn json(
         none: none.into(),
         findings: findings(scenario, outcome),
     };
-    serde_json::to_writer(&mut *out, &answer)?;
-    writeln!(out)?;
-    Ok(())
+    write_line(out, &answer)
 }
 
 /// Prints tables for people.
@@ -236,19 +230,13 @@ pub(super) struct FigureTable {
 
 impl FigureTable {
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut table = Table::new();
-        table.load_style(NOTHING);
+        let mut table = table::plain();
         table.set_header(&self.header);
         for row in self.rows.iter().take(MOST_ROWS) {
             table.add_row(row.iter().map(|cell| text::shortened(cell, 2 * NAME_WIDTH)));
         }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        for line in table.lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
-        writeln!(out)
+        table::align_figures(&mut table);
+        writeln!(out, "{}", table::text(&table))
     }
 }
 

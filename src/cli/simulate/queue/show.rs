@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 
 use super::measure::{Bounded, Figures, Outcome};
 use super::scenario::Scenario;
+use crate::cli::json::write_line;
+use crate::cli::table;
 use crate::cli::text::{self, plain, short};
 use crate::queue::{TenantId, multilevel};
 
@@ -130,11 +130,7 @@ fn name(scenario: &Scenario, tenant: TenantId) -> &str {
 ///
 /// # Errors
 /// The output could not be written.
-pub(super) fn json(
-    out: &mut impl Write,
-    scenario: &Scenario,
-    outcome: &Outcome,
-) -> anyhow::Result<()> {
+pub(super) fn json(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::Result<()> {
     let finished = outcome.finished.iter().map(|finished| FinishedRow {
         tenant: name(scenario, finished.tenant),
         request: finished.request,
@@ -153,9 +149,7 @@ pub(super) fn json(
         difference: BoundedRow::new(scenario, &outcome.difference),
         lag: BoundedRow::new(scenario, &outcome.lag),
     };
-    serde_json::to_writer(&mut *out, &answer)?;
-    writeln!(out)?;
-    Ok(())
+    write_line(out, &answer)
 }
 
 /// Prints a table for people.
@@ -168,23 +162,15 @@ pub(super) fn table(
     outcome: &Outcome,
 ) -> io::Result<()> {
     schedule(out, scenario, outcome)?;
-    let mut table = Table::new();
-    table.load_style(NOTHING);
+    let mut table = table::plain();
     let header = ["tenant", "weight", "served", "gps", "lag", "σ lag", "p50", "p99", "gap"];
     table.set_header(header);
     for (tenant, figures) in scenario.tenants.iter().zip(&outcome.tenants).take(MOST_ROWS) {
         let name = text::shortened(&text::visible(&tenant.name), 20);
         table.add_row(figures_row(name, tenant.terms.weight, figures, "-"));
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    if scenario.tenants.len() > MOST_ROWS {
-        writeln!(out, "… and {} more; --json shows all", scenario.tenants.len() - MOST_ROWS)?;
-    }
+    table::align_figures(&mut table);
+    table::print(out, &table, scenario.tenants.len(), MOST_ROWS)?;
     if let Some(levels) = outcome.levels {
         let parts: Vec<String> = levels.iter().map(|level| short(*level)).collect();
         writeln!(out, "\nseconds at levels 0 to 4: {}", parts.join(", "))?;
