@@ -1,6 +1,7 @@
 //! `tenantctl simulate`: the effect of a discipline, or of a policy.
 
 mod host;
+mod output;
 mod progress;
 mod queue;
 mod report;

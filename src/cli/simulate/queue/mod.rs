@@ -14,12 +14,7 @@ mod read;
 mod scenario;
 mod show;
 
-use std::fs;
-use std::io::{self, BufWriter, Write};
-
-use anyhow::Context;
-
-use super::progress;
+use super::{output, progress};
 use crate::cli::args::{Colour, SimulateArgs};
 use crate::cli::exit::Exit;
 use crate::cli::problem;
@@ -42,15 +37,9 @@ pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
             return Ok(Exit::BadConfiguration);
         }
     };
-    if let Some(report) = &args.report {
-        let page = page::page(&scenario, &outcome)?;
-        fs::write(report, page).with_context(|| format!("cannot write {}", report.display()))?;
-    }
-    let mut out = BufWriter::new(io::stdout().lock());
-    match args.json {
-        true => show::json(&mut out, &scenario, &outcome)?,
-        false => show::table(&mut out, &scenario, &outcome)?,
-    }
-    out.flush()?;
-    Ok(Exit::Ok)
+    output::page(args, || page::page(&scenario, &outcome))?;
+    output::answer(|out| match args.json {
+        true => show::json(out, &scenario, &outcome),
+        false => show::table(out, &scenario, &outcome),
+    })
 }

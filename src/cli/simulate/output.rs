@@ -1,0 +1,34 @@
+//! What a simulation writes: a page where one is wanted, and its answer.
+
+use std::fs;
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use anyhow::Context;
+
+use crate::cli::args::SimulateArgs;
+use crate::cli::exit::Exit;
+
+/// Writes the page of `--report`, where it is given.
+///
+/// # Errors
+/// The page could not be made, or not written.
+pub(super) fn page(
+    args: &SimulateArgs,
+    page: impl FnOnce() -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
+    let Some(path) = &args.report else { return Ok(()) };
+    fs::write(path, page()?).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes the answer to standard output.
+///
+/// # Errors
+/// It could not be written.
+pub(super) fn answer(
+    write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
+) -> anyhow::Result<Exit> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out)?;
+    out.flush()?;
+    Ok(Exit::Ok)
+}
