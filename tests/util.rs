@@ -103,6 +103,20 @@ fn program(path: &str) -> Command {
     command
 }
 
+/// The findings of a bad file on standard input, each as `CODE line:column message`.
+#[track_caller]
+pub(crate) fn refused(args: &[&str], text: &str) -> Vec<String> {
+    let output = tenantctl_reads(args, text.as_bytes());
+    assert_eq!(output.status.code(), Some(78), "{text}");
+    let refusal: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let shown = |finding: &serde_json::Value| {
+        let place = |key: &str| finding[key].as_u64().unwrap_or(0);
+        let (code, message) = (finding["code"].as_str(), finding["message"].as_str());
+        format!("{} {}:{} {}", code.unwrap(), place("line"), place("column"), message.unwrap())
+    };
+    refusal["findings"].as_array().unwrap().iter().map(shown).collect()
+}
+
 /// Says that the running test cannot judge anything on this machine, and why.
 ///
 /// libtest knows no such outcome and prints `ok`; `tests/all.sh` counts these lines and takes them off what passed.

@@ -193,15 +193,7 @@ fn bad_scenarios_are_refused_with_places() {
 
 /// The findings of a bad scenario as `CODE line:column message`.
 fn refused(scenario: &str) -> Vec<String> {
-    let output = util::tenantctl_reads(&["simulate", "host", "-", "--json"], scenario.as_bytes());
-    assert_eq!(output.status.code(), Some(78), "{scenario}");
-    let refusal: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let shown = |finding: &Value| {
-        let place = |key: &str| finding[key].as_u64().unwrap_or(0);
-        let (code, message) = (finding["code"].as_str(), finding["message"].as_str());
-        format!("{} {}:{} {}", code.unwrap(), place("line"), place("column"), message.unwrap())
-    };
-    refusal["findings"].as_array().unwrap().iter().map(shown).collect()
+    util::refused(&["simulate", "host", "-", "--json"], scenario)
 }
 
 #[test]

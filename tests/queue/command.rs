@@ -21,15 +21,7 @@ pub(super) fn simulated(scenario: &str) -> Value {
 
 /// The findings of a bad scenario as `CODE line:column message`.
 fn refused(scenario: &str) -> Vec<String> {
-    let output = tenantctl(&["simulate", "queue", "-", "--json"], scenario);
-    assert_eq!(output.status.code(), Some(78), "{scenario}");
-    let refusal: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let shown = |finding: &Value| {
-        let place = |key: &str| finding[key].as_u64().unwrap_or(0);
-        let (code, message) = (finding["code"].as_str(), finding["message"].as_str());
-        format!("{} {}:{} {}", code.unwrap(), place("line"), place("column"), message.unwrap())
-    };
-    refusal["findings"].as_array().unwrap().iter().map(shown).collect()
+    util::refused(&["simulate", "queue", "-", "--json"], scenario)
 }
 
 /// A scenario of the repository.
