@@ -201,20 +201,6 @@ impl PerResource<f64> {
     }
 }
 
-impl PerResource<u64> {
-    /// Amounts from smallest units.
-    pub fn amounts(&self) -> PerResource<f64> {
-        PerResource::from_fn(|resource| resource.amount(self[resource]))
-    }
-}
-
-impl PerResource<Option<u64>> {
-    /// Amounts from smallest units, where given.
-    pub fn amounts(&self) -> PerResource<Option<f64>> {
-        PerResource::from_fn(|resource| self[resource].map(|smallest| resource.amount(smallest)))
-    }
-}
-
 impl<T> Index<Resource> for PerResource<T> {
     type Output = T;
 

@@ -122,7 +122,7 @@ impl FromStr for Bytes {
             },
         };
         let bytes = decimal(digits, size).ok_or_else(|| {
-            let percent = if text.ends_with('%') { "; percentages are not supported" } else { "" };
+            let percent = if text.ends_with('%') { "; a percentage has no place here" } else { "" };
             let help = format!("write memory as bytes or as `512MiB`, `1.5GiB`, `2TiB`{percent}");
             QuantityError { text: text.into(), help }
         })?;
@@ -167,6 +167,55 @@ fn suffix_help(text: &str) -> String {
             digits = digits.trim_end()
         ),
         _ => "memory is written in bytes or with KiB, MiB, GiB, TiB".to_string(),
+    }
+}
+
+/// A part of the machine, in thousandths of a percent: `12500` is an eighth of it.
+///
+/// Written `75%` or `12.5%`. Range: above 0 and up to all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percent(u32);
+
+impl Percent {
+    const WHOLE: u32 = 100_000;
+
+    /// This part of `whole`, rounded to the nearest.
+    pub fn of(self, whole: u64) -> u64 {
+        let (part, all) = (u128::from(self.0), u128::from(Percent::WHOLE));
+        // At most `whole`.
+        ((u128::from(whole) * part + all / 2) / all) as u64
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", f64::from(self.0) / 1000.0)
+    }
+}
+
+impl FromStr for Percent {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const RANGE: &str = "a percentage of the machine is above 0% and at most 100%";
+        let digits = text.strip_suffix('%').unwrap_or(text);
+        match decimal(digits, 1000).map(u32::try_from) {
+            Some(Ok(part @ 1..=Percent::WHOLE)) if digits.len() < text.len() => Ok(Percent(part)),
+            Some(Ok(0)) => Err(QuantityError::new(text, format!("{RANGE}: leave the key out"))),
+            Some(_) => Err(QuantityError::new(text, RANGE)),
+            None => {
+                let number = digits.trim();
+                let help = match number.parse::<f64>() {
+                    Ok(negative) if negative < 0.0 => RANGE.to_string(),
+                    Ok(_) if number != digits => format!("write `{number}%`, without a space"),
+                    Ok(_) if number.contains('.') => {
+                        "a percentage has at most three decimals".to_string()
+                    }
+                    _ => "write a percentage of the machine as `75%` or `12.5%`".to_string(),
+                };
+                Err(QuantityError::new(text, help))
+            }
+        }
     }
 }
 
@@ -347,6 +396,31 @@ mod tests {
         assert_eq!(Bytes::mib(512).rounded(), "512MiB");
         assert_eq!("max".parse(), Ok(Limit::<Bytes>::Max));
         assert_eq!(Limit::Finite(Bytes::gib(1)).to_string(), "1GiB");
+    }
+
+    #[test]
+    fn percentages_are_parts_of_the_machine() {
+        for (text, of_8000) in [("75%", 6000), ("12.5%", 1000), ("100%", 8000), ("0.01%", 1)] {
+            let percent: Percent = text.parse().unwrap();
+            assert_eq!((percent.of(8000), percent.to_string().as_str()), (of_8000, text));
+        }
+        assert_eq!("100%".parse::<Percent>().unwrap().of(u64::MAX), u64::MAX);
+        for (text, hint) in [
+            ("0%", "leave the key out"),
+            ("101%", "at most 100%"),
+            ("99999999999%", "at most 100%"),
+            ("-5%", "at most 100%"),
+            ("50 %", "`50%`, without a space"),
+            (" 50%", "`50%`, without a space"),
+            ("12.3456%", "three decimals"),
+            ("50", "`75%` or `12.5%`"),
+            ("%", "`75%` or `12.5%`"),
+            ("half%", "`75%` or `12.5%`"),
+            ("1e1%", "`75%` or `12.5%`"),
+        ] {
+            let error = text.parse::<Percent>().unwrap_err();
+            assert!(error.help.contains(hint), "{text}: {error}");
+        }
     }
 
     #[test]

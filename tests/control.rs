@@ -19,7 +19,7 @@ use tenantd::control::target::{self, Target};
 use tenantd::control::tree::{self, TreeNode};
 use tenantd::control::usage::{self, Usage};
 use tenantd::dop::CpuSet;
-use tenantd::policy::model::{Allocation, Policy, Tenant};
+use tenantd::policy::model::{Allocation, Amount, Policy, Tenant};
 use tenantd::resource::{CPU, MEMORY, PerResource};
 use tenantd::units::Weight;
 
@@ -46,6 +46,10 @@ fn leaf() -> impl Strategy<Value = Tenant> {
                 PerResource([most(CORES * 1000.0, cpu), most(MEMORY_BYTES, memory)])
             });
             let weight = PerResource([weight(cpu), weight(memory)]);
+            let absolute = |amounts: PerResource<Option<u64>>| {
+                amounts.map(|amount| amount.map(Amount::Absolute))
+            };
+            let (guarantee, limit) = (absolute(guarantee), absolute(limit));
             Tenant { weight, guarantee, limit, ..Tenant::default() }
         })
 }

@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
 
+mod amounts;
+mod command;
 mod examples;
 mod hostile;
 pub(crate) mod keys;

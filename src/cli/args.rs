@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::policy::model::Mode;
+use crate::units::Bytes;
 
 /// The socket of an installed tenantd.
 pub const SOCKET: &str = "/run/tenantd/socket";
@@ -113,12 +114,47 @@ pub struct Tenantd {
     pub state_dir: PathBuf,
 }
 
+/// The size of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostSize {
+    /// Number of CPUs.
+    pub cpus: u32,
+    /// Memory.
+    pub memory: Bytes,
+}
+
+fn host_size(text: &str) -> Result<HostSize, String> {
+    let (mut cpus, mut memory) = (None, None);
+    for part in text.split(',') {
+        match part.trim().split_once('=') {
+            Some(("cpus", number)) if cpus.is_none() => {
+                let count = number.parse().ok().filter(|count| (1..=8192).contains(count));
+                cpus = Some(count.ok_or("cpus is a whole number from 1 to 8192")?);
+            }
+            Some(("memory", amount)) if memory.is_none() => {
+                let bytes = amount.parse::<Bytes>().map_err(|error| error.to_string())?;
+                memory = Some(bytes).filter(|bytes| bytes.0 > 0);
+            }
+            _ => return Err(format!("`{part}` is not `cpus=N` or `memory=AMOUNT`, each once")),
+        }
+    }
+    let size = cpus.zip(memory).map(|(cpus, memory)| HostSize { cpus, memory });
+    size.ok_or_else(|| "name both, as in `cpus=64,memory=256GiB`".to_string())
+}
+
 /// Arguments of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// Policy files, or directories whose `*.yaml` files form one policy.
+    /// Policy files, or directories whose `*.yaml` files form one policy; `-` reads standard input.
     #[arg(value_name = "POLICY", required = true)]
     pub policies: Vec<PathBuf>,
+    /// Check for a machine of this size, as in `cpus=64,memory=256GiB`, instead of this one. Users, groups, units
+    /// and cgroups are not looked up then.
+    #[arg(long, value_name = "SIZE", value_parser = host_size)]
+    pub host: Option<HostSize>,
+    /// Exit with 78 also for warnings.
+    #[arg(long)]
+    pub strict: bool,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,

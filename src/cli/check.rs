@@ -1,4 +1,4 @@
-//! `tenantctl check`: every finding of a policy, and what it gives each tenant on this machine.
+//! `tenantctl check`: every finding of a policy, and what it gives each tenant on this machine or another one.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -11,8 +11,9 @@ use super::text::colours;
 use super::{json, table};
 use crate::control::target::fair_shares;
 use crate::control::tree;
+use crate::policy::model::Amount;
 use crate::policy::report::{Finding, Severity, Style};
-use crate::policy::{HostFacts, Loaded, Policy, Report, load, load_with_host};
+use crate::policy::{HostFacts, Loaded, Policy, Report, load, load_from, load_with_host};
 use crate::resource::PerResource;
 
 /// Tenants shown: a longer table is of no use.
@@ -23,27 +24,45 @@ const MOST_ROWS: usize = 200;
 /// # Errors
 /// The output could not be written. A bad policy is no error but an exit code.
 pub(super) fn run(args: &CheckArgs, colour: Colour) -> anyhow::Result<Exit> {
-    let host = HostFacts::of_this_machine();
-    let results: Vec<(&Path, Result<Loaded, Report>)> = args
-        .policies
-        .iter()
-        .map(|path| match &host {
-            Ok(host) => (path.as_path(), load_with_host(path, host)),
-            Err(_) => (path.as_path(), load(path)),
-        })
-        .collect();
+    if args.policies.iter().filter(|path| is_stdin(path)).count() > 1 {
+        eprintln!("tenantctl: standard input is one policy: give `-` once");
+        return Ok(Exit::Usage);
+    }
+    let host = match args.host {
+        Some(size) => Ok(HostFacts::of_size(size.cpus, size.memory)),
+        None => HostFacts::of_this_machine(),
+    };
+    let load = |path: &Path| match (is_stdin(path), &host) {
+        (true, host) => load_from("standard input", io::stdin().lock(), host.as_ref().ok()),
+        (false, Ok(host)) => load_with_host(path, host),
+        (false, Err(_)) => load(path),
+    };
+    let results: Vec<(&Path, Result<Loaded, Report>)> =
+        args.policies.iter().map(|path| (path.as_path(), load(path))).collect();
     let mut out = io::stdout().lock();
     match args.json {
         true => print_json(&mut out, &results, host.as_ref().ok())?,
         false => {
             let style = Style { colour: colours(colour, &out), ..Style::PLAIN };
-            print_text(&mut out, &results, &host, style)?;
+            print_text(&mut out, &results, &host, args, style)?;
         }
     }
-    match results.iter().all(|(_, result)| result.is_ok()) {
+    let passes = |result: &Result<Loaded, Report>| {
+        result.as_ref().is_ok_and(|loaded| !(args.strict && has_warnings(&loaded.report)))
+    };
+    match results.iter().all(|(_, result)| passes(result)) {
         true => Ok(Exit::Ok),
         false => Ok(Exit::BadConfiguration),
     }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Whether there are warnings; findings that were left out may be.
+fn has_warnings(report: &Report) -> bool {
+    report.count(Severity::Warning) > 0 || report.left_out() > 0
 }
 
 #[derive(Serialize)]
@@ -93,12 +112,15 @@ fn print_text(
     out: &mut impl Write,
     results: &[(&Path, Result<Loaded, Report>)],
     host: &io::Result<HostFacts>,
+    args: &CheckArgs,
     style: Style,
 ) -> io::Result<()> {
     for (index, (path, result)) in results.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
+        let name =
+            if is_stdin(path) { "standard input".into() } else { path.display().to_string() };
         let report = match result {
             Ok(loaded) => &loaded.report,
             Err(report) => report,
@@ -108,10 +130,28 @@ fn print_text(
         }
         match result {
             Ok(loaded) => {
-                writeln!(out, "{}: valid{}", path.display(), counted(report))?;
-                writeln!(out, "{}", summary(&loaded.policy, host.as_ref().ok()))?;
+                let fails = args.strict && has_warnings(report);
+                let strict = if fails { ": a failure with --strict" } else { "" };
+                writeln!(out, "{name}: valid{}{strict}", counted(report))?;
+                write!(out, "{}", summary(&loaded.policy, host.as_ref().ok()))?;
+                let busy = "while all are busy.";
+                match (args.host, host) {
+                    (Some(size), _) => {
+                        let (cpus, memory) = (size.cpus, size.memory.rounded());
+                        writeln!(out, "\nFair share: what a tenant gets of a machine with")?;
+                        writeln!(out, "{cpus} CPUs and {memory} {busy}")?;
+                    }
+                    (None, Ok(host)) => {
+                        let (cpus, memory) = (host.cpus.len(), host.memory.rounded());
+                        writeln!(
+                            out,
+                            "\nFair share: what a tenant gets of this machine ({cpus} CPUs, {memory}) {busy}"
+                        )?;
+                    }
+                    (None, Err(_)) => writeln!(out)?,
+                }
             }
-            Err(_) => writeln!(out, "{}: not valid{}", path.display(), counted(report))?,
+            Err(_) => writeln!(out, "{name}: not valid{}", counted(report))?,
         }
     }
     if let Err(error) = host {
@@ -139,14 +179,17 @@ fn counted(report: &Report) -> String {
     }
 }
 
-/// The tenants as a tree, each with its fair share of this machine.
+/// The tenants as a tree, each with its fair share of the machine.
 fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
-    let nodes = tree::flatten(policy);
-    let shares = host.map(|host| {
-        PerResource::from_fn(|resource| {
-            let left = host.capacity(resource).saturating_sub(policy.host.reserve[resource]);
-            fair_shares(&nodes, resource.amount(left), resource)
-        })
+    let machine = host.map(HostFacts::machine);
+    let nodes = match machine {
+        Some(machine) => tree::on_machine(policy, machine),
+        None => tree::flatten(policy),
+    };
+    let shares = machine.map(|machine| {
+        let reserve = policy.host.reserve.of(machine);
+        let left = |resource| (machine[resource] - reserve[resource]).max(0.0);
+        PerResource::from_fn(|resource| fair_shares(&nodes, left(resource), resource))
     });
     let mut table = table::plain();
     table.set_header(["", "tenant", "weight", "guarantee", "limit", "fair share"]);
@@ -160,8 +203,8 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
             String::new(),
             format!("{}{name}", "  ".repeat(node.depth)),
             shown_weights(&node.weight),
-            shown_bound(&node.guarantee),
-            shown_bound(&node.limit),
+            shown_bound(&node.guarantee, &node.written.guarantee),
+            shown_bound(&node.limit, &node.written.limit),
             share.unwrap_or_else(|| "unknown".into()),
         ]);
     }
@@ -169,13 +212,6 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
     let mut text = table::text(&table);
     if nodes.len() > MOST_ROWS {
         text += &format!("  … and {} more\n", nodes.len() - MOST_ROWS);
-    }
-    if let Some(host) = host {
-        text += &format!(
-            "\nFair share: what a tenant gets of this machine ({} CPUs, {}) while all are busy.",
-            host.cpus.len(),
-            host.memory.rounded()
-        );
     }
     text
 }
@@ -191,8 +227,18 @@ fn shown_weights(weights: &PerResource<f64>) -> String {
     }
 }
 
-fn shown_bound(bound: &PerResource<Option<f64>>) -> String {
-    let given = bound.iter().filter_map(|(resource, amount)| Some(resource.shown((*amount)?)));
+/// The bounds of a tenant; a percentage with what it comes to, where the machine is known.
+fn shown_bound(bound: &PerResource<Option<f64>>, written: &PerResource<Option<Amount>>) -> String {
+    let given = bound.iter().filter_map(|(resource, amount)| {
+        let amount = amount.map(|amount| resource.shown(amount));
+        match written[resource].filter(|written| written.is_percent()) {
+            Some(percent) => {
+                let percent = percent.notation(resource);
+                Some(amount.map_or(percent.clone(), |amount| format!("{amount} ({percent})")))
+            }
+            None => amount,
+        }
+    });
     let parts: Vec<String> = given.collect();
     match parts.is_empty() {
         true => "-".into(),

@@ -9,6 +9,7 @@ use super::text::{memory, percent, wrapped};
 use crate::control::explain::{
     AllocationStep, Counter, Explanation, Outcome, UsageStep, ValueStep, WeightStep, WidthStep,
 };
+use crate::policy::outline::Setting;
 use crate::resource::{CPU, Resource};
 use crate::varlink::error::CallError;
 use crate::varlink::interface::{ExplainParameters, ExplainReply, method};
@@ -128,7 +129,13 @@ fn shown_bounds(step: &AllocationStep) -> String {
         parts.push(format!("dominant {resource} {share}"));
     }
     for (name, bound) in [("guarantee", step.guarantee), ("limit", step.limit)] {
-        let given = bound.iter().filter_map(|(resource, amount)| Some(resource.shown((*amount)?)));
+        let given = bound.iter().filter_map(|(resource, amount)| {
+            let key = format!("{name}.{}", resource.name());
+            let is_percent = |it: &&Setting| it.key == key && it.value.ends_with('%');
+            let percent = step.written.iter().find(is_percent);
+            let percent = percent.map_or(String::new(), |it| format!(" ({})", it.value));
+            Some(resource.shown((*amount)?) + &percent)
+        });
         let bounds: Vec<String> = given.collect();
         if !bounds.is_empty() {
             parts.push(format!("{name} {}", bounds.join(" and ")));

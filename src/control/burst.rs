@@ -146,6 +146,7 @@ mod tests {
             weight: PerResource::all(weight),
             guarantee: PerResource::all(guarantee),
             limit: PerResource::all(None),
+            written: Default::default(),
             dop: Default::default(),
             cpus: Default::default(),
         }

@@ -175,6 +175,7 @@ impl ControlLoop {
             return Decision { is_void: true, elapsed, ..Decision::default() };
         }
         let before = self.last.replace((now, host));
+        self.tree.fit(host.machine());
         let protected: Vec<Option<Value>> =
             nodes.iter().map(|node| node.protected_before.clone()).collect();
         let observed = self.take_in(nodes, elapsed, host.nr_cpus);
@@ -183,12 +184,12 @@ impl ControlLoop {
             self.topology = Some(topology);
         }
         let above = self.with_usable_cpus(above);
-        let reserve = self.settings.reserve;
+        let reserve = self.settings.reserve.of(host.machine());
         let capacity = capacity::measure(&self.states, reserve, &above, host, since);
         self.estimate(host, elapsed);
         let mut findings = self.allocate(capacity.divided, &above, host);
         self.judge(capacity.divided, elapsed);
-        let slots = self.slots(host.nr_cpus);
+        let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
         let drifts = self.observe(observed, now);
         let (knobs, actions) = self.plan(&protected);
@@ -262,7 +263,8 @@ impl ControlLoop {
         let shortage = target::protect(nodes, usages, &host, above, &mut targets);
         let shortage =
             shortage.map(|shortage| Finding::of_host(Code::Unkeepable, shortage.to_string()));
-        let findings = shortage.into_iter().chain(target::findings(nodes, &targets)).collect();
+        let findings = shortage.into_iter().chain(target::findings(nodes, &targets));
+        let findings = findings.chain(self.tree.cuts()).collect();
         for (state, target) in self.states.iter_mut().zip(targets) {
             state.target = target;
         }
@@ -292,9 +294,9 @@ impl ControlLoop {
     ///
     /// What processes outside every tenant use is not taken off: it changes from second to second, and a width
     /// that followed it would too. Weights divide the time that is there.
-    fn slots(&self, nr_cpus: u32) -> u32 {
+    fn slots(&self, nr_cpus: u32, reserve: f64) -> u32 {
         let usable = self.topology.as_ref().map_or(f64::from(nr_cpus), |t| t.usable().len() as f64);
-        let allocatable = usable - self.settings.reserve[CPU];
+        let allocatable = usable - reserve;
         tenant::slots(allocatable, self.settings.oversubscription)
     }
 

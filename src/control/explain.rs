@@ -103,6 +103,7 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
         fair_share_cores: target.burst_cores,
         guarantee: node.guarantee,
         limit: node.limit,
+        written: node.written.settings(),
         dominant_resource: dominant.map(Cow::Borrowed),
         dominant_share: target.dominant_share,
         level: target.level,

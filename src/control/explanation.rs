@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::demand::CpuBasis;
 pub use super::trace::Outcome;
+use crate::policy::key::Setting;
 use crate::policy::model::Mode;
 use crate::resource::{PerResource, wire};
 
@@ -133,6 +134,8 @@ pub struct AllocationStep {
     /// What it never exceeds.
     #[serde(flatten, with = "wire::limit")]
     pub limit: PerResource<Option<f64>>,
+    /// Both in the notation of the policy: `limit.cpu` is `50%`.
+    pub written: Vec<Setting>,
     /// `cpu` or `memory`.
     pub dominant_resource: Option<Cow<'static, str>>,
     /// The part of what is divided of that resource that it is allocated, not weighted.

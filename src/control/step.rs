@@ -10,7 +10,7 @@ use super::plan::{Action, NodeKnobs, Value};
 use super::sample::{HostSample, TenantSample};
 use super::state::Outcome;
 use crate::dop::Topology;
-use crate::policy::model::{Allocation, OnDrift, Policy};
+use crate::policy::model::{Allocation, Amount, OnDrift, Policy};
 use crate::resource::PerResource;
 
 /// What of the policy and the mode decides.
@@ -19,7 +19,7 @@ pub struct Settings {
     /// Time from tick to tick.
     pub interval: Duration,
     /// Kept for the system.
-    pub reserve: PerResource<f64>,
+    pub reserve: PerResource<Amount>,
     /// How the machine is divided.
     pub allocation: Allocation,
     /// Slots over CPUs.
@@ -37,7 +37,7 @@ impl Settings {
     pub fn of(policy: &Policy, pins: bool, is_enforcing: bool) -> Settings {
         Settings {
             interval: policy.control.interval,
-            reserve: policy.host.reserve.amounts(),
+            reserve: policy.host.reserve,
             allocation: policy.control.allocation,
             oversubscription: policy.control.oversubscription,
             on_drift: policy.control.on_drift,

@@ -45,7 +45,7 @@ use crate::control::tree::TreeNode;
 use crate::control::usage::Usage;
 use crate::control::weight::{self, Entitlement};
 use crate::fair::{self, Algorithm, Problem, WorkConserving};
-use crate::policy::model::Allocation;
+use crate::policy::model::{Allocation, Amount};
 use crate::resource::{CPU, MEMORY, PerResource, Resource};
 use crate::units::Limit;
 
@@ -349,7 +349,7 @@ pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, St
         for (resource, limit) in node.limit.iter() {
             if let Some(limit) = limit {
                 let limit = Value::amount(resource, *limit);
-                knobs.push((Knob::limit(resource), limit, "the policy's limit".to_string()));
+                knobs.push((Knob::limit(resource), limit, limit_reason(node, resource)));
             }
         }
         knobs.push((Knob::CpuWeight, Value::Weight(target.cpu_weight), weight_reason(target)));
@@ -437,6 +437,13 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
         (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => {
             low_reason(node, target, *bytes as f64)
         }
+        (knob, _) => limit_reason(node, knob.resource()),
+    }
+}
+
+fn limit_reason(node: &TreeNode, resource: Resource) -> String {
+    match node.written.limit[resource] {
+        Some(Amount::Percent(percent)) => format!("the policy's limit, {percent} of the machine"),
         _ => "the policy's limit".to_string(),
     }
 }

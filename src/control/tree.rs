@@ -6,8 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::policy::model::{CpusPolicy, DopPolicy, Policy, Tenant};
-use crate::resource::PerResource;
+use super::finding::{Code, Finding};
+use crate::policy::key::Setting;
+use crate::policy::model::{Amount, CpusPolicy, DopPolicy, Policy, Tenant};
+use crate::resource::{PerResource, Resource};
 
 /// One node of the tree: a tenant, or a group of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,14 +24,44 @@ pub struct TreeNode {
     pub is_leaf: bool,
     /// Its weight against its siblings, for each resource.
     pub weight: PerResource<f64>,
-    /// What it gets whenever it wants it.
+    /// What it gets whenever it wants it. A percentage is none until the machine is known ([`fit`]).
     pub guarantee: PerResource<Option<f64>>,
-    /// What it never exceeds.
+    /// What it never exceeds, likewise.
     pub limit: PerResource<Option<f64>>,
+    /// Both as the policy writes them.
+    pub written: Written,
     /// Bounds of its degree of parallelism.
     pub dop: DopPolicy,
     /// Which CPUs it runs on.
     pub cpus: CpusPolicy,
+}
+
+/// The bounds of a node as the policy writes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Its guarantees.
+    pub guarantee: PerResource<Option<Amount>>,
+    /// Its limits.
+    pub limit: PerResource<Option<Amount>>,
+}
+
+impl Written {
+    /// The bounds that are given, as settings of the policy.
+    pub fn settings(&self) -> Vec<Setting> {
+        let bounds = [("guarantee", &self.guarantee), ("limit", &self.limit)];
+        let each = bounds.into_iter().flat_map(|(key, amounts)| {
+            amounts.iter().filter_map(move |(r, amount)| {
+                let value = (*amount)?.notation(r);
+                Some(Setting { key: format!("{key}.{}", r.name()), value })
+            })
+        });
+        each.collect()
+    }
+
+    fn has_percent(&self) -> bool {
+        let all = self.guarantee.0.iter().chain(&self.limit.0);
+        all.flatten().any(|amount| amount.is_percent())
+    }
 }
 
 impl TreeNode {
@@ -53,12 +85,37 @@ pub struct Ancestor {
 pub struct Tree {
     nodes: Arc<[TreeNode]>,
     ancestors: Arc<[Ancestor]>,
+    /// The machine that percentages were resolved for.
+    machine: Option<PerResource<f64>>,
+    /// The nodes whose guarantees do not fit into limits on that machine.
+    cut: Vec<usize>,
 }
 
 impl Tree {
     /// The nodes of a policy, in pre-order, below `ancestors`.
     pub fn new(nodes: Arc<[TreeNode]>, ancestors: Vec<Ancestor>) -> Tree {
-        Tree { nodes, ancestors: ancestors.into() }
+        Tree { nodes, ancestors: ancestors.into(), machine: None, cut: Vec::new() }
+    }
+
+    /// Resolves percentages for `machine`, where it is not the one they are resolved for.
+    pub fn fit(&mut self, machine: PerResource<f64>) {
+        if self.machine != Some(machine) {
+            self.machine = Some(machine);
+            if self.nodes.iter().any(|node| node.written.has_percent()) {
+                let mut nodes = self.nodes.to_vec();
+                self.cut = fit(&mut nodes, machine);
+                self.nodes = nodes.into();
+            }
+        }
+    }
+
+    /// Guarantees that were cut to the limits that the machine makes of percentages.
+    pub fn cuts(&self) -> impl Iterator<Item = Finding> {
+        self.cut.iter().map(|number| {
+            let what = "on this machine its limit, a percentage or beside one, is below what is guaranteed: the \
+                        guarantees are scaled down";
+            Finding::of(self.name(*number), Code::Unkeepable, what)
+        })
     }
 
     /// The nodes of the policy, in pre-order; their numbers come first.
@@ -126,7 +183,64 @@ impl Tree {
     }
 }
 
-/// The nodes of a policy in pre-order.
+/// The nodes of a policy on a machine, in pre-order.
+pub fn on_machine(policy: &Policy, machine: PerResource<f64>) -> Vec<TreeNode> {
+    let mut nodes = flatten(policy);
+    fit(&mut nodes, machine);
+    nodes
+}
+
+/// Resolves the percentages of `nodes` for a machine, and scales guarantees down that do not fit into a limit
+/// there: the policy was checked for the machine of that time, and CPUs and memory come and go. Returns the nodes
+/// with these limits.
+pub fn fit(nodes: &mut [TreeNode], machine: PerResource<f64>) -> Vec<usize> {
+    let resolve = |bound: &mut Option<f64>, written: Option<Amount>, r: Resource| {
+        if let Some(percent) = written.filter(|amount| amount.is_percent()) {
+            *bound = Some(percent.of(r, machine[r]));
+        }
+    };
+    let mut cut = Vec::new();
+    for r in Resource::ALL {
+        for node in &mut *nodes {
+            let written = node.written;
+            resolve(&mut node.limit[r], written.limit[r], r);
+            match written.guarantee[r] {
+                // What was cut for the machine before counts in full again.
+                Some(Amount::Absolute(all)) => node.guarantee[r] = Some(r.amount(all)),
+                percent => resolve(&mut node.guarantee[r], percent, r),
+            }
+        }
+        cut.extend(cut_to_limits(nodes, r));
+    }
+    cut
+}
+
+/// Scales the guarantees of each node and of all below it down to its limit; returns the nodes that need it.
+fn cut_to_limits(nodes: &mut [TreeNode], resource: Resource) -> Vec<usize> {
+    let mut owed: Vec<f64> = vec![0.0; nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        owed[index] = node.guarantee[resource].unwrap_or(0.0).max(owed[index]);
+        if let Some(parent) = node.parent {
+            owed[parent] += owed[index];
+        }
+    }
+    let mut cut = Vec::new();
+    let mut ratios: Vec<f64> = Vec::with_capacity(nodes.len());
+    for (index, node) in nodes.iter_mut().enumerate() {
+        let above = node.parent.map_or(1.0, |parent| ratios[parent]);
+        let limit = node.limit[resource].unwrap_or(f64::INFINITY);
+        // A rounding of the sums is no cut.
+        let is_cut = owed[index] * above > limit * (1.0 + 1e-9);
+        ratios.push(if is_cut { limit / owed[index] } else { above });
+        cut.extend(is_cut.then_some(index));
+        if let Some(guarantee) = &mut node.guarantee[resource] {
+            *guarantee = (*guarantee * ratios[index]).min(limit);
+        }
+    }
+    cut
+}
+
+/// The nodes of a policy in pre-order, before the machine is known.
 pub fn flatten(policy: &Policy) -> Vec<TreeNode> {
     let mut nodes = Vec::new();
     for tenant in &policy.tenants {
@@ -149,12 +263,17 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
         depth,
         is_leaf: !tenant.is_group(),
         weight: tenant.weight.map(|weight| weight.get()),
-        guarantee: tenant.guarantee.amounts(),
-        limit: tenant.limit.amounts(),
+        guarantee: absolute(&tenant.guarantee),
+        limit: absolute(&tenant.limit),
+        written: Written { guarantee: tenant.guarantee, limit: tenant.limit },
         dop: tenant.dop,
         cpus: tenant.cpus.clone(),
     });
     for child in &tenant.tenants {
         add(child, Some(index), nodes);
     }
+}
+
+fn absolute(amounts: &PerResource<Option<Amount>>) -> PerResource<Option<f64>> {
+    PerResource::from_fn(|r| Some(r.amount(amounts[r]?.on(None)?)))
 }

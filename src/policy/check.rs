@@ -8,8 +8,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::amount::Amount;
 use super::claims;
 use super::facts::HostFacts;
+use super::forms::too_small;
 use super::nodes::{Node, nodes};
 use super::read::Draft;
 use super::report::{Label, Report};
@@ -23,45 +25,51 @@ use crate::resource::{CPU, Resource};
 /// Places named in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;
 
-/// Tries every rule that concerns the policy alone.
-pub(super) fn check(draft: &Draft, report: &mut Report) {
-    let nodes = nodes(draft);
+/// Tries every rule: those that concern the policy alone, and those about the machine where it is known.
+pub(super) fn check(draft: &Draft, host: Option<&HostFacts>, report: &mut Report) {
+    let nodes = nodes(draft, host);
+    check_policy(draft, &nodes, report);
+    if let Some(host) = host {
+        check_host(draft, &nodes, host, report);
+    }
+}
+
+fn check_policy(draft: &Draft, nodes: &[Node<'_>], report: &mut Report) {
     for resource in Resource::ALL {
-        for (index, owed) in owed(&nodes, resource).iter().enumerate() {
+        for (index, owed) in owed(nodes, resource).iter().enumerate() {
             limit_below_guarantee(&nodes[index], resource, report);
-            group_bounds(&nodes, index, owed.below, resource, report);
+            group_bounds(nodes, index, owed.below, resource, report);
         }
     }
     nodes.iter().for_each(|node| dop_beyond_limit(node, report));
     let leaves: Vec<Node<'_>> = nodes.iter().filter(|n| !n.tenant.is_group()).copied().collect();
     cpus_overlap(&leaves, report);
     claims::overlapping_matches(&leaves, report);
-    claims::owners(&nodes, report);
+    claims::owners(nodes, report);
     not_yet_effective(draft, report);
 }
 
-/// Tries every rule that concerns the policy on this machine.
-pub(super) fn check_host(draft: &Draft, host: &HostFacts, report: &mut Report) {
-    let nodes = nodes(draft);
+fn check_host(draft: &Draft, nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
     for resource in Resource::ALL {
         reserve_beyond_capacity(draft, host, resource, report);
-        guarantees_beyond_capacity(draft, &nodes, host, resource, report);
+        guarantees_beyond_capacity(draft, nodes, host, resource, report);
+        nodes.iter().for_each(|node| limit_too_small(node, resource, report));
     }
     for node in nodes.iter().filter(|node| !node.tenant.is_group()) {
         dop_beyond_slots(draft, node, host, report);
         no_such_cpu(node, host, report);
     }
-    unknown_accounts(draft, &nodes, host, report);
-    stays::check(&nodes, host, report);
+    unknown_accounts(draft, nodes, host, report);
+    stays::check(nodes, host, report);
 }
 
 impl<'d> Node<'d> {
     fn guarantee(&self, resource: Resource) -> Option<(u64, &'d Place)> {
-        Some((self.tenant.guarantee[resource]?, self.given.amount("guarantee", resource)?))
+        Some((self.guarantee[resource]?, self.given.amount("guarantee", resource)?))
     }
 
     fn limit(&self, resource: Resource) -> Option<(u64, &'d Place)> {
-        Some((self.tenant.limit[resource]?, self.given.amount("limit", resource)?))
+        Some((self.limit[resource]?, self.given.amount("limit", resource)?))
     }
 }
 
@@ -233,10 +241,9 @@ fn reserve_beyond_capacity(
     report: &mut Report,
 ) {
     let Some(place) = draft.given.amount("host.reserve", resource) else { return };
-    let capacity = host.capacity(resource);
-    if draft.policy.host.reserve[resource] >= capacity {
+    if allocatable(draft, host, resource) == 0 {
         let message = format!("the reserve leaves the tenants no {}", resource.title());
-        let label = format!("this machine has {}", resource.exact(capacity));
+        let label = format!("the machine has {}", resource.exact(host.capacity(resource)));
         let finding = rules::RESERVE_BEYOND_CAPACITY.at(place, message, label);
         report.push(finding.help("the reserve is what the system itself needs: make it smaller"));
     }
@@ -244,7 +251,9 @@ fn reserve_beyond_capacity(
 
 /// What the tenants can have of a resource: the machine less the reserve.
 fn allocatable(draft: &Draft, host: &HostFacts, resource: Resource) -> u64 {
-    host.capacity(resource).saturating_sub(draft.policy.host.reserve[resource])
+    let capacity = host.capacity(resource);
+    let reserve = draft.policy.host.reserve[resource].on(Some(capacity));
+    capacity.saturating_sub(reserve.unwrap_or_default())
 }
 
 fn guarantees_beyond_capacity(
@@ -261,7 +270,7 @@ fn guarantees_beyond_capacity(
     let labels = largest(nodes, None, resource);
     if let (Some(first), true) = (labels.first(), sum > available) {
         let message = format!(
-            "{} are guaranteed, and the tenants of this machine can have {}",
+            "{} are guaranteed, and the tenants of the machine can have {}",
             resource.exact(sum),
             resource.exact(available)
         );
@@ -274,13 +283,21 @@ fn guarantees_beyond_capacity(
     }
 }
 
+/// A percentage of a small machine may be too little to run at all.
+fn limit_too_small(node: &Node<'_>, resource: Resource, report: &mut Report) {
+    let Some((limit, at)) = node.limit(resource) else { return };
+    let is_percent = node.tenant.limit[resource].is_some_and(Amount::is_percent);
+    if let (true, Some((message, help))) = (is_percent, too_small(limit, resource)) {
+        report.push(rules::OUT_OF_RANGE.at(at, message, "").help(help));
+    }
+}
+
 fn dop_beyond_slots(draft: &Draft, leaf: &Node<'_>, host: &HostFacts, report: &mut Report) {
     let Some((width, at)) = manual_dop(leaf) else { return };
     let cpus = CPU.amount(allocatable(draft, host, CPU));
     let slots = (cpus * draft.policy.control.oversubscription).floor();
     if f64::from(width) > slots {
-        let message =
-            format!("`{}` is {width} wide, and this machine has {slots} slots", leaf.path);
+        let message = format!("`{}` is {width} wide, and the machine has {slots} slots", leaf.path);
         let help = "slots are the CPUs less the reserve, times `control.oversubscription`";
         report.push(rules::DOP_BEYOND_SLOTS.at(at, message, "").help(help));
     }
@@ -289,7 +306,7 @@ fn dop_beyond_slots(draft: &Draft, leaf: &Node<'_>, host: &HostFacts, report: &m
 fn no_such_cpu(leaf: &Node<'_>, host: &HostFacts, report: &mut Report) {
     let Some((cpus, place)) = fixed_cpus(leaf) else { return };
     if let Some(cpu) = cpus.iter().find(|cpu| host.cpus.binary_search(cpu).is_err()) {
-        let message = format!("CPU {cpu} of `{}` is not online on this machine", leaf.path);
+        let message = format!("CPU {cpu} of `{}` is not online on the machine", leaf.path);
         let online: CpuSet = host.cpus.iter().copied().collect();
         let finding = rules::NO_SUCH_CPU.at(place, message, "");
         report.push(finding.help(format!("online are {online}")));

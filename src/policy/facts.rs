@@ -10,7 +10,7 @@ use procfs::process::Process;
 
 use super::unit_path::unit_of;
 use super::values::cpu_list;
-use crate::resource::Resource;
+use crate::resource::{PerResource, Resource};
 use crate::units::Bytes;
 
 /// The machine a policy is checked against. Plain values, so that a test can be any machine.
@@ -56,6 +56,22 @@ impl HostFacts {
             has_group,
             units,
         })
+    }
+
+    /// A machine of which only the size is known: every account counts as known, and nothing runs there.
+    pub fn of_size(cpus: u32, memory: Bytes) -> HostFacts {
+        HostFacts {
+            cpus: (0..cpus).collect(),
+            memory,
+            has_user: |_| true,
+            has_group: |_| true,
+            units: Vec::new,
+        }
+    }
+
+    /// All of each resource.
+    pub fn machine(&self) -> PerResource<f64> {
+        PerResource::from_fn(|resource| resource.amount(self.capacity(resource)))
     }
 
     /// All of a resource, in smallest units.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::amount::Amount;
 use super::hint::shortened;
 use super::key::{Form, Key, Row, Setting, object, outline, rows};
 use super::reader::Reader;
@@ -14,7 +15,7 @@ use super::rules::{self, Rule};
 use super::tree::{Kind, Node};
 use super::types::*;
 use crate::resource::{PerResource, Resource};
-use crate::units::Weight;
+use crate::units::{QuantityError, Weight};
 
 // --- maps ---
 
@@ -339,11 +340,31 @@ static AMOUNTS: PerResource<(Rule, &str, &str)> = PerResource([
     (rules::BAD_MEMORY, "integer", "^[0-9]+(\\.[0-9]+)? ?([KMGT]iB?)?$"),
 ]);
 
-fn quantity(reader: &mut Reader<'_>, node: &Node, of: Resource, further: &str) -> Option<u64> {
+/// The smallest limit of each resource, and why.
+static LEAST_LIMITS: PerResource<(u64, &str)> = PerResource([
+    (10, "10m, the kernel's smallest quota"),
+    (1 << 20, "1MiB: no process fits into less"),
+]);
+
+/// Message and remedy for a limit that is too small to run at all.
+pub(super) fn too_small(limit: u64, of: Resource) -> Option<(String, String)> {
+    let (least, because) = LEAST_LIMITS[of];
+    let message = format!("a limit of {} would stop the tenant", of.notation(limit));
+    (limit < least).then(|| (message, format!("the smallest limit is {because}")))
+}
+
+/// The text of an amount, as `parse` reads it; `further` names words that are allowed as well.
+fn quantity<T>(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    of: Resource,
+    parse: impl Fn(&str) -> Result<T, QuantityError>,
+    further: &str,
+) -> Option<T> {
     let rule = &AMOUNTS[of].0;
     let what = rule.title.trim_start_matches("not ");
     let text = reader.text(node, what)?;
-    match of.parse(text) {
+    match parse(text) {
         Ok(value) => Some(value),
         Err(error) => {
             let message = format!("`{}` is not {what}", shortened(text));
@@ -356,67 +377,83 @@ fn quantity(reader: &mut Reader<'_>, node: &Node, of: Resource, further: &str) -
 }
 
 /// An amount of a resource: CPUs as `2`, `1.5` or `500m`; memory as bytes or `8GiB`.
-pub(crate) struct Amount(pub(crate) Resource);
+pub(crate) struct Absolute(pub(crate) Resource);
 
-impl Form<u64> for Amount {
+impl Form<u64> for Absolute {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut u64) {
-        if let Some(amount) = quantity(reader, node, self.0, "") {
-            *into = amount;
-        }
+        let amount = quantity(reader, node, self.0, |text| self.0.parse(text), "");
+        *into = amount.unwrap_or(*into);
+    }
+}
+
+impl Form<Option<u64>> for Absolute {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u64>) {
+        *into = quantity(reader, node, self.0, |text| self.0.parse(text), "");
+    }
+}
+
+/// An amount of a resource, or a percentage of what the machine has.
+pub(super) struct AmountOf(pub(super) Resource);
+
+impl AmountOf {
+    fn amount(&self, reader: &mut Reader<'_>, node: &Node, further: &str) -> Option<Amount> {
+        quantity(reader, node, self.0, |text| Amount::parse(self.0, text), further)
+    }
+}
+
+impl Form<Amount> for AmountOf {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Amount) {
+        *into = self.amount(reader, node, "").unwrap_or(*into);
     }
 
-    fn show(&self, value: &u64) -> Option<String> {
-        Some(self.0.notation(*value))
+    fn show(&self, value: &Amount) -> Option<String> {
+        Some(value.notation(self.0))
     }
 
     fn schema(&self) -> Value {
         let (_, number, pattern) = AMOUNTS[self.0];
         json!({ "anyOf": [
-            { "type": number, "minimum": 0 }, { "type": "string", "pattern": pattern }
+            { "type": number, "minimum": 0 },
+            { "type": "string", "pattern": pattern },
+            { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?%$" }
         ] })
     }
 }
 
-impl Form<Option<u64>> for Amount {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u64>) {
-        *into = quantity(reader, node, self.0, "");
+impl Form<Option<Amount>> for AmountOf {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Amount>) {
+        *into = self.amount(reader, node, "");
     }
 
-    fn show(&self, value: &Option<u64>) -> Option<String> {
-        value.map(|amount| self.0.notation(amount))
+    fn show(&self, value: &Option<Amount>) -> Option<String> {
+        value.map(|amount| amount.notation(self.0))
     }
 
     fn schema(&self) -> Value {
-        Form::<u64>::schema(self)
+        Form::<Amount>::schema(self)
     }
 }
 
 /// A limit: an amount large enough to run at all, or `max`.
-pub(super) struct UpTo {
-    pub(super) of: Resource,
-    pub(super) least: u64,
-    pub(super) because: &'static str,
-}
+pub(super) struct UpTo(pub(super) Resource);
 
-impl Form<Option<u64>> for UpTo {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u64>) {
+impl Form<Option<Amount>> for UpTo {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Amount>) {
         if node.is_word("max") {
             return;
         }
-        *into = quantity(reader, node, self.of, "; `max` is no limit");
-        if let Some(amount) = into.filter(|amount| *amount < self.least) {
-            let amount = self.of.notation(amount);
-            let message = format!("a limit of {amount} would stop the tenant");
-            let help = format!("the smallest limit is {}", self.because);
+        *into = AmountOf(self.0).amount(reader, node, "; `max` is no limit");
+        let known = into.and_then(|amount| amount.on(None));
+        if let Some((message, help)) = known.and_then(|limit| too_small(limit, self.0)) {
             reader.find(&rules::OUT_OF_RANGE, node, message, help);
         }
     }
 
-    fn show(&self, value: &Option<u64>) -> Option<String> {
-        value.map(|amount| self.of.notation(amount))
+    fn show(&self, value: &Option<Amount>) -> Option<String> {
+        value.map(|amount| amount.notation(self.0))
     }
 
     fn schema(&self) -> Value {
-        json!({ "anyOf": [Form::<u64>::schema(&Amount(self.of)), { "const": "max" }] })
+        json!({ "anyOf": [Form::<Amount>::schema(&AmountOf(self.0)), { "const": "max" }] })
     }
 }

@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
+use super::amount::Amount;
 use super::forms::{
-    Amount, Count, DopForm, Interval, Keys, Number, OneOrEach, Structure, UpTo, VersionNumber,
+    AmountOf, Count, DopForm, Interval, Keys, Number, OneOrEach, Structure, UpTo, VersionNumber,
     WeightNumber, Word,
 };
 use super::key::Flag::{Later, Leaf, Needed, Restart};
@@ -45,7 +46,7 @@ section! {
     /// `host:` the machine.
     pub struct HostPolicy, HOST {
         /// What is kept for the system and not divided among tenants.
-        "reserve" => reserve: PerResource<u64>, Keys(RESERVE);
+        "reserve" => reserve: PerResource<Amount>, Keys(RESERVE);
         /// Which cgroup hierarchy to use; simulated: a kernel in memory.
         "hierarchy" => hierarchy: HierarchyChoice, Word, [Restart];
         /// The cgroup below which tenants are created: relative to the mount point if it starts with /,
@@ -55,11 +56,11 @@ section! {
 }
 
 table! {
-    RESERVE: PerResource<u64> {
-        /// CPUs kept for the system.
-        "cpu" => [CPU]: u64, Amount(CPU);
-        /// Memory kept for the system.
-        "memory" => [MEMORY]: u64, Amount(MEMORY);
+    RESERVE: PerResource<Amount> {
+        /// CPUs kept for the system, or a percentage of the machine's.
+        "cpu" => [CPU]: Amount, AmountOf(CPU);
+        /// Memory kept for the system, or a percentage of the machine's.
+        "memory" => [MEMORY]: Amount, AmountOf(MEMORY);
     }
 }
 
@@ -117,9 +118,9 @@ section! {
         /// resource that is left out has the weight of the other.
         "weight" => weight: PerResource<Weight>, OneOrEach(WEIGHT);
         /// What it gets whenever it has the demand. A group's guarantee is at least the sum of its tenants'.
-        "guarantee" => guarantee: PerResource<Option<u64>>, Keys(GUARANTEE);
+        "guarantee" => guarantee: PerResource<Option<Amount>>, Keys(GUARANTEE);
         /// What it never exceeds.
-        "limit" => limit: PerResource<Option<u64>>, Keys(LIMIT);
+        "limit" => limit: PerResource<Option<Amount>>, Keys(LIMIT);
         /// Which existing processes belong to it: those that match any of the keys.
         "match" => matches: Matches, Keys(MATCH), [Leaf];
         /// Who writes its cgroup. direct: tenantd, below its root. systemd: systemd, through a unit or a
@@ -147,22 +148,20 @@ table! {
 }
 
 table! {
-    GUARANTEE: PerResource<Option<u64>> {
-        /// CPUs.
-        "cpu" => [CPU]: Option<u64>, Amount(CPU);
-        /// Memory.
-        "memory" => [MEMORY]: Option<u64>, Amount(MEMORY);
+    GUARANTEE: PerResource<Option<Amount>> {
+        /// CPUs, or a percentage of the machine's.
+        "cpu" => [CPU]: Option<Amount>, AmountOf(CPU);
+        /// Memory, or a percentage of the machine's.
+        "memory" => [MEMORY]: Option<Amount>, AmountOf(MEMORY);
     }
 }
 
 table! {
-    LIMIT: PerResource<Option<u64>> {
-        /// CPUs, at least 10m. max: no limit.
-        "cpu" => [CPU]: Option<u64>,
-            UpTo { of: CPU, least: 10, because: "10m, the kernel's smallest quota" };
-        /// Memory, at least 1MiB. max: no limit.
-        "memory" => [MEMORY]: Option<u64>,
-            UpTo { of: MEMORY, least: 1 << 20, because: "1MiB: no process fits into less" };
+    LIMIT: PerResource<Option<Amount>> {
+        /// CPUs, at least 10m, or a percentage of the machine's. max: no limit.
+        "cpu" => [CPU]: Option<Amount>, UpTo(CPU);
+        /// Memory, at least 1MiB, or a percentage of the machine's. max: no limit.
+        "memory" => [MEMORY]: Option<Amount>, UpTo(MEMORY);
     }
 }
 

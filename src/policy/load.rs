@@ -71,13 +71,25 @@ pub fn load_value(source: &Arc<Source>, value: &Node, host: &HostFacts) -> Resul
     check_trees(sources, &[(source, value)], Some(host), Report::default())
 }
 
+/// Loads the policy that `input` reads, which findings call `name`.
+///
+/// # Errors
+/// Every finding, at least one of them an error.
+pub fn load_from(name: &str, input: impl Read, host: Option<&HostFacts>) -> Result<Loaded, Report> {
+    let mut report = Report::default();
+    let most = Budget::POLICY.bytes;
+    let source = source(name.to_string(), read_bounded(input, most), most, &mut report);
+    check_sources(source.into_iter().collect(), host, report)
+}
+
 fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Report> {
     let mut report = Report::default();
     // One budget for all files of a directory.
     let mut bytes_left = Budget::POLICY.bytes;
     let mut sources = Vec::new();
     for file in files_of(path, &mut report) {
-        if let Some(source) = read(&file, bytes_left, &mut report) {
+        let (name, bytes) = (file.display().to_string(), read_file(&file, bytes_left));
+        if let Some(source) = source(name, bytes, bytes_left, &mut report) {
             bytes_left -= source.text().len();
             sources.push(source);
         }
@@ -123,10 +135,7 @@ fn check_trees(
     if let Some((source, tree)) = trees.first().filter(|_| is_whole) {
         check_presence(&draft, source, tree, &mut report);
     }
-    check::check(&draft, &mut report);
-    if let Some(host) = host {
-        check::check_host(&draft, host, &mut report);
-    }
+    check::check(&draft, host, &mut report);
     report.sort(sources);
     match report.has_errors() {
         true => Err(report),
@@ -199,15 +208,19 @@ fn names_in(path: &Path) -> io::Result<Vec<String>> {
 }
 
 /// The text of a file, or a finding.
-fn read(path: &Path, most_bytes: usize, report: &mut Report) -> Option<Arc<Source>> {
-    let name = path.display().to_string();
+fn source(
+    name: String,
+    bytes: io::Result<Vec<u8>>,
+    most_bytes: usize,
+    report: &mut Report,
+) -> Option<Arc<Source>> {
     let mut refuse = |rule: &Rule, message: String, help: Option<&str>| {
         let mut finding = rule.about(&Source::new(&*name, ""), message);
         finding.help = help.map(str::to_string);
         report.push(finding);
         None
     };
-    let bytes = match read_bounded(path, most_bytes) {
+    let bytes = match bytes {
         Ok(bytes) => bytes,
         Err(error) => return refuse(&rules::UNREADABLE, cannot_read(&error), help_for(&error)),
     };
@@ -231,8 +244,7 @@ fn read(path: &Path, most_bytes: usize, report: &mut Report) -> Option<Arc<Sourc
     }
 }
 
-/// At most one byte more than `most_bytes`, so that the caller detects a file that is too large.
-fn read_bounded(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
+fn read_file(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
     // Opening a FIFO without a writer would block.
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file: File = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -243,8 +255,13 @@ fn read_bounded(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
     if !kind.is_file() {
         return Err(io::Error::other("it is not an ordinary file"));
     }
+    read_bounded(file, most_bytes)
+}
+
+/// At most one byte more than `most_bytes`, so that the caller detects a text that is too large.
+fn read_bounded(input: impl Read, most_bytes: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(most_bytes as u64 + 1).read_to_end(&mut bytes)?;
+    input.take(most_bytes as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

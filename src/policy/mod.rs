@@ -22,6 +22,7 @@
 //!
 //! Only [`mod@parse`] names the YAML crate, and only [`report`] the one that draws underlines.
 
+mod amount;
 mod check;
 mod claims;
 mod facts;
@@ -50,7 +51,7 @@ mod values;
 
 pub use facts::{HostFacts, UnitFacts};
 pub(crate) use load::is_policy_file;
-pub use load::{Loaded, load, load_text, load_value, load_with_host};
+pub use load::{Loaded, load, load_from, load_text, load_value, load_with_host};
 pub use model::Policy;
 pub use read::MOST_TENANTS;
 pub use report::{Diagnostic, Report};

@@ -4,6 +4,7 @@
 //! while any rule is broken. The rest of the program reads this model and does not depend on YAML. The
 //! sections are declared with their keys in [`super::keys`], single values in [`super::types`].
 
+pub use super::amount::Amount;
 pub use super::keys::{
     Accounts, AdmissionPolicy, ControlPolicy, HostPolicy, Matches, Policy, Tenant,
 };

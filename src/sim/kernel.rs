@@ -12,6 +12,7 @@ use super::process::{Process, ProcessUsage, Stall, Thread};
 use super::rates::{CpuTimes, Rates};
 use super::tree::{CgroupId, Tree, Version};
 use super::workload::{Load, Trace, Workload};
+use crate::resource::{PerResource, Resource};
 
 /// The longest step of the memory model: all loads are evaluated, and all memory is touched, this often.
 const STEP_NSEC: u64 = 10_000_000;
@@ -63,6 +64,16 @@ pub struct SimHost {
     pub memory_recursiveprot: bool,
     /// What the caller may do.
     pub access: Access,
+}
+
+impl SimHost {
+    /// What it has of each resource.
+    pub fn machine(&self) -> PerResource<f64> {
+        PerResource::from_fn(|resource| match resource {
+            Resource::Cpu => f64::from(self.cpus),
+            Resource::Memory => self.memory_bytes as f64,
+        })
+    }
 }
 
 impl Default for SimHost {

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use tenantd::control::explain::{self, AllocationBound, Explanation, Outcome};
 use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
-use tenantd::resource::CPU;
+use tenantd::resource::{CPU, MEMORY};
 use tenantd::sim::{Fault, Load, SimHost};
 
 use super::world::{GIB, MIB, World};
@@ -93,6 +93,26 @@ fn what_a_file_holds_says_when_it_was_read() {
     }
     let oldest = ages.iter().copied().fold(0.0, f64::max);
     assert!(ages.contains(&0.0) && oldest == 9.0, "{ages:?}");
+}
+
+#[test]
+fn a_percentage_is_shown_with_what_it_comes_to() {
+    let mut world = World::begin("tenants: { a: { limit: { memory: 50% } }, b: {} }");
+    world.spawn("/a", Load::idle());
+    let status = world.tick();
+    let explanation = explain(&world, &status, "a");
+    let of_machine = world.host.with(|kernel| kernel.host().memory_bytes) / 2;
+    assert_eq!(explanation.allocation.limit[MEMORY], Some(of_machine as f64));
+    let written: Vec<(&str, &str)> = explanation
+        .allocation
+        .written
+        .iter()
+        .map(|setting| (&*setting.key, &*setting.value))
+        .collect();
+    assert_eq!(written, [("limit.memory", "50%")]);
+    let max = value(&explanation, "memory.max");
+    assert_eq!(max.wanted, of_machine.to_string());
+    assert_eq!(max.reason, "the policy's limit, 50% of the machine");
 }
 
 #[test]

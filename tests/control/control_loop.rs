@@ -13,6 +13,7 @@ use tenantd::control::step::{Decision, Input, NodeInput, Settings};
 use tenantd::control::tree::{Tree, TreeNode};
 use tenantd::policy::model::Policy;
 use tenantd::resource::{CPU, MEMORY};
+use tenantd::units::Limit;
 
 use super::{CORES, MEMORY_BYTES, nodes};
 
@@ -268,4 +269,46 @@ fn a_premature_tick_decides_nothing() {
     assert_eq!(decision.elapsed, Some(elapsed));
     let used = control.states()[0].usage.unwrap().cpu_cores;
     assert!((used - 2.0 * 0.1 * CORES / elapsed.as_secs_f64()).abs() < 1e-3, "{used}");
+}
+
+/// A percentage is of the machine as it is now: CPUs and memory come and go.
+#[test]
+fn percentages_follow_the_machine() {
+    let text = "version: 1\nhost: { reserve: { cpu: 50% } }\ntenants:\n  \
+        a: { limit: { cpu: 25%, memory: 50% }, guarantee: { memory: 8GiB } }\n  b: {}\n";
+    let policy = tenantd::policy::load_text("policy.yaml", text).unwrap().policy;
+    let nodes = tenantd::control::tree::flatten(&policy);
+    let tree = Tree::new(nodes.clone().into(), Vec::new());
+    let mut control = ControlLoop::new(Settings::of(&policy, false, true), tree);
+    let mut cgroups = Cgroups::new(&nodes);
+    let seconds = [Second {
+        used_ratio: 0.1,
+        waits_ratio: 0.0,
+        memory_ratio: 0.001,
+        is_there: true,
+        is_writable: true,
+        someone_writes: false,
+    }];
+    let finite = |resource, amount| Value::Amount(resource, Limit::Finite(amount));
+    let mut tick = |nr_cpus: u32, gib: u64| {
+        control.begin_tick();
+        let mut input = cgroups.pass(&control, &seconds);
+        (input.host.nr_cpus, input.host.memory_total_bytes) = (nr_cpus, gib << 30);
+        let decision = control.step(input);
+        cgroups.obey(&mut control, &decision, &seconds);
+        let held = |knob| cgroups.files[0].iter().find(|(it, _)| *it == knob).unwrap().1.clone();
+        (held(Knob::CpuMax), held(Knob::MemoryMax), decision)
+    };
+    let (cpu, memory, decision) = tick(16, 64);
+    assert_eq!((cpu, memory), (finite(CPU, 4000), finite(MEMORY, 32 << 30)));
+    assert!((decision.slots, decision.findings.len()) == (8, 0), "{decision:?}");
+    // With 4 CPUs and 8 GiB the guarantee is above the limit: it is cut, and said.
+    let (cpu, memory, decision) = tick(4, 8);
+    assert_eq!((cpu, memory), (finite(CPU, 1000), finite(MEMORY, 4 << 30)));
+    assert_eq!(decision.slots, 2);
+    let said = decision.findings.iter().map(ToString::to_string).collect::<String>();
+    assert!(said.contains("the guarantees are scaled down"), "{said}");
+    let (cpu, memory, decision) = tick(16, 64);
+    assert_eq!((cpu, memory), (finite(CPU, 4000), finite(MEMORY, 32 << 30)));
+    assert!(decision.findings.is_empty(), "{:?}", decision.findings);
 }

@@ -5,7 +5,7 @@ use tenantd::control::demand::Demand;
 use tenantd::control::target;
 use tenantd::control::tree;
 use tenantd::control::would_get::would_get;
-use tenantd::policy::model::{Allocation, Policy, Tenant};
+use tenantd::policy::model::{Allocation, Amount, Policy, Tenant};
 use tenantd::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd::units::Weight;
 
@@ -37,7 +37,7 @@ proptest! {
 
 fn tenant(name: &str, weight: f64, guarantee: Option<u64>) -> Tenant {
     let weight = Weight::try_new(weight).unwrap();
-    let guarantee = PerResource([guarantee, None]);
+    let guarantee = PerResource([guarantee.map(Amount::Absolute), None]);
     let weight = PerResource::all(weight);
     Tenant { name: name.into(), weight, guarantee, ..Tenant::default() }
 }

@@ -87,7 +87,7 @@ fn sections_have_the_values_of_the_text() {
     assert_eq!(
         policy.host,
         HostPolicy {
-            reserve: PerResource([500, 1 << 30]),
+            reserve: PerResource([Amount::Absolute(500), Amount::Absolute(1 << 30)]),
             hierarchy: HierarchyChoice::Unified,
             root: RootChoice::Path(PathBuf::from("/machine")),
             ..HostPolicy::default()
@@ -120,10 +120,11 @@ fn sections_have_the_values_of_the_text() {
 
 #[test]
 fn tenants_have_the_values_of_the_text() {
+    let absolute = |amount| Some(Amount::Absolute(amount));
     let texts = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
     let web = Tenant {
-        guarantee: PerResource([Some(2000), Some(4 << 30)]),
-        limit: PerResource([Some(8000), Some(32 << 30)]),
+        guarantee: PerResource([absolute(2000), absolute(4 << 30)]),
+        limit: PerResource([absolute(8000), absolute(32 << 30)]),
         matches: Matches {
             units: texts(&["nginx.service"]),
             cgroups: texts(&["/web.slice", "/jobs/web-*"]),
@@ -134,7 +135,7 @@ fn tenants_have_the_values_of_the_text() {
     };
     let analytics = Tenant {
         weight: PerResource([weight(100.0), weight(50.0)]),
-        limit: PerResource([None, Some(8 << 30)]),
+        limit: PerResource([None, absolute(8 << 30)]),
         dop: DopPolicy::AtMost(16),
         cpus: CpusPolicy::Dop,
         allow: Accounts { users: texts(&["ana"]), groups: texts(&["analysts"]) },

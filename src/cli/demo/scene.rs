@@ -2,7 +2,7 @@
 //! machine among them.
 
 use crate::cli::load::Want;
-use crate::policy::model::{Mode, Policy, Tenant};
+use crate::policy::model::{Amount, Mode, Policy, Tenant};
 use crate::resource::{PerResource, Resource};
 use crate::units::{Bytes, Weight};
 
@@ -90,12 +90,13 @@ pub(super) fn policy(memory_total_bytes: u64, contended: bool) -> Policy {
     };
     let mut policy =
         Policy { mode: Mode::Enforce, tenants: TENANTS.map(tenant).to_vec(), ..Policy::default() };
-    policy.host.reserve[Resource::Memory] = memory_total_bytes.saturating_sub(MEMORY.0);
+    let reserve = memory_total_bytes.saturating_sub(MEMORY.0);
+    policy.host.reserve[Resource::Memory] = Amount::Absolute(reserve);
     if contended {
         // On a unified hierarchy the guarantee alone would do; a legacy one has no protection below a limit.
-        policy.tenants[0].limit[Resource::Memory] = Some(SCAN_LIMIT.0);
+        policy.tenants[0].limit[Resource::Memory] = Some(Amount::Absolute(SCAN_LIMIT.0));
         let guarantee = MEMORY.0 / 4 + HOT.0 + HOT.0 / 2;
-        policy.tenants[CACHE].guarantee[Resource::Memory] = Some(guarantee);
+        policy.tenants[CACHE].guarantee[Resource::Memory] = Some(Amount::Absolute(guarantee));
     }
     policy
 }

@@ -48,7 +48,8 @@ impl<K: KernFs> Release<'_, K> {
         for (number, old) in self.old.nodes().iter().enumerate() {
             let Some(new) = self.kept[number].map(|new| &self.new.nodes()[new]) else { continue };
             let is_free = new.cpus == CpusPolicy::Shared && !has_exclusive;
-            let is_unlimited = |r: &Resource| old.limit[*r].is_some() && new.limit[*r].is_none();
+            let (was, is) = (old.written.limit, new.written.limit);
+            let is_unlimited = |r: &Resource| was[*r].is_some() && is[*r].is_none();
             let unlimited = Resource::ALL.into_iter().filter(is_unlimited).map(Knob::limit);
             let unpinned = (is_free && self.is_pinned[number]).then_some(Knob::Cpus);
             unnamed.extend(unlimited.chain(unpinned).map(|knob| (number, knob)));

@@ -138,7 +138,7 @@ pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow:
             worlds.iter_mut().map(|world| world.tick(now)).collect();
         meter.add(tick, now, &parts, &ticks);
         if let Some(policy) = newest {
-            meter.nodes = Nodes::new(policy);
+            meter.nodes = Nodes::new(policy, scenario.host.machine());
         }
         progress(f64::from(tick) / f64::from(scenario.nr_ticks));
     }
@@ -192,8 +192,8 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn new(policy: &Policy) -> Nodes {
-        let nodes = tree::flatten(policy);
+    fn new(policy: &Policy, machine: PerResource<f64>) -> Nodes {
+        let nodes = tree::on_machine(policy, machine);
         let leaves = (0..nodes.len()).filter(|index| nodes[*index].is_leaf).collect();
         Nodes { nodes, leaves }
     }
@@ -254,7 +254,7 @@ struct Meter {
 
 impl Meter {
     fn new(scenario: &Scenario) -> Meter {
-        let nodes = Nodes::new(scenario.policy());
+        let nodes = Nodes::new(scenario.policy(), scenario.host.machine());
         let nr_tenants = nodes.leaves.len();
         let run = Run { tenants: vec![Figures::default(); nr_tenants], ..Run::default() };
         let outcome = Outcome {

@@ -12,7 +12,7 @@ use super::codes::{BAD_NUMBER, CODES, CONFLICT, NAME, TEXT, TOO_LONG};
 use super::scenario::{STEP, Scenario, Work};
 use super::work::{Steps, works};
 use crate::cli::problem;
-use crate::policy::forms::{Amount, Count, Keys, Structure, Word};
+use crate::policy::forms::{Absolute, Count, Keys, Structure, Word};
 use crate::policy::hint::{nearest, shortened};
 use crate::policy::key::Flag::Needed;
 use crate::policy::key::{Fields, section, table};
@@ -65,7 +65,7 @@ section! {
         /// CPUs.
         "cpus" => cpus: Option<u32>, Count { most: 1024, auto: false }, [Needed("say how many: `cpus: 4`")];
         /// Memory; there is no swap.
-        "memory" => memory: Option<u64>, Amount(MEMORY), [Needed("say how much: `memory: 8GiB`")];
+        "memory" => memory: Option<u64>, Absolute(MEMORY), [Needed("say how much: `memory: 8GiB`")];
         /// Hardware threads that share a core.
         "threads_per_core" => threads_per_core: Option<u32>, Count { most: 8, auto: false };
         /// Memory nodes.
@@ -326,13 +326,7 @@ impl Scenarios<'_> {
 
 /// The machine of a scenario, for the rules of the policy.
 fn facts(host: &SimHost) -> HostFacts {
-    HostFacts {
-        cpus: (0..host.cpus).collect(),
-        memory: Bytes(host.memory_bytes),
-        has_user: |_| true,
-        has_group: |_| true,
-        units: Vec::new,
-    }
+    HostFacts::of_size(host.cpus, Bytes(host.memory_bytes))
 }
 
 /// The policy as it is enforced on a simulated host.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::codes::{BAD_NUMBER, CONFLICT};
 use super::scenario::{NOISE_INTERVAL, Phase, STEP, Work};
-use crate::policy::forms::{Amount, Count, Number};
+use crate::policy::forms::{Absolute, Count, Number};
 use crate::policy::hint::shortened;
 use crate::policy::key::{Fields, Form, section};
 use crate::policy::reader::Reader;
@@ -27,13 +27,13 @@ section! {
         /// The part of a CPU that each thread wants.
         "duty" => duty: f64 = 1.0, Number { least: 0.0, most: 1.0 };
         /// Memory that it keeps and that cannot be reclaimed.
-        "working_set" => working_set: u64, Amount(MEMORY);
+        "working_set" => working_set: u64, Absolute(MEMORY);
         /// Files that it reads again and again.
-        "hot_file" => hot_file: u64, Amount(MEMORY);
+        "hot_file" => hot_file: u64, Absolute(MEMORY);
         /// Files that it reads once.
-        "cache" => cache: u64, Amount(MEMORY);
+        "cache" => cache: u64, Absolute(MEMORY);
         /// Bytes of memory or of files that it touches in a second.
-        "touch" => touch: u64 = Load::default().touch_bytes_per_sec, Amount(MEMORY);
+        "touch" => touch: u64 = Load::default().touch_bytes_per_sec, Absolute(MEMORY);
         /// For bursts: how long it works.
         "on" => on: Option<Duration>, Steps { least: STEP };
         /// For bursts: how long it sleeps after that, with its memory.

@@ -208,10 +208,11 @@ impl World {
 
 /// Makes the cgroups of a policy, and writes once what it says.
 fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
-    let nodes = tree::flatten(policy);
-    let reserve = policy.host.reserve.amounts();
-    let cores = f64::from(kernel.host().cpus) - reserve[CPU];
-    let memory_bytes = (kernel.host().memory_bytes as f64 - reserve[MEMORY]).max(0.0);
+    let machine = kernel.host().machine();
+    let nodes = tree::on_machine(policy, machine);
+    let reserve = policy.host.reserve.of(machine);
+    let cores = machine[CPU] - reserve[CPU];
+    let memory_bytes = (machine[MEMORY] - reserve[MEMORY]).max(0.0);
     // Nothing is demanded: weights are those of the fair shares, and memory is protected as guaranteed.
     let idle = vec![Demand::UNKNOWN; nodes.len()];
     let targets = targets(
