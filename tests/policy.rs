@@ -12,6 +12,7 @@ mod examples;
 mod hostile;
 pub(crate) mod keys;
 mod model;
+mod names;
 mod outline;
 mod pattern;
 mod syntax;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use tenantd::policy::report::Style;
 use tenantd::policy::rules::{NOT_YET_EFFECTIVE, RULES};
-use tenantd::policy::{HostFacts, Report, UnitFacts, load_with_host};
+use tenantd::policy::{Account, HostFacts, Report, UnitFacts, load_with_host};
 use tenantd::units::Bytes;
 
 const FIXTURES: &str = "tests/fixtures/policy";
@@ -31,15 +32,25 @@ const FIXTURES: &str = "tests/fixtures/policy";
 /// 4242 is logged in, and runs four services beside.
 fn machine() -> HostFacts {
     HostFacts {
-        cpus: (0..8).collect(),
-        memory: Bytes::gib(16),
-        has_user: |name| name.parse::<u32>().is_ok() || ["ana", "root"].contains(&name),
-        has_group: |name| name.parse::<u32>().is_ok() || name == "analysts",
+        find_user: |name| account(&[("root", 0), ("ana", 2000)], name),
+        find_group: |name| account(&[("analysts", 100)], name),
+        services: || {
+            let names = ["a.service", "nginx.service", "php-fpm.service", "getty@.service"];
+            let own = names.map(|name| (name.to_string(), name.to_string()));
+            Some(own.into_iter().chain([("www.service".into(), "nginx.service".into())]).collect())
+        },
+        has_cgroup: |pattern, _| !pattern.starts_with("/gone"),
         units: || {
             let names = ["a.service", "b.service", "c.service", "d.service", "user-4242.slice"];
             names.map(unit_of_4242).to_vec()
         },
+        ..HostFacts::of_size(8, Bytes::gib(16))
     }
+}
+
+fn account(names: &[(&str, u32)], name: &str) -> Account {
+    let found = names.iter().find(|(known, _)| *known == name);
+    found.map_or(Account::Missing, |(_, number)| Account::Number(*number))
 }
 
 fn unit_of_4242(name: &str) -> UnitFacts {
@@ -144,7 +155,7 @@ fn the_table_of_rules_is_the_one_in_the_readme() {
 
 #[test]
 fn the_rules_about_the_machine_need_the_machine() {
-    for code in ["p060", "p061", "p062", "p063", "p064"] {
+    for code in ["p060", "p061", "p062", "p063", "p064", "p066", "p067"] {
         let fixture =
             fixtures().into_iter().find(|path| code_of(path) == code.to_uppercase()).unwrap();
         assert!(tenantd::policy::load(&fixture).is_ok(), "{}", fixture.display());

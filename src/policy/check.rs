@@ -6,13 +6,14 @@
 //! has a fixture with the exact report (`tests/policy.rs`). Rules about the machine are tried only where its
 //! facts are given. All are linear in the tenants.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::amount::Amount;
 use super::claims;
 use super::facts::HostFacts;
 use super::forms::too_small;
 use super::nodes::{Node, nodes};
+use super::presence::{self, Known};
 use super::read::Draft;
 use super::report::{Label, Report};
 use super::rules;
@@ -28,13 +29,16 @@ const MOST_PLACES: usize = 4;
 /// Tries every rule: those that concern the policy alone, and those about the machine where it is known.
 pub(super) fn check(draft: &Draft, host: Option<&HostFacts>, report: &mut Report) {
     let nodes = nodes(draft, host);
-    check_policy(draft, &nodes, report);
+    let known = Known::of(draft, &nodes, host);
+    check_policy(draft, &nodes, &known, report);
     if let Some(host) = host {
         check_host(draft, &nodes, host, report);
+        presence::check(draft, &nodes, &known, host, report);
+        stays::check(&nodes, host, report);
     }
 }
 
-fn check_policy(draft: &Draft, nodes: &[Node<'_>], report: &mut Report) {
+fn check_policy(draft: &Draft, nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) {
     for resource in Resource::ALL {
         for (index, owed) in owed(nodes, resource).iter().enumerate() {
             limit_below_guarantee(&nodes[index], resource, report);
@@ -44,7 +48,7 @@ fn check_policy(draft: &Draft, nodes: &[Node<'_>], report: &mut Report) {
     nodes.iter().for_each(|node| dop_beyond_limit(node, report));
     let leaves: Vec<Node<'_>> = nodes.iter().filter(|n| !n.tenant.is_group()).copied().collect();
     cpus_overlap(&leaves, report);
-    claims::overlapping_matches(&leaves, report);
+    claims::overlapping_matches(&leaves, known, report);
     claims::owners(nodes, report);
     not_yet_effective(draft, report);
 }
@@ -59,8 +63,6 @@ fn check_host(draft: &Draft, nodes: &[Node<'_>], host: &HostFacts, report: &mut 
         dop_beyond_slots(draft, node, host, report);
         no_such_cpu(node, host, report);
     }
-    unknown_accounts(draft, nodes, host, report);
-    stays::check(nodes, host, report);
 }
 
 impl<'d> Node<'d> {
@@ -310,32 +312,5 @@ fn no_such_cpu(leaf: &Node<'_>, host: &HostFacts, report: &mut Report) {
         let online: CpuSet = host.cpus.iter().copied().collect();
         let finding = rules::NO_SUCH_CPU.at(place, message, "");
         report.push(finding.help(format!("online are {online}")));
-    }
-}
-
-/// Warns of each unknown name once: a lookup may ask a directory service on the network.
-fn unknown_accounts(draft: &Draft, nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
-    let administrators = &draft.policy.administrators;
-    let mut users = vec![(&administrators.users, &draft.given, "administrators.users")];
-    let mut groups = vec![(&administrators.groups, &draft.given, "administrators.groups")];
-    for Node { tenant, given, .. } in nodes {
-        users.push((&tenant.matches.users, given, "match.users"));
-        users.push((&tenant.allow.users, given, "allow.users"));
-        groups.push((&tenant.matches.groups, given, "match.groups"));
-        groups.push((&tenant.allow.groups, given, "allow.groups"));
-    }
-    for (lists, what, is_known) in
-        [(users, "user", host.has_user), (groups, "group", host.has_group)]
-    {
-        let mut asked: HashSet<&str> = HashSet::new();
-        for (names, given, key) in lists {
-            for (name, place) in names.iter().zip(given.items(key)) {
-                if asked.insert(name) && !is_known(name) {
-                    let message = format!("this machine has no {what} `{name}`");
-                    let finding = rules::UNKNOWN_ACCOUNT.at(place, message, "");
-                    report.push(finding.help("it has no effect until there is one"));
-                }
-            }
-        }
     }
 }

@@ -3,10 +3,13 @@
 //! All are linear in the tenants but for the overlap of patterns, which is quadratic in patterns that begin
 //! alike.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
 
 use super::nodes::Node;
 use super::pattern;
+use super::presence::Known;
 use super::report::{Diagnostic, Report};
 use super::rules;
 use super::tree::Place;
@@ -107,28 +110,53 @@ fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut
     report.push(finding.also(claim.place.label("matched by this")).help(help));
 }
 
-pub(super) fn overlapping_matches(leaves: &[Node<'_>], report: &mut Report) {
+/// Refuses what two tenants claim, by what the names stand for.
+pub(super) fn overlapping_matches(leaves: &[Node<'_>], known: &Known<'_>, report: &mut Report) {
     let units = leaves.iter().flat_map(|n| claims(n, "match.unit", &n.tenant.matches.units));
-    same_twice("unit", units, report);
+    let units: Vec<Claim<'_>> = units.collect();
+    nested_slices(&units, report);
+    same_twice("unit", units.into_iter(), |name| known.unit(name), report);
     let users = leaves.iter().flat_map(|n| claims(n, "match.users", &n.tenant.matches.users));
-    same_twice("user", users, report);
+    same_twice("user", users, |name| known.user(name), report);
     let groups = leaves.iter().flat_map(|n| claims(n, "match.groups", &n.tenant.matches.groups));
-    same_twice("group", groups, report);
+    same_twice("group", groups, |name| known.group(name), report);
     let cgroups = leaves.iter().flat_map(|n| claims(n, "match.cgroup", &n.tenant.matches.cgroups));
     overlapping_patterns(&mut cgroups.collect::<Vec<_>>(), report);
 }
 
-fn same_twice<'d>(what: &str, claims: impl Iterator<Item = Claim<'d>>, report: &mut Report) {
-    let mut first: HashMap<&str, Claim<'_>> = HashMap::new();
+fn same_twice<'d>(
+    what: &str,
+    claims: impl Iterator<Item = Claim<'d>>,
+    identity: impl Fn(&'d str) -> Cow<'d, str>,
+    report: &mut Report,
+) {
+    let mut first: HashMap<Cow<'d, str>, Claim<'_>> = HashMap::new();
     for claim in claims {
-        match first.get(claim.name) {
-            Some(earlier) => {
-                let message = format!("{what} `{}`", claim.name);
-                report.push(claimed_twice(&message, *earlier, claim));
+        match first.entry(identity(claim.name)) {
+            MapEntry::Occupied(entry) => {
+                let earlier = *entry.get();
+                let mut message = format!("{what} `{}`", claim.name);
+                if claim.name != earlier.name {
+                    message += &format!(", the same as `{}`,", earlier.name);
+                }
+                report.push(claimed_twice(&message, earlier, claim));
             }
-            None => {
-                first.insert(claim.name, claim);
+            MapEntry::Vacant(entry) => {
+                entry.insert(claim);
             }
+        }
+    }
+}
+
+/// The slice `a-b.slice` lies within `a.slice` (systemd.slice(5)).
+fn nested_slices(units: &[Claim<'_>], report: &mut Report) {
+    let slices: HashMap<&str, &Claim<'_>> =
+        units.iter().filter_map(|unit| Some((unit.name.strip_suffix(".slice")?, unit))).collect();
+    for (name, inner) in units.iter().filter_map(|it| Some((it.name.strip_suffix(".slice")?, it))) {
+        let above = name.match_indices('-').filter_map(|(dash, _)| slices.get(&name[..dash]));
+        for outer in above {
+            let what = format!("`{}`, which lies within `{}`,", inner.name, outer.name);
+            report.push(claimed_twice(&what, **outer, *inner));
         }
     }
 }

@@ -8,6 +8,7 @@ use nix::unistd::{Gid, Group, Uid, User};
 use procfs::Current;
 use procfs::process::Process;
 
+use super::installed::{Services, has_cgroup, services};
 use super::unit_path::unit_of;
 use super::values::cpu_list;
 use crate::resource::{PerResource, Resource};
@@ -20,13 +21,29 @@ pub struct HostFacts {
     pub cpus: Vec<u32>,
     /// Memory of the machine.
     pub memory: Bytes,
-    /// Whether the machine has a user of this name.
-    pub has_user: fn(&str) -> bool,
-    /// Whether the machine has a group of this name.
-    pub has_group: fn(&str) -> bool,
+    /// The user of a name. Digits are a number and are not asked for.
+    pub find_user: fn(&str) -> Account,
+    /// The group of users of a name, likewise.
+    pub find_group: fn(&str) -> Account,
     /// The services and sessions that run now, in the order of their names; none on a host without systemd.
     /// Asked only where a policy claims processes by owner: it looks at every process.
     pub units: fn() -> Vec<UnitFacts>,
+    /// The services that the machine could run; none where they are not known. Asked only where a policy names units.
+    pub services: fn() -> Option<Services>,
+    /// Whether a pattern matches a cgroup now, which may take as many steps as the second argument has left; also
+    /// where that is not known.
+    pub has_cgroup: fn(&str, &mut usize) -> bool,
+}
+
+/// What the machine knows of the name of a user or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// It has this number.
+    Number(u32),
+    /// There is none of this name.
+    Missing,
+    /// It could not be looked up: a finding would be about the lookup and not about the policy.
+    Unknown,
 }
 
 /// A service, a scope or the slice of a user, and the accounts that run something there. Each account is
@@ -52,20 +69,24 @@ impl HostFacts {
         Ok(HostFacts {
             cpus: online_cpus(Path::new("/sys/devices/system/cpu/online"))?,
             memory: Bytes(procfs::Meminfo::current().map_err(io::Error::other)?.mem_total),
-            has_user,
-            has_group,
+            find_user,
+            find_group,
             units,
+            services,
+            has_cgroup,
         })
     }
 
-    /// A machine of which only the size is known: every account counts as known, and nothing runs there.
+    /// A machine of which only the size is known: nothing is said of accounts, units and cgroups.
     pub fn of_size(cpus: u32, memory: Bytes) -> HostFacts {
         HostFacts {
             cpus: (0..cpus).collect(),
             memory,
-            has_user: |_| true,
-            has_group: |_| true,
+            find_user: |_| Account::Unknown,
+            find_group: |_| Account::Unknown,
             units: Vec::new,
+            services: || None,
+            has_cgroup: |_, _| true,
         }
     }
 
@@ -90,14 +111,20 @@ fn online_cpus(path: &Path) -> io::Result<Vec<u32>> {
     cpu_list(text.trim_end()).map_err(|help| with_path(&help))
 }
 
-/// A number is a user whether it has a name or not. A name that cannot be looked up counts as known: the
-/// finding would be about the lookup and not about the policy.
-fn has_user(name: &str) -> bool {
-    name.parse::<u32>().is_ok() || User::from_name(name).map_or(true, |user| user.is_some())
+fn find_user(name: &str) -> Account {
+    account(User::from_name(name).map(|user| user.map(|user| user.uid.as_raw())))
 }
 
-fn has_group(name: &str) -> bool {
-    name.parse::<u32>().is_ok() || Group::from_name(name).map_or(true, |group| group.is_some())
+fn find_group(name: &str) -> Account {
+    account(Group::from_name(name).map(|group| group.map(|group| group.gid.as_raw())))
+}
+
+fn account(number: nix::Result<Option<u32>>) -> Account {
+    match number {
+        Ok(Some(number)) => Account::Number(number),
+        Ok(None) => Account::Missing,
+        Err(_) => Account::Unknown,
+    }
 }
 
 /// The units of this machine, from `/proc`. A process that ends meanwhile is left out.

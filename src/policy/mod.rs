@@ -11,8 +11,9 @@
 //! **Path of a text.** [`load()`] opens a path, bounded and without blocking. [`mod@parse`] turns the text
 //! into a plain [`tree`] that keeps every place and every repeated key; `syntax` finds the line of the
 //! mistake where that fails. `read` walks the tree by the table into a model and the places of its values,
-//! and goes on after each finding. `check` and `claims` try the rules about several values, or about the
-//! machine ([`HostFacts`]). [`rules`] has one line for each rule; [`report`] shows the violations.
+//! and goes on after each finding. `check`, `claims` and `presence` try the rules about several values, or
+//! about the machine ([`HostFacts`]); `amount` keeps percentages as written until a machine is known.
+//! [`rules`] has one line for each rule; [`report`] shows the violations.
 //!
 //! **Properties.** Every rule has a code, one fixture that breaks it and no other, and the exact report
 //! (`tests/policy.rs`). For any bytes, the answer comes in bounded time and memory
@@ -28,6 +29,7 @@ mod claims;
 mod facts;
 pub(crate) mod forms;
 pub mod hint;
+mod installed;
 pub mod key;
 pub mod keys;
 mod load;
@@ -37,6 +39,7 @@ mod nodes;
 pub mod outline;
 pub mod parse;
 pub mod pattern;
+mod presence;
 mod read;
 pub mod reader;
 pub mod report;
@@ -49,7 +52,8 @@ pub mod types;
 pub mod unit_path;
 mod values;
 
-pub use facts::{HostFacts, UnitFacts};
+pub use facts::{Account, HostFacts, UnitFacts};
+pub use installed::Services;
 pub(crate) use load::is_policy_file;
 pub use load::{Loaded, load, load_from, load_text, load_value, load_with_host};
 pub use model::Policy;

@@ -27,7 +27,7 @@ pub fn literal_prefix(pattern: &str) -> &str {
 }
 
 /// Greedy matching with one point of return: the last `*`. O(|pattern| × |name|) at worst.
-fn fits(pattern: &str, name: &str) -> bool {
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (characters(pattern), characters(name));
     let (mut p, mut n) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;

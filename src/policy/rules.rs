@@ -109,6 +109,8 @@ rules! {
     NO_SUCH_CPU = "P063", Error, "a CPU that the machine does not have";
     UNKNOWN_ACCOUNT = "P064", Warning, "a user or group that the machine does not know";
     STAYS_IN_UNIT = "P065", Warning, "processes claimed by owner that stay in units of systemd";
+    UNKNOWN_SERVICE = "P066", Warning, "a service that the machine does not have";
+    UNKNOWN_CGROUP = "P067", Note, "a cgroup that is not there now";
     // What this version does with it.
     NOT_YET_EFFECTIVE = "P070", Note, "a key that has no effect yet";
 }

@@ -1,12 +1,14 @@
 //! The syntax of texts in a policy: names, units, accounts, cgroup paths, lists of CPUs.
 
+use super::hint::nearest;
+
 /// A kind of name: its name in messages, and its syntax.
 #[derive(Debug)]
 pub(super) struct NameKind {
     /// With its article.
     pub(super) what: &'static str,
     /// Whether a text can be such a name; otherwise what to write instead.
-    pub(super) check: fn(&str) -> Result<(), &'static str>,
+    pub(super) check: fn(&str) -> Result<(), String>,
 }
 
 /// Units of systemd.
@@ -74,33 +76,53 @@ pub(super) fn safe_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a name can be that of a systemd unit that holds processes.
+/// Whether a name can be that of a systemd unit that holds processes. As in a unit file, and other than on the
+/// command line of systemctl, it is not completed: a policy says which unit is meant.
 ///
 /// # Errors
 /// What to write instead.
-pub(super) fn unit_name(name: &str) -> Result<(), &'static str> {
-    let kind = name.rsplit_once('.').map(|(_, kind)| kind);
-    if !kind.is_some_and(|kind| ["service", "slice", "scope"].contains(&kind)) {
-        return Err("the units that hold processes end in `.service`, `.slice` or `.scope`");
-    }
+pub(super) fn unit_name(name: &str) -> Result<(), String> {
+    const KINDS: &str = "the units that hold processes end in `.service`, `.slice` or `.scope`";
+    const OTHERS: &[&str] =
+        &["socket", "target", "device", "mount", "automount", "swap", "timer", "path"];
     // systemd.unit(5): names have at most 255 characters.
     let valid = |b: u8| b.is_ascii_alphanumeric() || b":-_.\\@".contains(&b);
-    match name.len() <= 255 && name.bytes().all(valid) {
-        true => Ok(()),
-        false => Err("a unit name has letters, digits and `:-_.\\@`, at most 255 characters"),
-    }
+    let is_valid = name.len() <= 255 && name.bytes().all(valid) && !name.starts_with('.');
+    let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
+    let help = match kind {
+        _ if name.contains(['*', '?']) => "patterns of units are not supported: name each unit",
+        "service" | "slice" | "scope" if !is_valid => {
+            "a unit name has letters, digits and `:-_.\\@`, at most 255 characters"
+        }
+        "slice" if stem == "-" => "the root slice holds every process: name a unit below it",
+        "slice" if stem.split('-').any(str::is_empty) => {
+            "the parts of a slice's name have single dashes between them: `a-b.slice`"
+        }
+        "service" | "scope" if stem.ends_with('@') => {
+            let instance = format!("{stem}1.{kind}");
+            return Err(format!("a template runs nothing itself: name an instance, `{instance}`"));
+        }
+        "service" | "slice" | "scope" => return Ok(()),
+        other if is_valid && !OTHERS.contains(&other) => {
+            let near = nearest(other, ["service", "slice", "scope"]);
+            let meant = near.map_or(format!("{name}.service"), |kind| format!("{stem}.{kind}"));
+            return Err(format!("{KINDS}: say `{meant}`"));
+        }
+        _ => KINDS,
+    };
+    Err(help.to_string())
 }
 
 /// Whether a name can be that of a user or a group of users; the account database is not asked.
 ///
 /// # Errors
 /// What to write instead.
-pub(super) fn account_name(name: &str) -> Result<(), &'static str> {
+pub(super) fn account_name(name: &str) -> Result<(), String> {
     let forbidden =
         |c: char| c.is_control() || c.is_whitespace() || matches!(c, ':' | '/' | ',' | '*');
     match name.len() <= 256 && !name.contains(forbidden) {
         true => Ok(()),
-        false => Err("give one name or number; several make a list: `[ana, bob]`"),
+        false => Err("give one name or number; several make a list: `[ana, bob]`".into()),
     }
 }
 

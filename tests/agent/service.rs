@@ -43,13 +43,7 @@ impl Ground {
     fn notifying(mode: &str, notifier: Notifier) -> Ground {
         let dir = util::scratch();
         let path = util::file(dir.path(), "policy.yaml", TWO.replace("mode: enforce", mode));
-        let facts = HostFacts {
-            cpus: (0..8).collect(),
-            memory: Bytes::gib(16),
-            has_user: |_| true,
-            has_group: |_| true,
-            units: Vec::new,
-        };
+        let facts = HostFacts::of_size(8, Bytes::gib(16));
         let source = PolicySource { path, facts: Some(facts) };
         let policy = source.load().unwrap().policy;
         let rules = claims::rules(&policy).rules;

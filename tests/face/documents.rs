@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tenantd::policy::{HostFacts, load_with_host};
+use tenantd::policy::{Account, HostFacts, load_with_host};
 use tenantd::units::Bytes;
 
 use crate::util;
@@ -39,11 +39,9 @@ fn the_policy_of_the_readme_fits_a_machine_of_two_cores() {
     let dir = util::scratch();
     let path = util::file(dir.path(), "policy.yaml", policy());
     let small = HostFacts {
-        cpus: vec![0, 1],
-        memory: Bytes::gib(4),
-        has_user: |_| false,
-        has_group: |_| false,
-        units: Vec::new,
+        find_user: |_| Account::Missing,
+        find_group: |_| Account::Missing,
+        ..HostFacts::of_size(2, Bytes::gib(4))
     };
     let loaded = load_with_host(&path, &small).unwrap_or_else(|report| panic!("{report}"));
     assert!(loaded.report.findings().is_empty(), "{:?}", loaded.report);

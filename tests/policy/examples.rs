@@ -13,13 +13,7 @@ fn examples() -> Vec<PathBuf> {
 
 /// The machine the examples are written for; it has the accounts they name.
 fn server() -> HostFacts {
-    HostFacts {
-        cpus: (0..32).collect(),
-        memory: Bytes::gib(128),
-        has_user: |_| true,
-        has_group: |_| true,
-        units: Vec::new,
-    }
+    HostFacts::of_size(32, Bytes::gib(128))
 }
 
 #[test]
@@ -36,7 +30,7 @@ fn every_example_is_valid_without_unexpected_findings() {
 /// An example is copied to machines of every size before it is read: it must be valid there as well.
 #[test]
 fn every_example_fits_a_small_machine() {
-    let small = HostFacts { cpus: vec![0, 1], memory: Bytes::gib(4), ..server() };
+    let small = HostFacts::of_size(2, Bytes::gib(4));
     for path in examples() {
         assert!(load_with_host(&path, &small).is_ok(), "{}", path.display());
     }

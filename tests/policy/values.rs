@@ -72,8 +72,23 @@ fn units_and_accounts_are_distinguished_from_other_texts() {
     for name in ["nginx.service", "user-1000.slice", "run-r1\\x2d.scope", "getty@tty1.service"] {
         assert_eq!(unit(name), [""; 0], "{name}");
     }
-    for name in ["nginx", "a.socket", "a/b.service", "a b.service", ".slic"] {
+    for (name, said) in [
+        ("nginx", "say `nginx.service`"),
+        ("php8.2-fpm", "say `php8.2-fpm.service`"),
+        ("a.socket", "end in `.service`"),
+        ("a/b.service", "letters, digits"),
+        ("a b.service", "letters, digits"),
+        (".service", "letters, digits"),
+        (".slic", "end in `.service`"),
+        ("getty@.service", "an instance, `getty@1.service`"),
+        ("-.slice", "every process"),
+        ("a--b.slice", "single dashes"),
+        ("-a.slice", "single dashes"),
+    ] {
         assert_eq!(unit(name), ["P031"], "{name}");
+        let report = load_text("policy.yaml", &of_tenant("match: { unit: @ }", name)).unwrap_err();
+        let help = report.findings()[0].help.clone().unwrap();
+        assert!(help.contains(said), "{name}: {help}");
     }
     let user = |name: &str| errors(&of_tenant("match: { users: @ }", name));
     for name in ["ana", "1000", "svc_build$", "DOMAIN\\ana", "ana@example.org"] {

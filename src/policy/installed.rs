@@ -1,0 +1,148 @@
+//! Which services and cgroups this machine has, from its files: `check` needs no running daemon and no bus.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use procfs::process::Process;
+
+use super::pattern;
+
+/// Where systemd looks for the units of the system (systemd.unit(5), table 1).
+const UNIT_DIRS: [&str; 12] = [
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    "/etc/systemd/system",
+    "/etc/systemd/system.attached",
+    "/run/systemd/system",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator.late",
+];
+
+/// The services that systemd could run, templates included, each with the name that it goes by: an alias is a link
+/// to the file of a different name.
+pub type Services = BTreeMap<String, String>;
+
+/// The services of this machine; none where systemd does not run.
+pub(super) fn services() -> Option<Services> {
+    // The test of sd_booted(3).
+    let is_booted = Path::new("/run/systemd/system").is_dir();
+    is_booted.then(|| services_in(UNIT_DIRS.iter().map(Path::new)))
+}
+
+/// The first directory that has a unit decides.
+fn services_in<'p>(dirs: impl Iterator<Item = &'p Path>) -> Services {
+    let mut services = Services::new();
+    for entry in dirs.flat_map(fs::read_dir).flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if name.ends_with(".service") && !services.contains_key(&name) {
+            let target = fs::read_link(entry.path()).ok();
+            let target = target.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+            // A masked unit is a link to /dev/null.
+            let real = target.filter(|target| target.ends_with(".service")).unwrap_or(&name);
+            services.insert(name.clone(), real.to_string());
+        }
+    }
+    services
+}
+
+/// The name that a unit goes by; none where it is a service that is not there.
+pub(super) fn real_name<'n>(services: &'n Services, unit: &'n str) -> Option<&'n str> {
+    let Some(stem) = unit.strip_suffix(".service") else { return Some(unit) };
+    let template = || {
+        let (template, _) = stem.split_once('@')?;
+        services.contains_key(&format!("{template}@.service")).then_some(unit)
+    };
+    services.get(unit).map(String::as_str).or_else(template)
+}
+
+/// Whether a pattern matches a cgroup in any hierarchy of this machine. `budget` is the number of directory entries
+/// that may be looked at; a pattern that exceeds it, or that cannot be tried, counts as matching.
+pub(super) fn has_cgroup(pattern: &str, budget: &mut usize) -> bool {
+    let mounts = Process::myself().and_then(|own| own.mountinfo()).map(|infos| infos.0);
+    let Ok(mounts) = mounts else { return true };
+    let is_cgroup = |fs_type: &str| matches!(fs_type, "cgroup" | "cgroup2");
+    let roots = mounts.into_iter().filter(|mount| is_cgroup(&mount.fs_type));
+    let roots: Vec<PathBuf> = roots.map(|mount| mount.mount_point).collect();
+    let names: Vec<&str> = pattern.split('/').filter(|name| !name.is_empty()).collect();
+    roots.is_empty() || roots.iter().any(|root| matches_below(root, &names, budget))
+}
+
+fn matches_below(dir: &Path, names: &[&str], budget: &mut usize) -> bool {
+    let Some((first, rest)) = names.split_first() else { return true };
+    if !first.contains(['*', '?']) {
+        let below = dir.join(first);
+        return below.is_dir() && matches_below(&below, rest, budget);
+    }
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let Some(left) = budget.checked_sub(1) else { return true };
+        *budget = left;
+        let name = entry.file_name();
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_dir
+            && name.to_str().is_some_and(|name| pattern::fits(first, name))
+            && matches_below(&entry.path(), rest, budget)
+        {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn services_go_by_the_name_of_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (etc, lib) = (dir.path().join("etc"), dir.path().join("lib"));
+        fs::create_dir(&etc).unwrap();
+        fs::create_dir(&lib).unwrap();
+        for name in ["ssh.service", "cron.service", "getty@.service", "a.socket"] {
+            fs::write(lib.join(name), "").unwrap();
+        }
+        symlink(lib.join("ssh.service"), etc.join("sshd.service")).unwrap();
+        symlink("/dev/null", etc.join("cron.service")).unwrap();
+        let nowhere = dir.path().join("nowhere");
+        let services = services_in([nowhere.as_path(), &etc, &lib].into_iter());
+        for (unit, real) in [
+            ("ssh.service", Some("ssh.service")),
+            ("sshd.service", Some("ssh.service")),
+            ("cron.service", Some("cron.service")),
+            ("getty@tty1.service", Some("getty@tty1.service")),
+            ("foo@tty1.service", None),
+            ("a.service", None),
+            ("user-1000.slice", Some("user-1000.slice")),
+        ] {
+            assert_eq!(real_name(&services, unit), real, "{unit}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_matched_with_directories_within_a_budget() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("batch/job-1/inner")).unwrap();
+        fs::write(dir.path().join("batch/job-2"), "").unwrap();
+        let matches = |names: &[&str], mut budget| matches_below(dir.path(), names, &mut budget);
+        for (names, expected) in [
+            (&["batch"][..], true),
+            (&["batch", "job-*"], true),
+            (&["batch", "job-2"], false),
+            (&["b*", "j?b-1", "inner"], true),
+            (&["*", "*", "*", "*"], false),
+            (&["other", "*"], false),
+        ] {
+            assert_eq!(matches(names, 100), expected, "{names:?}");
+        }
+        // What could not be looked at may be there.
+        assert!(matches(&["*", "*", "*", "*"], 2));
+    }
+}
