@@ -120,7 +120,13 @@ impl Form<DopPolicy> for DopForm {
                 );
                 return reader.find(&rules::WRONG_TYPE, node, message, help);
             }
-            *into = reader.word(node, DOP_WORDS).unwrap_or_default();
+            match DOP_WORDS.iter().find(|(word, _)| *word == &**text) {
+                Some((_, policy)) => *into = *policy,
+                None => {
+                    let words = DOP_WORDS.iter().map(|(word, _)| *word);
+                    reader.unknown_word(node, text, words, ", or a bound such as `{ max: 4 }`");
+                }
+            }
             return;
         }
         let Some(fields) = reader.fields(self.0, node) else { return };

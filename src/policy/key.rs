@@ -118,6 +118,10 @@ impl Reader<'_> {
                     (Kind::Scalar { text, .. }, Some(first)) => {
                         format!("name the key, as in `{{ {}: {} }}`", first.name, shortened(text))
                     }
+                    (Kind::List(_), Some(first)) => {
+                        let value = node.only_item().map_or("…".into(), shortened);
+                        format!("name the keys instead, as in `{{ {}: {value} }}`", first.name)
+                    }
                     _ => String::new(),
                 };
                 self.wrong_type(node, &format!("a map with {}", listed(names())), &help);

@@ -149,6 +149,11 @@ impl<'r> Reader<'r> {
         };
         let label = near.map(|name| format!("did you mean `{name}`?")).unwrap_or_default();
         let help = match &*entry.key {
+            key if key.starts_with(|c: char| c.is_ascii_digit())
+                && matches!(entry.value.kind, Kind::Null) =>
+            {
+                "the comma ends the value before it: decimals have a point, as in `1.5`".to_string()
+            }
             "<<" => "merge keys are not supported: write the keys out".to_string(),
             key if near.is_none() && (self.codes.elsewhere)(key).is_some() => {
                 format!("`{key}` is a key of {}", (self.codes.elsewhere)(key).unwrap_or_default())
@@ -228,6 +233,9 @@ impl<'r> Reader<'r> {
     /// Reports a value of the wrong type.
     pub fn wrong_type(&mut self, node: &Node, expected: &str, help: &str) {
         let message = format!("expected {expected}, found {}", node.describe());
+        let brackets = node.only_item().filter(|_| help.is_empty());
+        let brackets = brackets.map(|item| format!("drop the brackets: `{}`", shortened(item)));
+        let help = brackets.as_deref().unwrap_or(help);
         self.find(&self.codes.wrong_type, node, message, help);
     }
 
@@ -286,7 +294,14 @@ impl<'r> Reader<'r> {
         }
         match number {
             Some(_) => self.wrong_type(node, expected, &format!("drop the quotes: `{text}`")),
-            None => self.wrong_type(node, expected, help),
+            // `[1]` and `1,5`.
+            None if node.only_item().is_some() => self.wrong_type(node, expected, ""),
+            None => match text.replacen(',', ".", 1) {
+                point if parse_number(&point).is_some() => {
+                    self.wrong_type(node, expected, &format!("decimals have a point: `{point}`"));
+                }
+                _ => self.wrong_type(node, expected, help),
+            },
         }
         None
     }

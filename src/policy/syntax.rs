@@ -147,8 +147,30 @@ fn deeper(line: &Line<'_>, above: &Line<'_>) -> Mistake {
     Mistake { message, span: line.start..line.end(), help }
 }
 
+/// `a: { … }, b: …`: where the second key begins.
+fn after_brackets(content: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (index, c) in content.char_indices() {
+        match c {
+            '{' | '[' => depth += 1,
+            '}' | ']' if depth == 1 => {
+                let rest = content[index + 1..].trim_start().strip_prefix(',')?.trim_start();
+                return rest.contains(": ").then(|| content.len() - rest.len());
+            }
+            '}' | ']' => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+    }
+    None
+}
+
 /// A line whose indentation fits none of the maps above it.
 fn indentation(text: &str, line: &Line<'_>) -> Option<Mistake> {
+    if let Some(second) = after_brackets(line.content) {
+        let message = "a second key on one line".to_string();
+        let help = "write it on a line of its own, without the comma".to_string();
+        return Some(Mistake { message, span: line.start + second..line.end(), help });
+    }
     let mut columns: Vec<(usize, String)> = Vec::new();
     let mut above = line.above(text);
     while let Some(it) = above {

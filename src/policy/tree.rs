@@ -88,6 +88,14 @@ impl Node {
         }
     }
 
+    /// The text of the one item of a list.
+    pub fn only_item(&self) -> Option<&str> {
+        match self.items() {
+            Some([Node { kind: Kind::Scalar { text, .. }, .. }]) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Its bytes.
     pub fn span(&self) -> Range<usize> {
         self.start as usize..self.end as usize
