@@ -2,6 +2,7 @@
 
 mod control_loop;
 mod explain;
+mod govern;
 mod protect;
 
 mod weights;

@@ -25,6 +25,7 @@ use super::desired;
 use super::drift::{self, Drift, Observation};
 use super::fairness::Episode;
 use super::finding::{Code, Finding};
+use super::govern::{self, Foreign};
 use super::place;
 use super::plan::{self, Action, Knob, NodeKnobs, Value};
 use super::sample::HostSample;
@@ -132,8 +133,9 @@ impl ControlLoop {
         let was_empty = state.sample.as_ref().is_some_and(|last| last.populated == Some(false));
         // Processes may also come and be killed between two ticks.
         let is_due = self.is_turn_of(number);
+        let is_ancestor = number >= self.tree.nodes().len();
         Sampling {
-            threads: state.is_pressed(),
+            threads: !is_ancestor && state.is_pressed(),
             kills_of_empty: !was_empty || is_due,
             times_of_empty: !was_empty,
             nested: is_due,
@@ -176,8 +178,6 @@ impl ControlLoop {
         }
         let before = self.last.replace((now, host));
         self.tree.fit(host.machine());
-        let protected: Vec<Option<Value>> =
-            nodes.iter().map(|node| node.protected_before.clone()).collect();
         let observed = self.take_in(nodes, elapsed, host.nr_cpus);
         let since = elapsed.zip(before).map(|(elapsed, (_, before))| (elapsed, before));
         if let Some(topology) = topology {
@@ -185,14 +185,15 @@ impl ControlLoop {
         }
         let above = self.with_usable_cpus(above);
         let reserve = self.settings.reserve.of(host.machine());
-        let capacity = capacity::measure(&self.states, reserve, &above, host, since);
+        let tenants = &self.states[..self.tree.nodes().len()];
+        let capacity = capacity::measure(tenants, reserve, &above, host, since);
         self.estimate(host, elapsed);
         let mut findings = self.allocate(capacity.divided, &above, host);
         self.judge(capacity.divided, elapsed);
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
         let drifts = self.observe(observed, now);
-        let (knobs, actions) = self.plan(&protected);
+        let (knobs, actions) = self.plan();
         Decision { is_void: false, elapsed, capacity, slots, knobs, actions, drifts, findings }
     }
 
@@ -206,6 +207,7 @@ impl ControlLoop {
         let take = |(state, input): (&mut NodeState, NodeInput)| {
             state.is_governed = input.is_governed;
             state.is_present = input.is_present;
+            state.held_before = input.held_before;
             state.oom_kills.tell(input.nr_killed_runs);
             if let Some(sample) = input.sample {
                 if let Some(kills) = input.nr_oom_kills {
@@ -253,6 +255,7 @@ impl ControlLoop {
         above: &AncestorBounds,
         host: HostSample,
     ) -> Vec<Finding> {
+        let foreign = self.foreign();
         let nodes = self.tree.nodes();
         let demands: Vec<Demand> = self.states[..nodes.len()]
             .iter()
@@ -263,12 +266,34 @@ impl ControlLoop {
         let shortage = target::protect(nodes, usages, &host, above, &mut targets);
         let shortage =
             shortage.map(|shortage| Finding::of_host(Code::Unkeepable, shortage.to_string()));
+        if !foreign.is_empty() {
+            govern::weigh(&self.tree, &foreign, &mut targets);
+        }
         let findings = shortage.into_iter().chain(target::findings(nodes, &targets));
         let findings = findings.chain(self.tree.cuts()).collect();
         for (state, target) in self.states.iter_mut().zip(targets) {
             state.target = target;
         }
         findings
+    }
+
+    /// What each ancestor is weighed by beside the tenants below it. What others use there rises at once and falls
+    /// by half in a tick.
+    fn foreign(&mut self) -> Vec<Foreign> {
+        let used = |number: usize| Some(self.states[number].usage.as_ref()?.cpu_cores);
+        let cores = govern::foreign_cores(&self.tree, used);
+        let ancestors = self.states[self.tree.nodes().len()..].iter_mut();
+        let foreign = |(state, now): (&mut NodeState, Option<f64>)| {
+            let before = state.foreign_cores.unwrap_or(0.0);
+            let cores = now.map_or(before, |now| now.max((now + before) / 2.0));
+            state.foreign_cores = Some(cores);
+            let weight_before = match state.held_before(Knob::CpuWeight) {
+                Some(Value::Weight(weight)) => Some(*weight),
+                _ => None,
+            };
+            Foreign { cores, weight_before }
+        };
+        ancestors.zip(cores).map(foreign).collect()
     }
 
     /// Measures how far what the tenants got is from what they were entitled to.
@@ -364,8 +389,8 @@ impl ControlLoop {
     }
 
     /// What every file shall hold and does hold, and the actions that bring the one to the other.
-    fn plan(&self, protected_before: &[Option<Value>]) -> (Vec<NodeKnobs>, Vec<Action>) {
-        let knobs = desired::knobs(&self.tree, &self.states, protected_before);
+    fn plan(&self) -> (Vec<NodeKnobs>, Vec<Action>) {
+        let knobs = desired::knobs(&self.tree, &self.states);
         let online = self.topology.as_ref().map(Topology::online);
         let mut actions = plan::plan(&knobs, online);
         let unknown = desired::unknown(&self.tree, &self.states);

@@ -1,14 +1,16 @@
 //! What every file shall hold after a tick: targets and CPUs as values, less what is not the agent's to write.
 //!
 //! **Rules.** A node without a steered cgroup has no desired values, and neither has a knob whose foreign
-//! value was accepted. An ancestor is protected by what is protected below it, and never less than it was
-//! before the agent. Protection shrinks only where the demand of everything below is known: no tenant loses
+//! value was accepted. An ancestor is protected by what is protected below it, in addition to what it was before
+//! the agent, which is for the work of others; it is weighed where it has a governed sibling
+//! ([`super::govern`]). Protection shrinks only where the demand of everything below is known: no tenant loses
 //! protection before its demand is known.
 
+use super::govern;
 use super::plan::{Action, Knob, NodeKnobs, Value};
 use super::state::NodeState;
 use super::target::{self, Target};
-use super::tree::{Ancestor, Tree};
+use super::tree::Tree;
 use super::width;
 use crate::resource::{CPU, MEMORY};
 use crate::units::Limit;
@@ -16,26 +18,26 @@ use crate::units::Limit;
 /// A knob, its desired value, and why.
 type Desired = (Knob, Value, String);
 
-/// What each node's files shall hold and do hold; `before` is the protection that each ancestor had before
-/// the agent started, by the node's number.
-pub(super) fn knobs(tree: &Tree, states: &[NodeState], before: &[Option<Value>]) -> Vec<NodeKnobs> {
-    let targets: Vec<Target> =
-        states[..tree.nodes().len()].iter().map(|state| state.target.clone()).collect();
-    let mut desired = target::knobs(tree.nodes(), &targets);
-    for (number, (wanted, state)) in desired.iter_mut().zip(states).enumerate() {
+/// What each node's files shall hold and do hold.
+pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
+    let targets: Vec<Target> = states.iter().map(|state| state.target.clone()).collect();
+    let protections = target::protections(tree, &targets);
+    let mut desired = target::knobs_with(tree.nodes(), &targets, &protections);
+    for (number, wanted) in desired.iter_mut().enumerate() {
         bound_by_groups(tree, number, wanted);
-        wanted.extend(cpus(state));
+        wanted.extend(cpus(&states[number]));
+    }
+    desired.resize(tree.len(), Vec::new());
+    for (number, _) in tree.ancestors().filter(|(number, _)| states[*number].is_present) {
+        desired[number].push(protection(&states[number], protections[number]));
+    }
+    for number in govern::weighed_ancestors(tree) {
+        desired[number].extend(weight(&states[number]));
+    }
+    for (wanted, state) in desired.iter_mut().zip(states) {
         wanted.retain(|(knob, ..)| state.is_governed && !state.left_to_others.contains(knob));
     }
-    for (number, ancestor) in tree.ancestors() {
-        let state = &states[number];
-        let is_ours = state.is_present && !state.left_to_others.contains(&Knob::MemoryLow);
-        let wanted = protection(ancestor, &desired, before[number].as_ref());
-        desired.push(if is_ours { vec![wanted] } else { Vec::new() });
-    }
-    // Depth 0 is for the ancestors.
-    let depths = tree.nodes().iter().map(|node| node.depth + 1).chain(std::iter::repeat(0));
-    let knobs = desired.into_iter().zip(states).zip(depths);
+    let knobs = desired.into_iter().zip(states).zip(tree.depths());
     knobs
         .map(|((desired, state), depth)| NodeKnobs {
             depth,
@@ -67,23 +69,29 @@ fn cpus(state: &NodeState) -> Option<Desired> {
     Some((Knob::Cpus, Value::CpuList(cpus), reason))
 }
 
-/// The protection of an ancestor: the sum of what is protected below it, or what it had where that is more.
-fn protection(ancestor: &Ancestor, desired: &[Vec<Desired>], before: Option<&Value>) -> Desired {
-    let low = |(knob, value, _): &Desired| match (knob, value) {
-        (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => Some(*bytes),
-        _ => None,
-    };
-    let below = ancestor.below.iter().flat_map(|number| &desired[*number]);
-    let sum = Limit::Finite(below.filter_map(low).sum());
-    let sum = Value::Amount(MEMORY, sum);
+/// The protection of an ancestor: what is protected below it, in addition to what it had.
+fn protection(state: &NodeState, below_bytes: f64) -> Desired {
+    let sum = Value::amount(MEMORY, below_bytes.floor());
     let reason = format!("what is protected below it, {sum}");
-    match before.filter(|before| before.magnitude() > sum.magnitude()) {
-        Some(before) => {
-            let reason = format!("its own, which is more than {reason}");
-            (Knob::MemoryLow, before.clone(), reason)
+    match state.held_before(Knob::MemoryLow) {
+        Some(Value::Amount(_, Limit::Finite(0))) | None => (Knob::MemoryLow, sum, reason),
+        Some(Value::Amount(_, Limit::Finite(before))) => {
+            let all = Value::amount(MEMORY, below_bytes.floor() + *before as f64);
+            let before = MEMORY.figure(*before as f64);
+            (Knob::MemoryLow, all, format!("{reason}, in addition to its own {before}"))
         }
-        None => (Knob::MemoryLow, sum, reason),
+        Some(max) => (Knob::MemoryLow, max.clone(), "its own, which is all of it".to_string()),
     }
+}
+
+/// The weight of an ancestor; none where it is not there.
+fn weight(state: &NodeState) -> Option<Desired> {
+    let reason = || {
+        let cores = state.target.allocation[CPU];
+        format!("what the tenants and the other work below it should have, {cores:.2} CPUs")
+    };
+    let weight = Value::Weight(state.target.cpu_weight);
+    state.is_present.then(|| (Knob::CpuWeight, weight, reason()))
 }
 
 /// Whether `action` takes protection away from a node before the demands of all below it are known.
@@ -94,13 +102,5 @@ pub(super) fn is_premature(action: &Action, unknown: &[bool]) -> bool {
 /// For each node, whether the demand of any tenant in or below it was never estimated.
 pub(super) fn unknown(tree: &Tree, states: &[NodeState]) -> Vec<bool> {
     let is_leaf = |number: usize| tree.nodes().get(number).is_some_and(|node| node.is_leaf);
-    let unknown = tree.any_below(|number| is_leaf(number) && states[number].demand.is_none());
-    let all_known = !unknown.iter().any(|unknown| *unknown);
-    // What an ancestor protects is shared by all tenants.
-    let nr_nodes = tree.nodes().len();
-    unknown
-        .iter()
-        .enumerate()
-        .map(|(n, one)| if n < nr_nodes { *one } else { !all_known })
-        .collect()
+    tree.any_below(|number| is_leaf(number) && states[number].demand.is_none())
 }

@@ -16,6 +16,7 @@
 //! | capacity | [`capacity`] | the machine less reserve and outside use → what is divided |
 //! | target | [`target`] | demands, policy, capacity → allocation and the values that enforce it |
 //! | | [`burst`], [`weight`] | what each gets when all are hungry; entitlements as the kernel's weights |
+//! | | [`govern`] | the same wherever the cgroups are |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
 //! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
 //! | would get | [`would_get`] | demands, policy, capacity → what each tenant would be allocated if it woke up |
@@ -44,6 +45,7 @@ mod explain_usage;
 pub mod explanation;
 pub mod fairness;
 pub mod finding;
+pub mod govern;
 pub mod place;
 pub mod plan;
 pub mod protect;

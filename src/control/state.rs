@@ -39,6 +39,10 @@ pub struct NodeState {
     pub observed: Vec<(Knob, Value)>,
     /// When that was, or when they were written, by the number of the knob.
     pub observed_at: [Duration; Knob::ALL.len()],
+    /// Of an ancestor: what its files held before the agent.
+    pub held_before: Vec<(Knob, Value)>,
+    /// Of an ancestor: CPUs that work below it uses which belongs to no tenant, smoothed.
+    pub foreign_cores: Option<f64>,
     /// Writes that failed.
     pub retries: Vec<Retry>,
     /// Whether its files are to be read at the next tick, because of a foreign write.
@@ -106,6 +110,11 @@ impl NodeState {
     /// What the file of `knob` held when it was read last.
     pub fn observed(&self, knob: Knob) -> Option<&Value> {
         self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
+    }
+
+    /// What the file of `knob` held before the agent.
+    pub(super) fn held_before(&self, knob: Knob) -> Option<&Value> {
+        self.held_before.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
 
     /// Takes the newest sample; the one that was so far is kept without its threads, for the explanation.

@@ -6,7 +6,7 @@ use super::bounds::AncestorBounds;
 use super::capacity::Capacity;
 use super::drift::{Drift, Observation};
 use super::finding::Finding;
-use super::plan::{Action, NodeKnobs, Value};
+use super::plan::{Action, Knob, NodeKnobs, Value};
 use super::sample::{HostSample, TenantSample};
 use super::state::Outcome;
 use crate::dop::Topology;
@@ -84,8 +84,8 @@ pub struct NodeInput {
     pub observed: Option<Vec<Observation>>,
     /// Results of values that were requested in earlier ticks.
     pub arrivals: Vec<Outcome>,
-    /// Of an ancestor: how much of it was protected before the agent.
-    pub protected_before: Option<Value>,
+    /// Of an ancestor: what its files held before the agent.
+    pub held_before: Vec<(Knob, Value)>,
 }
 
 /// What to read of one tenant beside its counters.

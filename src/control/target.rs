@@ -41,7 +41,7 @@ use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Knob, Value};
 use crate::control::protect::{self, Need, Shortage};
 use crate::control::sample::HostSample;
-use crate::control::tree::TreeNode;
+use crate::control::tree::{CgroupParent, Tree, TreeNode};
 use crate::control::usage::Usage;
 use crate::control::weight::{self, Entitlement};
 use crate::fair::{self, Algorithm, Problem, WorkConserving};
@@ -67,6 +67,8 @@ pub struct Target {
     /// What that would be if files took any number: more than a fortieth away from it only where siblings are
     /// too far apart for the kernel.
     pub exact_cpu_weight: f64,
+    /// What it keeps of the CPUs that its weight alone would give it, where guarantees of others take the rest.
+    pub floor_cores: f64,
     /// CPUs that it never exceeds: its own limit or that of a group above it, whichever is less.
     pub limit_cores: Option<f64>,
     /// The part of its guarantees that is kept: less than 1 where what is outside of the tenants leaves too
@@ -266,7 +268,8 @@ fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target])
     for (index, node) in nodes.iter().enumerate() {
         let set = burst::siblings_of(node);
         members[set].push(index);
-        sets[set].add(&targets[index]);
+        let target = &targets[index];
+        sets[set].add([target.allocation[CPU], target.burst_cores], target.satisfied);
     }
     for (set, (members, siblings)) in members.iter().zip(&mut sets).enumerate() {
         let whole = set.checked_sub(1).map_or(cores, |parent| bursts[parent]);
@@ -275,8 +278,7 @@ fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target])
         let entitlement = |&node: &usize| {
             let target = &targets[node];
             // Guarantees of other tenants leave it a part of its share.
-            let is_squeezed = bursts[node] < by_weight[node] * (1.0 - SATISFIED_RATIO);
-            let floor = if is_squeezed { by_weight[node] * burst::FLOOR_RATIO } else { 0.0 };
+            let floor = floor(bursts[node], by_weight[node]);
             let by_allocation = target.allocation[CPU] * ratio;
             let now = match target.satisfied {
                 true => by_allocation.max(target.burst_cores),
@@ -285,6 +287,9 @@ fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target])
             Entitlement { standing: bursts[node].max(floor) / whole, now: now.max(floor) / whole }
         };
         let entitlements: Vec<Entitlement> = members.iter().map(entitlement).collect();
+        for &node in members {
+            targets[node].floor_cores = floor(bursts[node], by_weight[node]);
+        }
         let weights = weight::weigh(&entitlements);
         for (&node, (written, exact)) in
             members.iter().zip(weights.written.iter().zip(weights.exact))
@@ -294,9 +299,15 @@ fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target])
     }
 }
 
+/// What a node keeps of the CPUs that its weight alone would give it, where guarantees of others take the rest.
+fn floor(burst: f64, by_weight: f64) -> f64 {
+    let is_squeezed = burst < by_weight * (1.0 - SATISFIED_RATIO);
+    if is_squeezed { by_weight * burst::FLOOR_RATIO } else { 0.0 }
+}
+
 /// The children of one node, or the top level, as far as their weights depend on each other.
 #[derive(Clone, Debug, Default)]
-struct Siblings {
+pub(super) struct Siblings {
     /// Allocation and burst of those whose demand is not met.
     unmet: Vec<[f64; 2]>,
     /// ... and of those that are satisfied with more than their burst.
@@ -304,9 +315,9 @@ struct Siblings {
 }
 
 impl Siblings {
-    fn add(&mut self, target: &Target) {
-        let share = [target.allocation[CPU], target.burst_cores];
-        match target.satisfied {
+    /// Adds one with this allocation and burst.
+    pub(super) fn add(&mut self, share: [f64; 2], satisfied: bool) {
+        match satisfied {
             false => self.unmet.push(share),
             true if share[0] > share[1] => self.borrowers.push(share),
             true => {}
@@ -320,7 +331,7 @@ impl Siblings {
     /// amount scaled down is no more than its burst. Excluding such a borrower lowers the ratio. So borrowers
     /// are excluded in the order of what they borrow, the smallest part first, until the ratio excludes no
     /// more of them.
-    fn own_ratio(&mut self) -> f64 {
+    pub(super) fn own_ratio(&mut self) -> f64 {
         if self.unmet.is_empty() {
             return 0.0;
         }
@@ -340,9 +351,19 @@ impl Siblings {
     }
 }
 
-/// The knobs that enforce each target, with the reason for each value.
+/// The knobs that enforce each target of nodes in cgroups that are nested as the policy is, with the reason for
+/// each value.
 pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, String)>> {
-    let protection = protections(nodes, targets);
+    let tree = Tree::new(nodes.into());
+    knobs_with(nodes, targets, &protections(&tree, targets))
+}
+
+/// The same, where this much `protection` is wanted of each node's memory.
+pub(super) fn knobs_with(
+    nodes: &[TreeNode],
+    targets: &[Target],
+    protection: &[f64],
+) -> Vec<Vec<(Knob, Value, String)>> {
     let of = |(index, node): (usize, &TreeNode)| {
         let target = &targets[index];
         let mut knobs = Vec::with_capacity(4);
@@ -448,19 +469,19 @@ fn limit_reason(node: &TreeNode, resource: Resource) -> String {
     }
 }
 
-/// The memory protection of each node; that of a group is the sum of those below.
-fn protections(nodes: &[TreeNode], targets: &[Target]) -> Vec<f64> {
-    let mut protection = vec![0.0; nodes.len()];
-    for (index, node) in nodes.iter().enumerate().rev() {
-        if node.is_leaf {
-            let wanted = wanted_protection(node, &targets[index]);
-            protection[index] = targets[index].bounded_protection_bytes.unwrap_or(wanted);
+/// How much memory is protected of each governed cgroup for the tenants below it, by number.
+pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<f64> {
+    let mut protections = vec![0.0; tree.len()];
+    for number in tree.from_above().rev() {
+        if let Some(node) = tree.nodes().get(number).filter(|node| node.is_leaf) {
+            let wanted = || wanted_protection(node, &targets[number]);
+            protections[number] = targets[number].bounded_protection_bytes.unwrap_or_else(wanted);
         }
-        if let Some(parent) = node.parent {
-            protection[parent] += protection[index];
+        if let CgroupParent::Governed(parent) = tree.parents()[number] {
+            protections[parent] += protections[number];
         }
     }
-    protection
+    protections
 }
 
 fn weight_reason(target: &Target) -> String {

@@ -1,8 +1,12 @@
 //! The tree of tenants as the tick walks it: flat, in pre-order, parents before children.
 //!
-//! The nodes of the policy are followed by its *ancestors*: cgroups above tenants that the agent steers as
-//! well, for example a slice of systemd's above the slices of tenants. An ancestor has no entitlement of its
-//! own, only what follows from the nodes below it. One index, the *node's number*, counts through both.
+//! The nodes of the policy are followed by their *ancestors*: cgroups above those of tenants which belong to no
+//! tenant, for example the slices of systemd in which services are. An ancestor has no entitlement of its own,
+//! only what follows from the nodes below it. One index, the *node's number*, counts through both.
+//!
+//! **Two trees.** The policy nests tenants in groups; the kernel divides among cgroups in one parent. For cgroups
+//! that the agent makes both are the same. Units are wherever systemd has them, so each number has the parent of
+//! its cgroup as well ([`CgroupParent`]). What is written into all these cgroups is *governed*.
 
 use std::sync::Arc;
 
@@ -71,13 +75,26 @@ impl TreeNode {
     }
 }
 
-/// A cgroup above tenants. Its protection follows from that of the tenants.
+/// A cgroup above tenants that belongs to no tenant. What is written there follows from what is below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestor {
-    /// What a finding calls it.
+    /// What a finding calls it: its unit.
     pub name: String,
-    /// The numbers of the topmost nodes below it.
-    pub below: Vec<usize>,
+    /// Its cgroup, from the mount.
+    pub cgroup: String,
+    /// Where its cgroup is.
+    pub parent: CgroupParent,
+}
+
+/// Where the cgroup of a node is in the kernel's tree, which need not be the policy's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CgroupParent {
+    /// It has no cgroup, or none was found yet.
+    Unknown,
+    /// In a cgroup that is not governed: the top of the hierarchy, or the agent's root.
+    Top,
+    /// In the cgroup of the node with this number.
+    Governed(usize),
 }
 
 /// The nodes of the policy and the ancestors of their cgroups.
@@ -85,6 +102,8 @@ pub struct Ancestor {
 pub struct Tree {
     nodes: Arc<[TreeNode]>,
     ancestors: Arc<[Ancestor]>,
+    /// Of each number.
+    parents: Arc<[CgroupParent]>,
     /// The machine that percentages were resolved for.
     machine: Option<PerResource<f64>>,
     /// The nodes whose guarantees do not fit into limits on that machine.
@@ -92,9 +111,30 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The nodes of a policy, in pre-order, below `ancestors`.
-    pub fn new(nodes: Arc<[TreeNode]>, ancestors: Vec<Ancestor>) -> Tree {
-        Tree { nodes, ancestors: ancestors.into(), machine: None, cut: Vec::new() }
+    /// The nodes of a policy, in pre-order, in cgroups that are nested as the policy is.
+    pub fn new(nodes: Arc<[TreeNode]>) -> Tree {
+        let parent =
+            |node: &TreeNode| node.parent.map_or(CgroupParent::Top, CgroupParent::Governed);
+        let parents = nodes.iter().map(parent).collect();
+        Tree::below(nodes, parents, Vec::new())
+    }
+
+    /// The nodes of a policy, in pre-order, with the parents of their cgroups, below `ancestors`: one that is
+    /// in another comes after it.
+    pub fn below(
+        nodes: Arc<[TreeNode]>,
+        parents: Vec<CgroupParent>,
+        ancestors: Vec<Ancestor>,
+    ) -> Tree {
+        let parents = parents.into_iter().chain(ancestors.iter().map(|above| above.parent));
+        let parents: Arc<[CgroupParent]> = parents.collect();
+        debug_assert_eq!(parents.len(), nodes.len() + ancestors.len());
+        Tree { nodes, ancestors: ancestors.into(), parents, machine: None, cut: Vec::new() }
+    }
+
+    /// Whether all cgroups are where those of `other` are; both are of the same policy.
+    pub fn is_placed_as(&self, other: &Tree) -> bool {
+        (&self.parents, &self.ancestors) == (&other.parents, &other.ancestors)
     }
 
     /// Resolves percentages for `machine`, where it is not the one they are resolved for.
@@ -129,13 +169,19 @@ impl Tree {
     }
 
     /// The ancestors, each with its number.
-    pub fn ancestors(&self) -> impl Iterator<Item = (usize, &Ancestor)> {
-        self.ancestors.iter().enumerate().map(|(index, above)| (self.nodes.len() + index, above))
+    pub fn ancestors(&self) -> impl DoubleEndedIterator<Item = (usize, &Ancestor)> {
+        let nr_nodes = self.nodes.len();
+        self.ancestors.iter().enumerate().map(move |(index, above)| (nr_nodes + index, above))
+    }
+
+    /// Where the cgroup of each number is.
+    pub fn parents(&self) -> &[CgroupParent] {
+        &self.parents
     }
 
     /// How many numbers there are.
     pub fn len(&self) -> usize {
-        self.nodes.len() + self.ancestors.len()
+        self.parents.len()
     }
 
     /// Whether there is no node at all.
@@ -154,30 +200,37 @@ impl Tree {
         }
     }
 
-    /// The number of the node above this one in the policy, or of the ancestor directly above it.
-    pub fn above(&self, number: usize) -> Option<usize> {
-        let parent = self.nodes.get(number).and_then(|node| node.parent);
-        let ancestor =
-            || self.ancestors().find(|(_, above)| above.below.contains(&number)).map(|(n, _)| n);
-        parent.or_else(ancestor)
-    }
-
-    /// The numbers from the top downwards: ancestors, then the policy's nodes in pre-order.
-    pub fn from_above(&self) -> impl Iterator<Item = usize> + use<> {
+    /// The numbers from the top downwards: ancestors, then the policy's nodes in pre-order. A cgroup comes
+    /// before those in it.
+    pub fn from_above(&self) -> impl DoubleEndedIterator<Item = usize> + use<> {
         let (nodes, all) = (self.nodes.len(), self.len());
         (nodes..all).chain(0..nodes)
     }
 
-    /// For each number, whether `holds` for it or for any node below it.
-    pub fn any_below(&self, holds: impl Fn(usize) -> bool) -> Vec<bool> {
-        let mut any: Vec<bool> = (0..self.len()).map(holds).collect();
-        for (index, node) in self.nodes.iter().enumerate().rev() {
-            if let Some(parent) = node.parent {
-                any[parent] |= any[index];
+    /// How many cgroups of the tree are above that of each number.
+    pub fn depths(&self) -> Vec<usize> {
+        let mut depths = vec![0; self.len()];
+        for number in self.from_above() {
+            if let CgroupParent::Governed(parent) = self.parents[number] {
+                depths[number] = depths[parent] + 1;
             }
         }
-        for (number, ancestor) in self.ancestors() {
-            any[number] |= ancestor.below.iter().any(|below| any[*below]);
+        depths
+    }
+
+    /// For each number, whether `holds` for it, for any node below it in the policy, or for any whose cgroup is
+    /// below its own.
+    pub fn any_below(&self, holds: impl Fn(usize) -> bool) -> Vec<bool> {
+        let mut any: Vec<bool> = (0..self.len()).map(holds).collect();
+        for number in self.from_above().rev() {
+            let in_policy = self.nodes.get(number).and_then(|node| node.parent);
+            let in_cgroups = match self.parents[number] {
+                CgroupParent::Governed(parent) => Some(parent),
+                _ => None,
+            };
+            for above in in_policy.into_iter().chain(in_cgroups) {
+                any[above] |= any[number];
+            }
         }
         any
     }

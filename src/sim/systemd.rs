@@ -91,8 +91,16 @@ pub struct SimSystemd {
 }
 
 impl SimSystemd {
-    /// Adds a unit with a file, and starts it: its cgroup is `cgroup` from the mount.
+    /// Adds a unit with a file, and starts it: its cgroup is `cgroup` from the mount. The slices that it is in are
+    /// there as well.
     pub fn add(&mut self, kernel: &mut SimKernel, unit: &str, cgroup: &str) {
+        if let Some((above, _)) = cgroup.rsplit_once('/')
+            && let Some((_, slice)) = above.rsplit_once('/')
+            && slice.ends_with(".slice")
+            && !self.units.contains_key(slice)
+        {
+            self.add(kernel, slice, above);
+        }
         let known = SimUnit { cgroup: cgroup.to_string(), ..SimUnit::default() };
         self.units.insert(unit.to_string(), known);
         self.start(kernel, unit);

@@ -145,7 +145,7 @@ impl Cgroups {
 
 fn control_loop(nodes: &[TreeNode]) -> ControlLoop {
     let settings = Settings::of(&Policy::default(), false, true);
-    ControlLoop::new(settings, Tree::new(nodes.to_vec().into(), Vec::new()))
+    ControlLoop::new(settings, Tree::new(nodes.to_vec().into()))
 }
 
 /// Plays a story; `look` sees each decision and the loop after it.
@@ -236,7 +236,7 @@ fn a_premature_tick_decides_nothing() {
     let leaf = tenantd::policy::model::Tenant { name: "a".into(), ..Default::default() };
     let nodes =
         tenantd::control::tree::flatten(&Policy { tenants: vec![leaf], ..Policy::default() });
-    let mut control = ControlLoop::new(settings, Tree::new(nodes.into(), Vec::new()));
+    let mut control = ControlLoop::new(settings, Tree::new(nodes.into()));
     let mut cgroups = Cgroups::new(control.tree().nodes());
     let second = Second {
         used_ratio: 0.1,

@@ -19,7 +19,7 @@ use crate::util;
 const CORES: f64 = 16.0;
 const GIB: f64 = (1_u64 << 30) as f64;
 
-fn siblings(weights: &[f64]) -> Vec<TreeNode> {
+pub(super) fn siblings(weights: &[f64]) -> Vec<TreeNode> {
     let leaf = |(i, weight): (usize, &f64)| {
         let weight = Weight::try_new(*weight).unwrap();
         let weight = PerResource::all(weight);

@@ -21,10 +21,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::mode::ChangeError;
-use super::start::{Agent, tree_of};
+use super::start::Agent;
 use crate::control::place;
 use crate::control::step::Settings;
-use crate::control::tree::{Tree, TreeNode};
+use crate::control::tree::{self, Tree, TreeNode};
+use crate::daemon::backend::ancestry;
 use crate::daemon::backend::claims;
 use crate::daemon::backend::location::{self, Location};
 use crate::daemon::backend::release::{Release, has_exclusive};
@@ -54,7 +55,10 @@ impl<K: KernFs> Agent<K> {
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
         let locations = location::locations_on(kernel, layout, &policy);
         claims::settle(&mut claim_rules, &locations);
-        let tree = tree_of(&self.host.layout, &policy, &locations);
+        let manages = location::has_units(kernel, layout);
+        let cgroup_of = |unit: &str| self.backends.cgroup_of(unit);
+        let nodes = tree::flatten(&policy).into();
+        let tree = ancestry::tree((layout, manages), nodes, &locations, cgroup_of, None);
         let pins = place::pins(tree.nodes());
         let old_locations = self.backends.locations(self.control.tree());
         let kept = kept((self.control.tree(), &old_locations), (&tree, &locations));
@@ -178,9 +182,6 @@ fn kept(
         };
         kept.push(same.filter(is_same));
     }
-    for (_, ancestor) in old.ancestors() {
-        let same = new.ancestors().find(|(_, other)| other.name == ancestor.name);
-        kept.push(same.map(|(number, _)| number));
-    }
+    kept.extend(ancestry::kept(old, new));
     kept
 }

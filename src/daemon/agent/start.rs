@@ -15,11 +15,12 @@ use crate::control::place;
 use crate::control::status::{AgentStatus, Status};
 use crate::control::step::Settings;
 use crate::control::trace::Trace;
-use crate::control::tree::{self, Tree, TreeNode};
+use crate::control::tree::{self, TreeNode};
 use crate::daemon::backend::access::HostAccess;
+use crate::daemon::backend::ancestry;
 use crate::daemon::backend::backends::Backends;
 use crate::daemon::backend::claims;
-use crate::daemon::backend::location::{self, Location};
+use crate::daemon::backend::location;
 use crate::daemon::backend::root;
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::leftover::{self, Keeper};
@@ -79,7 +80,9 @@ impl<K: KernFs> Agent<K> {
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
         let locations = location::locations_on(&kernel, &layout, &policy);
         claims::settle(&mut claim_rules, &locations);
-        let tree = tree_of(&layout, &policy, &locations);
+        let manages = location::has_units(&kernel, &layout);
+        let nodes = tree::flatten(&policy).into();
+        let tree = ancestry::tree((&layout, manages), nodes, &locations, |_| None, None);
         let pins = place::pins(tree.nodes());
         let notifier = Notifier::default();
         let deadline = Deadline::unlimited(&notifier);
@@ -250,13 +253,6 @@ impl<K: KernFs> Agent<K> {
         leftover::end(self.host.journal, &restored)?;
         Ok((restored, self.host.kernel))
     }
-}
-
-/// The tree of a policy on a host with this layout.
-pub(super) fn tree_of(layout: &Layout, policy: &Policy, locations: &[Location]) -> Tree {
-    let nodes: Arc<[TreeNode]> = tree::flatten(policy).into();
-    let ancestors = location::ancestors(layout, &nodes, locations);
-    Tree::new(nodes, ancestors)
 }
 
 fn layout(

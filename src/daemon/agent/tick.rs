@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::start::Agent;
 use crate::control::finding::{Code, Finding};
-use crate::control::plan::{Action, Knob};
+use crate::control::plan::Action;
 use crate::control::sample::HostSample;
 use crate::control::status::Status;
 use crate::control::step::{Decision, Input, NodeInput};
@@ -128,6 +128,9 @@ impl<K: KernFs> Agent<K> {
         let tree = self.control.tree();
         let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing, nr_max);
         self.take_in(events, findings);
+        if let Some((grown, kept)) = self.backends.grow(&mut self.host, self.control.tree()) {
+            self.control.take_tree(grown, &kept, |_| false);
+        }
         let Agent { host, backends, control, keeper, reporter, .. } = self;
         if is_enforcing {
             if control.wants_effects() {
@@ -185,10 +188,12 @@ impl<K: KernFs> Agent<K> {
     fn sample_node(&mut self, number: usize, events: &mut Events) -> NodeInput {
         let Agent { host, backends, control, .. } = self;
         let tree = control.tree();
-        let is_leaf = tree.nodes().get(number).is_some_and(|node| node.is_leaf);
+        // Groups are what is below them.
+        let is_sampled = tree.nodes().get(number).is_none_or(|node| node.is_leaf);
+        let is_ancestor = number >= tree.nodes().len();
         let mut input =
             NodeInput { is_governed: backends.is_governed(number), ..NodeInput::default() };
-        if is_leaf {
+        if is_sampled {
             let sampling = control.sampling(number);
             let sampled = backends.sample(host, tree, number, sampling, events);
             if let Some(sampled) = sampled {
@@ -203,10 +208,8 @@ impl<K: KernFs> Agent<K> {
         }
         let observed = input.observed.as_deref().unwrap_or_default();
         input.arrivals = backends.arrivals(host, number, observed);
-        if number >= tree.nodes().len() {
-            let low = observed.iter().find(|seen| seen.knob == Knob::MemoryLow);
-            let low = low.map(|seen| &seen.value);
-            input.protected_before = backends.protected_before(host, number, low);
+        if is_ancestor {
+            input.held_before = backends.held_before(host, number, observed);
         }
         input.is_present = backends.is_present(number);
         if !input.is_present {

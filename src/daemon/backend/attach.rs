@@ -131,7 +131,7 @@ impl Backends {
     ) {
         let place = &mut self.places[number];
         match &place.location {
-            Location::Slice(_) | Location::Unit(_) => {
+            Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
                 let name = tree.name(number);
                 findings.extend(self.systemd.attach(host, place, number, name, tick));
             }

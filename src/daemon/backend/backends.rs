@@ -13,21 +13,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::access::HostAccess;
+use super::ancestry;
 use super::backlog::Backlog;
 use super::claims::Search;
 use super::cpusets::CpuInventory;
-use super::location::Location;
+use super::location::{self, Location};
 use super::place::Place;
 use super::systemd::Systemd;
 use crate::control::bounds::AncestorBounds;
 use crate::control::finding::Finding;
 use crate::control::plan::Knob;
 use crate::control::state::Outcome;
-use crate::control::tree::Tree;
+use crate::control::tree::{Ancestor, Tree};
 use crate::host::cgroup::Facet;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::ClaimRule;
 use crate::host::systemd::UnitManager;
+use crate::host::systemd::slice_name::TOP;
 
 /// A node whose cgroup went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +106,7 @@ impl Backends {
 
     /// Who owns the cgroups, as text.
     pub(in crate::daemon) fn owners(&self) -> &'static str {
-        let has_units = self.places.iter().any(|place| place.location.unit().is_some());
+        let has_units = self.places.iter().any(|place| place.location.is_of_systemd());
         match (self.has_direct(), has_units) {
             (true, true) => "direct and systemd",
             (false, true) => "systemd",
@@ -149,7 +151,7 @@ impl Backends {
         let trees = &host.layout.trees[host.layout.tree(facet)?];
         match &self.places[number].location {
             Location::Direct => Some(trees.root.join(tree.name(number))),
-            Location::Slice(_) | Location::Unit(_) => {
+            Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
                 Some(trees.dir_of(self.systemd.cgroup(number)?))
             }
             Location::Nowhere | Location::Unknown(_) => None,
@@ -172,7 +174,7 @@ impl Backends {
     pub(in crate::daemon) fn needs_protection_above(&self, tree: &Tree, number: usize) -> bool {
         match self.places[number].location {
             Location::Direct => tree.nodes()[number].parent.is_none(),
-            Location::Slice(_) => false,
+            Location::Slice(_) | Location::Above(_) => false,
             Location::Unit(_) | Location::Nowhere | Location::Unknown(_) => true,
         }
     }
@@ -194,7 +196,7 @@ impl Backends {
 
     /// Forgets the state of all units.
     pub(in crate::daemon) fn restart_units(&mut self, kernel: &impl KernFs) {
-        self.systemd = Systemd::new(kernel, &self.places);
+        self.systemd.restart(kernel, &self.places);
     }
 
     /// Hands the connection to systemd to the final restoration.
@@ -211,6 +213,20 @@ impl Backends {
         claim_rules: Vec<ClaimRule>,
         kept: &[Option<usize>],
     ) {
+        self.replace(kernel, tree, locations, kept);
+        self.pass = Some(0);
+        self.unattached.clear();
+        self.claim_rules = claim_rules;
+        self.search.restart();
+    }
+
+    fn replace(
+        &mut self,
+        kernel: &mut impl KernFs,
+        tree: &Tree,
+        locations: &[Location],
+        kept: &[Option<usize>],
+    ) {
         let old = std::mem::replace(&mut self.places, places(tree, locations));
         for (mut place, new) in old.into_iter().zip(kept) {
             match new {
@@ -219,11 +235,42 @@ impl Backends {
             }
         }
         self.systemd.replace(kernel, &self.places, kept);
-        self.pass = Some(0);
-        self.unattached.clear();
-        self.claim_rules = claim_rules;
-        self.search.restart();
         self.backlog = Backlog::default();
+    }
+
+    // --- what is above ---
+
+    /// Whether the slices and services above tenants are governed.
+    pub(in crate::daemon) fn manages<K: KernFs>(&self, host: &HostAccess<K>) -> bool {
+        location::has_units(&host.kernel, &host.layout)
+    }
+
+    /// The cgroup of a unit, where it is or was last, from the mount.
+    pub(in crate::daemon) fn cgroup_of(&self, unit: &str) -> Option<String> {
+        self.systemd.home_of(unit).map(str::to_string)
+    }
+
+    /// The tree with the ancestors of units that were found since the last call, where there are others; and for
+    /// each number the new one.
+    pub(in crate::daemon) fn grow<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+    ) -> Option<(Tree, Vec<Option<usize>>)> {
+        if !std::mem::take(&mut self.systemd.has_moved) {
+            return None;
+        }
+        let locations = self.locations(tree);
+        let cgroup_of = |unit: &str| self.cgroup_of(unit);
+        let on = (&host.layout, self.manages(host));
+        let grown = ancestry::tree(on, tree.shared_nodes(), &locations, cgroup_of, Some(tree));
+        if grown.is_placed_as(tree) {
+            return None;
+        }
+        let nodes = (0..tree.nodes().len()).map(Some);
+        let kept: Vec<Option<usize>> = nodes.chain(ancestry::kept(tree, &grown)).collect();
+        self.replace(&mut host.kernel, &grown, &locations, &kept);
+        Some((grown, kept))
     }
 
     /// Processes that could not be claimed, or that are claimed by owner and stay where they are.
@@ -264,7 +311,11 @@ impl Backends {
 
 fn places(tree: &Tree, locations: &[Location]) -> Vec<Place> {
     let nodes = locations.iter().cloned().map(Place::new);
-    // The ancestors are slices.
-    let above = tree.ancestors().map(|(_, above)| Place::new(Location::Slice(above.name.clone())));
-    nodes.chain(above).collect()
+    let has_slices = locations.iter().any(|location| matches!(location, Location::Slice(_)));
+    // That of all tenants is started with them.
+    let location = |above: &Ancestor| match has_slices && above.name == TOP {
+        true => Location::Slice(above.name.clone()),
+        false => Location::Above(above.name.clone()),
+    };
+    nodes.chain(tree.ancestors().map(|(_, above)| Place::new(location(above)))).collect()
 }

@@ -37,7 +37,9 @@ pub fn rules(policy: &Policy) -> Rules {
         let is_meant = |node: &usize| match &locations[*node] {
             Location::Direct => true,
             Location::Unit(_) => tenant.matches.units.is_empty(),
-            Location::Slice(_) | Location::Nowhere | Location::Unknown(_) => false,
+            Location::Slice(_) | Location::Above(_) | Location::Nowhere | Location::Unknown(_) => {
+                false
+            }
         };
         if let Some(node) = node.filter(|node| is_meant(node) && claims(tenant)) {
             let rule = resolve(&path, tenant, node, &mut resolved.findings);

@@ -5,15 +5,13 @@
 //! or the group above it says `owner: systemd`: then it is a slice of its own. A group is where its tenants
 //! are; one whose tenants are all units has no cgroup.
 //!
-//! All slices of tenants live in one slice ([`TOP`]), and what is protected in them is void without
-//! protection for it: it is an ancestor of the tree ([`ancestors`]).
+//! What is above these cgroups is in [`super::ancestry`].
 
 use nix::unistd::User;
 
-use crate::control::tree::{Ancestor, TreeNode};
-use crate::host::cgroup::{Dialect, Facet, Layout};
+use crate::host::cgroup::{Dialect, Layout};
 use crate::host::kernfs::KernFs;
-use crate::host::systemd::slice_name::{BYTES_MAX, TOP, slice_name};
+use crate::host::systemd::slice_name::{BYTES_MAX, slice_name};
 use crate::policy::model::{OwnerChoice, Policy, Tenant};
 
 /// Where the cgroup of one node is.
@@ -25,6 +23,8 @@ pub(in crate::daemon) enum Location {
     Slice(String),
     /// A unit that is there without the agent.
     Unit(String),
+    /// A unit above those of tenants.
+    Above(String),
     /// Only in the policy: without a cgroup.
     Nowhere,
     /// It has no cgroup, for this reason.
@@ -35,9 +35,14 @@ impl Location {
     /// The unit, where systemd owns the cgroup.
     pub(in crate::daemon) fn unit(&self) -> Option<&str> {
         match self {
-            Location::Slice(unit) | Location::Unit(unit) => Some(unit),
+            Location::Slice(unit) | Location::Unit(unit) | Location::Above(unit) => Some(unit),
             Location::Direct | Location::Nowhere | Location::Unknown(_) => None,
         }
+    }
+
+    /// Whether it is a tenant or a group that systemd owns.
+    pub(in crate::daemon) fn is_of_systemd(&self) -> bool {
+        matches!(self, Location::Slice(_) | Location::Unit(_))
     }
 
     /// Whether any cgroup is steered there.
@@ -64,14 +69,18 @@ pub(in crate::daemon) fn locations(policy: &Policy, slices: UserSlices) -> Vec<L
     locations
 }
 
+/// Whether systemd runs this host, with units in the tree that the agent writes.
+pub(in crate::daemon) fn has_units(kernel: &impl KernFs, layout: &Layout) -> bool {
+    layout.dialect == Dialect::Unified && kernel.unit_manager().is_some()
+}
+
 /// The same on a host with this layout: systemd sets the files of one tree only, where it has one.
 pub(in crate::daemon) fn locations_on(
     kernel: &impl KernFs,
     layout: &Layout,
     policy: &Policy,
 ) -> Vec<Location> {
-    let has_slices = layout.dialect == Dialect::Unified && kernel.unit_manager().is_some();
-    let slices = if has_slices { UserSlices::Kept } else { UserSlices::Unknown };
+    let slices = if has_units(kernel, layout) { UserSlices::Kept } else { UserSlices::Unknown };
     let mut locations = locations(policy, slices);
     if layout.dialect == Dialect::Legacy {
         for location in locations.iter_mut().filter(|location| location.unit().is_some()) {
@@ -81,28 +90,6 @@ pub(in crate::daemon) fn locations_on(
         }
     }
     locations
-}
-
-/// The ancestors of the nodes at these locations: the slice above the slices of tenants, where there are any.
-pub(in crate::daemon) fn ancestors(
-    layout: &Layout,
-    nodes: &[TreeNode],
-    locations: &[Location],
-) -> Vec<Ancestor> {
-    let is_slice = |location: &Location| matches!(location, Location::Slice(_));
-    if !locations.iter().any(is_slice) {
-        return Vec::new();
-    }
-    // Tenants that are made may be in it too, inside a service that it contains.
-    let memory = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);
-    let root_is_inside = memory.is_some_and(|tree| tree.root.starts_with(tree.mount.join(TOP)));
-    let is_below = |number: &usize| {
-        nodes[*number].depth == 0
-            && (is_slice(&locations[*number])
-                || (root_is_inside && locations[*number] == Location::Direct))
-    };
-    let below = (0..nodes.len()).filter(is_below).collect();
-    vec![Ancestor { name: TOP.to_string(), below }]
 }
 
 fn locate(

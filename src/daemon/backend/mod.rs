@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`access`] | the kernel, its layout and the journal: all that it takes to change the host and to undo it |
 //! | [`location`] | where each node's cgroup is, and who owns it |
+//! | `ancestry` | where those cgroups are in the kernel's tree, and what is above them |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | `place` | one node's cgroup: opened, sampled, observed |
 //! | `nested_kills` | kills for want of memory inside of a tenant's cgroup, on a legacy host |
@@ -26,6 +27,7 @@
 //! | `release` | putting back what a reload takes away |
 
 pub(super) mod access;
+pub(super) mod ancestry;
 mod attach;
 pub(super) mod backends;
 mod backlog;

@@ -35,6 +35,10 @@ impl Backends {
                     .extend(gaps.map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
                 Some(sampled)
             }
+            Err(_) if number >= tree.nodes().len() => {
+                events.losses.push(self.give_up(host, number));
+                None
+            }
             Err(error) => {
                 let why = format!("it went away: {error}");
                 self.lose(host, tree, number, &why, events);
@@ -60,7 +64,7 @@ impl Backends {
         let pins = host.pins;
         let is_ancestor = number >= tree.nodes().len();
         let is_asked = |knob: &Knob| match is_ancestor {
-            true => *knob == Knob::MemoryLow,
+            true => matches!(knob, Knob::CpuWeight | Knob::MemoryLow),
             false => pins || *knob != Knob::Cpus,
         };
         let knobs = Knob::ALL.into_iter().filter(is_asked);
@@ -105,14 +109,18 @@ impl Backends {
         self.systemd.take_kills(number)
     }
 
-    /// How much of an ancestor was protected before the agent; `now` is what its file holds.
-    pub(in crate::daemon) fn protected_before<K>(
+    /// What the files of an ancestor held before the agent; `now` is what they hold.
+    pub(in crate::daemon) fn held_before<K>(
         &self,
         host: &HostAccess<K>,
         number: usize,
-        now: Option<&Value>,
-    ) -> Option<Value> {
-        self.systemd.protected_before(host, number, now)
+        now: &[Observation],
+    ) -> Vec<(Knob, Value)> {
+        let before = |seen: &Observation| {
+            let before = self.systemd.held_before(host, number, (seen.knob, &seen.value))?;
+            Some((seen.knob, before))
+        };
+        now.iter().filter_map(before).collect()
     }
 
     /// The machine's CPUs, where they are not those that are known.
@@ -142,7 +150,7 @@ impl Backends {
         host: &mut HostAccess<K>,
         refreshes: bool,
     ) -> AncestorBounds {
-        let has_units = self.places.iter().any(|place| place.location.unit().is_some());
+        let has_units = self.places.iter().any(|place| place.location.is_of_systemd());
         if refreshes && !has_units {
             self.above = bounds::read(host);
         }

@@ -25,14 +25,14 @@ use super::location::Location;
 use super::place::Place;
 use super::unit_state::{Phase, UnitState};
 use crate::control::finding::{Code, Finding};
-use crate::control::plan::Value;
+use crate::control::plan::{Knob, Value};
 use crate::control::state::Outcome;
-use crate::control::tree::Tree;
+use crate::control::tree::{CgroupParent, Tree};
 use crate::host::cgroup::{Cgroup, Layout};
 use crate::host::enforce::EnforceError;
 use crate::host::journal::Entry;
 use crate::host::kernfs::KernFs;
-use crate::host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
+use crate::host::systemd::{self, Answer, Order, Property, Reply, Setting, UnitError, UnitManager};
 
 /// A lost bus is tried again after 1, 2, 4 … at most this many ticks.
 const BUS_TICKS_MAX: u64 = 32;
@@ -67,6 +67,8 @@ pub(super) struct Systemd {
     pub(super) time: Duration,
     /// Whether systemd was asked what became of services, and has not answered.
     is_watching: bool,
+    /// Whether a unit was found where it was not before.
+    pub(super) has_moved: bool,
 }
 
 impl Systemd {
@@ -91,6 +93,16 @@ impl Systemd {
         let names =
             units.flat_map(|(number, unit)| [&unit.name, &unit.unit].map(|n| (n.clone(), number)));
         self.by_name = names.collect();
+    }
+
+    /// Forgets the state of all units, but where they were.
+    pub(super) fn restart(&mut self, kernel: &impl KernFs, places: &[Place]) {
+        let old = std::mem::replace(self, Systemd::new(kernel, places));
+        for (new, old) in self.units.iter_mut().zip(old.units) {
+            if let (Some(new), Some(old)) = (new, old) {
+                new.home = old.home;
+            }
+        }
     }
 
     /// Takes other places. The state of a unit stays where its node stays: the node `n` is `kept[n]` now.
@@ -146,20 +158,22 @@ impl Systemd {
         (unit.phase == Phase::There).then_some(&*unit.cgroup)
     }
 
-    /// How much of the unit was protected before the agent: by the journal, or by what is there `now`.
-    pub(super) fn protected_before<K>(
+    /// Where the cgroup of the unit with this name is, or was last, from the mount.
+    pub(super) fn home_of(&self, name: &str) -> Option<&str> {
+        let unit = self.unit(*self.by_name.get(name)?)?;
+        (!unit.home.is_empty()).then_some(&*unit.home)
+    }
+
+    /// What the unit held before the agent: by the journal, or what is there `now`.
+    pub(super) fn held_before<K>(
         &self,
         host: &HostAccess<K>,
         number: usize,
-        now: Option<&Value>,
+        (knob, now): (Knob, &Value),
     ) -> Option<Value> {
-        let name = self.name(number)?;
-        let recorded = |entry: &Entry| match entry {
-            Entry::UnitHeld(was) if was.unit == name => was.held.expected(),
-            _ => None,
-        };
-        let recorded = host.journal.entries().iter().find_map(recorded);
-        recorded.or_else(|| now.cloned())
+        let unit = self.unit(number)?;
+        let held = host.journal.held_property(&unit.unit, &unit.life, Property::of(knob));
+        Some(held.and_then(Setting::expected).unwrap_or_else(|| now.clone()))
     }
 
     /// The node's cgroup went away: systemd is asked for it again.
@@ -336,7 +350,12 @@ impl Systemd {
         unit.life = state.life;
         unit.held = state.held;
         unit.looked_at = tick;
+        let is_elsewhere = unit.home != state.cgroup;
+        if is_elsewhere {
+            unit.home.clone_from(&state.cgroup);
+        }
         unit.cgroup = state.cgroup;
+        self.has_moved |= is_elsewhere;
         moved
     }
 
@@ -365,9 +384,12 @@ impl Systemd {
         tick: u64,
     ) {
         let is_node = number < tree.nodes().len();
-        let above = if is_node { self.slice_above(tree, number) } else { None };
-        let waits = above
-            .is_some_and(|above| self.unit(above).is_none_or(|unit| unit.phase != Phase::There));
+        let waits = match tree.parents()[number] {
+            CgroupParent::Governed(above) => {
+                self.unit(above).is_none_or(|unit| unit.phase != Phase::There)
+            }
+            CgroupParent::Top | CgroupParent::Unknown => false,
+        };
         let name = if is_node { tree.name(number) } else { "all tenants" };
         let description = format!("tenantd: {name}");
         let Some(unit) = self.unit_mut(number) else { return };
@@ -383,12 +405,6 @@ impl Systemd {
             }
             Err(error) => unit.miss(tick, EnforceError::from(error).to_string()),
         }
-    }
-
-    /// The node whose slice contains the slice of this one.
-    fn slice_above(&self, tree: &Tree, number: usize) -> Option<usize> {
-        let first_ancestor = tree.ancestors().map(|(number, _)| number).next();
-        tree.nodes()[number].parent.or(first_ancestor)
     }
 
     /// An order failed; returns the actions that it contained, as failed.
@@ -437,9 +453,11 @@ impl Systemd {
         tick: u64,
     ) -> Vec<Finding> {
         let may_ask = self.may_ask(tick);
+        // What is above a tenant that does not run need not be there.
+        let is_above = matches!(place.location, Location::Above(_));
         let Some(unit) = self.unit_mut(number) else { return Vec::new() };
         let mut findings = Vec::new();
-        if let Some(message) = &unit.message {
+        if let Some(message) = unit.message.as_ref().filter(|_| !is_above) {
             findings.push(Finding::of(name, Code::UnitMissing, message.as_str()));
         }
         match unit.phase {

@@ -26,6 +26,8 @@ pub(super) struct UnitState {
     pub(super) phase: Phase,
     /// Its cgroup, from the mount.
     pub(super) cgroup: String,
+    /// Where that was last; it stays when the unit ends.
+    pub(super) home: String,
     /// The invocation of the unit, where settings end with it.
     pub(super) life: String,
     pub(super) held: Vec<Held>,
@@ -138,6 +140,7 @@ impl UnitState {
             is_slice,
             phase: Phase::Missing { look_at: 0 },
             cgroup: String::new(),
+            home: String::new(),
             life: String::new(),
             held: Vec::new(),
             looked_at: 0,

@@ -1,9 +1,8 @@
 //! What the cgroups above and beside the tenants take away from the effect of the tenants' values.
 //!
 //! Tenants may be anywhere: below the agent's root, in a slice of their own, or wherever systemd has their
-//! unit. Protection counts only as far as everything above is protected, and weights only among siblings. The
-//! agent cannot change either outside the cgroups that it makes, so it reports both, with the remedy, and
-//! shows them with each value.
+//! unit. Protection counts only as far as everything above is protected, and weights only among siblings. Where the
+//! agent does not govern what is above the tenants, it reports both, with the remedy, and shows them with each value.
 //!
 //! **Beside.** A sibling outside the policy competes with tenants by a weight that no policy knows. Most such
 //! siblings sleep, as the services of `system.slice` do, and what they use is subtracted before anything is
@@ -75,10 +74,12 @@ impl Competition {
             .map(|number| scene.backends.dir_of(scene.host, scene.tree, number, Facet::Cpu))
             .collect();
         let dirs = parents_to_protect(scene);
-        let unprotected = effect::void_protection(scene.host, &dirs);
+        let unprotected = effect::void_protection(scene.host, &dirs, &governed_above(scene));
         let siblings = self.siblings.take();
         *self = Competition { unprotected, siblings, ..Competition::default() };
-        self.look_apart(scene.tree, &homes);
+        if !scene.backends.manages(scene.host) {
+            self.look_apart(scene.tree, &homes);
+        }
         self.look_beside(scene, &homes);
     }
 
@@ -140,6 +141,12 @@ impl Competition {
         }
         self.siblings = Some((scene.now, used));
     }
+}
+
+/// The cgroups above tenants that the agent protects.
+fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
+    let dir = |(number, _)| scene.backends.dir_of(scene.host, scene.tree, number, Facet::Memory);
+    scene.tree.ancestors().filter_map(dir).collect()
 }
 
 /// The parents of cgroups whose protection depends on cgroups that the agent does not own.

@@ -75,11 +75,14 @@ fn missing_controllers<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Finding> {
 /// The topmost cgroups at or above `dirs` whose missing protection makes `memory.low` below them void, each with
 /// a finding that names those below it which have none either.
 ///
+/// Those that are `governed` are left out: that a value could not be written there is reported by itself.
+///
 /// Protection is limited by that of every ancestor up to the top of the hierarchy, whose own root has none
 /// and needs none (kernel document `cgroup-v2.rst`, "memory.low").
 pub(super) fn void_protection<K: KernFs>(
     host: &mut HostAccess<K>,
     dirs: &BTreeSet<PathBuf>,
+    governed: &BTreeSet<PathBuf>,
 ) -> Vec<(PathBuf, Finding)> {
     let Some(tree) = host.layout.tree(Facet::Memory).map(|index| &host.layout.trees[index]) else {
         return Vec::new();
@@ -93,15 +96,15 @@ pub(super) fn void_protection<K: KernFs>(
     };
     let above: BTreeSet<PathBuf> = dirs.iter().flat_map(up_to_mount).collect();
     let mut void: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
-    for up in above {
-        let Ok(dir) = host.kernel.open_dir(&up) else { continue };
+    for up in above.difference(governed) {
+        let Ok(dir) = host.kernel.open_dir(up) else { continue };
         let low = host.kernel.read_once(dir, "memory.low").ok().map(parse::limit);
         host.kernel.close_dir(dir);
         if let Some(Ok(Limit::Finite(0))) = low {
             // In the order of paths a cgroup comes before those below it.
             match void.iter_mut().find(|(top, _)| up.starts_with(top)) {
-                Some((_, below)) => below.push(up),
-                None => void.push((up, Vec::new())),
+                Some((_, below)) => below.push(up.clone()),
+                None => void.push((up.clone(), Vec::new())),
             }
         }
     }

@@ -173,11 +173,10 @@ impl Reporter {
         control: &ControlLoop,
         decision: &Decision,
     ) -> Vec<ActionStatus> {
-        let nodes = control.tree().nodes().iter().enumerate();
-        let home = |(number, node): (usize, &crate::control::tree::TreeNode)| {
-            Some((node.path.clone(), backends.unit_home(host, number)?))
-        };
-        let homes: HashMap<String, PathBuf> = nodes.filter_map(home).collect();
+        let tree = control.tree();
+        let home =
+            |number| Some((tree.name(number).to_string(), backends.unit_home(host, number)?));
+        let homes: HashMap<String, PathBuf> = (0..tree.len()).filter_map(home).collect();
         if !homes.is_empty() {
             self.spelling = trace::spelling(&host.layout, homes);
         }

@@ -113,23 +113,23 @@ pub(super) fn max_share_error(control: &ControlLoop) -> Option<f64> {
     control.states().iter().filter_map(|state| state.share_error).reduce(f64::max)
 }
 
-/// The actions on nodes of the policy, as text.
+/// The actions, as text; those on ancestors under the names of their units.
 pub(super) fn action_statuses<'a>(
     tree: &Tree,
     spelling: &Spelling,
     actions: impl Iterator<Item = &'a Action>,
 ) -> Vec<ActionStatus> {
     let show = |action: &Action| {
-        let node = tree.nodes().get(action.node)?;
-        Some(ActionStatus {
-            tenant: node.path.clone(),
-            path: (spelling.path)(action.knob, &node.path),
+        let name = tree.name(action.node);
+        ActionStatus {
+            tenant: name.to_string(),
+            path: (spelling.path)(action.knob, name),
             from: action.from.as_ref().map(|value| (spelling.text)(action.knob, value)),
             to: (spelling.text)(action.knob, &action.to),
             reason: action.reason.clone(),
-        })
+        }
     };
-    actions.filter_map(show).collect()
+    actions.map(show).collect()
 }
 
 fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {

@@ -1,0 +1,194 @@
+//! Weights across the tree of cgroups.
+//!
+//! **Problem.** The kernel divides CPU time at every cgroup among those directly in it. Tenants that are units of
+//! systemd are wherever systemd has them, and a weight in one slice means nothing against another slice. The policy
+//! says 4 to 1 all the same.
+//!
+//! **Terms.** What the agent writes is *governed*: the cgroups of tenants and groups, and their ancestors up to
+//! the top. The *foreign* use of an ancestor is the CPU time of work below it that belongs to no tenant.
+//!
+//! **Weights.** What a cgroup should have is the sum of what the tenants below it are entitled to, and of its
+//! foreign use. The weights of the governed cgroups in one parent are proportional to that. By induction from the
+//! top, every tenant gets what it is entitled to while all of them want more, wherever it is: the part of a parent
+//! divides into the parts of its children. What a satisfied tenant leaves goes to its siblings first, until the
+//! next tick divides again by the new demand, and a tenant that wakes beside a hungry one in the same slice gets the rest of
+//! its part then. As for siblings of the policy ([`super::target`]), two amounts count:
+//! the allocation of those that want more, and the burst of those that may wake.
+//!
+//! **Foreign siblings** keep their weights and their place. The ancestors in one parent have together the weight
+//! that they had before, so what an administrator set on a slice counts. Beside them, weights stay within 1 to
+//! [`RATIO_MAX`]: further apart the kernel's own arithmetic fails. The largest are lowered first. An ancestor
+//! without a governed sibling is not weighed at all.
+//!
+//! Foreign work that is busy weighs as much as a governed sibling of mean weight, which is its place without the
+//! agent; its use settles geometrically over the ticks.
+//!
+//! **Properties** (`tests/control/govern.rs`), over random trees and a model of the kernel's division:
+//! `every_tenant_gets_its_allocation`, `busy_work_of_others_settles_and_keeps_its_part`,
+//! `weights_stay_within_their_range`, `a_tenant_that_wakes_has_its_part_within_a_tick`.
+
+use super::target::{Siblings, Target};
+use super::tree::{CgroupParent, Tree};
+use super::weight::{self, Entitlement, Weights};
+use crate::resource::CPU;
+
+/// How far apart the weights of siblings are at most where others are beside them.
+const RATIO_MAX: f64 = 100.0;
+/// The weight that a cgroup has by default.
+const DEFAULT_WEIGHT: f64 = 100.0;
+
+/// What an ancestor is weighed by, beside the tenants below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Foreign {
+    /// CPUs that work below it uses which belongs to no tenant.
+    pub cores: f64,
+    /// Its weight before the agent; `None` where it was not read.
+    pub weight_before: Option<f64>,
+}
+
+/// Weighs all governed cgroups: sets the weights of the nodes in `targets`, and appends a target for each ancestor.
+///
+/// `foreign` has one item for each ancestor.
+///
+/// O(n log n) in the number of nodes.
+pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
+    let nr_nodes = tree.nodes().len();
+    targets.truncate(nr_nodes);
+    targets.extend(foreign.iter().map(|foreign| Target {
+        burst_cores: foreign.cores,
+        satisfied: true,
+        ..Target::default()
+    }));
+    let claims = claims(tree, foreign, targets);
+    for (number, claim) in claims.iter().enumerate().skip(nr_nodes) {
+        let target = &mut targets[number];
+        target.allocation[CPU] = claim.allocation_cores;
+        (target.burst_cores, target.satisfied) = (claim.burst_cores, claim.satisfied);
+    }
+    for members in siblings(tree) {
+        let before = |&number: &usize| {
+            let foreign = foreign.get(number.checked_sub(nr_nodes)?)?;
+            Some(foreign.weight_before.unwrap_or(DEFAULT_WEIGHT))
+        };
+        let is_beside_others = members.iter().any(|number| *number >= nr_nodes);
+        let together = members.iter().map(|number| before(number).unwrap_or(DEFAULT_WEIGHT)).sum();
+        let entitlements = entitlements(members.iter().map(|number| &claims[*number]));
+        let weights = match is_beside_others {
+            true => beside_others(&entitlements, together),
+            false => weight::weigh(&entitlements),
+        };
+        for (&number, (written, exact)) in
+            members.iter().zip(weights.written.iter().zip(weights.exact))
+        {
+            (targets[number].cpu_weight, targets[number].exact_cpu_weight) = (*written, exact);
+        }
+    }
+}
+
+/// The ancestors that have a governed sibling, by number: only their weights matter.
+pub fn weighed_ancestors(tree: &Tree) -> Vec<usize> {
+    let sets = siblings(tree).into_iter().filter(|members| members.len() > 1);
+    let mut weighed: Vec<usize> = sets.flatten().filter(|n| *n >= tree.nodes().len()).collect();
+    weighed.sort_unstable();
+    weighed
+}
+
+/// CPUs that work in the cgroup of each ancestor uses which belongs to nothing governed below it; by the ancestor's
+/// place in the tree, `None` where its use is not known. `used` is what each number uses, of groups nothing.
+pub fn foreign_cores(tree: &Tree, used: impl Fn(usize) -> Option<f64>) -> Vec<Option<f64>> {
+    let nr_nodes = tree.nodes().len();
+    let mut below = vec![0.0; tree.len()];
+    let mut foreign = vec![None; tree.len() - nr_nodes];
+    for number in tree.from_above().rev() {
+        let own = used(number);
+        if let Some(index) = number.checked_sub(nr_nodes) {
+            foreign[index] = own.map(|own| (own - below[number]).max(0.0));
+        }
+        if let CgroupParent::Governed(parent) = tree.parents()[number] {
+            below[parent] += own.unwrap_or(0.0).max(below[number]);
+        }
+    }
+    foreign
+}
+
+/// What a governed cgroup is weighed by: sums over the tenants below it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Claim {
+    allocation_cores: f64,
+    burst_cores: f64,
+    floor_cores: f64,
+    satisfied: bool,
+}
+
+fn claims(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Claim> {
+    let nr_nodes = tree.nodes().len();
+    let mut claims = vec![Claim { satisfied: true, ..Claim::default() }; tree.len()];
+    for number in tree.from_above().rev() {
+        if tree.nodes().get(number).is_some_and(|node| node.is_leaf) {
+            let target = &targets[number];
+            claims[number] = Claim {
+                allocation_cores: target.allocation[CPU],
+                burst_cores: target.burst_cores,
+                floor_cores: target.floor_cores,
+                satisfied: target.satisfied,
+            };
+        } else if let Some(foreign) = number.checked_sub(nr_nodes).and_then(|n| foreign.get(n)) {
+            claims[number].allocation_cores += foreign.cores;
+            claims[number].burst_cores += foreign.cores;
+        }
+        let CgroupParent::Governed(parent) = tree.parents()[number] else { continue };
+        let claim = claims[number];
+        let above = &mut claims[parent];
+        above.allocation_cores += claim.allocation_cores;
+        above.burst_cores += claim.burst_cores;
+        above.floor_cores += claim.floor_cores;
+        above.satisfied &= claim.satisfied;
+    }
+    claims
+}
+
+/// The governed cgroups of each parent that has any, by number.
+fn siblings(tree: &Tree) -> Vec<Vec<usize>> {
+    let mut sets: Vec<Vec<usize>> = vec![Vec::new(); tree.len() + 1];
+    for (number, parent) in tree.parents().iter().enumerate() {
+        match parent {
+            CgroupParent::Unknown => {}
+            CgroupParent::Top => sets[tree.len()].push(number),
+            CgroupParent::Governed(parent) => sets[*parent].push(number),
+        }
+    }
+    sets.retain(|members| !members.is_empty());
+    sets
+}
+
+fn entitlements<'a>(claims: impl Iterator<Item = &'a Claim> + Clone) -> Vec<Entitlement> {
+    let mut siblings = Siblings::default();
+    let standing = |claim: &Claim| claim.burst_cores.max(claim.floor_cores);
+    claims.clone().for_each(|claim| {
+        siblings.add([claim.allocation_cores, claim.burst_cores], claim.satisfied);
+    });
+    let ratio = siblings.own_ratio();
+    let whole = claims.clone().map(standing).sum::<f64>().max(f64::MIN_POSITIVE);
+    let entitlement = |claim: &Claim| {
+        let by_allocation = claim.allocation_cores * ratio;
+        let now = match claim.satisfied {
+            true => by_allocation.max(claim.burst_cores),
+            false => by_allocation,
+        };
+        Entitlement { standing: standing(claim) / whole, now: now.max(claim.floor_cores) / whole }
+    };
+    claims.map(entitlement).collect()
+}
+
+/// Weights that are `together` what they were, and so far apart at most that the kernel can express it.
+fn beside_others(siblings: &[Entitlement], together: f64) -> Weights {
+    let sum = siblings.iter().map(|sibling| sibling.now).sum::<f64>();
+    if sum <= 0.0 {
+        let each = together / siblings.len() as f64;
+        return Weights { written: vec![each; siblings.len()], exact: vec![each; siblings.len()] };
+    }
+    let exact: Vec<f64> = siblings.iter().map(|sibling| together * sibling.now / sum).collect();
+    let smallest = exact.iter().copied().fold(f64::INFINITY, f64::min).max(1.0);
+    let written = exact.iter().map(|exact| exact.clamp(1.0, RATIO_MAX * smallest));
+    Weights { written: written.collect(), exact }
+}

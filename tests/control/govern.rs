@@ -1,0 +1,279 @@
+//! Weights across the tree of cgroups: random trees, and a model of how the kernel divides among them.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tenantd::control::demand::Demand;
+use tenantd::control::govern::{self, Foreign};
+use tenantd::control::target::{self, Target};
+use tenantd::control::tree::{Ancestor, CgroupParent, Tree, TreeNode};
+use tenantd::policy::model::Allocation;
+use tenantd::resource::{CPU, PerResource};
+
+use super::weights::siblings;
+
+const CORES: f64 = 8.0;
+const MEMORY: f64 = 1e9;
+/// How far from its allocation a tenant may be, in CPUs: a fiftieth of the machine.
+const NEAR: f64 = 0.02 * CORES;
+
+/// Slices, the tenants and other services in them, all at random places.
+#[derive(Clone, Debug)]
+struct Host {
+    /// Of each slice the one that it is in, an earlier one; `None` at the top.
+    slices: Vec<Option<usize>>,
+    tenants: Vec<Unit>,
+    others: Vec<Unit>,
+}
+
+/// A cgroup without others in it.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    slice: Option<usize>,
+    weight: f64,
+    wants: f64,
+}
+
+fn hosts(others_want: impl Strategy<Value = f64> + 'static) -> impl Strategy<Value = Host> {
+    let slices = vec(any::<prop::sample::Index>(), 1..8).prop_map(|picks| {
+        let mut slices: Vec<Option<usize>> = Vec::new();
+        for pick in picks {
+            let at = pick.index(slices.len() + 1);
+            let depth = std::iter::successors(at.checked_sub(1), |up| slices[*up]).count();
+            slices.push(at.checked_sub(1).filter(|_| depth < 4));
+        }
+        slices
+    });
+    let weight = prop::sample::select(vec![1.0, 2.0, 4.0, 8.0]);
+    let tenants = vec((any::<prop::sample::Index>(), weight), 2..6);
+    let others = vec((any::<prop::sample::Index>(), others_want), 0..5);
+    (slices, tenants, others).prop_map(|(slices, tenants, others)| {
+        // A slice, or the top.
+        let at = |pick: &prop::sample::Index| pick.index(slices.len() + 1).checked_sub(1);
+        let tenant =
+            |(pick, weight): &(_, f64)| Unit { slice: at(pick), weight: *weight, wants: CORES };
+        let other =
+            |(pick, wants): &(_, f64)| Unit { slice: at(pick), weight: 100.0, wants: *wants };
+        Host {
+            tenants: tenants.iter().map(tenant).collect(),
+            others: others.iter().map(other).collect(),
+            slices,
+        }
+    })
+}
+
+impl Host {
+    fn tree(&self) -> Tree {
+        let weights: Vec<f64> = self.tenants.iter().map(|tenant| tenant.weight).collect();
+        let nodes: Vec<TreeNode> = siblings(&weights);
+        // Only slices with a tenant somewhere in them are governed.
+        let above = |slice: Option<usize>| std::iter::successors(slice, |up| self.slices[*up]);
+        let is_governed = |slice: &usize| {
+            self.tenants.iter().any(|tenant| above(tenant.slice).any(|up| up == *slice))
+        };
+        let governed: Vec<usize> = (0..self.slices.len()).filter(is_governed).collect();
+        let parent = |slice: Option<usize>| match slice {
+            None => CgroupParent::Top,
+            Some(slice) => {
+                let index = governed.iter().position(|known| *known == slice).unwrap();
+                CgroupParent::Governed(nodes.len() + index)
+            }
+        };
+        let ancestors = governed.iter().map(|slice| Ancestor {
+            name: slice.to_string(),
+            cgroup: slice.to_string(),
+            parent: parent(self.slices[*slice]),
+        });
+        let ancestors = ancestors.collect();
+        let parents = self.tenants.iter().map(|tenant| parent(tenant.slice)).collect();
+        Tree::below(nodes.clone().into(), parents, ancestors)
+    }
+
+    /// What each slice, tenant and other service gets, as the kernel divides: among those directly in one cgroup, by
+    /// weight, and what one does not want goes to its siblings.
+    fn divide(
+        &self,
+        slice_weights: &[f64],
+        tenant_weights: &[f64],
+    ) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+        let mut wants = vec![0.0; self.slices.len()];
+        for unit in self.tenants.iter().chain(&self.others) {
+            std::iter::successors(unit.slice, |up| self.slices[*up])
+                .for_each(|up| wants[up] += unit.wants);
+        }
+        let mut got =
+            (vec![0.0; wants.len()], vec![0.0; self.tenants.len()], vec![0.0; self.others.len()]);
+        for place in std::iter::once(None).chain((0..wants.len()).map(Some)) {
+            let amount = place.map_or(CORES, |slice| got.0[slice]);
+            let mut claims: Vec<(usize, usize, f64, f64)> = Vec::new();
+            for (n, up) in self.slices.iter().enumerate().filter(|(_, up)| **up == place) {
+                let _ = up;
+                claims.push((0, n, slice_weights[n], wants[n]));
+            }
+            for (n, unit) in self.tenants.iter().enumerate().filter(|(_, it)| it.slice == place) {
+                claims.push((1, n, tenant_weights[n], unit.wants));
+            }
+            for (n, unit) in self.others.iter().enumerate().filter(|(_, it)| it.slice == place) {
+                claims.push((2, n, unit.weight, unit.wants));
+            }
+            for ((kind, n, ..), amount) in claims.iter().zip(fill(&claims, amount)) {
+                let all = [&mut got.0, &mut got.1, &mut got.2];
+                all[*kind][*n] = amount;
+            }
+        }
+        got
+    }
+}
+
+/// Weighted max-min, the plain way: whoever wants less than its part gets it, and the rest is divided again.
+fn fill(claims: &[(usize, usize, f64, f64)], amount: f64) -> Vec<f64> {
+    let mut got = vec![0.0; claims.len()];
+    let mut open: Vec<usize> = (0..claims.len()).collect();
+    let mut left = amount;
+    loop {
+        let weights: f64 = open.iter().map(|n| claims[*n].2).sum();
+        let part = |n: usize| left * claims[n].2 / weights;
+        let (met, unmet): (Vec<usize>, Vec<usize>) =
+            open.iter().partition(|n| claims[**n].3 <= part(**n));
+        if met.is_empty() {
+            unmet.iter().for_each(|n| got[*n] = part(*n));
+            return got;
+        }
+        for n in met {
+            got[n] = claims[n].3;
+            left -= claims[n].3;
+        }
+        open = unmet;
+    }
+}
+
+/// What the agent knows and has written.
+#[derive(Debug)]
+struct Agent {
+    tree: Tree,
+    targets: Vec<Target>,
+    foreign: Vec<f64>,
+    outside: f64,
+    slice_weights: Vec<f64>,
+    tenant_weights: Vec<f64>,
+}
+
+impl Agent {
+    fn new(host: &Host) -> Agent {
+        let tree = host.tree();
+        let mut agent = Agent {
+            targets: Vec::new(),
+            foreign: vec![0.0; tree.ancestors().count()],
+            outside: 0.0,
+            slice_weights: vec![100.0; host.slices.len()],
+            tenant_weights: vec![100.0; host.tenants.len()],
+            tree,
+        };
+        agent.look(host);
+        agent
+    }
+
+    fn look(&mut self, host: &Host) {
+        let (slices, tenants, others) = host.divide(&self.slice_weights, &self.tenant_weights);
+        self.outside = others.iter().sum();
+        let used = |number: usize| match tenants.get(number) {
+            Some(used) => Some(*used),
+            None => slices.get(self.tree.name(number).parse::<usize>().unwrap()).copied(),
+        };
+        let foreign = govern::foreign_cores(&self.tree, used);
+        for (known, now) in self.foreign.iter_mut().zip(foreign) {
+            let now = now.unwrap();
+            *known = now.max((*known + now) / 2.0);
+        }
+    }
+
+    /// One tick; returns what the tenants get after it.
+    fn tick(&mut self, host: &Host) -> Vec<f64> {
+        let demand =
+            |tenant: &Unit| Demand { amount: PerResource([tenant.wants, 0.0]), ..Demand::UNKNOWN };
+        let demands: Vec<Demand> = host.tenants.iter().map(demand).collect();
+        let divided = PerResource([(CORES - self.outside).max(0.01 * CORES), MEMORY]);
+        self.targets = target::targets(self.tree.nodes(), &demands, divided, Allocation::Drf);
+        let foreign: Vec<Foreign> = self
+            .foreign
+            .iter()
+            .map(|cores| Foreign { cores: *cores, weight_before: None })
+            .collect();
+        govern::weigh(&self.tree, &foreign, &mut self.targets);
+        for (weight, target) in self.tenant_weights.iter_mut().zip(&self.targets) {
+            *weight = target.cpu_weight.round();
+        }
+        for number in govern::weighed_ancestors(&self.tree) {
+            let slice: usize = self.tree.name(number).parse().unwrap();
+            self.slice_weights[slice] = self.targets[number].cpu_weight.round();
+        }
+        let (_, tenants, _) = host.divide(&self.slice_weights, &self.tenant_weights);
+        self.look(host);
+        tenants
+    }
+
+    /// How far the tenant that lacks the most is from its allocation, in CPUs.
+    fn error(&self, got: &[f64]) -> f64 {
+        let lacks = got.iter().zip(&self.targets).map(|(got, target)| target.allocation[CPU] - got);
+        lacks.fold(0.0, f64::max)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn every_tenant_gets_its_allocation(host in hosts(Just(0.0))) {
+        let mut agent = Agent::new(&host);
+        let got = agent.tick(&host);
+        prop_assert!(agent.error(&got) <= NEAR, "{got:?} of {:#?}", agent.targets);
+    }
+
+    #[test]
+    fn bounded_work_of_others_delays_it_by_ticks(host in hosts(0.0..0.4_f64)) {
+        let mut agent = Agent::new(&host);
+        let mut got = Vec::new();
+        (0..4).for_each(|_| got = agent.tick(&host));
+        prop_assert!(agent.error(&got) <= NEAR, "{got:?} of {:#?}", agent.targets);
+    }
+
+    #[test]
+    fn busy_work_of_others_settles_and_keeps_its_part(host in hosts(prop::sample::select(vec![0.2, CORES]))) {
+        let mut agent = Agent::new(&host);
+        let (_, _, before) = host.divide(&agent.slice_weights, &agent.tenant_weights);
+        let mut got = Vec::new();
+        (0..7).for_each(|_| got = agent.tick(&host));
+        prop_assert!(agent.error(&got) <= NEAR, "{got:?} of {:#?}", agent.targets);
+        let (_, _, after) = host.divide(&agent.slice_weights, &agent.tenant_weights);
+        for (other, (before, after)) in host.others.iter().zip(before.iter().zip(&after)) {
+            // Its place is that of one more governed cgroup of mean weight beside it.
+            prop_assert!(*after >= 0.2_f64.min(*before) * 0.9, "{other:?}: {before} -> {after}");
+        }
+    }
+
+    #[test]
+    fn weights_stay_within_their_range(host in hosts(Just(CORES))) {
+        let mut agent = Agent::new(&host);
+        (0..3).for_each(|_| drop(agent.tick(&host)));
+        for number in govern::weighed_ancestors(&agent.tree) {
+            let parent = agent.tree.parents()[number];
+            let beside = (0..agent.tree.len()).filter(|n| agent.tree.parents()[*n] == parent);
+            let weights: Vec<f64> = beside.map(|n| agent.targets[n].cpu_weight).collect();
+            let (least, most) = (weights.iter().copied().fold(f64::MAX, f64::min), weights.iter().copied().fold(0.0, f64::max));
+            prop_assert!(least >= 1.0 && most <= 100.0 * least * 1.001, "{weights:?}");
+            prop_assert!(weights.iter().sum::<f64>() <= 100.0 * weights.len() as f64 * 1.001, "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn a_tenant_that_wakes_has_its_part_within_a_tick(host in hosts(Just(0.0)), sleeper: prop::sample::Index) {
+        let sleeper = sleeper.index(host.tenants.len());
+        let mut asleep = host.clone();
+        asleep.tenants[sleeper].wants = 0.0;
+        let mut agent = Agent::new(&asleep);
+        (0..3).for_each(|_| drop(agent.tick(&asleep)));
+        let got = agent.tick(&host);
+        let weights: f64 = host.tenants.iter().map(|tenant| tenant.weight).sum();
+        let part = CORES * host.tenants[sleeper].weight / weights;
+        prop_assert!(got[sleeper] >= part - NEAR, "{} of {part}: {:#?}", got[sleeper], agent.targets);
+    }
+}
