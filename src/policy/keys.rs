@@ -81,6 +81,9 @@ section! {
         /// What happens to a value that another program overwrites. repair: write it again. accept: leave it,
         /// also at a stop.
         "on_drift" => on_drift: OnDrift, Word;
+        /// Weights and protection of the slices and services above tenants, on a host that systemd runs.
+        /// manage: set as the tenants below need it. leave: leave them, and report what cannot take effect.
+        "ancestors" => ancestors: AncestorsChoice, Word;
         /// Whether to reload the policy when its files change.
         "watch_policy" => watch_policy: bool, Word;
     }

@@ -108,6 +108,15 @@ words! {
         Accept = "accept",
     }
 
+    /// `control.ancestors`.
+    AncestorsChoice {
+        /// They are set, so that the policy takes effect wherever its units are.
+        #[default]
+        Manage = "manage",
+        /// They keep what they have, and what cannot take effect is reported.
+        Leave = "leave",
+    }
+
     /// `admission.running`.
     RunningShares {
         /// Equal weights.

@@ -43,9 +43,10 @@ fn files_that_are_not_there_are_no_values_without_effect() {
 }
 
 #[test]
-fn weights_of_tenants_that_do_not_compete_are_explained_as_void() {
+fn weights_of_tenants_in_slices_that_are_left_are_explained_as_void() {
     let mut world = World::new(
-        "tenants: { web: { match: { unit: web.service } }, db: { match: { unit: db.service } }, \
+        "control: { ancestors: leave }\n\
+         tenants: { web: { match: { unit: web.service } }, db: { match: { unit: db.service } }, \
          ana: { match: { unit: user-7.slice } } }",
     );
     world.host.systemd(|systemd, kernel| {

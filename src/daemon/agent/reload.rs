@@ -55,10 +55,10 @@ impl<K: KernFs> Agent<K> {
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
         let locations = location::locations_on(kernel, layout, &policy);
         claims::settle(&mut claim_rules, &locations);
-        let manages = location::has_units(kernel, layout);
+        let governs_above = location::governs_above(kernel, layout, &policy);
         let cgroup_of = |unit: &str| self.backends.cgroup_of(unit);
         let nodes = tree::flatten(&policy).into();
-        let tree = ancestry::tree((layout, manages), nodes, &locations, cgroup_of, None);
+        let tree = ancestry::tree((layout, governs_above), nodes, &locations, cgroup_of, None);
         let pins = place::pins(tree.nodes());
         let old_locations = self.backends.locations(self.control.tree());
         let kept = kept((self.control.tree(), &old_locations), (&tree, &locations));
@@ -75,6 +75,7 @@ impl<K: KernFs> Agent<K> {
             (Mode::Observe, Mode::Observe) => self.host.pins = pins,
         }
         let moved = old_locations != locations;
+        self.host.governs_above = governs_above;
         self.install(policy, tree, &locations, claim_rules, &kept);
         if self.mode() == Mode::Enforce {
             failures.extend(self.bring_home().err().map(|error| with_causes(&error)));

@@ -80,9 +80,9 @@ impl<K: KernFs> Agent<K> {
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
         let locations = location::locations_on(&kernel, &layout, &policy);
         claims::settle(&mut claim_rules, &locations);
-        let manages = location::has_units(&kernel, &layout);
+        let governs_above = location::governs_above(&kernel, &layout, &policy);
         let nodes = tree::flatten(&policy).into();
-        let tree = ancestry::tree((&layout, manages), nodes, &locations, |_| None, None);
+        let tree = ancestry::tree((&layout, governs_above), nodes, &locations, |_| None, None);
         let pins = place::pins(tree.nodes());
         let notifier = Notifier::default();
         let deadline = Deadline::unlimited(&notifier);
@@ -91,7 +91,8 @@ impl<K: KernFs> Agent<K> {
             leftover::take_up(&mut kernel, &machine, state_dir, is_enforcing, deadline)?;
         let settings = Settings::of(&policy, pins, is_enforcing);
         let leaves_drift = settings.leaves_drift();
-        let mut host = HostAccess { kernel, layout, machine, journal, pins, leaves_drift };
+        let mut host =
+            HostAccess { kernel, layout, machine, journal, pins, governs_above, leaves_drift };
         let mut backends = Backends::new(&host.kernel, &tree, &locations, claim_rules);
         // Where nothing is made by the agent there is no root to be taken, and none is needed.
         if is_enforcing && backends.has_direct() {

@@ -16,6 +16,8 @@ pub(in crate::daemon) struct HostAccess<K> {
     pub(in crate::daemon) journal: Journal,
     /// Whether any tenant is pinned to CPUs; cpusets are left alone otherwise.
     pub(in crate::daemon) pins: bool,
+    /// Whether the slices and services above tenants are weighed and protected as well.
+    pub(in crate::daemon) governs_above: bool,
     /// Whether a value that changed since it was read is left alone.
     pub(in crate::daemon) leaves_drift: bool,
 }

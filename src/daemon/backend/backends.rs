@@ -17,7 +17,7 @@ use super::ancestry;
 use super::backlog::Backlog;
 use super::claims::Search;
 use super::cpusets::CpuInventory;
-use super::location::{self, Location};
+use super::location::Location;
 use super::place::Place;
 use super::systemd::Systemd;
 use crate::control::bounds::AncestorBounds;
@@ -240,11 +240,6 @@ impl Backends {
 
     // --- what is above ---
 
-    /// Whether the slices and services above tenants are governed.
-    pub(in crate::daemon) fn manages<K: KernFs>(&self, host: &HostAccess<K>) -> bool {
-        location::has_units(&host.kernel, &host.layout)
-    }
-
     /// The cgroup of a unit, where it is or was last, from the mount.
     pub(in crate::daemon) fn cgroup_of(&self, unit: &str) -> Option<String> {
         self.systemd.home_of(unit).map(str::to_string)
@@ -262,7 +257,7 @@ impl Backends {
         }
         let locations = self.locations(tree);
         let cgroup_of = |unit: &str| self.cgroup_of(unit);
-        let on = (&host.layout, self.manages(host));
+        let on = (&host.layout, host.governs_above);
         let grown = ancestry::tree(on, tree.shared_nodes(), &locations, cgroup_of, Some(tree));
         if grown.is_placed_as(tree) {
             return None;

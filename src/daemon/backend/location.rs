@@ -12,7 +12,7 @@ use nix::unistd::User;
 use crate::host::cgroup::{Dialect, Layout};
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::slice_name::{BYTES_MAX, slice_name};
-use crate::policy::model::{OwnerChoice, Policy, Tenant};
+use crate::policy::model::{AncestorsChoice, OwnerChoice, Policy, Tenant};
 
 /// Where the cgroup of one node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +69,17 @@ pub(in crate::daemon) fn locations(policy: &Policy, slices: UserSlices) -> Vec<L
     locations
 }
 
+/// Whether what is above tenants is governed: where systemd runs the host, and the policy does not say otherwise.
+pub(in crate::daemon) fn governs_above(
+    kernel: &impl KernFs,
+    layout: &Layout,
+    policy: &Policy,
+) -> bool {
+    policy.control.ancestors == AncestorsChoice::Manage && has_units(kernel, layout)
+}
+
 /// Whether systemd runs this host, with units in the tree that the agent writes.
-pub(in crate::daemon) fn has_units(kernel: &impl KernFs, layout: &Layout) -> bool {
+fn has_units(kernel: &impl KernFs, layout: &Layout) -> bool {
     layout.dialect == Dialect::Unified && kernel.unit_manager().is_some()
 }
 

@@ -77,7 +77,7 @@ impl Competition {
         let unprotected = effect::void_protection(scene.host, &dirs, &governed_above(scene));
         let siblings = self.siblings.take();
         *self = Competition { unprotected, siblings, ..Competition::default() };
-        if !scene.backends.manages(scene.host) {
+        if !scene.host.governs_above {
             self.look_apart(scene.tree, &homes);
         }
         self.look_beside(scene, &homes);

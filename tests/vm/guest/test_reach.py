@@ -1,0 +1,100 @@
+"""Work that lives all over the tree of systemd: the policy takes effect there too, and leaves nothing behind."""
+
+from cgroups import MOUNT, Cgroup, wait_until
+from host import finish, run
+from marks import both, core
+from test_systemd import Host, log_in, policy, show, start
+import fairness
+
+WEIGHTS = {"db": 400, "web": 200, "ana": 100}
+BURN = "while :; do :; done"
+
+
+class Scattered:
+    """A service in a slice of its own, one beside it, and a session, all hungry; and a service of nobody's."""
+
+    def __init__(self, host, *more):
+        everywhere = f"{BURN} &\n" * host.cpus + "wait"
+        start(host, "db.service", "/bin/sh", "-c", everywhere, slice="system-db.slice")
+        host.cleanup.callback(finish, ["systemctl", "stop", "system-db.slice"])
+        start(host, "web.service", "/bin/sh", "-c", everywhere)
+        # A tenth of a CPU.
+        start(host, "other.service", "/bin/sh", "-c", BURN, CPUQuota="10%")
+        self.session(host, "ana", 1000)
+        system, user = MOUNT / "system.slice", MOUNT / "user.slice"
+        self.groups = [
+            Cgroup(system / "system-db.slice/db.service"),
+            Cgroup(system / "web.service"),
+            Cgroup(user / "user-1000.slice"),
+        ]
+        self.other = Cgroup(system / "other.service")
+        self.slices = [Cgroup(system), Cgroup(user), Cgroup(system / "system-db.slice")]
+        self.tenants = {
+            "db": {"weight": WEIGHTS["db"], "match": {"unit": "db.service"}},
+            "web": {"weight": WEIGHTS["web"], "match": {"unit": "web.service"}},
+            "ana": {"weight": WEIGHTS["ana"], "match": {"users": "ana"}},
+        }
+        units = [group.path.name for group in self.slices + self.groups]
+        self.world = Host(*units, leave_out=[self.groups[2]])
+
+    @staticmethod
+    def session(host, user, uid):
+        run("useradd", "--create-home", f"--uid={uid}", user)
+        host.cleanup.callback(run, "userdel", "--force", "--remove", user)
+        slice = Cgroup(MOUNT / f"user.slice/user-{uid}.slice")
+        host.cleanup.callback(wait_until, lambda: not slice.exists(), "the session to end")
+        host.cleanup.callback(finish, ["systemctl", "stop", f"user-{uid}.slice"])
+        log_in(host, user)
+        wait_until(lambda: slice.exists() and slice.stat("cgroup.events", "populated"), "a session")
+
+    def are_weighed(self):
+        """Whether system.slice has six times the weight of user.slice, or a little more for the other service."""
+        try:
+            system, user, _ = (int(slice.read("cpu.weight")) for slice in self.slices)
+        except FileNotFoundError:
+            return False
+        return 5.5 * user < system < 9 * user
+
+
+@core
+@both
+def test_work_in_different_slices_is_shared_by_the_policy(host):
+    scattered = Scattered(host)
+    used = scattered.other.usage_usec
+    daemon = host.daemon(policy(host, scattered.tenants), None)
+    daemon.until(scattered.are_weighed, "the weights of the slices")
+    before = used()
+    want = fairness.entitled_shares(list(WEIGHTS.values()), [float(host.cpus)] * 3, host.cpus - 0.1)
+    fairness.expect_shares(host, scattered.groups, want, "all want every CPU")
+    assert used() > before, "the other service does not run"
+    assert "ineffective" not in daemon.log(), daemon.log()
+    assert daemon.terminate() == 0, daemon.log()
+    scattered.world.expect_as_before(daemon.log)
+
+
+@both
+def test_slices_that_were_weighed_come_back_after_a_kill(host):
+    scattered = Scattered(host)
+    run("systemctl", "set-property", "--runtime", "user.slice", "CPUWeight=60")
+    host.cleanup.callback(finish, ["systemctl", "revert", "user.slice"])
+    scattered.world = Host(*(group.path.name for group in scattered.slices), leave_out=[scattered.groups[2]])
+    state = host.folder()
+    daemon = host.daemon(policy(host, scattered.tenants), None, state=state)
+    daemon.until(scattered.are_weighed, "the weights of the slices")
+    daemon.murder()
+    run("systemctl", "daemon-reload")
+    second = host.daemon(policy(host, scattered.tenants), None, state=state)
+    second.until(scattered.are_weighed, "the weights of the slices")
+    assert second.terminate() == 0, second.log()
+    assert show("user.slice", "CPUWeight") == "60"
+    scattered.world.expect_as_before(second.log)
+
+
+def test_slices_that_are_left_are_reported(host):
+    scattered = Scattered(host)
+    control = {"interval": "1s", "ancestors": "leave"}
+    daemon = host.daemon(policy(host, scattered.tenants, control=control), None)
+    daemon.says("cpu weights are ineffective between")
+    assert [slice.read("cpu.weight") for slice in scattered.slices[:2]] == ["100", "100"]
+    assert daemon.terminate() == 0, daemon.log()
+    scattered.world.expect_as_before(daemon.log)
