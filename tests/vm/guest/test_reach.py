@@ -84,6 +84,8 @@ def test_slices_that_were_weighed_come_back_after_a_kill(host):
     daemon.murder()
     run("systemctl", "daemon-reload")
     second = host.daemon(policy(host, scattered.tenants), None, state=state)
+    # What the first one left is put back by then.
+    second.says("started on")
     second.until(scattered.are_weighed, "the weights of the slices")
     assert second.terminate() == 0, second.log()
     assert show("user.slice", "CPUWeight") == "60"
