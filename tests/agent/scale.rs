@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use tenantd::control::explain;
 use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
-use tenantd::policy::model::Mode;
+use tenantd::policy::model::{Amount, Mode};
 use tenantd::resource::CPU;
 use tenantd::sim::{Fault, Load, SimHost, SimKernel, Workload};
 
@@ -283,10 +283,10 @@ fn a_short_tick_writes_few_values_and_reports_no_others_as_written() {
     let policy = world.policy.clone();
     let mut other = policy.clone();
     for group in &mut other.tenants {
-        group
-            .tenants
-            .iter_mut()
-            .for_each(|tenant| tenant.limit[CPU] = tenant.limit[CPU].map(|it| it / 2));
+        for tenant in &mut group.tenants {
+            let half = tenant.limit[CPU].and_then(|it| it.on(None)).map(|it| it / 2);
+            tenant.limit[CPU] = half.map(Amount::Absolute);
+        }
     }
     world.agent.as_mut().unwrap().reload(other, Vec::new()).unwrap();
     let status = world.short_tick();

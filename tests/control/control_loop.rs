@@ -278,7 +278,7 @@ fn percentages_follow_the_machine() {
         a: { limit: { cpu: 25%, memory: 50% }, guarantee: { memory: 8GiB } }\n  b: {}\n";
     let policy = tenantd::policy::load_text("policy.yaml", text).unwrap().policy;
     let nodes = tenantd::control::tree::flatten(&policy);
-    let tree = Tree::new(nodes.clone().into(), Vec::new());
+    let tree = Tree::new(nodes.clone().into());
     let mut control = ControlLoop::new(Settings::of(&policy, false, true), tree);
     let mut cgroups = Cgroups::new(&nodes);
     let seconds = [Second {

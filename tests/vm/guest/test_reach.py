@@ -67,7 +67,9 @@ def test_work_in_different_slices_is_shared_by_the_policy(host):
     want = fairness.entitled_shares(list(WEIGHTS.values()), [float(host.cpus)] * 3, host.cpus - 0.1)
     fairness.expect_shares(host, scattered.groups, want, "all want every CPU")
     assert used() > before, "the other service does not run"
-    assert "ineffective" not in daemon.log(), daemon.log()
+    # The guest itself may be busy beside them.
+    for what in ("cpu weights are ineffective between", "memory.low is ineffective"):
+        assert what not in daemon.log(), daemon.log()
     assert daemon.terminate() == 0, daemon.log()
     scattered.world.expect_as_before(daemon.log)
 
