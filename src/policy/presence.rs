@@ -75,7 +75,8 @@ fn number<'n>(accounts: &HashMap<&str, Account>, name: &'n str) -> Cow<'n, str> 
     // Digits are a number, whether an account has it or not.
     let number = name.parse().ok().or_else(|| match accounts.get(name) {
         Some(Account::Number(number)) => Some(*number),
-        _ => None,
+        // It is 0 on every machine.
+        _ => (name == "root").then_some(0),
     });
     number.map_or(Cow::Borrowed(name), |number: u32| Cow::Owned(number.to_string()))
 }
