@@ -25,7 +25,6 @@ use super::location::Location;
 use super::place::Place;
 use super::unit_state::{Phase, UnitState};
 use crate::control::finding::{Code, Finding};
-use crate::control::plan::{Knob, Value};
 use crate::control::state::Outcome;
 use crate::control::tree::{CgroupParent, Tree};
 use crate::host::cgroup::{Cgroup, Layout};
@@ -162,18 +161,6 @@ impl Systemd {
     pub(super) fn home_of(&self, name: &str) -> Option<&str> {
         let unit = self.unit(*self.by_name.get(name)?)?;
         (!unit.home.is_empty()).then_some(&*unit.home)
-    }
-
-    /// What the unit held before the agent: by the journal, or what is there `now`.
-    pub(super) fn held_before<K>(
-        &self,
-        host: &HostAccess<K>,
-        number: usize,
-        (knob, now): (Knob, &Value),
-    ) -> Option<Value> {
-        let unit = self.unit(number)?;
-        let held = host.journal.held_property(&unit.unit, &unit.life, Property::of(knob));
-        Some(held.and_then(Setting::expected).unwrap_or_else(|| now.clone()))
     }
 
     /// The node's cgroup went away: systemd is asked for it again.

@@ -48,6 +48,18 @@ impl Systemd {
         self.unit(number)?.ordered.last(knob).map(|value| Setting::of(knob, value))
     }
 
+    /// What the unit held before the agent: by the journal, or what is there `now`.
+    pub(super) fn held_before<K>(
+        &self,
+        host: &HostAccess<K>,
+        number: usize,
+        (knob, now): (Knob, &Value),
+    ) -> Option<Value> {
+        let unit = self.unit(number)?;
+        let held = host.journal.held_property(&unit.unit, &unit.life, Property::of(knob));
+        Some(held.and_then(Setting::expected).unwrap_or_else(|| now.clone()))
+    }
+
     /// Whether `found` is what the unit held before it was first set, as `journal` says.
     ///
     /// That is no drift: systemd returns to its configuration whenever that is read again and another drop-in

@@ -1,0 +1,42 @@
+//! Tenants in different slices of systemd: the slices above them are weighed and protected as well.
+
+/// The kernel weighs siblings only: the slices above are weighed by what the tenants in them should have.
+#[test]
+fn tenants_in_different_slices_are_weighed_across_them() {
+    let mut world = World::new(
+        "tenants: { web: { weight: 300, match: { unit: web.service } }, ana: { match: { unit: user-7.slice } } }",
+    );
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+        systemd.add(kernel, "user-7.slice", "/user.slice/user-7.slice");
+        let set = number(Property::CpuWeight, 60);
+        systemd.set_property(kernel, "user.slice", &set);
+        let set = number(Property::MemoryLow, GIB);
+        systemd.set_property(kernel, "system.slice", &set);
+    });
+    for cgroup in ["system.slice/web.service", "user.slice/user-7.slice"] {
+        world.spawn(&format!("/{cgroup}"), Load::busy(4).with_working_set(256 * MIB));
+    }
+    let before = whole(&world);
+    world.start().unwrap();
+    let status = world.ticks(20);
+    assert_eq!(status.findings, [""; 0]);
+    let weight = |world: &World, slice: &str| -> u64 {
+        world.file(&format!("{slice}/cpu.weight")).parse().unwrap()
+    };
+    // Together what they were, at the ratio of the tenants; each tenant is alone in its slice.
+    let weights = ["system.slice", "user.slice"].map(|slice| weight(&world, slice));
+    assert!((155..=165).contains(&weights.iter().sum::<u64>()), "{weights:?}");
+    assert!(weights[0] > 2 * weights[1] && weights[0] < 4 * weights[1], "{weights:?}");
+    let shares: Vec<f64> =
+        status.tenants.iter().map(|tenant| tenant.usage[CPU].unwrap_or(0.0)).collect();
+    assert!((shares[0] / shares[1] - 3.0).abs() < 0.2, "{shares:?}");
+    // In addition to what the slice had for others.
+    let low = |world: &World, dir: &str| -> u64 {
+        world.file(&format!("{dir}/memory.low")).parse().unwrap()
+    };
+    let (web, above) = (low(&world, "system.slice/web.service"), low(&world, "system.slice"));
+    assert!(web > 200 * MIB && above >= GIB + web, "{web} below {above}");
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
