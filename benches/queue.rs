@@ -12,6 +12,7 @@
 mod dice;
 
 use std::hint::black_box;
+use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tenantd::queue::simulation::{Arrival, Observer, Run, Source, Work, simulate};
@@ -177,6 +178,27 @@ fn dispatch(c: &mut Criterion) {
     group.finish();
 }
 
+/// How much longer a dispatch takes among 100,000 tenants than among 1,000: the least of several runs each. To be
+/// read on a quiet machine: the state of 100,000 tenants is in no core's own cache, and other work takes the
+/// shared one.
+fn growth(_: &mut Criterion) {
+    const DISPATCHES: u32 = 20_000;
+    for (name, discipline) in disciplines() {
+        let nanos = |nr_tenants: usize| {
+            let mut steady = Steady::new(discipline.clone(), nr_tenants);
+            let run = |_| {
+                let start = Instant::now();
+                (0..DISPATCHES).for_each(|_| steady.dispatch());
+                start.elapsed().as_nanos() as f64 / f64::from(DISPATCHES)
+            };
+            (0..20).map(run).fold(f64::INFINITY, f64::min)
+        };
+        let (few, many) = (nanos(1_000), nanos(100_000));
+        let factor = many / few;
+        println!("growth/{name:<12} {few:6.0} ns to {many:6.0} ns: {factor:.2} times, log n 1.67");
+    }
+}
+
 /// Half of the tenants with requests of about 1, half with requests of about 1,000.
 struct Figure8(Vec<Dice>);
 
@@ -224,5 +246,5 @@ fn figure_8(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, dispatch, figure_8);
+criterion_group!(benches, dispatch, growth, figure_8);
 criterion_main!(benches);
