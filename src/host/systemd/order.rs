@@ -1,7 +1,7 @@
 //! What is asked of systemd, and what comes of it.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::property::{Property, Setting};
 
@@ -177,6 +177,10 @@ impl UnitError {
     }
 }
 
+/// While an answer is awaited, `patience` is asked again this often: that tells the service manager that the work
+/// goes on.
+const PART: Duration = Duration::from_secs(5);
+
 /// Whoever carries out orders: systemd, or what stands in for it.
 ///
 /// Answers come in the order of the orders, one for each.
@@ -188,9 +192,9 @@ pub trait UnitManager: fmt::Debug {
     fn answer(&mut self, patience: Duration) -> Option<Answer>;
 }
 
-/// Hands in `orders` and waits for their answers, for each at most as long as `patience` says. Answers to
-/// earlier orders are dropped. The outcomes are in the order of the orders; once one is late, so are those
-/// behind it.
+/// Hands in `orders` and waits for their answers, for each at most as long as `patience` says, which is asked again
+/// every few seconds. Answers to earlier orders are dropped, and each of them is waited for as long: a thousand may
+/// still be on their way. The outcomes are in the order of the orders; once one is late, so are those behind it.
 pub fn carry_out_all(
     units: &mut dyn UnitManager,
     orders: Vec<Order>,
@@ -206,8 +210,7 @@ pub fn carry_out_all(
         if let Some(error) = &late {
             return Err(error.clone());
         }
-        let awaited = patience().and_then(|patience| await_answer(units, &order, patience));
-        awaited.unwrap_or_else(|error| {
+        await_answer(units, &order, &mut patience).unwrap_or_else(|error| {
             late = Some(error.clone());
             Err(error)
         })
@@ -220,15 +223,74 @@ pub fn carry_out_all(
 fn await_answer(
     units: &mut dyn UnitManager,
     order: &Order,
-    patience: Duration,
+    patience: &mut impl FnMut() -> Result<Duration, UnitError>,
 ) -> Result<Result<Reply, UnitError>, UnitError> {
-    let deadline = Instant::now() + patience;
+    let (mut most, mut waited) = (patience()?, Duration::ZERO);
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match units.answer(left) {
+        let part = most.saturating_sub(waited).min(PART);
+        match units.answer(part) {
             Some(answer) if answer.order == *order => return Ok(answer.outcome),
-            Some(_) => {}
-            None => return Err(UnitError::Late(patience)),
+            Some(_) => (most, waited) = (patience()?, Duration::ZERO),
+            None if waited + part >= most => return Err(UnitError::Late(most)),
+            None => {
+                waited += part;
+                patience()?;
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers every order or none, and notes how long it was waited for.
+    #[derive(Debug, Default)]
+    struct Slow {
+        hangs: bool,
+        orders: Vec<Order>,
+        waits: Vec<Duration>,
+    }
+
+    impl UnitManager for Slow {
+        fn submit(&mut self, order: Order) {
+            self.orders.push(order);
+        }
+
+        fn answer(&mut self, patience: Duration) -> Option<Answer> {
+            self.waits.push(patience);
+            if self.hangs {
+                return None;
+            }
+            let order = self.orders.remove(0);
+            Some(Answer { order, outcome: Ok(Reply::Done) })
+        }
+    }
+
+    #[test]
+    fn earlier_orders_take_no_time_from_later_ones() {
+        let mut units = Slow::default();
+        let look = |unit: usize| Order::Look { unit: unit.to_string() };
+        (0..1000).for_each(|unit| units.submit(look(unit)));
+        let patience = PART / 2;
+        let outcomes = carry_out_all(&mut units, vec![look(1000), look(1001)], || Ok(patience));
+        assert_eq!(outcomes, [Ok(Reply::Done), Ok(Reply::Done)]);
+        assert_eq!(units.waits, [patience; 1002]);
+    }
+
+    /// The service manager takes an agent that says nothing for long for one that hangs.
+    #[test]
+    fn a_long_wait_is_one_of_many_parts() {
+        let mut units = Slow { hangs: true, ..Slow::default() };
+        let (most, mut nr_signs) = (PART * 5 / 2, 0);
+        let patience = || {
+            nr_signs += 1;
+            Ok(most)
+        };
+        let outcomes = carry_out_all(&mut units, vec![Order::Reload, Order::Reload], patience);
+        assert_eq!(outcomes, vec![Err(UnitError::Late(most)); 2]);
+        assert_eq!(units.waits, [PART, PART, PART / 2]);
+        // Once before anything is begun, and once before each part.
+        assert_eq!(nr_signs, 4);
     }
 }
