@@ -83,6 +83,8 @@ pub struct Refusal {
     pub is_deferred: bool,
     /// Whether it was skipped, because the file changed since it was read.
     pub is_overtaken: bool,
+    /// Whether something was written, and could not be read back.
+    pub is_unverified: bool,
 }
 
 /// The result of an action: what the file holds now, or why it was not written.
@@ -175,7 +177,9 @@ impl NodeState {
                 self.is_overtaken = true;
             }
             Err(refusal) => {
-                self.observed.extend(action.from.clone().map(|from| (action.knob, from)));
+                // What is there after a write that was not read back is unknown: the agent's own value is no drift.
+                let known = action.from.clone().filter(|_| !refusal.is_unverified);
+                self.observed.extend(known.map(|from| (action.knob, from)));
                 let nr_failures = failures.unwrap_or(0).saturating_add(1);
                 let pause_max = match action.knob {
                     Knob::Cpus => RETRY_CPUS_TICKS_MAX,

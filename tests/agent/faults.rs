@@ -2,12 +2,12 @@
 
 use nix::errno::Errno;
 use tenantd::host::kernfs::Operation;
-use tenantd::sim::{Access, Fault, SimKernel};
+use tenantd::sim::{Access, Call, Fault, SimKernel};
 
 use super::story::{
     ADOPTED, DEEP, LEGACY, MADE, PINNED, PINNED_LEGACY, SERVICE, Story, leave, play,
 };
-use super::world::{assert_same, snapshot};
+use super::world::{World, assert_same, snapshot, tenant};
 
 /// What the kernel may answer to a write, an open or a read of a cgroup that is there.
 const ERRNOS: [Errno; 12] = [
@@ -150,4 +150,30 @@ fn a_file_may_refuse_every_write() {
             world.host.inject(Fault::matching(Operation::Write, "cpu.shares", errno));
         });
     }
+}
+
+/// The value is in its file, and the agent does not know it: it is not taken for somebody else's.
+#[test]
+fn a_value_that_cannot_be_read_back_is_no_drift() {
+    let yaml = "control: { on_drift: accept }\ntenants: { a: { weight: 300 }, b: {} }";
+    let begin = |world: &mut World| -> (u64, Vec<Call>) {
+        world.start().unwrap();
+        world.host.take_calls();
+        let from = world.host.nr_calls();
+        world.ticks(3);
+        (from, world.host.take_calls())
+    };
+    let (from, calls) = begin(&mut World::new(yaml));
+    let is_write =
+        |call: &Call| call.operation == Operation::Write && call.path.ends_with("a/cpu.weight");
+    let after = calls.iter().position(is_write).unwrap() + 1;
+    assert_eq!(calls[after].operation, Operation::Read);
+    let mut world = World::new(yaml);
+    world.host.inject(Fault::at_call(from + after as u64, Errno::EIO));
+    begin(&mut world);
+    let status = world.ticks(20);
+    assert_eq!((status.nr_drift, &status.findings), (0, &vec![]));
+    let weight = world.file("a/cpu.weight").parse().unwrap();
+    assert!(weight > 100.0, "{weight}");
+    assert_eq!(tenant(&status, "a").cpu_weight, Some(weight));
 }

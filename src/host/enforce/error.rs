@@ -38,6 +38,9 @@ pub enum EnforceError {
         /// What it holds.
         found: String,
     },
+    /// Something was written, and it is not known what the file holds now.
+    #[error(transparent)]
+    Unverified(Box<EnforceError>),
     /// Another writer has changed it since it was read last, and the policy leaves such values alone.
     #[error("someone else wrote there since it was read: it holds {0}")]
     Overtaken(Value),
@@ -96,6 +99,7 @@ impl EnforceError {
             message: (!self.is_gone()).then(|| self.to_string()),
             is_deferred: matches!(self, EnforceError::Deferred(_)),
             is_overtaken: matches!(self, EnforceError::Overtaken(_)),
+            is_unverified: matches!(self, EnforceError::Unverified(_)),
         }
     }
 
@@ -104,6 +108,7 @@ impl EnforceError {
         match self {
             EnforceError::Kernel(error) => error.is_gone(),
             EnforceError::Read(error) => error.is_gone(),
+            EnforceError::Unverified(error) => error.is_gone(),
             _ => false,
         }
     }

@@ -17,7 +17,6 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// # Errors
     /// See [`EnforceError`]; the file then holds what it held, or what the message says.
     pub fn apply(&mut self, action: &Action, cgroup: &Cgroup) -> Result<Value, EnforceError> {
-        let dialect = self.layout.dialect;
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
         if let Some(from) = action.from.as_ref().filter(|_| self.leaves_drift) {
             let now = cgroup.observe(self.kernel, self.layout, action.knob)?;
@@ -29,6 +28,23 @@ impl<K: KernFs> Enforcer<'_, K> {
         {
             self.check_limit_is_safe(dir, *limit)?;
         }
+        let mut is_written = false;
+        self.write_and_verify(action, cgroup, dir, &mut is_written).map_err(|error| match error {
+            EnforceError::NotTaken { .. } => error,
+            error if is_written => EnforceError::Unverified(Box::new(error)),
+            error => error,
+        })
+    }
+
+    /// Writes what differs, and reads it back; `is_written` says after an error whether something was written.
+    fn write_and_verify(
+        &mut self,
+        action: &Action,
+        cgroup: &Cgroup,
+        dir: DirId,
+        is_written: &mut bool,
+    ) -> Result<Value, EnforceError> {
+        let dialect = self.layout.dialect;
         for spelling in dialect.spell(action.knob, &action.to) {
             let held = self.kernel.read_once(dir, spelling.file)?.trim_ascii_end().to_vec();
             if held == spelling.text.as_bytes() {
@@ -36,9 +52,10 @@ impl<K: KernFs> Enforcer<'_, K> {
             }
             self.record_held(dir, spelling.file, &String::from_utf8_lossy(&held))?;
             if spelling.file == LEGACY_PERIOD {
-                self.lift_quota(dir, dialect.file(Knob::CpuMax))?;
+                *is_written |= self.lift_quota(dir, dialect.file(Knob::CpuMax))?;
             }
             self.kernel.write(dir, spelling.file, &spelling.text)?;
+            *is_written = true;
         }
         let found = cgroup.observe(self.kernel, self.layout, action.knob)?;
         self.check_effective(action, cgroup)?;
@@ -103,14 +120,16 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// Lifts a legacy quota for the moment in which its period changes: the old one with the new period, or the new
-    /// one with the old, may be more than a parent or less than a child allows, which the kernel refuses.
-    fn lift_quota(&mut self, dir: DirId, file: &'static str) -> Result<(), EnforceError> {
+    /// one with the old, may be more than a parent or less than a child allows, which the kernel refuses. Returns
+    /// whether there was one.
+    fn lift_quota(&mut self, dir: DirId, file: &'static str) -> Result<bool, EnforceError> {
         let held = self.kernel.read_once(dir, file)?.trim_ascii_end().to_vec();
-        if held != LEGACY_NO_QUOTA.as_bytes() {
+        let is_limited = held != LEGACY_NO_QUOTA.as_bytes();
+        if is_limited {
             self.record_held(dir, file, &String::from_utf8_lossy(&held))?;
             self.kernel.write(dir, file, LEGACY_NO_QUOTA)?;
         }
-        Ok(())
+        Ok(is_limited)
     }
 
     /// A set of CPUs that the kernel took may still be cut down to what the cgroups above allow.
