@@ -56,6 +56,26 @@ fn users_groups_and_cgroups_are_claimed_and_go_back() {
     assert_same(&before, &snapshot(&world.host), "after the stop");
 }
 
+/// An administrator moves a process from the tenant to another cgroup that the tenant claims: there it is at home now.
+#[test]
+fn a_process_goes_back_to_where_it_was_claimed_last() {
+    for places in [["/build/one", "/build/two"], ["/build/two", "/build/one"]] {
+        let yaml = "tenants: { ci: { match: { cgroup: /build } } }";
+        let mut world = without_systemd(&["/build/one", "/build/two"], yaml);
+        let pid = spawn(&world, places[0], 0);
+        world.start().unwrap();
+        world.ticks(6);
+        assert_eq!(place(&world, pid), "/tenants/ci");
+        for home in [places[1], places[0], places[1]] {
+            world.write(&format!("{}/cgroup.procs", &home[1..]), &pid.to_string());
+            world.ticks(12);
+            assert_eq!(place(&world, pid), "/tenants/ci");
+        }
+        world.stop();
+        assert_eq!(place(&world, pid), places[1]);
+    }
+}
+
 #[test]
 fn on_a_legacy_host_they_move_in_every_tree_but_the_cpusets() {
     let yaml = "tenants: { ana: { match: { users: [ 1000 ] } } }";

@@ -21,11 +21,11 @@ impl<K: KernFs> Enforcer<'_, K> {
     pub fn claim(&mut self, claim: &Claim, cgroup: &Cgroup) -> Result<(), EnforceError> {
         let layout = self.layout;
         let mut homes: Vec<(usize, DirId)> = cgroup.homes(layout).collect();
+        let is_inside = |tree: &usize| {
+            let (from, root) = (&claim.from[*tree], &layout.trees[*tree].root);
+            from.starts_with(root) && from != root
+        };
         if claim.is_split {
-            let is_inside = |tree: &usize| {
-                let (from, root) = (&claim.from[*tree], &layout.trees[*tree].root);
-                from.starts_with(root) && from != root
-            };
             let is_home = |(tree, dir): &(usize, DirId)| {
                 claim.from[*tree].starts_with(self.kernel.dir_path(*dir))
             };
@@ -37,12 +37,17 @@ impl<K: KernFs> Enforcer<'_, K> {
         if homes.is_empty() {
             return Ok(());
         }
-        self.journal.record(Entry::Moved {
+        let entry = Entry::Moved {
             pid: claim.pid,
             start_ticks: claim.start_ticks,
             from: homes.iter().map(|(tree, _)| claim.from[*tree].clone()).collect(),
             to: homes.iter().map(|(_, dir)| self.kernel.dir_path(*dir)).collect(),
-        })?;
+        };
+        // One that was claimed before, and is outside again, was put there since: it goes back there.
+        if !homes.iter().any(|(tree, _)| is_inside(tree)) {
+            self.journal.supersede(&entry)?;
+        }
+        self.journal.record(entry)?;
         homes.into_iter().try_for_each(|(_, dir)| self.move_into(dir, claim.pid))
     }
 

@@ -226,6 +226,18 @@ impl Journal {
         self.index_entry(self.entries.len() - 1);
     }
 
+    /// Drops the record with the key of `entry`, if it says something else: it is no longer true.
+    ///
+    /// # Errors
+    /// The disk refused; nothing is forgotten then.
+    pub fn supersede(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let is_known = entry.key().is_some_and(|key| self.has(key));
+        match is_known && !self.entries.contains(entry) {
+            true => self.retain(|known| known.key() != entry.key()),
+            false => Ok(()),
+        }
+    }
+
     /// Drops entries for which `keep` returns false, and rewrites the file without them.
     ///
     /// # Errors
