@@ -281,7 +281,7 @@ impl<K: KernFs> Session<'_, K> {
         self.rewrite_drop_ins(debt).inspect_err(|_| debt.advance(Stage::Set, Stage::Owed))
     }
 
-    /// Restores the text of the drop-ins.
+    /// Restores the text of drop-ins: it is not always what systemd had loaded, which the unit is set to.
     fn rewrite_drop_ins(&mut self, debt: &Debt<'_>) -> Result<(), UnitError> {
         let text = |due: &Due<'_>| Some((due.held.property, due.drop_in?.to_string()));
         let dues = debt.dues.iter().filter(|due| due.stage == Stage::Set);
@@ -307,18 +307,12 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Makes systemd forget what was set, where nobody else had set it.
+    /// Restores the drop-ins of what was set before the agent, and makes systemd forget the rest.
     fn forget(&mut self, debts: &mut [Debt<'_>]) -> Result<(), UnitError> {
-        let is_ours = |due: &Due<'_>| due.stage == Stage::Set && due.drop_in.is_none();
         for debt in debts.iter_mut().rev() {
-            let (unit, properties) = (debt.unit.to_string(), debt.properties(is_ours));
-            if properties.is_empty() {
-                continue;
-            }
-            let outcome = self.ask_one(Order::Forget { unit, properties });
-            match self.note(outcome.map(drop))? {
-                Some(()) => self.is_stale = true,
-                None => debt.advance(Stage::Set, Stage::Owed),
+            let outcome = self.forget_new(debt).and_then(|()| self.rewrite_drop_ins(debt));
+            if self.note(outcome)?.is_none() {
+                debt.advance(Stage::Set, Stage::Owed);
             }
         }
         if self.is_stale {
@@ -326,6 +320,17 @@ impl<K: KernFs> Session<'_, K> {
             self.is_stale = false;
         }
         debts.iter_mut().for_each(|debt| debt.advance(Stage::Set, Stage::Paid));
+        Ok(())
+    }
+
+    /// Makes systemd forget what was set of one unit, where it was not set before.
+    fn forget_new(&mut self, debt: &Debt<'_>) -> Result<(), UnitError> {
+        let is_new = |due: &Due<'_>| due.stage == Stage::Set && due.drop_in.is_none();
+        let (unit, properties) = (debt.unit.to_string(), debt.properties(is_new));
+        if !properties.is_empty() {
+            self.ask_one(Order::Forget { unit, properties })?;
+            self.is_stale = true;
+        }
         Ok(())
     }
 

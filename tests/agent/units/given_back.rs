@@ -354,6 +354,30 @@ fn our_drop_in_is_removed_even_if_an_administrator_set_the_value() {
     }
 }
 
+/// What was set at run time is kept also while a drop-in of `systemctl edit` prevails over it.
+#[test]
+fn a_run_time_value_that_does_not_prevail_is_given_back() {
+    for killed in [false, true] {
+        let mut world = World::new(&only_web("limit: { memory: 600MiB }"));
+        world.host.systemd(|systemd, kernel| {
+            systemd.add(kernel, "web.service", "/system.slice/web.service");
+        });
+        edit(&world, "web.service", &number(Property::MemoryMax, 800 * MIB));
+        world.host.systemd(|systemd, kernel| {
+            let theirs = number(Property::MemoryMax, 900 * MIB);
+            systemd.set_property(kernel, "web.service", &theirs);
+        });
+        let drop_ins = |world: &World| whole(world).1["web.service"].drop_ins.clone();
+        let before = drop_ins(&world);
+        assert_eq!(before.len(), 1);
+        world.start().unwrap();
+        world.ticks(4);
+        assert_ne!(drop_ins(&world), before);
+        assert_eq!(world.end(killed).failures, [""; 0]);
+        assert_eq!(drop_ins(&world), before, "killed: {killed}");
+    }
+}
+
 /// Systemd writes all that it knows of a unit whenever one thing of it is set, and may know a lower limit again.
 #[test]
 fn a_quota_that_changes_does_not_bring_back_a_limit_that_kills() {
