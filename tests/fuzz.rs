@@ -10,22 +10,7 @@ mod targets;
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 
-/// A generator whose whole state is one number (Vigna's splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.roll() % bound.max(1) as u64) as usize
-    }
-}
+use crate::util::Dice;
 
 const ITERATIONS: u64 = 3_000;
 
@@ -40,29 +25,29 @@ fn seeds(kind: &str) -> Vec<Vec<u8>> {
 /// Another input, made from the seeds.
 fn mutated(dice: &mut Dice, seeds: &[Vec<u8>], words: &[&str], into: &mut Vec<u8>) {
     into.clear();
-    into.extend_from_slice(&seeds[dice.below(seeds.len())]);
-    for _ in 0..=dice.below(6) {
-        let at = dice.below(into.len() + 1);
-        match dice.below(6) {
+    into.extend_from_slice(&seeds[dice.index(seeds.len())]);
+    for _ in 0..=dice.index(6) {
+        let at = dice.index(into.len() + 1);
+        match dice.index(6) {
             0 if at < into.len() => into[at] = dice.roll() as u8,
             1 => {
-                let word = words[dice.below(words.len())];
+                let word = words[dice.index(words.len())];
                 into.splice(at..at, word.bytes());
             }
             2 => {
-                let end = (at + dice.below(20)).min(into.len());
+                let end = (at + dice.index(20)).min(into.len());
                 into.drain(at..end);
             }
             3 => {
-                let end = (at + dice.below(30)).min(into.len());
+                let end = (at + dice.index(30)).min(into.len());
                 let piece = into[at..end].to_vec();
-                for _ in 0..dice.below(8) {
+                for _ in 0..dice.index(8) {
                     into.splice(at..at, piece.iter().copied());
                 }
             }
             4 => {
-                let other = &seeds[dice.below(seeds.len())];
-                let from = dice.below(other.len());
+                let other = &seeds[dice.index(seeds.len())];
+                let from = dice.index(other.len());
                 into.truncate(at);
                 into.extend_from_slice(&other[from..]);
             }
@@ -80,7 +65,7 @@ fn fuzz(kind: &str, words: &[&str], target: impl Fn(&[u8])) {
     }
     let mut input = Vec::new();
     for iteration in 0..ITERATIONS {
-        let mut dice = Dice(iteration);
+        let mut dice = Dice::new(iteration);
         mutated(&mut dice, &seeds, words, &mut input);
         let ran = panic::catch_unwind(AssertUnwindSafe(|| target(&input)));
         if let Err(cause) = ran {

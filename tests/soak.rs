@@ -11,14 +11,15 @@
 //! | `decided` | what must be true of every status |
 //! | `campaign` | seeds, replay, shrinking, and what the whole cost |
 //!
-//! The stages are `agent::soak` (the simulated kernel, of both hierarchies) and `kernel::soak` (cgroups of this kernel).
+//! The stages are `agent::soak` (the simulated kernel, of both hierarchies), `agent::soak::units` (tenants that are units
+//! of the simulated systemd, with steps and a model of their own) and `kernel::soak` (cgroups of this kernel).
 //! A failure prints its seed and the least list of steps that was found to fail. Variables of the environment:
 //! `TENANTD_STEPS` is the number of steps of each stage, `TENANTD_SEED` the seed.
 
 pub(crate) mod campaign;
-mod decided;
+pub(crate) mod decided;
 pub(crate) mod ground;
 mod model;
-mod run;
-mod spec;
+pub(crate) mod run;
+pub(crate) mod spec;
 pub(crate) mod step;

@@ -237,3 +237,34 @@ pub(crate) fn file(dir: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     std::fs::File::create(&path).unwrap().write_all(text.as_ref()).unwrap();
     path
 }
+
+/// A generator whose whole state is one number (Vigna's splitmix64): the same seed gives the same numbers for ever.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.roll() % bound.max(1)
+    }
+
+    /// A position in something of length `len`; 0 where that is empty.
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    pub(crate) fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.index(of.len())].clone()
+    }
+}

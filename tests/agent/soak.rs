@@ -1,16 +1,19 @@
 //! Random administration on the simulated kernel, of both hierarchies.
 
+mod units;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use tempfile::TempDir;
-use tenantd::host::kernfs::{DirId, KernFs};
+use tenantd::host::kernfs::KernFs;
 use tenantd::sim::{Controller, Fault, Layout, Load, SimHost, SimKernel};
 
 use super::world::{Host, MIB};
 use crate::soak::campaign;
 use crate::soak::ground::{Fate, Ground};
+use crate::soak::run::Run;
 use crate::soak::step::Abilities;
 use crate::util::{self, Snapshot};
 
@@ -141,11 +144,7 @@ impl Ground for SimGround {
     }
 
     fn close_all(&mut self) {
-        self.host.with(|kernel| {
-            // Handles are numbered as they are opened, and no number is used twice.
-            let last = kernel.open_dir(Path::new(MOUNT)).unwrap();
-            (0..=last.0).for_each(|number| kernel.close_dir(DirId(number)));
-        });
+        self.host.close_all();
     }
 
     fn nr_open(&self) -> usize {
@@ -226,10 +225,10 @@ impl Ground for SimGround {
 
 #[test]
 fn random_administration_of_a_unified_host() {
-    campaign::play("simulated, unified", STEPS, || Some(SimGround::new(Layout::Unified)));
+    campaign::play("simulated, unified", STEPS, || Some(Run::new(SimGround::new(Layout::Unified))));
 }
 
 #[test]
 fn random_administration_of_a_legacy_host() {
-    campaign::play("simulated, legacy", STEPS, || Some(SimGround::new(Layout::Legacy)));
+    campaign::play("simulated, legacy", STEPS, || Some(Run::new(SimGround::new(Layout::Legacy))));
 }

@@ -138,6 +138,11 @@ impl Host {
         }
     }
 
+    /// The kernel closes what an agent held that is gone.
+    pub(super) fn close_all(&self) {
+        self.kernel.borrow_mut().close_all();
+    }
+
     /// The machine boots: for the agent, another one that happens to look the same.
     pub(super) fn reboot(&self) {
         self.events.borrow_mut().boot += 1;

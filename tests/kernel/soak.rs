@@ -10,6 +10,7 @@ use tenantd::host::kernfs::RealKernFs;
 use super::ground::Ground as Piece;
 use crate::soak::campaign;
 use crate::soak::ground::{Fate, Ground};
+use crate::soak::run::Run;
 use crate::soak::step::Abilities;
 use crate::util::{self, Snapshot};
 
@@ -177,5 +178,5 @@ impl Drop for KernelGround {
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn random_administration_of_this_kernel() {
-    campaign::play("this kernel", STEPS, KernelGround::take);
+    campaign::play("this kernel", STEPS, || KernelGround::take().map(Run::new));
 }

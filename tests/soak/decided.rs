@@ -15,7 +15,7 @@ fn close(resource: Resource) -> f64 {
 
 /// # Panics
 /// Something is not true of `status`.
-pub(super) fn check(status: &Status, trace: &Trace) {
+pub(crate) fn check(status: &Status, trace: &Trace) {
     let json = serde_json::to_value(status).unwrap();
     match serde_json::from_value::<Status>(json.clone()) {
         Ok(again) => assert_eq!(&again, status, "a status that is read differs"),

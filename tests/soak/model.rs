@@ -273,6 +273,7 @@ impl Model {
 
     fn check_processes(&mut self, now: &Snapshot, turn: &Turn) {
         let places = self.places(now);
+        let mut settled = Vec::new();
         for ((pid, tree), (home, inode)) in &self.homes {
             // Above the top, where nothing is watched, are those that nothing below takes.
             let place = places.get(&(*pid, *tree)).map_or("", String::as_str);
@@ -285,8 +286,14 @@ impl Model {
             let is_above = home.starts_with(place);
             let is_there = now.get(home) == Some(inode);
             let in_tenant = below.starts_with("t/") || below.starts_with(CLAIMED);
+            // A cgroup of the agent's is emptied before it is removed, and in between it may die.
+            let is_leaving = is_above && turn.is_disturbed && self.made.get(home) == Some(inode);
             let allowed = match is_there {
-                true => is_home || (was_claimed || was_below.starts_with(CLAIMED)) && in_tenant,
+                true => {
+                    is_home
+                        || is_leaving
+                        || (was_claimed || was_below.starts_with(CLAIMED)) && in_tenant
+                }
                 false => {
                     is_home
                         || is_above
@@ -300,6 +307,10 @@ impl Model {
                 "{}: process {pid} is in {place}, and not at home in {home}",
                 turn.what
             );
+            // What was started in a tenant's cgroup that is gone is put where the tenant's processes came from.
+            if !is_there && below.starts_with(CLAIMED) {
+                settled.push(((*pid, *tree), place.to_string()));
+            }
             let is_back =
                 is_home || !is_there || !turn.is_idle || turn.is_disturbed || turn.what == "start";
             let is_owed = !self.recorded.held.is_empty() && turn.what == "crash";
@@ -308,6 +319,10 @@ impl Model {
                 "{}: process {pid} is in {place} for good, and was in {home}",
                 turn.what
             );
+        }
+        for (process, place) in settled {
+            let inode = now.get(&place).cloned().unwrap_or_default();
+            self.homes.insert(process, (place, inode));
         }
     }
 

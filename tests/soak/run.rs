@@ -10,11 +10,12 @@ use tenantd::daemon::recovery::restored::Restored;
 use tenantd::policy::Policy;
 use tenantd::policy::model::{Mode, RootChoice};
 
+use super::campaign::Stage;
 use super::decided;
 use super::ground::{Fate, Ground};
 use super::model::{Model, Turn};
 use super::spec::Spec;
-use super::step::{Setting, Step};
+use super::step::{Setting, Step, generate};
 
 /// The root of the tenants, from the top of the ground.
 pub(super) const ROOT: &str = "t";
@@ -23,7 +24,7 @@ pub(super) const ROOT: &str = "t";
 const TICKS_TO_SETTLE: u32 = 45;
 
 /// A host, an agent on it perhaps, and what is known of both.
-pub(super) struct Run<G: Ground> {
+pub(crate) struct Run<G: Ground> {
     ground: G,
     agent: Option<Agent<G::Kernel>>,
     spec: Spec,
@@ -35,20 +36,14 @@ pub(super) struct Run<G: Ground> {
     nr_enforcing: u64,
 }
 
-impl<G: Ground> Run<G> {
-    pub(super) fn new(ground: G) -> Run<G> {
-        let spec = Spec::first(ground.abilities().interval_millis);
-        let policy = ground.policy(&spec.yaml(ground.top())).expect("the first policy is valid");
-        let model = Model::new(ground.tops(), ground.snapshot());
-        let (clock, fate) = (Duration::from_secs(1), Fate::default());
-        Run { ground, agent: None, spec, policy, clock, fate, model, nr_ticks: 0, nr_enforcing: 0 }
+impl<G: Ground> Stage for Run<G> {
+    type Step = Step;
+
+    fn steps(&self, seed: u64, count: usize) -> Vec<Step> {
+        generate(seed, count, self.ground.abilities())
     }
 
-    /// Takes one step and checks everything.
-    ///
-    /// # Panics
-    /// An invariant is broken.
-    pub(super) fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &Step) {
         match step {
             Step::Tick { host_millis, clock_millis } => self.tick(*host_millis, *clock_millis),
             Step::Settle => self.settle(),
@@ -68,21 +63,28 @@ impl<G: Ground> Run<G> {
         }
     }
 
-    /// What the agent's journal weighs, in bytes, and how many directories it keeps open.
-    pub(super) fn weight(&self) -> (u64, usize) {
+    fn weight(&self) -> (u64, usize) {
         let journal = std::fs::metadata(self.ground.state_dir().join("journal"));
         (journal.map_or(0, |file| file.len()), self.ground.nr_open())
     }
 
-    /// How often an agent ticked, and how often it enforced then.
-    pub(super) fn ticks(&self) -> (u64, u64) {
+    fn ticks(&self) -> (u64, u64) {
         (self.nr_ticks, self.nr_enforcing)
     }
 
-    /// Stops the agent for good, on a host where nothing fails.
-    pub(super) fn end(&mut self) {
+    fn end(&mut self) {
         self.fate = Fate::default();
         self.stop();
+    }
+}
+
+impl<G: Ground> Run<G> {
+    pub(crate) fn new(ground: G) -> Run<G> {
+        let spec = Spec::first(ground.abilities().interval_millis);
+        let policy = ground.policy(&spec.yaml(ground.top())).expect("the first policy is valid");
+        let model = Model::new(ground.tops(), ground.snapshot());
+        let (clock, fate) = (Duration::from_secs(1), Fate::default());
+        Run { ground, agent: None, spec, policy, clock, fate, model, nr_ticks: 0, nr_enforcing: 0 }
     }
 
     // --- the administrator ---

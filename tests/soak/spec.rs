@@ -1,6 +1,6 @@
 //! Random policies, as values.
 
-use super::step::Dice;
+use crate::util::Dice;
 
 /// The tenants and groups that there may be; those with a slash are below a group.
 pub(super) const TENANTS: [&str; 9] = ["a", "b", "c", "d", "e", "g/p", "g/q", "h/r", "h/s"];
@@ -11,7 +11,7 @@ pub(super) const CLAIMED: &str = "apps";
 
 /// A node of a policy.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Node {
+pub(crate) struct Node {
     weight: u32,
     guarantee: Option<(u32, u32)>,
     limit_millis: Option<u32>,
@@ -22,7 +22,7 @@ pub(super) struct Node {
 
 /// A policy.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Spec {
+pub(crate) struct Spec {
     pub(super) is_enforcing: bool,
     pub(super) accepts_drift: bool,
     interval_millis: u32,
@@ -56,7 +56,7 @@ impl Spec {
             next.change(dice);
         }
         if next.tenants.iter().all(Option::is_none) {
-            next.tenants[0] = Some(node(dice));
+            next.tenants[0] = Some(Node::any(dice));
         }
         next
     }
@@ -64,7 +64,7 @@ impl Spec {
     fn change(&mut self, dice: &mut Dice) {
         let number = dice.below(TENANTS.len() as u64) as usize;
         match dice.below(20) {
-            0..=3 => self.tenants[number] = Some(node(dice)),
+            0..=3 => self.tenants[number] = Some(Node::any(dice)),
             4..=7 => self.tenants[number] = None,
             // A rename: the same tenant under another name.
             8..=9 => {
@@ -73,10 +73,10 @@ impl Spec {
             }
             10..=13 => {
                 if let Some(node) = &mut self.tenants[number] {
-                    change(node, dice);
+                    node.change(dice);
                 }
             }
-            14..=16 => change(&mut self.groups[number % 2], dice),
+            14..=16 => self.groups[number % 2].change(dice),
             17 => self.accepts_drift = dice.below(3) == 0,
             18 => self.is_enforcing = dice.below(4) != 0,
             _ => self.allocation = dice.one_of(&["drf", "drf", "max-min", "static"]),
@@ -161,46 +161,67 @@ impl Spec {
     }
 }
 
-fn keys(node: &Node, top: &str) -> String {
-    let mut keys = vec![format!("weight: {}", node.weight)];
-    if let Some((millis, mib)) = node.guarantee {
-        keys.push(format!("guarantee: {{ cpu: {millis}m, memory: {mib}MiB }}"));
+impl Node {
+    /// A random one.
+    pub(crate) fn any(dice: &mut Dice) -> Node {
+        let mut node = Node { weight: 100, ..Node::default() };
+        for _ in 0..dice.below(5) {
+            node.change(dice);
+        }
+        node
     }
-    match (node.limit_millis, node.limit_mib) {
-        (None, None) => {}
-        (Some(millis), None) => keys.push(format!("limit: {{ cpu: {millis}m }}")),
-        (None, Some(mib)) => keys.push(format!("limit: {{ memory: {mib}MiB }}")),
-        (Some(millis), Some(mib)) => {
-            // Not by a comma: the keys of a group are separated at those.
-            keys.push(format!("limit: {{ cpu: {millis}m,memory: {mib}MiB }}"));
+
+    pub(crate) fn change(&mut self, dice: &mut Dice) {
+        match dice.below(8) {
+            0..=1 => self.weight = dice.one_of(&[1, 10, 50, 100, 100, 300, 1000, 10_000]),
+            2 => {
+                self.guarantee = Some((50 + 50 * dice.below(4) as u32, 8 * dice.below(9) as u32));
+            }
+            3 => self.guarantee = None,
+            4 => {
+                let millis = dice.one_of(&[100, 250, 500, 1000, 1500, 3000]);
+                self.limit_millis = (dice.below(3) != 0).then_some(millis);
+            }
+            5 => {
+                self.limit_mib = (dice.below(3) != 0).then_some(dice.one_of(&[64, 128, 512, 2048]));
+            }
+            6 => {
+                self.cpus =
+                    dice.one_of(&[None, None, Some("dop"), Some("exclusive"), Some("\"1\"")]);
+            }
+            _ => self.claims = dice.below(2) == 0,
         }
     }
-    keys.extend(node.cpus.map(|cpus| format!("cpus: {cpus}")));
+
+    /// Its limits: thousandths of a CPU, and MiB.
+    pub(crate) fn limits(&self) -> (Option<u32>, Option<u32>) {
+        (self.limit_millis, self.limit_mib)
+    }
+
+    /// What a policy says of it, but for its processes.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let mut keys = vec![format!("weight: {}", self.weight)];
+        if let Some((millis, mib)) = self.guarantee {
+            keys.push(format!("guarantee: {{ cpu: {millis}m, memory: {mib}MiB }}"));
+        }
+        match (self.limit_millis, self.limit_mib) {
+            (None, None) => {}
+            (Some(millis), None) => keys.push(format!("limit: {{ cpu: {millis}m }}")),
+            (None, Some(mib)) => keys.push(format!("limit: {{ memory: {mib}MiB }}")),
+            (Some(millis), Some(mib)) => {
+                // Not by a comma: the keys of a group are separated at those.
+                keys.push(format!("limit: {{ cpu: {millis}m,memory: {mib}MiB }}"));
+            }
+        }
+        keys.extend(self.cpus.map(|cpus| format!("cpus: {cpus}")));
+        keys
+    }
+}
+
+fn keys(node: &Node, top: &str) -> String {
+    let mut keys = node.keys();
     if node.claims {
         keys.push(format!("match: {{ cgroup: \"{top}/{CLAIMED}/*\" }}"));
     }
     keys.join(", ")
-}
-
-fn node(dice: &mut Dice) -> Node {
-    let mut node = Node { weight: 100, ..Node::default() };
-    for _ in 0..dice.below(5) {
-        change(&mut node, dice);
-    }
-    node
-}
-
-fn change(node: &mut Node, dice: &mut Dice) {
-    match dice.below(8) {
-        0..=1 => node.weight = dice.one_of(&[1, 10, 50, 100, 100, 300, 1000, 10_000]),
-        2 => node.guarantee = Some((50 + 50 * dice.below(4) as u32, 8 * dice.below(9) as u32)),
-        3 => node.guarantee = None,
-        4 => {
-            let millis = dice.one_of(&[100, 250, 500, 1000, 1500, 3000]);
-            node.limit_millis = (dice.below(3) != 0).then_some(millis);
-        }
-        5 => node.limit_mib = (dice.below(3) != 0).then_some(dice.one_of(&[64, 128, 512, 2048])),
-        6 => node.cpus = dice.one_of(&[None, None, Some("dop"), Some("exclusive"), Some("\"1\"")]),
-        _ => node.claims = dice.below(2) == 0,
-    }
 }

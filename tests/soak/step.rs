@@ -7,36 +7,11 @@
 use nix::errno::Errno;
 
 use super::spec::Spec;
-
-/// A small generator (splitmix64): the same seed gives the same steps for ever.
-#[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(super) fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
+use crate::util::Dice;
 
 /// A value that an administrator sets.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Setting {
+pub(crate) enum Setting {
     /// On the scale of `cpu.weight`.
     Weight(u32),
     /// Microseconds in a period; no quota.
@@ -49,7 +24,7 @@ pub(super) enum Setting {
 
 /// What happens.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Time passes on the host and on the clock, and the agent ticks.
     Tick {
         host_millis: u32,

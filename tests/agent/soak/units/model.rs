@@ -1,0 +1,305 @@
+//! What a host with units must hold, and who changed what.
+//!
+//! The model never asks the agent. It compares the units and the processes before and after each of its turns:
+//!
+//! - the agent ends no process, stops only slices that it started, and starts only slices of tenants;
+//! - it changes units of its policy only, or gives back what it changed before;
+//! - it writes no file of a unit that systemd writes, except for protection of memory;
+//! - what the first of its turns replaced in a unit is the original, which is in the journal until it is back;
+//! - what an administrator set at run time meanwhile may be there in its place, and never a value of the agent's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use tenantd::host::journal::Entry;
+use tenantd::host::systemd::{Property, PropertyValue, Setting};
+use tenantd::sim::{SimUnit, UnitFault};
+
+use super::spelled;
+use crate::agent::world::{Host, MOUNT};
+
+/// A journal is smaller, whatever happens.
+const JOURNAL_BYTES_MAX: u64 = 1 << 20;
+
+type Units = BTreeMap<String, SimUnit>;
+
+/// A turn of the agent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turn {
+    pub(super) what: &'static str,
+    /// The units of the policies before and after it.
+    pub(super) units: Vec<&'static str>,
+    /// Whether a call failed or the agent died.
+    pub(super) is_disturbed: bool,
+    /// Whether no agent runs after it.
+    pub(super) is_idle: bool,
+}
+
+impl Turn {
+    pub(super) fn of(what: &'static str) -> Turn {
+        Turn { what, ..Turn::default() }
+    }
+}
+
+/// What the journal says.
+#[derive(Clone, Debug, Default)]
+struct Recorded {
+    held: BTreeSet<(String, Property)>,
+    starting: BTreeSet<String>,
+}
+
+/// What was set at run time before the agent.
+#[derive(Clone, Debug)]
+struct Original {
+    nr_life: u32,
+    drop_in: Option<PropertyValue>,
+    /// An administrator has set the property since.
+    is_touched: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Model {
+    units: Units,
+    pids: Vec<u32>,
+    originals: BTreeMap<(String, Property), Original>,
+    /// All that administrators ever set.
+    given: BTreeMap<(String, Property), Vec<PropertyValue>>,
+    /// Units whose files may differ from what systemd has.
+    written: BTreeSet<String>,
+    /// Slices that the agent started.
+    started: BTreeSet<String>,
+    was_disturbed: bool,
+    was_impeded: bool,
+}
+
+fn units_of(host: &Host) -> Units {
+    host.systemd(|systemd, _| systemd.units.clone())
+}
+
+impl Model {
+    pub(super) fn new(host: &Host) -> Model {
+        Model {
+            units: units_of(host),
+            pids: host.with(|kernel| kernel.pids()),
+            originals: BTreeMap::new(),
+            given: BTreeMap::new(),
+            written: BTreeSet::new(),
+            started: BTreeSet::new(),
+            was_disturbed: false,
+            was_impeded: false,
+        }
+    }
+
+    // --- the administrator ---
+
+    pub(super) fn administrator_sets(&mut self, unit: &str, setting: &Setting) {
+        let key = (unit.to_string(), setting.property);
+        self.given.entry(key).or_default().push(setting.value.clone());
+        self.administrator_touches(unit, setting.property);
+    }
+
+    pub(super) fn administrator_touches(&mut self, unit: &str, property: Property) {
+        if let Some(original) = self.originals.get_mut(&(unit.to_string(), property)) {
+            original.is_touched = true;
+        }
+        self.administrator_writes(unit);
+    }
+
+    pub(super) fn administrator_writes(&mut self, unit: &str) {
+        self.written.insert(unit.to_string());
+    }
+
+    pub(super) fn after_administrator(&mut self, host: &Host) {
+        self.units = units_of(host);
+        self.pids = host.with(|kernel| kernel.pids());
+        let units = &self.units;
+        let is_same = |unit: &str, nr_life: u32| {
+            units.get(unit).is_some_and(|known| known.nr_life == nr_life)
+        };
+        self.originals.retain(|(unit, _), original| is_same(unit, original.nr_life));
+        self.started.retain(|unit| units.contains_key(unit));
+    }
+
+    // --- the agent ---
+
+    /// Notes what was there before the agent first changed it.
+    fn note_originals(&mut self, name: &str, unit: &SimUnit) {
+        // One that has just been started had nothing.
+        let unset = SimUnit::default();
+        let before = self.units.get(name).unwrap_or(&unset);
+        let drop_in = |unit: &SimUnit, property| unit.drop_ins.get(&property).cloned();
+        for property in Property::ALL {
+            let was = drop_in(before, property);
+            if was != drop_in(unit, property) {
+                let original = Original { nr_life: unit.nr_life, drop_in: was, is_touched: false };
+                self.originals.entry((name.to_string(), property)).or_insert(original);
+            }
+        }
+    }
+
+    pub(super) fn after_agent(&mut self, host: &Host, journal: &Path, turn: &Turn) {
+        let (now, what) = (units_of(host), turn.what);
+        assert_eq!(self.pids, host.with(|kernel| kernel.pids()), "{what}: processes ended");
+        let fault = host.systemd(|systemd, _| systemd.fault);
+        self.was_disturbed = turn.is_disturbed;
+        self.was_impeded = fault.is_some();
+        let recorded = read(journal);
+        self.check_calls(host, &now, turn);
+        self.check_presence(&now, turn);
+        self.check_changes(&now, turn);
+        self.check_originals(&now, &recorded.held, turn, fault.as_ref());
+        self.units = now;
+        self.check_started(host, &recorded.starting, turn.what);
+    }
+
+    /// Every cgroup has one writer.
+    fn check_calls(&self, host: &Host, now: &Units, turn: &Turn) {
+        for call in host.take_changes() {
+            let path = call.path.display().to_string();
+            let Some((dir, file)) = path.rsplit_once('/') else { continue };
+            let of = |(_, unit): &(&String, &SimUnit)| format!("{MOUNT}{}", unit.cgroup) == dir;
+            let Some((name, unit)) = now.iter().find(of) else { continue };
+            let is_allowed = file == "memory.low" || unit.is_masked;
+            assert!(is_allowed, "{}: {name}: the agent writes {call:?}", turn.what);
+        }
+    }
+
+    /// Units that came and went.
+    fn check_presence(&mut self, now: &Units, turn: &Turn) {
+        for (name, unit) in now {
+            let was_active = self.units.get(name).is_some_and(|before| before.is_active);
+            if unit.is_active && !was_active {
+                let is_tenants = turn.units.contains(&name.as_str()) && name.starts_with("tenants");
+                assert!(is_tenants, "{}: {name} was started", turn.what);
+                self.started.insert(name.clone());
+            }
+        }
+        for (name, before) in self.units.iter().filter(|(_, before)| before.is_active) {
+            if !now.get(name).is_some_and(|unit| unit.is_active) {
+                assert!(self.started.remove(name), "{}: {name} was stopped", turn.what);
+                assert!(before.requires.is_empty(), "{}: {name} was needed", turn.what);
+            }
+        }
+    }
+
+    fn check_changes(&mut self, now: &Units, turn: &Turn) {
+        let unset = SimUnit::default();
+        for (name, unit) in now {
+            let before = self.units.get(name).unwrap_or(&unset);
+            let is_ours = turn.units.contains(&name.as_str());
+            for property in Property::ALL {
+                let (was, is) = (before.drop_ins.get(&property), unit.drop_ins.get(&property));
+                let is_known = self.originals.contains_key(&(name.clone(), property));
+                assert!(
+                    was == is || is_ours || is_known,
+                    "{}: {name}: the drop-in of {property:?} was {was:?}, and is {is:?}",
+                    turn.what
+                );
+            }
+            let settings = [(&before.file, &unit.file), (&before.overrides, &unit.overrides)];
+            assert!(
+                settings.iter().all(|(was, is)| was == is),
+                "{}: {name}: {settings:?}",
+                turn.what
+            );
+            self.note_originals(name, unit);
+        }
+    }
+
+    /// What is not in the journal any more is back.
+    fn check_originals(
+        &mut self,
+        now: &Units,
+        recorded: &BTreeSet<(String, Property)>,
+        turn: &Turn,
+        fault: Option<&UnitFault>,
+    ) {
+        let given = &self.given;
+        self.originals.retain(|key, original| {
+            if recorded.contains(key) {
+                return true;
+            }
+            let unit = now.get(&key.0).filter(|unit| unit.nr_life == original.nr_life);
+            let Some(unit) = unit else { return false };
+            let drop_in = unit.drop_ins.get(&key.1);
+            let was_given = drop_in.is_none_or(|value| {
+                given.get(key).is_some_and(|given| given.contains(value))
+            });
+            let is_back = match original.is_touched {
+                true => was_given || drop_in == original.drop_in.as_ref(),
+                false => drop_in == original.drop_in.as_ref(),
+            };
+            assert!(
+                is_back,
+                "{}: {}: {:?} has the drop-in {drop_in:?}, had {:?} before the agent, and is not in the journal ({fault:?})",
+                turn.what, key.0, key.1, original.drop_in
+            );
+            false
+        });
+    }
+
+    // --- what is asked ---
+
+    pub(super) fn was_disturbed(&self) -> bool {
+        self.was_disturbed
+    }
+
+    /// Whether systemd did not do all that it was asked for.
+    pub(super) fn was_impeded(&self) -> bool {
+        self.was_impeded
+    }
+
+    /// A slice that the agent started is gone, or in the journal, unless something is in it: then it stays.
+    fn check_started(&mut self, host: &Host, starting: &BTreeSet<String>, what: &str) {
+        let settled: Vec<String> = self.started.difference(starting).cloned().collect();
+        for name in &settled {
+            let unit = &self.units[name];
+            let events =
+                host.with(|kernel| kernel.file(&format!("{MOUNT}{}/cgroup.events", unit.cgroup)));
+            let is_populated = events.is_ok_and(|events| events.contains("populated 1"));
+            let inside = format!("{}/", unit.cgroup);
+            let is_above = self
+                .units
+                .values()
+                .any(|other| other.is_active && other.cgroup.starts_with(&inside));
+            assert!(is_populated || is_above, "{what}: {name} is left: {unit:?}");
+            self.started.remove(name);
+        }
+    }
+
+    /// Fails unless the files of a unit that runs hold these limits: thousandths of a CPU, and MiB.
+    pub(super) fn check_limits(
+        &self,
+        host: &Host,
+        unit: &str,
+        (millis, mib): (Option<u32>, Option<u32>),
+    ) {
+        let Some(known) = self.units.get(unit).filter(|known| known.is_active && !known.is_masked)
+        else {
+            return;
+        };
+        let number = |property, number| Setting { property, value: PropertyValue::Number(number) };
+        let quota = millis.map(|m| number(Property::CpuQuotaPerSecUsec, 1000 * u64::from(m)));
+        let limit = mib.map(|mib| number(Property::MemoryMax, u64::from(mib) << 20));
+        for setting in quota.into_iter().chain(limit) {
+            for (file, text) in spelled(&setting).unwrap_or_default() {
+                let held = host.with(|k| k.file(&format!("{MOUNT}{}/{file}", known.cgroup)));
+                assert_eq!(held.as_deref().map(str::trim_end), Ok(text.as_str()), "{unit}: {file}");
+            }
+        }
+    }
+}
+
+fn read(journal: &Path) -> Recorded {
+    let text = std::fs::read_to_string(journal).unwrap_or_default();
+    assert!(text.len() as u64 <= JOURNAL_BYTES_MAX, "the journal has {} bytes", text.len());
+    let mut recorded = Recorded::default();
+    for line in text.lines().skip(1) {
+        match serde_json::from_str::<Entry>(line).unwrap() {
+            Entry::UnitHeld(was) => drop(recorded.held.insert((was.unit, was.held.property))),
+            Entry::Starting { unit } => drop(recorded.starting.insert(unit)),
+            _ => {}
+        }
+    }
+    recorded
+}
