@@ -395,6 +395,9 @@ impl ControlLoop {
         let mut actions = plan::plan(&knobs, online);
         let unknown = desired::unknown(&self.tree, &self.states);
         actions.retain(|action| !desired::is_premature(action, &unknown));
+        for action in actions.iter_mut().filter(|action| action.reason.is_empty()) {
+            action.reason = desired::reason(action, &self.tree, &self.states).unwrap_or_default();
+        }
         (knobs, actions)
     }
 

@@ -15,7 +15,7 @@ use super::width;
 use crate::resource::{CPU, MEMORY};
 use crate::units::Limit;
 
-/// A knob, its desired value, and why.
+/// A knob, its desired value, and why; empty where [`reason`] tells it.
 type Desired = (Knob, Value, String);
 
 /// What each node's files shall hold and do hold.
@@ -65,8 +65,16 @@ fn bound_by_groups(tree: &Tree, number: usize, desired: &mut [Desired]) {
 /// The CPUs of a node that is placed.
 fn cpus(state: &NodeState) -> Option<Desired> {
     let cpus = state.width.cpus()?.clone();
-    let reason = width::cpus_reason(state.width.dop(), cpus.len());
-    Some((Knob::Cpus, Value::CpuList(cpus), reason))
+    Some((Knob::Cpus, Value::CpuList(cpus), String::new()))
+}
+
+/// Why `action` is taken, where that follows from the target of its node.
+pub(super) fn reason(action: &Action, tree: &Tree, states: &[NodeState]) -> Option<String> {
+    let (node, state) = (tree.nodes().get(action.node)?, &states[action.node]);
+    Some(match action.knob {
+        Knob::Cpus => width::cpus_reason(state.width.dop(), state.width.cpus()?.len()),
+        knob => target::reason(knob, &action.to, node, &state.target),
+    })
 }
 
 /// The protection of an ancestor: what is protected below it, in addition to what it had.

@@ -163,7 +163,7 @@ impl Action {
 pub struct NodeKnobs {
     /// Distance from the top of the tree.
     pub depth: usize,
-    /// Desired values with the reason for each; a knob that is not named is left alone.
+    /// Desired values with the reason for each, if it is known yet; a knob that is not named is left alone.
     pub desired: Vec<(Knob, Value, String)>,
     /// Observed values; a knob that could not be read is not named.
     pub observed: Vec<(Knob, Value)>,

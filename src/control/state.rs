@@ -121,7 +121,11 @@ impl NodeState {
 
     /// Takes the newest sample; the one that was so far is kept without its threads, for the explanation.
     pub(super) fn take_sample(&mut self, sample: TenantSample) -> Option<TenantSample> {
-        self.before = self.sample.as_ref().map(without_threads).map(Box::new);
+        match (self.before.as_deref_mut(), self.sample.as_ref().map(without_threads)) {
+            // Its place is used again: a thousand of them in every tick would fragment the heap.
+            (Some(before), Some(last)) => *before = last,
+            (_, last) => self.before = last.map(Box::new),
+        }
         let is_same = |last: &&TenantSample| last.generation == sample.generation;
         let sample = match self.sample.as_ref().filter(is_same) {
             // The counters of an empty cgroup stand still: what they were stays true until processes come

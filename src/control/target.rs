@@ -351,8 +351,8 @@ impl Siblings {
     }
 }
 
-/// The knobs that enforce each target of nodes in cgroups that are nested as the policy is, with the reason for
-/// each value.
+/// The knobs that enforce each target of nodes in cgroups that are nested as the policy is. Their reasons are
+/// empty: most values stay as they are, and [`reason`] makes the text for those that are written.
 pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, String)>> {
     let tree = Tree::new(nodes.into());
     knobs_with(nodes, targets, &protections(&tree, targets))
@@ -370,12 +370,12 @@ pub(super) fn knobs_with(
         for (resource, limit) in node.limit.iter() {
             if let Some(limit) = limit {
                 let limit = Value::amount(resource, *limit);
-                knobs.push((Knob::limit(resource), limit, limit_reason(node, resource)));
+                knobs.push((Knob::limit(resource), limit, String::new()));
             }
         }
-        knobs.push((Knob::CpuWeight, Value::Weight(target.cpu_weight), weight_reason(target)));
+        knobs.push((Knob::CpuWeight, Value::Weight(target.cpu_weight), String::new()));
         let low = Value::amount(MEMORY, protection[index].floor());
-        knobs.push((Knob::MemoryLow, low, low_reason(node, target, protection[index])));
+        knobs.push((Knob::MemoryLow, low, String::new()));
         knobs
     };
     nodes.iter().enumerate().map(of).collect()

@@ -143,7 +143,8 @@ fn the_values_written_are_bounded_at_every_level() {
     // 2048 less 128 of margin, 100 outside and 1500 of the hog's.
     assert_eq!(low(&targets)[..3], [320.0, 320.0, 0.0]);
     let knobs = target::knobs(&nodes, &targets);
-    let reason = &knobs[1][knobs[1].len() - 1].2;
+    let (knob, value, _) = &knobs[1][knobs[1].len() - 1];
+    let reason = target::reason(*knob, value, &nodes[1], &targets[1]);
     assert!(reason.contains("320MiB of 600MiB"), "{reason}");
     assert!(nodes[1].guarantee[MEMORY].is_some());
     // A host that tells nothing of its memory bounds nothing.
