@@ -2,6 +2,7 @@
 
 mod drift;
 mod given_back;
+mod slices;
 
 use std::collections::BTreeMap;
 

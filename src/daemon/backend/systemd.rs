@@ -31,7 +31,7 @@ use crate::host::cgroup::{Cgroup, Layout};
 use crate::host::enforce::EnforceError;
 use crate::host::journal::Entry;
 use crate::host::kernfs::KernFs;
-use crate::host::systemd::{self, Answer, Order, Property, Reply, Setting, UnitError, UnitManager};
+use crate::host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
 
 /// A lost bus is tried again after 1, 2, 4 … at most this many ticks.
 const BUS_TICKS_MAX: u64 = 32;
@@ -302,7 +302,7 @@ impl Systemd {
             return false;
         }
         // A slice of a tenant needs no file. One whose earlier run systemd still remembers is not loaded.
-        if !state.is_loaded && !(unit.is_slice && is_enforcing) {
+        if !(state.is_loaded || unit.is_slice && is_enforcing) {
             let why = format!(
                 "systemd knows no unit {name}: name one that `systemctl list-units --all` shows"
             );

@@ -1,5 +1,12 @@
 //! Tenants in different slices of systemd: the slices above them are weighed and protected as well.
 
+use tenantd::host::systemd::Property;
+use tenantd::resource::CPU;
+use tenantd::sim::Load;
+
+use super::super::world::{GIB, MIB, World};
+use super::{assert_whole, number, whole};
+
 /// The kernel weighs siblings only: the slices above are weighed by what the tenants in them should have.
 #[test]
 fn tenants_in_different_slices_are_weighed_across_them() {
