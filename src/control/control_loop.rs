@@ -417,6 +417,15 @@ impl ControlLoop {
         state.settle(&action, tick, outcome);
     }
 
+    /// Takes in what the files of a node hold that was opened since the last tick: the next one need not read them.
+    pub fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
+        let (state, now) = (&mut self.states[number], self.last.map(|(now, _)| now));
+        for seen in &observed {
+            state.observed_at[seen.knob as usize] = now.unwrap_or_default();
+        }
+        drift::observe(number, state, observed);
+    }
+
     /// Drops the acceptance of a foreign value that could not be recorded in the journal.
     pub fn reclaim(&mut self, number: usize, knob: Knob) {
         self.states[number].left_to_others.retain(|known| *known != knob);

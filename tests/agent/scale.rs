@@ -263,72 +263,61 @@ fn nested(nr_tenants: usize) -> World {
     world
 }
 
-/// The values that differ from what the kernel made them, as files and texts.
-fn held(world: &World, files: &[String]) -> Vec<String> {
-    files.iter().map(|path| world.host.with(|kernel| kernel.file(path)).unwrap()).collect()
+/// Halves the limits of all tenants by a reload.
+fn halve_limits(world: &mut World) {
+    let mut policy = world.policy.clone();
+    for tenant in policy.tenants.iter_mut().flat_map(|group| &mut group.tenants) {
+        let half = tenant.limit[CPU].and_then(|limit| limit.on(None)).map(|limit| limit / 2);
+        tenant.limit[CPU] = half.map(Amount::Absolute);
+    }
+    world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
+    world.host.take_changes();
+}
+
+/// The files that were changed since the last call.
+fn changed(world: &World) -> Vec<String> {
+    world.host.take_changes().iter().map(|call| call.path.display().to_string()).collect()
+}
+
+fn reported(status: &Status) -> Vec<String> {
+    status.actions.iter().map(|action| action.path.clone()).collect()
 }
 
 #[test]
 fn a_short_tick_writes_few_values_and_reports_no_others_as_written() {
     let mut world = nested(200);
-    // Without the time between two ticks, so that many are left.
-    let mut ticks = (0..20).map(|_| world.short_tick()).collect::<Vec<_>>();
+    (0..20).for_each(|_| drop(world.short_tick()));
     finish(&mut world);
-    world.host.take_changes();
-    let status = ticks.pop().unwrap();
-    let files: Vec<String> =
-        status.tenants.iter().map(|t| format!("/sys/fs/cgroup/{}/cpu.max", t.name)).collect();
-    let settled = held(&world, &files);
-    // Someone else lifts all limits; they are found in ten ticks, a tenth in each.
-    let policy = world.policy.clone();
-    let mut other = policy.clone();
-    for group in &mut other.tenants {
-        for tenant in &mut group.tenants {
-            let half = tenant.limit[CPU].and_then(|it| it.on(None)).map(|it| it / 2);
-            tenant.limit[CPU] = half.map(Amount::Absolute);
-        }
-    }
-    world.agent.as_mut().unwrap().reload(other, Vec::new()).unwrap();
+    halve_limits(&mut world);
     let status = world.short_tick();
-    let written: Vec<String> = world
-        .host
-        .take_changes()
-        .into_iter()
-        .filter(|call| call.operation == Operation::Write)
-        .map(|call| call.path.display().to_string())
-        .collect();
+    let written = changed(&world);
     assert!((1..=16).contains(&written.len()), "{}", written.len());
-    let reported: Vec<&String> = status.actions.iter().map(|action| &action.path).collect();
-    assert_eq!(reported, written.iter().collect::<Vec<_>>());
-    let now = held(&world, &files);
-    let nr_changed = now.iter().zip(&settled).filter(|(now, then)| now != then).count();
-    assert_eq!(nr_changed, written.len());
+    assert_eq!(reported(&status), written);
     let trace = world.agent.as_ref().unwrap().trace();
     let explanation = explain::explain(trace, &status, "web/t99").unwrap();
     let text = serde_json::to_string(&explanation).unwrap();
     assert!(text.contains("it is written after others"), "{text}");
     // The others follow in the order of the plan, and the next tick reports them.
     assert!(finish(&mut world) > 1);
-    let late: Vec<String> =
-        world.host.take_changes().iter().map(|call| call.path.display().to_string()).collect();
+    let late = changed(&world);
     assert_eq!(written.len() + late.len(), 200);
-    let status = world.short_tick();
-    let reported: Vec<&String> = status.actions.iter().map(|action| &action.path).collect();
-    assert_eq!(reported, late.iter().collect::<Vec<_>>());
-    assert!(held(&world, &files).iter().zip(&settled).all(|(now, then)| now != then));
+    assert_eq!(late.last().unwrap(), "/sys/fs/cgroup/web/t99/cpu.max");
+    assert_eq!(reported(&world.short_tick()), late);
     assert_eq!(world.short_tick().actions, []);
 }
 
 #[test]
 fn what_ticks_without_a_pause_leave_is_written_all_the_same() {
     let mut world = nested(400);
-    let mut nr_written = Vec::new();
-    for _ in 0..40 {
+    (0..30).for_each(|_| drop(world.short_tick()));
+    finish(&mut world);
+    halve_limits(&mut world);
+    let mut nr_written = || {
         world.short_tick();
-        let changes = world.host.take_changes();
-        nr_written.push(changes.iter().filter(|c| c.path.ends_with("cpu.max")).count());
-    }
-    assert_eq!(nr_written.iter().sum::<usize>(), 402, "{nr_written:?}");
+        changed(&world).len()
+    };
+    let nr_written: Vec<usize> = (0..6).map(|_| nr_written()).collect();
+    assert_eq!(nr_written, [16, 32, 64, 128, 160, 0]);
 }
 
 #[test]
@@ -341,4 +330,19 @@ fn values_that_wait_are_void_after_a_restoration() {
     world.host.take_changes();
     finish(&mut world);
     assert_eq!(world.host.take_changes(), []);
+}
+
+#[test]
+fn the_files_of_a_cgroup_are_read_first_when_it_is_opened() {
+    let mut world = crowd(100);
+    world.start().unwrap();
+    world.short_tick();
+    finish(&mut world);
+    world.host.take_calls();
+    world.short_tick();
+    let calls = world.host.take_calls();
+    let read = calls.iter().map(|call| &call.path).filter(|path| path.ends_with("memory.max"));
+    let read: std::collections::BTreeSet<_> = read.collect();
+    // A tenth of all, as in every tick.
+    assert_eq!(read.len(), 10, "{read:?}");
 }

@@ -12,6 +12,7 @@ use super::start::Agent;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::Action;
 use crate::control::sample::HostSample;
+use crate::control::state::NodeState;
 use crate::control::status::Status;
 use crate::control::step::{Decision, Input, NodeInput};
 use crate::daemon::backend::backends::Events;
@@ -47,33 +48,43 @@ impl<K: KernFs> Agent<K> {
         self.control.tick() > 0
             && (self.backends.has_more_to_write()
                 || self.backends.has_more_to_attach()
+                || self.backends.has_more_to_join()
                 || self.keeper.is_behind()
                 || self.backends.nr_owed_searches() > 0)
     }
 
-    /// Does a step of the work that the last tick left over: writes values, attaches tenants, or claims processes.
+    /// Does a step of the work that the last tick left over: writes values, attaches tenants, moves processes into
+    /// cpusets, or claims them.
     pub fn continue_work(&mut self) {
         let is_enforcing = self.mode() == Mode::Enforce;
+        let mut findings = Vec::new();
         let Agent { host, backends, control, keeper, reporter, .. } = self;
         let (tree, states) = (control.tree(), control.states());
         if backends.has_more_to_write() {
             let events = backends.write_more(host, tree, STEP);
             reporter.note_late(tree, events.outcomes.iter().map(|(action, _)| action));
-            let mut findings = Vec::new();
             self.take_in(events, &mut findings);
-            self.reporter.note_late_findings(findings);
-            return;
-        }
-        // What cannot be told is tried again, and reported, by the next tick.
-        if backends.has_more_to_attach() {
+        } else if backends.has_more_to_attach() {
             let attached = backends.attach_more(host, tree, is_enforcing, STEP);
-            keeper.tell_widths(tree.nodes(), states, attached, STEP);
+            // What cannot be told is tried again, and reported, by the next tick.
+            keeper.tell_widths(tree.nodes(), states, attached.iter().copied(), STEP);
+            let mut events = Events::default();
+            let observe =
+                |number| Some((number, backends.observe(host, tree, number, &[], &mut events)?));
+            let observed: Vec<_> = attached.into_iter().filter_map(observe).collect();
+            for (number, observed) in observed {
+                self.control.observe_first(number, observed);
+            }
+            self.take_in(events, &mut findings);
+        } else if backends.has_more_to_join() {
+            findings = backends.join_cpusets(host, tree, None, is_pinned(states), STEP);
         } else if keeper.is_behind() {
             let attached = (0..tree.nodes().len()).filter(|number| backends.is_present(*number));
             keeper.tell_widths(tree.nodes(), states, attached, STEP);
         } else {
             backends.claim(host, tree, is_enforcing, STEP);
         }
+        self.reporter.note_late_findings(findings);
     }
 
     fn tick_with(&mut self, now: Duration, nr_max: usize) -> &Status {
@@ -249,8 +260,7 @@ impl<K: KernFs> Agent<K> {
     fn apply(&mut self, tick: u64, actions: &[Action], nr_max: usize, findings: &mut Vec<Finding>) {
         let Agent { host, backends, control, keeper, .. } = self;
         let (tree, states) = (control.tree(), control.states());
-        let is_pinned = |number: usize| states[number].width.cpus().is_some();
-        findings.extend(backends.join_cpusets(host, tree, tick, is_pinned));
+        findings.extend(backends.join_cpusets(host, tree, Some(tick), is_pinned(states), nr_max));
         let nodes = tree.nodes();
         let attached = (0..nodes.len()).filter(|number| backends.is_present(*number));
         findings.extend(keeper.tell_widths(nodes, states, attached, nr_max));
@@ -260,4 +270,9 @@ impl<K: KernFs> Agent<K> {
         let events = backends.apply(host, tree, tick, due, nr_max);
         self.take_in(events, findings);
     }
+}
+
+/// Whether the node with a number has CPUs of its own.
+fn is_pinned(states: &[NodeState]) -> impl Fn(usize) -> bool {
+    |number| states[number].width.cpus().is_some()
 }

@@ -63,6 +63,8 @@ pub(in crate::daemon) struct Backends {
     pub(super) search: Search,
     /// What the last tick decided and did not write.
     pub(super) backlog: Backlog,
+    /// Whether processes are still to be moved into cpusets.
+    pub(super) has_unjoined: bool,
     /// The limits above the direct ones, as they were when they were read last.
     pub(super) above: AncestorBounds,
 }
@@ -88,6 +90,7 @@ impl Backends {
             above: AncestorBounds::default(),
             search: Search::default(),
             backlog: Backlog::default(),
+            has_unjoined: false,
         }
     }
 
@@ -191,7 +194,7 @@ impl Backends {
         self.places.iter_mut().for_each(|place| place.close(kernel));
         self.pass = Some(0);
         self.search.restart();
-        self.backlog = Backlog::default();
+        (self.backlog, self.has_unjoined) = (Backlog::default(), false);
     }
 
     /// Forgets the state of all units.
@@ -218,6 +221,7 @@ impl Backends {
         self.unattached.clear();
         self.claim_rules = claim_rules;
         self.search.restart();
+        self.has_unjoined = false;
     }
 
     fn replace(

@@ -62,7 +62,7 @@ pub(super) fn needs_joining<K: KernFs>(host: &HostAccess<K>) -> bool {
     host.layout.dialect == Dialect::Legacy && host.pins
 }
 
-/// Moves the processes in the other cgroups of the tenant `path` into its cpuset, on a legacy host.
+/// Moves the processes in the other cgroups of the tenant `path` into its cpuset, on a legacy host; returns how many.
 ///
 /// # Errors
 /// The journal or the kernel refused.
@@ -70,9 +70,9 @@ pub(super) fn join<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &mut Place,
     path: &str,
-) -> Result<(), EnforceError> {
-    let Some(cgroup) = &place.cgroup else { return Ok(()) };
-    let Some(dir) = cgroup.dir(&host.layout, Facet::Cpuset) else { return Ok(()) };
+) -> Result<usize, EnforceError> {
+    let Some(cgroup) = &place.cgroup else { return Ok(0) };
+    let Some(dir) = cgroup.dir(&host.layout, Facet::Cpuset) else { return Ok(0) };
     if !place.has_cpus
         && let Some(tree) = host.layout.tree(Facet::Cpuset)
     {
@@ -84,13 +84,14 @@ pub(super) fn join<K: KernFs>(
     let there: HashSet<u32> =
         String::from_utf8_lossy(there).lines().filter_map(|line| line.parse().ok()).collect();
     let here = cgroup.processes(&mut host.kernel, &host.layout)?;
-    let proc = host.proc();
+    let (proc, mut nr_moved) = (host.proc(), 0);
     for pid in here.into_iter().filter(|pid| !there.contains(pid)) {
         let Some(start_ticks) = process::start_ticks(&mut host.kernel, proc, pid) else { continue };
         let from = process::cgroup_dir(&mut host.kernel, proc, &host.layout, pid, Facet::Cpuset);
         let Some(from) = from else { continue };
         host.enforcer().join(pid, start_ticks, from, dir)?;
+        nr_moved += 1;
     }
     place.is_joined = true;
-    Ok(())
+    Ok(nr_moved)
 }

@@ -36,31 +36,48 @@ impl Backends {
     }
 
     /// Moves the processes of tenants with their own CPUs into their cpusets, where those are a separate
-    /// tree: at once those of a tenant that was pinned or given processes, and every few ticks what others have
-    /// put into the tenant's other cgroups.
+    /// tree: at once those of a tenant that was pinned or given processes, about `nr_max` of them at a time, and every
+    /// few ticks what others have put into the tenant's other cgroups.
     pub(in crate::daemon) fn join_cpusets<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
-        tick: u64,
+        tick: Option<u64>,
         is_pinned: impl Fn(usize) -> bool,
+        nr_max: usize,
     ) -> Vec<Finding> {
+        self.has_unjoined = false;
         if !cpusets::needs_joining(host) {
             return Vec::new();
         }
-        let mut findings = Vec::new();
+        let (mut findings, mut nr_done) = (Vec::new(), 0);
         for (number, node) in tree.nodes().iter().enumerate() {
             let place = &mut self.places[number];
-            let is_turn = (number as u64 + tick).is_multiple_of(JOIN_TICKS);
-            if is_pinned(number)
-                && (is_turn || !place.is_joined)
-                && let Err(error) = cpusets::join(host, place, &node.path)
-                && !error.is_gone()
-            {
-                findings.push(Finding::of(&node.path, Code::NotWritten, error.to_string()));
+            let is_turn =
+                tick.is_some_and(|tick| (number as u64 + tick).is_multiple_of(JOIN_TICKS));
+            if !is_pinned(number) || (place.is_joined && !is_turn) {
+                continue;
+            }
+            if nr_done >= nr_max {
+                self.has_unjoined |= !place.is_joined && place.cgroup.is_some();
+                continue;
+            }
+            let is_first = !place.is_joined;
+            match cpusets::join(host, place, &node.path) {
+                // A look costs as much as a move.
+                Ok(nr) => nr_done += nr.max(usize::from(is_first)),
+                Err(error) if error.is_gone() => {}
+                Err(error) => {
+                    findings.push(Finding::of(&node.path, Code::NotWritten, error.to_string()));
+                }
             }
         }
         findings
+    }
+
+    /// Whether processes are still to be moved into cpusets.
+    pub(in crate::daemon) fn has_more_to_join(&self) -> bool {
+        self.has_unjoined
     }
 
     /// Asks systemd for the values of `actions` in its units, and writes the others, at most about `nr_max` of them:
