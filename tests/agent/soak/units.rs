@@ -241,7 +241,7 @@ impl Run {
         }
         let units = [self.spec.units(), turn.units.clone()].concat();
         let is_disturbed = fate.dies_at.is_some() || fate.fails_at.is_some();
-        let turn = Turn { units, is_disturbed, is_idle: self.agent.is_none(), ..turn };
+        let turn = Turn { units, is_disturbed, ..turn };
         self.model.after_agent(&self.host, &self.state_dir().join("journal"), &turn);
         outcome
     }
@@ -384,7 +384,7 @@ impl Run {
 }
 
 fn load_policy(state: &TempDir, spec: &Spec) -> Option<Policy> {
-    let path = util::file(state.path(), "policy.yaml", &spec.yaml());
+    let path = util::file(state.path(), "policy.yaml", spec.yaml());
     tenantd::policy::load(&path).ok().map(|loaded| loaded.policy)
 }
 

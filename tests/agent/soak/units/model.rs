@@ -16,6 +16,7 @@ use tenantd::host::systemd::{Property, PropertyValue, Setting};
 use tenantd::sim::{SimUnit, UnitFault};
 
 use super::spelled;
+use super::step::Limits;
 use crate::agent::world::{Host, MOUNT};
 
 /// A journal is smaller, whatever happens.
@@ -31,8 +32,6 @@ pub(super) struct Turn {
     pub(super) units: Vec<&'static str>,
     /// Whether a call failed or the agent died.
     pub(super) is_disturbed: bool,
-    /// Whether no agent runs after it.
-    pub(super) is_idle: bool,
 }
 
 impl Turn {
@@ -268,12 +267,7 @@ impl Model {
     }
 
     /// Fails unless the files of a unit that runs hold these limits: thousandths of a CPU, and MiB.
-    pub(super) fn check_limits(
-        &self,
-        host: &Host,
-        unit: &str,
-        (millis, mib): (Option<u32>, Option<u32>),
-    ) {
+    pub(super) fn check_limits(&self, host: &Host, unit: &str, (millis, mib): Limits) {
         let Some(known) = self.units.get(unit).filter(|known| known.is_active && !known.is_masked)
         else {
             return;

@@ -29,6 +29,11 @@ const SLICES: [(&str, &str); 4] = [
 const GROUP: (&str, &str) = ("g", "tenants-g.slice");
 /// The slice above all slices of tenants.
 pub(super) const ABOVE: &str = "tenants.slice";
+/// The slices above the units that are named.
+const ABOVE_NAMED: [&str; 2] = ["system.slice", "user.slice"];
+
+/// Thousandths of a CPU, and MiB.
+pub(super) type Limits = (Option<u32>, Option<u32>);
 
 /// A policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,11 +84,12 @@ impl Spec {
     pub(super) fn units(&self) -> Vec<&'static str> {
         let mut units: Vec<&str> = self.nodes().map(|(_, unit, _)| unit).collect();
         units.extend([GROUP.1, ABOVE]);
+        units.extend(ABOVE_NAMED);
         units
     }
 
-    /// The name, the unit and the limits (thousandths of a CPU, and MiB) of each tenant.
-    pub(super) fn limits(&self) -> Vec<(&'static str, &'static str, (Option<u32>, Option<u32>))> {
+    /// The name, the unit and the limits of each tenant.
+    pub(super) fn limits(&self) -> Vec<(&'static str, &'static str, Limits)> {
         self.nodes().map(|(name, unit, node)| (name, unit, node.limits())).collect()
     }
 
