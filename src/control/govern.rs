@@ -16,9 +16,9 @@
 //! the allocation of those that want more, and the burst of those that may wake.
 //!
 //! **Foreign siblings** keep their weights and their place. The ancestors in one parent have together the weight
-//! that they had before, so what an administrator set on a slice counts. Beside them, weights stay within 1 to
-//! [`RATIO_MAX`]: further apart the kernel's own arithmetic fails. The largest are lowered first. An ancestor
-//! without a governed sibling is not weighed at all.
+//! that they had before, so what an administrator set on a slice counts; tenants beside others have the default in
+//! the mean. There, weights stay within 1 to [`RATIO_MAX`]: further apart the kernel's own arithmetic fails. The
+//! largest are lowered first. An ancestor without a governed sibling is not weighed at all.
 //!
 //! Foreign work that is busy weighs as much as a governed sibling of mean weight, which is its place without the
 //! agent; its use settles geometrically over the ticks.
@@ -65,12 +65,12 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
         target.allocation[CPU] = claim.allocation_cores;
         (target.burst_cores, target.satisfied) = (claim.burst_cores, claim.satisfied);
     }
-    for members in siblings(tree) {
+    for (parent, members) in siblings(tree) {
         let before = |&number: &usize| {
             let foreign = foreign.get(number.checked_sub(nr_nodes)?)?;
             Some(foreign.weight_before.unwrap_or(DEFAULT_WEIGHT))
         };
-        let is_beside_others = members.iter().any(|number| *number >= nr_nodes);
+        let is_beside_others = parent.map_or(true, |parent| is_shared(tree, parent));
         let together = members.iter().map(|number| before(number).unwrap_or(DEFAULT_WEIGHT)).sum();
         let entitlements = entitlements(members.iter().map(|number| &claims[*number]));
         let weights = match is_beside_others {
@@ -87,8 +87,9 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
 
 /// The ancestors that have a governed sibling, by number: only their weights matter.
 pub fn weighed_ancestors(tree: &Tree) -> Vec<usize> {
-    let sets = siblings(tree).into_iter().filter(|members| members.len() > 1);
-    let mut weighed: Vec<usize> = sets.flatten().filter(|n| *n >= tree.nodes().len()).collect();
+    let sets = siblings(tree).into_iter().filter(|(_, members)| members.len() > 1);
+    let members = sets.flat_map(|(_, members)| members);
+    let mut weighed: Vec<usize> = members.filter(|n| *n >= tree.nodes().len()).collect();
     weighed.sort_unstable();
     weighed
 }
@@ -147,8 +148,14 @@ fn claims(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Claim> {
     claims
 }
 
-/// The governed cgroups of each parent that has any, by number.
-fn siblings(tree: &Tree) -> Vec<Vec<usize>> {
+/// Whether cgroups of others are beside those that are governed in the cgroup of this node.
+fn is_shared(tree: &Tree, number: usize) -> bool {
+    let ancestor = tree.ancestors().find(|(known, _)| *known == number);
+    ancestor.is_some_and(|(_, ancestor)| ancestor.is_shared)
+}
+
+/// The governed cgroups of each parent that has any, by number; `None` is the top.
+fn siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> {
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); tree.len() + 1];
     for (number, parent) in tree.parents().iter().enumerate() {
         match parent {
@@ -157,8 +164,8 @@ fn siblings(tree: &Tree) -> Vec<Vec<usize>> {
             CgroupParent::Governed(parent) => sets[*parent].push(number),
         }
     }
-    sets.retain(|members| !members.is_empty());
-    sets
+    let parents = (0..tree.len()).map(Some).chain([None]);
+    parents.zip(sets).filter(|(_, members)| !members.is_empty()).collect()
 }
 
 fn entitlements<'a>(claims: impl Iterator<Item = &'a Claim> + Clone) -> Vec<Entitlement> {

@@ -84,6 +84,8 @@ pub struct Ancestor {
     pub cgroup: String,
     /// Where its cgroup is.
     pub parent: CgroupParent,
+    /// Whether cgroups of others are directly in it, as in a slice of the system.
+    pub is_shared: bool,
 }
 
 /// Where the cgroup of a node is in the kernel's tree, which need not be the policy's.

@@ -83,10 +83,11 @@ fn scale(siblings: &[Entitlement]) -> f64 {
     let wanted = (MEAN * siblings.len() as f64).max(SMALLEST / smallest);
     let mut scale = if wanted <= most { wanted } else { least_error(siblings, smallest, most) };
     let (smallest, largest) = bounds(|sibling| sibling.now);
-    while scale * largest > *RANGE.end() {
+    while scale * largest > *RANGE.end() * (1.0 + 1e-6) {
         scale /= 4.0;
     }
-    while scale * smallest < SMALLEST && 4.0 * scale * largest <= *RANGE.end() {
+    // One that stands at the bound is not moved back and forth by rounding.
+    while scale * smallest < SMALLEST * (1.0 - 1e-6) && 4.0 * scale * largest <= *RANGE.end() {
         scale *= 4.0;
     }
     scale
@@ -125,6 +126,18 @@ mod tests {
             .map(|part| Entitlement { standing: part / sum, now: part / sum })
             .collect();
         weigh(&entitled).written.iter().map(|weight| weight.round()).collect()
+    }
+
+    /// The smallest of these stands at the bound, where a difference in the last digit moved all weights by four.
+    #[test]
+    fn rounding_moves_no_scale() {
+        let parts = [8.0, 8.0, 1.0].map(|part| part / 17.0);
+        for error in [-1e-12, 0.0, 1e-12] {
+            let entitled =
+                parts.map(|part| Entitlement { standing: part, now: part * (1.0 + error) });
+            let written = weigh(&entitled).written;
+            assert!((written[2] - 20.0).abs() < 1e-6, "{error}: {written:?}");
+        }
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub(in crate::daemon) fn tree(
 ) -> Tree {
     let known: Vec<Option<String>> =
         locations.iter().map(|location| cgroups(location.unit()?)).collect();
-    let mut ancestry = Ancestry::new(manages, &nodes, &known);
+    let root = root_from_mount(layout);
+    let mut ancestry = Ancestry::new(manages, units_of(&root), &nodes, &known);
     for (_, ancestor) in before.iter().flat_map(|tree| tree.ancestors()) {
         ancestry.at(&ancestor.cgroup);
     }
@@ -41,7 +42,6 @@ pub(in crate::daemon) fn tree(
         true => ancestry.at(&format!("/{TOP}")),
         false => CgroupParent::Top,
     };
-    let root = root_from_mount(layout);
     let parent = |(number, location): (usize, &Location)| match location {
         Location::Direct => match direct_group(&nodes, locations, number) {
             Some(group) => CgroupParent::Governed(group),
@@ -91,6 +91,8 @@ fn dir_of(cgroup: &str) -> Option<&str> {
 #[derive(Debug)]
 struct Ancestry {
     manages: bool,
+    /// The unit in which the agent makes cgroups: there are no others in it.
+    root: String,
     nr_nodes: usize,
     /// The cgroups of units that are nodes: their numbers, and whether they are tenants.
     of_nodes: HashMap<String, (usize, bool)>,
@@ -99,12 +101,13 @@ struct Ancestry {
 }
 
 impl Ancestry {
-    fn new(manages: bool, nodes: &[TreeNode], known: &[Option<String>]) -> Ancestry {
+    fn new(manages: bool, root: &str, nodes: &[TreeNode], known: &[Option<String>]) -> Ancestry {
         let units = known.iter().enumerate().filter_map(|(number, cgroup)| {
             Some((cgroup.clone()?, (number, nodes[number].is_leaf)))
         });
         Ancestry {
             manages,
+            root: root.to_string(),
             nr_nodes: nodes.len(),
             of_nodes: units.collect(),
             ancestors: Vec::new(),
@@ -141,7 +144,8 @@ impl Ancestry {
         let number = self.nr_nodes + self.ancestors.len();
         let (name, cgroup) = (name.to_string(), cgroup.to_string());
         self.by_cgroup.insert(cgroup.clone(), number);
-        self.ancestors.push(Ancestor { name, cgroup, parent });
+        let is_shared = name != TOP && cgroup != self.root;
+        self.ancestors.push(Ancestor { name, cgroup, parent, is_shared });
         CgroupParent::Governed(number)
     }
 }
