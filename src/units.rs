@@ -198,9 +198,12 @@ impl FromStr for Percent {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const RANGE: &str = "a percentage of the machine is above 0% and at most 100%";
-        let digits = text.strip_suffix('%').unwrap_or(text);
+        const FORM: &str = "write a percentage of the machine as `75%` or `12.5%`";
+        let Some(digits) = text.strip_suffix('%') else {
+            return Err(QuantityError::new(text, FORM));
+        };
         match decimal(digits, 1000).map(u32::try_from) {
-            Some(Ok(part @ 1..=Percent::WHOLE)) if digits.len() < text.len() => Ok(Percent(part)),
+            Some(Ok(part @ 1..=Percent::WHOLE)) => Ok(Percent(part)),
             Some(Ok(0)) => Err(QuantityError::new(text, format!("{RANGE}: leave the key out"))),
             Some(_) => Err(QuantityError::new(text, RANGE)),
             None => {
@@ -211,7 +214,7 @@ impl FromStr for Percent {
                     Ok(_) if number.contains('.') => {
                         "a percentage has at most three decimals".to_string()
                     }
-                    _ => "write a percentage of the machine as `75%` or `12.5%`".to_string(),
+                    _ => FORM.to_string(),
                 };
                 Err(QuantityError::new(text, help))
             }

@@ -70,7 +70,7 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
             let foreign = foreign.get(number.checked_sub(nr_nodes)?)?;
             Some(foreign.weight_before.unwrap_or(DEFAULT_WEIGHT))
         };
-        let is_beside_others = parent.map_or(true, |parent| is_shared(tree, parent));
+        let is_beside_others = parent.is_none_or(|parent| is_shared(tree, parent));
         let together = members.iter().map(|number| before(number).unwrap_or(DEFAULT_WEIGHT)).sum();
         let entitlements = entitlements(members.iter().map(|number| &claims[*number]));
         let weights = match is_beside_others {
