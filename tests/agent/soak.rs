@@ -27,7 +27,10 @@ struct SimGround {
     host: Host,
     layout: Layout,
     tops: Vec<PathBuf>,
-    state: TempDir,
+    /// In a directory of its own, so that the policy lies beside it.
+    state_dir: PathBuf,
+    /// Removed at the end.
+    _scratch: TempDir,
     /// Processes that run since before.
     residents: Vec<u32>,
 }
@@ -47,7 +50,10 @@ impl SimGround {
                 .to_vec(),
         };
         let residents = kernel.pids();
-        SimGround { host: Host::new(kernel), layout, tops, state: util::scratch(), residents }
+        let (host, scratch) = (Host::new(kernel), util::scratch());
+        let state_dir = scratch.path().join("state");
+        std::fs::create_dir(&state_dir).unwrap();
+        SimGround { host, layout, tops, state_dir, _scratch: scratch, residents }
     }
 
     fn below(&self, below: &str) -> String {
@@ -86,8 +92,7 @@ impl Ground for SimGround {
     }
 
     fn state_dir(&self) -> &Path {
-        // In a directory of its own, so that the policy lies beside it.
-        self.state.path()
+        &self.state_dir
     }
 
     fn snapshot(&self) -> Snapshot {
