@@ -116,7 +116,6 @@ impl Model {
             units.get(unit).is_some_and(|known| known.nr_life == nr_life)
         };
         self.originals.retain(|(unit, _), original| is_same(unit, original.nr_life));
-        self.started.retain(|unit| units.contains_key(unit));
     }
 
     // --- the agent ---
@@ -252,7 +251,11 @@ impl Model {
     fn check_started(&mut self, host: &Host, starting: &BTreeSet<String>, what: &str) {
         let settled: Vec<String> = self.started.difference(starting).cloned().collect();
         for name in &settled {
-            let unit = &self.units[name];
+            // An administrator may have ended it meanwhile, and started it again; it is the agent's to stop all the same.
+            let Some(unit) = self.units.get(name) else {
+                self.started.remove(name);
+                continue;
+            };
             let events =
                 host.with(|kernel| kernel.file(&format!("{MOUNT}{}/cgroup.events", unit.cgroup)));
             let is_populated = events.is_ok_and(|events| events.contains("populated 1"));
