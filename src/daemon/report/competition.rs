@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::effect;
 use crate::control::fairness::FAIR_ERROR_MAX;
 use crate::control::finding::Finding;
-use crate::control::tree::Tree;
+use crate::control::tree::{Ancestor, Tree};
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
 use crate::host::cgroup::{self, Dialect, Facet};
@@ -145,7 +145,9 @@ impl Competition {
 
 /// The cgroups above tenants that the agent protects.
 fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
-    let dir = |(number, _)| scene.backends.dir_of(scene.host, scene.tree, number, Facet::Memory);
+    let layout = &scene.host.layout;
+    let tree = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);
+    let dir = |(_, above): (usize, &Ancestor)| Some(tree?.dir_of(&above.cgroup));
     scene.tree.ancestors().filter_map(dir).collect()
 }
 

@@ -1,5 +1,7 @@
 """Work that lives all over the tree of systemd: the policy takes effect there too, and leaves nothing behind."""
 
+import time
+
 from cgroups import MOUNT, Cgroup, wait_until
 from host import finish, run
 from marks import both, core
@@ -48,12 +50,14 @@ class Scattered:
         wait_until(lambda: slice.exists() and slice.stat("cgroup.events", "populated"), "a session")
 
     def are_weighed(self):
-        """Whether system.slice has six times the weight of user.slice, or a little more for the other service."""
+        """Whether system.slice has six times the weight of user.slice, or a little more for the other service; and
+        the slice of the database twice that of the service beside it."""
         try:
-            system, user, _ = (int(slice.read("cpu.weight")) for slice in self.slices)
+            system, user, db = (int(slice.read("cpu.weight")) for slice in self.slices)
+            web = int(self.groups[1].read("cpu.weight"))
         except FileNotFoundError:
             return False
-        return 5.5 * user < system < 9 * user
+        return 5.5 * user < system < 9 * user and 1.8 * web < db < 2.3 * web
 
 
 @core
@@ -63,6 +67,8 @@ def test_work_in_different_slices_is_shared_by_the_policy(host):
     used = scattered.other.usage_usec
     daemon = host.daemon(policy(host, scattered.tenants), None)
     daemon.until(scattered.are_weighed, "the weights of the slices")
+    # What the other work needs is known in a few ticks.
+    time.sleep(3)
     before = used()
     want = fairness.entitled_shares(list(WEIGHTS.values()), [float(host.cpus)] * 3, host.cpus - 0.1)
     fairness.expect_shares(host, scattered.groups, want, "all want every CPU")

@@ -106,7 +106,6 @@ def test_does_all_its_work_in_its_sandbox(host):
     run("systemctl", "start", SERVICE)
     own = Cgroup(MOUNT / "tenants.slice" / SERVICE)
     direct, slice_ = own.child("direct"), Cgroup(MOUNT / "tenants.slice/tenants-slice.slice")
-    unit = Cgroup(MOUNT / "system.slice/plain.service")
     pid = int(show(claimed, "MainPID"))
     effects = [
         (lambda: direct.exists() and pid in direct.pids(), "the claimed process"),
@@ -114,7 +113,7 @@ def test_does_all_its_work_in_its_sandbox(host):
         (lambda: direct.holds("memory.max", str(1 << 30)), "the memory limit"),
         (slice_.exists, "the slice"),
         (is_limited, "the unit's CPU limit"),
-        (lambda: int(unit.read("cpu.weight")) > 100, "the unit's weight"),
+        (lambda: int(slice_.read("cpu.weight")) > 110, "the slice's weight beside the service"),
         (lambda: Path("/run/tenantd/tenants/direct/dop").exists(), "the width"),
     ]
     for condition, what in effects:
