@@ -68,6 +68,26 @@ fn weights_of_tenants_in_slices_that_are_left_are_explained_as_void() {
     }
 }
 
+#[test]
+fn what_was_found_stays_while_the_machine_cannot_be_read() {
+    let mut world = World::new("tenants: { a: { guarantee: { cpu: 1 } }, b: {} }");
+    world.options.root = Some("/made".into());
+    world.start().unwrap();
+    world.write("made/cpu.max", "20000 100000");
+    world.tick();
+    world.spawn("/made/a", Load::busy(2));
+    let is_short = |status: &Status| said(status, "leaves too little").len() == 1;
+    assert!(is_short(&world.ticks(8)));
+    world.host.inject(Fault::matching(Operation::Read, "/proc/meminfo", Errno::EIO));
+    for _ in 0..3 {
+        let status = world.tick();
+        assert!(is_short(&status), "{:?}", status.findings);
+        assert_eq!(said(&status, "/proc/meminfo").len(), 1, "{:?}", status.findings);
+    }
+    world.host.heal();
+    assert_eq!(said(&world.tick(), "/proc/meminfo").len(), 0);
+}
+
 /// A tenant that wants all CPUs, beside a cgroup that is no tenant and has this load.
 fn beside(host: SimHost, load: Load) -> (World, u32) {
     let mut world = World::on(host, "tenants: { a: {}, b: {} }");

@@ -41,6 +41,8 @@ pub(in crate::daemon) struct Reporter {
     /// What was written since the last tick, and what was found then; published with the next.
     late_actions: Vec<ActionStatus>,
     late_findings: Vec<Finding>,
+    /// The findings of the last tick that decided something, while later ones decide nothing.
+    decided: Option<Vec<Finding>>,
 }
 
 /// One finished tick.
@@ -72,6 +74,7 @@ impl Reporter {
             nr_reloads: 0,
             late_actions: Vec::new(),
             late_findings: Vec::new(),
+            decided: None,
         }
     }
 
@@ -207,13 +210,16 @@ impl Reporter {
         }
     }
 
-    /// This tick decided nothing: the last decision stays in force.
+    /// This tick decided nothing: the last decision stays in force, and what was found with it stays true.
     pub(in crate::daemon) fn skip(&mut self, tick: u64, findings: &[Finding], now: Duration) {
-        self.log.tell(findings, now);
+        let decided = self.decided.get_or_insert_with(|| self.status.finding_records.clone());
+        let mut all = decided.clone();
+        all.extend(findings.iter().filter(|new| !decided.contains(new)).cloned());
+        self.log.tell(&all, now);
         let status = Arc::make_mut(&mut self.status);
         status.tick = tick;
-        status.findings = findings.iter().map(ToString::to_string).collect();
-        status.finding_records = findings.to_vec();
+        status.findings = all.iter().map(ToString::to_string).collect();
+        status.finding_records = all;
         status.actions.clear();
     }
 
@@ -221,6 +227,7 @@ impl Reporter {
     pub(in crate::daemon) fn publish<K>(&mut self, report: TickReport<'_, K>) {
         let TickReport { now, host_sample, host, backends, control, .. } = report;
         let TickReport { mut decision, actions, findings, .. } = report;
+        self.decided = None;
         let scene = trace::Scene {
             host,
             backends,
