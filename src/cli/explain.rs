@@ -56,6 +56,13 @@ pub(super) fn shown(explanation: &Explanation) -> String {
     }
     lines.push(String::new());
     lines.extend(explanation.values.iter().map(value_line));
+    for above in &explanation.above {
+        if !above.values.is_empty() {
+            let share = percent(Some(above.sibling_share));
+            lines.push(wrapped("", &format!("in {} ({share} of its siblings)", above.unit)));
+            lines.extend(above.values.iter().map(value_line));
+        }
+    }
     lines.extend(explanation.findings.iter().map(|finding| wrapped("note: ", finding)));
     lines.join("\n") + "\n"
 }

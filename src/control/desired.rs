@@ -94,10 +94,7 @@ fn protection(state: &NodeState, below_bytes: f64) -> Desired {
 
 /// The weight of an ancestor; none where it is not there.
 fn weight(state: &NodeState) -> Option<Desired> {
-    let reason = || {
-        let cores = state.target.allocation[CPU];
-        format!("what the tenants and the other work below it should have, {cores:.2} CPUs")
-    };
+    let reason = || target::reason_above(Knob::CpuWeight, &state.target);
     let weight = Value::Weight(state.target.cpu_weight);
     state.is_present.then(|| (Knob::CpuWeight, weight, reason()))
 }

@@ -12,19 +12,20 @@
 //! what the files hold; every step has its reason, and reasons agree with the numbers beside them.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::demand::Demand;
 use super::explain_usage::{counters, demand_step, percent, usage_step};
 pub use super::explanation::{
-    AllocationBound, AllocationStep, Counter, DemandStep, Explanation, Outcome, PlacementStep,
-    UsageStep, ValueStep, WeightStep, WidthStep,
+    AboveStep, AllocationBound, AllocationStep, Counter, DemandStep, Explanation, Outcome,
+    PlacementStep, UsageStep, ValueStep, WeightStep, WidthStep,
 };
 use super::plan::{self, Knob};
 use super::status::Status;
 use super::target::{self, Target};
 use super::trace::{Record, Trace, ValueRecord};
-use super::tree::TreeNode;
+use super::tree::{CgroupParent, TreeNode};
 use super::width;
 use crate::dop::band;
 use crate::policy::model::{Allocation, CpusPolicy, DopPolicy};
@@ -50,7 +51,12 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         weight: weight_step(trace, index),
         width: leaf.map(|()| width_step(trace, node, record)),
         placement: leaf.map(|()| placement_step(trace, node, record)),
-        values: record.values.iter().map(|v| value_step(trace, node, record, v)).collect(),
+        values: record
+            .values
+            .iter()
+            .map(|v| value_step(trace, path, v, reason(node, record, v)))
+            .collect(),
+        above: above_steps(trace, index),
         findings: status.findings.iter().filter(own).cloned().collect(),
     })
 }
@@ -151,13 +157,64 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
     }
 }
 
+/// What is above the cgroup of a node, the nearest first.
+fn above_steps(trace: &Trace, index: usize) -> Vec<AboveStep> {
+    let shares = Shares::new(trace);
+    let step = |number: usize| {
+        let (unit, record) = (trace.tree.name(number), trace.records.get(number)?);
+        let reason = |value: &ValueRecord| target::reason_above(value.knob, &record.target);
+        let values = record.values.iter().map(|v| value_step(trace, unit, v, reason(v)));
+        let (unit, sibling_share) = (unit.to_string(), shares.among_siblings(number));
+        Some(AboveStep { unit, sibling_share, values: values.collect() })
+    };
+    let ups = shares.path(index).filter(|number| *number >= trace.nodes.len());
+    ups.filter_map(step).collect()
+}
+
+/// What weights are among siblings, in the tree of cgroups.
+struct Shares<'a> {
+    trace: &'a Trace,
+    sums: BTreeMap<CgroupParent, f64>,
+}
+
+impl<'a> Shares<'a> {
+    fn new(trace: &'a Trace) -> Shares<'a> {
+        let mut sums = BTreeMap::new();
+        for (parent, record) in trace.tree.parents().iter().zip(&trace.records) {
+            *sums.entry(*parent).or_default() += record.target.cpu_weight;
+        }
+        Shares { trace, sums }
+    }
+
+    /// The number itself, and those of the governed cgroups above its own.
+    fn path(&self, number: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(number), |number| match self.trace.tree.parents().get(*number) {
+            Some(CgroupParent::Governed(above)) => Some(*above),
+            _ => None,
+        })
+    }
+
+    /// The part of its governed siblings' weights that its own is.
+    fn among_siblings(&self, number: usize) -> f64 {
+        let parent = self.trace.tree.parents().get(number);
+        let sum = parent.and_then(|parent| self.sums.get(parent)).copied().unwrap_or(0.0);
+        let weight = self.trace.records.get(number).map_or(0.0, |it| it.target.cpu_weight);
+        weight / sum.max(f64::MIN_POSITIVE)
+    }
+
+    /// The part of all CPU time of what is governed that it has while everybody is busy.
+    fn of_all(&self, number: usize) -> f64 {
+        self.path(number).map(|number| self.among_siblings(number)).product()
+    }
+}
+
 fn weight_step(trace: &Trace, index: usize) -> WeightStep {
     let node = &trace.nodes[index];
-    let siblings =
-        trace.nodes.iter().zip(&trace.records).filter(|(other, _)| other.parent == node.parent);
+    let siblings = trace.nodes.iter().enumerate().filter(|(_, other)| other.parent == node.parent);
+    let shares = Shares::new(trace);
     let (mut sum, mut policy_sum) = (0.0, 0.0);
-    for (sibling, record) in siblings {
-        sum += record.target.cpu_weight;
+    for (number, sibling) in siblings {
+        sum += shares.of_all(number);
         policy_sum += sibling.weight[CPU];
     }
     let record = &trace.records[index];
@@ -173,7 +230,7 @@ fn weight_step(trace: &Trace, index: usize) -> WeightStep {
         policy_share: node.weight[CPU] / policy_sum.max(f64::MIN_POSITIVE),
         file_value: file.map(|value| (trace.spelling.text)(Knob::CpuWeight, value)),
         cpu_weight: record.target.cpu_weight,
-        sibling_share: record.target.cpu_weight / sum.max(f64::MIN_POSITIVE),
+        sibling_share: shares.of_all(index) / sum.max(f64::MIN_POSITIVE),
         reason: reason.unwrap_or_else(|| "it has no weight in a file".to_string()),
     }
 }
@@ -259,18 +316,18 @@ fn reason(node: &TreeNode, record: &Record, value: &ValueRecord) -> String {
     }
 }
 
-fn value_step(trace: &Trace, node: &TreeNode, record: &Record, value: &ValueRecord) -> ValueStep {
+fn value_step(trace: &Trace, name: &str, value: &ValueRecord, reason: String) -> ValueStep {
     let text = |of| (trace.spelling.text)(value.knob, of);
     // What was written in this tick is newer than what was held before.
     let held = value.held.as_ref().filter(|_| value.outcome != Outcome::Written);
     let age = held.map(|_| trace.now.saturating_sub(value.held_at));
     ValueStep {
-        path: (trace.spelling.path)(value.knob, &node.path),
+        path: (trace.spelling.path)(value.knob, name),
         held: value.held.as_ref().map(text),
         held_seconds: age.map(|age| age.as_secs_f64()),
         wanted: text(&value.wanted),
         outcome: value.outcome,
-        reason: reason(node, record, value),
+        reason,
         detail: value.detail.as_deref().map_or_else(|| outcome_detail(value, age), String::from),
     }
 }

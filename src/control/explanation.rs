@@ -40,6 +40,8 @@ pub struct Explanation {
     pub placement: Option<PlacementStep>,
     /// Every value in its file.
     pub values: Vec<ValueStep>,
+    /// The slices and services above its cgroup that are set as well, the nearest first.
+    pub above: Vec<AboveStep>,
     /// What was found about it in this tick.
     pub findings: Vec<String>,
 }
@@ -200,6 +202,18 @@ pub struct PlacementStep {
     pub moved_seconds: Option<f64>,
     /// Why.
     pub reason: String,
+}
+
+/// A unit above the cgroup of a tenant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AboveStep {
+    /// Its name.
+    pub unit: String,
+    /// The part of the CPU time of its governed siblings that its weight is, while all of them are busy.
+    pub sibling_share: f64,
+    /// Its values.
+    pub values: Vec<ValueStep>,
 }
 
 /// One value in one file.

@@ -462,6 +462,17 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
     }
 }
 
+/// Why a knob of an ancestor shall hold what it shall.
+pub fn reason_above(knob: Knob, target: &Target) -> String {
+    match knob {
+        Knob::CpuWeight => {
+            let cores = target.allocation[CPU];
+            format!("what the tenants and the other work below it should have, {cores:.2} CPUs")
+        }
+        _ => "what is protected below it, in addition to what it had".to_string(),
+    }
+}
+
 fn limit_reason(node: &TreeNode, resource: Resource) -> String {
     match node.written.limit[resource] {
         Some(Amount::Percent(percent)) => format!("the policy's limit, {percent} of the machine"),

@@ -12,7 +12,7 @@ use super::demand::{Context, Demand};
 use super::plan::{Knob, Value};
 use super::sample::TenantSample;
 use super::target::Target;
-use super::tree::TreeNode;
+use super::tree::{Tree, TreeNode};
 use super::usage::Usage;
 use super::width::WidthStatus;
 use crate::policy::model::Allocation;
@@ -35,7 +35,9 @@ pub struct Trace {
     pub slots: u32,
     /// The nodes of the policy, in pre-order.
     pub nodes: Arc<[TreeNode]>,
-    /// One for each node.
+    /// Where their cgroups are, and what is above them.
+    pub tree: Tree,
+    /// One for each number of the tree.
     pub records: Vec<Record>,
     /// How files are named and values are spelled.
     pub spelling: Spelling,

@@ -245,6 +245,7 @@ impl Reporter {
             rule: settings.allocation,
             slots: decision.slots,
             nodes: control.tree().shared_nodes(),
+            tree: control.tree().clone(),
             records: scene.records(&mut decision),
             spelling: self.spelling.clone(),
         });

@@ -29,13 +29,12 @@ pub(super) struct Scene<'a, K> {
 }
 
 impl<K> Scene<'_, K> {
-    /// The records of all nodes of the policy.
+    /// The records of all nodes of the tree.
     pub(super) fn records(&self, decision: &mut Decision) -> Vec<Record> {
         let mut planned: Vec<(usize, Knob)> =
             decision.actions.iter().map(|action| (action.node, action.knob)).collect();
         planned.sort_unstable();
-        let nr_nodes = self.control.tree().nodes().len();
-        let knobs = std::mem::take(&mut decision.knobs).into_iter().take(nr_nodes);
+        let knobs = std::mem::take(&mut decision.knobs).into_iter();
         knobs.enumerate().map(|(number, knobs)| self.record(number, knobs, &planned)).collect()
     }
 

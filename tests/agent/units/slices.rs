@@ -1,5 +1,6 @@
 //! Tenants in different slices of systemd: the slices above them are weighed and protected as well.
 
+use tenantd::control::explain;
 use tenantd::host::systemd::Property;
 use tenantd::resource::CPU;
 use tenantd::sim::Load;
@@ -38,6 +39,15 @@ fn tenants_in_different_slices_are_weighed_across_them() {
     let shares: Vec<f64> =
         status.tenants.iter().map(|tenant| tenant.usage[CPU].unwrap_or(0.0)).collect();
     assert!((shares[0] / shares[1] - 3.0).abs() < 0.2, "{shares:?}");
+    // Whoever asks is told of both weights, and of their product.
+    let trace = world.agent.as_ref().unwrap().trace();
+    let explained = explain::explain(trace, &status, "web").unwrap();
+    assert!((explained.weight.sibling_share - 0.75).abs() < 0.03, "{explained:#?}");
+    assert_eq!(explained.above.len(), 1, "{explained:#?}");
+    let (above, share) = (&explained.above[0], explained.above[0].sibling_share);
+    assert!(above.unit == "system.slice" && (share - 0.75).abs() < 0.03, "{above:#?}");
+    let path = "/sys/fs/cgroup/system.slice/cpu.weight";
+    assert!(above.values.iter().any(|value| value.path == path), "{above:#?}");
     // In addition to what the slice had for others.
     let low = |world: &World, dir: &str| -> u64 {
         world.file(&format!("{dir}/memory.low")).parse().unwrap()
