@@ -170,7 +170,18 @@ impl Systemd {
             !host.journal.knows_property(&unit.unit, &unit.life, setting.property)
         };
         let new: Vec<&Setting> = settings.iter().filter(is_new).collect();
-        if !new.is_empty() && unit.looked_at + 1 < tick {
+        let changed: Vec<(Knob, Value)> =
+            new.iter().filter_map(|new| changed_since(unit, new, &actions)).collect();
+        if !changed.is_empty() {
+            // Somebody has set it since; asked once for each value, as a file may differ for long.
+            if !std::mem::replace(&mut unit.is_looking, true) {
+                unit.asked_about.extend(changed);
+                let unit = unit.name.clone();
+                self.submit(Order::Look { unit });
+            }
+            return Vec::new();
+        }
+        if !new.is_empty() && (unit.is_looking || unit.looked_at + 1 < tick) {
             // Its value was read too long ago to be journalled as the earlier value.
             if !std::mem::replace(&mut unit.is_looking, true) {
                 let unit = unit.name.clone();
@@ -189,6 +200,7 @@ impl Systemd {
             unit.ordered.add(action.knob, action.to.clone());
             unit.lowered.take_if(|lowered| lowered.knob == action.knob);
         }
+        unit.asked_about.clear();
         unit.pending = Some(Pending { actions, answered_at: None });
         let unit = unit.unit.clone();
         let settings = self.with_memory_limit(host, cgroup, number, settings);
@@ -271,6 +283,16 @@ impl Systemd {
         }
         outcomes
     }
+}
+
+/// What the file of a value that is to be set holds, where that is not what systemd said of the unit, and systemd was
+/// not asked about it.
+fn changed_since(unit: &UnitState, new: &Setting, actions: &[Action]) -> Option<(Knob, Value)> {
+    let action = actions.iter().find(|action| Property::of(action.knob) == new.property)?;
+    let held = unit.held.iter().find(|held| held.setting.property == new.property)?;
+    let (now, expected) = (action.from.as_ref()?, held.setting.expected()?);
+    let found = (action.knob, now.clone());
+    (!taken(now, &expected) && !unit.asked_about.contains(&found)).then_some(found)
 }
 
 /// The journal entry before `setting` is set: the value that the unit held.

@@ -34,6 +34,8 @@ pub(super) struct UnitState {
     /// When `held` was read.
     pub(super) looked_at: u64,
     pub(super) is_looking: bool,
+    /// Contents of files that differed from what systemd had said, and about which it was asked again.
+    pub(super) asked_about: Vec<(Knob, Value)>,
     pub(super) pending: Option<Pending>,
     pub(super) ordered: Requests,
     /// A protection that was lowered in the file and that systemd was not asked for yet.
@@ -145,6 +147,7 @@ impl UnitState {
             held: Vec::new(),
             looked_at: 0,
             is_looking: false,
+            asked_about: Vec::new(),
             pending: None,
             ordered: Requests::default(),
             lowered: None,

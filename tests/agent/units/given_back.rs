@@ -571,3 +571,26 @@ fn a_service_whose_processes_have_ended_is_not_set() {
     world.ticks(3);
     assert!(is_set(&world), "it runs again");
 }
+
+/// An administrator sets a value between the agent's look at the unit and its first order.
+#[test]
+fn a_value_set_just_before_the_first_order_comes_back() {
+    let set = number(Property::CpuWeight, 77);
+    let mut nr_tried = 0;
+    for nr_ticks in 1..8 {
+        let mut world = services("");
+        world.ticks(nr_ticks);
+        let is_ordered =
+            |order: &Order| matches!(order, Order::Set { unit, .. } if unit == "web.service");
+        if world.host.systemd(|systemd, _| systemd.orders.iter().any(is_ordered)) {
+            break;
+        }
+        nr_tried += 1;
+        world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &set));
+        world.ticks(8);
+        assert_eq!(world.stop().failures, [""; 0]);
+        let held = world.host.systemd(|systemd, _| systemd.units["web.service"].drop_ins.clone());
+        assert_eq!(held.get(&Property::CpuWeight), Some(&set.value), "after {nr_ticks} ticks");
+    }
+    assert!(nr_tried > 0);
+}

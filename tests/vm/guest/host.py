@@ -132,6 +132,7 @@ class Daemon:
 
     def __init__(self, policy, root, state, folder, options, prefix):
         self.state = state
+        self.was_killed = False
         self.log_path = folder / "log"
         self.command = [*prefix, *command_line(policy, root, state, *options)]
         with open(self.log_path, "wb") as log:
@@ -176,12 +177,16 @@ class Daemon:
 
     def murder(self):
         """kill -9: it gets no chance to put anything back."""
+        self.was_killed = True
         self.process.kill()
         self.process.wait(PATIENCE)
 
     def end(self):
+        """After a scenario. Of units above its cgroups nothing is left either."""
         if self.running():
             self.murder()
+        if self.was_killed:
+            finish([str(TENANTD), "--restore", "--state-dir", str(self.state)])
 
 
 def command_line(policy, root, state, *options):

@@ -252,7 +252,7 @@ impl Model {
         let settled: Vec<String> = self.started.difference(starting).cloned().collect();
         for name in &settled {
             // An administrator may have ended it meanwhile, and started it again; it is the agent's to stop all the same.
-            let Some(unit) = self.units.get(name) else {
+            let Some(unit) = self.units.get(name).filter(|unit| unit.is_active) else {
                 self.started.remove(name);
                 continue;
             };
