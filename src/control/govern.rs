@@ -27,7 +27,8 @@
 //! `every_tenant_gets_its_allocation`, `busy_work_of_others_settles_and_keeps_its_part`,
 //! `weights_stay_within_their_range`, `a_tenant_that_wakes_has_its_part_within_a_tick`.
 
-use super::target::{Siblings, Target};
+use super::siblings::{self, Share};
+use super::target::Target;
 use super::tree::{CgroupParent, Tree};
 use super::weight::{self, Entitlement, Weights};
 use crate::resource::CPU;
@@ -53,26 +54,23 @@ pub struct Foreign {
 /// O(n log n) in the number of nodes.
 pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
     let nr_nodes = tree.nodes().len();
-    targets.truncate(nr_nodes);
-    targets.extend(foreign.iter().map(|foreign| Target {
-        burst_cores: foreign.cores,
-        satisfied: true,
-        ..Target::default()
-    }));
-    let claims = claims(tree, foreign, targets);
-    for (number, claim) in claims.iter().enumerate().skip(nr_nodes) {
+    targets.resize(tree.len(), Target::default());
+    let shares = shares(tree, foreign, targets);
+    for (number, share) in shares.iter().enumerate().skip(nr_nodes) {
         let target = &mut targets[number];
-        target.allocation[CPU] = claim.allocation_cores;
-        (target.burst_cores, target.satisfied) = (claim.burst_cores, claim.satisfied);
+        target.allocation[CPU] = share.allocation_cores;
+        (target.burst_cores, target.satisfied) = (share.burst_cores, share.satisfied);
     }
-    for (parent, members) in siblings(tree) {
+    for (parent, members) in sets_of_siblings(tree) {
         let before = |&number: &usize| {
             let foreign = foreign.get(number.checked_sub(nr_nodes)?)?;
             Some(foreign.weight_before.unwrap_or(DEFAULT_WEIGHT))
         };
         let is_beside_others = parent.is_none_or(|parent| is_shared(tree, parent));
         let together = members.iter().map(|number| before(number).unwrap_or(DEFAULT_WEIGHT)).sum();
-        let entitlements = entitlements(members.iter().map(|number| &claims[*number]));
+        let of_members: Vec<Share> = members.iter().map(|number| shares[*number]).collect();
+        let whole = of_members.iter().map(Share::standing_cores).sum();
+        let entitlements = siblings::entitlements(&of_members, whole);
         let weights = match is_beside_others {
             true => beside_others(&entitlements, together),
             false => weight::weigh(&entitlements),
@@ -87,7 +85,11 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
 
 /// The ancestors that have a governed sibling, by number: only their weights matter.
 pub fn weighed_ancestors(tree: &Tree) -> Vec<usize> {
-    let sets = siblings(tree).into_iter().filter(|(_, members)| members.len() > 1);
+    // Most hosts have none, and a tick is no place for a thousand lists.
+    if tree.len() == tree.nodes().len() {
+        return Vec::new();
+    }
+    let sets = sets_of_siblings(tree).into_iter().filter(|(_, members)| members.len() > 1);
     let members = sets.flat_map(|(_, members)| members);
     let mut weighed: Vec<usize> = members.filter(|n| *n >= tree.nodes().len()).collect();
     weighed.sort_unstable();
@@ -112,40 +114,26 @@ pub fn foreign_cores(tree: &Tree, used: impl Fn(usize) -> Option<f64>) -> Vec<Op
     foreign
 }
 
-/// What a governed cgroup is weighed by: sums over the tenants below it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Claim {
-    allocation_cores: f64,
-    burst_cores: f64,
-    floor_cores: f64,
-    satisfied: bool,
-}
-
-fn claims(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Claim> {
+/// What each governed cgroup is weighed by: sums over the tenants below it, and foreign use.
+fn shares(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Share> {
     let nr_nodes = tree.nodes().len();
-    let mut claims = vec![Claim { satisfied: true, ..Claim::default() }; tree.len()];
+    let mut shares = vec![Share { satisfied: true, ..Share::default() }; tree.len()];
     for number in tree.from_above().rev() {
         if tree.nodes().get(number).is_some_and(|node| node.is_leaf) {
-            let target = &targets[number];
-            claims[number] = Claim {
-                allocation_cores: target.allocation[CPU],
-                burst_cores: target.burst_cores,
-                floor_cores: target.floor_cores,
-                satisfied: target.satisfied,
-            };
+            shares[number] = targets[number].share();
         } else if let Some(foreign) = number.checked_sub(nr_nodes).and_then(|n| foreign.get(n)) {
-            claims[number].allocation_cores += foreign.cores;
-            claims[number].burst_cores += foreign.cores;
+            shares[number].allocation_cores += foreign.cores;
+            shares[number].burst_cores += foreign.cores;
         }
         let CgroupParent::Governed(parent) = tree.parents()[number] else { continue };
-        let claim = claims[number];
-        let above = &mut claims[parent];
-        above.allocation_cores += claim.allocation_cores;
-        above.burst_cores += claim.burst_cores;
-        above.floor_cores += claim.floor_cores;
-        above.satisfied &= claim.satisfied;
+        let share = shares[number];
+        let above = &mut shares[parent];
+        above.allocation_cores += share.allocation_cores;
+        above.burst_cores += share.burst_cores;
+        above.floor_cores += share.floor_cores;
+        above.satisfied &= share.satisfied;
     }
-    claims
+    shares
 }
 
 /// Whether cgroups of others are beside those that are governed in the cgroup of this node.
@@ -155,7 +143,7 @@ fn is_shared(tree: &Tree, number: usize) -> bool {
 }
 
 /// The governed cgroups of each parent that has any, by number; `None` is the top.
-fn siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> {
+fn sets_of_siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> {
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); tree.len() + 1];
     for (number, parent) in tree.parents().iter().enumerate() {
         match parent {
@@ -166,25 +154,6 @@ fn siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> {
     }
     let parents = (0..tree.len()).map(Some).chain([None]);
     parents.zip(sets).filter(|(_, members)| !members.is_empty()).collect()
-}
-
-fn entitlements<'a>(claims: impl Iterator<Item = &'a Claim> + Clone) -> Vec<Entitlement> {
-    let mut siblings = Siblings::default();
-    let standing = |claim: &Claim| claim.burst_cores.max(claim.floor_cores);
-    claims.clone().for_each(|claim| {
-        siblings.add([claim.allocation_cores, claim.burst_cores], claim.satisfied);
-    });
-    let ratio = siblings.own_ratio();
-    let whole = claims.clone().map(standing).sum::<f64>().max(f64::MIN_POSITIVE);
-    let entitlement = |claim: &Claim| {
-        let by_allocation = claim.allocation_cores * ratio;
-        let now = match claim.satisfied {
-            true => by_allocation.max(claim.burst_cores),
-            false => by_allocation,
-        };
-        Entitlement { standing: standing(claim) / whole, now: now.max(claim.floor_cores) / whole }
-    };
-    claims.map(entitlement).collect()
 }
 
 /// Weights that are `together` what they were, and so far apart at most that the kernel can express it.

@@ -17,6 +17,7 @@
 //! | target | [`target`] | demands, policy, capacity → allocation and the values that enforce it |
 //! | | [`burst`], [`weight`] | what each gets when all are hungry; entitlements as the kernel's weights |
 //! | | [`govern`] | the same wherever the cgroups are |
+//! | | `siblings` | what siblings of either tree are weighed by |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
 //! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
 //! | would get | [`would_get`] | demands, policy, capacity → what each tenant would be allocated if it woke up |
@@ -50,6 +51,7 @@ pub mod place;
 pub mod plan;
 pub mod protect;
 pub mod sample;
+mod siblings;
 pub mod state;
 pub mod status;
 pub mod step;

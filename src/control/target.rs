@@ -41,9 +41,10 @@ use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Knob, Value};
 use crate::control::protect::{self, Need, Shortage};
 use crate::control::sample::HostSample;
+use crate::control::siblings::{self, Share};
 use crate::control::tree::{CgroupParent, Tree, TreeNode};
 use crate::control::usage::Usage;
-use crate::control::weight::{self, Entitlement};
+use crate::control::weight;
 use crate::fair::{self, Algorithm, Problem, WorkConserving};
 use crate::policy::model::{Allocation, Amount};
 use crate::resource::{CPU, MEMORY, PerResource, Resource};
@@ -86,6 +87,18 @@ pub struct Target {
     pub scarce: PerResource<bool>,
     /// How much of its memory is protected, in bytes, where that is less than it should be.
     pub bounded_protection_bytes: Option<f64>,
+}
+
+impl Target {
+    /// What it is weighed by.
+    pub(super) fn share(&self) -> Share {
+        Share {
+            allocation_cores: self.allocation[CPU],
+            burst_cores: self.burst_cores,
+            floor_cores: self.floor_cores,
+            satisfied: self.satisfied,
+        }
+    }
 }
 
 /// The targets of all `nodes` (pre-order) for the `demands` of the leaves (same order; groups ignored).
@@ -264,33 +277,14 @@ pub fn fair_shares(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f
 fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target]) {
     let by_weight = burst::by_weight(nodes, cores, CPU);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
-    let mut sets = vec![Siblings::default(); nodes.len() + 1];
     for (index, node) in nodes.iter().enumerate() {
-        let set = burst::siblings_of(node);
-        members[set].push(index);
-        let target = &targets[index];
-        sets[set].add([target.allocation[CPU], target.burst_cores], target.satisfied);
+        targets[index].floor_cores = floor(bursts[index], by_weight[index]);
+        members[burst::siblings_of(node)].push(index);
     }
-    for (set, (members, siblings)) in members.iter().zip(&mut sets).enumerate() {
+    for (set, members) in members.iter().enumerate() {
         let whole = set.checked_sub(1).map_or(cores, |parent| bursts[parent]);
-        let whole = whole.max(f64::MIN_POSITIVE);
-        let ratio = siblings.own_ratio();
-        let entitlement = |&node: &usize| {
-            let target = &targets[node];
-            // Guarantees of other tenants leave it a part of its share.
-            let floor = floor(bursts[node], by_weight[node]);
-            let by_allocation = target.allocation[CPU] * ratio;
-            let now = match target.satisfied {
-                true => by_allocation.max(target.burst_cores),
-                false => by_allocation,
-            };
-            Entitlement { standing: bursts[node].max(floor) / whole, now: now.max(floor) / whole }
-        };
-        let entitlements: Vec<Entitlement> = members.iter().map(entitlement).collect();
-        for &node in members {
-            targets[node].floor_cores = floor(bursts[node], by_weight[node]);
-        }
-        let weights = weight::weigh(&entitlements);
+        let shares: Vec<Share> = members.iter().map(|node| targets[*node].share()).collect();
+        let weights = weight::weigh(&siblings::entitlements(&shares, whole));
         for (&node, (written, exact)) in
             members.iter().zip(weights.written.iter().zip(weights.exact))
         {
@@ -303,52 +297,6 @@ fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target])
 fn floor(burst: f64, by_weight: f64) -> f64 {
     let is_squeezed = burst < by_weight * (1.0 - SATISFIED_RATIO);
     if is_squeezed { by_weight * burst::FLOOR_RATIO } else { 0.0 }
-}
-
-/// The children of one node, or the top level, as far as their weights depend on each other.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Siblings {
-    /// Allocation and burst of those whose demand is not met.
-    unmet: Vec<[f64; 2]>,
-    /// ... and of those that are satisfied with more than their burst.
-    borrowers: Vec<[f64; 2]>,
-}
-
-impl Siblings {
-    /// Adds one with this allocation and burst.
-    pub(super) fn add(&mut self, share: [f64; 2], satisfied: bool) {
-        match satisfied {
-            false => self.unmet.push(share),
-            true if share[0] > share[1] => self.borrowers.push(share),
-            true => {}
-        }
-    }
-
-    /// The weight of one unit of allocation, where one unit of burst has weight 1. It is the ratio at which
-    /// the tenants weighed by their allocations weigh no more together than by their bursts.
-    ///
-    /// Where some demand is not met, a borrower needs weight for what it has beyond its burst, unless that
-    /// amount scaled down is no more than its burst. Excluding such a borrower lowers the ratio. So borrowers
-    /// are excluded in the order of what they borrow, the smallest part first, until the ratio excludes no
-    /// more of them.
-    pub(super) fn own_ratio(&mut self) -> f64 {
-        if self.unmet.is_empty() {
-            return 0.0;
-        }
-        let mut sum = [0.0, 0.0];
-        for [allocation, burst] in self.unmet.iter().chain(&self.borrowers) {
-            sum = [sum[0] + allocation, sum[1] + burst];
-        }
-        let ratio = |[allocation, burst]: [f64; 2]| burst / allocation.max(f64::MIN_POSITIVE);
-        self.borrowers.sort_unstable_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));
-        while let Some(&[allocation, burst]) = self.borrowers.last()
-            && ratio([allocation, burst]) >= ratio(sum)
-        {
-            self.borrowers.pop();
-            sum = [sum[0] - allocation, sum[1] - burst];
-        }
-        ratio(sum).min(1.0)
-    }
 }
 
 /// The knobs that enforce each target of nodes in cgroups that are nested as the policy is. Their reasons are

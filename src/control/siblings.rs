@@ -1,0 +1,92 @@
+//! What siblings are weighed by: nodes of one group, or cgroups in one parent.
+//!
+//! A sibling that wants more is weighed by its allocation, one that is satisfied by what it needs when it wakes. The
+//! essays are those of [`super::target`] and [`super::govern`].
+
+use super::weight::Entitlement;
+
+/// What one sibling has a claim to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Share {
+    /// CPUs that it is entitled to now.
+    pub(super) allocation_cores: f64,
+    /// CPUs that it gets when all are hungry.
+    pub(super) burst_cores: f64,
+    /// CPUs that no guarantee of others takes from it.
+    pub(super) floor_cores: f64,
+    /// Whether it is allocated all that it could use.
+    pub(super) satisfied: bool,
+}
+
+impl Share {
+    /// What the policy alone entitles it to.
+    pub(super) fn standing_cores(&self) -> f64 {
+        self.burst_cores.max(self.floor_cores)
+    }
+}
+
+/// What each of some siblings is to be weighed by, as parts of `whole` CPUs.
+pub(super) fn entitlements(shares: &[Share], whole: f64) -> Vec<Entitlement> {
+    let whole = whole.max(f64::MIN_POSITIVE);
+    let ratio = Siblings::of(shares).own_ratio();
+    let entitlement = |share: &Share| {
+        let by_allocation = share.allocation_cores * ratio;
+        let now = match share.satisfied {
+            true => by_allocation.max(share.burst_cores),
+            false => by_allocation,
+        };
+        let now = now.max(share.floor_cores);
+        Entitlement { standing: share.standing_cores() / whole, now: now / whole }
+    };
+    shares.iter().map(entitlement).collect()
+}
+
+/// Siblings as far as their weights depend on each other.
+#[derive(Clone, Debug, Default)]
+struct Siblings {
+    /// Allocation and burst of those whose demand is not met.
+    unmet: Vec<[f64; 2]>,
+    /// ... and of those that are satisfied with more than their burst.
+    borrowers: Vec<[f64; 2]>,
+}
+
+impl Siblings {
+    fn of(shares: &[Share]) -> Siblings {
+        let mut siblings = Siblings::default();
+        for share in shares {
+            let pair = [share.allocation_cores, share.burst_cores];
+            match share.satisfied {
+                false => siblings.unmet.push(pair),
+                true if pair[0] > pair[1] => siblings.borrowers.push(pair),
+                true => {}
+            }
+        }
+        siblings
+    }
+
+    /// The weight of one unit of allocation, where one unit of burst has weight 1. It is the ratio at which
+    /// the tenants weighed by their allocations weigh no more together than by their bursts.
+    ///
+    /// Where some demand is not met, a borrower needs weight for what it has beyond its burst, unless that
+    /// amount scaled down is no more than its burst. Excluding such a borrower lowers the ratio. So borrowers
+    /// are excluded in the order of what they borrow, the smallest part first, until the ratio excludes no
+    /// more of them.
+    fn own_ratio(&mut self) -> f64 {
+        if self.unmet.is_empty() {
+            return 0.0;
+        }
+        let mut sum = [0.0, 0.0];
+        for [allocation, burst] in self.unmet.iter().chain(&self.borrowers) {
+            sum = [sum[0] + allocation, sum[1] + burst];
+        }
+        let ratio = |[allocation, burst]: [f64; 2]| burst / allocation.max(f64::MIN_POSITIVE);
+        self.borrowers.sort_unstable_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));
+        while let Some(&[allocation, burst]) = self.borrowers.last()
+            && ratio([allocation, burst]) >= ratio(sum)
+        {
+            self.borrowers.pop();
+            sum = [sum[0] - allocation, sum[1] - burst];
+        }
+        ratio(sum).min(1.0)
+    }
+}
