@@ -37,7 +37,7 @@ pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
     for (wanted, state) in desired.iter_mut().zip(states) {
         wanted.retain(|(knob, ..)| state.is_governed && !state.left_to_others.contains(knob));
     }
-    let knobs = desired.into_iter().zip(states).zip(tree.depths());
+    let knobs = desired.into_iter().zip(states).zip(tree.depths().iter().copied());
     knobs
         .map(|((desired, state), depth)| NodeKnobs {
             depth,

@@ -106,6 +106,7 @@ pub struct Tree {
     ancestors: Arc<[Ancestor]>,
     /// Of each number.
     parents: Arc<[CgroupParent]>,
+    depths: Arc<[usize]>,
     /// The machine that percentages were resolved for.
     machine: Option<PerResource<f64>>,
     /// The nodes whose guarantees do not fit into limits on that machine.
@@ -131,7 +132,9 @@ impl Tree {
         let parents = parents.into_iter().chain(ancestors.iter().map(|above| above.parent));
         let parents: Arc<[CgroupParent]> = parents.collect();
         debug_assert_eq!(parents.len(), nodes.len() + ancestors.len());
-        Tree { nodes, ancestors: ancestors.into(), parents, machine: None, cut: Vec::new() }
+        let depths = depths(nodes.len(), &parents).into();
+        let (ancestors, cut) = (ancestors.into(), Vec::new());
+        Tree { nodes, ancestors, parents, depths, machine: None, cut }
     }
 
     /// Whether all cgroups are where those of `other` are; both are of the same policy.
@@ -205,19 +208,12 @@ impl Tree {
     /// The numbers from the top downwards: ancestors, then the policy's nodes in pre-order. A cgroup comes
     /// before those in it.
     pub fn from_above(&self) -> impl DoubleEndedIterator<Item = usize> + use<> {
-        let (nodes, all) = (self.nodes.len(), self.len());
-        (nodes..all).chain(0..nodes)
+        from_above(self.nodes.len(), self.len())
     }
 
     /// How many cgroups of the tree are above that of each number.
-    pub fn depths(&self) -> Vec<usize> {
-        let mut depths = vec![0; self.len()];
-        for number in self.from_above() {
-            if let CgroupParent::Governed(parent) = self.parents[number] {
-                depths[number] = depths[parent] + 1;
-            }
-        }
-        depths
+    pub fn depths(&self) -> &[usize] {
+        &self.depths
     }
 
     /// For each number, whether `holds` for it, for any node below it in the policy, or for any whose cgroup is
@@ -236,6 +232,22 @@ impl Tree {
         }
         any
     }
+}
+
+/// The numbers from the top downwards, of this many nodes among all.
+fn from_above(nr_nodes: usize, nr_all: usize) -> impl DoubleEndedIterator<Item = usize> {
+    (nr_nodes..nr_all).chain(0..nr_nodes)
+}
+
+/// How many cgroups are above that of each number.
+fn depths(nr_nodes: usize, parents: &[CgroupParent]) -> Vec<usize> {
+    let mut depths = vec![0; parents.len()];
+    for number in from_above(nr_nodes, parents.len()) {
+        if let CgroupParent::Governed(parent) = parents[number] {
+            depths[number] = depths[parent] + 1;
+        }
+    }
+    depths
 }
 
 /// The nodes of a policy on a machine, in pre-order.
