@@ -3,6 +3,7 @@
 mod control_loop;
 mod explain;
 mod govern;
+mod members;
 mod protect;
 
 mod weights;

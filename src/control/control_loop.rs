@@ -20,12 +20,13 @@ use std::time::Duration;
 
 use super::bounds::AncestorBounds;
 use super::capacity;
-use super::demand::{self, Context, Demand};
+use super::demand::{self, Demand};
 use super::desired;
 use super::drift::{self, Drift, Observation};
 use super::fairness::Episode;
 use super::finding::{Code, Finding};
 use super::govern::{self, Foreign};
+use super::members;
 use super::place;
 use super::plan::{self, Action, Knob, NodeKnobs, Value};
 use super::sample::HostSample;
@@ -133,9 +134,8 @@ impl ControlLoop {
         let was_empty = state.sample.as_ref().is_some_and(|last| last.populated == Some(false));
         // Processes may also come and be killed between two ticks.
         let is_due = self.is_turn_of(number);
-        let is_ancestor = number >= self.tree.nodes().len();
         Sampling {
-            threads: !is_ancestor && state.is_pressed(),
+            threads: !self.tree.is_ancestor(number) && state.is_pressed(),
             kills_of_empty: !was_empty || is_due,
             times_of_empty: !was_empty,
             nested: is_due,
@@ -222,23 +222,39 @@ impl ControlLoop {
             }
             Read { observed: input.observed, arrivals: input.arrivals }
         };
-        self.states.iter_mut().zip(nodes).map(take).collect()
+        let read = self.states.iter_mut().zip(nodes).map(take).collect();
+        members::sum_up(&self.tree, &mut self.states, elapsed);
+        read
     }
 
     /// Estimates every tenant's demand; one without rates keeps its last.
     fn estimate(&mut self, host: HostSample, elapsed: Option<Duration>) {
         self.states.iter_mut().for_each(|state| state.context = None);
         let Some(elapsed) = elapsed else { return };
-        for (node, state) in self.tree.nodes().iter().zip(&mut self.states) {
-            let (true, Some(usage)) = (node.is_leaf, &state.usage) else { continue };
-            let context = Context {
-                allocation_cores: state.target.allocation[CPU],
-                guarantee_cores: node.guarantee[CPU].unwrap_or(0.0),
-                max: node.at_most(host.machine()),
-                last: state.demand,
+        let tree = &self.tree;
+        let with_work = (0..tree.first_ancestor()).filter(|number| tree.has_work(*number));
+        for number in with_work {
+            let (Some(node), state) = (tree.node(number), &mut self.states[number]) else {
+                continue;
             };
-            state.demand = Some(demand::estimate(usage, &context, elapsed));
-            state.context = Some(context);
+            let guarantee = match number < tree.nodes().len() {
+                true => node.guarantee[CPU],
+                false => state.target.guarantee[CPU],
+            };
+            state.estimate(guarantee, node.at_most(host.machine()), elapsed);
+        }
+        let with_members = (0..tree.nodes().len()).filter(|number| tree.has_members(*number));
+        for number in with_members {
+            let (node, members) = (&tree.nodes()[number], tree.members_of(number));
+            let max = node.at_most(host.machine());
+            match members::demand(&self.states[members.clone()], &max) {
+                Some(demand) => self.states[number].demand = Some(demand),
+                // As in an empty cgroup.
+                None if members.is_empty() => {
+                    self.states[number].estimate(node.guarantee[CPU], max, elapsed);
+                }
+                None => {}
+            }
         }
     }
 
@@ -266,10 +282,11 @@ impl ControlLoop {
         let shortage = target::protect(nodes, usages, &host, above, &mut targets);
         let shortage =
             shortage.map(|shortage| Finding::of_host(Code::Unkeepable, shortage.to_string()));
-        if !foreign.is_empty() {
+        members::divide(&self.tree, &self.states, &mut targets);
+        if self.tree.len() > self.tree.nodes().len() {
             govern::weigh(&self.tree, &foreign, &mut targets);
         }
-        let findings = shortage.into_iter().chain(target::findings(nodes, &targets));
+        let findings = shortage.into_iter().chain(target::findings(self.tree.nodes(), &targets));
         let findings = findings.chain(self.tree.cuts()).collect();
         for (state, target) in self.states.iter_mut().zip(targets) {
             state.target = target;
@@ -282,7 +299,7 @@ impl ControlLoop {
     fn foreign(&mut self) -> Vec<Foreign> {
         let used = |number: usize| Some(self.states[number].usage.as_ref()?.cpu_cores);
         let cores = govern::foreign_cores(&self.tree, used);
-        let ancestors = self.states[self.tree.nodes().len()..].iter_mut();
+        let ancestors = self.states[self.tree.first_ancestor()..].iter_mut();
         let foreign = |(state, now): (&mut NodeState, Option<f64>)| {
             let before = state.foreign_cores.unwrap_or(0.0);
             let cores = now.map_or(before, |now| now.max((now + before) / 2.0));
@@ -300,7 +317,7 @@ impl ControlLoop {
     fn judge(&mut self, capacity: PerResource<f64>, elapsed: Option<Duration>) {
         let Some(elapsed) = elapsed else { return };
         let mut worst: f64 = 0.0;
-        for state in &mut self.states {
+        for state in &mut self.states[..self.tree.nodes().len()] {
             let Some(measured) = state.measured() else {
                 state.share_error = None;
                 continue;
@@ -485,6 +502,7 @@ impl ControlLoop {
             }
             states[new] = state;
         }
+        members::note_all_totals(&tree, &mut states);
         (self.tree, self.states) = (tree, states);
     }
 

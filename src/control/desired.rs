@@ -22,12 +22,17 @@ type Desired = (Knob, Value, String);
 pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
     let targets: Vec<Target> = states.iter().map(|state| state.target.clone()).collect();
     let protections = target::protections(tree, &targets);
-    let mut desired = target::knobs_with(tree.nodes(), &targets, &protections);
-    for (number, wanted) in desired.iter_mut().enumerate() {
-        bound_by_groups(tree, number, wanted);
-        wanted.extend(cpus(&states[number]));
-    }
-    desired.resize(tree.len(), Vec::new());
+    let of = |number| match tree.node_number(number) {
+        Some(node) if !tree.has_members(number) => {
+            let mut wanted = target::knobs_of(&targets[number], protections[number]);
+            bound_by_groups(tree, node, &mut wanted);
+            // The CPUs are those of the tenant.
+            wanted.extend(cpus(&states[node]));
+            wanted
+        }
+        _ => Vec::new(),
+    };
+    let mut desired: Vec<Vec<Desired>> = (0..tree.len()).map(of).collect();
     for (number, _) in tree.ancestors().filter(|(number, _)| states[*number].is_present) {
         desired[number].push(protection(&states[number], protections[number]));
     }
@@ -70,9 +75,12 @@ fn cpus(state: &NodeState) -> Option<Desired> {
 
 /// Why `action` is taken, where that follows from the target of its node.
 pub(super) fn reason(action: &Action, tree: &Tree, states: &[NodeState]) -> Option<String> {
-    let (node, state) = (tree.nodes().get(action.node)?, &states[action.node]);
+    let (node, state) = (tree.node(action.node)?, &states[action.node]);
     Some(match action.knob {
-        Knob::Cpus => width::cpus_reason(state.width.dop(), state.width.cpus()?.len()),
+        Knob::Cpus => {
+            let width = &states[tree.node_number(action.node)?].width;
+            width::cpus_reason(width.dop(), width.cpus()?.len())
+        }
         knob => target::reason(knob, &action.to, node, &state.target),
     })
 }
@@ -106,6 +114,5 @@ pub(super) fn is_premature(action: &Action, unknown: &[bool]) -> bool {
 
 /// For each node, whether the demand of any tenant in or below it was never estimated.
 pub(super) fn unknown(tree: &Tree, states: &[NodeState]) -> Vec<bool> {
-    let is_leaf = |number: usize| tree.nodes().get(number).is_some_and(|node| node.is_leaf);
-    tree.any_below(|number| is_leaf(number) && states[number].demand.is_none())
+    tree.any_below(|number| tree.has_work(number) && states[number].demand.is_none())
 }

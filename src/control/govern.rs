@@ -47,23 +47,24 @@ pub struct Foreign {
     pub weight_before: Option<f64>,
 }
 
-/// Weighs all governed cgroups: sets the weights of the nodes in `targets`, and appends a target for each ancestor.
+/// Weighs all governed cgroups: sets the weights of the nodes and members in `targets`, and appends a target for each
+/// ancestor.
 ///
 /// `foreign` has one item for each ancestor.
 ///
-/// O(n log n) in the number of nodes.
+/// O(n log n) in the number of cgroups.
 pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
-    let nr_nodes = tree.nodes().len();
+    let first_ancestor = tree.first_ancestor();
     targets.resize(tree.len(), Target::default());
     let shares = shares(tree, foreign, targets);
-    for (number, share) in shares.iter().enumerate().skip(nr_nodes) {
+    for (number, share) in shares.iter().enumerate().skip(first_ancestor) {
         let target = &mut targets[number];
         target.allocation[CPU] = share.allocation_cores;
         (target.burst_cores, target.satisfied) = (share.burst_cores, share.satisfied);
     }
     for (parent, members) in sets_of_siblings(tree) {
         let before = |&number: &usize| {
-            let foreign = foreign.get(number.checked_sub(nr_nodes)?)?;
+            let foreign = foreign.get(number.checked_sub(first_ancestor)?)?;
             Some(foreign.weight_before.unwrap_or(DEFAULT_WEIGHT))
         };
         let is_beside_others = parent.is_none_or(|parent| is_shared(tree, parent));
@@ -86,12 +87,12 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
 /// The ancestors that have a governed sibling, by number: only their weights matter.
 pub fn weighed_ancestors(tree: &Tree) -> Vec<usize> {
     // Most hosts have none, and a tick is no place for a thousand lists.
-    if tree.len() == tree.nodes().len() {
+    if tree.len() == tree.first_ancestor() {
         return Vec::new();
     }
     let sets = sets_of_siblings(tree).into_iter().filter(|(_, members)| members.len() > 1);
     let members = sets.flat_map(|(_, members)| members);
-    let mut weighed: Vec<usize> = members.filter(|n| *n >= tree.nodes().len()).collect();
+    let mut weighed: Vec<usize> = members.filter(|number| tree.is_ancestor(*number)).collect();
     weighed.sort_unstable();
     weighed
 }
@@ -99,12 +100,12 @@ pub fn weighed_ancestors(tree: &Tree) -> Vec<usize> {
 /// CPUs that work in the cgroup of each ancestor uses which belongs to nothing governed below it; by the ancestor's
 /// place in the tree, `None` where its use is not known. `used` is what each number uses, of groups nothing.
 pub fn foreign_cores(tree: &Tree, used: impl Fn(usize) -> Option<f64>) -> Vec<Option<f64>> {
-    let nr_nodes = tree.nodes().len();
+    let first_ancestor = tree.first_ancestor();
     let mut below = vec![0.0; tree.len()];
-    let mut foreign = vec![None; tree.len() - nr_nodes];
+    let mut foreign = vec![None; tree.len() - first_ancestor];
     for number in tree.from_above().rev() {
         let own = used(number);
-        if let Some(index) = number.checked_sub(nr_nodes) {
+        if let Some(index) = number.checked_sub(first_ancestor) {
             foreign[index] = own.map(|own| (own - below[number]).max(0.0));
         }
         if let CgroupParent::Governed(parent) = tree.parents()[number] {
@@ -116,12 +117,14 @@ pub fn foreign_cores(tree: &Tree, used: impl Fn(usize) -> Option<f64>) -> Vec<Op
 
 /// What each governed cgroup is weighed by: sums over the tenants below it, and foreign use.
 fn shares(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Share> {
-    let nr_nodes = tree.nodes().len();
+    let first_ancestor = tree.first_ancestor();
     let mut shares = vec![Share { satisfied: true, ..Share::default() }; tree.len()];
     for number in tree.from_above().rev() {
-        if tree.nodes().get(number).is_some_and(|node| node.is_leaf) {
+        if tree.has_work(number) {
             shares[number] = targets[number].share();
-        } else if let Some(foreign) = number.checked_sub(nr_nodes).and_then(|n| foreign.get(n)) {
+        } else if let Some(foreign) =
+            number.checked_sub(first_ancestor).and_then(|index| foreign.get(index))
+        {
             shares[number].allocation_cores += foreign.cores;
             shares[number].burst_cores += foreign.cores;
         }
@@ -147,7 +150,7 @@ fn sets_of_siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> {
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); tree.len() + 1];
     for (number, parent) in tree.parents().iter().enumerate() {
         match parent {
-            CgroupParent::Unknown => {}
+            CgroupParent::Unknown | CgroupParent::Members => {}
             CgroupParent::Top => sets[tree.len()].push(number),
             CgroupParent::Governed(parent) => sets[*parent].push(number),
         }

@@ -18,6 +18,7 @@
 //! | | [`burst`], [`weight`] | what each gets when all are hungry; entitlements as the kernel's weights |
 //! | | [`govern`] | the same wherever the cgroups are |
 //! | | `siblings` | what siblings of either tree are weighed by |
+//! | | [`members`] | the same for tenants of several cgroups: sums, and parts of them |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
 //! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
 //! | would get | [`would_get`] | demands, policy, capacity → what each tenant would be allocated if it woke up |
@@ -47,6 +48,7 @@ pub mod explanation;
 pub mod fairness;
 pub mod finding;
 pub mod govern;
+pub mod members;
 pub mod place;
 pub mod plan;
 pub mod protect;

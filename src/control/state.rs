@@ -9,7 +9,7 @@ use super::sample::TenantSample;
 use super::target::Target;
 use super::usage::{Kills, Totals, Usage};
 use super::width::WidthState;
-use crate::resource::CPU;
+use crate::resource::{CPU, PerResource};
 
 /// A failed write is tried again after 1, 2, 4 … at most this many ticks.
 const RETRY_TICKS_MAX: u64 = 64;
@@ -95,6 +95,24 @@ impl NodeState {
     pub fn is_pressed(&self) -> bool {
         let allocation_cores = self.target.allocation[CPU];
         self.usage.as_ref().is_some_and(|usage| demand::is_pressed(usage, allocation_cores))
+    }
+
+    /// Estimates its demand from its usage, where there is one.
+    pub(super) fn estimate(
+        &mut self,
+        guarantee_cores: Option<f64>,
+        max: PerResource<f64>,
+        elapsed: Duration,
+    ) {
+        let Some(usage) = &self.usage else { return };
+        let context = Context {
+            allocation_cores: self.target.allocation[CPU],
+            guarantee_cores: guarantee_cores.unwrap_or(0.0),
+            max,
+            last: self.demand,
+        };
+        self.demand = Some(demand::estimate(usage, &context, elapsed));
+        self.context = Some(context);
     }
 
     /// What the last interval came to; `None` without rates.

@@ -70,6 +70,10 @@ pub struct Target {
     pub exact_cpu_weight: f64,
     /// What it keeps of the CPUs that its weight alone would give it, where guarantees of others take the rest.
     pub floor_cores: f64,
+    /// What it gets whenever it wants it; of a member its part.
+    pub guarantee: PerResource<Option<f64>>,
+    /// What it never exceeds; of a member its part.
+    pub limit: PerResource<Option<f64>>,
     /// CPUs that it never exceeds: its own limit or that of a group above it, whichever is less.
     pub limit_cores: Option<f64>,
     /// The part of its guarantees that is kept: less than 1 where what is outside of the tenants leaves too
@@ -90,6 +94,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// What should be protected of a tenant's memory: its allocation or its guarantee, whichever is more.
+    pub(super) fn wanted_protection(&self) -> f64 {
+        self.allocation[MEMORY].max(self.guarantee[MEMORY].unwrap_or(0.0))
+    }
+
     /// What it is weighed by.
     pub(super) fn share(&self) -> Share {
         Share {
@@ -126,7 +135,9 @@ pub fn targets(
     for (index, node) in nodes.iter().enumerate() {
         let above = node.parent.and_then(|parent| targets[parent].limit_cores);
         let limits = [node.limit[CPU], above].into_iter().flatten();
-        targets[index].limit_cores = limits.reduce(f64::min);
+        let target = &mut targets[index];
+        target.limit_cores = limits.reduce(f64::min);
+        (target.guarantee, target.limit) = (node.guarantee, node.limit);
     }
     weigh(nodes, &burst, capacity[CPU], &mut targets);
     targets
@@ -302,31 +313,22 @@ fn floor(burst: f64, by_weight: f64) -> f64 {
 /// The knobs that enforce each target of nodes in cgroups that are nested as the policy is. Their reasons are
 /// empty: most values stay as they are, and [`reason`] makes the text for those that are written.
 pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, String)>> {
-    let tree = Tree::new(nodes.into());
-    knobs_with(nodes, targets, &protections(&tree, targets))
+    let protections = protections(&Tree::new(nodes.into()), targets);
+    targets.iter().zip(protections).map(|(target, bytes)| knobs_of(target, bytes)).collect()
 }
 
-/// The same, where this much `protection` is wanted of each node's memory.
-pub(super) fn knobs_with(
-    nodes: &[TreeNode],
-    targets: &[Target],
-    protection: &[f64],
-) -> Vec<Vec<(Knob, Value, String)>> {
-    let of = |(index, node): (usize, &TreeNode)| {
-        let target = &targets[index];
-        let mut knobs = Vec::with_capacity(4);
-        for (resource, limit) in node.limit.iter() {
-            if let Some(limit) = limit {
-                let limit = Value::amount(resource, *limit);
-                knobs.push((Knob::limit(resource), limit, String::new()));
-            }
-        }
-        knobs.push((Knob::CpuWeight, Value::Weight(target.cpu_weight), String::new()));
-        let low = Value::amount(MEMORY, protection[index].floor());
-        knobs.push((Knob::MemoryLow, low, String::new()));
-        knobs
+/// Those of one target, where this much is protected of its memory.
+pub(super) fn knobs_of(target: &Target, protection_bytes: f64) -> Vec<(Knob, Value, String)> {
+    let limit = |r: Resource| {
+        let limit = Value::amount(r, target.limit[r]?);
+        Some((Knob::limit(r), limit, String::new()))
     };
-    nodes.iter().enumerate().map(of).collect()
+    let mut knobs = Vec::with_capacity(4);
+    knobs.extend(Resource::ALL.into_iter().filter_map(limit));
+    knobs.push((Knob::CpuWeight, Value::Weight(target.cpu_weight), String::new()));
+    let low = Value::amount(MEMORY, protection_bytes.floor());
+    knobs.push((Knob::MemoryLow, low, String::new()));
+    knobs
 }
 
 /// Bounds what is protected of the leaves' memory by what cannot be reclaimed: on the host, and
@@ -389,14 +391,9 @@ fn need(node: &TreeNode, target: &Target, usage: Option<&Usage>) -> Need {
         anon_bytes: of(|usage| usage.anon_bytes),
         growth_bytes: of(|usage| usage.unreclaimable_growth_bytes),
         limit_bytes: node.limit[MEMORY].unwrap_or(f64::INFINITY),
-        wanted_bytes: wanted_protection(node, target),
+        wanted_bytes: target.wanted_protection(),
         guarantee_bytes: node.guarantee[MEMORY].unwrap_or(0.0),
     }
-}
-
-/// What should be protected of a leaf's memory: its allocation or its guarantee, whichever is more.
-fn wanted_protection(node: &TreeNode, target: &Target) -> f64 {
-    target.allocation[MEMORY].max(node.guarantee[MEMORY].unwrap_or(0.0))
 }
 
 /// Why a knob of a node shall hold `wanted`.
@@ -406,7 +403,7 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
         (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => {
             low_reason(node, target, *bytes as f64)
         }
-        (knob, _) => limit_reason(node, knob.resource()),
+        (knob, _) => limit_reason(node, target, knob.resource()),
     }
 }
 
@@ -421,7 +418,11 @@ pub fn reason_above(knob: Knob, target: &Target) -> String {
     }
 }
 
-fn limit_reason(node: &TreeNode, resource: Resource) -> String {
+fn limit_reason(node: &TreeNode, target: &Target, resource: Resource) -> String {
+    if target.limit[resource] != node.limit[resource] {
+        return "its part of the policy's limit, by what the tenant's cgroups could use"
+            .to_string();
+    }
     match node.written.limit[resource] {
         Some(Amount::Percent(percent)) => format!("the policy's limit, {percent} of the machine"),
         _ => "the policy's limit".to_string(),
@@ -432,9 +433,10 @@ fn limit_reason(node: &TreeNode, resource: Resource) -> String {
 pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<f64> {
     let mut protections = vec![0.0; tree.len()];
     for number in tree.from_above().rev() {
-        if let Some(node) = tree.nodes().get(number).filter(|node| node.is_leaf) {
-            let wanted = || wanted_protection(node, &targets[number]);
-            protections[number] = targets[number].bounded_protection_bytes.unwrap_or_else(wanted);
+        if tree.has_work(number) {
+            let target = &targets[number];
+            let wanted = || target.wanted_protection();
+            protections[number] = target.bounded_protection_bytes.unwrap_or_else(wanted);
         }
         if let CgroupParent::Governed(parent) = tree.parents()[number] {
             protections[parent] += protections[number];
@@ -461,7 +463,7 @@ fn weight_reason(target: &Target) -> String {
 fn low_reason(node: &TreeNode, target: &Target, protection: f64) -> String {
     let shown = MEMORY.figure(protection);
     if target.bounded_protection_bytes.is_some() && node.is_leaf {
-        let wanted = MEMORY.figure(wanted_protection(node, target));
+        let wanted = MEMORY.figure(target.wanted_protection());
         return format!("{shown} of {wanted}: more would leave nothing to reclaim");
     }
     match (node.is_leaf, protection > target.allocation[MEMORY]) {

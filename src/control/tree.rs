@@ -1,13 +1,16 @@
 //! The tree of tenants as the tick walks it: flat, in pre-order, parents before children.
 //!
-//! The nodes of the policy are followed by their *ancestors*: cgroups above those of tenants which belong to no
-//! tenant, for example the slices of systemd in which services are. An ancestor has no entitlement of its own,
-//! only what follows from the nodes below it. One index, the *node's number*, counts through both.
+//! The nodes of the policy come first. They are followed by *members*: the cgroups of a tenant that has several, or
+//! that come and go while it stays. A tenant with members has no cgroup of its own; any other has one at most. Last
+//! are the *ancestors*: cgroups above those of tenants which belong to no tenant, for example the slices of systemd
+//! in which services are. An ancestor has no entitlement of its own, only what follows from what is below it. One
+//! index, the *number*, counts through all three.
 //!
 //! **Two trees.** The policy nests tenants in groups; the kernel divides among cgroups in one parent. For cgroups
 //! that the agent makes both are the same. Units are wherever systemd has them, so each number has the parent of
 //! its cgroup as well ([`CgroupParent`]). What is written into all these cgroups is *governed*.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::finding::{Code, Finding};
@@ -75,6 +78,19 @@ impl TreeNode {
     }
 }
 
+/// One cgroup of a tenant that has several, or none at times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The number of its tenant.
+    pub tenant: usize,
+    /// Its unit, or its cgroup from the mount.
+    pub at: String,
+    /// What a finding calls it: its tenant, and in brackets its unit or cgroup.
+    pub name: String,
+    /// Where its cgroup is.
+    pub parent: CgroupParent,
+}
+
 /// A cgroup above tenants that belongs to no tenant. What is written there follows from what is below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestor {
@@ -93,16 +109,19 @@ pub struct Ancestor {
 pub enum CgroupParent {
     /// It has no cgroup, or none was found yet.
     Unknown,
+    /// It has members in place of a cgroup of its own.
+    Members,
     /// In a cgroup that is not governed: the top of the hierarchy, or the agent's root.
     Top,
     /// In the cgroup of the node with this number.
     Governed(usize),
 }
 
-/// The nodes of the policy and the ancestors of their cgroups.
+/// The nodes of the policy, their members, and the ancestors of their cgroups.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     nodes: Arc<[TreeNode]>,
+    members: Arc<[Member]>,
     ancestors: Arc<[Ancestor]>,
     /// Of each number.
     parents: Arc<[CgroupParent]>,
@@ -119,27 +138,32 @@ impl Tree {
         let parent =
             |node: &TreeNode| node.parent.map_or(CgroupParent::Top, CgroupParent::Governed);
         let parents = nodes.iter().map(parent).collect();
-        Tree::below(nodes, parents, Vec::new())
+        Tree::below(nodes, parents, Vec::new(), Vec::new())
     }
 
-    /// The nodes of a policy, in pre-order, with the parents of their cgroups, below `ancestors`: one that is
-    /// in another comes after it.
+    /// The nodes of a policy, in pre-order, with the parents of their cgroups; their members, ordered by tenant; and
+    /// the ancestors, each after the one that it is in.
     pub fn below(
         nodes: Arc<[TreeNode]>,
         parents: Vec<CgroupParent>,
+        members: Vec<Member>,
         ancestors: Vec<Ancestor>,
     ) -> Tree {
-        let parents = parents.into_iter().chain(ancestors.iter().map(|above| above.parent));
-        let parents: Arc<[CgroupParent]> = parents.collect();
-        debug_assert_eq!(parents.len(), nodes.len() + ancestors.len());
-        let depths = depths(nodes.len(), &parents).into();
-        let (ancestors, cut) = (ancestors.into(), Vec::new());
-        Tree { nodes, ancestors, parents, depths, machine: None, cut }
+        debug_assert_eq!(parents.len(), nodes.len());
+        debug_assert!(members.is_sorted_by_key(|member| member.tenant));
+        let of_members = members.iter().map(|member| member.parent);
+        let of_ancestors = ancestors.iter().map(|above| above.parent);
+        let parents: Arc<[CgroupParent]> =
+            parents.into_iter().chain(of_members).chain(of_ancestors).collect();
+        let depths = depths(nodes.len() + members.len(), &parents).into();
+        let (members, ancestors) = (members.into(), ancestors.into());
+        Tree { nodes, members, ancestors, parents, depths, machine: None, cut: Vec::new() }
     }
 
     /// Whether all cgroups are where those of `other` are; both are of the same policy.
     pub fn is_placed_as(&self, other: &Tree) -> bool {
-        (&self.parents, &self.ancestors) == (&other.parents, &other.ancestors)
+        (&self.parents, &self.members, &self.ancestors)
+            == (&other.parents, &other.members, &other.ancestors)
     }
 
     /// Resolves percentages for `machine`, where it is not the one they are resolved for.
@@ -173,10 +197,70 @@ impl Tree {
         Arc::clone(&self.nodes)
     }
 
+    /// The members, each with its number, ordered by tenant.
+    pub fn members(&self) -> impl DoubleEndedIterator<Item = (usize, &Member)> {
+        let nr_nodes = self.nodes.len();
+        self.members.iter().enumerate().map(move |(index, member)| (nr_nodes + index, member))
+    }
+
+    /// The members of each tenant that has any now: the tenant's number, and theirs.
+    pub fn sets_of_members(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let mut first = self.nodes.len();
+        self.members.chunk_by(|a, b| a.tenant == b.tenant).map(move |members| {
+            let numbers = first..first + members.len();
+            first = numbers.end;
+            (members[0].tenant, numbers)
+        })
+    }
+
+    /// The members of one tenant, by number.
+    pub fn members_of(&self, tenant: usize) -> Range<usize> {
+        let first = self.members.partition_point(|member| member.tenant < tenant);
+        let end = self.members.partition_point(|member| member.tenant <= tenant);
+        self.nodes.len() + first..self.nodes.len() + end
+    }
+
+    /// Whether the node with this number has members in place of a cgroup of its own, at the moment perhaps none.
+    pub fn has_members(&self, number: usize) -> bool {
+        self.parents[number] == CgroupParent::Members
+    }
+
+    /// Whether this is the cgroup of a tenant, or of a part of one: not a group, nor an ancestor, nor a tenant that
+    /// has members instead.
+    pub fn has_work(&self, number: usize) -> bool {
+        match self.nodes.get(number) {
+            Some(node) => node.is_leaf && !self.has_members(number),
+            None => number < self.first_ancestor(),
+        }
+    }
+
+    /// The number of the policy's node that this is, or is a member of; `None` for an ancestor.
+    pub fn node_number(&self, number: usize) -> Option<usize> {
+        match number.checked_sub(self.nodes.len()) {
+            None => Some(number),
+            Some(index) => self.members.get(index).map(|member| member.tenant),
+        }
+    }
+
+    /// The policy's node that this is, or is a member of; `None` for an ancestor.
+    pub fn node(&self, number: usize) -> Option<&TreeNode> {
+        Some(&self.nodes[self.node_number(number)?])
+    }
+
+    /// The number of the first ancestor, whether or not there is any.
+    pub fn first_ancestor(&self) -> usize {
+        self.nodes.len() + self.members.len()
+    }
+
+    /// Whether this is an ancestor.
+    pub fn is_ancestor(&self, number: usize) -> bool {
+        number >= self.first_ancestor()
+    }
+
     /// The ancestors, each with its number.
     pub fn ancestors(&self) -> impl DoubleEndedIterator<Item = (usize, &Ancestor)> {
-        let nr_nodes = self.nodes.len();
-        self.ancestors.iter().enumerate().map(move |(index, above)| (nr_nodes + index, above))
+        let first = self.first_ancestor();
+        self.ancestors.iter().enumerate().map(move |(index, above)| (first + index, above))
     }
 
     /// Where the cgroup of each number is.
@@ -194,21 +278,23 @@ impl Tree {
         self.len() == 0
     }
 
-    /// What a finding calls the node with this number.
+    /// What a finding calls the node, member or ancestor with this number.
     ///
     /// # Panics
-    /// There is no such node.
+    /// There is no such number.
     pub fn name(&self, number: usize) -> &str {
-        match self.nodes.get(number) {
-            Some(node) => &node.path,
-            None => &self.ancestors[number - self.nodes.len()].name,
+        let nr_nodes = self.nodes.len();
+        match (self.nodes.get(number), number.checked_sub(self.first_ancestor())) {
+            (Some(node), _) => &node.path,
+            (None, Some(index)) => &self.ancestors[index].name,
+            (None, None) => &self.members[number - nr_nodes].name,
         }
     }
 
-    /// The numbers from the top downwards: ancestors, then the policy's nodes in pre-order. A cgroup comes
-    /// before those in it.
+    /// The numbers from the top downwards: ancestors, then the policy's nodes in pre-order, then members. A cgroup
+    /// comes before those in it.
     pub fn from_above(&self) -> impl DoubleEndedIterator<Item = usize> + use<> {
-        from_above(self.nodes.len(), self.len())
+        from_above(self.first_ancestor(), self.len())
     }
 
     /// How many cgroups of the tree are above that of each number.
@@ -216,12 +302,15 @@ impl Tree {
         &self.depths
     }
 
-    /// For each number, whether `holds` for it, for any node below it in the policy, or for any whose cgroup is
-    /// below its own.
+    /// For each number, whether `holds` for it, for any node or member below it in the policy, or for any whose
+    /// cgroup is below its own.
     pub fn any_below(&self, holds: impl Fn(usize) -> bool) -> Vec<bool> {
         let mut any: Vec<bool> = (0..self.len()).map(holds).collect();
         for number in self.from_above().rev() {
-            let in_policy = self.nodes.get(number).and_then(|node| node.parent);
+            let in_policy = match self.nodes.get(number) {
+                Some(node) => node.parent,
+                None => self.node_number(number),
+            };
             let in_cgroups = match self.parents[number] {
                 CgroupParent::Governed(parent) => Some(parent),
                 _ => None,
@@ -234,15 +323,15 @@ impl Tree {
     }
 }
 
-/// The numbers from the top downwards, of this many nodes among all.
-fn from_above(nr_nodes: usize, nr_all: usize) -> impl DoubleEndedIterator<Item = usize> {
-    (nr_nodes..nr_all).chain(0..nr_nodes)
+/// The numbers from the top downwards.
+fn from_above(first_ancestor: usize, nr_all: usize) -> impl DoubleEndedIterator<Item = usize> {
+    (first_ancestor..nr_all).chain(0..first_ancestor)
 }
 
 /// How many cgroups are above that of each number.
-fn depths(nr_nodes: usize, parents: &[CgroupParent]) -> Vec<usize> {
+fn depths(first_ancestor: usize, parents: &[CgroupParent]) -> Vec<usize> {
     let mut depths = vec![0; parents.len()];
-    for number in from_above(nr_nodes, parents.len()) {
+    for number in from_above(first_ancestor, parents.len()) {
         if let CgroupParent::Governed(parent) = parents[number] {
             depths[number] = depths[parent] + 1;
         }

@@ -95,6 +95,20 @@ impl Tally {
         self.last = Some((generation, count));
     }
 
+    /// The same for a count that began at 0 when the agent started: it is the sum of others, and falls when some of
+    /// them go.
+    pub fn follow(&mut self, count: u64) {
+        let before = self.last.map_or(0, |(_, before)| before);
+        self.total += count.saturating_sub(before);
+        self.last = Some((0, count));
+    }
+
+    /// Adds so much.
+    pub fn grow(&mut self, by: u64) {
+        self.total += by;
+        self.last = self.last.or(Some((0, 0)));
+    }
+
     /// The sum; `None` where nothing was ever read.
     pub fn total(&self) -> Option<u64> {
         self.last.map(|_| self.total)
@@ -136,6 +150,14 @@ impl Kills {
         self.last = Some((generation, count));
     }
 
+    /// The same for a count that began at 0 when the agent started: it is the sum of others, and falls when some of
+    /// them go.
+    pub fn follow(&mut self, count: u64) {
+        let before = self.last.map_or(0, |(_, before)| before);
+        self.nr_read += count.saturating_sub(before);
+        self.last = Some((0, count));
+    }
+
     /// So many runs ended by a kill since this was last told.
     pub fn tell(&mut self, nr_runs: u64) {
         self.nr_told += nr_runs;
@@ -160,6 +182,18 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Adds the waits of a time in which the tenant was as in `usage`.
+    pub fn note_waits(&mut self, usage: &Usage, elapsed: Duration) {
+        for (total, ratio) in [
+            (&mut self.cpu_some_usec, usage.cpu_some_ratio),
+            (&mut self.memory_some_usec, usage.memory_some_ratio),
+        ] {
+            if let Some(ratio) = ratio {
+                total.grow((ratio * elapsed.as_micros() as f64) as u64);
+            }
+        }
+    }
+
     /// Adds what `sample` counted since the sample before it. Counters that it does not have stay.
     pub fn note(&mut self, sample: &TenantSample) {
         for (total, count) in [

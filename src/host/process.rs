@@ -30,8 +30,9 @@ pub struct ClaimRule {
     pub uids: Vec<u32>,
     /// Group numbers (effective or supplementary).
     pub gids: Vec<u32>,
-    /// The unit that the tenant is: its processes belong to the tenant already, and none is moved.
-    pub home: Option<String>,
+    /// The units that the tenant is, by name or pattern: their processes belong to the tenant already. Where there
+    /// are any, none is moved.
+    pub homes: Vec<String>,
 }
 
 impl ClaimRule {
@@ -45,7 +46,7 @@ impl ClaimRule {
     }
 
     fn is_at_home(&self, unit: Option<&str>) -> bool {
-        self.home.is_some() && self.home.as_deref() == unit
+        unit.is_some_and(|unit| self.homes.iter().any(|home| pattern::fits(home, unit)))
     }
 }
 
@@ -142,7 +143,10 @@ pub fn claims(
                     unit if rule.is_at_home(unit.as_deref()) => continue,
                     Some(_) if place.is_split() => continue,
                     Some(unit) => Some(StayPlace::Unit(unit.clone())),
-                    None => rule.home.is_some().then(|| StayPlace::Cgroup(place.cpu_path.clone())),
+                    None => {
+                        let is_elsewhere = !rule.homes.is_empty();
+                        is_elsewhere.then(|| StayPlace::Cgroup(place.cpu_path.clone()))
+                    }
                 };
                 if let Some(stay) = stay {
                     let is_process = matches!(stay, StayPlace::Unit(_))

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 
 use super::nodes::Node;
-use super::pattern;
+use super::pattern::{self, has_wildcard};
 use super::presence::Known;
 use super::report::{Diagnostic, Report};
 use super::rules;
@@ -46,13 +46,6 @@ pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
     for node in nodes {
         let units: Vec<Claim<'_>> =
             claims(node, "match.unit", &node.tenant.matches.units).collect();
-        if let [first, second, ..] = units[..] {
-            let message = format!("`{}` is more than one unit", node.path);
-            let finding = rules::SEVERAL_UNITS.at(second.place, message, "one too many");
-            let help =
-                "a unit is one cgroup: put the units into a slice of their own and name that";
-            report.push(finding.also(first.place.label("the first")).help(help));
-        }
         let own = node.given.value("owner").map(|at| (node.tenant.owner, at));
         let own = own.filter(|(owner, _)| *owner != OwnerChoice::Auto);
         let above = node.parent.and_then(|parent| named[parent]);
@@ -115,13 +108,15 @@ pub(super) fn overlapping_matches(leaves: &[Node<'_>], known: &Known<'_>, report
     let units = leaves.iter().flat_map(|n| claims(n, "match.unit", &n.tenant.matches.units));
     let units: Vec<Claim<'_>> = units.collect();
     nested_slices(&units, report);
-    same_twice("unit", units.into_iter(), |name| known.unit(name), report);
+    let named = units.iter().copied().filter(|claim| !has_wildcard(claim.name));
+    same_twice("unit", named, |name| known.unit(name), report);
+    overlapping_patterns("unit", &mut units.clone(), report);
     let users = leaves.iter().flat_map(|n| claims(n, "match.users", &n.tenant.matches.users));
     same_twice("user", users, |name| known.user(name), report);
     let groups = leaves.iter().flat_map(|n| claims(n, "match.groups", &n.tenant.matches.groups));
     same_twice("group", groups, |name| known.group(name), report);
     let cgroups = leaves.iter().flat_map(|n| claims(n, "match.cgroup", &n.tenant.matches.cgroups));
-    overlapping_patterns(&mut cgroups.collect::<Vec<_>>(), report);
+    overlapping_patterns("cgroup", &mut cgroups.collect::<Vec<_>>(), report);
 }
 
 fn same_twice<'d>(
@@ -163,7 +158,7 @@ fn nested_slices(units: &[Claim<'_>], report: &mut Report) {
 
 /// Sorted by their parts before the first wildcard, two patterns can meet only while the literal part of the
 /// first begins the other: each is compared with the run that follows it.
-fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
+fn overlapping_patterns(what: &str, claims: &mut [Claim<'_>], report: &mut Report) {
     claims.sort_by_key(|claim| pattern::literal_prefix(claim.name));
     let mut work = 0;
     for (index, &earlier) in claims.iter().enumerate() {
@@ -175,13 +170,14 @@ fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
             }
             let both = pattern::overlap(earlier.name, later.name, &mut work);
             if work > MOST_WORK {
-                let message = "too many cgroup patterns share a prefix to be compared";
+                let message = format!("too many {what} patterns share a prefix to be compared");
                 let finding = rules::TOO_MANY_PATTERNS.at(earlier.place, message, "");
                 report.push(finding.help("put the name that differs before the first `*` or `?`"));
                 return;
             }
-            if both {
-                report.push(overlapping_pair(earlier, later));
+            if both && (what == "cgroup" || [earlier, later].iter().any(|it| has_wildcard(it.name)))
+            {
+                report.push(overlapping_pair(what, earlier, later));
             }
             if report.is_full() {
                 return;
@@ -190,11 +186,11 @@ fn overlapping_patterns(claims: &mut [Claim<'_>], report: &mut Report) {
     }
 }
 
-fn overlapping_pair(a: Claim<'_>, b: Claim<'_>) -> Diagnostic {
+fn overlapping_pair(what: &str, a: Claim<'_>, b: Claim<'_>) -> Diagnostic {
     let place = |claim: &Claim<'_>| (claim.place.source.name().to_string(), claim.place.span.start);
     let (first, second) = if place(&a) <= place(&b) { (a, b) } else { (b, a) };
     let message = match a.name == b.name {
-        true => format!("cgroup `{}`", a.name),
+        true => format!("{what} `{}`", a.name),
         false => format!("what is in both `{}` and `{}`", first.name, second.name),
     };
     claimed_twice(&message, first, second)

@@ -20,14 +20,21 @@ pub fn overlap(a: &str, b: &str, work: &mut usize) -> bool {
     a.split('/').zip(b.split('/')).all(|(a, b)| meet(a, b, work))
 }
 
+/// Whether it fits more than one name.
+pub fn has_wildcard(pattern: &str) -> bool {
+    pattern.contains(['*', '?'])
+}
+
 /// The part of a pattern before its first wildcard.
 pub fn literal_prefix(pattern: &str) -> &str {
     let end = pattern.find(['*', '?']).unwrap_or(pattern.len());
     &pattern[..end]
 }
 
+/// Whether a name fits a pattern for one name.
+///
 /// Greedy matching with one point of return: the last `*`. O(|pattern| × |name|) at worst.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
+pub fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (characters(pattern), characters(name));
     let (mut p, mut n) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;

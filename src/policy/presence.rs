@@ -13,6 +13,7 @@ use super::facts::{Account, HostFacts};
 use super::hint::nearest;
 use super::installed::{Services, real_name};
 use super::nodes::Node;
+use super::pattern::has_wildcard;
 use super::read::{Draft, Places};
 use super::report::Report;
 use super::rules;
@@ -149,7 +150,7 @@ fn unknown_services(nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) 
     let Some(services) = &known.services else { return };
     let units = nodes.iter().map(|node| (&node.tenant.matches.units, node.given, "match.unit"));
     for (name, place) in once_each(placed(units)) {
-        if real_name(services, name).is_none() {
+        if !has_wildcard(name) && real_name(services, name).is_none() {
             let message = format!("this machine has no service `{name}`");
             let near = nearest(name, services.keys().map(String::as_str));
             let label = near.map(|near| format!("did you mean `{near}`?")).unwrap_or_default();

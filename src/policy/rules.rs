@@ -87,7 +87,6 @@ rules! {
     PATH_ESCAPE = "P032", Error, "a path that leaves the cgroup hierarchy";
     OVERLAPPING_MATCH = "P033", Error, "two tenants that claim the same processes";
     TOO_MANY_PATTERNS = "P034", Error, "more cgroup patterns than can be compared";
-    SEVERAL_UNITS = "P035", Error, "a tenant of more than one unit";
     CLAIMS_BESIDE_UNIT = "P036", Warning, "processes to be moved into a unit, which stay where they are";
     OWNER_CONTRADICTS = "P037", Error, "an owner that contradicts the match or the group";
     // The tree.

@@ -21,7 +21,7 @@ pub(super) fn check(nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
     }
     let units = (host.units)();
     for leaf in leaves {
-        let (matches, is_slice) = (&leaf.tenant.matches, is_user_slice(leaf));
+        let (matches, is_slice) = (&leaf.tenant.matches, has_user_slices(leaf));
         for (user, place) in matches.users.iter().zip(leaf.given.items("match.users")) {
             let runs_there = |unit: &&UnitFacts| {
                 let is_home = is_slice && unit.user_of_slice.contains(user);
@@ -30,7 +30,10 @@ pub(super) fn check(nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
             find(leaf, ("user", user, place), units.iter().filter(runs_there), report);
         }
         for (group, place) in matches.groups.iter().zip(leaf.given.items("match.groups")) {
-            let runs_there = |unit: &&UnitFacts| unit.groups.contains(group);
+            let runs_there = |unit: &&UnitFacts| {
+                let is_home = is_slice && !unit.user_of_slice.is_empty();
+                unit.groups.contains(group) && !is_home
+            };
             find(leaf, ("group", group, place), units.iter().filter(runs_there), report);
         }
     }
@@ -41,11 +44,9 @@ fn claims_by_owner(node: &Node<'_>) -> bool {
     matches.units.is_empty() && !(matches.users.is_empty() && matches.groups.is_empty())
 }
 
-/// Whether the tenant is the slice of its one user, on a host that keeps such slices.
-fn is_user_slice(node: &Node<'_>) -> bool {
-    let matches = &node.tenant.matches;
-    let is_ours = node.tenant.owner == OwnerChoice::Direct;
-    matches.users.len() == 1 && matches.groups.is_empty() && matches.cgroups.is_empty() && !is_ours
+/// Whether the tenant is the slices of its users, on a host that keeps such slices.
+fn has_user_slices(node: &Node<'_>) -> bool {
+    node.tenant.matches.cgroups.is_empty() && node.tenant.owner != OwnerChoice::Direct
 }
 
 fn find<'a>(

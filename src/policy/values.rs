@@ -1,6 +1,7 @@
 //! The syntax of texts in a policy: names, units, accounts, cgroup paths, lists of CPUs.
 
 use super::hint::nearest;
+use super::pattern::{has_wildcard, literal_prefix};
 
 /// A kind of name: its name in messages, and its syntax.
 #[derive(Debug)]
@@ -86,13 +87,15 @@ pub(super) fn unit_name(name: &str) -> Result<(), String> {
     const OTHERS: &[&str] =
         &["socket", "target", "device", "mount", "automount", "swap", "timer", "path"];
     // systemd.unit(5): names have at most 255 characters.
-    let valid = |b: u8| b.is_ascii_alphanumeric() || b":-_.\\@".contains(&b);
+    let valid = |b: u8| b.is_ascii_alphanumeric() || b":-_.\\@*?".contains(&b);
     let is_valid = name.len() <= 255 && name.bytes().all(valid) && !name.starts_with('.');
     let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
     let help = match kind {
-        _ if name.contains(['*', '?']) => "patterns of units are not supported: name each unit",
         "service" | "slice" | "scope" if !is_valid => {
             "a unit name has letters, digits and `:-_.\\@`, at most 255 characters"
+        }
+        "slice" if has_wildcard(stem) && !literal_prefix(stem).contains('-') => {
+            "such a pattern fits slices and those in them: begin it with the name of one slice, `user-*.slice`"
         }
         "slice" if stem == "-" => "the root slice holds every process: name a unit below it",
         "slice" if stem.split('-').any(str::is_empty) => {

@@ -16,6 +16,7 @@ use crate::host::systemd::{
     Answer, Held, Order, Property, PropertyValue, Reply, RunResult, Setting, UnitError,
     UnitManager, UnitState,
 };
+use crate::policy::pattern;
 
 /// A failure of systemd, or of the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,13 +258,15 @@ impl SimSystemd {
         let unit = order.unit().to_string();
         match self.fault {
             Some(UnitFault::Away) => return Err(UnitError::Away("Connection refused".into())),
-            Some(UnitFault::Denied) if !matches!(order, Order::Look { .. }) => {
+            Some(UnitFault::Denied)
+                if !matches!(order, Order::Look { .. } | Order::List { .. }) =>
+            {
                 let message = "Interactive authentication required.".into();
                 return Err(UnitError::Denied { unit, message });
             }
             _ => {}
         }
-        if *order != Order::Watch {
+        if !matches!(order, Order::Watch | Order::List { .. }) {
             self.orders.push(order.clone());
         }
         let outcome = self.done(kernel, order);
@@ -318,6 +321,11 @@ impl SimSystemd {
                     };
                     known.drop_ins.retain(|property, value| !is_said(property, value));
                 }
+            }
+            Order::List { patterns } => {
+                let fits = |name: &String| patterns.iter().any(|it| pattern::fits(it, name));
+                let running = self.units.iter().filter(|(name, it)| it.is_active && fits(name));
+                return Ok(Reply::Running(running.map(|(name, _)| name.clone()).collect()));
             }
             Order::Watch => return Ok(Reply::Results(std::mem::take(&mut self.results))),
             Order::Reload => self.reload(),

@@ -2,6 +2,7 @@
 
 mod drift;
 mod given_back;
+mod members;
 mod slices;
 
 use std::collections::BTreeMap;

@@ -4,8 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tenantd::control::demand::Demand;
 use tenantd::control::govern::{self, Foreign};
+use tenantd::control::members;
+use tenantd::control::state::NodeState;
 use tenantd::control::target::{self, Target};
-use tenantd::control::tree::{Ancestor, CgroupParent, Tree, TreeNode};
+use tenantd::control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
 use tenantd::policy::model::Allocation;
 use tenantd::resource::{CPU, PerResource};
 
@@ -21,7 +23,10 @@ const NEAR: f64 = 0.02 * CORES;
 struct Host {
     /// Of each slice the one that it is in, an earlier one; `None` at the top.
     slices: Vec<Option<usize>>,
-    tenants: Vec<Unit>,
+    /// The weights of the tenants.
+    weights: Vec<f64>,
+    /// The cgroups of the tenants, by tenant.
+    units: Vec<Unit>,
     others: Vec<Unit>,
 }
 
@@ -29,9 +34,13 @@ struct Host {
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     slice: Option<usize>,
-    weight: f64,
+    /// Whose it is.
+    tenant: usize,
     wants: f64,
 }
+
+/// The weight of work that nobody governs.
+const OTHER_WEIGHT: f64 = 100.0;
 
 fn hosts(others_want: impl Strategy<Value = f64> + 'static) -> impl Strategy<Value = Host> {
     let slices = vec(any::<prop::sample::Index>(), 1..8).prop_map(|picks| {
@@ -44,38 +53,61 @@ fn hosts(others_want: impl Strategy<Value = f64> + 'static) -> impl Strategy<Val
         slices
     });
     let weight = prop::sample::select(vec![1.0, 2.0, 4.0, 8.0]);
-    let tenants = vec((any::<prop::sample::Index>(), weight), 2..6);
+    let units = prop_oneof![3 => 1..2_usize, 2 => 2..5_usize];
+    let units = units.prop_flat_map(|nr| vec(any::<prop::sample::Index>(), nr));
+    let tenants = vec((units, weight), 2..6);
     let others = vec((any::<prop::sample::Index>(), others_want), 0..5);
     (slices, tenants, others).prop_map(|(slices, tenants, others)| {
         // A slice, or the top.
         let at = |pick: &prop::sample::Index| pick.index(slices.len() + 1).checked_sub(1);
-        let tenant =
-            |(pick, weight): &(_, f64)| Unit { slice: at(pick), weight: *weight, wants: CORES };
+        let units = tenants.iter().enumerate().flat_map(|(tenant, (picks, _))| {
+            let unit = move |pick| Unit { slice: at(pick), tenant, wants: CORES };
+            picks.iter().map(unit)
+        });
         let other =
-            |(pick, wants): &(_, f64)| Unit { slice: at(pick), weight: 100.0, wants: *wants };
+            |(pick, wants): &(_, f64)| Unit { slice: at(pick), tenant: usize::MAX, wants: *wants };
         Host {
-            tenants: tenants.iter().map(tenant).collect(),
+            units: units.collect(),
             others: others.iter().map(other).collect(),
+            weights: tenants.iter().map(|(_, weight)| *weight).collect(),
             slices,
         }
     })
 }
 
 impl Host {
+    /// The units of a tenant.
+    fn units_of(&self, tenant: usize) -> impl Iterator<Item = &Unit> {
+        self.units.iter().filter(move |unit| unit.tenant == tenant)
+    }
+
+    /// The number of each unit: that of its tenant, or of a member where there are several.
+    fn numbers(&self) -> Vec<usize> {
+        let mut next = self.weights.len();
+        let number = |unit: &Unit| match self.units_of(unit.tenant).count() {
+            1 => unit.tenant,
+            _ => {
+                next += 1;
+                next - 1
+            }
+        };
+        self.units.iter().map(number).collect()
+    }
+
     fn tree(&self) -> Tree {
-        let weights: Vec<f64> = self.tenants.iter().map(|tenant| tenant.weight).collect();
-        let nodes: Vec<TreeNode> = siblings(&weights);
+        let nodes: Vec<TreeNode> = siblings(&self.weights);
+        let numbers = self.numbers();
+        let nr_members = numbers.iter().filter(|number| **number >= nodes.len()).count();
         // Only slices with a tenant somewhere in them are governed.
         let above = |slice: Option<usize>| std::iter::successors(slice, |up| self.slices[*up]);
-        let is_governed = |slice: &usize| {
-            self.tenants.iter().any(|tenant| above(tenant.slice).any(|up| up == *slice))
-        };
+        let is_governed =
+            |slice: &usize| self.units.iter().any(|unit| above(unit.slice).any(|up| up == *slice));
         let governed: Vec<usize> = (0..self.slices.len()).filter(is_governed).collect();
         let parent = |slice: Option<usize>| match slice {
             None => CgroupParent::Top,
             Some(slice) => {
                 let index = governed.iter().position(|known| *known == slice).unwrap();
-                CgroupParent::Governed(nodes.len() + index)
+                CgroupParent::Governed(nodes.len() + nr_members + index)
             }
         };
         let ancestors = governed.iter().map(|slice| Ancestor {
@@ -85,24 +117,35 @@ impl Host {
             is_shared: true,
         });
         let ancestors = ancestors.collect();
-        let parents = self.tenants.iter().map(|tenant| parent(tenant.slice)).collect();
-        Tree::below(nodes.clone().into(), parents, ancestors)
+        let mut parents = vec![CgroupParent::Members; nodes.len()];
+        let mut members = Vec::new();
+        for (unit, number) in self.units.iter().zip(numbers) {
+            let parent = parent(unit.slice);
+            match parents.get_mut(number) {
+                Some(of_node) => *of_node = parent,
+                None => {
+                    let (tenant, at) = (unit.tenant, number.to_string());
+                    members.push(Member { tenant, name: at.clone(), at, parent });
+                }
+            }
+        }
+        Tree::below(nodes.into(), parents, members, ancestors)
     }
 
-    /// What each slice, tenant and other service gets, as the kernel divides: among those directly in one cgroup, by
+    /// What each slice, unit of a tenant and other service gets, as the kernel divides: among those directly in one cgroup, by
     /// weight, and what one does not want goes to its siblings.
     fn divide(
         &self,
         slice_weights: &[f64],
-        tenant_weights: &[f64],
+        unit_weights: &[f64],
     ) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
         let mut wants = vec![0.0; self.slices.len()];
-        for unit in self.tenants.iter().chain(&self.others) {
+        for unit in self.units.iter().chain(&self.others) {
             std::iter::successors(unit.slice, |up| self.slices[*up])
                 .for_each(|up| wants[up] += unit.wants);
         }
         let mut got =
-            (vec![0.0; wants.len()], vec![0.0; self.tenants.len()], vec![0.0; self.others.len()]);
+            (vec![0.0; wants.len()], vec![0.0; self.units.len()], vec![0.0; self.others.len()]);
         for place in std::iter::once(None).chain((0..wants.len()).map(Some)) {
             let amount = place.map_or(CORES, |slice| got.0[slice]);
             let mut claims: Vec<(usize, usize, f64, f64)> = Vec::new();
@@ -110,11 +153,11 @@ impl Host {
                 let _ = up;
                 claims.push((0, n, slice_weights[n], wants[n]));
             }
-            for (n, unit) in self.tenants.iter().enumerate().filter(|(_, it)| it.slice == place) {
-                claims.push((1, n, tenant_weights[n], unit.wants));
+            for (n, unit) in self.units.iter().enumerate().filter(|(_, it)| it.slice == place) {
+                claims.push((1, n, unit_weights[n], unit.wants));
             }
             for (n, unit) in self.others.iter().enumerate().filter(|(_, it)| it.slice == place) {
-                claims.push((2, n, unit.weight, unit.wants));
+                claims.push((2, n, OTHER_WEIGHT, unit.wants));
             }
             for ((kind, n, ..), amount) in claims.iter().zip(fill(&claims, amount)) {
                 let all = [&mut got.0, &mut got.1, &mut got.2];
@@ -155,7 +198,9 @@ struct Agent {
     foreign: Vec<f64>,
     outside: f64,
     slice_weights: Vec<f64>,
-    tenant_weights: Vec<f64>,
+    unit_weights: Vec<f64>,
+    /// Of each unit.
+    numbers: Vec<usize>,
 }
 
 impl Agent {
@@ -166,7 +211,8 @@ impl Agent {
             foreign: vec![0.0; tree.ancestors().count()],
             outside: 0.0,
             slice_weights: vec![100.0; host.slices.len()],
-            tenant_weights: vec![100.0; host.tenants.len()],
+            unit_weights: vec![100.0; host.units.len()],
+            numbers: host.numbers(),
             tree,
         };
         agent.look(host);
@@ -174,11 +220,11 @@ impl Agent {
     }
 
     fn look(&mut self, host: &Host) {
-        let (slices, tenants, others) = host.divide(&self.slice_weights, &self.tenant_weights);
+        let (slices, units, others) = host.divide(&self.slice_weights, &self.unit_weights);
         self.outside = others.iter().sum();
-        let used = |number: usize| match tenants.get(number) {
-            Some(used) => Some(*used),
-            None => slices.get(self.tree.name(number).parse::<usize>().unwrap()).copied(),
+        let used = |number: usize| match self.tree.is_ancestor(number) {
+            true => slices.get(self.slice(number)).copied(),
+            false => self.numbers.iter().position(|known| *known == number).map(|unit| units[unit]),
         };
         let foreign = govern::foreign_cores(&self.tree, used);
         for (known, now) in self.foreign.iter_mut().zip(foreign) {
@@ -187,37 +233,55 @@ impl Agent {
         }
     }
 
+    fn slice(&self, ancestor: usize) -> usize {
+        self.tree.name(ancestor).parse().unwrap()
+    }
+
     /// One tick; returns what the tenants get after it.
     fn tick(&mut self, host: &Host) -> Vec<f64> {
-        let demand =
-            |tenant: &Unit| Demand { amount: PerResource([tenant.wants, 0.0]), ..Demand::UNKNOWN };
-        let demands: Vec<Demand> = host.tenants.iter().map(demand).collect();
+        let demand = |wants: f64| Demand { amount: PerResource([wants, 0.0]), ..Demand::UNKNOWN };
+        let demands = (0..host.weights.len()).map(|tenant| {
+            let wants: f64 = host.units_of(tenant).map(|unit| unit.wants).sum();
+            demand(wants.min(CORES))
+        });
+        let demands: Vec<Demand> = demands.collect();
         let divided = PerResource([(CORES - self.outside).max(0.01 * CORES), MEMORY]);
         self.targets = target::targets(self.tree.nodes(), &demands, divided, Allocation::Drf);
+        let mut states = vec![NodeState::default(); self.tree.len()];
+        for (unit, number) in host.units.iter().zip(&self.numbers) {
+            states[*number].demand = Some(demand(unit.wants));
+        }
+        members::divide(&self.tree, &states, &mut self.targets);
         let foreign: Vec<Foreign> = self
             .foreign
             .iter()
             .map(|cores| Foreign { cores: *cores, weight_before: None })
             .collect();
         govern::weigh(&self.tree, &foreign, &mut self.targets);
-        for (weight, target) in self.tenant_weights.iter_mut().zip(&self.targets) {
-            *weight = target.cpu_weight.round();
+        for (weight, number) in self.unit_weights.iter_mut().zip(&self.numbers) {
+            *weight = self.targets[*number].cpu_weight.round();
         }
         for number in govern::weighed_ancestors(&self.tree) {
-            let slice: usize = self.tree.name(number).parse().unwrap();
+            let slice = self.slice(number);
             self.slice_weights[slice] = self.targets[number].cpu_weight.round();
         }
-        let (_, tenants, _) = host.divide(&self.slice_weights, &self.tenant_weights);
+        let (_, units, _) = host.divide(&self.slice_weights, &self.unit_weights);
         self.look(host);
-        tenants
+        let got = |tenant| {
+            let units = host.units.iter().zip(&units).filter(|(unit, _)| unit.tenant == tenant);
+            units.map(|(_, got)| got).sum()
+        };
+        (0..host.weights.len()).map(got).collect()
     }
 
     /// What the governed cgroups beside a service should have in the mean; nothing where there are none.
     fn mean_beside(&self, host: &Host, other: &Unit) -> f64 {
-        let slice = |number: usize| self.tree.name(number).parse::<usize>().unwrap();
-        let is_beside = |number: &usize| match host.tenants.get(*number) {
-            Some(tenant) => tenant.slice == other.slice,
-            None => host.slices[slice(*number)] == other.slice,
+        let unit = |number: usize| self.numbers.iter().position(|known| *known == number);
+        let is_beside = |number: &usize| match unit(*number) {
+            Some(unit) => host.units[unit].slice == other.slice,
+            None => {
+                self.tree.is_ancestor(*number) && host.slices[self.slice(*number)] == other.slice
+            }
         };
         let beside: Vec<usize> = (0..self.tree.len()).filter(is_beside).collect();
         let all: f64 = beside.iter().map(|number| self.targets[*number].allocation[CPU]).sum();
@@ -252,11 +316,11 @@ proptest! {
     #[test]
     fn busy_work_of_others_settles_and_keeps_its_part(host in hosts(prop::sample::select(vec![0.2, CORES]))) {
         let mut agent = Agent::new(&host);
-        let (_, _, before) = host.divide(&agent.slice_weights, &agent.tenant_weights);
+        let (_, _, before) = host.divide(&agent.slice_weights, &agent.unit_weights);
         let mut got = Vec::new();
         (0..7).for_each(|_| got = agent.tick(&host));
         prop_assert!(agent.error(&got) <= 1.5 * NEAR, "{got:?} of {:#?}", agent.targets);
-        let (_, _, after) = host.divide(&agent.slice_weights, &agent.tenant_weights);
+        let (_, _, after) = host.divide(&agent.slice_weights, &agent.unit_weights);
         for (other, (before, after)) in host.others.iter().zip(before.iter().zip(&after)) {
             // Its place is that of one more governed cgroup of mean weight beside it.
             let place = agent.mean_beside(&host, other);
@@ -280,14 +344,27 @@ proptest! {
 
     #[test]
     fn a_tenant_that_wakes_has_its_part_within_a_tick(host in hosts(Just(0.0)), sleeper: prop::sample::Index) {
-        let sleeper = sleeper.index(host.tenants.len());
+        let sleeper = sleeper.index(host.weights.len());
         let mut asleep = host.clone();
-        asleep.tenants[sleeper].wants = 0.0;
+        asleep.units.iter_mut().filter(|unit| unit.tenant == sleeper).for_each(|unit| unit.wants = 0.0);
         let mut agent = Agent::new(&asleep);
         (0..3).for_each(|_| drop(agent.tick(&asleep)));
         let got = agent.tick(&host);
-        let weights: f64 = host.tenants.iter().map(|tenant| tenant.weight).sum();
-        let part = CORES * host.tenants[sleeper].weight / weights;
+        let part = CORES * host.weights[sleeper] / host.weights.iter().sum::<f64>();
         prop_assert!(got[sleeper] >= part - NEAR, "{} of {part}: {:#?}", got[sleeper], agent.targets);
+    }
+
+    /// A unit that sleeps leaves its part to the others of its tenant, and to nobody else.
+    #[test]
+    fn a_tenant_keeps_its_part_while_some_of_its_units_sleep(host in hosts(Just(0.0)), sleepers: u8) {
+        let mut asleep = host.clone();
+        for (bit, unit) in asleep.units.iter_mut().enumerate().filter(|(_, unit)| host.units_of(unit.tenant).count() > 1) {
+            if sleepers >> (bit % 8) & 1 == 1 {
+                unit.wants = 0.0;
+            }
+        }
+        let mut agent = Agent::new(&asleep);
+        let got = agent.tick(&asleep);
+        prop_assert!(agent.error(&got) <= NEAR, "{got:?} of {:#?}", agent.targets);
     }
 }

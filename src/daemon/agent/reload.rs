@@ -58,7 +58,8 @@ impl<K: KernFs> Agent<K> {
         let governs_above = location::governs_above(kernel, layout, &policy);
         let cgroup_of = |unit: &str| self.backends.cgroup_of(unit);
         let nodes = tree::flatten(&policy).into();
-        let tree = ancestry::tree((layout, governs_above), nodes, &locations, cgroup_of, None);
+        let placed = (&locations[..], self.backends.members_at(&locations));
+        let tree = ancestry::tree((layout, governs_above), nodes, placed, cgroup_of, None);
         let pins = place::pins(tree.nodes());
         let old_locations = self.backends.locations(self.control.tree());
         let kept = kept((self.control.tree(), &old_locations), (&tree, &locations));
@@ -97,6 +98,15 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
+    /// Gives back the units of members that have ended. Returns what could not be restored.
+    pub(super) fn let_go_of_ended(&mut self, tree: &Tree, kept: &[Option<usize>]) -> Vec<String> {
+        let deadline = Deadline::between_ticks(&self.notifier);
+        let Agent { host, backends, control, keeper, .. } = self;
+        let mut release = Release::new((host, backends, keeper), control, tree, kept);
+        release.let_go_of_units(&[], deadline);
+        release.failures
+    }
+
     /// Restores what the new policy takes away.
     fn release(
         &mut self,
@@ -105,18 +115,8 @@ impl<K: KernFs> Agent<K> {
         claim_rules: &[ClaimRule],
     ) -> Vec<String> {
         let Agent { host, backends, control, keeper, notifier, .. } = self;
-        let widths = control.states().iter().map(|state| state.width.cpus().is_some());
         let deadline = Deadline::between_ticks(notifier);
-        let mut release = Release {
-            host,
-            backends,
-            keeper,
-            old: control.tree().clone(),
-            new: tree,
-            kept,
-            is_pinned: widths.collect(),
-            failures: Vec::new(),
-        };
+        let mut release = Release::new((host, backends, keeper), control, tree, kept);
         let unnamed = release.unnamed();
         release.let_go_of_cgroups(claim_rules);
         release.put_back_unnamed(&unnamed);
@@ -179,7 +179,7 @@ fn kept(
         let is_same = |number: &usize| {
             is_below_kept
                 && new.nodes()[*number].is_leaf == node.is_leaf
-                && new_locations[*number] == *location
+                && new_locations[*number].is_same_as(location)
         };
         kept.push(same.filter(is_same));
     }

@@ -21,6 +21,7 @@ use crate::daemon::backend::ancestry;
 use crate::daemon::backend::backends::Backends;
 use crate::daemon::backend::claims;
 use crate::daemon::backend::location;
+use crate::daemon::backend::members;
 use crate::daemon::backend::root;
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::leftover::{self, Keeper};
@@ -82,7 +83,8 @@ impl<K: KernFs> Agent<K> {
         claims::settle(&mut claim_rules, &locations);
         let governs_above = location::governs_above(&kernel, &layout, &policy);
         let nodes = tree::flatten(&policy).into();
-        let tree = ancestry::tree((&layout, governs_above), nodes, &locations, |_| None, None);
+        let placed = (&locations[..], members::named(&locations));
+        let tree = ancestry::tree((&layout, governs_above), nodes, placed, |_| None, None);
         let pins = place::pins(tree.nodes());
         let notifier = Notifier::default();
         let deadline = Deadline::unlimited(&notifier);

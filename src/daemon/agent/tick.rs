@@ -139,9 +139,7 @@ impl<K: KernFs> Agent<K> {
         let tree = self.control.tree();
         let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing, nr_max);
         self.take_in(events, findings);
-        if let Some((grown, kept)) = self.backends.grow(&mut self.host, self.control.tree()) {
-            self.control.take_tree(grown, &kept, |_| false);
-        }
+        self.grow(is_enforcing, findings);
         let Agent { host, backends, control, keeper, reporter, .. } = self;
         if is_enforcing {
             if control.wants_effects() {
@@ -161,6 +159,20 @@ impl<K: KernFs> Agent<K> {
         // True until the same processes are searched again.
         findings.extend(backends.claim_findings().cloned());
         findings.extend(keeper.lost().filter(|_| is_enforcing).cloned());
+    }
+
+    /// Takes in members that came or went, and what is above units that were found.
+    fn grow(&mut self, is_enforcing: bool, findings: &mut Vec<Finding>) {
+        let Some((tree, kept)) = self.backends.grown(&self.host, self.control.tree()) else {
+            return;
+        };
+        if is_enforcing && kept.iter().any(Option::is_none) {
+            let failures = self.let_go_of_ended(&tree, &kept);
+            findings
+                .extend(failures.iter().map(|why| Finding::of_host(Code::NotKept, why.as_str())));
+        }
+        self.backends.take_grown(&mut self.host.kernel, &tree, &kept);
+        self.control.take_tree(tree, &kept, |_| false);
     }
 
     /// Passes losses of cgroups and results of actions to the control loop.
@@ -199,9 +211,9 @@ impl<K: KernFs> Agent<K> {
     fn sample_node(&mut self, number: usize, events: &mut Events) -> NodeInput {
         let Agent { host, backends, control, .. } = self;
         let tree = control.tree();
-        // Groups are what is below them.
-        let is_sampled = tree.nodes().get(number).is_none_or(|node| node.is_leaf);
-        let is_ancestor = number >= tree.nodes().len();
+        // Groups and tenants of several cgroups are what is below them.
+        let is_ancestor = tree.is_ancestor(number);
+        let is_sampled = is_ancestor || tree.has_work(number);
         let mut input =
             NodeInput { is_governed: backends.is_governed(number), ..NodeInput::default() };
         if is_sampled {

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::location::Location;
-use crate::control::tree::{Ancestor, CgroupParent, Tree, TreeNode};
+use crate::control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
 use crate::host::cgroup::{Facet, Layout};
 use crate::host::systemd::slice_name::TOP;
 
@@ -26,14 +26,15 @@ use crate::host::systemd::slice_name::TOP;
 pub(in crate::daemon) fn tree(
     (layout, manages): (&Layout, bool),
     nodes: Arc<[TreeNode]>,
-    locations: &[Location],
+    (locations, members): (&[Location], Vec<(usize, String)>),
     cgroups: impl Fn(&str) -> Option<String>,
     before: Option<&Tree>,
 ) -> Tree {
     let known: Vec<Option<String>> =
         locations.iter().map(|location| cgroups(location.unit()?)).collect();
+    let of_members: Vec<Option<String>> = members.iter().map(|(_, unit)| cgroups(unit)).collect();
     let root = root_from_mount(layout);
-    let mut ancestry = Ancestry::new(manages, units_of(&root), &nodes, &known);
+    let mut ancestry = Ancestry::new(manages, units_of(&root), &nodes, (&known, &of_members));
     for (_, ancestor) in before.iter().flat_map(|tree| tree.ancestors()) {
         ancestry.at(&ancestor.cgroup);
     }
@@ -51,23 +52,31 @@ pub(in crate::daemon) fn tree(
             Some(group) if is_slice(&locations[group]) => CgroupParent::Governed(group),
             _ => top,
         },
-        Location::Unit(_) => {
-            let dir = known[number].as_deref().and_then(dir_of);
-            dir.and_then(|dir| ancestry.above(dir)).unwrap_or(CgroupParent::Unknown)
-        }
+        Location::Unit(_) => ancestry.above_unit(known[number].as_deref()),
+        Location::Members(_) => CgroupParent::Members,
         Location::Above(_) | Location::Nowhere | Location::Unknown(_) => CgroupParent::Unknown,
     };
     let parents: Vec<CgroupParent> = locations.iter().enumerate().map(parent).collect();
-    Tree::below(nodes, parents, ancestry.ancestors)
+    let member = |((tenant, at), cgroup): ((usize, String), Option<String>)| Member {
+        tenant,
+        name: format!("{}[{at}]", nodes[tenant].path),
+        at,
+        parent: ancestry.above_unit(cgroup.as_deref()),
+    };
+    let members = members.into_iter().zip(of_members).map(member).collect();
+    Tree::below(nodes, parents, members, ancestry.ancestors)
 }
 
-/// For each ancestor of `old` its number in `new`, where it stays.
+/// For each member and each ancestor of `old` its number in `new`, where it stays.
 pub(in crate::daemon) fn kept(old: &Tree, new: &Tree) -> Vec<Option<usize>> {
+    let of_new = new.members().map(|(number, member)| (member.name.as_str(), number));
+    let of_new: HashMap<&str, usize> = of_new.collect();
+    let members = old.members().map(|(_, member)| of_new.get(member.name.as_str()).copied());
     let same = |ancestor: &Ancestor| {
         let mut same = new.ancestors().filter(|(_, other)| other.cgroup == ancestor.cgroup);
         same.next().map(|(number, _)| number)
     };
-    old.ancestors().map(|(_, ancestor)| same(ancestor)).collect()
+    members.chain(old.ancestors().map(|(_, ancestor)| same(ancestor))).collect()
 }
 
 /// The group whose cgroup contains that of a node which the agent makes.
@@ -93,33 +102,47 @@ struct Ancestry {
     manages: bool,
     /// The unit in which the agent makes cgroups: there are no others in it.
     root: String,
-    nr_nodes: usize,
-    /// The cgroups of units that are nodes: their numbers, and whether they are tenants.
-    of_nodes: HashMap<String, (usize, bool)>,
+    /// The number of the first ancestor.
+    first: usize,
+    /// The cgroups of units that are nodes or members: their numbers, and whether they are tenants' and not groups'.
+    units: HashMap<String, (usize, bool)>,
     ancestors: Vec<Ancestor>,
     by_cgroup: HashMap<String, usize>,
 }
 
 impl Ancestry {
-    fn new(manages: bool, root: &str, nodes: &[TreeNode], known: &[Option<String>]) -> Ancestry {
-        let units = known.iter().enumerate().filter_map(|(number, cgroup)| {
-            Some((cgroup.clone()?, (number, nodes[number].is_leaf)))
+    fn new(
+        manages: bool,
+        root: &str,
+        nodes: &[TreeNode],
+        (of_nodes, of_members): (&[Option<String>], &[Option<String>]),
+    ) -> Ancestry {
+        let all = of_nodes.iter().chain(of_members).enumerate();
+        let units = all.filter_map(|(number, cgroup)| {
+            let is_tenant = nodes.get(number).is_none_or(|node| node.is_leaf);
+            Some((cgroup.clone()?, (number, is_tenant)))
         });
         Ancestry {
             manages,
             root: root.to_string(),
-            nr_nodes: nodes.len(),
-            of_nodes: units.collect(),
+            first: nodes.len() + of_members.len(),
+            units: units.collect(),
             ancestors: Vec::new(),
             by_cgroup: HashMap::new(),
         }
+    }
+
+    /// The parent of a unit's cgroup, where it is known.
+    fn above_unit(&mut self, cgroup: Option<&str>) -> CgroupParent {
+        let dir = cgroup.and_then(dir_of);
+        dir.and_then(|dir| self.above(dir)).unwrap_or(CgroupParent::Unknown)
     }
 
     /// The parent of a cgroup in `dir`: the nearest that is governed; `None` where none is known.
     fn above(&mut self, dir: &str) -> Option<CgroupParent> {
         let ups = || std::iter::successors(Some(dir), |up| dir_of(up));
         for up in ups() {
-            match self.of_nodes.get(up) {
+            match self.units.get(up) {
                 // What is inside of a tenant is its own to divide.
                 Some((_, true)) => return Some(CgroupParent::Unknown),
                 Some((group, false)) => return Some(CgroupParent::Governed(*group)),
@@ -141,7 +164,7 @@ impl Ancestry {
             return CgroupParent::Governed(*number);
         }
         let parent = self.at(dir);
-        let number = self.nr_nodes + self.ancestors.len();
+        let number = self.first + self.ancestors.len();
         let (name, cgroup) = (name.to_string(), cgroup.to_string());
         self.by_cgroup.insert(cgroup.clone(), number);
         let is_shared = name != TOP && cgroup != self.root;

@@ -30,10 +30,18 @@ impl Backends {
     ) -> Events {
         let mut events = Events::default();
         let units = self.systemd.refresh(host, tree, tick, is_enforcing);
+        for running in units.listed {
+            self.members.answered(running, tick);
+        }
         self.systemd.watch(tick);
+        if self.systemd.may_ask(tick) {
+            let locations = self.places[..tree.nodes().len()].iter().map(|place| &place.location);
+            let question = self.members.question(locations, tick);
+            question.into_iter().for_each(|order| self.systemd.submit(order));
+        }
         events.findings = units.findings;
         events.outcomes = units.refused;
-        for number in units.moved.into_iter().filter(|number| *number < tree.nodes().len()) {
+        for number in units.moved.into_iter().filter(|number| !tree.is_ancestor(*number)) {
             self.lose(host, tree, number, "its unit has another cgroup now", &mut events);
         }
         self.lose_groups_of_missing(host, tree, &mut events);
@@ -41,9 +49,8 @@ impl Backends {
             self.retake_root(host, tree, &mut events);
         }
         for number in tree.from_above() {
-            let is_ancestor = number >= tree.nodes().len();
             // An observer leaves ancestors out: nothing is to be written there.
-            if !is_ancestor || is_enforcing {
+            if !tree.is_ancestor(number) || is_enforcing {
                 self.attach_unit(host, tree, number, tick, &mut events.findings);
             }
         }
@@ -129,17 +136,29 @@ impl Backends {
         tick: u64,
         findings: &mut Vec<Finding>,
     ) {
+        let may_be_missing = self.may_be_missing(tree, number);
         let place = &mut self.places[number];
         match &place.location {
             Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
                 let name = tree.name(number);
-                findings.extend(self.systemd.attach(host, place, number, name, tick));
+                let mut found = self.systemd.attach(host, place, number, name, tick);
+                found.retain(|finding| !(may_be_missing && finding.code == Code::UnitMissing));
+                findings.append(&mut found);
             }
             Location::Unknown(why) => {
                 let name = tree.name(number);
                 findings.push(Finding::of(name, Code::NotAttached, why.as_str()));
             }
-            Location::Direct | Location::Nowhere => {}
+            Location::Direct | Location::Members(_) | Location::Nowhere => {}
+        }
+    }
+
+    /// Whether nobody expects this unit to run: it is above a tenant, or a member that nobody named.
+    fn may_be_missing(&self, tree: &Tree, number: usize) -> bool {
+        let Some(tenant) = tree.node_number(number) else { return true };
+        match (&self.places[tenant].location, &self.places[number].location) {
+            (Location::Members(sources), Location::Unit(unit)) => !sources.named.contains(unit),
+            _ => false,
         }
     }
 

@@ -18,6 +18,7 @@ use super::backlog::Backlog;
 use super::claims::Search;
 use super::cpusets::CpuInventory;
 use super::location::Location;
+use super::members::Members;
 use super::place::Place;
 use super::systemd::Systemd;
 use crate::control::bounds::AncestorBounds;
@@ -56,6 +57,7 @@ pub(in crate::daemon) struct Backends {
     /// Why cgroups of the agent's own could not be opened, by number.
     pub(super) unattached: BTreeMap<usize, Finding>,
     pub(super) systemd: Systemd,
+    pub(super) members: Members,
     pub(super) claim_rules: Vec<ClaimRule>,
     /// The root of the direct ones, while it is taken.
     pub(super) root: Option<DirId>,
@@ -84,6 +86,7 @@ impl Backends {
             pass: None,
             unattached: BTreeMap::new(),
             systemd,
+            members: Members::default(),
             claim_rules,
             root: None,
             inventory: CpuInventory::default(),
@@ -157,7 +160,7 @@ impl Backends {
             Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
                 Some(trees.dir_of(self.systemd.cgroup(number)?))
             }
-            Location::Nowhere | Location::Unknown(_) => None,
+            Location::Members(_) | Location::Nowhere | Location::Unknown(_) => None,
         }
     }
 
@@ -178,7 +181,9 @@ impl Backends {
         match self.places[number].location {
             Location::Direct => tree.nodes()[number].parent.is_none(),
             Location::Slice(_) | Location::Above(_) => false,
-            Location::Unit(_) | Location::Nowhere | Location::Unknown(_) => true,
+            Location::Unit(_) | Location::Members(_) | Location::Nowhere | Location::Unknown(_) => {
+                true
+            }
         }
     }
 
@@ -199,11 +204,13 @@ impl Backends {
 
     /// Forgets the state of all units.
     pub(in crate::daemon) fn restart_units(&mut self, kernel: &impl KernFs) {
+        self.members.miss_answers();
         self.systemd.restart(kernel, &self.places);
     }
 
     /// Hands the connection to systemd to the final restoration.
     pub(in crate::daemon) fn take_manager(&mut self) -> Option<Box<dyn UnitManager>> {
+        self.members.miss_answers();
         self.systemd.take_manager()
     }
 
@@ -244,32 +251,49 @@ impl Backends {
 
     // --- what is above ---
 
+    /// The members of tenants at these locations, as far as they are known.
+    pub(in crate::daemon) fn members_at(&self, locations: &[Location]) -> Vec<(usize, String)> {
+        self.members.of(locations)
+    }
+
     /// The cgroup of a unit, where it is or was last, from the mount.
     pub(in crate::daemon) fn cgroup_of(&self, unit: &str) -> Option<String> {
         self.systemd.home_of(unit).map(str::to_string)
     }
 
-    /// The tree with the ancestors of units that were found since the last call, where there are others; and for
-    /// each number the new one.
-    pub(in crate::daemon) fn grow<K: KernFs>(
+    /// The tree with the members that came or went since the last call, and with the ancestors of units that were
+    /// found, where it is another one; and for each number the new one. To be taken with [`Backends::take_grown`].
+    pub(in crate::daemon) fn grown<K: KernFs>(
         &mut self,
-        host: &mut HostAccess<K>,
+        host: &HostAccess<K>,
         tree: &Tree,
     ) -> Option<(Tree, Vec<Option<usize>>)> {
-        if !std::mem::take(&mut self.systemd.has_moved) {
+        let has_changed = std::mem::take(&mut self.members.has_changed);
+        if !(std::mem::take(&mut self.systemd.has_moved) || has_changed) {
             return None;
         }
         let locations = self.locations(tree);
         let cgroup_of = |unit: &str| self.cgroup_of(unit);
         let on = (&host.layout, host.governs_above);
-        let grown = ancestry::tree(on, tree.shared_nodes(), &locations, cgroup_of, Some(tree));
+        let placed = (&locations[..], self.members.of(&locations));
+        let grown = ancestry::tree(on, tree.shared_nodes(), placed, cgroup_of, Some(tree));
         if grown.is_placed_as(tree) {
             return None;
         }
         let nodes = (0..tree.nodes().len()).map(Some);
-        let kept: Vec<Option<usize>> = nodes.chain(ancestry::kept(tree, &grown)).collect();
-        self.replace(&mut host.kernel, &grown, &locations, &kept);
+        let kept = nodes.chain(ancestry::kept(tree, &grown)).collect();
         Some((grown, kept))
+    }
+
+    /// Takes a tree of the same policy: the number `n` is `kept[n]` from now on, and keeps its cgroup.
+    pub(in crate::daemon) fn take_grown(
+        &mut self,
+        kernel: &mut impl KernFs,
+        tree: &Tree,
+        kept: &[Option<usize>],
+    ) {
+        let locations = self.locations(tree);
+        self.replace(kernel, tree, &locations, kept);
     }
 
     /// Processes that could not be claimed, or that are claimed by owner and stay where they are.
@@ -316,5 +340,9 @@ fn places(tree: &Tree, locations: &[Location]) -> Vec<Place> {
         true => Location::Slice(above.name.clone()),
         false => Location::Above(above.name.clone()),
     };
-    nodes.chain(tree.ancestors().map(|(_, above)| Place::new(location(above)))).collect()
+    let members = tree.members().map(|(_, member)| Place::new(Location::Unit(member.at.clone())));
+    nodes
+        .chain(members)
+        .chain(tree.ancestors().map(|(_, above)| Place::new(location(above))))
+        .collect()
 }

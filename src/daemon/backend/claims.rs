@@ -36,7 +36,7 @@ pub fn rules(policy: &Policy) -> Rules {
         // reported.
         let is_meant = |node: &usize| match &locations[*node] {
             Location::Direct => true,
-            Location::Unit(_) => tenant.matches.units.is_empty(),
+            Location::Unit(_) | Location::Members(_) => tenant.matches.units.is_empty(),
             Location::Slice(_) | Location::Above(_) | Location::Nowhere | Location::Unknown(_) => {
                 false
             }
@@ -73,13 +73,13 @@ fn resolve(path: &str, tenant: &Tenant, node: usize, findings: &mut Vec<String>)
     let gids = numbers("group", &tenant.matches.groups, |name| {
         Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
     });
-    ClaimRule { node, cgroups: tenant.matches.cgroups.clone(), uids, gids, home: None }
+    ClaimRule { node, cgroups: tenant.matches.cgroups.clone(), uids, gids, homes: Vec::new() }
 }
 
-/// Adds to each rule the unit of its tenant, where it is one on this host.
+/// Adds to each rule the units of its tenant, where it has any on this host.
 pub(in crate::daemon) fn settle(rules: &mut [ClaimRule], locations: &[Location]) {
     for rule in rules {
-        rule.home = locations[rule.node].unit().map(str::to_string);
+        rule.homes = locations[rule.node].homes();
     }
 }
 

@@ -1,18 +1,21 @@
 //! Where each node's cgroup is, and who owns it.
 //!
 //! A tenant that names a unit is that unit; one that names a single user is the slice of that user, where
-//! systemd keeps such slices or is said to be the owner. Any other is made below the agent's root, unless it
+//! systemd keeps such slices or is said to be the owner. Several of them, patterns, and groups of users are members
+//! ([`super::members`]). Any other is made below the agent's root, unless it
 //! or the group above it says `owner: systemd`: then it is a slice of its own. A group is where its tenants
 //! are; one whose tenants are all units has no cgroup.
 //!
 //! What is above these cgroups is in [`super::ancestry`].
 
-use nix::unistd::User;
+use nix::unistd::{Group, User};
 
+use super::members::Sources;
 use crate::host::cgroup::{Dialect, Layout};
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::slice_name::{BYTES_MAX, slice_name};
 use crate::policy::model::{AncestorsChoice, OwnerChoice, Policy, Tenant};
+use crate::policy::pattern;
 
 /// Where the cgroup of one node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub(in crate::daemon) enum Location {
     Unit(String),
     /// A unit above those of tenants.
     Above(String),
+    /// Several units, which may come and go.
+    Members(Sources),
     /// Only in the policy: without a cgroup.
     Nowhere,
     /// It has no cgroup, for this reason.
@@ -36,13 +41,29 @@ impl Location {
     pub(in crate::daemon) fn unit(&self) -> Option<&str> {
         match self {
             Location::Slice(unit) | Location::Unit(unit) | Location::Above(unit) => Some(unit),
-            Location::Direct | Location::Nowhere | Location::Unknown(_) => None,
+            Location::Direct | Location::Members(_) | Location::Nowhere | Location::Unknown(_) => {
+                None
+            }
+        }
+    }
+
+    /// The units in which processes of the tenant are, by name or pattern.
+    pub(in crate::daemon) fn homes(&self) -> Vec<String> {
+        match self {
+            Location::Members(sources) => sources.units().map(str::to_string).collect(),
+            other => other.unit().map(str::to_string).into_iter().collect(),
         }
     }
 
     /// Whether it is a tenant or a group that systemd owns.
     pub(in crate::daemon) fn is_of_systemd(&self) -> bool {
-        matches!(self, Location::Slice(_) | Location::Unit(_))
+        matches!(self, Location::Slice(_) | Location::Unit(_) | Location::Members(_))
+    }
+
+    /// Whether a tenant that was at `other` is where it was: its members come and go.
+    pub(in crate::daemon) fn is_same_as(&self, other: &Location) -> bool {
+        let have_members = matches!((self, other), (Location::Members(_), Location::Members(_)));
+        have_members || self == other
     }
 
     /// Whether any cgroup is steered there.
@@ -92,7 +113,7 @@ pub(in crate::daemon) fn locations_on(
     let slices = if has_units(kernel, layout) { UserSlices::Kept } else { UserSlices::Unknown };
     let mut locations = locations(policy, slices);
     if layout.dialect == Dialect::Legacy {
-        for location in locations.iter_mut().filter(|location| location.unit().is_some()) {
+        for location in locations.iter_mut().filter(|location| location.is_of_systemd()) {
             let why = "tenants that are units need the unified hierarchy: boot with \
                        systemd.unified_cgroup_hierarchy=1, or say `owner: direct`";
             *location = Location::Unknown(why.into());
@@ -131,24 +152,55 @@ fn locate(
 }
 
 fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice, slices: UserSlices) -> Location {
-    if let Some(unit) = tenant.matches.units.first() {
-        return Location::Unit(unit.clone());
+    match &tenant.matches.units[..] {
+        [] => {}
+        [unit] if !pattern::has_wildcard(unit) => return Location::Unit(unit.clone()),
+        units => return Location::Members(of_units(units)),
+    }
+    if owner == OwnerChoice::Auto && slices == UserSlices::Kept && are_several_users(tenant) {
+        return Location::Members(of_users(tenant));
     }
     match (owner, tenant.matches.users.first()) {
         (OwnerChoice::Systemd, Some(user)) => match number(user) {
-            Some(uid) => Location::Unit(format!("user-{uid}.slice")),
+            Some(uid) => Location::Unit(user_slice(uid)),
             None => {
                 let why = format!("this host has no user `{user}`, and so no such slice");
                 Location::Unknown(why)
             }
         },
         (OwnerChoice::Auto, Some(user)) if slices == UserSlices::Kept && is_one_user(tenant) => {
-            let slice = |uid: u32| Location::Unit(format!("user-{uid}.slice"));
+            let slice = |uid: u32| Location::Unit(user_slice(uid));
             number(user).map_or(Location::Direct, slice)
         }
         (OwnerChoice::Systemd, None) => slice_of(path),
         (OwnerChoice::Auto | OwnerChoice::Direct, _) => Location::Direct,
     }
+}
+
+/// Several units, or units by pattern.
+fn of_units(units: &[String]) -> Sources {
+    let units = units.iter().cloned();
+    let (patterns, named) = units.partition(|unit| pattern::has_wildcard(unit));
+    Sources { named, patterns, ..Sources::default() }
+}
+
+/// The slices of users, and of those in groups. Those that this host does not know are reported with the claims.
+fn of_users(tenant: &Tenant) -> Sources {
+    let matches = &tenant.matches;
+    let slices = matches.users.iter().filter_map(|user| Some(user_slice(number(user)?)));
+    let groups = matches.groups.iter().filter_map(|group| group_number(group));
+    Sources { named: slices.collect(), patterns: Vec::new(), groups: groups.collect() }
+}
+
+fn user_slice(uid: u32) -> String {
+    format!("user-{uid}.slice")
+}
+
+/// Whether the tenant is more than one user, and nothing but users.
+fn are_several_users(tenant: &Tenant) -> bool {
+    let matches = &tenant.matches;
+    let is_some = matches.users.len() > 1 || !matches.groups.is_empty();
+    is_some && matches.cgroups.is_empty()
 }
 
 /// Whether the tenant is exactly one user.
@@ -170,6 +222,11 @@ fn slice_of(path: &str) -> Location {
 fn number(user: &str) -> Option<u32> {
     let named = || User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
     user.parse().ok().or_else(named)
+}
+
+fn group_number(group: &str) -> Option<u32> {
+    let named = || Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
+    group.parse().ok().or_else(named)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! | [`location`] | where each node's cgroup is, and who owns it |
 //! | `ancestry` | where those cgroups are in the kernel's tree, and what is above them |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
+//! | `members` | the units that a tenant of several has now |
 //! | `place` | one node's cgroup: opened, sampled, observed |
 //! | `nested_kills` | kills for want of memory inside of a tenant's cgroup, on a legacy host |
 //! | `direct` | cgroups that the agent makes and writes itself |
@@ -36,6 +37,7 @@ pub mod claims;
 mod cpusets;
 mod direct;
 pub(super) mod location;
+pub(super) mod members;
 mod nested_kills;
 mod place;
 mod read;

@@ -35,7 +35,7 @@ impl Backends {
                     .extend(gaps.map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
                 Some(sampled)
             }
-            Err(_) if number >= tree.nodes().len() => {
+            Err(_) if tree.is_ancestor(number) => {
                 events.losses.push(self.give_up(host, number));
                 None
             }
@@ -62,7 +62,7 @@ impl Backends {
         events: &mut Events,
     ) -> Option<Vec<Observation>> {
         let pins = host.pins;
-        let is_ancestor = number >= tree.nodes().len();
+        let is_ancestor = tree.is_ancestor(number);
         let is_asked = |knob: &Knob| match is_ancestor {
             true => matches!(knob, Knob::CpuWeight | Knob::MemoryLow),
             false => pins || *knob != Knob::Cpus,

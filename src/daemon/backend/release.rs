@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::access::HostAccess;
 use super::backends::Backends;
 use super::location::Location;
+use crate::control::control_loop::ControlLoop;
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::tree::{Tree, TreeNode};
 use crate::daemon::recovery::all_cpus::unconfine;
@@ -40,7 +41,19 @@ pub(in crate::daemon) struct Release<'a, K> {
     pub(in crate::daemon) failures: Vec<String>,
 }
 
-impl<K: KernFs> Release<'_, K> {
+impl<'a, K: KernFs> Release<'a, K> {
+    /// The change from the tree of `control` to `new`; see [`Release::kept`].
+    pub(in crate::daemon) fn new(
+        (host, backends, keeper): (&'a mut HostAccess<K>, &'a mut Backends, &'a mut Keeper),
+        control: &ControlLoop,
+        new: &'a Tree,
+        kept: &'a [Option<usize>],
+    ) -> Release<'a, K> {
+        let (old, failures) = (control.tree().clone(), Vec::new());
+        let widths = control.states().iter().map(|state| state.width.cpus().is_some());
+        Release { host, backends, keeper, old, new, kept, is_pinned: widths.collect(), failures }
+    }
+
     /// The knobs of nodes that stay which the old policy named and the new one does not.
     pub(in crate::daemon) fn unnamed(&self) -> Vec<(usize, Knob)> {
         let has_exclusive = has_exclusive(self.new.nodes());

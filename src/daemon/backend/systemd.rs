@@ -44,6 +44,8 @@ pub(super) struct UnitEvents {
     pub(super) moved: Vec<usize>,
     /// Orders that failed.
     pub(super) refused: Vec<Outcome>,
+    /// Answers to questions which units run; `None` where there was none.
+    pub(super) listed: Vec<Option<Vec<String>>>,
 }
 
 /// A lost bus.
@@ -61,6 +63,8 @@ pub(super) struct Systemd {
     /// One for each number of the tree that is a unit.
     units: Vec<Option<Box<UnitState>>>,
     by_name: HashMap<String, usize>,
+    /// Whether any tenant is a unit, or several.
+    is_needed: bool,
     trouble: Option<Trouble>,
     /// When the present tick began.
     pub(super) time: Duration,
@@ -80,7 +84,10 @@ impl Systemd {
         let mut systemd =
             Systemd { units: places.iter().map(unit).collect(), ..Systemd::default() };
         systemd.index();
-        if !systemd.by_name.is_empty() {
+        systemd.is_needed = places.iter().any(|place| {
+            place.location.unit().is_some() || matches!(place.location, Location::Members(_))
+        });
+        if systemd.is_needed {
             systemd.manager = kernel.unit_manager();
         }
         systemd
@@ -214,7 +221,7 @@ impl Systemd {
         is_enforcing: bool,
     ) -> UnitEvents {
         let (mut events, time) = (UnitEvents::default(), self.time);
-        if self.manager.is_none() && !self.by_name.is_empty() {
+        if self.manager.is_none() && self.is_needed {
             let what = "this host is not run by systemd: tenants that are units are left out";
             events.findings.push(Finding::of_host(Code::BusAway, what));
         }
@@ -223,6 +230,13 @@ impl Systemd {
             if answer.order == Order::Watch {
                 self.is_watching = false;
                 self.take_results(answer.outcome);
+                continue;
+            }
+            if let Order::List { .. } = answer.order {
+                events.listed.push(match answer.outcome {
+                    Ok(Reply::Running(units)) => Some(units),
+                    _ => None,
+                });
                 continue;
             }
             let Some(&number) = self.by_name.get(answer.order.unit()) else { continue };
@@ -370,12 +384,12 @@ impl Systemd {
         number: usize,
         tick: u64,
     ) {
-        let is_node = number < tree.nodes().len();
+        let is_node = !tree.is_ancestor(number);
         let waits = match tree.parents()[number] {
             CgroupParent::Governed(above) => {
                 self.unit(above).is_none_or(|unit| unit.phase != Phase::There)
             }
-            CgroupParent::Top | CgroupParent::Unknown => false,
+            CgroupParent::Top | CgroupParent::Unknown | CgroupParent::Members => false,
         };
         let name = if is_node { tree.name(number) } else { "all tenants" };
         let description = format!("tenantd: {name}");
@@ -440,11 +454,9 @@ impl Systemd {
         tick: u64,
     ) -> Vec<Finding> {
         let may_ask = self.may_ask(tick);
-        // What is above a tenant that does not run need not be there.
-        let is_above = matches!(place.location, Location::Above(_));
         let Some(unit) = self.unit_mut(number) else { return Vec::new() };
         let mut findings = Vec::new();
-        if let Some(message) = unit.message.as_ref().filter(|_| !is_above) {
+        if let Some(message) = &unit.message {
             findings.push(Finding::of(name, Code::UnitMissing, message.as_str()));
         }
         match unit.phase {
@@ -472,7 +484,7 @@ impl Systemd {
 
     /// Asks what became of services since the last tick. That shows as well whether a lost bus is back.
     pub(super) fn watch(&mut self, tick: u64) {
-        if !self.by_name.is_empty() && !self.is_watching && self.may_ask(tick) {
+        if self.is_needed && !self.is_watching && self.may_ask(tick) {
             self.is_watching = self.manager.is_some();
             self.submit(Order::Watch);
         }

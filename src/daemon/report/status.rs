@@ -103,7 +103,8 @@ fn group_status(
 
 /// Jain's index over what the tenants that want more got of what they are entitled to.
 pub(super) fn jain_index(control: &ControlLoop) -> Option<f64> {
-    let measured = control.states().iter().filter_map(NodeState::measured);
+    let tenants = control.states().iter().take(control.tree().nodes().len());
+    let measured = tenants.filter_map(NodeState::measured);
     let deliveries: Vec<f64> = measured.filter_map(|measured| measured.delivery()).collect();
     (!deliveries.is_empty()).then(|| measure::jain_index(deliveries))
 }

@@ -45,6 +45,14 @@ const MODE: &str = "fail";
 /// Where systemd keeps what was set at run time: for units with a file, and for transient ones.
 const DROP_INS: [&str; 2] = ["system.control", "transient"];
 
+/// The states of units that run, or are on their way from or to it.
+const RUNNING: [&str; 4] = ["active", "activating", "reloading", "deactivating"];
+
+/// What `ListUnitsByPatterns` says of a unit: its name, description, load state, active state, sub-state, the unit that
+/// it follows, its object, and its job with type and object (org.freedesktop.systemd1(5)).
+type ListedUnit =
+    (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
+
 /// Signals that are kept until they are taken; with more, systemd's messages wait in the bus.
 const SIGNALS_MAX: usize = 1024;
 
@@ -202,7 +210,11 @@ fn drop_ins(run: &Path, unit: &str, property: Property) -> impl Iterator<Item = 
 fn is_pipelined(order: &Order) -> bool {
     matches!(
         order,
-        Order::Look { .. } | Order::StartSlice { .. } | Order::Set { .. } | Order::Stop { .. }
+        Order::Look { .. }
+            | Order::StartSlice { .. }
+            | Order::Set { .. }
+            | Order::Stop { .. }
+            | Order::List { .. }
     )
 }
 
@@ -286,6 +298,7 @@ impl Calls<'_> {
     async fn carry_out(&self, order: &Order) -> Result<Reply, Fault> {
         match order {
             Order::Look { unit } => self.look(unit).await.map(Reply::Unit),
+            Order::List { patterns } => self.list(patterns).await,
             Order::StartSlice { unit, description } => self.start_slice(unit, description).await,
             Order::Set { unit, settings } => self.set(unit, settings).await,
             Order::Reload => {
@@ -300,6 +313,13 @@ impl Calls<'_> {
         }
     }
 
+    async fn list(&self, patterns: &[String]) -> Result<Reply, Fault> {
+        let arguments = (&RUNNING[..], patterns);
+        let units: Vec<ListedUnit> =
+            self.call(MANAGER_PATH, MANAGER, "ListUnitsByPatterns", &arguments).await?;
+        Ok(Reply::Running(units.into_iter().map(|unit| unit.0).collect()))
+    }
+
     async fn look(&self, unit: &str) -> Result<UnitState, Fault> {
         let properties = self.call(&object_path(unit), PROPERTIES, "GetAll", &("",)).await?;
         let mut known = Properties(properties);
@@ -307,7 +327,7 @@ impl Calls<'_> {
         let mut state = UnitState {
             id: known.take("Id")?,
             is_loaded: known.take::<String>("LoadState")? == "loaded",
-            is_active: ["active", "activating", "reloading", "deactivating"].contains(&&*active),
+            is_active: RUNNING.contains(&&*active),
             is_transient: known.take("Transient")?,
             required_by: known.take("RequiredBy")?,
             is_oom_kill: known.take::<String>("Result").is_ok_and(|result| result == OOM_KILL),

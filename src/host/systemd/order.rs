@@ -52,6 +52,11 @@ pub enum Order {
     },
     /// Makes systemd read its configuration again.
     Reload,
+    /// Which units run whose names fit any of these patterns? Answered by [`Reply::Running`].
+    List {
+        /// With `*` and `?`.
+        patterns: Vec<String>,
+    },
     /// What became of the services of the host since the last such order? Answered by [`Reply::Results`].
     Watch,
     /// Stops a unit, and with it everything that requires it; refused where one of them is about to start.
@@ -72,7 +77,7 @@ impl Order {
             | Order::Forget { unit, .. }
             | Order::ForgetOurs { unit, .. }
             | Order::Stop { unit } => unit,
-            Order::Reload | Order::Watch => "",
+            Order::Reload | Order::Watch | Order::List { .. } => "",
         }
     }
 }
@@ -86,6 +91,8 @@ pub enum Reply {
     Unit(UnitState),
     /// The results of services and scopes that changed, oldest first.
     Results(Vec<RunResult>),
+    /// The names of units that run, or are on their way from or to it.
+    Running(Vec<String>),
 }
 
 /// What systemd says of the last run of a unit, or of the present one.

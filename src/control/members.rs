@@ -1,0 +1,198 @@
+//! Tenants of several cgroups: sums over their members, and what each member gets of them.
+//!
+//! **Problem.** The policy speaks of tenants, and the kernel of cgroups. A tenant may be two services, or all
+//! containers of one name; its cgroups come and go, and the policy stays.
+//!
+//! **Rules.** What is used, wanted, waited for and held is measured for each member. The tenant's usage and demand are
+//! the sums, its pressure that of the member under most, and the machine is divided among tenants by these. What a
+//! tenant gets is then divided among its members by max-min fairness of their own demands: no member has more than one
+//! that wants more. So is its guarantee, and its limit; of what is left each member has an equal part, as it may want
+//! more at any moment. Limits stay where they are until that gives a member which needs it a twentieth more: they are
+//! hard, and moving them costs a write each. A member that wakes up has an equal part of the tenant's burst.
+//!
+//! **Coming and going.** A member that was not measured yet has no demand, and gets nothing but its part of the
+//! burst and of the rest. A tenant without any member is as one whose cgroup is empty. Totals continue: what a member
+//! counted stays in its tenant's when the member goes.
+//!
+//! **Properties** (`tests/control/members.rs`): the parts add up to the whole
+//! (`what_a_tenant_has_is_what_its_members_have`), a tenant is treated the same in one cgroup or in several
+//! (`several_cgroups_are_treated_as_one`), totals never fall (`totals_outlive_members`). Over random trees of cgroups and
+//! a model of the kernel's division, in `tests/control/govern.rs`.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::demand::Demand;
+use super::state::NodeState;
+use super::target::{self, Target};
+use super::tree::Tree;
+use super::usage::Usage;
+use crate::fair::max_min::{self, Claim};
+use crate::resource::{CPU, PerResource};
+
+/// Limits of members are divided anew where one that needs more gets at least so much more.
+const GAIN_RATIO: f64 = 1.05;
+
+/// Sets the usage of each tenant with members to the sum of theirs, and adds to its totals what they counted.
+/// `elapsed` is the time since the tick before.
+pub(super) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Duration>) {
+    let tenants = (0..tree.nodes().len()).filter(|number| tree.has_members(*number));
+    for tenant in tenants.collect::<Vec<_>>() {
+        let members = tree.members_of(tenant);
+        let of_members = &states[members.clone()];
+        let usage = match members.is_empty() {
+            true => Some(Usage::of_nobody()),
+            false => of_members.iter().filter_map(|state| state.usage).reduce(sum),
+        };
+        let is_present = of_members.iter().any(|state| state.is_present);
+        let state = &mut states[tenant];
+        (state.is_governed, state.is_present, state.usage) = (true, is_present, usage);
+        if let Some((usage, elapsed)) = usage.zip(elapsed) {
+            state.totals.note_waits(&usage, elapsed);
+        }
+        note_totals(states, tenant, members);
+    }
+}
+
+/// Takes the totals of members as they are now: a tenant's own continue from here. To be called when members have gone.
+pub(super) fn note_all_totals(tree: &Tree, states: &mut [NodeState]) {
+    let tenants = (0..tree.nodes().len()).filter(|number| tree.has_members(*number));
+    for tenant in tenants.collect::<Vec<_>>() {
+        note_totals(states, tenant, tree.members_of(tenant));
+    }
+}
+
+fn note_totals(states: &mut [NodeState], tenant: usize, members: Range<usize>) {
+    let of_members = &states[members];
+    let cpu_usec = of_members.iter().filter_map(|state| state.totals.cpu_usec.total());
+    let cpu_usec = cpu_usec.reduce(|a, b| a + b);
+    let kills = of_members.iter().filter_map(|state| state.oom_kills.total());
+    let kills = kills.reduce(|a, b| a + b);
+    // Sums of tallies that begin at 0: what the first one holds counts.
+    let state = &mut states[tenant];
+    state.totals.cpu_usec.follow(cpu_usec.unwrap_or(0));
+    state.oom_kills.follow(kills.unwrap_or(0));
+}
+
+/// What two members use together.
+fn sum(a: Usage, b: Usage) -> Usage {
+    let add = |of: fn(&Usage) -> Option<f64>| match (of(&a), of(&b)) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    };
+    let most = |of: fn(&Usage) -> Option<f64>| match (of(&a), of(&b)) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    };
+    // One whose threads were not looked at gets what it asks for.
+    let wants = |usage: &Usage| usage.wanted_cores.unwrap_or(usage.cpu_cores);
+    let was_asked = a.wanted_cores.or(b.wanted_cores).is_some();
+    Usage {
+        cpu_cores: a.cpu_cores + b.cpu_cores,
+        cpu_some_ratio: most(|usage| usage.cpu_some_ratio),
+        throttled: a.throttled || b.throttled,
+        wanted_cores: was_asked.then(|| wants(&a) + wants(&b)),
+        held: PerResource::from_fn(|r| match (a.held[r], b.held[r]) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        }),
+        unreclaimable_bytes: add(|usage| usage.unreclaimable_bytes),
+        anon_bytes: add(|usage| usage.anon_bytes),
+        unreclaimable_growth_bytes: add(|usage| usage.unreclaimable_growth_bytes),
+        refaulted_bytes: add(|usage| usage.refaulted_bytes),
+        memory_some_ratio: most(|usage| usage.memory_some_ratio),
+        refaults_per_sec: add(|usage| usage.refaults_per_sec),
+        populated: a.populated || b.populated,
+    }
+}
+
+/// What members want together, `None` where none is known: at most `max`.
+pub(super) fn demand(members: &[NodeState], max: &PerResource<f64>) -> Option<Demand> {
+    let demands = || members.iter().filter_map(|state| state.demand);
+    let largest = demands().max_by(|a, b| a.amount[CPU].total_cmp(&b.amount[CPU]))?;
+    let sum = |r| demands().map(|demand| demand.amount[r]).sum::<f64>();
+    let amount = PerResource::from_fn(|r| sum(r).min(max[r]));
+    Some(Demand { amount, cpu_basis: largest.cpu_basis })
+}
+
+/// Appends the targets of all members to those of the nodes: parts of their tenants'.
+///
+/// O(n log n) in the number of members.
+pub fn divide(tree: &Tree, states: &[NodeState], targets: &mut Vec<Target>) {
+    debug_assert_eq!(targets.len(), tree.nodes().len());
+    for (tenant, members) in tree.sets_of_members() {
+        let before = &states[members];
+        let parts = parts(&targets[tenant], before);
+        targets.extend(parts);
+    }
+}
+
+/// The parts of one tenant's target that these members have.
+fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
+    let demands = members.iter().map(|state| state.demand.unwrap_or(Demand::UNKNOWN).amount);
+    let demands: Vec<PerResource<f64>> = demands.collect();
+    let divided = |r, amount: f64| part_by_part(amount, demands.iter().map(|demand| demand[r]));
+    let allocation = PerResource::from_fn(|r| divided(r, whole.allocation[r]));
+    let guarantee = PerResource::from_fn(|r| whole.guarantee[r].map(|amount| divided(r, amount)));
+    let limit = PerResource::from_fn(|r| {
+        let fresh = divided(r, whole.limit[r]?);
+        let before: Option<Vec<f64>> = members.iter().map(|state| state.target.limit[r]).collect();
+        let kept = before.filter(|before| may_stay(before, &fresh, |index| demands[index][r]));
+        Some(kept.unwrap_or(fresh))
+    });
+    let nr = demands.len() as f64;
+    let mut parts: Vec<Target> = Vec::with_capacity(demands.len());
+    for (index, demand) in demands.iter().enumerate() {
+        let allocated = PerResource::from_fn(|r| allocation[r][index]);
+        let of = |parts: &PerResource<Option<Vec<f64>>>| {
+            PerResource::from_fn(|r| Some(parts[r].as_ref()?[index]))
+        };
+        let part = allocated[CPU] / whole.allocation[CPU].max(f64::MIN_POSITIVE);
+        parts.push(Target {
+            allocation: allocated,
+            burst_cores: whole.burst_cores / nr,
+            floor_cores: whole.floor_cores / nr,
+            // Where nothing else weighs it, its siblings are those of its tenant.
+            cpu_weight: (whole.cpu_weight * part).max(1.0),
+            exact_cpu_weight: (whole.cpu_weight * part).max(1.0),
+            guarantee: of(&guarantee),
+            limit: of(&limit),
+            limit_cores: whole.limit_cores,
+            satisfied: target::meets(allocated[CPU], demand[CPU]),
+            ..whole.clone()
+        });
+    }
+    bound_protection(whole, &mut parts);
+    parts
+}
+
+/// Whether limits `before` may stay in place of `fresh` ones: they add up to the same, and no member that needs more
+/// would get much more.
+fn may_stay(before: &[f64], fresh: &[f64], demand: impl Fn(usize) -> f64) -> bool {
+    let sum = |parts: &[f64]| parts.iter().sum::<f64>();
+    let gains = |(index, (before, fresh)): (usize, (&f64, &f64))| {
+        demand(index) > *before && *fresh > *before * GAIN_RATIO
+    };
+    (sum(before) - sum(fresh)).abs() <= sum(fresh) * 1e-6
+        && !before.iter().zip(fresh).enumerate().any(gains)
+}
+
+/// Divides what may be protected of a tenant's memory as it should be.
+fn bound_protection(whole: &Target, parts: &mut [Target]) {
+    let Some(bound) = whole.bounded_protection_bytes else { return };
+    let wanted: f64 = parts.iter().map(Target::wanted_protection).sum();
+    for part in parts {
+        let ratio = part.wanted_protection() / wanted.max(f64::MIN_POSITIVE);
+        part.bounded_protection_bytes = Some(bound * ratio);
+    }
+}
+
+/// Divides `amount` by max-min fairness of demands, and what is left in equal parts.
+fn part_by_part(amount: f64, demands: impl Iterator<Item = f64>) -> Vec<f64> {
+    let claim = |ceiling| Claim { weight: 1.0, floor: 0.0, ceiling };
+    let claims: Vec<Claim> = demands.map(claim).collect();
+    let mut parts = max_min::divide(amount, &claims).allocation;
+    let left = (amount - parts.iter().sum::<f64>()).max(0.0) / parts.len() as f64;
+    parts.iter_mut().for_each(|part| *part += left);
+    parts
+}

@@ -1,0 +1,212 @@
+//! Which units the members of tenants are, as they come and go.
+//!
+//! **Problem.** A tenant may name several units, or fit units by a pattern, or be the people of a group: their units
+//! start and end while the policy stays.
+//!
+//! **Rules.** A unit that is named is a member always, also while it does not run. One that fits a pattern, or is the
+//! slice of a user in a group, is a member while it runs. A unit is one tenant's only: that which names it comes first,
+//! then the first in the policy. Systemd is asked which units run in every tick, and less often where there are
+//! hundreds. A member that does not run any more stays for [`LINGER_TICKS`], because a restart is no end; then all of
+//! them that have ended go together, for giving units back takes calls to systemd.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+
+use nix::unistd::{Uid, User, getgrouplist};
+
+use super::location::Location;
+use crate::host::systemd::Order;
+use crate::policy::pattern;
+
+/// A member that has ended stays for so many ticks at least.
+const LINGER_TICKS: u64 = 30;
+/// Units by whose number the ticks between two questions grow.
+const UNITS_A_TICK: usize = 100;
+/// The slices of users (user@.service(5)).
+const USER_SLICES: &str = "user-*.slice";
+
+/// Where the members of one tenant come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::daemon) struct Sources {
+    /// Units by name.
+    pub(in crate::daemon) named: Vec<String>,
+    /// Units by pattern.
+    pub(in crate::daemon) patterns: Vec<String>,
+    /// Groups of users, whose slices are members.
+    pub(in crate::daemon) groups: Vec<u32>,
+}
+
+impl Sources {
+    /// All units that may be members, by name or pattern.
+    pub(super) fn units(&self) -> impl Iterator<Item = &str> {
+        let of_groups = (!self.groups.is_empty()).then_some(USER_SLICES);
+        self.named.iter().chain(&self.patterns).map(String::as_str).chain(of_groups)
+    }
+
+    fn fit(&self, unit: &str, groups: &[u32]) -> bool {
+        self.patterns.iter().any(|it| pattern::fits(it, unit))
+            || self.groups.iter().any(|group| groups.contains(group))
+    }
+}
+
+/// The members of tenants at these locations that are known without asking: those that are named.
+pub(in crate::daemon) fn named(locations: &[Location]) -> Vec<(usize, String)> {
+    Members::default().of(locations)
+}
+
+/// Units that run and fit any tenant.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    /// With the tick in which each was last seen to run.
+    running: BTreeMap<String, u64>,
+    /// The groups of the users whose slices run.
+    groups_of: BTreeMap<String, Vec<u32>>,
+    /// Whether systemd was asked, and has not answered.
+    is_asking: bool,
+    ask_at: u64,
+    /// Whether there are others than before.
+    pub(super) has_changed: bool,
+}
+
+impl Members {
+    /// The members of all tenants at these locations, ordered by tenant: the number of each, and its unit.
+    pub(super) fn of(&self, locations: &[Location]) -> Vec<(usize, String)> {
+        let sources = || {
+            locations.iter().enumerate().filter_map(|(number, location)| match location {
+                Location::Members(sources) => Some((number, sources)),
+                _ => None,
+            })
+        };
+        let mut taken: BTreeSet<&str> = locations.iter().filter_map(Location::unit).collect();
+        taken.extend(sources().flat_map(|(_, sources)| sources.named.iter().map(String::as_str)));
+        let mut members: Vec<(usize, String)> = Vec::new();
+        for (number, sources) in sources() {
+            members.extend(sources.named.iter().map(|unit| (number, unit.clone())));
+            for unit in self.running.keys() {
+                let groups = self.groups_of.get(unit).map_or(&[][..], Vec::as_slice);
+                if sources.fit(unit, groups) && taken.insert(unit) {
+                    members.push((number, unit.clone()));
+                }
+            }
+        }
+        members
+    }
+
+    /// What systemd is to be asked now, if anything.
+    pub(super) fn question<'a>(
+        &mut self,
+        locations: impl Iterator<Item = &'a Location>,
+        tick: u64,
+    ) -> Option<Order> {
+        if self.is_asking || tick < self.ask_at {
+            return None;
+        }
+        let mut patterns: BTreeSet<&str> = BTreeSet::new();
+        for location in locations {
+            let Location::Members(sources) = location else { continue };
+            patterns.extend(sources.patterns.iter().map(String::as_str));
+            patterns.extend((!sources.groups.is_empty()).then_some(USER_SLICES));
+        }
+        if patterns.is_empty() {
+            return None;
+        }
+        self.is_asking = true;
+        Some(Order::List { patterns: patterns.into_iter().map(str::to_string).collect() })
+    }
+
+    /// Systemd's answer, or none.
+    pub(super) fn answered(&mut self, running: Option<Vec<String>>, tick: u64) {
+        self.is_asking = false;
+        let Some(running) = running else { return };
+        self.ask_at = tick + 1 + (running.len() / UNITS_A_TICK) as u64;
+        for unit in running {
+            if self.running.insert(unit.clone(), tick).is_none() {
+                self.groups_of.extend(groups_of(&unit).map(|groups| (unit, groups)));
+                self.has_changed = true;
+            }
+        }
+        // Others that have ended meanwhile go with the first.
+        let has_ended = |seen: &u64| tick > seen + LINGER_TICKS;
+        if self.running.values().any(has_ended) {
+            self.running.retain(|_, seen| *seen == tick);
+            self.groups_of.retain(|unit, _| self.running.contains_key(unit));
+            self.has_changed = true;
+        }
+    }
+
+    /// The connection to systemd is another one: no answer comes to what was asked.
+    pub(super) fn miss_answers(&mut self) {
+        self.is_asking = false;
+    }
+}
+
+/// The groups of the user whose slice this is; `None` where it is not the slice of a user.
+fn groups_of(unit: &str) -> Option<Vec<u32>> {
+    let uid = unit.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()?;
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten()?;
+    let name = CString::new(user.name).ok()?;
+    let groups = getgrouplist(&name, user.gid).ok()?;
+    Some(groups.into_iter().map(|group| group.as_raw()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(sources: Sources) -> Location {
+        Location::Members(sources)
+    }
+
+    fn running(units: &[&str], tick: u64, known: &mut Members) {
+        known.answered(Some(units.iter().map(|unit| (*unit).to_string()).collect()), tick);
+    }
+
+    fn patterns(patterns: &[&str]) -> Sources {
+        let patterns = patterns.iter().map(|it| (*it).to_string()).collect();
+        Sources { patterns, ..Sources::default() }
+    }
+
+    #[test]
+    fn a_unit_is_the_tenants_that_names_it_then_the_first_that_it_fits() {
+        let named = Sources { named: vec!["b.service".into()], ..Sources::default() };
+        let locations = [
+            members(patterns(&["*.service"])),
+            members(named),
+            Location::Unit("c.service".into()),
+            members(patterns(&["d*.service"])),
+        ];
+        let mut known = Members::default();
+        running(&["a.service", "b.service", "c.service", "d.service"], 1, &mut known);
+        let of = |number, unit: &str| (number, unit.to_string());
+        let expected = [of(0, "a.service"), of(0, "d.service"), of(1, "b.service")];
+        assert_eq!(known.of(&locations), expected);
+    }
+
+    #[test]
+    fn members_that_ended_linger_and_go_together() {
+        let mut known = Members::default();
+        running(&["a.service", "b.service", "c.service"], 1, &mut known);
+        assert!(std::mem::take(&mut known.has_changed));
+        running(&["b.service", "c.service"], 2, &mut known);
+        running(&["c.service"], 3 + LINGER_TICKS / 2, &mut known);
+        assert!(!known.has_changed && known.running.len() == 3);
+        running(&["c.service"], 2 + LINGER_TICKS, &mut known);
+        assert!(known.has_changed && known.running.len() == 1, "{known:?}");
+    }
+
+    #[test]
+    fn systemd_is_asked_only_where_somebody_is_found_by_pattern() {
+        let mut known = Members::default();
+        let named = Sources { named: vec!["a.service".into()], ..Sources::default() };
+        assert_eq!(known.question([members(named), Location::Direct].iter(), 1), None);
+        let group = Sources { groups: vec![50], ..Sources::default() };
+        let asked = known.question([members(patterns(&["x@*.service"])), members(group)].iter(), 1);
+        let expected = vec![USER_SLICES.to_string(), "x@*.service".to_string()];
+        assert_eq!(asked, Some(Order::List { patterns: expected }));
+        assert_eq!(known.question([members(patterns(&["x"]))].iter(), 2), None, "asked already");
+        let many: Vec<String> = (0..250).map(|n| format!("x@{n}.service")).collect();
+        known.answered(Some(many), 5);
+        assert_eq!(known.question([members(patterns(&["x"]))].iter(), 7), None);
+        assert!(known.question([members(patterns(&["x"]))].iter(), 8).is_some());
+    }
+}

@@ -1,0 +1,98 @@
+//! Tenants of several units, which come and go.
+
+use super::*;
+
+const POLICY: &str = "\
+tenants:
+  web:
+    weight: 300
+    match: { unit: [nginx.service, \"php*-fpm.service\"] }
+    limit: { memory: 2GiB }
+  batch: { weight: 100, match: { unit: batch.service } }
+";
+const NGINX: &str = "system.slice/nginx.service";
+const FPM: &str = "system.slice/php8-fpm.service";
+const BATCH: &str = "batch.slice/batch.service";
+
+fn world(busy: &[&str]) -> World {
+    let world = World::new(POLICY);
+    world.host.systemd(|systemd, kernel| {
+        for unit in [NGINX, FPM, BATCH] {
+            let name = unit.rsplit('/').next().unwrap();
+            systemd.add(kernel, name, &format!("/{unit}"));
+        }
+    });
+    for unit in busy {
+        world.spawn(&format!("/{unit}"), Load::busy(8).with_working_set(64 * MIB));
+    }
+    world
+}
+
+fn start(world: &mut World, unit: &str) {
+    let name = unit.rsplit('/').next().unwrap();
+    world.host.systemd(|systemd, kernel| systemd.start(kernel, name));
+    world.spawn(&format!("/{unit}"), Load::busy(8).with_working_set(64 * MIB));
+}
+
+fn stop(world: &mut World, unit: &str) {
+    let name = unit.rsplit('/').next().unwrap();
+    world.host.systemd(|systemd, kernel| systemd.stop(kernel, name));
+}
+
+fn limit(world: &World, unit: &str) -> u64 {
+    world.file(&format!("{unit}/memory.max")).parse().unwrap()
+}
+
+#[test]
+fn several_units_have_one_share_together() {
+    let mut world = world(&[NGINX, FPM, BATCH]);
+    let before = whole(&world);
+    world.start().unwrap();
+    world.ticks(20);
+    assert_near(&world.shares(&[NGINX, FPM, BATCH], 20), &[0.375, 0.375, 0.25], 0.02);
+    assert_eq!(limit(&world, NGINX) + limit(&world, FPM), 2 * GIB);
+    let web = tenant(&world.tick(), "web").clone();
+    assert_near(&[web.usage[CPU].unwrap()], &[3.0], 0.1);
+    for unit in [NGINX, FPM, BATCH] {
+        let procs = world.file(&format!("{unit}/cgroup.procs"));
+        procs.lines().for_each(|pid| world.host.with(|k| k.kill(pid.parse().unwrap()).unwrap()));
+    }
+    assert_eq!(world.stop().failures, [""; 0]);
+    let pids_gone = whole(&world);
+    assert_eq!(before.1, pids_gone.1);
+}
+
+#[test]
+fn members_come_and_go_without_a_reload() {
+    let mut world = world(&[NGINX, BATCH]);
+    stop(&mut world, FPM);
+    world.start().unwrap();
+    world.ticks(20);
+    assert_near(&world.shares(&[NGINX, BATCH], 20), &[0.75, 0.25], 0.02);
+    start(&mut world, FPM);
+    world.ticks(8);
+    assert_near(&world.shares(&[NGINX, FPM, BATCH], 20), &[0.375, 0.375, 0.25], 0.02);
+    let used = tenant(&world.tick(), "web").cpu_usage_seconds.unwrap();
+    stop(&mut world, FPM);
+    world.ticks(8);
+    assert_near(&world.shares(&[NGINX, BATCH], 20), &[0.75, 0.25], 0.02);
+    // Nothing of a unit that has ended is left behind, nor is its use forgotten.
+    world.ticks(60);
+    let drop_ins =
+        world.host.systemd(|systemd, _| systemd.units["php8-fpm.service"].drop_ins.clone());
+    assert_eq!(drop_ins, BTreeMap::new());
+    assert!(tenant(&world.tick(), "web").cpu_usage_seconds.unwrap() > used);
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+#[test]
+fn a_unit_that_is_named_and_missing_is_reported_and_one_of_a_pattern_is_not() {
+    let mut world = world(&[BATCH]);
+    stop(&mut world, NGINX);
+    stop(&mut world, FPM);
+    world.start().unwrap();
+    let status = world.ticks(4);
+    assert_eq!(said(&status, "nginx.service does not run").len(), 1, "{:?}", status.findings);
+    assert_eq!(said(&status, "php").len(), 0, "{:?}", status.findings);
+    assert_eq!(world.stop().failures, [""; 0]);
+}
