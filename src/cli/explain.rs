@@ -1,5 +1,6 @@
 //! `tenantctl explain`: how each value of a tenant came about.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::args::ExplainArgs;
@@ -7,10 +8,11 @@ use super::client::{ClientError, Endpoint};
 use super::exit::Exit;
 use super::text::{memory, percent, wrapped};
 use crate::control::explain::{
-    AllocationStep, Counter, Explanation, Outcome, UsageStep, ValueStep, WeightStep, WidthStep,
+    AllocationStep, Counter, Explanation, MemberStep, Outcome, UsageStep, ValueStep, WeightStep,
+    WidthStep,
 };
 use crate::policy::outline::Setting;
-use crate::resource::{CPU, Resource};
+use crate::resource::{CPU, PerResource, Resource};
 use crate::varlink::error::CallError;
 use crate::varlink::interface::{ExplainParameters, ExplainReply, method};
 
@@ -56,8 +58,15 @@ pub(super) fn shown(explanation: &Explanation) -> String {
     }
     lines.push(String::new());
     lines.extend(explanation.values.iter().map(value_line));
-    for above in &explanation.above {
-        if !above.values.is_empty() {
+    for member in &explanation.members {
+        lines.push(wrapped("", &shown_member(member)));
+        lines.extend(member.values.iter().map(value_line));
+    }
+    // Members of one tenant are often in the same slice.
+    let mut units = BTreeSet::new();
+    let of_members = explanation.members.iter().flat_map(|member| &member.above);
+    for above in explanation.above.iter().chain(of_members) {
+        if !above.values.is_empty() && units.insert(&above.unit) {
             let share = percent(Some(above.sibling_share));
             lines.push(wrapped("", &format!("in {} ({share} of its siblings)", above.unit)));
             lines.extend(above.values.iter().map(value_line));
@@ -118,6 +127,19 @@ fn counter(counter: &Counter) -> Option<String> {
 fn shown_usage(usage: &UsageStep) -> String {
     let held = usage.working_set_bytes.map_or("memory unknown".to_string(), memory);
     format!("{:.2} CPUs, {held}; {}", usage.cpu_cores, usage.reason)
+}
+
+/// What one cgroup of several has.
+fn shown_member(member: &MemberStep) -> String {
+    let all = |amounts: &PerResource<f64>| {
+        let each: Vec<String> = amounts.iter().map(|(r, amount)| r.figure(*amount)).collect();
+        each.join(", ")
+    };
+    let used: Vec<String> =
+        member.usage.iter().filter_map(|(r, amount)| Some(r.figure((*amount)?))).collect();
+    let used = if used.is_empty() { "not measured".to_string() } else { used.join(", ") };
+    let wants = all(&member.demand);
+    format!("{}: {used}; could use {wants}; gets {}", member.cgroup, all(&member.allocation))
 }
 
 fn shown_allocation(step: &AllocationStep) -> String {

@@ -231,31 +231,16 @@ impl ControlLoop {
     fn estimate(&mut self, host: HostSample, elapsed: Option<Duration>) {
         self.states.iter_mut().for_each(|state| state.context = None);
         let Some(elapsed) = elapsed else { return };
-        let tree = &self.tree;
-        let with_work = (0..tree.first_ancestor()).filter(|number| tree.has_work(*number));
-        for number in with_work {
+        let (tree, machine) = (&self.tree, host.machine());
+        for number in (0..tree.first_ancestor()).filter(|number| tree.has_work(*number)) {
             let (Some(node), state) = (tree.node(number), &mut self.states[number]) else {
                 continue;
             };
-            let guarantee = match number < tree.nodes().len() {
-                true => node.guarantee[CPU],
-                false => state.target.guarantee[CPU],
-            };
-            state.estimate(guarantee, node.at_most(host.machine()), elapsed);
+            let is_member = number >= tree.nodes().len();
+            let guarantee = if is_member { state.target.guarantee } else { node.guarantee };
+            state.estimate(guarantee[CPU], node.at_most(machine), elapsed);
         }
-        let with_members = (0..tree.nodes().len()).filter(|number| tree.has_members(*number));
-        for number in with_members {
-            let (node, members) = (&tree.nodes()[number], tree.members_of(number));
-            let max = node.at_most(host.machine());
-            match members::demand(&self.states[members.clone()], &max) {
-                Some(demand) => self.states[number].demand = Some(demand),
-                // As in an empty cgroup.
-                None if members.is_empty() => {
-                    self.states[number].estimate(node.guarantee[CPU], max, elapsed);
-                }
-                None => {}
-            }
-        }
+        members::sum_up_demands(tree, &mut self.states, machine, elapsed);
     }
 
     /// The limits above the tenants, with the CPUs that may be used at all.

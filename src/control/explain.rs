@@ -12,33 +12,35 @@
 //! what the files hold; every step has its reason, and reasons agree with the numbers beside them.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::demand::Demand;
-use super::explain_usage::{counters, demand_step, percent, usage_step};
+use super::explain_shares::Shares;
+use super::explain_usage::{counters, demand_step, usage_step};
 pub use super::explanation::{
-    AboveStep, AllocationBound, AllocationStep, Counter, DemandStep, Explanation, Outcome,
-    PlacementStep, UsageStep, ValueStep, WeightStep, WidthStep,
+    AboveStep, AllocationBound, AllocationStep, Counter, DemandStep, Explanation, MemberStep,
+    Outcome, PlacementStep, UsageStep, ValueStep, WeightStep, WidthStep,
 };
-use super::plan::{self, Knob};
 use super::status::Status;
 use super::target::{self, Target};
-use super::trace::{Record, Trace, ValueRecord};
-use super::tree::{CgroupParent, TreeNode};
-use super::width;
+use super::trace::{Record, Trace};
+use super::tree::TreeNode;
 use crate::dop::band;
 use crate::policy::model::{Allocation, CpusPolicy, DopPolicy};
-use crate::resource::{CPU, Resource};
-use crate::units::Bytes;
+use crate::resource::Resource;
 
 /// The last tick for the node at `path`; `None` where the policy has no such node.
 pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation> {
-    let index = trace.nodes.iter().position(|node| node.path == path)?;
-    let (node, record) = (&trace.nodes[index], trace.records.get(index)?);
+    let nodes = trace.tree.nodes();
+    let index = nodes.iter().position(|node| node.path == path)?;
+    let (node, record) = (&nodes[index], trace.records.get(index)?);
+    let shares = Shares::new(trace);
     let leaf = node.is_leaf.then_some(());
-    let prefix = format!("{path}: ");
-    let own = |finding: &&String| finding.starts_with(&prefix);
+    // Its own, and those of its members.
+    let own = |finding: &&String| {
+        let rest = finding.strip_prefix(path);
+        rest.is_some_and(|rest| rest.starts_with(": ") || rest.starts_with('['))
+    };
     Some(Explanation {
         tenant: path.to_string(),
         tick: status.tick,
@@ -48,23 +50,21 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         usage: record.usage().map(|usage| usage_step(&usage, record)),
         demand: leaf.map(|()| demand_step(trace, node, record)),
         allocation: allocation_step(trace, node, record),
-        weight: weight_step(trace, index),
+        weight: shares.weight_step(index),
         width: leaf.map(|()| width_step(trace, node, record)),
         placement: leaf.map(|()| placement_step(trace, node, record)),
-        values: record
-            .values
-            .iter()
-            .map(|v| value_step(trace, path, v, reason(node, record, v)))
-            .collect(),
-        above: above_steps(trace, index),
+        values: shares.values(index),
+        members: shares.members(index),
+        above: shares.above(index),
         findings: status.findings.iter().filter(own).cloned().collect(),
     })
 }
 
 /// The names most like `path`, the nearest first, at most `max`.
 pub fn names_near(trace: &Trace, path: &str, max: usize) -> Vec<String> {
+    let nodes = trace.tree.nodes().iter();
     let mut names: Vec<(usize, &str)> =
-        trace.nodes.iter().map(|node| (distance(&node.path, path), node.path.as_str())).collect();
+        nodes.map(|node| (distance(&node.path, path), node.path.as_str())).collect();
     names.sort_by_key(|(distance, _)| *distance);
     names.into_iter().take(max).map(|(_, name)| name.to_string()).collect()
 }
@@ -157,84 +157,6 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
     }
 }
 
-/// What is above the cgroup of a node, the nearest first.
-fn above_steps(trace: &Trace, index: usize) -> Vec<AboveStep> {
-    let shares = Shares::new(trace);
-    let step = |number: usize| {
-        let (unit, record) = (trace.tree.name(number), trace.records.get(number)?);
-        let reason = |value: &ValueRecord| target::reason_above(value.knob, &record.target);
-        let values = record.values.iter().map(|v| value_step(trace, unit, v, reason(v)));
-        let (unit, sibling_share) = (unit.to_string(), shares.among_siblings(number));
-        Some(AboveStep { unit, sibling_share, values: values.collect() })
-    };
-    let ups = shares.path(index).filter(|number| *number >= trace.nodes.len());
-    ups.filter_map(step).collect()
-}
-
-/// What weights are among siblings, in the tree of cgroups.
-struct Shares<'a> {
-    trace: &'a Trace,
-    sums: BTreeMap<CgroupParent, f64>,
-}
-
-impl<'a> Shares<'a> {
-    fn new(trace: &'a Trace) -> Shares<'a> {
-        let mut sums = BTreeMap::new();
-        for (parent, record) in trace.tree.parents().iter().zip(&trace.records) {
-            *sums.entry(*parent).or_default() += record.target.cpu_weight;
-        }
-        Shares { trace, sums }
-    }
-
-    /// The number itself, and those of the governed cgroups above its own.
-    fn path(&self, number: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(number), |number| match self.trace.tree.parents().get(*number) {
-            Some(CgroupParent::Governed(above)) => Some(*above),
-            _ => None,
-        })
-    }
-
-    /// The part of its governed siblings' weights that its own is.
-    fn among_siblings(&self, number: usize) -> f64 {
-        let parent = self.trace.tree.parents().get(number);
-        let sum = parent.and_then(|parent| self.sums.get(parent)).copied().unwrap_or(0.0);
-        let weight = self.trace.records.get(number).map_or(0.0, |it| it.target.cpu_weight);
-        weight / sum.max(f64::MIN_POSITIVE)
-    }
-
-    /// The part of all CPU time of what is governed that it has while everybody is busy.
-    fn of_all(&self, number: usize) -> f64 {
-        self.path(number).map(|number| self.among_siblings(number)).product()
-    }
-}
-
-fn weight_step(trace: &Trace, index: usize) -> WeightStep {
-    let node = &trace.nodes[index];
-    let siblings = trace.nodes.iter().enumerate().filter(|(_, other)| other.parent == node.parent);
-    let shares = Shares::new(trace);
-    let (mut sum, mut policy_sum) = (0.0, 0.0);
-    for (number, sibling) in siblings {
-        sum += shares.of_all(number);
-        policy_sum += sibling.weight[CPU];
-    }
-    let record = &trace.records[index];
-    let is_weight = |value: &&ValueRecord| value.knob == Knob::CpuWeight;
-    let weight = record.values.iter().find(is_weight);
-    let reason = weight.map(|value| reason(node, record, value));
-    let file = weight.and_then(|value| match value.outcome {
-        Outcome::Written => Some(&value.wanted),
-        _ => value.held.as_ref(),
-    });
-    WeightStep {
-        policy_weight: node.weight[CPU],
-        policy_share: node.weight[CPU] / policy_sum.max(f64::MIN_POSITIVE),
-        file_value: file.map(|value| (trace.spelling.text)(Knob::CpuWeight, value)),
-        cpu_weight: record.target.cpu_weight,
-        sibling_share: shares.of_all(index) / sum.max(f64::MIN_POSITIVE),
-        reason: reason.unwrap_or_else(|| "it has no weight in a file".to_string()),
-    }
-}
-
 fn width_step(trace: &Trace, node: &TreeNode, record: &Record) -> WidthStep {
     let (width, aim) = (&record.width, record.width.aim);
     let used = record.usage().map(|usage| usage.cpu_cores);
@@ -302,58 +224,5 @@ fn placement_step(trace: &Trace, node: &TreeNode, record: &Record) -> PlacementS
         cpus: width.cpus.as_ref().map(ToString::to_string),
         moved_seconds: moved.map(|moved| moved.as_secs_f64()),
         reason: reason.to_string(),
-    }
-}
-
-/// Why a file shall hold a value.
-fn reason(node: &TreeNode, record: &Record, value: &ValueRecord) -> String {
-    match value.knob {
-        Knob::Cpus => {
-            let nr_cpus = record.width.cpus.as_ref().map_or(0, |cpus| cpus.len());
-            width::cpus_reason(record.width.dop, nr_cpus)
-        }
-        knob => target::reason(knob, &value.wanted, node, &record.target),
-    }
-}
-
-fn value_step(trace: &Trace, name: &str, value: &ValueRecord, reason: String) -> ValueStep {
-    let text = |of| (trace.spelling.text)(value.knob, of);
-    // What was written in this tick is newer than what was held before.
-    let held = value.held.as_ref().filter(|_| value.outcome != Outcome::Written);
-    let age = held.map(|_| trace.now.saturating_sub(value.held_at));
-    ValueStep {
-        path: (trace.spelling.path)(value.knob, name),
-        held: value.held.as_ref().map(text),
-        held_seconds: age.map(|age| age.as_secs_f64()),
-        wanted: text(&value.wanted),
-        outcome: value.outcome,
-        reason,
-        detail: value.detail.as_deref().map_or_else(|| outcome_detail(value, age), String::from),
-    }
-}
-
-fn outcome_detail(value: &ValueRecord, age: Option<Duration>) -> String {
-    let is_exact = value.held.as_ref() == Some(&value.wanted);
-    match (value.outcome, value.knob) {
-        (Outcome::Settled, _) if is_exact => match age.map_or(0, |age| age.as_secs()) {
-            0 => "the file holds it".to_string(),
-            seconds => format!("the file held it {seconds} s ago, when it was read last"),
-        },
-        (Outcome::Settled, Knob::CpuWeight) => format!(
-            "close enough: within the dead band of {}",
-            percent(plan::WEIGHT_DEAD_BAND_RATIO)
-        ),
-        (Outcome::Settled, Knob::MemoryLow) => format!(
-            "close enough: within the dead band of {} or {}",
-            percent(plan::MEMORY_DEAD_BAND_RATIO),
-            Bytes(plan::MEMORY_DEAD_BAND_BYTES).rounded()
-        ),
-        (Outcome::Settled, _) => "the file holds it, rounded by the kernel".to_string(),
-        (Outcome::Written, _) => "written in this tick".to_string(),
-        (Outcome::Planned, _) => "would be written in mode enforce".to_string(),
-        (Outcome::Deferred, _) => "deferred: it would do harm now".to_string(),
-        (Outcome::Failed, _) => "the kernel refused".to_string(),
-        (Outcome::Missing, _) => "the cgroup does not exist, or has no such file".to_string(),
-        (Outcome::Ineffective, _) => "the file holds it, but it has no effect".to_string(),
     }
 }

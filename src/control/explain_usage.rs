@@ -121,6 +121,7 @@ fn cpu_demand_reason(
         }
         (_, _, Some(Seen::Nobody)) => "no processes".to_string(),
         (None, ..) | (_, None, _) if record.demand.is_none() => NOT_MEASURED.to_string(),
+        (Some(_), _, Some(Seen::Members(_))) => "what its cgroups could use together".to_string(),
         (None, ..) | (_, None, _) => "no rates in this tick: the last demand is kept".to_string(),
         (Some(usage), Some(context), _) => cpu_reason(demand, usage, context),
     }

@@ -40,6 +40,8 @@ pub struct Explanation {
     pub placement: Option<PlacementStep>,
     /// Every value in its file.
     pub values: Vec<ValueStep>,
+    /// The cgroups of a tenant that has several.
+    pub members: Vec<MemberStep>,
     /// The slices and services above its cgroup that are set as well, the nearest first.
     pub above: Vec<AboveStep>,
     /// What was found about it in this tick.
@@ -202,6 +204,29 @@ pub struct PlacementStep {
     pub moved_seconds: Option<f64>,
     /// Why.
     pub reason: String,
+}
+
+/// One of the cgroups of a tenant that has several, and its part of what the tenant has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberStep {
+    /// Its unit, or its cgroup from the mount.
+    pub cgroup: String,
+    /// CPUs used since the last tick, and what is held of the others; absent where it could not be read.
+    #[serde(flatten, with = "wire::usage")]
+    pub usage: PerResource<Option<f64>>,
+    /// What it could use.
+    #[serde(flatten, with = "wire::demand")]
+    pub demand: PerResource<f64>,
+    /// Its part of what the tenant is entitled to.
+    #[serde(flatten, with = "wire::allocation")]
+    pub allocation: PerResource<f64>,
+    /// As [`AboveStep::sibling_share`].
+    pub sibling_share: f64,
+    /// Its values.
+    pub values: Vec<ValueStep>,
+    /// As [`Explanation::above`].
+    pub above: Vec<AboveStep>,
 }
 
 /// A unit above the cgroup of a tenant.

@@ -36,8 +36,7 @@ const GAIN_RATIO: f64 = 1.05;
 /// Sets the usage of each tenant with members to the sum of theirs, and adds to its totals what they counted.
 /// `elapsed` is the time since the tick before.
 pub(super) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Duration>) {
-    let tenants = (0..tree.nodes().len()).filter(|number| tree.has_members(*number));
-    for tenant in tenants.collect::<Vec<_>>() {
+    for tenant in tenants(tree) {
         let members = tree.members_of(tenant);
         let of_members = &states[members.clone()];
         let usage = match members.is_empty() {
@@ -56,8 +55,7 @@ pub(super) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Dura
 
 /// Takes the totals of members as they are now: a tenant's own continue from here. To be called when members have gone.
 pub(super) fn note_all_totals(tree: &Tree, states: &mut [NodeState]) {
-    let tenants = (0..tree.nodes().len()).filter(|number| tree.has_members(*number));
-    for tenant in tenants.collect::<Vec<_>>() {
+    for tenant in tenants(tree) {
         note_totals(states, tenant, tree.members_of(tenant));
     }
 }
@@ -106,8 +104,31 @@ fn sum(a: Usage, b: Usage) -> Usage {
     }
 }
 
+/// Sets the demand of each tenant with members to the sum of theirs, within its limit and the `machine`. Where none is
+/// known it stays; without any member it is that of an empty cgroup.
+pub(super) fn sum_up_demands(
+    tree: &Tree,
+    states: &mut [NodeState],
+    machine: PerResource<f64>,
+    elapsed: Duration,
+) {
+    for tenant in tenants(tree) {
+        let (node, members) = (&tree.nodes()[tenant], tree.members_of(tenant));
+        let max = node.at_most(machine);
+        if members.is_empty() {
+            states[tenant].estimate(node.guarantee[CPU], max, elapsed);
+        } else if let Some(demand) = demand(&states[members], &max) {
+            states[tenant].demand = Some(demand);
+        }
+    }
+}
+
+fn tenants(tree: &Tree) -> impl Iterator<Item = usize> {
+    (0..tree.nodes().len()).filter(|number| tree.has_members(*number))
+}
+
 /// What members want together, `None` where none is known: at most `max`.
-pub(super) fn demand(members: &[NodeState], max: &PerResource<f64>) -> Option<Demand> {
+fn demand(members: &[NodeState], max: &PerResource<f64>) -> Option<Demand> {
     let demands = || members.iter().filter_map(|state| state.demand);
     let largest = demands().max_by(|a, b| a.amount[CPU].total_cmp(&b.amount[CPU]))?;
     let sum = |r| demands().map(|demand| demand.amount[r]).sum::<f64>();

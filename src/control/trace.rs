@@ -12,7 +12,7 @@ use super::demand::{Context, Demand};
 use super::plan::{Knob, Value};
 use super::sample::TenantSample;
 use super::target::Target;
-use super::tree::{Tree, TreeNode};
+use super::tree::Tree;
 use super::usage::Usage;
 use super::width::WidthStatus;
 use crate::policy::model::Allocation;
@@ -33,9 +33,7 @@ pub struct Trace {
     pub rule: Allocation,
     /// CPUs that all tenants can be wide together.
     pub slots: u32,
-    /// The nodes of the policy, in pre-order.
-    pub nodes: Arc<[TreeNode]>,
-    /// Where their cgroups are, and what is above them.
+    /// The nodes of the policy, their members, and what is above their cgroups.
     pub tree: Tree,
     /// One for each number of the tree.
     pub records: Vec<Record>,
@@ -65,6 +63,8 @@ pub enum Seen {
     Nobody,
     /// Some process is in its cgroup.
     Counters(Box<Counters>),
+    /// It has several cgroups, which use this together; `None` where none of them has a rate.
+    Members(Option<Box<Usage>>),
 }
 
 /// The samples of one tenant, and what they come to.
@@ -85,7 +85,7 @@ impl Record {
     pub fn counters(&self) -> Option<&Counters> {
         match &self.seen {
             Some(Seen::Counters(counters)) => Some(counters),
-            Some(Seen::Nobody) | None => None,
+            Some(Seen::Nobody | Seen::Members(_)) | None => None,
         }
     }
 
@@ -94,6 +94,7 @@ impl Record {
         match &self.seen {
             Some(Seen::Counters(counters)) => counters.usage,
             Some(Seen::Nobody) => Some(Usage::of_nobody()),
+            Some(Seen::Members(usage)) => usage.as_deref().copied(),
             None => None,
         }
     }

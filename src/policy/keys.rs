@@ -172,7 +172,7 @@ section! {
     /// `match:` which existing processes belong to a tenant. A process that matches any key is claimed.
     #[derive(Eq)]
     pub struct Matches, MATCH {
-        /// The systemd unit of the tenant: a service, slice or scope.
+        /// Units of systemd: services, slices or scopes, by name or with * and ?. Together they are the tenant.
         "unit" => units: Vec<String>, Names(&UNITS);
         /// Cgroup paths from the mount point, each with its descendants; * and ? match characters within
         /// one path component.

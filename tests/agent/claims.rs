@@ -165,7 +165,7 @@ const UNITS: [&str; 4] = [
 fn no_process_is_claimed_out_of_a_service_or_session() {
     for mode in ["enforce", "observe"] {
         let yaml = format!(
-            "mode: {mode}\ntenants: {{ team: {{ match: {{ users: [ 1000, 1001 ], groups: [ 50 ] }} }} }}"
+            "mode: {mode}\ntenants: {{ team: {{ owner: direct, match: {{ users: [ 1000, 1001 ], groups: [ 50 ] }} }} }}"
         );
         let mut world = with_cgroups(SimHost::default(), &UNITS, &yaml);
         let pids = UNITS.map(|path| spawn(&world, path, 1000));
@@ -221,13 +221,47 @@ fn a_single_user_is_weighed_as_the_slice_that_systemd_keeps() {
     assert_same(&before, &snapshot(&world.host), "after the stop");
 }
 
+/// Those of a group come with their first process and go with their last.
+#[test]
+fn several_users_are_weighed_as_the_slices_that_systemd_keeps() {
+    let mut world = with_cgroups(
+        SimHost::default(),
+        &UNITS,
+        "tenants: { team: { weight: 300, match: { users: [ 1000, 1001 ] } }, \
+                    root: { match: { groups: [ 0 ] } } }",
+    );
+    let slices = ["1000", "1001", "0"].map(|uid| format!("user.slice/user-{uid}.slice"));
+    let log_in = |world: &World, slice: &str| {
+        let name = slice.rsplit('/').next().unwrap();
+        world.host.systemd(|systemd, kernel| systemd.add(kernel, name, &format!("/{slice}")));
+        let load = Workload::constant("load", Load::busy(8));
+        world.host.with(|kernel| {
+            let session = format!("/{slice}/session-9.scope");
+            kernel.make_cgroup(&session).unwrap();
+            kernel.spawn(&session, load).unwrap();
+        });
+    };
+    slices[..2].iter().for_each(|slice| log_in(&world, slice));
+    let outside = UNITS.map(|path| spawn(&world, path, 1000));
+    world.start().unwrap();
+    let status = world.ticks(20);
+    assert_eq!(outside.map(|pid| place(&world, pid)), UNITS, "a process was moved");
+    assert_eq!(said(&status, "in the cgroup /jobs").len(), 1, "{:?}", status.findings);
+    assert_eq!(said(&status, "user-").len(), 0, "{:?}", status.findings);
+    log_in(&world, &slices[2]);
+    world.ticks(10);
+    let shares = world.shares(&slices.each_ref().map(String::as_str), 20);
+    assert_near(&shares, &[0.375, 0.375, 0.25], 0.02);
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
 /// Systemd moved it, or an administrator did: it is the unit's now.
 #[test]
 fn a_claimed_process_that_is_found_in_a_unit_is_left_there() {
     let mut world = with_cgroups(
         SimHost::default(),
         &UNITS,
-        "tenants: { team: { match: { users: [ 1000, 1001 ] } } }",
+        "tenants: { team: { owner: direct, match: { users: [ 1000, 1001 ] } } }",
     );
     let pid = spawn(&world, "/jobs", 1000);
     world.start().unwrap();

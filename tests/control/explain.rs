@@ -5,7 +5,7 @@ use tenantd::control::explain::{AllocationBound, explain};
 use tenantd::control::status::Status;
 use tenantd::control::target;
 use tenantd::control::trace::{Record, Trace};
-use tenantd::control::tree;
+use tenantd::control::tree::{self, Tree};
 use tenantd::policy::model::{Allocation, Policy, Tenant};
 use tenantd::resource::PerResource;
 
@@ -25,8 +25,8 @@ fn why(demands: &[(f64, f64)]) -> (AllocationBound, String) {
     let targets = target::targets(&nodes, &demands, capacity, Allocation::Drf);
     let record = |(demand, target)| Record { demand: Some(demand), target, ..Record::default() };
     let records = demands.into_iter().zip(targets).map(record).collect();
-    let (nodes, machine) = (nodes.into(), capacity);
-    let trace = Trace { machine, capacity, nodes, records, ..Trace::default() };
+    let (tree, machine) = (Tree::new(nodes.into()), capacity);
+    let trace = Trace { machine, capacity, tree, records, ..Trace::default() };
     let allocation = explain(&trace, &Status::default(), "t0").unwrap().allocation;
     (allocation.bound, allocation.reason)
 }

@@ -15,7 +15,8 @@ use crate::control::sample::HostSample;
 use crate::control::state::NodeState;
 use crate::control::status::Status;
 use crate::control::step::{Decision, Input, NodeInput};
-use crate::daemon::backend::backends::Events;
+use crate::control::tree::Tree;
+use crate::daemon::backend::backends::{Backends, Events};
 use crate::daemon::report::reporter::TickReport;
 use crate::dop::Topology;
 use crate::host::enforce::with_causes;
@@ -79,7 +80,7 @@ impl<K: KernFs> Agent<K> {
         } else if backends.has_more_to_join() {
             findings = backends.join_cpusets(host, tree, None, is_pinned(states), STEP);
         } else if keeper.is_behind() {
-            let attached = (0..tree.nodes().len()).filter(|number| backends.is_present(*number));
+            let attached = with_width(tree, backends);
             keeper.tell_widths(tree.nodes(), states, attached, STEP);
         } else {
             backends.claim(host, tree, is_enforcing, STEP);
@@ -274,7 +275,7 @@ impl<K: KernFs> Agent<K> {
         let (tree, states) = (control.tree(), control.states());
         findings.extend(backends.join_cpusets(host, tree, Some(tick), is_pinned(states), nr_max));
         let nodes = tree.nodes();
-        let attached = (0..nodes.len()).filter(|number| backends.is_present(*number));
+        let attached = with_width(tree, backends);
         findings.extend(keeper.tell_widths(nodes, states, attached, nr_max));
         findings.extend(keeper.keep_placement(nodes, states));
         let due: Vec<Action> =
@@ -282,6 +283,12 @@ impl<K: KernFs> Agent<K> {
         let events = backends.apply(host, tree, tick, due, nr_max);
         self.take_in(events, findings);
     }
+}
+
+/// The nodes whose widths are told: those with a cgroup, and those with members.
+fn with_width(tree: &Tree, backends: &Backends) -> impl Iterator<Item = usize> {
+    let nodes = 0..tree.nodes().len();
+    nodes.filter(|number| backends.is_present(*number) || tree.has_members(*number))
 }
 
 /// Whether the node with a number has CPUs of its own.

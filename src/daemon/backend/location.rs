@@ -10,7 +10,6 @@
 
 use nix::unistd::{Group, User};
 
-use super::members::Sources;
 use crate::host::cgroup::{Dialect, Layout};
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::slice_name::{BYTES_MAX, slice_name};
@@ -69,6 +68,33 @@ impl Location {
     /// Whether any cgroup is steered there.
     pub(in crate::daemon) fn is_governed(&self) -> bool {
         !matches!(self, Location::Nowhere | Location::Unknown(_))
+    }
+}
+
+/// The slices of users (user@.service(5)).
+pub(super) const USER_SLICES: &str = "user-*.slice";
+
+/// Where the members of one tenant come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::daemon) struct Sources {
+    /// Units by name.
+    pub(in crate::daemon) named: Vec<String>,
+    /// Units by pattern.
+    pub(in crate::daemon) patterns: Vec<String>,
+    /// Groups of users, whose slices are members.
+    pub(in crate::daemon) groups: Vec<u32>,
+}
+
+impl Sources {
+    /// All units that may be members, by name or pattern.
+    pub(super) fn units(&self) -> impl Iterator<Item = &str> {
+        let of_groups = (!self.groups.is_empty()).then_some(USER_SLICES);
+        self.named.iter().chain(&self.patterns).map(String::as_str).chain(of_groups)
+    }
+
+    pub(super) fn fits(&self, unit: &str, groups: &[u32]) -> bool {
+        self.patterns.iter().any(|it| pattern::fits(it, unit))
+            || self.groups.iter().any(|group| groups.contains(group))
     }
 }
 

@@ -14,40 +14,13 @@ use std::ffi::CString;
 
 use nix::unistd::{Uid, User, getgrouplist};
 
-use super::location::Location;
+use super::location::{Location, USER_SLICES};
 use crate::host::systemd::Order;
-use crate::policy::pattern;
 
 /// A member that has ended stays for so many ticks at least.
 const LINGER_TICKS: u64 = 30;
 /// Units by whose number the ticks between two questions grow.
 const UNITS_A_TICK: usize = 100;
-/// The slices of users (user@.service(5)).
-const USER_SLICES: &str = "user-*.slice";
-
-/// Where the members of one tenant come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::daemon) struct Sources {
-    /// Units by name.
-    pub(in crate::daemon) named: Vec<String>,
-    /// Units by pattern.
-    pub(in crate::daemon) patterns: Vec<String>,
-    /// Groups of users, whose slices are members.
-    pub(in crate::daemon) groups: Vec<u32>,
-}
-
-impl Sources {
-    /// All units that may be members, by name or pattern.
-    pub(super) fn units(&self) -> impl Iterator<Item = &str> {
-        let of_groups = (!self.groups.is_empty()).then_some(USER_SLICES);
-        self.named.iter().chain(&self.patterns).map(String::as_str).chain(of_groups)
-    }
-
-    fn fit(&self, unit: &str, groups: &[u32]) -> bool {
-        self.patterns.iter().any(|it| pattern::fits(it, unit))
-            || self.groups.iter().any(|group| groups.contains(group))
-    }
-}
 
 /// The members of tenants at these locations that are known without asking: those that are named.
 pub(in crate::daemon) fn named(locations: &[Location]) -> Vec<(usize, String)> {
@@ -84,7 +57,7 @@ impl Members {
             members.extend(sources.named.iter().map(|unit| (number, unit.clone())));
             for unit in self.running.keys() {
                 let groups = self.groups_of.get(unit).map_or(&[][..], Vec::as_slice);
-                if sources.fit(unit, groups) && taken.insert(unit) {
+                if sources.fits(unit, groups) && taken.insert(unit) {
                     members.push((number, unit.clone()));
                 }
             }
@@ -152,6 +125,7 @@ fn groups_of(unit: &str) -> Option<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::backend::location::Sources;
 
     fn members(sources: Sources) -> Location {
         Location::Members(sources)

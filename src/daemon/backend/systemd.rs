@@ -408,40 +408,6 @@ impl Systemd {
         }
     }
 
-    /// An order failed; returns the actions that it contained, as failed.
-    fn refused(
-        &mut self,
-        number: usize,
-        order: &Order,
-        error: &UnitError,
-        tick: u64,
-    ) -> Vec<Outcome> {
-        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
-        unit.is_looking = false;
-        match order {
-            Order::Set { .. } => {
-                let pending = unit.pending.take();
-                if matches!(error, UnitError::NoSuchUnit(_)) {
-                    unit.phase = Phase::Missing { look_at: tick };
-                }
-                // A failure of the bus is reported once, and not for each value.
-                if error.is_about_the_bus() {
-                    return Vec::new();
-                }
-                let actions = pending.into_iter().flat_map(|pending| pending.actions);
-                let refusal = EnforceError::from(error.clone()).refusal();
-                return actions.map(|action| (action, Err(refusal.clone()))).collect();
-            }
-            // Asked again as soon as the bus is back.
-            _ if error.is_about_the_bus() && unit.phase == Phase::Asked => {
-                unit.phase = Phase::Missing { look_at: tick };
-            }
-            _ if unit.phase == Phase::Asked => unit.miss(tick, error.to_string()),
-            _ => {}
-        }
-        Vec::new()
-    }
-
     // --- attach ---
 
     /// Looks for the unit of one node where it is missing, and opens its cgroup where it is there.

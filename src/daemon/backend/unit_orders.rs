@@ -28,7 +28,7 @@ use crate::host::cgroup::{Cgroup, Dialect, Facet};
 use crate::host::enforce::{EnforceError, taken};
 use crate::host::journal::{Entry, Journal, UnitHeld};
 use crate::host::kernfs::KernFs;
-use crate::host::systemd::{Order, Property, Setting};
+use crate::host::systemd::{Order, Property, Setting, UnitError};
 use crate::units::Limit;
 
 /// The file must hold the value within this time after systemd reported success: it writes the file a moment
@@ -36,6 +36,40 @@ use crate::units::Limit;
 const ARRIVAL_TIME: Duration = Duration::from_secs(3);
 
 impl Systemd {
+    /// An order failed; returns the actions that it contained, as failed.
+    pub(super) fn refused(
+        &mut self,
+        number: usize,
+        order: &Order,
+        error: &UnitError,
+        tick: u64,
+    ) -> Vec<Outcome> {
+        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        unit.is_looking = false;
+        match order {
+            Order::Set { .. } => {
+                let pending = unit.pending.take();
+                if matches!(error, UnitError::NoSuchUnit(_)) {
+                    unit.phase = Phase::Missing { look_at: tick };
+                }
+                // A failure of the bus is reported once, and not for each value.
+                if error.is_about_the_bus() {
+                    return Vec::new();
+                }
+                let actions = pending.into_iter().flat_map(|pending| pending.actions);
+                let refusal = EnforceError::from(error.clone()).refusal();
+                return actions.map(|action| (action, Err(refusal.clone()))).collect();
+            }
+            // Asked again as soon as the bus is back.
+            _ if error.is_about_the_bus() && unit.phase == Phase::Asked => {
+                unit.phase = Phase::Missing { look_at: tick };
+            }
+            _ if unit.phase == Phase::Asked => unit.miss(tick, error.to_string()),
+            _ => {}
+        }
+        Vec::new()
+    }
+
     // --- requests ---
 
     /// Whether `found` is what systemd was asked to write there.

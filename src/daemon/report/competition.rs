@@ -70,7 +70,7 @@ impl Competition {
 
     /// Checks what is above and beside the tenants.
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
-        let homes: Vec<Option<PathBuf>> = (0..scene.tree.nodes().len())
+        let homes: Vec<Option<PathBuf>> = (0..scene.tree.first_ancestor())
             .map(|number| scene.backends.dir_of(scene.host, scene.tree, number, Facet::Cpu))
             .collect();
         let dirs = parents_to_protect(scene);
@@ -157,7 +157,7 @@ fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
         let dir = scene.backends.dir_of(scene.host, scene.tree, number, Facet::Memory)?;
         Some(dir.parent()?.to_path_buf())
     };
-    (0..scene.tree.nodes().len())
+    (0..scene.tree.first_ancestor())
         .filter(|number| scene.backends.needs_protection_above(scene.tree, *number))
         .filter_map(parent)
         .collect()

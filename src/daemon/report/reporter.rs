@@ -148,7 +148,7 @@ impl Reporter {
         let missing = |number: usize| {
             effect::missing_files(control.tree().name(number), backends.missing_files(number))
         };
-        let missing = (0..control.tree().nodes().len()).filter_map(missing);
+        let missing = (0..control.tree().first_ancestor()).filter_map(missing);
         self.competition.findings().chain(self.foreign_scheduler.clone()).chain(missing).collect()
     }
 
@@ -244,7 +244,6 @@ impl Reporter {
             capacity: decision.capacity.divided,
             rule: settings.allocation,
             slots: decision.slots,
-            nodes: control.tree().shared_nodes(),
             tree: control.tree().clone(),
             records: scene.records(&mut decision),
             spelling: self.spelling.clone(),

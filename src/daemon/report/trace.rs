@@ -55,7 +55,10 @@ impl<K> Scene<'_, K> {
             ValueRecord { knob, held, held_at, wanted, outcome, detail }
         });
         Record {
-            seen: seen(state),
+            seen: match self.control.tree().has_members(number) {
+                true => Some(Seen::Members(state.usage.map(Box::new))),
+                false => seen(state),
+            },
             demand: state.demand,
             target: state.target.clone(),
             values: values.collect(),

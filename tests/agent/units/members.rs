@@ -1,5 +1,7 @@
 //! Tenants of several units, which come and go.
 
+use tenantd::control::explain::explain;
+
 use super::*;
 
 const POLICY: &str = "\
@@ -52,6 +54,15 @@ fn several_units_have_one_share_together() {
     assert_near(&world.shares(&[NGINX, FPM, BATCH], 20), &[0.375, 0.375, 0.25], 0.02);
     assert_eq!(limit(&world, NGINX) + limit(&world, FPM), 2 * GIB);
     let web = tenant(&world.tick(), "web").clone();
+    let agent = world.agent.as_ref().unwrap();
+    let explained = explain(agent.trace(), agent.status(), "web").unwrap();
+    let units: Vec<&str> = explained.members.iter().map(|it| &*it.cgroup).collect();
+    assert_eq!(units, ["nginx.service", "php8-fpm.service"]);
+    let parts: f64 = explained.members.iter().map(|it| it.allocation[CPU]).sum();
+    assert_near(&[parts, explained.weight.sibling_share], &[web.allocation[CPU], 0.75], 0.01);
+    assert!(
+        explained.members[0].values.iter().any(|it| it.path.ends_with("nginx.service/cpu.weight"))
+    );
     assert_near(&[web.usage[CPU].unwrap()], &[3.0], 0.1);
     for unit in [NGINX, FPM, BATCH] {
         let procs = world.file(&format!("{unit}/cgroup.procs"));
