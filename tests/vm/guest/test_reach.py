@@ -108,3 +108,34 @@ def test_slices_that_are_left_are_reported(host):
     assert [slice.read("cpu.weight") for slice in scattered.slices[:2]] == ["100", "100"]
     assert daemon.terminate() == 0, daemon.log()
     scattered.world.expect_as_before(daemon.log)
+
+
+@both
+def test_services_of_one_tenant_come_and_go(host):
+    everywhere = f"{BURN} &\n" * host.cpus + "wait"
+    hungry = lambda unit, **more: start(host, unit, "/bin/sh", "-c", everywhere, **more)
+    hungry("db@1.service", slice="system-db.slice")
+    host.cleanup.callback(finish, ["systemctl", "stop", "system-db.slice"])
+    hungry("web.service")
+    world = Host("system.slice", "system-db.slice", "db@1.service", "web.service")
+    tenants = {
+        "db": {"weight": 300, "match": {"unit": "db@*.service"}},
+        "web": {"weight": 100, "match": {"unit": ["web.service", "web-worker.service"]}},
+    }
+    daemon = host.daemon(policy(host, tenants), None)
+    daemon.says("web-worker.service")
+    hungry("db@2.service", slice="system-db.slice")
+    system = MOUNT / "system.slice"
+    first, second = (Cgroup(system / f"system-db.slice/db@{n}.service") for n in (1, 2))
+    web = Cgroup(system / "web.service")
+    # system-db.slice has three quarters of what is divided there.
+    slice = Cgroup(system / "system-db.slice")
+    is_weighed = lambda: int(slice.read("cpu.weight")) >= 2.5 * int(web.read("cpu.weight"))
+    daemon.until(is_weighed, "the weights of both tenants")
+    wait_until(lambda: second.read("cpu.weight") == first.read("cpu.weight"), "two equal members")
+    fairness.expect_shares(host, [first, second, web], [0.375, 0.375, 0.25], "two services of one tenant")
+    run("systemctl", "stop", "db@2.service")
+    wait_until(lambda: not second.exists(), "the service to end")
+    fairness.expect_shares(host, [first, web], [0.75, 0.25], "one of them has ended")
+    assert daemon.terminate() == 0, daemon.log()
+    world.expect_as_before(daemon.log)
