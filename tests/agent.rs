@@ -10,6 +10,7 @@ mod faults;
 mod hosts;
 mod kills;
 mod patience;
+mod pids;
 mod pressure;
 mod protect;
 mod put_back;

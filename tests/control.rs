@@ -51,7 +51,7 @@ fn leaf() -> impl Strategy<Value = Tenant> {
             let absolute = |amounts: PerResource<Option<u64>>| {
                 amounts.map(|amount| amount.map(Amount::Absolute))
             };
-            let (guarantee, limit) = (absolute(guarantee), absolute(limit));
+            let (guarantee, limit) = (absolute(guarantee), absolute(limit).into());
             Tenant { weight, guarantee, limit, ..Tenant::default() }
         })
 }

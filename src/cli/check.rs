@@ -10,7 +10,7 @@ use super::exit::Exit;
 use super::text::colours;
 use super::{json, table};
 use crate::control::target::fair_shares;
-use crate::control::tree;
+use crate::control::tree::{self, TreeNode};
 use crate::policy::model::Amount;
 use crate::policy::report::{Finding, Severity, Style};
 use crate::policy::{HostFacts, Loaded, Policy, Report, load, load_from, load_with_host};
@@ -204,7 +204,7 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
             format!("{}{name}", "  ".repeat(node.depth)),
             shown_weights(&node.weight),
             shown_bound(&node.guarantee, &node.written.guarantee),
-            shown_bound(&node.limit, &node.written.limit),
+            shown_limit(node),
             share.unwrap_or_else(|| "unknown".into()),
         ]);
     }
@@ -224,6 +224,15 @@ fn shown_weights(weights: &PerResource<f64>) -> String {
                 weights.iter().map(|(resource, weight)| format!("{} {weight}", resource.name()));
             each.collect::<Vec<_>>().join(", ")
         }
+    }
+}
+
+fn shown_limit(node: &TreeNode) -> String {
+    let amounts = shown_bound(&node.limit, &node.written.limit.amounts);
+    match node.written.limit.pids.map(|pids| format!("{pids} processes")) {
+        Some(pids) if amounts == "-" => pids,
+        Some(pids) => format!("{amounts}, {pids}"),
+        None => amounts,
     }
 }
 

@@ -27,6 +27,7 @@ use super::fairness::Episode;
 use super::finding::{Code, Finding};
 use super::govern::{self, Foreign};
 use super::members;
+use super::pids;
 use super::place;
 use super::plan::{self, Action, Knob, NodeKnobs, Value};
 use super::sample::HostSample;
@@ -209,6 +210,7 @@ impl ControlLoop {
             state.is_present = input.is_present;
             state.held_before = input.held_before;
             state.oom_kills.tell(input.nr_killed_runs);
+            state.pids.note(input.pids, elapsed);
             if let Some(sample) = input.sample {
                 if let Some(kills) = input.nr_oom_kills {
                     state.oom_kills.note(sample.generation, kills);
@@ -491,7 +493,7 @@ impl ControlLoop {
         (self.tree, self.states) = (tree, states);
     }
 
-    /// Pending writes and accepted foreign values, as text; `file` names a knob's file.
+    /// Pending writes, accepted foreign values and reached limits of processes, as text; `file` names a knob's file.
     pub fn findings(&self, file: impl Fn(Knob) -> &'static str) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (number, state) in self.states.iter().enumerate() {
@@ -502,6 +504,8 @@ impl ControlLoop {
                     format!("its {file} was set by someone else and is left so (control.on_drift)");
                 Finding::of(name, Code::LeftToOthers, what)
             }));
+            let most = state.observed(Knob::PidsMax);
+            findings.extend(pids::finding(name, &state.pids, most));
             let mut messages: Vec<&String> =
                 state.retries.iter().filter_map(|retry| retry.refusal.message.as_ref()).collect();
             // Systemd gives the same reason for every value of a unit.

@@ -48,6 +48,8 @@ pub enum Code {
     LeftToOthers,
     /// No CPU could be given, or no exclusive one.
     NotPlaced,
+    /// A limit keeps a tenant from something that it tried.
+    LimitReached,
     /// A guarantee of the policy does not fit into the capacity.
     Unkeepable,
     /// The policy on disk was not loaded.

@@ -23,6 +23,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::demand::Demand;
+use super::pids::PidsState;
 use super::state::NodeState;
 use super::target::{self, Target};
 use super::tree::Tree;
@@ -32,6 +33,9 @@ use crate::resource::{CPU, PerResource};
 
 /// Limits of members are divided anew where one that needs more gets at least so much more.
 const GAIN_RATIO: f64 = 1.05;
+
+/// A member that has this part of its limit of processes needs more.
+const PIDS_NEAR_RATIO: f64 = 0.8;
 
 /// Sets the usage of each tenant with members to the sum of theirs, and adds to its totals what they counted.
 /// `elapsed` is the time since the tick before.
@@ -67,7 +71,9 @@ fn note_totals(states: &mut [NodeState], tenant: usize, members: Range<usize>) {
     let kills = of_members.iter().filter_map(|state| state.oom_kills.total());
     let kills = kills.reduce(|a, b| a + b);
     // Sums of tallies that begin at 0: what the first one holds counts.
+    let pids = of_members.iter().map(|state| state.pids).reduce(PidsState::and);
     let state = &mut states[tenant];
+    state.pids.follow(pids.unwrap_or_default());
     state.totals.cpu_usec.follow(cpu_usec.unwrap_or(0));
     state.oom_kills.follow(kills.unwrap_or(0));
 }
@@ -161,6 +167,7 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
         let kept = before.filter(|before| may_stay(before, &fresh, |index| demands[index][r]));
         Some(kept.unwrap_or(fresh))
     });
+    let pids_limit = whole.pids_limit.map(|limit| pids_parts(limit, members));
     let nr = demands.len() as f64;
     let mut parts: Vec<Target> = Vec::with_capacity(demands.len());
     for (index, demand) in demands.iter().enumerate() {
@@ -178,6 +185,7 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
             exact_cpu_weight: (whole.cpu_weight * part).max(1.0),
             guarantee: of(&guarantee),
             limit: of(&limit),
+            pids_limit: pids_limit.as_ref().map(|parts| parts[index]),
             limit_cores: whole.limit_cores,
             satisfied: target::meets(allocated[CPU], demand[CPU]),
             ..whole.clone()
@@ -187,15 +195,35 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
     parts
 }
 
+/// Divides a limit of processes by how many each member has. A member near its part needs more.
+fn pids_parts(limit: u32, members: &[NodeState]) -> Vec<u32> {
+    let has = |state: &NodeState| state.pids.last.map_or(0.0, |pids| pids.nr_current as f64);
+    let needs: Vec<f64> = members.iter().map(|state| has(state) / PIDS_NEAR_RATIO).collect();
+    let fresh: Vec<f64> = part_by_part(limit.into(), needs.iter().copied());
+    let before: Option<Vec<f64>> =
+        members.iter().map(|state| state.target.pids_limit.map(f64::from)).collect();
+    let is_whole = |parts: &Vec<f64>| {
+        let lost = f64::from(limit) - parts.iter().sum::<f64>();
+        (0.0..=parts.len() as f64).contains(&lost)
+    };
+    let gains = |before: &Vec<f64>| gains(before, &fresh, |index| needs[index]);
+    let kept = before.filter(|before| is_whole(before) && !gains(before));
+    kept.unwrap_or(fresh).into_iter().map(|part| (part.floor() as u32).max(1)).collect()
+}
+
 /// Whether limits `before` may stay in place of `fresh` ones: they add up to the same, and no member that needs more
 /// would get much more.
 fn may_stay(before: &[f64], fresh: &[f64], demand: impl Fn(usize) -> f64) -> bool {
     let sum = |parts: &[f64]| parts.iter().sum::<f64>();
+    (sum(before) - sum(fresh)).abs() <= sum(fresh) * 1e-6 && !gains(before, fresh, demand)
+}
+
+/// Whether a member that needs more would get much more.
+fn gains(before: &[f64], fresh: &[f64], demand: impl Fn(usize) -> f64) -> bool {
     let gains = |(index, (before, fresh)): (usize, (&f64, &f64))| {
         demand(index) > *before && *fresh > *before * GAIN_RATIO
     };
-    (sum(before) - sum(fresh)).abs() <= sum(fresh) * 1e-6
-        && !before.iter().zip(fresh).enumerate().any(gains)
+    before.iter().zip(fresh).enumerate().any(gains)
 }
 
 /// Divides what may be protected of a tenant's memory as it should be.

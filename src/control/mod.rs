@@ -24,6 +24,7 @@
 //! | would get | [`would_get`] | demands, policy, capacity → what each tenant would be allocated if it woke up |
 //! | width | [`width`] | allocations → degrees of parallelism |
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
+//! | pids | [`pids`] | processes and refused forks → what a limit stops |
 //! | drift | [`drift`] | what the files hold → what others wrote there |
 //! | desired | `desired` | targets and places → what every file shall hold |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
@@ -51,6 +52,7 @@ pub mod fairness;
 pub mod finding;
 pub mod govern;
 pub mod members;
+pub mod pids;
 pub mod place;
 pub mod plan;
 pub mod protect;

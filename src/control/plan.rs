@@ -48,21 +48,35 @@ pub enum Knob {
     MemoryLow,
     /// The memory it never exceeds.
     MemoryMax,
+    /// The processes and threads it never exceeds.
+    PidsMax,
     /// The CPUs it runs on.
     Cpus,
 }
 
 impl Knob {
     /// All knobs.
-    pub const ALL: [Knob; 5] =
-        [Knob::CpuWeight, Knob::CpuMax, Knob::MemoryLow, Knob::MemoryMax, Knob::Cpus];
+    pub const ALL: [Knob; 6] = [
+        Knob::CpuWeight,
+        Knob::CpuMax,
+        Knob::MemoryLow,
+        Knob::MemoryMax,
+        Knob::PidsMax,
+        Knob::Cpus,
+    ];
 
-    /// The resource that it divides.
-    pub fn resource(self) -> Resource {
+    /// The resource that it divides; none where it only bounds a number.
+    pub fn resource(self) -> Option<Resource> {
         match self {
-            Knob::CpuWeight | Knob::CpuMax | Knob::Cpus => Resource::Cpu,
-            Knob::MemoryLow | Knob::MemoryMax => Resource::Memory,
+            Knob::CpuWeight | Knob::CpuMax | Knob::Cpus => Some(Resource::Cpu),
+            Knob::MemoryLow | Knob::MemoryMax => Some(Resource::Memory),
+            Knob::PidsMax => None,
         }
+    }
+
+    /// What it is about, in a log: its resource, or `pids`.
+    pub fn subject(self) -> &'static str {
+        self.resource().map_or("pids", Resource::name)
     }
 
     /// The knob that limits a resource.
@@ -81,6 +95,8 @@ pub enum Value {
     Weight(f64),
     /// An amount of a resource, in its smallest unit.
     Amount(Resource, Limit<u64>),
+    /// A number of processes and threads.
+    Count(Limit<u64>),
     /// A set of CPUs; empty where those of the parent are inherited.
     CpuList(CpuSet),
 }
@@ -95,8 +111,10 @@ impl Value {
     pub(super) fn magnitude(&self) -> f64 {
         match self {
             Value::Weight(weight) => *weight,
-            Value::Amount(_, Limit::Finite(amount)) => *amount as f64,
-            Value::Amount(_, Limit::Max) => f64::INFINITY,
+            Value::Amount(_, Limit::Finite(amount)) | Value::Count(Limit::Finite(amount)) => {
+                *amount as f64
+            }
+            Value::Amount(_, Limit::Max) | Value::Count(Limit::Max) => f64::INFINITY,
             Value::CpuList(cpus) => cpus.len() as f64,
         }
     }
@@ -120,7 +138,7 @@ impl Value {
             }
             // Limits come from the policy and move only with it: a page of rounding, nothing more.
             Knob::MemoryMax => distance < 4096.0,
-            Knob::CpuMax | Knob::Cpus => distance < 1.0,
+            Knob::CpuMax | Knob::PidsMax | Knob::Cpus => distance < 1.0,
         }
     }
 }
@@ -131,6 +149,7 @@ impl fmt::Display for Value {
             Value::Weight(weight) => write!(f, "{weight:.1}"),
             Value::Amount(resource, Limit::Finite(amount)) => f.write_str(&resource.short(*amount)),
             Value::Amount(_, Limit::Max) => f.write_str("max"),
+            Value::Count(limit) => write!(f, "{limit}"),
             Value::CpuList(cpus) => write!(f, "{cpus}"),
         }
     }

@@ -84,6 +84,17 @@ impl TenantSample {
     }
 }
 
+/// The processes of one cgroup and all below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PidsSample {
+    /// The identity of the cgroup.
+    pub generation: u64,
+    /// Processes and threads now.
+    pub nr_current: u64,
+    /// Forks that were refused since the cgroup was made; absent where the kernel does not count them.
+    pub nr_refused: Option<u64>,
+}
+
 /// One thread's `/proc/TID/schedstat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadSample {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::demand::{self, Context, Demand};
 use super::fairness::Measured;
+use super::pids::PidsState;
 use super::plan::{Action, Knob, Value};
 use super::sample::TenantSample;
 use super::target::Target;
@@ -55,6 +56,8 @@ pub struct NodeState {
     pub starved: Duration,
     /// Processes of it that were killed for want of memory, since the agent started.
     pub oom_kills: Kills,
+    /// Its processes and refused forks, where they are limited.
+    pub pids: PidsState,
     /// What it used and waited in all, since the agent started.
     pub totals: Totals,
     /// Knobs with a foreign value that the policy accepts.
@@ -171,6 +174,7 @@ impl NodeState {
             target: old.target,
             starved: old.starved,
             oom_kills: old.oom_kills,
+            pids: old.pids.without_sample(),
             totals: old.totals,
             left_to_others: if keeps_left { old.left_to_others } else { Vec::new() },
             ..NodeState::default()
@@ -180,7 +184,8 @@ impl NodeState {
     /// All values were restored: only what was counted since the agent started stays.
     pub(super) fn reset(&mut self) {
         let (starved, oom_kills, totals) = (self.starved, self.oom_kills, self.totals);
-        *self = NodeState { starved, oom_kills, totals, ..NodeState::default() };
+        let pids = self.pids.without_sample();
+        *self = NodeState { starved, oom_kills, pids, totals, ..NodeState::default() };
     }
 
     /// Whether a failed write of `knob` still waits in `tick`.

@@ -162,6 +162,12 @@ pub struct TenantStatus {
     pub memory_pressure_seconds: Option<f64>,
     /// Processes of it that were killed for want of memory since the agent started.
     pub nr_oom_kills: Option<u64>,
+    /// Processes and threads that it never exceeds.
+    pub limit_pids: Option<u64>,
+    /// Processes and threads that it has; absent where the policy limits none, or it could not be read.
+    pub usage_pids: Option<u64>,
+    /// Forks that were refused since the agent started; absent likewise.
+    pub nr_refused_forks: Option<u64>,
     /// How many CPUs wide it should run; absent before the first decision.
     pub dop: Option<u32>,
     /// The CPUs that it is placed on, in the kernel's list format; absent where it is not pinned.
@@ -180,6 +186,12 @@ pub struct GroupStatus {
     pub weight: f64,
     /// Tenants below it, at any depth.
     pub nr_tenants: u64,
+    /// What it gets whenever its tenants want it.
+    #[serde(flatten, with = "wire::guarantee")]
+    pub guarantee: PerResource<Option<f64>>,
+    /// What its tenants together never exceed.
+    #[serde(flatten, with = "wire::limit")]
+    pub limit: PerResource<Option<f64>>,
     /// What its tenants use; absent where it could be read for none of them.
     #[serde(flatten, with = "wire::usage")]
     pub usage: PerResource<Option<f64>>,
@@ -196,6 +208,12 @@ pub struct GroupStatus {
     pub fair_share_cores: f64,
     /// Whether all its tenants are allocated all the CPU that they could use.
     pub satisfied: bool,
+    /// Processes and threads that its tenants together never exceed.
+    pub limit_pids: Option<u64>,
+    /// Processes and threads that they have; absent where the policy limits none, or it could not be read.
+    pub usage_pids: Option<u64>,
+    /// Forks that were refused since the agent started; absent likewise.
+    pub nr_refused_forks: Option<u64>,
     /// The CPU weight that its cgroup holds, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
 }

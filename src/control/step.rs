@@ -7,7 +7,7 @@ use super::capacity::Capacity;
 use super::drift::{Drift, Observation};
 use super::finding::Finding;
 use super::plan::{Action, Knob, NodeKnobs, Value};
-use super::sample::{HostSample, TenantSample};
+use super::sample::{HostSample, PidsSample, TenantSample};
 use super::state::Outcome;
 use crate::dop::Topology;
 use crate::policy::model::{Allocation, Amount, OnDrift, Policy};
@@ -80,6 +80,8 @@ pub struct NodeInput {
     pub nr_oom_kills: Option<u64>,
     /// Runs of its unit that ended since the last tick because a process was killed for want of memory.
     pub nr_killed_runs: u64,
+    /// Its processes, where they are limited; `None` where they were not read.
+    pub pids: Option<PidsSample>,
     /// What its files hold; `None` where they were not read.
     pub observed: Option<Vec<Observation>>,
     /// Results of values that were requested in earlier ticks.

@@ -74,6 +74,8 @@ pub struct Target {
     pub guarantee: PerResource<Option<f64>>,
     /// What it never exceeds; of a member its part.
     pub limit: PerResource<Option<f64>>,
+    /// Processes and threads that it never exceeds; of a member its part.
+    pub pids_limit: Option<u32>,
     /// CPUs that it never exceeds: its own limit or that of a group above it, whichever is less.
     pub limit_cores: Option<f64>,
     /// The part of its guarantees that is kept: less than 1 where what is outside of the tenants leaves too
@@ -138,6 +140,7 @@ pub fn targets(
         let target = &mut targets[index];
         target.limit_cores = limits.reduce(f64::min);
         (target.guarantee, target.limit) = (node.guarantee, node.limit);
+        target.pids_limit = node.written.limit.pids;
     }
     weigh(nodes, &burst, capacity[CPU], &mut targets);
     targets
@@ -328,6 +331,10 @@ pub(super) fn knobs_of(target: &Target, protection_bytes: f64) -> Vec<(Knob, Val
     knobs.push((Knob::CpuWeight, Value::Weight(target.cpu_weight), String::new()));
     let low = Value::amount(MEMORY, protection_bytes.floor());
     knobs.push((Knob::MemoryLow, low, String::new()));
+    if let Some(pids) = target.pids_limit {
+        let pids = Value::Count(Limit::Finite(pids.into()));
+        knobs.push((Knob::PidsMax, pids, String::new()));
+    }
     knobs
 }
 
@@ -418,12 +425,16 @@ pub fn reason_above(knob: Knob, target: &Target) -> String {
     }
 }
 
-fn limit_reason(node: &TreeNode, target: &Target, resource: Resource) -> String {
-    if target.limit[resource] != node.limit[resource] {
+fn limit_reason(node: &TreeNode, target: &Target, resource: Option<Resource>) -> String {
+    let is_part = match resource {
+        Some(resource) => target.limit[resource] != node.limit[resource],
+        None => target.pids_limit != node.written.limit.pids,
+    };
+    if is_part {
         return "its part of the policy's limit, by what the tenant's cgroups could use"
             .to_string();
     }
-    match node.written.limit[resource] {
+    match resource.and_then(|resource| node.written.limit[resource]) {
         Some(Amount::Percent(percent)) => format!("the policy's limit, {percent} of the machine"),
         _ => "the policy's limit".to_string(),
     }

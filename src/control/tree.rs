@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::finding::{Code, Finding};
 use crate::policy::key::Setting;
-use crate::policy::model::{Amount, CpusPolicy, DopPolicy, Policy, Tenant};
+use crate::policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
 use crate::resource::{PerResource, Resource};
 
 /// One node of the tree: a tenant, or a group of them.
@@ -49,24 +49,28 @@ pub struct Written {
     /// Its guarantees.
     pub guarantee: PerResource<Option<Amount>>,
     /// Its limits.
-    pub limit: PerResource<Option<Amount>>,
+    pub limit: Limits,
 }
 
 impl Written {
     /// The bounds that are given, as settings of the policy.
     pub fn settings(&self) -> Vec<Setting> {
-        let bounds = [("guarantee", &self.guarantee), ("limit", &self.limit)];
+        let bounds = [("guarantee", &self.guarantee), ("limit", &self.limit.amounts)];
         let each = bounds.into_iter().flat_map(|(key, amounts)| {
             amounts.iter().filter_map(move |(r, amount)| {
                 let value = (*amount)?.notation(r);
                 Some(Setting { key: format!("{key}.{}", r.name()), value })
             })
         });
-        each.collect()
+        let pids = self
+            .limit
+            .pids
+            .map(|pids| Setting { key: "limit.pids".to_string(), value: pids.to_string() });
+        each.chain(pids).collect()
     }
 
     fn has_percent(&self) -> bool {
-        let all = self.guarantee.0.iter().chain(&self.limit.0);
+        let all = self.guarantee.0.iter().chain(&self.limit.amounts.0);
         all.flatten().any(|amount| amount.is_percent())
     }
 }
@@ -420,7 +424,7 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
         is_leaf: !tenant.is_group(),
         weight: tenant.weight.map(|weight| weight.get()),
         guarantee: absolute(&tenant.guarantee),
-        limit: absolute(&tenant.limit),
+        limit: absolute(&tenant.limit.amounts),
         written: Written { guarantee: tenant.guarantee, limit: tenant.limit },
         dop: tenant.dop,
         cpus: tenant.cpus.clone(),

@@ -9,9 +9,9 @@
 use std::collections::HashMap;
 
 use super::amount::Amount;
+use super::bounds::too_small;
 use super::claims;
 use super::facts::HostFacts;
-use super::forms::too_small;
 use super::nodes::{Node, nodes};
 use super::presence::{self, Known};
 use super::read::Draft;

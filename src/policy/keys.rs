@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use super::amount::Amount;
+use super::bounds::{AmountOf, Processes, UpTo};
 use super::forms::{
-    AmountOf, Count, DopForm, Interval, Keys, Number, OneOrEach, Structure, UpTo, VersionNumber,
-    WeightNumber, Word,
+    Count, DopForm, Interval, Keys, Number, OneOrEach, Structure, VersionNumber, WeightNumber, Word,
 };
 use super::key::Flag::{Later, Leaf, Needed, Restart};
 use super::key::{section, table};
@@ -123,7 +123,7 @@ section! {
         /// What it gets whenever it has the demand. A group's guarantee is at least the sum of its tenants'.
         "guarantee" => guarantee: PerResource<Option<Amount>>, Keys(GUARANTEE);
         /// What it never exceeds.
-        "limit" => limit: PerResource<Option<Amount>>, Keys(LIMIT);
+        "limit" => limit: Limits, Keys(LIMIT);
         /// Which existing processes belong to it: those that match any of the keys.
         "match" => matches: Matches, Keys(MATCH), [Leaf];
         /// Who writes its cgroup. direct: tenantd, below its root. systemd: systemd, through a unit or a
@@ -160,11 +160,13 @@ table! {
 }
 
 table! {
-    LIMIT: PerResource<Option<Amount>> {
+    LIMIT: Limits {
         /// CPUs, at least 10m, or a percentage of the machine's. max: no limit.
         "cpu" => [CPU]: Option<Amount>, UpTo(CPU);
         /// Memory, at least 1MiB, or a percentage of the machine's. max: no limit.
         "memory" => [MEMORY]: Option<Amount>, UpTo(MEMORY);
+        /// Processes and threads together. max: no limit.
+        "pids" => pids: Option<u32>, Processes;
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! **One table.** [`keys`] declares every key once. The structs of the model, their defaults, the reader, the
 //! outline that `diff` compares ([`outline`]), the JSON schema ([`schema`]) and the manual derive from it.
-//! [`key`] defines a row; `forms` and `names` read and show values of each kind.
+//! [`key`] defines a row; `forms`, `bounds` and `names` read and show values of each kind.
 //!
 //! **Path of a text.** [`load()`] opens a path, bounded and without blocking. [`mod@parse`] turns the text
 //! into a plain [`tree`] that keeps every place and every repeated key; `syntax` finds the line of the
@@ -24,6 +24,7 @@
 //! Only [`mod@parse`] names the YAML crate, and only [`report`] the one that draws underlines.
 
 mod amount;
+pub(crate) mod bounds;
 mod check;
 mod claims;
 mod facts;

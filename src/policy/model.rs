@@ -11,6 +11,14 @@ pub use super::keys::{
 pub use super::types::*;
 
 impl Policy {
+    /// Whether the processes of any tenant or group are limited.
+    pub fn limits_pids(&self) -> bool {
+        fn any(tenants: &[Tenant]) -> bool {
+            tenants.iter().any(|tenant| tenant.limit.pids.is_some() || any(&tenant.tenants))
+        }
+        any(&self.tenants)
+    }
+
     /// Every leaf of the tree with its path of names (`ci/nightly`), in the order of the file.
     pub fn leaves(&self) -> Vec<(String, &Tenant)> {
         fn walk<'a>(prefix: &str, tenants: &'a [Tenant], into: &mut Vec<(String, &'a Tenant)>) {

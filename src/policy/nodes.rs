@@ -34,7 +34,7 @@ pub(super) fn nodes<'d>(draft: &'d Draft, host: Option<&HostFacts>) -> Vec<Node<
             let known = |amounts: &PerResource<Option<Amount>>| {
                 PerResource::from_fn(|r| amounts[r]?.on(host.map(|host| host.capacity(r))))
             };
-            let (guarantee, limit) = (known(&tenant.guarantee), known(&tenant.limit));
+            let (guarantee, limit) = (known(&tenant.guarantee), known(&tenant.limit.amounts));
             into.push(Node { tenant, path, parent: *parent, given, guarantee, limit });
             walk(&tenant.tenants, host, located, into);
         }

@@ -1,10 +1,13 @@
 //! The types of single values of a policy. The words of an enumeration stand beside its variants, once.
 
+use std::ops::{Index, IndexMut};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::amount::Amount;
 use crate::queue::discipline::Name;
+use crate::resource::{PerResource, Resource};
 
 /// A type whose values are words of the policy.
 pub trait Words: Copy + PartialEq + 'static {
@@ -147,6 +150,35 @@ pub enum RootChoice {
     Auto,
     /// This cgroup: from the mount point where it starts with `/`, below the agent's own otherwise.
     Path(PathBuf),
+}
+
+/// `limit:` what a tenant never exceeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Of the resources that are divided.
+    pub amounts: PerResource<Option<Amount>>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+}
+
+impl From<PerResource<Option<Amount>>> for Limits {
+    fn from(amounts: PerResource<Option<Amount>>) -> Limits {
+        Limits { amounts, pids: None }
+    }
+}
+
+impl Index<Resource> for Limits {
+    type Output = Option<Amount>;
+
+    fn index(&self, resource: Resource) -> &Option<Amount> {
+        &self.amounts[resource]
+    }
+}
+
+impl IndexMut<Resource> for Limits {
+    fn index_mut(&mut self, resource: Resource) -> &mut Option<Amount> {
+        &mut self.amounts[resource]
+    }
 }
 
 /// `dop:` bounds of the degree of parallelism.

@@ -71,6 +71,7 @@ pub(super) const UNIFIED: &[Spec] = {
         ),
         spec("pids.current", File::PidsCurrent, Some(Pids), BelowRoot, Read),
         spec("pids.max", File::PidsMax, Some(Pids), BelowRoot, ReadWrite),
+        spec("pids.events", File::PidsEvents, Some(Pids), BelowRoot, Read),
     ]
 };
 

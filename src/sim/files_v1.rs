@@ -64,6 +64,13 @@ pub(super) const LEGACY: &[Spec] = {
             mode: ReadWrite,
         },
         Spec {
+            name: "pids.events",
+            file: AnyFile::PidsEvents,
+            controller: Some(Pids),
+            place: Place::BelowRoot,
+            mode: Read,
+        },
+        Spec {
             name: "pids.current",
             file: AnyFile::PidsCurrent,
             controller: Some(Pids),

@@ -90,13 +90,20 @@ impl SimKernel {
         !self.tree.lineage(id).skip(1).filter(below_root).any(|above| self.is_thread_root(above))
     }
 
-    /// Whether one more process fits under every `pids.max` above `id`.
-    pub(super) fn vet_fork(&self, id: CgroupId) -> Result<(), Errno> {
-        let full = |above: CgroupId| match self.tree[above].pids_max {
-            Some(max) => self.nr_processes(above) >= max,
+    /// Whether one more process fits under every `pids.max` above `id`. Where it does not, the unified hierarchy
+    /// counts that in the cgroup that is full and above, the legacy one in `id` (`pids_event`, Linux 6.11).
+    pub(super) fn vet_fork(&mut self, id: CgroupId) -> Result<(), Errno> {
+        let full = |above: &CgroupId| match self.tree[*above].pids_max {
+            Some(max) => self.nr_processes(*above) >= max,
             None => false,
         };
-        if self.tree.lineage(id).any(full) { Err(Errno::EAGAIN) } else { Ok(()) }
+        let Some(full) = self.tree.lineage(id).find(full) else { return Ok(()) };
+        let counting: Vec<CgroupId> = match self.tree.version(id) {
+            Version::V1 => vec![id],
+            Version::V2 => self.tree.lineage(full).collect(),
+        };
+        counting.into_iter().for_each(|id| self.tree[id].nr_refused_forks += 1);
+        Err(Errno::EAGAIN)
     }
 
     /// Processes in `id` and below.
@@ -200,7 +207,10 @@ impl SimKernel {
                 cgroup.cpu_account.throttled_nsec = 0.0;
             }
             Controller::Cpuset => self.tree[id].cpuset = CpusetKnobs::default(),
-            Controller::Pids => self.tree[id].pids_max = None,
+            Controller::Pids => {
+                self.tree[id].pids_max = None;
+                self.tree[id].nr_refused_forks = 0;
+            }
             Controller::Memory => {
                 self.reparent_memory(id);
                 self.tree[id].memory = MemoryKnobs::default();

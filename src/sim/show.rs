@@ -67,6 +67,7 @@ impl SimKernel {
             File::MemorySwapCurrent => "0\n".into(),
             File::PidsCurrent => format!("{}\n", self.nr_processes(id)),
             File::PidsMax => or_max(cgroup.pids_max),
+            File::PidsEvents => format!("max {}\n", cgroup.nr_refused_forks),
             File::Legacy(file) => return self.show_legacy(id, file),
             File::Kill | File::MemoryReclaim => return Err(Errno::EINVAL),
         })

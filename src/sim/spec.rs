@@ -75,6 +75,7 @@ pub(super) enum File {
     MemorySwapCurrent,
     PidsCurrent,
     PidsMax,
+    PidsEvents,
     Legacy(LegacyFile),
 }
 

@@ -99,6 +99,7 @@ pub(super) struct Cgroup {
     pub(super) max_descendants: Option<u64>,
     pub(super) max_depth: Option<u64>,
     pub(super) pids_max: Option<u64>,
+    pub(super) nr_refused_forks: u64,
     pub(super) frozen: bool,
     /// `cgroup.pressure`: whether the pressure files are shown.
     pub(super) shows_pressure: bool,
@@ -152,6 +153,7 @@ impl Tree {
             max_descendants: None,
             max_depth: None,
             pids_max: None,
+            nr_refused_forks: 0,
             frozen: false,
             shows_pressure: true,
             cpu: CpuKnobs::default(),

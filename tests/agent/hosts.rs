@@ -97,6 +97,6 @@ fn a_controller_that_is_disabled_behind_the_agent_is_enabled_again() {
     world.ticks(3);
     world.write("cgroup.subtree_control", "-memory");
     let status = world.ticks(12);
-    assert_eq!(world.file("cgroup.subtree_control"), "cpu memory");
+    assert_eq!(world.file("cgroup.subtree_control"), "cpu memory pids");
     assert_eq!((world.file("a/memory.low").as_str(), status.findings), ("0", vec![]));
 }

@@ -256,7 +256,7 @@ fn what_claimed_processes_started_in_cgroups_of_their_own_goes_back_with_them() 
     }
 }
 
-/// The agent enables cpu and memory; what an administrator enabled beside them is not its to disable.
+/// The agent enables cpu, memory and pids; what an administrator enabled beside them is not its to disable.
 #[test]
 fn controllers_that_someone_else_enabled_stay_enabled() {
     for killed in [false, true] {
@@ -265,9 +265,9 @@ fn controllers_that_someone_else_enabled_stay_enabled() {
         world.host.with(|kernel| kernel.make_cgroup("/tenants").unwrap());
         world.start().unwrap();
         world.tick();
-        world.write("tenants/cgroup.subtree_control", "+pids");
-        assert_eq!(world.file("tenants/cgroup.subtree_control"), "cpu memory pids");
+        world.write("tenants/cgroup.subtree_control", "+io");
+        assert_eq!(world.file("tenants/cgroup.subtree_control"), "cpu io memory pids");
         assert_eq!(world.end(killed).failures, [""; 0]);
-        assert_eq!(world.file("tenants/cgroup.subtree_control"), "pids");
+        assert_eq!(world.file("tenants/cgroup.subtree_control"), "io");
     }
 }

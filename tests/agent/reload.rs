@@ -16,7 +16,7 @@ use super::world::{World, assert_same, legacy, snapshot, tenant};
 use crate::util;
 
 /// Takes up `yaml` in place of the policy in force.
-fn reload(world: &mut World, yaml: &str) -> Result<Vec<String>, ChangeError> {
+pub(super) fn reload(world: &mut World, yaml: &str) -> Result<Vec<String>, ChangeError> {
     let mode = if yaml.contains("mode:") { "" } else { "mode: enforce\n" };
     let policy = util::policy(&format!("version: 1\n{mode}{yaml}"));
     let rules = claims::rules(&policy).rules;

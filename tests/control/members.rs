@@ -108,6 +108,7 @@ fn story() -> impl Strategy<Value = (Vec<TreeNode>, Vec<usize>, Vec<Vec<Work>>)>
         for (node, (_, (limit, guarantee), _)) in nodes.iter_mut().zip(&tenants) {
             node.limit[CPU] = *limit;
             node.guarantee[CPU] = *guarantee;
+            node.written.limit.pids = limit.map(|_| 100);
             node.limit[MEMORY] = limit.map(|limit| limit * GIB as f64);
             node.guarantee[MEMORY] = guarantee.map(|guarantee| guarantee * GIB as f64);
         }
@@ -143,6 +144,11 @@ proptest! {
                     if let Some(guarantee) = whole.guarantee[r] {
                         prop_assert!(near(guarantee, sum(&|target| target.guarantee[r].unwrap())));
                     }
+                }
+                if let Some(limit) = whole.pids_limit {
+                    let parts: Vec<u32> = members.iter().map(|it| it.target.pids_limit.unwrap()).collect();
+                    let sum: u32 = parts.iter().sum();
+                    prop_assert!(sum <= limit && sum + parts.len() as u32 >= limit && !parts.contains(&0), "{parts:?}");
                 }
                 if let Some(bytes) = whole.bounded_protection_bytes {
                     let parts = sum(&|target| target.bounded_protection_bytes.unwrap());

@@ -87,6 +87,7 @@ pub(crate) fn status() -> Status {
             fair_share_cores: 1.2,
             satisfied: true,
             cpu_weight: Some(100.0),
+            ..GroupStatus::default()
         }],
         thresholds: Thresholds::for_interval(1.0),
         actions: vec![ActionStatus {

@@ -41,7 +41,7 @@ fn a_percentage_is_kept_as_written_and_resolved_for_a_machine() {
     assert_eq!(nodes[0].limit, PerResource([Some(4.0), Some((12_u64 << 30) as f64)]));
     assert_eq!(nodes[0].guarantee[CPU], Some(2.0));
     let shown: Vec<(&str, String)> = vec![("cpu", "50%".into()), ("memory", "75%".into())];
-    let written = nodes[0].written.limit;
+    let written = nodes[0].written.limit.amounts;
     let again: Vec<(&str, String)> =
         written.iter().map(|(r, amount)| (r.name(), amount.unwrap().notation(r))).collect();
     assert_eq!(again, shown);

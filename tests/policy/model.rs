@@ -66,7 +66,7 @@ tenants:
     match: { unit: nginx.service, cgroup: [web.slice, /jobs/web-*/], users: 33, groups: [www] }
   analytics:
     weight: { cpu: 100, memory: 50 }
-    limit: { cpu: max, memory: 8GiB }
+    limit: { cpu: max, memory: 8GiB, pids: 4096 }
     dop: { max: 16 }
     cpus: dop
     allow: { users: [ana], groups: [analysts] }
@@ -124,7 +124,7 @@ fn tenants_have_the_values_of_the_text() {
     let texts = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
     let web = Tenant {
         guarantee: PerResource([absolute(2000), absolute(4 << 30)]),
-        limit: PerResource([absolute(8000), absolute(32 << 30)]),
+        limit: PerResource([absolute(8000), absolute(32 << 30)]).into(),
         matches: Matches {
             units: texts(&["nginx.service"]),
             cgroups: texts(&["/web.slice", "/jobs/web-*"]),
@@ -135,7 +135,7 @@ fn tenants_have_the_values_of_the_text() {
     };
     let analytics = Tenant {
         weight: PerResource([weight(100.0), weight(50.0)]),
-        limit: PerResource([None, absolute(8 << 30)]),
+        limit: Limits { amounts: PerResource([None, absolute(8 << 30)]), pids: Some(4096) },
         dop: DopPolicy::AtMost(16),
         cpus: CpusPolicy::Dop,
         allow: Accounts { users: texts(&["ana"]), groups: texts(&["analysts"]) },
@@ -261,6 +261,10 @@ fn what_lies_beyond_a_bound_is_refused() {
         ("weight: 0.0009", "P025"),
         ("limit: { cpu: 9m }", "P026"),
         ("limit: { memory: 1048575 }", "P026"),
+        ("limit: { pids: 0 }", "P026"),
+        ("limit: { pids: 4194305 }", "P026"),
+        ("limit: { pids: 50% }", "P020"),
+        ("guarantee: { pids: 5 }", "P010"),
         ("guarantee: { cpu: max }", "P022"),
         ("dop: { manual: 0 }", "P026"),
         ("dop: { max: 8193 }", "P026"),

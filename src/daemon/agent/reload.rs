@@ -75,13 +75,15 @@ impl<K: KernFs> Agent<K> {
             }
             (Mode::Observe, Mode::Observe) => self.host.pins = pins,
         }
-        let moved = old_locations != locations;
+        let limits_pids = policy.limits_pids();
+        let has_changed = old_locations != locations || self.host.limits_pids != limits_pids;
+        self.host.limits_pids = limits_pids;
         self.host.governs_above = governs_above;
         self.install(policy, tree, &locations, claim_rules, &kept);
         if self.mode() == Mode::Enforce {
             failures.extend(self.bring_home().err().map(|error| with_causes(&error)));
         }
-        if moved {
+        if has_changed {
             let is_enforcing = self.mode() == Mode::Enforce;
             self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
         }

@@ -93,8 +93,17 @@ impl<K: KernFs> Agent<K> {
             leftover::take_up(&mut kernel, &machine, state_dir, is_enforcing, deadline)?;
         let settings = Settings::of(&policy, pins, is_enforcing);
         let leaves_drift = settings.leaves_drift();
-        let mut host =
-            HostAccess { kernel, layout, machine, journal, pins, governs_above, leaves_drift };
+        let limits_pids = policy.limits_pids();
+        let mut host = HostAccess {
+            kernel,
+            layout,
+            machine,
+            journal,
+            pins,
+            governs_above,
+            limits_pids,
+            leaves_drift,
+        };
         let mut backends = Backends::new(&host.kernel, &tree, &locations, claim_rules);
         // Where nothing is made by the agent there is no root to be taken, and none is needed.
         if is_enforcing && backends.has_direct() {
@@ -270,5 +279,10 @@ fn layout(
         Some(path) => RootChoice::Path(path.clone()),
         None => policy.host.root.clone(),
     };
-    Ok(Layout::detect(&mountinfo, &own, policy.host.hierarchy, &root)?)
+    let layout = Layout::detect(&mountinfo, &own, policy.host.hierarchy, &root)?;
+    // A legacy tree in which nothing is limited is none that tenants need to be in.
+    match policy.limits_pids() {
+        true => Ok(layout),
+        false => Ok(layout.without(Facet::Pids)),
+    }
 }

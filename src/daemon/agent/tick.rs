@@ -10,6 +10,7 @@ use tracing::info;
 
 use super::start::Agent;
 use crate::control::finding::{Code, Finding};
+use crate::control::pids;
 use crate::control::plan::Action;
 use crate::control::sample::HostSample;
 use crate::control::state::NodeState;
@@ -224,6 +225,9 @@ impl<K: KernFs> Agent<K> {
                 input.nr_oom_kills = sampled.nr_oom_kills;
                 input.sample = Some(sampled.sample);
             }
+        }
+        if pids::is_limited(tree, number) {
+            input.pids = backends.pids(host, tree, number, events);
         }
         input.nr_killed_runs = backends.take_kills(number);
         if control.wants_observation(number) || backends.is_watched(number) {

@@ -18,6 +18,8 @@ pub(in crate::daemon) struct HostAccess<K> {
     pub(in crate::daemon) pins: bool,
     /// Whether the slices and services above tenants are weighed and protected as well.
     pub(in crate::daemon) governs_above: bool,
+    /// Whether the policy limits the processes of any tenant or group.
+    pub(in crate::daemon) limits_pids: bool,
     /// Whether a value that changed since it was read is left alone.
     pub(in crate::daemon) leaves_drift: bool,
 }

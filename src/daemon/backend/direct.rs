@@ -53,7 +53,7 @@ pub(super) fn apply<K: KernFs>(
     let cgroup = place.cgroup.as_ref().filter(|cgroup| cgroup.has(&host.layout, action.knob))?;
     let outcome = host.enforcer().apply(action, cgroup);
     if outcome.is_ok() {
-        let (resource, reason) = (action.knob.resource().name(), &action.reason);
+        let (resource, reason) = (action.knob.subject(), &action.reason);
         let file = host.file(action.knob);
         debug!(tenant, resource, action = "write", "{file}: {}: {reason}", action.to);
     }

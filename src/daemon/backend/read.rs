@@ -10,10 +10,12 @@ use crate::control::bounds::AncestorBounds;
 use crate::control::drift::Observation;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Knob, Value};
+use crate::control::sample::PidsSample;
 use crate::control::state::Outcome;
 use crate::control::step::Sampling;
 use crate::control::tree::Tree;
 use crate::dop::Topology;
+use crate::host::cgroup::{self, Facet};
 use crate::host::kernfs::KernFs;
 
 impl Backends {
@@ -47,6 +49,26 @@ impl Backends {
         }
     }
 
+    /// Reads the processes of one node; `None` where its cgroup is not open, or has no such files.
+    pub(in crate::daemon) fn pids<K: KernFs>(
+        &self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        number: usize,
+        events: &mut Events,
+    ) -> Option<PidsSample> {
+        let cgroup = self.places[number].cgroup.as_ref()?;
+        let dir = cgroup.dir(&host.layout, Facet::Pids)?;
+        match cgroup::pids_sample(&mut host.kernel, dir, cgroup.generation()) {
+            Ok(pids) => pids,
+            Err(gap) => {
+                let gap = Finding::of(tree.name(number), Code::Unreadable, gap.to_string());
+                events.findings.push(gap);
+                None
+            }
+        }
+    }
+
     /// Whether the files of a node are read in every tick, because another program writes them.
     pub(in crate::daemon) fn is_watched(&self, number: usize) -> bool {
         self.systemd.owns(number)
@@ -63,9 +85,12 @@ impl Backends {
     ) -> Option<Vec<Observation>> {
         let pins = host.pins;
         let is_ancestor = tree.is_ancestor(number);
-        let is_asked = |knob: &Knob| match is_ancestor {
-            true => matches!(knob, Knob::CpuWeight | Knob::MemoryLow),
-            false => pins || *knob != Knob::Cpus,
+        let node = tree.node(number);
+        let is_asked = |knob: &Knob| match knob {
+            Knob::CpuWeight | Knob::MemoryLow => true,
+            Knob::CpuMax | Knob::MemoryMax => !is_ancestor,
+            Knob::PidsMax => node.is_some_and(|node| node.written.limit.pids.is_some()),
+            Knob::Cpus => !is_ancestor && pins,
         };
         let knobs = Knob::ALL.into_iter().filter(is_asked);
         let mut observed = self.places[number].observe(host, knobs)?;

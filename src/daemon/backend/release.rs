@@ -64,8 +64,9 @@ impl<'a, K: KernFs> Release<'a, K> {
             let (was, is) = (old.written.limit, new.written.limit);
             let is_unlimited = |r: &Resource| was[*r].is_some() && is[*r].is_none();
             let unlimited = Resource::ALL.into_iter().filter(is_unlimited).map(Knob::limit);
+            let uncounted = (was.pids.is_some() && is.pids.is_none()).then_some(Knob::PidsMax);
             let unpinned = (is_free && self.is_pinned[number]).then_some(Knob::Cpus);
-            unnamed.extend(unlimited.chain(unpinned).map(|knob| (number, knob)));
+            unnamed.extend(unlimited.chain(uncounted).chain(unpinned).map(|knob| (number, knob)));
         }
         unnamed
     }

@@ -35,7 +35,44 @@ pub(super) fn standing<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> V
     if has_root {
         findings.extend(missing_controllers(host));
     }
+    if host.limits_pids {
+        findings.extend(void_pids(host, has_root));
+    }
     findings
+}
+
+/// That processes cannot be limited: of units nowhere on the host, of cgroups that the agent makes below its root.
+fn void_pids<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> Option<Finding> {
+    let void = |why: String, remedy: &str| {
+        let what = format!("limit.pids is ineffective: {why}");
+        Some(Finding::of_host(Code::Ineffective, what).with_remedy(remedy))
+    };
+    let Some(index) = host.layout.tree(Facet::Pids) else {
+        let why = "no hierarchy with the pids controller is in use".to_string();
+        return void(why, "mount it where it is not mounted, and restart tenantd");
+    };
+    if host.layout.dialect == Dialect::Legacy {
+        return None;
+    }
+    let tree = &host.layout.trees[index];
+    let top = if has_root { tree.root.clone() } else { tree.mount.clone() };
+    if available(&mut host.kernel, &top)?.iter().any(|controller| controller == "pids") {
+        return None;
+    }
+    let why = format!("the pids controller is not available in {}", top.display());
+    match has_root {
+        true => void(why, "enable it in the cgroups above (on a systemd host: Delegate=yes)"),
+        false => void(why, "boot without cgroup_disable=pids, with a kernel that has it"),
+    }
+}
+
+/// The controllers that the cgroup at `path` has for its children; `None` where that cannot be read.
+fn available(kernel: &mut impl KernFs, path: &Path) -> Option<Vec<String>> {
+    let dir = kernel.open_dir(path).ok()?;
+    let text = kernel.read_once(dir, "cgroup.controllers");
+    let text = text.map(|text| String::from_utf8_lossy(text).into_owned());
+    kernel.close_dir(dir);
+    Some(text.ok()?.split_ascii_whitespace().map(str::to_string).collect())
 }
 
 /// A sched_ext scheduler defines the meaning of a weight itself, and most ignore it.
@@ -54,14 +91,9 @@ fn missing_controllers<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Finding> {
     if host.layout.dialect == Dialect::Legacy {
         return Vec::new();
     }
-    let (kernel, root) = (&mut host.kernel, &host.layout.trees[0].root);
-    let Ok(dir) = kernel.open_dir(root) else { return Vec::new() };
-    let available = kernel
-        .read_once(dir, "cgroup.controllers")
-        .map(|text| String::from_utf8_lossy(text).into_owned());
-    kernel.close_dir(dir);
-    let Ok(available) = available else { return Vec::new() };
-    let is_missing = |name: &&&str| !available.split_ascii_whitespace().any(|word| word == **name);
+    let root = &host.layout.trees[0].root;
+    let Some(available) = available(&mut host.kernel, root) else { return Vec::new() };
+    let is_missing = |name: &&&str| !available.iter().any(|word| word == **name);
     let finding = |name: &&str| {
         let root = root.display();
         let what =

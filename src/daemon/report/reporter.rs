@@ -202,7 +202,7 @@ impl Reporter {
     ) {
         for Drift { node, knob, before, now } in drifts {
             let (tenant, file) = (control.tree().name(*node), host.file(*knob));
-            let (resource, action) = (knob.resource().name(), "drift");
+            let (resource, action) = (knob.subject(), "drift");
             warn!(
                 tenant,
                 resource, action, "someone else wrote here: {file} holds {now} instead of {before}"

@@ -6,6 +6,7 @@
 //! | CPU limit | `cpu.max` = quota and period in µs | `cpu.cfs_period_us`, then `cpu.cfs_quota_us` |
 //! | memory protection | `memory.low` | `memory.soft_limit_in_bytes` |
 //! | memory limit | `memory.max` | `memory.limit_in_bytes` |
+//! | limit of processes | `pids.max` | `pids.max` |
 //! | CPUs | `cpuset.cpus` | `cpuset.cpus` |
 //!
 //! The map from weight to shares is systemd's (`cgroup_weight_to_shares`, `src/core/cgroup.c`): unlike the
@@ -52,6 +53,7 @@ impl Dialect {
         match knob {
             Knob::CpuWeight | Knob::CpuMax => Facet::Cpu,
             Knob::MemoryLow | Knob::MemoryMax => Facet::Memory,
+            Knob::PidsMax => Facet::Pids,
             Knob::Cpus => Facet::Cpuset,
         }
     }
@@ -67,6 +69,7 @@ impl Dialect {
             (Dialect::Legacy, Knob::CpuMax) => "cpu.cfs_quota_us",
             (Dialect::Legacy, Knob::MemoryLow) => "memory.soft_limit_in_bytes",
             (Dialect::Legacy, Knob::MemoryMax) => "memory.limit_in_bytes",
+            (_, Knob::PidsMax) => "pids.max",
             (_, Knob::Cpus) => "cpuset.cpus",
         }
     }
@@ -104,7 +107,7 @@ impl Dialect {
                 (bytes / PAGE_BYTES * PAGE_BYTES).to_string()
             }
             (Dialect::Legacy, Value::Amount(MEMORY, Limit::Max)) => "-1".to_string(),
-            (_, Value::Amount(_, limit)) => limit.to_string(),
+            (_, Value::Amount(_, limit) | Value::Count(limit)) => limit.to_string(),
             (_, Value::CpuList(cpus)) => cpus.to_string(),
         };
         vec![Spelling { file, text }]
@@ -138,6 +141,7 @@ impl Dialect {
                 };
                 Ok(Value::Amount(MEMORY, limit))
             }
+            (_, Knob::PidsMax) => parse::limit(text).map(Value::Count),
             (_, Knob::Cpus) => {
                 let list: String = parse::single(text, "a list of CPUs")?;
                 let malformed =
@@ -234,6 +238,8 @@ mod tests {
             (Knob::CpuMax, Value::Amount(CPU, Limit::Max)),
             (Knob::MemoryLow, Value::Amount(MEMORY, Limit::Finite(64 << 20))),
             (Knob::MemoryMax, Value::Amount(MEMORY, Limit::Finite(2 << 30))),
+            (Knob::PidsMax, Value::Count(Limit::Finite(4096))),
+            (Knob::PidsMax, Value::Count(Limit::Max)),
             (Knob::Cpus, Value::CpuList([0, 1, 2, 8].into_iter().collect())),
         ];
         for dialect in BOTH {

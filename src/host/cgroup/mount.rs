@@ -35,6 +35,8 @@ pub enum Facet {
     Cpuset,
     /// Counting and limiting memory.
     Memory,
+    /// Counting and limiting processes.
+    Pids,
     /// Accounting pressure (PSI) and population.
     Pressure,
 }
@@ -47,6 +49,7 @@ impl Facet {
             Facet::Cpuacct => "cpuacct",
             Facet::Cpuset => "cpuset",
             Facet::Memory => "memory",
+            Facet::Pids => "pids",
             Facet::Pressure => "pressure",
         }
     }
@@ -166,6 +169,12 @@ impl Layout {
         self.trees.iter().position(|tree| tree.facets.contains(&facet))
     }
 
+    /// Leaves out a tree that serves nothing but `facet`.
+    pub fn without(mut self, facet: Facet) -> Layout {
+        self.trees.retain(|tree| tree.facets != [facet]);
+        self
+    }
+
     /// A name for this arrangement, for messages.
     pub fn describe(&self) -> &'static str {
         match (self.dialect, self.tree(Facet::Pressure)) {
@@ -217,12 +226,12 @@ fn mounts(mountinfo: &[u8]) -> Result<Vec<Mount>, LayoutError> {
 }
 
 fn facets(mount: &Mount, dialect: Dialect) -> Vec<Facet> {
-    use Facet::{Cpu, Cpuacct, Cpuset, Memory, Pressure};
+    use Facet::{Cpu, Cpuacct, Cpuset, Memory, Pids, Pressure};
     match (dialect, mount.unified) {
-        (Dialect::Unified, true) => vec![Cpu, Cpuacct, Cpuset, Memory, Pressure],
+        (Dialect::Unified, true) => vec![Cpu, Cpuacct, Cpuset, Memory, Pids, Pressure],
         (Dialect::Unified, false) => Vec::new(),
         (Dialect::Legacy, true) => vec![Pressure],
-        (Dialect::Legacy, false) => [Cpu, Cpuacct, Cpuset, Memory]
+        (Dialect::Legacy, false) => [Cpu, Cpuacct, Cpuset, Memory, Pids]
             .into_iter()
             .filter(|facet| mount.controllers.iter().any(|c| c == facet.controller()))
             .collect(),

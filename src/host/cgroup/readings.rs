@@ -6,7 +6,7 @@ use super::dialect::LEGACY_PERIOD;
 use super::mount::{Dialect, Facet, Layout};
 use super::parse::{self, Malformed};
 use crate::control::plan::{Knob, Value};
-use crate::control::sample::{MemorySample, ThreadSample};
+use crate::control::sample::{MemorySample, PidsSample, ThreadSample};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 
 /// Why a kernel file gave no value.
@@ -116,6 +116,31 @@ pub fn memory_sample(
     let found = found.map_err(|source| malformed(kernel, dir, stat, source))?;
     let [inactive_file_bytes, active_file_bytes] = found.map(Option::unwrap_or_default);
     Ok(MemorySample { current_bytes, inactive_file_bytes, active_file_bytes, ..Default::default() })
+}
+
+/// The processes of the cgroup `generation` in `dir`; `None` where the controller is not enabled there.
+///
+/// # Errors
+/// A file cannot be read or understood.
+pub fn pids_sample(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    generation: u64,
+) -> Result<Option<PidsSample>, ReadError> {
+    let (current, events) = ("pids.current", "pids.events");
+    let nr_current = match kernel.read_once(dir, current) {
+        Ok(text) => parse::single::<u64>(text, "a number of processes"),
+        Err(error) if error.is_gone() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let nr_current = nr_current.map_err(|source| malformed(kernel, dir, current, source))?;
+    let nr_refused = match kernel.read_once(dir, events) {
+        Ok(text) => parse::keyed(text, ["max"]),
+        Err(error) if error.is_gone() => Ok([None]),
+        Err(error) => return Err(error.into()),
+    };
+    let [nr_refused] = nr_refused.map_err(|source| malformed(kernel, dir, events, source))?;
+    Ok(Some(PidsSample { generation, nr_current, nr_refused }))
 }
 
 /// The keys of file cache in `memory.stat`: inactive, and active.

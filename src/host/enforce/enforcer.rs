@@ -21,7 +21,7 @@ pub(crate) const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
 /// The controllers that the agent enables for children, and so the only ones that it disables again; the last one
 /// where tenants are pinned.
-pub(crate) const CONTROLLERS: [&str; 3] = ["cpu", "memory", "cpuset"];
+pub(crate) const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "cpuset"];
 
 /// The kernel and the journal, which every change of the host needs.
 #[derive(Debug)]
@@ -219,8 +219,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(())
     }
 
-    /// Enables the cpu and memory controllers, and cpuset where it is needed, for the children of `path`, as
-    /// far as they are available.
+    /// Enables the cpu, memory and pids controllers, and cpuset where it is needed, for the children of `path`,
+    /// as far as they are available.
     ///
     /// # Errors
     /// The journal or the kernel refused; [`EnforceError::RootInUse`] where processes stand in the way.
@@ -237,7 +237,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         let available = words(self.kernel.read_once(dir, "cgroup.controllers")?);
         let enabled = words(self.kernel.read_once(dir, SUBTREE_CONTROL)?);
         let has = |text: &str, name: &str| text.split(' ').any(|word| word == name);
-        for controller in &CONTROLLERS[..if self.pins { 3 } else { 2 }] {
+        for controller in &CONTROLLERS[..if self.pins { 4 } else { 3 }] {
             if has(&enabled, controller) || !has(&available, controller) {
                 continue;
             }

@@ -6,6 +6,7 @@
 //! | CPU limit | `CPUQuotaPerSecUSec` | `t`, µs of CPU time a second |
 //! | memory protection | `MemoryLow` | `t`, bytes |
 //! | memory limit | `MemoryMax` | `t`, bytes |
+//! | limit of processes | `TasksMax` | `t`, a number |
 //! | CPUs | `AllowedCPUs` | `ay`, bit *i* of byte *j* is CPU 8·*j* + *i* |
 //!
 //! The largest number means "not set" or "infinity"; an empty set of CPUs means all of the parent's. The
@@ -31,6 +32,8 @@ pub enum Property {
     MemoryLow,
     #[serde(rename = "MemoryMax")]
     MemoryMax,
+    #[serde(rename = "TasksMax")]
+    TasksMax,
     #[serde(rename = "AllowedCPUs")]
     AllowedCpus,
 }
@@ -59,11 +62,12 @@ const NONE: u64 = u64::MAX;
 
 impl Property {
     /// All of them, in the order of [`Knob::ALL`].
-    pub const ALL: [Property; 5] = [
+    pub const ALL: [Property; 6] = [
         Property::CpuWeight,
         Property::CpuQuotaPerSecUsec,
         Property::MemoryLow,
         Property::MemoryMax,
+        Property::TasksMax,
         Property::AllowedCpus,
     ];
 
@@ -74,6 +78,7 @@ impl Property {
             Knob::CpuMax => Property::CpuQuotaPerSecUsec,
             Knob::MemoryLow => Property::MemoryLow,
             Knob::MemoryMax => Property::MemoryMax,
+            Knob::PidsMax => Property::TasksMax,
             Knob::Cpus => Property::AllowedCpus,
         }
     }
@@ -85,6 +90,7 @@ impl Property {
             Property::CpuQuotaPerSecUsec => Knob::CpuMax,
             Property::MemoryLow => Knob::MemoryLow,
             Property::MemoryMax => Knob::MemoryMax,
+            Property::TasksMax => Knob::PidsMax,
             Property::AllowedCpus => Knob::Cpus,
         }
     }
@@ -96,6 +102,7 @@ impl Property {
             Property::CpuQuotaPerSecUsec => "CPUQuotaPerSecUSec",
             Property::MemoryLow => "MemoryLow",
             Property::MemoryMax => "MemoryMax",
+            Property::TasksMax => "TasksMax",
             Property::AllowedCpus => "AllowedCPUs",
         }
     }
@@ -107,6 +114,7 @@ impl Property {
             Property::CpuQuotaPerSecUsec => "50-CPUQuota.conf",
             Property::MemoryLow => "50-MemoryLow.conf",
             Property::MemoryMax => "50-MemoryMax.conf",
+            Property::TasksMax => "50-TasksMax.conf",
             Property::AllowedCpus => "50-AllowedCPUs.conf",
         }
     }
@@ -139,8 +147,10 @@ impl Setting {
             Value::Amount(CPU, Limit::Finite(milli)) => {
                 PropertyValue::Number(milli.saturating_mul(1000))
             }
-            Value::Amount(_, Limit::Finite(amount)) => PropertyValue::Number(*amount),
-            Value::Amount(_, Limit::Max) => PropertyValue::Number(NONE),
+            Value::Amount(_, Limit::Finite(amount)) | Value::Count(Limit::Finite(amount)) => {
+                PropertyValue::Number(*amount)
+            }
+            Value::Amount(_, Limit::Max) | Value::Count(Limit::Max) => PropertyValue::Number(NONE),
             Value::CpuList(cpus) => PropertyValue::Mask(mask(cpus)),
         };
         Setting { property: Property::of(knob), value }
@@ -156,13 +166,17 @@ impl Setting {
             (Property::CpuWeight, PropertyValue::Number(weight)) => Value::Weight(*weight as f64),
             (Property::AllowedCpus, PropertyValue::Mask(mask)) => Value::CpuList(cpus(mask)),
             (Property::AllowedCpus, _) | (_, PropertyValue::Mask(_)) => return None,
-            (property, PropertyValue::Number(NONE)) => {
-                Value::Amount(property.knob().resource(), Limit::Max)
-            }
             (property, PropertyValue::Number(number)) => {
                 let resource = property.knob().resource();
-                let unit = if resource == CPU { 1000 } else { 1 };
-                Value::Amount(resource, Limit::Finite(number / unit))
+                let unit = if resource == Some(CPU) { 1000 } else { 1 };
+                let limit = match *number {
+                    NONE => Limit::Max,
+                    number => Limit::Finite(number / unit),
+                };
+                match resource {
+                    Some(resource) => Value::Amount(resource, limit),
+                    None => Value::Count(limit),
+                }
             }
         })
     }
@@ -237,6 +251,8 @@ mod tests {
                 PropertyValue::Number(8 << 20),
             ),
             (Knob::MemoryMax, Value::Amount(MEMORY, Limit::Max), PropertyValue::Number(u64::MAX)),
+            (Knob::PidsMax, Value::Count(Limit::Finite(4096)), PropertyValue::Number(4096)),
+            (Knob::PidsMax, Value::Count(Limit::Max), PropertyValue::Number(u64::MAX)),
             (
                 Knob::Cpus,
                 Value::CpuList([0, 2, 9].into_iter().collect()),
@@ -288,6 +304,11 @@ mod tests {
                 number(Property::CpuQuotaPerSecUsec, u64::MAX),
                 "CPUQuota=",
                 number(Property::CpuQuotaPerSecUsec, 10_000),
+            ),
+            (
+                number(Property::TasksMax, 4096),
+                "TasksMax=4096",
+                number(Property::TasksMax, u64::MAX),
             ),
             (number(Property::CpuWeight, 300), "CPUWeight=300", number(Property::CpuWeight, 30)),
             (cpus(&[0b1011]), "AllowedCPUs=\nAllowedCPUs=0-1 3", cpus(&[0b11])),

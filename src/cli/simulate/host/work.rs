@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::codes::{BAD_NUMBER, CONFLICT};
 use super::scenario::{NOISE_INTERVAL, Phase, STEP, Work};
-use crate::policy::forms::{Absolute, Count, Number};
+use crate::policy::bounds::Absolute;
+use crate::policy::forms::{Count, Number};
 use crate::policy::hint::shortened;
 use crate::policy::key::{Fields, Form, section};
 use crate::policy::reader::Reader;

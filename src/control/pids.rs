@@ -1,0 +1,133 @@
+//! Whether a limit of processes stops a tenant or a group from starting more.
+//!
+//! The kernel counts a refused fork where its limit was reached and above (since 6.11), or only in the cgroup of the
+//! process that forked (before, and on legacy hosts). So the number of processes is compared with the limit as well:
+//! of a tenant whose processes are in cgroups of its own, older kernels tell nothing else.
+
+use std::time::Duration;
+
+use super::finding::{Code, Finding, Severity};
+use super::plan::Value;
+use super::sample::PidsSample;
+use super::tree::Tree;
+use super::usage::Tally;
+use crate::units::Limit;
+
+/// For this long after the last refused fork it is reported.
+const REPORTED_TIME: Duration = Duration::from_secs(60);
+
+/// What is known of the processes of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PidsState {
+    /// The newest reading.
+    pub last: Option<PidsSample>,
+    /// Forks that were refused since the agent started.
+    pub refused: Tally,
+    /// Time since the last of them was noticed.
+    refused_ago: Option<Duration>,
+}
+
+impl PidsState {
+    /// Takes in what was read, `elapsed` after the reading before.
+    pub(super) fn note(&mut self, sample: Option<PidsSample>, elapsed: Option<Duration>) {
+        self.refused_ago = self.refused_ago.zip(elapsed).map(|(ago, elapsed)| ago + elapsed);
+        let before = self.refused.total();
+        if let Some(PidsSample { generation, nr_refused: Some(count), .. }) = sample {
+            self.refused.note(generation, count);
+        }
+        if self.refused.total().unwrap_or(0) > before.unwrap_or(0) {
+            self.refused_ago = Some(Duration::ZERO);
+        }
+        self.last = sample;
+    }
+
+    /// Two of them together.
+    pub(super) fn and(self, other: PidsState) -> PidsState {
+        let mut refused = Tally::default();
+        refused.follow(self.refused.total().unwrap_or(0) + other.refused.total().unwrap_or(0));
+        let last = match (self.last, other.last) {
+            (Some(a), Some(b)) => Some(PidsSample {
+                generation: 0,
+                nr_current: a.nr_current + b.nr_current,
+                nr_refused: None,
+            }),
+            (a, b) => a.or(b),
+        };
+        let ago = [self.refused_ago, other.refused_ago].into_iter().flatten().min();
+        PidsState { last, refused, refused_ago: ago }
+    }
+
+    /// Takes in what the members of a tenant come to.
+    pub(super) fn follow(&mut self, members: PidsState) {
+        self.refused.follow(members.refused.total().unwrap_or(0));
+        (self.last, self.refused_ago) = (members.last, members.refused_ago);
+    }
+
+    /// The same where the cgroup went away: only what was counted stays.
+    pub(super) fn without_sample(self) -> PidsState {
+        PidsState { last: None, ..self }
+    }
+}
+
+/// Whether the processes of the node with this number are limited by the policy: its own, or those of a group with it.
+pub fn is_limited(tree: &Tree, number: usize) -> bool {
+    let ups = std::iter::successors(tree.node(number), |below| tree.nodes().get(below.parent?));
+    ups.into_iter().any(|node| node.written.limit.pids.is_some())
+}
+
+/// That the node cannot start more processes, or could not lately; `held` is what its limit was when it was read last.
+pub(super) fn finding(name: &str, pids: &PidsState, held: Option<&Value>) -> Option<Finding> {
+    let most = match held {
+        Some(Value::Count(Limit::Finite(most))) => Some(*most),
+        _ => None,
+    };
+    let full = most.filter(|most| pids.last.is_some_and(|pids| pids.nr_current >= *most));
+    let what = match (full, pids.refused_ago.is_some_and(|ago| ago < REPORTED_TIME)) {
+        (Some(most), _) => {
+            format!("it has as many processes and threads as its pids.max, {most}: none can start")
+        }
+        (None, true) => {
+            "processes or threads of it could not start within the last minute, because of \
+                         the pids.max of its cgroup or of one above"
+                .to_string()
+        }
+        (None, false) => return None,
+    };
+    let finding = Finding::of(name, Code::LimitReached, what);
+    let remedy = "see which processes it has, or raise limit.pids in the policy";
+    Some(Finding { severity: Severity::Note, ..finding }.with_remedy(remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_forks_are_reported_for_a_while() {
+        let mut pids = PidsState::default();
+        let mut note = |nr_current, nr_refused, seconds| {
+            let sample = PidsSample { generation: 1, nr_current, nr_refused };
+            pids.note(Some(sample), Some(Duration::from_secs(seconds)));
+            finding("web", &pids, None).map(|finding| finding.message)
+        };
+        assert_eq!(note(3, Some(7), 1), None, "those before the agent");
+        assert!(note(3, Some(8), 1).is_some_and(|what| what.contains("within the last minute")));
+        assert!(note(3, None, 59).is_some(), "not read");
+        assert_eq!(note(3, Some(8), 1), None, "a minute later");
+        assert_eq!(pids.refused.total(), Some(1));
+    }
+
+    #[test]
+    fn a_full_cgroup_is_reported_without_a_counter() {
+        let mut pids = PidsState::default();
+        let mut full = |most, nr_current| {
+            let sample = PidsSample { generation: 1, nr_current, nr_refused: None };
+            pids.note(Some(sample), None);
+            finding("web", &pids, Some(&Value::Count(most))).is_some()
+        };
+        assert!(!full(Limit::Finite(4), 3));
+        assert!(full(Limit::Finite(4), 4));
+        assert!(full(Limit::Finite(4), 5), "lowered below what was there");
+        assert!(!full(Limit::Max, 5));
+    }
+}
