@@ -3,6 +3,7 @@
 mod asking;
 mod change;
 pub(crate) mod deadline;
+mod init;
 mod simulate;
 
 use std::os::unix::fs::PermissionsExt;

@@ -53,6 +53,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print the values that would be written now, with reasons; writes nothing.
     Plan(PlanArgs),
+    /// Propose a policy from what runs on this host, and check it.
+    Init(InitArgs),
     /// Check a policy, file or directory, and print all findings.
     Check(CheckArgs),
     /// Print the differences between a policy and the running one.
@@ -142,8 +144,20 @@ fn host_size(text: &str) -> Result<HostSize, String> {
     size.ok_or_else(|| "name both, as in `cpus=64,memory=256GiB`".to_string())
 }
 
-/// Arguments of `check`.
+/// Arguments of `init`.
 #[derive(Clone, Debug, clap::Args)]
+pub struct InitArgs {
+    /// The file to write, which must not exist; `-` prints the proposal. By default /etc/tenantd/policy.yaml where
+    /// tenantd is installed and that file is missing or as installed; otherwise the proposal is printed.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print one JSON object, with the policy as text and what `check` finds.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct CheckArgs {
     /// Policy files, or directories whose `*.yaml` files form one policy; `-` reads standard input.
     #[arg(value_name = "POLICY", required = true)]

@@ -1,6 +1,6 @@
 //! `tenantctl check`: every finding of a policy, and what it gives each tenant on this machine or another one.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -41,11 +41,8 @@ pub(super) fn run(args: &CheckArgs, colour: Colour) -> anyhow::Result<Exit> {
         args.policies.iter().map(|path| (path.as_path(), load(path))).collect();
     let mut out = io::stdout().lock();
     match args.json {
-        true => print_json(&mut out, &results, host.as_ref().ok())?,
-        false => {
-            let style = Style { colour: colours(colour, &out), ..Style::PLAIN };
-            print_text(&mut out, &results, &host, args, style)?;
-        }
+        true => json::write_line(&mut out, &output(&results, host.as_ref().ok()))?,
+        false => print_text(&mut out, &results, &host, args, colour)?,
     }
     let passes = |result: &Result<Loaded, Report>| {
         result.as_ref().is_ok_and(|loaded| !(args.strict && has_warnings(&loaded.report)))
@@ -65,8 +62,9 @@ fn has_warnings(report: &Report) -> bool {
     report.count(Severity::Warning) > 0 || report.left_out() > 0
 }
 
+/// What was found, as JSON.
 #[derive(Serialize)]
-struct Output {
+pub(super) struct Output {
     policies: Vec<PolicyOutput>,
     host: Option<HostOutput>,
 }
@@ -86,11 +84,11 @@ struct HostOutput {
     memory_bytes: u64,
 }
 
-fn print_json(
-    out: &mut impl Write,
+/// What was found in these policies.
+pub(super) fn output(
     results: &[(&Path, Result<Loaded, Report>)],
     host: Option<&HostFacts>,
-) -> io::Result<()> {
+) -> Output {
     let policies = results.iter().map(|(path, result)| {
         let (valid, tenants, report) = match result {
             Ok(loaded) => (true, loaded.policy.leaves().len(), &loaded.report),
@@ -105,16 +103,18 @@ fn print_json(
         }
     });
     let host = host.map(|host| HostOutput { cpus: host.cpus.len(), memory_bytes: host.memory.0 });
-    json::write_line(out, &Output { policies: policies.collect(), host })
+    Output { policies: policies.collect(), host }
 }
 
-fn print_text(
-    out: &mut impl Write,
+/// Prints what was found in these policies, and the tenants of each.
+pub(super) fn print_text(
+    out: &mut (impl Write + IsTerminal),
     results: &[(&Path, Result<Loaded, Report>)],
     host: &io::Result<HostFacts>,
     args: &CheckArgs,
-    style: Style,
+    colour: Colour,
 ) -> io::Result<()> {
+    let style = Style { colour: colours(colour, out), ..Style::PLAIN };
     for (index, (path, result)) in results.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;

@@ -9,16 +9,14 @@
 mod exposition;
 mod table;
 
-use std::ffi::OsString;
-use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
 
 use anyhow::Context;
 
 use super::args::{Format, MetricsArgs};
 use super::client::Endpoint;
 use super::exit::Exit;
+use super::file;
 use crate::varlink::interface::{Nothing, method};
 
 pub use exposition::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, openmetrics, prometheus};
@@ -37,23 +35,9 @@ pub(super) fn run(daemon: &Endpoint, args: &MetricsArgs) -> anyhow::Result<Exit>
     };
     match &args.output {
         None => io::stdout().lock().write_all(text.as_bytes())?,
-        Some(path) => replace(path, &text)
+        Some(path) => file::replace(path, &text)
             .with_context(|| format!("cannot write the metrics to {}", path.display()))?,
     }
     asked?;
     Ok(Exit::Ok)
-}
-
-/// Writes `text` to `path` atomically: a reader gets the old text or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
-    // The collector reads `*.prom` only, so it ignores this file.
-    name.push(format!(".{}", std::process::id()));
-    let beside = path.with_file_name(name);
-    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        // The file may not exist; the error to report is the first one.
-        let _ = fs::remove_file(&beside);
-    }
-    written
 }

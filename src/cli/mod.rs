@@ -9,7 +9,9 @@ mod demo;
 mod dop;
 pub mod exit;
 mod explain;
+mod file;
 mod generate;
+pub mod init;
 mod json;
 mod load;
 mod log;
@@ -52,6 +54,7 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Serve(args) => serve::run(daemon, args),
         Command::Generate(args) => generate::run(args),
         Command::Load(args) => load::run(args),
+        Command::Init(args) => init::run(args, colour),
         Command::Check(args) => check::run(args, colour),
         Command::Solve(args) => solve::run(args, colour),
         Command::Dop(args) => dop::run(args, colour),

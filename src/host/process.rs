@@ -241,6 +241,11 @@ pub fn cgroup_dir(
     place(kernel, proc, layout, pid).and_then(|place| place.dirs.into_iter().nth(index))
 }
 
+/// The effective user of process `pid`; `None` where it is gone or cannot be read.
+pub fn user(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u32> {
+    owner(kernel, proc, pid)?.euid
+}
+
 /// The owner of a process.
 #[derive(Debug, Default)]
 struct Owner {

@@ -60,3 +60,8 @@ pub use load::{Loaded, load, load_from, load_text, load_value, load_with_host};
 pub use model::Policy;
 pub use read::MOST_TENANTS;
 pub use report::{Diagnostic, Report};
+
+/// Whether a tenant can have this name.
+pub fn is_tenant_name(name: &str) -> bool {
+    values::safe_name(name).is_ok()
+}

@@ -89,6 +89,7 @@ rustc --edition 2024 -O -C target-feature=+crt-static -o "$work/payload/bin/one_
     examples/one_per_cpu.rs
 cp -r "$here/guest" "$work/payload/guest"
 cp -r systemd "$work/payload/systemd"
+cp packaging/policy.yaml "$work/payload/"
 cp examples/resize.py "$work/payload/guest/"
 # A client of the socket that others wrote; the scenarios that want it are skipped where it cannot be had.
 mkdir "$work/payload/python"

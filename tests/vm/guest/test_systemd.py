@@ -13,7 +13,7 @@ import fairness
 
 WEIGHTS = {"a": 100, "b": 200, "c": 400}
 PROPERTIES = ["CPUWeight", "CPUQuotaPerSecUSec", "AllowedCPUs", "AllowedMemoryNodes", "MemoryLow",
-              "MemoryHigh", "MemoryMax"]
+              "MemoryHigh", "MemoryMax", "TasksMax"]
 DROP_INS = [Path(f"/run/systemd/{name}") for name in ("system.control", "transient")]
 SLICES = {name: f"tenants-{name}.slice" for name in WEIGHTS}
 

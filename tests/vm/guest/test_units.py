@@ -11,14 +11,15 @@ from marks import both, core
 from test_systemd import Host, show, start
 
 SYSTEMD = Path(__file__).resolve().parent.parent / "systemd"
+SHIPPED = SYSTEMD.parent / "policy.yaml"
 UNITS = Path("/etc/systemd/system")
 SERVICE = "tenantd.service"
 # Of 10, where 10 is a service that may do everything.
 EXPOSURE_MAX = 2.5
 
 
-def install(host, tenants):
-    """Puts everything where a package would, and takes it away again."""
+def install(host, tenants=None):
+    """Puts everything where a package would, and takes it away again; the policy is the package's, or has these tenants."""
 
     def put(source, to, mode):
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +36,10 @@ def install(host, tenants):
     put(SYSTEMD / "tmpfiles.d/tenantd.conf", Path("/usr/lib/tmpfiles.d/tenantd.conf"), 0o644)
     Path("/etc/tenantd").mkdir(exist_ok=True)
     host.cleanup.callback(shutil.rmtree, "/etc/tenantd")
-    put(host.policy(tenants), Path("/etc/tenantd/tenants.yaml"), 0o644)
+    if tenants is None:
+        put(SHIPPED, Path("/etc/tenantd/policy.yaml"), 0o644)
+    else:
+        put(host.policy(tenants), Path("/etc/tenantd/tenants.yaml"), 0o644)
     run("systemd-sysusers")
     run("systemd-tmpfiles", "--create", "tenantd.conf")
     run("systemctl", "daemon-reload")
@@ -96,9 +100,9 @@ def test_does_all_its_work_in_its_sandbox(host):
     start(host, "plain.service", "sleep", "infinity")
     claimed = start(host, "claimed.service", "sleep", "infinity")
     tenants = {
-        "direct": {"match": {"cgroup": f"/system.slice/{claimed}"}, "cpus": "0", "limit": {"memory": "1GiB"}},
+        "direct": {"match": {"cgroup": f"/system.slice/{claimed}"}, "cpus": "0", "limit": {"memory": "1GiB", "pids": 500}},
         "slice": {"owner": "systemd", "weight": 200},
-        "unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1}, "weight": 300},
+        "unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1, "pids": 60}, "weight": 300},
     }
     install(host, tenants)
     settle()
@@ -112,7 +116,9 @@ def test_does_all_its_work_in_its_sandbox(host):
         (lambda: direct.holds("cpuset.cpus", "0"), "the set of CPUs"),
         (lambda: direct.holds("memory.max", str(1 << 30)), "the memory limit"),
         (slice_.exists, "the slice"),
+        (lambda: direct.holds("pids.max", "500"), "the limit of processes"),
         (is_limited, "the unit's CPU limit"),
+        (lambda: Cgroup(MOUNT / "system.slice/plain.service").holds("pids.max", "60"), "the unit's limit of tasks"),
         (lambda: int(slice_.read("cpu.weight")) > 110, "the slice's weight beside the service"),
         (lambda: Path("/run/tenantd/tenants/direct/dop").exists(), "the width"),
     ]

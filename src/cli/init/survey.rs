@@ -1,0 +1,232 @@
+//! What lives on a host now: units of systemd, containers, users, and how much each of them uses.
+//!
+//! Read through the same files as the agent reads. Units are found as cgroups, so that only what runs is found; a
+//! host without units has users only, by the owners of its processes. Neither names nor weights of tenants are
+//! decided here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::host::cgroup::{Dialect, Facet, Layout, LayoutError, ReadError, parse};
+use crate::host::cgroup::{memory_sample, usage_usec};
+use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::host::machine::Machine;
+use crate::host::process;
+use crate::policy::model::{HierarchyChoice, RootChoice};
+
+/// The numbers of people, as distributions give them out (`UID_MIN`, `UID_MAX` in login.defs(5)).
+const PEOPLE: std::ops::RangeInclusive<u32> = 1000..=60_000;
+
+/// Cgroups that are looked at; a host may have very many.
+const MOST_CGROUPS: usize = 20_000;
+
+/// Containers in scopes of their own: what the name of the scope begins with, by engine.
+const CONTAINER_SCOPES: [&str; 4] = ["docker", "libpod", "crio", "cri-containerd"];
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Survey {
+    /// CPUs online.
+    pub nr_cpus: u32,
+    /// Memory of the machine.
+    pub memory_bytes: u64,
+    /// CPU time that the machine was not idle, since it started.
+    pub busy_usec: u64,
+    /// Whether systemd keeps units in a unified hierarchy, where they can be tenants.
+    pub has_units: bool,
+    /// Services and slices in which something runs.
+    pub units: Vec<Found>,
+    /// Scopes of containers in `system.slice`, by the pattern of their names.
+    pub containers: Vec<Found>,
+    /// Cgroups at the top that are no units.
+    pub cgroups: Vec<Found>,
+    /// People who run something, by number.
+    pub users: BTreeMap<u32, Found>,
+    /// The slices of all users and of all services, where they are there.
+    pub user_slice: Option<Found>,
+    /// See `user_slice`.
+    pub system_slice: Option<Found>,
+}
+
+/// Something that runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The unit, the pattern of its scopes, its path, or the account.
+    pub name: String,
+    /// CPU time since it started.
+    pub usage_usec: Option<u64>,
+    /// Memory that it holds, without cache that was not used lately.
+    pub memory_bytes: Option<u64>,
+    /// Cgroups that this is the sum of, or processes of a user where there are no units.
+    pub nr_parts: usize,
+}
+
+/// Why a host could not be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum SurveyError {
+    /// It has no cgroups.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A file of the kernel could not be read.
+    #[error(transparent)]
+    Kernel(#[from] KernError),
+    /// The machine's counters could not be read.
+    #[error(transparent)]
+    Machine(#[from] ReadError),
+}
+
+/// Looks at the host of `kernel`; `user_name` is the name of an account.
+///
+/// # Errors
+/// See [`SurveyError`]. What ends meanwhile is left out.
+pub fn survey(
+    kernel: &mut impl KernFs,
+    user_name: fn(u32) -> Option<String>,
+) -> Result<Survey, SurveyError> {
+    let machine = Machine::open(kernel)?;
+    let proc = machine.proc();
+    let mountinfo = kernel.read_once(proc, "self/mountinfo")?.to_vec();
+    let own = kernel.read_once(proc, "self/cgroup")?.to_vec();
+    let layout = Layout::detect(&mountinfo, &own, HierarchyChoice::Auto, &RootChoice::Auto)?;
+    let host = machine.sample(kernel)?;
+    let mut survey = Survey {
+        nr_cpus: host.nr_cpus,
+        memory_bytes: host.memory_total_bytes,
+        busy_usec: host.busy_usec.unwrap_or(0),
+        ..Survey::default()
+    };
+    if layout.dialect == Dialect::Unified {
+        let top = layout.trees[0].mount.clone();
+        let mut walk = Walk { kernel, layout: &layout, user_name, left: MOST_CGROUPS };
+        walk.top(&top, &mut survey);
+    }
+    if !survey.has_units {
+        survey.users = users(kernel, proc, user_name)?;
+    }
+    Ok(survey)
+}
+
+/// People who own processes, with the number of these.
+fn users(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    user_name: fn(u32) -> Option<String>,
+) -> Result<BTreeMap<u32, Found>, KernError> {
+    let mut users: BTreeMap<u32, Found> = BTreeMap::new();
+    for pid in process::all(kernel, proc)? {
+        let uid = process::user(kernel, proc, pid).filter(|uid| PEOPLE.contains(uid));
+        if let Some((uid, name)) = uid.and_then(|uid| Some((uid, user_name(uid)?))) {
+            users.entry(uid).or_insert_with(|| Found { name, ..Found::default() }).nr_parts += 1;
+        }
+    }
+    Ok(users)
+}
+
+/// A walk through the cgroups of units.
+struct Walk<'a, K> {
+    kernel: &'a mut K,
+    layout: &'a Layout,
+    user_name: fn(u32) -> Option<String>,
+    /// Cgroups that may still be looked at.
+    left: usize,
+}
+
+impl<K: KernFs> Walk<'_, K> {
+    fn top(&mut self, mount: &Path, survey: &mut Survey) {
+        let names = self.children(mount);
+        survey.has_units = names.iter().any(|name| name == "init.scope" || name == "system.slice");
+        for name in names {
+            let path = mount.join(&name);
+            match name.as_str() {
+                "init.scope" | "tenants.slice" => {}
+                "user.slice" => {
+                    survey.user_slice = self.found(&path, &name);
+                    self.users(&path, survey);
+                }
+                "system.slice" => {
+                    survey.system_slice = self.found(&path, &name);
+                    self.services(&path, survey);
+                }
+                _ if name.ends_with(".slice") || name.ends_with(".service") => {
+                    survey.units.extend(self.found(&path, &name));
+                }
+                // Mounts and swaps are units without processes, and scopes come and go.
+                _ if name.contains('.') || !survey.has_units => {}
+                _ => survey.cgroups.extend(self.found(&path, &format!("/{name}"))),
+            }
+        }
+    }
+
+    /// Services, and the slices in which systemd puts the instances of a template.
+    fn services(&mut self, slice: &Path, survey: &mut Survey) {
+        let mut containers: BTreeMap<&str, Found> = BTreeMap::new();
+        for name in self.children(slice) {
+            let path = slice.join(&name);
+            let engine = CONTAINER_SCOPES.into_iter().find(|engine| {
+                let rest = name.strip_prefix(engine).and_then(|rest| rest.strip_prefix('-'));
+                rest.is_some_and(|rest| rest.ends_with(".scope"))
+            });
+            if let Some(engine) = engine {
+                let Some(one) = self.found(&path, &name) else { continue };
+                let name = format!("{engine}-*.scope");
+                let sum =
+                    containers.entry(engine).or_insert_with(|| Found { name, ..Found::default() });
+                sum.add(&one);
+            } else if name.ends_with(".service") || name.ends_with(".slice") {
+                survey.units.extend(self.found(&path, &name));
+            }
+        }
+        survey.containers.extend(containers.into_values());
+    }
+
+    /// The slices of people.
+    fn users(&mut self, slice: &Path, survey: &mut Survey) {
+        for unit in self.children(slice) {
+            let uid = unit.strip_prefix("user-").and_then(|rest| rest.strip_suffix(".slice"));
+            let uid = uid.and_then(|uid| uid.parse().ok()).filter(|uid| PEOPLE.contains(uid));
+            let Some(uid) = uid else { continue };
+            let name = (self.user_name)(uid).unwrap_or_else(|| uid.to_string());
+            let found = self.found(&slice.join(&unit), &name);
+            survey.users.extend(found.map(|found| (uid, found)));
+        }
+    }
+
+    /// The cgroups in `path`, in the order of their names.
+    fn children(&mut self, path: &Path) -> Vec<String> {
+        let Ok(dir) = self.kernel.open_dir(path) else { return Vec::new() };
+        let mut names = self.kernel.list_dirs(dir).unwrap_or_default();
+        self.kernel.close_dir(dir);
+        names.sort_unstable();
+        names.truncate(self.left);
+        self.left -= names.len();
+        names
+    }
+
+    /// The cgroup at `path`; `None` where nothing runs in it.
+    fn found(&mut self, path: &Path, name: &str) -> Option<Found> {
+        let dir = self.kernel.open_dir(path).ok()?;
+        let events = self.kernel.read_once(dir, "cgroup.events").ok();
+        let populated = events.and_then(|text| parse::keyed(text, ["populated"]).ok()?[0]);
+        let memory = self
+            .layout
+            .tree(Facet::Memory)
+            .and_then(|_| memory_sample(self.kernel, dir, self.layout.dialect).ok());
+        self.kernel.close_dir(dir);
+        (populated == Some(1)).then(|| Found {
+            name: name.to_string(),
+            usage_usec: usage_usec(self.kernel, self.layout, path),
+            memory_bytes: memory.map(|memory| memory.working_set_bytes()),
+            nr_parts: 1,
+        })
+    }
+}
+
+impl Found {
+    fn add(&mut self, one: &Found) {
+        let sum =
+            |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).reduce(u64::saturating_add);
+        self.usage_usec = sum(self.usage_usec, one.usage_usec);
+        self.memory_bytes = sum(self.memory_bytes, one.memory_bytes);
+        self.nr_parts += one.nr_parts;
+    }
+}
