@@ -305,7 +305,7 @@ tenants:
     }
 
     #[test]
-    fn a_single_user_is_a_slice_where_systemd_keeps_one() {
+    fn users_are_their_slices_where_systemd_keeps_some() {
         let text = "
 version: 1
 tenants:
@@ -318,7 +318,12 @@ tenants:
         let policy = policy::load_text("policy.yaml", text).unwrap().policy;
         let slice = Location::Unit("user-1000.slice".into());
         let direct = || Location::Direct;
-        let kept = [slice, direct(), direct(), direct(), direct()];
+        let members = |uids: &[u32], groups: &[u32]| {
+            let named = uids.iter().map(|uid| user_slice(*uid)).collect();
+            Location::Members(Sources { named, groups: groups.to_vec(), ..Sources::default() })
+        };
+        let kept =
+            [slice, members(&[1004, 1001], &[]), members(&[1002], &[50]), direct(), direct()];
         assert_eq!(locations(&policy, UserSlices::Kept), kept);
         let unknown = locations(&policy, UserSlices::Unknown);
         assert!(unknown.iter().all(|location| *location == Location::Direct));
