@@ -409,6 +409,10 @@ where
         self.answers.push_back(Answer { order, outcome });
     }
 
+    fn nr_unanswered(&self) -> usize {
+        self.answers.len()
+    }
+
     fn answer(&mut self, _patience: Duration) -> Option<Answer> {
         self.answers.pop_front()
     }

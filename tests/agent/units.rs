@@ -4,6 +4,7 @@ mod drift;
 mod given_back;
 mod members;
 mod slices;
+mod unsettled;
 
 use std::collections::BTreeMap;
 

@@ -133,6 +133,10 @@ impl UnitManager for Messenger {
         }
     }
 
+    fn nr_unanswered(&self) -> usize {
+        self.waiting.len()
+    }
+
     fn answer(&mut self, patience: Duration) -> Option<Answer> {
         if self.waiting.is_empty() {
             return None;

@@ -195,13 +195,18 @@ pub trait UnitManager: fmt::Debug {
     /// Hands in an order. Never waits.
     fn submit(&mut self, order: Order);
 
+    /// How many orders were handed in whose answers were not taken yet.
+    fn nr_unanswered(&self) -> usize;
+
     /// The next answer, if it comes within `patience`; with none it never waits.
     fn answer(&mut self, patience: Duration) -> Option<Answer>;
 }
 
 /// Hands in `orders` and waits for their answers, for each at most as long as `patience` says, which is asked again
 /// every few seconds. Answers to earlier orders are dropped, and each of them is waited for as long: a thousand may
-/// still be on their way. The outcomes are in the order of the orders; once one is late, so are those behind it.
+/// still be on their way. They are told by their number: an earlier order may be the same as one of these, and what
+/// came of it is not what comes of this one. The outcomes are in the order of the orders; once one is late, so are
+/// those behind it.
 pub fn carry_out_all(
     units: &mut dyn UnitManager,
     orders: Vec<Order>,
@@ -211,33 +216,32 @@ pub fn carry_out_all(
     if let Err(error) = patience() {
         return orders.iter().map(|_| Err(error.clone())).collect();
     }
-    orders.iter().for_each(|order| units.submit(order.clone()));
+    let (nr_earlier, nr_orders) = (units.nr_unanswered(), orders.len());
+    orders.into_iter().for_each(|order| units.submit(order));
     let mut late: Option<UnitError> = None;
-    let outcome = |order: Order| {
+    let outcome = |_| {
         if let Some(error) = &late {
             return Err(error.clone());
         }
-        await_answer(units, &order, &mut patience).unwrap_or_else(|error| {
+        await_answer(units, &mut patience).unwrap_or_else(|error| {
             late = Some(error.clone());
             Err(error)
         })
     };
-    orders.into_iter().map(outcome).collect()
+    (0..nr_earlier + nr_orders).map(outcome).collect::<Vec<_>>().split_off(nr_earlier)
 }
 
 /// # Errors
 /// [`UnitError::Late`].
 fn await_answer(
     units: &mut dyn UnitManager,
-    order: &Order,
     patience: &mut impl FnMut() -> Result<Duration, UnitError>,
 ) -> Result<Result<Reply, UnitError>, UnitError> {
-    let (mut most, mut waited) = (patience()?, Duration::ZERO);
+    let (most, mut waited) = (patience()?, Duration::ZERO);
     loop {
         let part = most.saturating_sub(waited).min(PART);
         match units.answer(part) {
-            Some(answer) if answer.order == *order => return Ok(answer.outcome),
-            Some(_) => (most, waited) = (patience()?, Duration::ZERO),
+            Some(answer) => return Ok(answer.outcome),
             None if waited + part >= most => return Err(UnitError::Late(most)),
             None => {
                 waited += part;
@@ -251,10 +255,11 @@ fn await_answer(
 mod tests {
     use super::*;
 
-    /// Answers every order or none, and notes how long it was waited for.
+    /// Answers every order or none, the first ones with a failure, and notes how long it was waited for.
     #[derive(Debug, Default)]
     struct Slow {
         hangs: bool,
+        nr_failing: usize,
         orders: Vec<Order>,
         waits: Vec<Duration>,
     }
@@ -264,13 +269,20 @@ mod tests {
             self.orders.push(order);
         }
 
+        fn nr_unanswered(&self) -> usize {
+            self.orders.len()
+        }
+
         fn answer(&mut self, patience: Duration) -> Option<Answer> {
             self.waits.push(patience);
             if self.hangs {
                 return None;
             }
             let order = self.orders.remove(0);
-            Some(Answer { order, outcome: Ok(Reply::Done) })
+            let is_failing = self.nr_failing > 0;
+            self.nr_failing = self.nr_failing.saturating_sub(1);
+            let outcome = if is_failing { Err(UnitError::Late(PART)) } else { Ok(Reply::Done) };
+            Some(Answer { order, outcome })
         }
     }
 
@@ -283,6 +295,17 @@ mod tests {
         let outcomes = carry_out_all(&mut units, vec![look(1000), look(1001)], || Ok(patience));
         assert_eq!(outcomes, [Ok(Reply::Done), Ok(Reply::Done)]);
         assert_eq!(units.waits, [patience; 1002]);
+    }
+
+    /// What systemd said of a unit before says nothing of it now.
+    #[test]
+    fn the_answer_to_an_earlier_order_that_is_the_same_is_dropped() {
+        let look = || Order::Look { unit: "web".into() };
+        let mut units = Slow { nr_failing: 1, ..Slow::default() };
+        units.submit(look());
+        let outcomes = carry_out_all(&mut units, vec![look()], || Ok(PART));
+        assert_eq!(outcomes, [Ok(Reply::Done)]);
+        assert_eq!(units.nr_unanswered(), 0);
     }
 
     /// The service manager takes an agent that says nothing for long for one that hangs.
