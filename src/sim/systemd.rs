@@ -4,14 +4,17 @@
 //! as a drop-in, and all properties of the unit are written to its cgroup again (`unit_update_cgroup` in
 //! `src/core/cgroup.c`). Reloading the configuration sets the properties to what files and drop-ins say, and
 //! leaves the cgroups as they are. A slice needs no file; one that was started without is transient and
-//! leaves nothing when it stops. Stopping a slice ends everything in it.
+//! leaves nothing when it stops. Stopping a slice ends everything in it, and restarting one restarts it. What is
+//! masked is not started, nor is what is in a slice that is masked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::kernel::{MOUNT, SimKernel};
 use crate::host::cgroup::Dialect;
+use crate::host::kernfs::KernFs;
 use crate::host::systemd::{
     Answer, Held, Order, Property, PropertyValue, Reply, RunResult, Setting, UnitError,
     UnitManager, UnitState,
@@ -115,24 +118,51 @@ impl SimSystemd {
         self.units.insert(unit.to_string(), known);
     }
 
-    /// Stops a unit and starts it again: a transient one keeps all its settings.
+    /// Stops a unit and starts it again, and with it those that stop with it (`Requires=` in systemd.unit(5)). A
+    /// transient one keeps all its settings. Nothing happens where one of them cannot be started.
     pub fn restart(&mut self, kernel: &mut SimKernel, unit: &str) {
-        let known = self.units.get(unit).cloned();
+        let Some(cgroup) = self.units.get(unit).map(|known| known.cgroup.clone()) else { return };
+        let mut due = self.required_by(unit, &cgroup);
+        due.insert(0, unit.to_string());
+        let due = due.iter().filter_map(|name| self.units.get_key_value(name));
+        let mut due: Vec<(String, SimUnit)> =
+            due.map(|(name, known)| (name.clone(), known.clone())).collect();
+        let needed = slices_above(&cgroup).chain(due.iter().map(|(name, _)| &**name));
+        if self.masked(needed).is_some() {
+            return;
+        }
+        // Those above first.
+        due.sort_by_key(|(_, known)| known.cgroup.matches('/').count());
         self.stop(kernel, unit);
-        self.units.extend(known.map(|known| (unit.to_string(), known)));
-        self.start(kernel, unit);
+        for (name, known) in due {
+            self.units.insert(name.clone(), known);
+            self.start(kernel, &name);
+        }
     }
 
-    /// Starts a unit that is loaded.
+    /// Starts a unit that is loaded, and the slices that it is in. Nothing happens where one of them is masked.
     pub fn start(&mut self, kernel: &mut SimKernel, unit: &str) {
+        let Some(cgroup) = self.units.get(unit).map(|known| known.cgroup.clone()) else { return };
+        if self.masked([unit].into_iter().chain(slices_above(&cgroup))).is_some() {
+            return;
+        }
+        for slice in slices_above(&cgroup) {
+            if self.units.get(slice).is_some_and(|known| !known.is_active) {
+                self.start(kernel, slice);
+            }
+        }
         let Some(known) = self.units.get_mut(unit) else { return };
         known.is_active = true;
         known.nr_starts += 1;
         known.is_oom_kill = false;
         self.results.push(RunResult { unit: unit.to_string(), is_oom_kill: false });
-        // Every controller on the way, as where others have resource settings.
-        kernel.make_cgroup(&known.cgroup).ok();
+        make_cgroup(kernel, &cgroup);
         self.write(kernel, unit);
+    }
+
+    /// The first of these units that is masked.
+    fn masked<'u>(&self, mut units: impl Iterator<Item = &'u str>) -> Option<&'u str> {
+        units.find(|unit| self.units.get(*unit).is_some_and(|known| known.is_masked))
     }
 
     /// Stops a unit: everything in it ends.
@@ -280,21 +310,19 @@ impl SimSystemd {
         match order {
             Order::Look { unit } => return Ok(Reply::Unit(self.state(unit))),
             Order::StartSlice { unit, .. } => {
-                self.start_above(kernel, unit);
+                let cgroup = cgroup_of(unit);
+                self.refuse_masked(slices_above(&cgroup).chain([&**unit]))?;
+                self.add_above(kernel, &cgroup);
                 if !self.units.contains_key(unit) {
-                    self.add_transient(unit, &cgroup_of(unit));
+                    self.add_transient(unit, &cgroup);
                 }
                 self.start(kernel, unit);
             }
             Order::Set { unit, settings } => {
                 let unit = self.id(unit).to_string();
-                match self.units.get(&unit) {
-                    Some(known) if known.is_masked => {
-                        let message = format!("Unit {unit} is masked.");
-                        return Err(UnitError::Refused { unit, message });
-                    }
-                    Some(_) => {}
-                    None => return Err(UnitError::NoSuchUnit(unit)),
+                self.refuse_masked([&*unit].into_iter())?;
+                if !self.units.contains_key(&unit) {
+                    return Err(UnitError::NoSuchUnit(unit));
                 }
                 match self.fault {
                     Some(UnitFault::Behind) => self.accepted.push_back((unit, settings.clone())),
@@ -314,12 +342,13 @@ impl SimSystemd {
                     known.drop_ins.retain(|property, _| !properties.contains(property));
                 }
             }
-            Order::ForgetOurs { unit, settings } => {
-                if let Some(known) = self.units.get_mut(unit) {
-                    let is_said = |property: &Property, value: &PropertyValue| {
-                        settings.iter().any(|s| s.property == *property && s.value == *value)
-                    };
-                    known.drop_ins.retain(|property, value| !is_said(property, value));
+            Order::ForgetOurs { unit, ours, before } => {
+                let before = before.as_ref().and_then(|text| serde_json::from_str(text).ok());
+                if let Some(known) = self.units.get_mut(unit)
+                    && known.drop_ins.get(&ours.property) == Some(&ours.value)
+                {
+                    known.drop_ins.remove(&ours.property);
+                    known.drop_ins.extend(before.map(|value| (ours.property, value)));
                 }
             }
             Order::List { patterns } => {
@@ -369,6 +398,28 @@ impl SimSystemd {
             held: Property::ALL.map(held).to_vec(),
         }
     }
+}
+
+/// Makes the cgroup of a unit with every controller on the way, as where others have resource settings. Below one that
+/// holds processes it has none, and is made all the same.
+fn make_cgroup(kernel: &mut SimKernel, cgroup: &str) {
+    if kernel.make_cgroup(cgroup).is_ok() {
+        return;
+    }
+    let mut path = PathBuf::from(MOUNT);
+    for name in cgroup.split('/').filter(|name| !name.is_empty()) {
+        if let Ok(above) = kernel.open_dir(&path) {
+            kernel.make_dir(above, name).ok();
+            kernel.close_dir(above);
+        }
+        path.push(name);
+    }
+}
+
+/// The slices that `cgroup` is in, the outermost first.
+fn slices_above(cgroup: &str) -> impl Iterator<Item = &str> {
+    let above = cgroup.rsplit_once('/').map_or("", |(above, _)| above);
+    above.split('/').filter(|name| name.ends_with(".slice"))
 }
 
 /// `a-b.slice` is in `a.slice`.
