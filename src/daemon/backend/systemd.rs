@@ -16,7 +16,7 @@
 //! **Properties.** `tests/agent/units.rs`: tenants as slices and units get their values and are restored in
 //! every state of the bus; drift is found in the next tick.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::control::finding::{Code, Finding};
 use crate::control::state::Outcome;
 use crate::control::tree::{CgroupParent, Tree};
 use crate::host::cgroup::{Cgroup, Layout};
-use crate::host::enforce::EnforceError;
+use crate::host::enforce::{EnforceError, with_causes};
 use crate::host::journal::Entry;
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
@@ -126,6 +126,7 @@ impl Systemd {
                 if !is_heard {
                     unit.miss_answers();
                 }
+                unit.renumber(*new);
                 self.units[*new] = Some(unit);
             }
         }
@@ -221,6 +222,7 @@ impl Systemd {
         is_enforcing: bool,
     ) -> UnitEvents {
         let (mut events, time) = (UnitEvents::default(), self.time);
+        let mut unset = HashSet::new();
         if self.manager.is_none() && self.is_needed {
             let what = "this host is not run by systemd: tenants that are units are left out";
             events.findings.push(Finding::of_host(Code::BusAway, what));
@@ -257,10 +259,13 @@ impl Systemd {
                     }
                 }
                 (order, Err(error)) => {
-                    events.refused.extend(self.refused(number, &order, &error, tick));
+                    events.refused.extend(self.refused(number, &order, &error, tick, &mut unset));
                 }
                 _ => {}
             }
+        }
+        if let Err(error) = host.journal.forget_unset(&unset) {
+            events.findings.push(Finding::of_host(Code::NotKept, with_causes(&error)));
         }
         let trouble = self.trouble.as_ref();
         events.findings.extend(

@@ -14,7 +14,7 @@
 //!
 //! The state of the bus and the locations of the units are not known here; that is [`super::systemd`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use super::access::HostAccess;
@@ -26,7 +26,7 @@ use crate::control::plan::{Action, Knob, Value};
 use crate::control::state::Outcome;
 use crate::host::cgroup::{Cgroup, Dialect, Facet};
 use crate::host::enforce::{EnforceError, taken};
-use crate::host::journal::{Entry, Journal, UnitHeld};
+use crate::host::journal::{Entry, Journal, UnitHeld, UnitProperty};
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::{Order, Property, Setting, UnitError};
 use crate::units::Limit;
@@ -36,40 +36,6 @@ use crate::units::Limit;
 const ARRIVAL_TIME: Duration = Duration::from_secs(3);
 
 impl Systemd {
-    /// An order failed; returns the actions that it contained, as failed.
-    pub(super) fn refused(
-        &mut self,
-        number: usize,
-        order: &Order,
-        error: &UnitError,
-        tick: u64,
-    ) -> Vec<Outcome> {
-        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
-        unit.is_looking = false;
-        match order {
-            Order::Set { .. } => {
-                let pending = unit.pending.take();
-                if matches!(error, UnitError::NoSuchUnit(_)) {
-                    unit.phase = Phase::Missing { look_at: tick };
-                }
-                // A failure of the bus is reported once, and not for each value.
-                if error.is_about_the_bus() {
-                    return Vec::new();
-                }
-                let actions = pending.into_iter().flat_map(|pending| pending.actions);
-                let refusal = EnforceError::from(error.clone()).refusal();
-                return actions.map(|action| (action, Err(refusal.clone()))).collect();
-            }
-            // Asked again as soon as the bus is back.
-            _ if error.is_about_the_bus() && unit.phase == Phase::Asked => {
-                unit.phase = Phase::Missing { look_at: tick };
-            }
-            _ if unit.phase == Phase::Asked => unit.miss(tick, error.to_string()),
-            _ => {}
-        }
-        Vec::new()
-    }
-
     // --- requests ---
 
     /// Whether `found` is what systemd was asked to write there.
@@ -178,6 +144,9 @@ impl Systemd {
                 continue;
             }
             unit.lowered = Some(action.clone());
+            if let Some(pending) = &mut unit.pending {
+                pending.recorded.retain(|property| *property != Property::of(knob));
+            }
             unit.ordered.add(knob, action.to.clone());
         }
         let is_new = |lowered: &&Action| {
@@ -223,9 +192,10 @@ impl Systemd {
             }
             return Vec::new();
         }
+        let recorded: Vec<Property> = new.iter().map(|new| new.property).collect();
         let entries: Vec<Entry> = new.into_iter().filter_map(|new| held_by(unit, new)).collect();
-        let recorded = entries.into_iter().try_for_each(|entry| host.journal.record(entry));
-        if let Err(error) = recorded {
+        let outcome = entries.into_iter().try_for_each(|entry| host.journal.record(entry));
+        if let Err(error) = outcome {
             // Each of them is refused for the same reason.
             let refusal = EnforceError::from(error).refusal();
             return actions.into_iter().map(|action| (action, Err(refusal.clone()))).collect();
@@ -235,7 +205,7 @@ impl Systemd {
             unit.lowered.take_if(|lowered| lowered.knob == action.knob);
         }
         unit.asked_about.clear();
-        unit.pending = Some(Pending { actions, answered_at: None });
+        unit.pending = Some(Pending { actions, recorded, answered_at: None });
         let unit = unit.unit.clone();
         let settings = self.with_memory_limit(host, cgroup, number, settings);
         self.submit(Order::Set { unit, settings });
@@ -274,6 +244,45 @@ impl Systemd {
     }
 
     // --- arrive ---
+
+    /// An order failed; returns the actions that it contained, as failed, and adds to `unset` what was recorded for
+    /// it and is not set.
+    pub(super) fn refused(
+        &mut self,
+        number: usize,
+        order: &Order,
+        error: &UnitError,
+        tick: u64,
+        unset: &mut HashSet<UnitProperty>,
+    ) -> Vec<Outcome> {
+        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        unit.is_looking = false;
+        match order {
+            Order::Set { .. } => {
+                let pending = unit.pending.take();
+                if matches!(error, UnitError::NoSuchUnit(_)) {
+                    unit.phase = Phase::Missing { look_at: tick };
+                }
+                // A failure of the bus is reported once, and not for each value.
+                if error.is_about_the_bus() {
+                    return Vec::new();
+                }
+                let (name, life) = (&unit.unit, &unit.life);
+                let recorded = pending.iter().flat_map(|pending| &pending.recorded);
+                unset.extend(recorded.map(|property| (name.clone(), life.clone(), *property)));
+                let actions = pending.into_iter().flat_map(|pending| pending.actions);
+                let refusal = EnforceError::from(error.clone()).refusal();
+                return actions.map(|action| (action, Err(refusal.clone()))).collect();
+            }
+            // Asked again as soon as the bus is back.
+            _ if error.is_about_the_bus() && unit.phase == Phase::Asked => {
+                unit.phase = Phase::Missing { look_at: tick };
+            }
+            _ if unit.phase == Phase::Asked => unit.miss(tick, error.to_string()),
+            _ => {}
+        }
+        Vec::new()
+    }
 
     /// Compares the requests for the unit of one node with what its files hold now; returns the values that
     /// arrived, and those that did not in time.

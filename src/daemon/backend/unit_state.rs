@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::control::plan::{Action, Knob, Value};
 use crate::host::enforce::taken;
-use crate::host::systemd::Held;
+use crate::host::systemd::{Held, Property};
 
 /// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks. One that ran before is
 /// found by its cgroup as soon as it runs again.
@@ -59,6 +59,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
+    /// The properties whose earlier values were recorded for it: until it is done, nothing of them was changed.
+    pub(super) recorded: Vec<Property>,
     /// When systemd reported the job as done.
     pub(super) answered_at: Option<Duration>,
 }
@@ -164,6 +166,12 @@ impl UnitState {
         self.phase = Phase::Missing { look_at: tick + pause };
         self.lowered = None;
         self.message = Some(why);
+    }
+
+    /// Its node has another number in the tree of a new policy.
+    pub(super) fn renumber(&mut self, number: usize) {
+        let pending = self.pending.iter_mut().flat_map(|pending| &mut pending.actions);
+        pending.chain(&mut self.lowered).for_each(|action| action.node = number);
     }
 
     /// The connection of the request is gone, after all of it was done: no reply comes any more, and earlier

@@ -85,6 +85,9 @@ pub enum Entry {
     Kept,
 }
 
+/// A property of one life of a unit: the names of both, as in [`UnitHeld`].
+pub type UnitProperty = (String, String, Property);
+
 /// A property of a unit, as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitHeld {

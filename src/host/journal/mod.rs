@@ -28,7 +28,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
 use self::entry::Key;
-pub use self::entry::{Entry, UnitHeld};
+pub use self::entry::{Entry, UnitHeld, UnitProperty};
 pub use self::store::JournalError;
 use self::store::Store;
 use super::systemd::{Property, Setting};
@@ -173,6 +173,21 @@ impl Journal {
             }
             _ => None,
         })
+    }
+
+    /// Drops the records of properties that systemd refused to set: they hold what they held, and are others' to change
+    /// until they are set.
+    ///
+    /// # Errors
+    /// The disk refused; nothing is forgotten then.
+    pub fn forget_unset(&mut self, unset: &HashSet<UnitProperty>) -> Result<(), JournalError> {
+        let is_unset = |was: &UnitHeld| {
+            unset.contains(&(was.unit.clone(), was.life.clone(), was.held.property))
+        };
+        match unset.is_empty() {
+            true => Ok(()),
+            false => self.retain(|entry| !matches!(entry, Entry::UnitHeld(was) if is_unset(was))),
+        }
     }
 
     /// Whether the last record of the cgroup at `path` says that it is about to be made.

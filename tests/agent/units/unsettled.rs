@@ -1,9 +1,11 @@
 //! Orders that were refused, answered late, or overtaken: what is recorded of a unit is what it held before it was set.
 
+use tenantd::host::systemd::{Order, Property};
 use tenantd::sim::{Load, UnitFault};
 
-use super::{services, whole};
+use super::{WEB, number, services, whole};
 use crate::agent::world::World;
+use crate::util;
 
 fn fail(world: &World, fault: Option<UnitFault>) {
     world.host.systemd(|systemd, _| systemd.fault = fault);
@@ -20,6 +22,65 @@ fn a_bus_that_is_back_is_not_taken_for_the_one_that_was_away() {
     fail(&world, None);
     assert_eq!(world.stop().failures, [""; 0]);
     assert!(whole(&world).1["web.service"].drop_ins.is_empty());
+}
+
+/// Until something is set of a unit, it is its administrator's.
+#[test]
+fn what_is_set_after_systemd_refused_us_is_what_the_unit_held() {
+    let mut world = services("");
+    let before = whole(&world).1["db.service"].drop_ins.clone();
+    fail(&world, Some(UnitFault::Denied));
+    world.ticks(4);
+    let orders = world.host.systemd(|systemd, _| std::mem::take(&mut systemd.orders));
+    let is_set = |order: &Order| matches!(order, Order::Set { .. });
+    assert!(!orders.iter().any(is_set), "denied: {orders:?}");
+    let theirs = number(Property::CpuWeight, 555);
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    fail(&world, None);
+    let stopped_at_once = world.stop();
+    assert_eq!(stopped_at_once.failures, [""; 0]);
+    let drop_ins = || whole(&world).1["web.service"].drop_ins.clone();
+    assert_eq!(drop_ins(), [(theirs.property, theirs.value.clone())].into());
+    assert_eq!(whole(&world).1["db.service"].drop_ins, before);
+}
+
+/// The same, where it is set in the end.
+#[test]
+fn what_is_recorded_is_what_was_there_when_systemd_took_the_order() {
+    let mut world = services("");
+    fail(&world, Some(UnitFault::Denied));
+    world.ticks(4);
+    let theirs = number(Property::CpuWeight, 555);
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    fail(&world, None);
+    world.ticks(40);
+    assert_ne!(world.file(&format!("{WEB}/cpu.weight")), "555");
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(world.file(&format!("{WEB}/cpu.weight")), "555");
+    let web = whole(&world).1["web.service"].clone();
+    assert_eq!(web.drop_ins, [(theirs.property, theirs.value)].into());
+}
+
+/// What was asked for under the old policy concerns nodes with other numbers by now.
+#[test]
+fn an_order_is_refused_after_a_reload_that_removed_a_tenant() {
+    let two = "control: { ancestors: leave }\ntenants:\n  one: { match: { unit: web.service } }\n  \
+               two: { match: { unit: db.service }, limit: { cpu: 1 } }\n";
+    let mut world = services("");
+    world.policy = util::policy(&format!("version: 1\nmode: enforce\n{two}"));
+    world.stop();
+    world.start().unwrap();
+    fail(&world, Some(UnitFault::Denied));
+    world.ticks(3);
+    let rest = two.lines().filter(|line| !line.contains("one:")).collect::<Vec<_>>().join("\n");
+    let policy = util::policy(&format!("version: 1\nmode: enforce\n{rest}"));
+    world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
+    let status = world.tick();
+    assert_eq!(status.tenants.len(), 1);
+    fail(&world, None);
+    world.ticks(40);
+    assert_eq!(world.file("system.slice/db.service/cpu.max"), "100000 100000");
+    assert_eq!(world.stop().failures, [""; 0]);
 }
 
 /// The kernel gives the children of a cgroup with processes no controllers, whoever asks for them.
