@@ -349,7 +349,9 @@ impl Systemd {
             }
             return false;
         }
-        let moved = unit.phase == Phase::There && unit.cgroup != state.cgroup;
+        let was_there = unit.phase == Phase::There;
+        let moved = was_there && unit.cgroup != state.cgroup;
+        unit.is_certain = was_there && !moved;
         unit.phase = Phase::There;
         unit.nr_misses = 0;
         unit.message = None;
@@ -433,7 +435,9 @@ impl Systemd {
         match unit.phase {
             Phase::There if place.cgroup.is_none() => {
                 match Cgroup::open_unit(&mut host.kernel, &host.layout, &unit.cgroup) {
-                    Ok(cgroup) => place.cgroup = Some(cgroup),
+                    Ok(cgroup) => {
+                        (place.cgroup, unit.is_certain) = (Some(cgroup), false);
+                    }
                     Err(error) if error.is_gone() => unit.phase = Phase::Missing { look_at: tick },
                     Err(error) => {
                         findings.push(Finding::of(name, Code::NotAttached, error.to_string()));

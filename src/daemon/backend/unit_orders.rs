@@ -184,8 +184,8 @@ impl Systemd {
             }
             return Vec::new();
         }
-        if !new.is_empty() && (unit.is_looking || unit.looked_at + 1 < tick) {
-            // Its value was read too long ago to be journalled as the earlier value.
+        if !new.is_empty() && (unit.is_looking || unit.is_outdated(tick)) {
+            // It is no earlier value that could be recorded.
             if !std::mem::replace(&mut unit.is_looking, true) {
                 let unit = unit.name.clone();
                 self.submit(Order::Look { unit });

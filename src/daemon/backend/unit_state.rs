@@ -33,6 +33,8 @@ pub(super) struct UnitState {
     pub(super) held: Vec<Held>,
     /// When `held` was read.
     pub(super) looked_at: u64,
+    /// Whether its cgroup was open by then: what was read is of the unit that has this cgroup.
+    pub(super) is_certain: bool,
     pub(super) is_looking: bool,
     /// Contents of files that differed from what systemd had said, and about which it was asked again.
     pub(super) asked_about: Vec<(Knob, Value)>,
@@ -148,6 +150,7 @@ impl UnitState {
             life: String::new(),
             held: Vec::new(),
             looked_at: 0,
+            is_certain: false,
             is_looking: false,
             asked_about: Vec::new(),
             pending: None,
@@ -172,6 +175,12 @@ impl UnitState {
     pub(super) fn renumber(&mut self, number: usize) {
         let pending = self.pending.iter_mut().flat_map(|pending| &mut pending.actions);
         pending.chain(&mut self.lowered).for_each(|action| action.node = number);
+    }
+
+    /// Whether what was read of it may not be what it holds now. One that is gone when it is stopped may have been
+    /// another one of its name.
+    pub(super) fn is_outdated(&self, tick: u64) -> bool {
+        self.looked_at + 1 < tick || !self.life.is_empty() && !self.is_certain
     }
 
     /// The connection of the request is gone, after all of it was done: no reply comes any more, and earlier

@@ -83,6 +83,22 @@ fn an_order_is_refused_after_a_reload_that_removed_a_tenant() {
     assert_eq!(world.stop().failures, [""; 0]);
 }
 
+/// What systemd said of a unit may be of the one before it, until its cgroup is open.
+#[test]
+fn a_slice_that_is_replaced_before_it_is_opened_is_given_back() {
+    for nr_ticks in 1..6 {
+        let mut world = World::new("tenants: { a: { owner: systemd }, b: { owner: systemd } }");
+        world.start().unwrap();
+        world.ticks(nr_ticks);
+        world.host.systemd(|systemd, kernel| systemd.stop(kernel, "tenants.slice"));
+        world.tick();
+        assert_eq!(world.stop().failures, [""; 0]);
+        let left = whole(&world).1;
+        let left: Vec<_> = left.iter().filter(|(_, unit)| !unit.drop_ins.is_empty()).collect();
+        assert!(left.is_empty(), "stopped after {nr_ticks} ticks: {left:#?}");
+    }
+}
+
 /// The kernel gives the children of a cgroup with processes no controllers, whoever asks for them.
 #[test]
 fn a_slice_below_one_with_processes_is_reported() {
