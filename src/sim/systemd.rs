@@ -363,14 +363,18 @@ impl SimSystemd {
         Ok(Reply::Done)
     }
 
-    /// A slice starts those above it, which are not transient.
-    fn start_above(&mut self, kernel: &mut SimKernel, unit: &str) {
-        let name = unit.trim_end_matches(".slice");
-        for (end, _) in name.match_indices('-') {
-            let above = format!("{}.slice", &name[..end]);
-            if !self.units.contains_key(&above) {
-                let cgroup = cgroup_of(&above);
-                self.add(kernel, &above, &cgroup);
+    fn refuse_masked<'u>(&self, units: impl Iterator<Item = &'u str>) -> Result<(), UnitError> {
+        self.masked(units).map_or(Ok(()), |unit| {
+            let (unit, message) = (unit.to_string(), format!("Unit {unit} is masked."));
+            Err(UnitError::Refused { unit, message })
+        })
+    }
+
+    /// The slices above one need no file, and are not transient.
+    fn add_above(&mut self, kernel: &mut SimKernel, cgroup: &str) {
+        for slice in slices_above(cgroup) {
+            if !self.units.contains_key(slice) {
+                self.add(kernel, slice, &cgroup_of(slice));
             }
         }
     }

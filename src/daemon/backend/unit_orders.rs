@@ -26,7 +26,7 @@ use crate::control::plan::{Action, Knob, Value};
 use crate::control::state::Outcome;
 use crate::host::cgroup::{Cgroup, Dialect, Facet};
 use crate::host::enforce::{EnforceError, taken};
-use crate::host::journal::{Entry, Journal, UnitHeld, UnitProperty};
+use crate::host::journal::{Entry, Journal, JournalError, UnitHeld, UnitProperty};
 use crate::host::kernfs::KernFs;
 use crate::host::systemd::{Order, Property, Setting, UnitError};
 use crate::units::Limit;
@@ -194,7 +194,8 @@ impl Systemd {
         }
         let recorded: Vec<Property> = new.iter().map(|new| new.property).collect();
         let entries: Vec<Entry> = new.into_iter().filter_map(|new| held_by(unit, new)).collect();
-        let outcome = entries.into_iter().try_for_each(|entry| host.journal.record(entry));
+        let outcome = take_over(&mut host.journal, &unit.unit, &settings)
+            .and_then(|()| entries.into_iter().try_for_each(|entry| host.journal.record(entry)));
         if let Err(error) = outcome {
             // Each of them is refused for the same reason.
             let refusal = EnforceError::from(error).refusal();
@@ -325,6 +326,19 @@ impl Systemd {
             outcomes.push((action, effective.map(|()| value).map_err(|error| error.refusal())));
         }
         outcomes
+    }
+}
+
+/// Drops the records that `settings` of a unit were left to another program, by an agent or under a policy before:
+/// from now on they are this agent's again, and are given back.
+fn take_over(journal: &mut Journal, name: &str, settings: &[Setting]) -> Result<(), JournalError> {
+    let is_void = |entry: &Entry| {
+        matches!(entry, Entry::UnitTheirs { unit, property, .. }
+            if unit == name && settings.iter().any(|setting| setting.property == *property))
+    };
+    match journal.entries().iter().any(is_void) {
+        true => journal.retain(|entry| !is_void(entry)),
+        false => Ok(()),
     }
 }
 

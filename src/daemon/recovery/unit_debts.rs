@@ -40,12 +40,14 @@ pub(in crate::daemon) struct Started<'a> {
     pub(in crate::daemon) entry: &'a Entry,
 }
 
-/// What was recorded of each unit, without properties that another program has set since.
+/// What was recorded of each unit, without properties that another program has set since the agent did. What an earlier
+/// agent has set, and could not give back, is still to be given back.
 pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
-    let is_theirs = |of: &str, property: Property| {
-        entries.iter().any(
-            |entry| matches!(entry, Entry::UnitTheirs { unit, property: p, .. } if unit == of && *p == property),
-        )
+    let is_theirs = |of: &str, of_property: Property| {
+        entries.iter().any(|entry| {
+            matches!(entry, Entry::UnitTheirs { unit, property, ours: Some(_) }
+                if unit == of && *property == of_property)
+        })
     };
     let mut debts: Vec<Debt<'_>> = Vec::new();
     for entry in entries {
@@ -71,16 +73,26 @@ pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
 pub(super) struct Leftover<'a> {
     pub(super) unit: &'a str,
     pub(super) ours: &'a Setting,
+    /// The text of the drop-in before the agent's, where there was one.
+    pub(super) before: Option<&'a str>,
     pub(super) is_settled: bool,
-    pub(super) entry: &'a Entry,
+    /// That it is theirs, and what it held.
+    pub(super) entries: Vec<&'a Entry>,
 }
 
 pub(super) fn leftovers<'a>(entries: &'a [Entry]) -> Vec<Leftover<'a>> {
-    let leftover = |entry: &'a Entry| match entry {
-        Entry::UnitTheirs { unit, ours: Some(ours), .. } => {
-            Some(Leftover { unit, ours, is_settled: false, entry })
+    let leftover = |entry: &'a Entry| {
+        let Entry::UnitTheirs { unit, property, ours: Some(ours) } = entry else { return None };
+        let (mut before, mut all) = (None, vec![entry]);
+        for entry in entries {
+            if let Entry::UnitHeld(was) = entry
+                && (&was.unit, was.held.property) == (unit, *property)
+            {
+                before = was.drop_in.as_deref();
+                all.push(entry);
+            }
         }
-        _ => None,
+        Some(Leftover { unit, ours, before, is_settled: false, entries: all })
     };
     entries.iter().filter_map(leftover).collect()
 }

@@ -24,7 +24,8 @@
 //! - *A unit that goes meanwhile* needs nothing but that its drop-ins go too.
 //! - *A unit that does not run* has no files, and to set it would make a cgroup for it. The drop-ins that were its
 //!   administrator's get back their text.
-//! - *What is someone else's by now* stays; a drop-in of ours for it is removed, if it says what we set.
+//! - *What is someone else's by now* stays; a drop-in of ours for it, if it says what we set, is removed or gets back
+//!   the text that it had.
 //! - *A transient unit that went* took its run-time settings along, and needs nothing.
 
 use tracing::warn;
@@ -71,7 +72,8 @@ pub(in crate::daemon) fn put_back(
     let dues = debts.iter().flat_map(|debt| &debt.dues);
     let unpaid = dues.filter(|due| due.stage != Stage::Paid).map(|due| due.entry);
     let left = started.iter().filter(|slice| !slice.is_settled).map(|slice| slice.entry);
-    let forgotten = leftovers.iter().filter(|left| !left.is_settled).map(|left| left.entry);
+    let unsettled = leftovers.iter().filter(|left| !left.is_settled);
+    let forgotten = unsettled.flat_map(|left| left.entries.iter().copied());
     unpaid.chain(left).chain(forgotten).for_each(|entry| restored.owe(entry));
 }
 
@@ -334,10 +336,11 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Removes a drop-in of the agent's for a property that another program has set since.
+    /// Removes a drop-in of the agent's for a property that another program has set since, or gives it back its text.
     fn forget_ours(&mut self, left: &Leftover<'_>) -> Result<(), UnitError> {
-        let (unit, settings) = (left.unit.to_string(), vec![left.ours.clone()]);
-        self.ask_one(Order::ForgetOurs { unit, settings })?;
+        let (unit, ours) = (left.unit.to_string(), left.ours.clone());
+        let before = left.before.map(str::to_string);
+        self.ask_one(Order::ForgetOurs { unit, ours, before })?;
         self.is_stale = true;
         Ok(())
     }

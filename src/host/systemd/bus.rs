@@ -103,7 +103,9 @@ impl Bus {
         let outcome = match &orders[0] {
             Order::Rewrite { unit, drop_ins } => self.rewrite(unit, drop_ins),
             Order::Forget { unit, properties } => self.forget(unit, properties),
-            Order::ForgetOurs { unit, settings } => self.forget_ours(unit, settings),
+            Order::ForgetOurs { unit, ours, before } => {
+                self.forget_ours(unit, ours, before.as_deref())
+            }
             Order::Watch => self.watch(),
             _ => return self.call_together(orders),
         };
@@ -159,12 +161,19 @@ impl Bus {
     }
 
     /// Systemd writes a drop-in anew whenever the property is set, so its text identifies the writer.
-    fn forget_ours(&self, unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
-        for setting in settings {
-            for file in self.drop_ins(unit, setting.property) {
-                if fs::read_to_string(&file).is_ok_and(|text| setting.is_said_by(&text)) {
-                    remove(fs::remove_file(&file), &file)?;
-                }
+    fn forget_ours(
+        &self,
+        unit: &str,
+        ours: &Setting,
+        before: Option<&str>,
+    ) -> Result<Reply, Fault> {
+        for file in self.drop_ins(unit, ours.property) {
+            if !fs::read_to_string(&file).is_ok_and(|text| ours.is_said_by(&text)) {
+                continue;
+            }
+            match before {
+                Some(text) => write(&file, text)?,
+                None => remove(fs::remove_file(&file), &file)?,
             }
         }
         self.remove_empty(unit)
@@ -186,9 +195,7 @@ impl Bus {
     fn rewrite(&self, unit: &str, drop_ins: &[(Property, String)]) -> Result<Reply, Fault> {
         for (property, text) in drop_ins {
             for file in self.drop_ins(unit, *property).filter(|file| file.exists()) {
-                fs::write(&file, text).map_err(|error| {
-                    Fault::new(format!("cannot write {}: {error}", file.display()))
-                })?;
+                write(&file, text)?;
             }
         }
         Ok(Reply::Done)
@@ -416,6 +423,11 @@ fn done<T>(_: T) -> Reply {
     Reply::Done
 }
 
+fn write(file: &Path, text: &str) -> Result<(), Fault> {
+    let outcome = fs::write(file, text);
+    outcome.map_err(|error| Fault::new(format!("cannot write {}: {error}", file.display())))
+}
+
 fn remove(outcome: io::Result<()>, path: &Path) -> Result<(), Fault> {
     match outcome {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -526,10 +538,26 @@ mod tests {
         for (low, is_left) in [(8, true), (7, false)] {
             let setting =
                 Setting { property: Property::MemoryLow, value: PropertyValue::Number(low) };
-            let order = Order::ForgetOurs { unit: "web.service".into(), settings: vec![setting] };
+            let order =
+                Order::ForgetOurs { unit: "web.service".into(), ours: setting, before: None };
             assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(Reply::Done)]);
             assert_eq!(dir.exists(), is_left);
         }
+    }
+
+    #[test]
+    fn a_drop_in_of_ours_gets_back_the_text_that_it_had() {
+        let run = tempfile::tempdir().unwrap();
+        let dir = run.path().join("system.control/web.service.d");
+        fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("50-MemoryLow.conf");
+        fs::write(&file, "[Service]\nMemoryLow=7\n").unwrap();
+        let mut bus = Bus::new(run.path(), Duration::ZERO);
+        let ours = Setting { property: Property::MemoryLow, value: PropertyValue::Number(7) };
+        let before = Some("theirs".to_string());
+        let order = Order::ForgetOurs { unit: "web.service".into(), ours, before };
+        assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(Reply::Done)]);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "theirs");
     }
 
     #[test]

@@ -42,13 +42,15 @@ pub enum Order {
         /// The properties.
         properties: Vec<Property>,
     },
-    /// Removes the drop-ins that say exactly these settings, and leaves those that say something else; see
-    /// [`Order::Reload`].
+    /// Gives the drop-in that says exactly this setting the text that it had before, or removes it where there was
+    /// none; leaves one that says something else. See [`Order::Reload`].
     ForgetOurs {
         /// The unit.
         unit: String,
-        /// The settings.
-        settings: Vec<Setting>,
+        /// The setting.
+        ours: Setting,
+        /// The text.
+        before: Option<String>,
     },
     /// Makes systemd read its configuration again.
     Reload,

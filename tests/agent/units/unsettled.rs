@@ -4,11 +4,28 @@ use tenantd::host::systemd::{Order, Property};
 use tenantd::sim::{Load, UnitFault};
 
 use super::{WEB, number, services, whole};
-use crate::agent::world::World;
+use crate::agent::world::{MIB, World};
 use crate::util;
 
 fn fail(world: &World, fault: Option<UnitFault>) {
     world.host.systemd(|systemd, _| systemd.fault = fault);
+}
+
+/// A host with web.service, and a policy that accepts what others set and has this one tenant.
+fn accepting(limit: &str) -> World {
+    let mut world = World::new("tenants: { web: {} }");
+    world.policy = accepting_policy(limit);
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+    });
+    world
+}
+
+fn accepting_policy(limit: &str) -> tenantd::policy::Policy {
+    util::policy(&format!(
+        "version: 1\nmode: enforce\ncontrol: {{ on_drift: accept }}\n\
+         tenants: {{ web: {{ match: {{ unit: web.service }}, limit: {{ memory: {limit} }} }} }}"
+    ))
 }
 
 /// A question that is on its way when the agent stops may be the same as the first one of the restoration.
@@ -97,6 +114,68 @@ fn a_slice_that_is_replaced_before_it_is_opened_is_given_back() {
         let left: Vec<_> = left.iter().filter(|(_, unit)| !unit.drop_ins.is_empty()).collect();
         assert!(left.is_empty(), "stopped after {nr_ticks} ticks: {left:#?}");
     }
+}
+
+/// An administrator's value in the file stays, and so does what they had set at run time before.
+#[test]
+fn our_drop_in_gets_back_its_text_where_an_administrator_wrote_the_file() {
+    let mut world = accepting("600MiB");
+    let theirs = number(Property::MemoryMax, 900 * MIB);
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    let drop_in =
+        |world: &World| whole(world).1["web.service"].drop_ins.get(&Property::MemoryMax).cloned();
+    world.start().unwrap();
+    world.ticks(4);
+    assert_eq!(drop_in(&world), Some(number(Property::MemoryMax, 600 * MIB).value));
+    world.write(&format!("{WEB}/memory.max"), &(700 * MIB).to_string());
+    assert_eq!(world.ticks(4).nr_drift, 1);
+    // What cannot be done now is done later.
+    fail(&world, Some(UnitFault::Away));
+    world.stop();
+    fail(&world, None);
+    assert_eq!(world.restore().failures, [""; 0]);
+    assert_eq!(drop_in(&world), Some(theirs.value));
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), (700 * MIB).to_string());
+    assert!(!world.state_dir().join("journal").exists());
+}
+
+/// An agent that sets what the one before left to somebody else gives it back like everything else.
+#[test]
+fn what_an_earlier_agent_left_to_others_is_given_back_once_it_is_set_again() {
+    let mut world = accepting("600MiB");
+    world.start().unwrap();
+    world.ticks(4);
+    world.write(&format!("{WEB}/memory.max"), &(700 * MIB).to_string());
+    assert_eq!(world.ticks(4).nr_drift, 1);
+    world.kill();
+    fail(&world, Some(UnitFault::Away));
+    world.policy = accepting_policy("500MiB");
+    world.start().unwrap();
+    fail(&world, None);
+    world.ticks(40);
+    let drop_ins = |world: &World| whole(world).1["web.service"].drop_ins.clone();
+    let ours = number(Property::MemoryMax, 500 * MIB);
+    assert_eq!(drop_ins(&world).get(&Property::MemoryMax), Some(&ours.value));
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(drop_ins(&world), [].into());
+    assert_eq!(world.file(&format!("{WEB}/memory.max")), "max");
+}
+
+/// The same, where it is left to somebody else before this agent has set it.
+#[test]
+fn what_an_earlier_agent_set_is_given_back_by_one_that_left_it_to_others() {
+    let mut world = accepting("600MiB");
+    world.start().unwrap();
+    world.ticks(4);
+    world.kill();
+    fail(&world, Some(UnitFault::Away));
+    world.start().unwrap();
+    fail(&world, None);
+    world.ticks(4);
+    world.write(&format!("{WEB}/memory.max"), &(700 * MIB).to_string());
+    assert_eq!(world.ticks(4).nr_drift, 1);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(whole(&world).1["web.service"].drop_ins, [].into());
 }
 
 /// The kernel gives the children of a cgroup with processes no controllers, whoever asks for them.
