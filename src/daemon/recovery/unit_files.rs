@@ -33,9 +33,11 @@ pub(super) struct UnitFiles<'a, K> {
 }
 
 impl<'a, K: KernFs> UnitFiles<'a, K> {
-    pub(super) fn of(kernel: &'a mut K, proc: DirId) -> UnitFiles<'a, K> {
-        let tree = tree(kernel, proc);
-        UnitFiles { kernel, tree }
+    /// # Errors
+    /// Where the hierarchies are could not be read.
+    pub(super) fn of(kernel: &'a mut K, proc: DirId) -> Result<UnitFiles<'a, K>, KernError> {
+        let tree = tree(kernel, proc)?;
+        Ok(UnitFiles { kernel, tree })
     }
 
     /// Where the files of a unit are, if it has any.
@@ -128,8 +130,11 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
         }
     }
 
-    /// Whether neither a process nor a unit is in the cgroup at `path`; one that is gone is.
-    pub(super) fn is_empty(&mut self, path: &Path) -> bool {
+    /// Whether neither a process nor a unit is in the cgroup at `path`; one that is gone is empty.
+    ///
+    /// # Errors
+    /// That could not be read.
+    pub(super) fn is_empty(&mut self, path: &Path) -> Result<bool, KernError> {
         let mut look = || -> Result<bool, KernError> {
             let dir = self.kernel.open_dir(path)?;
             let events = self.kernel.read_once(dir, "cgroup.events").map(|text| text.to_vec());
@@ -138,14 +143,16 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
             let is_populated = events?.split(|byte| *byte == b'\n').any(|l| l == b"populated 1");
             Ok(!is_populated && children?.is_empty())
         };
-        look().unwrap_or_else(|error| error.is_gone())
+        match look() {
+            Err(error) if error.is_gone() => Ok(true),
+            outcome => outcome,
+        }
     }
 }
 
-fn tree(kernel: &mut impl KernFs, proc: DirId) -> Option<Tree> {
-    let mountinfo = kernel.read_once(proc, "self/mountinfo").ok()?.to_vec();
-    let own = kernel.read_once(proc, "self/cgroup").ok()?.to_vec();
-    let layout =
-        Layout::detect(&mountinfo, &own, HierarchyChoice::Unified, &RootChoice::Auto).ok()?;
-    layout.trees.into_iter().next()
+fn tree(kernel: &mut impl KernFs, proc: DirId) -> Result<Option<Tree>, KernError> {
+    let mountinfo = kernel.read_once(proc, "self/mountinfo")?.to_vec();
+    let own = kernel.read_once(proc, "self/cgroup")?.to_vec();
+    let layout = Layout::detect(&mountinfo, &own, HierarchyChoice::Unified, &RootChoice::Auto);
+    Ok(layout.ok().and_then(|layout| layout.trees.into_iter().next()))
 }

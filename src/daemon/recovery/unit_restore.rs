@@ -57,15 +57,19 @@ pub(in crate::daemon) fn put_back(
     if debts.is_empty() && started.is_empty() && leftovers.is_empty() {
         return;
     }
-    match units.or_else(|| kernel.unit_manager()) {
-        Some(mut units) => {
-            let (files, units) = (UnitFiles::of(kernel, proc), &mut *units);
+    let units = units.or_else(|| kernel.unit_manager());
+    match (units, UnitFiles::of(kernel, proc)) {
+        (Some(mut units), Ok(files)) => {
+            let units = &mut *units;
             let mut session = Session { files, units, is_stale: false, deadline, restored };
             if let Err(error) = session.put_back(&mut debts, &mut started, &mut leftovers) {
                 restored.failures.push(format!("units not restored: {error}"));
             }
         }
-        None => {
+        (Some(_), Err(error)) => {
+            restored.failures.push(format!("units not restored: {error}"));
+        }
+        (None, _) => {
             restored.failures.push("units not restored: this host is not run by systemd".into());
         }
     }

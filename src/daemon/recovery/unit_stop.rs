@@ -27,9 +27,14 @@ impl<K: KernFs> Session<'_, K> {
         let mut empty: Vec<(&mut Started<'_>, PathBuf, UnitState)> = Vec::new();
         for (slice, outcome) in slices.iter_mut().zip(states) {
             let Some(state) = self.note(outcome)? else { continue };
-            match self.files.path_of(&state).filter(|_| state.is_active) {
-                Some(path) if self.files.is_empty(&path) => empty.push((slice, path, state)),
-                path => settle(slice, path.is_some()),
+            let Some(path) = self.files.path_of(&state).filter(|_| state.is_active) else {
+                settle(slice, false);
+                continue;
+            };
+            match self.files.is_empty(&path) {
+                Ok(true) => empty.push((slice, path, state)),
+                Ok(false) => settle(slice, true),
+                Err(error) => self.restored.failures.push(error.to_string()),
             }
         }
         let mut needed = self.needed(empty.iter().map(|(_, _, state)| state))?.into_iter();

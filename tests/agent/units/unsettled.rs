@@ -1,7 +1,8 @@
 //! Orders that were refused, answered late, or overtaken: what is recorded of a unit is what it held before it was set.
 
+use nix::errno::Errno;
 use tenantd::host::systemd::{Order, Property};
-use tenantd::sim::{Load, UnitFault};
+use tenantd::sim::{Fault, Load, UnitFault};
 
 use super::{WEB, number, services, whole};
 use crate::agent::world::{MIB, World};
@@ -176,6 +177,29 @@ fn what_an_earlier_agent_set_is_given_back_by_one_that_left_it_to_others() {
     assert_eq!(world.ticks(4).nr_drift, 1);
     assert_eq!(world.stop().failures, [""; 0]);
     assert_eq!(whole(&world).1["web.service"].drop_ins, [].into());
+}
+
+/// What could not be read is neither empty nor in use.
+#[test]
+fn a_slice_is_stopped_in_the_end_whichever_read_failed() {
+    for call in 0.. {
+        let mut world = World::new("tenants: { a: { owner: systemd } }");
+        world.start().unwrap();
+        world.ticks(4);
+        let from = world.host.nr_calls();
+        world.host.inject(Fault::at_call(from + call, Errno::EIO));
+        world.stop();
+        let nr_calls = world.host.nr_calls() - from;
+        world.host.heal();
+        if world.state_dir().join("journal").exists() {
+            assert_eq!(world.restore().failures, [""; 0], "call {call}");
+        }
+        let left = whole(&world).1;
+        assert!(!left.contains_key("tenants-a.slice"), "call {call}: {left:#?}");
+        if call > nr_calls {
+            break;
+        }
+    }
 }
 
 /// The kernel gives the children of a cgroup with processes no controllers, whoever asks for them.
