@@ -140,8 +140,9 @@ fn shrink<S: Stage>(
 
 /// What is the same in two messages on the same failure: no numbers, and no paths.
 fn words(message: &str) -> Vec<String> {
-    let is_word = |word: &&str| word.len() > 1 && word.chars().all(|c| c.is_ascii_lowercase());
-    message.split(' ').filter(is_word).take(8).map(String::from).collect()
+    let words = message.split(' ').map(|word| word.trim_end_matches([':', ',']));
+    let is_word = |word: &&str| word.len() > 1 && word.chars().all(|c| c.is_ascii_alphabetic());
+    words.filter(is_word).take(8).map(String::from).collect()
 }
 
 fn measure(run: &impl Stage) -> Held {

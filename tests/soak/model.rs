@@ -142,8 +142,13 @@ impl Model {
         for (dir, inode) in &self.made {
             let known = recorded.made.get(dir);
             // One that was announced, and not confirmed before the agent died, is removed while it is empty.
-            let is_known =
+            let is_made =
                 known.is_some_and(|known| known.as_ref().is_none_or(|known| known == inode));
+            // One in which processes stood aside goes when the list is given back for which they did.
+            let is_aside = beside(dir, &now).is_some_and(|(home, inode)| {
+                recorded.held.contains_key(&(format!("{home}/cpuset.cpus"), inode))
+            });
+            let is_known = is_made || is_aside;
             assert!(
                 is_known,
                 "{}: {dir} is the agent's, and the journal says {known:?}",
@@ -166,7 +171,8 @@ impl Model {
             let is_node = below.strip_prefix("t/").is_some_and(|path| turn.paths.contains(&path));
             // The tree of cpusets may lack the top.
             let is_root = below == ROOT || below.is_empty();
-            assert!(is_root || is_own || is_node, "{}: {dir} was made", turn.what);
+            let is_aside = turn.is_disturbed && beside(dir, &self.last).is_some();
+            assert!(is_root || is_own || is_node || is_aside, "{}: {dir} was made", turn.what);
             self.made.insert(dir.clone(), inode.clone());
         }
         for (dir, inode) in self.last.iter().filter(|(key, _)| is_dir(key)) {
@@ -286,11 +292,15 @@ impl Model {
             let is_above = home.starts_with(place);
             let is_there = now.get(home) == Some(inode);
             let in_tenant = below.starts_with("t/") || below.starts_with(CLAIMED);
+            // Until the list is given back for which it stood aside.
+            let is_aside = self.made.contains_key(place)
+                && beside(place, now) == Some((home.clone(), inode.clone()));
             // A cgroup of the agent's is emptied before it is removed, and in between it may die.
             let is_leaving = is_above && turn.is_disturbed && self.made.get(home) == Some(inode);
             let allowed = match is_there {
                 true => {
                     is_home
+                        || is_aside
                         || is_leaving
                         || (was_claimed || was_below.starts_with(CLAIMED)) && in_tenant
                 }
@@ -435,6 +445,16 @@ impl Model {
         }
         places
     }
+}
+
+/// The cgroup beside `dir`, and its inode number, whose processes stand aside in `dir` while its list of CPUs is
+/// emptied (`daemon/recovery/unpin.rs`).
+fn beside(dir: &str, of: &Snapshot) -> Option<(String, String)> {
+    let (above, name) = split(dir);
+    let inode = name.strip_prefix("tenantd.aside.")?;
+    let is_beside = |key: &str| is_dir(key) && split(key).0 == above;
+    let mut beside = of.iter().filter(|(key, held)| *held == inode && is_beside(key));
+    beside.next().map(|(home, inode)| (home.clone(), inode.clone()))
 }
 
 /// Whether controllers of children are what they were, or what an administrator wants beside.

@@ -5,13 +5,14 @@
 //! - the agent ends no process, stops only slices that it started, and starts only slices of tenants;
 //! - it changes units of its policy only, or gives back what it changed before;
 //! - it writes no file of a unit that systemd writes, except for protection of memory;
-//! - what the first of its turns replaced in a unit is the original, which is in the journal until it is back;
+//! - what the first of its turns replaced in a unit is the original, which is in the journal until it is back, and what
+//!   is in the journal is the original;
 //! - what an administrator set at run time meanwhile may be there in its place, and never a value of the agent's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tenantd::host::journal::Entry;
+use tenantd::host::journal::{Entry, UnitHeld};
 use tenantd::host::systemd::{Property, PropertyValue, Setting};
 use tenantd::sim::{SimUnit, UnitFault};
 
@@ -43,7 +44,8 @@ impl Turn {
 /// What the journal says.
 #[derive(Clone, Debug, Default)]
 struct Recorded {
-    held: BTreeSet<(String, Property)>,
+    /// The first record of each property, of each life of its unit.
+    held: BTreeMap<(String, Property), Vec<UnitHeld>>,
     starting: BTreeSet<String>,
 }
 
@@ -69,6 +71,11 @@ pub(super) struct Model {
     started: BTreeSet<String>,
     was_disturbed: bool,
     was_impeded: bool,
+}
+
+fn is_populated(host: &Host, unit: &SimUnit) -> bool {
+    let events = format!("{MOUNT}{}/cgroup.events", unit.cgroup);
+    host.with(|kernel| kernel.file(&events)).is_ok_and(|events| events.contains("populated 1"))
 }
 
 fn units_of(host: &Host) -> Units {
@@ -145,6 +152,7 @@ impl Model {
         self.check_calls(host, &now, turn);
         self.check_presence(&now, turn);
         self.check_changes(&now, turn);
+        self.check_recorded(&now, &recorded.held, turn, fault.as_ref());
         self.check_originals(&now, &recorded.held, turn, fault.as_ref());
         self.units = now;
         self.check_started(host, &recorded.starting, turn.what);
@@ -204,17 +212,54 @@ impl Model {
         }
     }
 
+    /// What the journal says was there before the agent, also where it was recorded and not set: systemd did not answer,
+    /// or the agent died, and whether it was set is not known. What an administrator sets from then on is set
+    /// meanwhile.
+    fn check_recorded(
+        &mut self,
+        now: &Units,
+        recorded: &BTreeMap<(String, Property), Vec<UnitHeld>>,
+        turn: &Turn,
+        fault: Option<&UnitFault>,
+    ) {
+        let unset = SimUnit::default();
+        for (key, records) in recorded {
+            let Some(unit) = now.get(&key.0) else { continue };
+            let life = if unit.is_transient { unit.nr_life.to_string() } else { String::new() };
+            let Some(record) = records.iter().find(|record| record.life == life) else { continue };
+            let before = self.units.get(&key.0).unwrap_or(&unset);
+            let (nr_life, drop_in) = (unit.nr_life, before.drop_ins.get(&key.1).cloned());
+            let original = Original { nr_life, drop_in, is_touched: false };
+            let original = self.originals.entry(key.clone()).or_insert(original);
+            let said = record.drop_in.as_ref().map(|text| serde_json::from_str(text).unwrap());
+            // The reading is that of the tick before; what is set since is seen in the file. What shows in none is missed:
+            // the value that the unit has anyway, and one that does not arrive.
+            let is_same = original.drop_in.as_ref() == Some(&record.held.value);
+            if is_same || fault == Some(&UnitFault::Ignores(key.1)) {
+                original.drop_in = said.clone();
+            }
+            assert!(
+                original.drop_in == said || original.is_touched,
+                "{}: {}: the journal says that {:?} had the drop-in {said:?}, which was {:?}",
+                turn.what,
+                key.0,
+                key.1,
+                original.drop_in
+            );
+        }
+    }
+
     /// What is not in the journal any more is back.
     fn check_originals(
         &mut self,
         now: &Units,
-        recorded: &BTreeSet<(String, Property)>,
+        recorded: &BTreeMap<(String, Property), Vec<UnitHeld>>,
         turn: &Turn,
         fault: Option<&UnitFault>,
     ) {
         let given = &self.given;
         self.originals.retain(|key, original| {
-            if recorded.contains(key) {
+            if recorded.contains_key(key) {
                 return true;
             }
             let unit = now.get(&key.0).filter(|unit| unit.nr_life == original.nr_life);
@@ -256,9 +301,7 @@ impl Model {
                 self.started.remove(name);
                 continue;
             };
-            let events =
-                host.with(|kernel| kernel.file(&format!("{MOUNT}{}/cgroup.events", unit.cgroup)));
-            let is_populated = events.is_ok_and(|events| events.contains("populated 1"));
+            let is_populated = is_populated(host, unit);
             let inside = format!("{}/", unit.cgroup);
             let is_above = self
                 .units
@@ -271,10 +314,13 @@ impl Model {
 
     /// Fails unless the files of a unit that runs hold these limits: thousandths of a CPU, and MiB.
     pub(super) fn check_limits(&self, host: &Host, unit: &str, (millis, mib): Limits) {
-        let Some(known) = self.units.get(unit).filter(|known| known.is_active && !known.is_masked)
-        else {
+        let is_set = |known: &&SimUnit| known.is_active && !known.is_masked;
+        let Some(known) = self.units.get(unit).filter(is_set) else { return };
+        // A service whose processes have ended is about to end, as far as the agent can see: what was set of it then
+        // would be left as drop-ins. There is nothing in it that could be limited.
+        if unit.ends_with(".service") && !is_populated(host, known) {
             return;
-        };
+        }
         let number = |property, number| Setting { property, value: PropertyValue::Number(number) };
         let quota = millis.map(|m| number(Property::CpuQuotaPerSecUsec, 1000 * u64::from(m)));
         let limit = mib.map(|mib| number(Property::MemoryMax, u64::from(mib) << 20));
@@ -293,7 +339,10 @@ fn read(journal: &Path) -> Recorded {
     let mut recorded = Recorded::default();
     for line in text.lines().skip(1) {
         match serde_json::from_str::<Entry>(line).unwrap() {
-            Entry::UnitHeld(was) => drop(recorded.held.insert((was.unit, was.held.property))),
+            Entry::UnitHeld(was) => {
+                let key = (was.unit.clone(), was.held.property);
+                recorded.held.entry(key).or_default().push(*was);
+            }
             Entry::Starting { unit } => drop(recorded.starting.insert(unit)),
             _ => {}
         }
