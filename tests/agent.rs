@@ -8,6 +8,7 @@ mod evenness;
 mod explain;
 mod faults;
 mod hosts;
+mod in_place;
 mod kills;
 mod patience;
 mod pids;

@@ -271,7 +271,7 @@ impl ControlLoop {
         let shortage =
             shortage.map(|shortage| Finding::of_host(Code::Unkeepable, shortage.to_string()));
         members::divide(&self.tree, &self.states, &mut targets);
-        if self.tree.len() > self.tree.nodes().len() {
+        if self.tree.is_apart() {
             govern::weigh(&self.tree, &foreign, &mut targets);
         }
         let findings = shortage.into_iter().chain(target::findings(self.tree.nodes(), &targets));

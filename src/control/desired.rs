@@ -33,7 +33,8 @@ pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
         _ => Vec::new(),
     };
     let mut desired: Vec<Vec<Desired>> = (0..tree.len()).map(of).collect();
-    for (number, _) in tree.ancestors().filter(|(number, _)| states[*number].is_present) {
+    let protected = tree.ancestors().filter(|(_, ancestor)| ancestor.has_protection);
+    for (number, _) in protected.filter(|(number, _)| states[*number].is_present) {
         desired[number].push(protection(&states[number], protections[number]));
     }
     for number in govern::weighed_ancestors(tree) {

@@ -32,6 +32,8 @@ pub enum Code {
     NotAttached,
     /// A cgroup went away.
     CgroupGone,
+    /// A cgroup that the policy names is not there.
+    CgroupMissing,
     /// A unit of systemd is missing, or does not run.
     UnitMissing,
     /// Systemd does not answer.

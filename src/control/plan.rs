@@ -65,6 +65,9 @@ impl Knob {
         Knob::Cpus,
     ];
 
+    /// Those that are set above tenants as well.
+    pub const ABOVE: [Knob; 2] = [Knob::CpuWeight, Knob::MemoryLow];
+
     /// The resource that it divides; none where it only bounds a number.
     pub fn resource(self) -> Option<Resource> {
         match self {

@@ -98,14 +98,18 @@ pub struct Member {
 /// A cgroup above tenants that belongs to no tenant. What is written there follows from what is below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestor {
-    /// What a finding calls it: its unit.
+    /// What a finding calls it: its unit, or its cgroup where it is none.
     pub name: String,
     /// Its cgroup, from the mount.
     pub cgroup: String,
     /// Where its cgroup is.
     pub parent: CgroupParent,
+    /// Whether it is a unit of systemd.
+    pub is_unit: bool,
     /// Whether cgroups of others are directly in it, as in a slice of the system.
     pub is_shared: bool,
+    /// Whether what is protected below it needs protection of its own: not on a legacy host.
+    pub has_protection: bool,
 }
 
 /// Where the cgroup of a node is in the kernel's tree, which need not be the policy's.
@@ -162,6 +166,15 @@ impl Tree {
         let depths = depths(nodes.len() + members.len(), &parents).into();
         let (members, ancestors) = (members.into(), ancestors.into());
         Tree { nodes, members, ancestors, parents, depths, machine: None, cut: Vec::new() }
+    }
+
+    /// Whether the kernel has other siblings than the policy: then weights are those of [`super::govern`].
+    pub fn is_apart(&self) -> bool {
+        let is_apart = |(node, parent): (&TreeNode, &CgroupParent)| {
+            let in_policy = node.parent.map_or(CgroupParent::Top, CgroupParent::Governed);
+            *parent != in_policy && *parent != CgroupParent::Unknown
+        };
+        !self.ancestors.is_empty() || self.nodes.iter().zip(&*self.parents).any(is_apart)
     }
 
     /// Whether all cgroups are where those of `other` are; both are of the same policy.

@@ -30,6 +30,8 @@ pub struct ClaimRule {
     pub uids: Vec<u32>,
     /// Group numbers (effective or supplementary).
     pub gids: Vec<u32>,
+    /// Whether the tenant is that cgroup itself: no process is moved out of it, for whatever tenant.
+    pub is_in_place: bool,
     /// The units that the tenant is, by name or pattern: their processes belong to the tenant already. Where there
     /// are any, none is moved.
     pub homes: Vec<String>,
@@ -72,7 +74,7 @@ pub struct Claims {
     pub moves: Vec<Claim>,
     /// What is claimed by owner and stays where it is, by node and place.
     pub stays: Vec<Stay>,
-    /// The processes that are below the agent's root already.
+    /// The processes that are in tenants already: below the agent's root, or in a cgroup in place.
     pub inside: Vec<u32>,
 }
 
@@ -133,6 +135,10 @@ pub fn claims(
             false => rule.wants_cgroup(&place.cpu_path),
         };
         let node = match rules.iter().find(is_wanted) {
+            Some(rule) if rule.is_in_place => {
+                claims.inside.push(pid);
+                continue;
+            }
             Some(rule) => rule.node,
             None if by_owner => {
                 let Some(owner) = owner(kernel, proc, pid) else { continue };

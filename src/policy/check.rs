@@ -50,6 +50,8 @@ fn check_policy(draft: &Draft, nodes: &[Node<'_>], known: &Known<'_>, report: &m
     cpus_overlap(&leaves, report);
     claims::overlapping_matches(&leaves, known, report);
     claims::owners(nodes, report);
+    claims::moves(&leaves, report);
+    claims::agents_own(&draft.policy.host.root, &leaves, report);
     not_yet_effective(draft, report);
 }
 

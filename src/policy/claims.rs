@@ -13,7 +13,7 @@ use super::presence::Known;
 use super::report::{Diagnostic, Report};
 use super::rules;
 use super::tree::Place;
-use super::types::OwnerChoice;
+use super::types::{OwnerChoice, RootChoice};
 
 /// Work spent on the overlap of patterns (see [`pattern::overlap`]); a policy that needs more is refused,
 /// because its check would take minutes. A thousand patterns that begin alike and end differently are within
@@ -73,6 +73,54 @@ pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
     }
 }
 
+/// Notes that processes of cgroups are moved: where one cgroup alone is named, that has to be said.
+pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
+    let mut first: Option<(Claim<'_>, bool)> = None;
+    let mut nr_tenants = 0;
+    for leaf in leaves {
+        let matches = &leaf.tenant.matches;
+        let claim = claims(leaf, "match.cgroup", &matches.cgroups).next();
+        match (claim, leaf.given.value("match.move")) {
+            (None, Some(at)) => {
+                let message = format!("`{}` names no cgroup whose processes are moved", leaf.path);
+                let finding = rules::MOVE_WITHOUT_CGROUP.at(at, message, "");
+                report.push(finding.help("add the `cgroup`, or drop `move`"));
+            }
+            (Some(claim), _) if matches.in_place().is_none() && matches.units.is_empty() => {
+                nr_tenants += 1;
+                first.get_or_insert((claim, matches.moves));
+            }
+            _ => {}
+        }
+    }
+    let Some((claim, is_said)) = first else { return };
+    let (cgroup, tenant) = (claim.name, claim.tenant);
+    let mut message =
+        format!("the processes of `{cgroup}` are moved into the cgroup of `{tenant}`");
+    if nr_tenants > 1 {
+        message += &format!(" ({nr_tenants} tenants)");
+    }
+    let finding = rules::MOVED.at(claim.place, message, "");
+    let help = "a cgroup alone, without `*`, `?`, users or groups beside it, is weighed where it is; \
+                say `move: true` if they are to be moved";
+    report.push(if is_said { finding } else { finding.help(help) });
+}
+
+/// Refuses a cgroup that is weighed where it is and holds the agent's root, as far as the policy names that.
+pub(super) fn agents_own(root: &RootChoice, leaves: &[Node<'_>], report: &mut Report) {
+    let RootChoice::Path(root) = root else { return };
+    for leaf in leaves {
+        let Some(path) = leaf.tenant.matches.in_place() else { continue };
+        let Some(at) = leaf.given.value("match.cgroup") else { continue };
+        if root.starts_with(path) {
+            let message =
+                format!("`{path}` holds the cgroup in which tenantd makes those of tenants");
+            let help = "that is `host.root`: name a cgroup that is outside of it";
+            report.push(rules::HOLDS_AGENT.at(at, message, "").help(help));
+        }
+    }
+}
+
 /// The claims that would move processes.
 fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
     let matches = &node.tenant.matches;
@@ -108,6 +156,9 @@ pub(super) fn overlapping_matches(leaves: &[Node<'_>], known: &Known<'_>, report
     let units = leaves.iter().flat_map(|n| claims(n, "match.unit", &n.tenant.matches.units));
     let units: Vec<Claim<'_>> = units.collect();
     nested_slices(&units, report);
+    let cgroups = leaves.iter().flat_map(|n| claims(n, "match.cgroup", &n.tenant.matches.cgroups));
+    let mut cgroups: Vec<Claim<'_>> = cgroups.collect();
+    within_units(&units, &cgroups, known, report);
     let named = units.iter().copied().filter(|claim| !has_wildcard(claim.name));
     same_twice("unit", named, |name| known.unit(name), report);
     overlapping_patterns("unit", &mut units.clone(), report);
@@ -115,8 +166,7 @@ pub(super) fn overlapping_matches(leaves: &[Node<'_>], known: &Known<'_>, report
     same_twice("user", users, |name| known.user(name), report);
     let groups = leaves.iter().flat_map(|n| claims(n, "match.groups", &n.tenant.matches.groups));
     same_twice("group", groups, |name| known.group(name), report);
-    let cgroups = leaves.iter().flat_map(|n| claims(n, "match.cgroup", &n.tenant.matches.cgroups));
-    overlapping_patterns("cgroup", &mut cgroups.collect::<Vec<_>>(), report);
+    overlapping_patterns("cgroup", &mut cgroups, report);
 }
 
 fn same_twice<'d>(
@@ -152,6 +202,24 @@ fn nested_slices(units: &[Claim<'_>], report: &mut Report) {
         for outer in above {
             let what = format!("`{}`, which lies within `{}`,", inner.name, outer.name);
             report.push(claimed_twice(&what, **outer, *inner));
+        }
+    }
+}
+
+/// A path with the name of a unit lies within that unit (or is it).
+fn within_units(
+    units: &[Claim<'_>],
+    cgroups: &[Claim<'_>],
+    known: &Known<'_>,
+    report: &mut Report,
+) {
+    let units: HashMap<Cow<'_, str>, &Claim<'_>> =
+        units.iter().map(|unit| (known.unit(unit.name), unit)).collect();
+    for cgroup in cgroups.iter().filter(|_| !units.is_empty()) {
+        let unit = cgroup.name.split('/').find_map(|name| units.get(&known.unit(name)));
+        if let Some(unit) = unit.filter(|unit| unit.tenant != cgroup.tenant) {
+            let what = format!("`{}`, which lies within `{}`,", cgroup.name, unit.name);
+            report.push(claimed_twice(&what, **unit, *cgroup));
         }
     }
 }

@@ -81,8 +81,8 @@ section! {
         /// What happens to a value that another program overwrites. repair: write it again. accept: leave it,
         /// also at a stop.
         "on_drift" => on_drift: OnDrift, Word;
-        /// Weights and protection of the slices and services above tenants, on a host that systemd runs.
-        /// manage: set as the tenants below need it. leave: leave them, and report what cannot take effect.
+        /// Weights and protection of the slices, services and other cgroups above tenants. manage: set as the
+        /// tenants below need it. leave: leave them, and report what cannot take effect.
         "ancestors" => ancestors: AncestorsChoice, Word;
         /// Whether to reload the policy when its files change.
         "watch_policy" => watch_policy: bool, Word;
@@ -177,8 +177,11 @@ section! {
         /// Units of systemd: services, slices or scopes, by name or with * and ?. Together they are the tenant.
         "unit" => units: Vec<String>, Names(&UNITS);
         /// Cgroup paths from the mount point, each with its descendants; * and ? match characters within
-        /// one path component.
+        /// one path component. One path alone is the tenant's cgroup: it is weighed where it is.
         "cgroup" => cgroups: Vec<String>, CgroupPaths;
+        /// Whether the processes of that one cgroup are moved into a cgroup of tenantd's. Those of patterns, of
+        /// several cgroups, and of a cgroup beside users or groups always are.
+        "move" => moves: bool, Word;
         /// User names or UIDs.
         "users" => users: Vec<String>, Names(&USERS);
         /// Group names or GIDs.

@@ -4,6 +4,8 @@
 //! while any rule is broken. The rest of the program reads this model and does not depend on YAML. The
 //! sections are declared with their keys in [`super::keys`], single values in [`super::types`].
 
+use super::pattern;
+
 pub use super::amount::Amount;
 pub use super::keys::{
     Accounts, AdmissionPolicy, ControlPolicy, HostPolicy, Matches, Policy, Tenant,
@@ -47,5 +49,14 @@ impl Matches {
     /// Whether no rule is given.
     pub fn is_empty(&self) -> bool {
         *self == Matches::default()
+    }
+
+    /// The cgroup that the tenant is, from the mount, where it is one that is weighed where it is.
+    pub fn in_place(&self) -> Option<&str> {
+        let is_alone = self.units.is_empty() && self.users.is_empty() && self.groups.is_empty();
+        match &self.cgroups[..] {
+            [path] if is_alone && !self.moves && !pattern::has_wildcard(path) => Some(path),
+            _ => None,
+        }
     }
 }

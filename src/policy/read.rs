@@ -220,7 +220,9 @@ impl Draft {
         if let Some(entry) = fields.get("match").filter(|entry| entry.value.is_empty()) {
             let place = reader.key_place(entry);
             let finding = rules::EMPTY_MATCH.at(&place, "this `match` claims nothing", "");
-            let names = listed(MATCH.iter().map(|key| key.name));
+            // That alone claims nothing.
+            let names = MATCH.iter().map(|key| key.name).filter(|name| *name != "move");
+            let names = listed(names);
             reader.report.push(finding.help(format!("give one of {names}, or drop it")));
         }
         self.mark_later(reader, &fields, "tenant.");

@@ -89,6 +89,8 @@ rules! {
     TOO_MANY_PATTERNS = "P034", Error, "more cgroup patterns than can be compared";
     CLAIMS_BESIDE_UNIT = "P036", Warning, "processes to be moved into a unit, which stay where they are";
     OWNER_CONTRADICTS = "P037", Error, "an owner that contradicts the match or the group";
+    MOVE_WITHOUT_CGROUP = "P038", Warning, "a move without the cgroup whose processes are moved";
+    HOLDS_AGENT = "P039", Error, "a cgroup that holds the agent's root";
     // The tree.
     NO_TENANTS = "P040", Error, "no tenants";
     GROUP_KEY = "P041", Error, "a key that only a tenant without tenants below it can have";
@@ -110,6 +112,7 @@ rules! {
     STAYS_IN_UNIT = "P065", Warning, "processes claimed by owner that stay in units of systemd";
     UNKNOWN_SERVICE = "P066", Warning, "a service that the machine does not have";
     UNKNOWN_CGROUP = "P067", Note, "a cgroup that is not there now";
+    MOVED = "P068", Note, "a cgroup whose processes are moved, and not only weighed";
     // What this version does with it.
     NOT_YET_EFFECTIVE = "P070", Note, "a key that has no effect yet";
 }

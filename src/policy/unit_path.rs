@@ -21,6 +21,28 @@ pub fn unit_of(path: &str) -> Option<&str> {
     None
 }
 
+/// As much of a cgroup's path as are units of the system's systemd: slices, and then one service or scope.
+pub fn units_of(cgroup: &str) -> &str {
+    let mut end = 0;
+    for name in cgroup.split('/').skip(1) {
+        let is_slice = is_unit(name, ".slice");
+        if !is_slice && !is_unit(name, ".service") && !is_unit(name, ".scope") {
+            break;
+        }
+        end += 1 + name.len();
+        if !is_slice {
+            break;
+        }
+    }
+    if end == 0 { "/" } else { &cgroup[..end] }
+}
+
+/// The unit of the system's systemd whose own cgroup is `cgroup`, by the names in its path.
+pub fn unit_at(cgroup: &str) -> Option<&str> {
+    let name = cgroup.rsplit('/').next()?;
+    (cgroup != "/" && units_of(cgroup) == cgroup).then_some(name)
+}
+
 fn is_unit(name: &str, suffix: &str) -> bool {
     name.strip_suffix(suffix).is_some_and(|prefix| !prefix.is_empty())
 }
@@ -53,6 +75,26 @@ mod tests {
             ("/build/service", None),
         ] {
             assert_eq!(unit_of(path), unit, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_cgroup_is_a_unit_where_all_above_it_are_slices() {
+        for (path, units, unit) in [
+            ("/system.slice/cron.service", "/system.slice/cron.service", Some("cron.service")),
+            ("/a.slice/a-b.slice", "/a.slice/a-b.slice", Some("a-b.slice")),
+            ("/init.scope", "/init.scope", Some("init.scope")),
+            ("/system.slice/docker.service/docker/x.scope", "/system.slice/docker.service", None),
+            (
+                "/user.slice/user-1.slice/user@1.service/app.slice",
+                "/user.slice/user-1.slice/user@1.service",
+                None,
+            ),
+            ("/build/x.service", "/", None),
+            ("/.service", "/", None),
+            ("/", "/", None),
+        ] {
+            assert_eq!((units_of(path), unit_at(path)), (units, unit), "{path}");
         }
     }
 }

@@ -35,7 +35,7 @@ fn without_systemd(paths: &[&str], yaml: &str) -> World {
 fn users_groups_and_cgroups_are_claimed_and_go_back() {
     let mut world = without_systemd(
         &["/build/one", "/home/x", "/home/y"],
-        "tenants:\n  ci: { match: { cgroup: /build } }\n  \
+        "tenants:\n  ci: { match: { cgroup: /build, move: true } }\n  \
          ana: { match: { users: [ 1000 ] } }\n  staff: { match: { groups: [ 50 ] } }\n",
     );
     let processes = [
@@ -60,7 +60,7 @@ fn users_groups_and_cgroups_are_claimed_and_go_back() {
 #[test]
 fn a_process_goes_back_to_where_it_was_claimed_last() {
     for places in [["/build/one", "/build/two"], ["/build/two", "/build/one"]] {
-        let yaml = "tenants: { ci: { match: { cgroup: /build } } }";
+        let yaml = "tenants: { ci: { match: { cgroup: /build, move: true } } }";
         let mut world = without_systemd(&["/build/one", "/build/two"], yaml);
         let pid = spawn(&world, places[0], 0);
         world.start().unwrap();
@@ -122,7 +122,7 @@ fn a_process_forked_in_a_tenant_returns_to_the_origin_of_the_claimed_ones() {
     let mut world = with_cgroups(
         SimHost::default(),
         &["/build"],
-        "tenants: { ci: { match: { cgroup: /build } } }",
+        "tenants: { ci: { match: { cgroup: /build, move: true } } }",
     );
     spawn(&world, "/build", 0);
     world.start().unwrap();
@@ -137,7 +137,7 @@ fn a_process_number_that_is_used_again_is_left_alone() {
     let mut world = with_cgroups(
         SimHost::default(),
         &["/build"],
-        "tenants: { ci: { match: { cgroup: /build } } }",
+        "tenants: { ci: { match: { cgroup: /build, move: true } } }",
     );
     let pid = spawn(&world, "/build", 0);
     world.start().unwrap();
@@ -299,7 +299,7 @@ fn places(world: &World, pid: u32) -> [bool; 4] {
 }
 
 const LEGACY_TREES: [&str; 4] = ["cpu", "cpuacct", "memory", "unified"];
-const BUILD: &str = "tenants: { ci: { match: { cgroup: /build } }, db: {} }";
+const BUILD: &str = "tenants: { ci: { match: { cgroup: /build, move: true } }, db: {} }";
 
 /// A child that was started while its parent was moved in one tree after the other.
 #[test]

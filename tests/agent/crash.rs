@@ -1,7 +1,8 @@
 //! SIGKILL at every point of a life: the journal alone puts everything back.
 
 use super::story::{
-    ADOPTED, DEEP, LEGACY, MADE, PINNED, PINNED_LEGACY, SERVICE, Story, leave, play,
+    ADOPTED, DEEP, IN_PLACE, IN_PLACE_LEGACY, LEGACY, MADE, PINNED, PINNED_LEGACY, SERVICE, Story,
+    leave, play,
 };
 use super::world::{Snapshot, World, assert_same, snapshot};
 use tenantd::sim::Load;
@@ -76,8 +77,14 @@ fn a_restore_follows_a_kill_at_any_call_where_tenants_are_pinned() {
 }
 
 #[test]
+fn a_restore_follows_a_kill_at_any_call_where_tenants_are_in_place() {
+    die_at_any_call(&IN_PLACE, 1, restore);
+    die_at_any_call(&IN_PLACE_LEGACY, 2, restore);
+}
+
+#[test]
 fn the_next_agent_continues_after_a_kill() {
-    for story in [&DEEP, &ADOPTED, &LEGACY] {
+    for story in [&DEEP, &ADOPTED, &LEGACY, &IN_PLACE] {
         die_at_any_call(story, 3, start_anew_and_stop);
     }
 }

@@ -5,7 +5,8 @@ use tenantd::host::kernfs::Operation;
 use tenantd::sim::{Access, Call, Fault, SimKernel};
 
 use super::story::{
-    ADOPTED, DEEP, LEGACY, MADE, PINNED, PINNED_LEGACY, SERVICE, Story, leave, play,
+    ADOPTED, DEEP, IN_PLACE, IN_PLACE_LEGACY, LEGACY, MADE, PINNED, PINNED_LEGACY, SERVICE, Story,
+    leave, play,
 };
 use super::world::{World, assert_same, snapshot, tenant};
 
@@ -105,6 +106,12 @@ fn any_call_may_fail_where_tenants_are_pinned() {
 #[test]
 fn any_call_may_fail_where_tenants_are_pinned_on_a_legacy_host() {
     any_call_may_fail(&PINNED_LEGACY);
+}
+
+#[test]
+fn any_call_may_fail_where_tenants_are_in_place() {
+    any_call_may_fail(&IN_PLACE);
+    any_call_may_fail(&IN_PLACE_LEGACY);
 }
 
 /// While its agent lives a cgroup may go in many ways; at the stop, one that is gone needs nothing.

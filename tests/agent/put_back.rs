@@ -58,7 +58,7 @@ fn with_claims(host: SimHost) -> (World, Vec<u32>) {
     ["/build", "/home", "/elsewhere"].iter().for_each(|path| kernel.make_cgroup(path).unwrap());
     let places = ["/build", "/build", "/build", "/home"];
     let pids = places.map(|path| kernel.spawn(path, Load::idle()).unwrap()).to_vec();
-    let yaml = "tenants: { ci: { match: { cgroup: /build } }, home: { match: { cgroup: /home } } }";
+    let yaml = "tenants: { ci: { match: { cgroup: /build, move: true } }, home: { match: { cgroup: /home, move: true } } }";
     let mut world = World::with(kernel, yaml);
     world.options.root = Some("/tenants".into());
     world.host.without_systemd();

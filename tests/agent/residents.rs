@@ -149,7 +149,7 @@ fn a_claimed_process_keeps_its_origin_while_its_tenant_goes_and_comes() {
     let mut world = world(Layout::Unified);
     world.host.with(|kernel| kernel.make_cgroup("/build")).unwrap();
     let pid = world.spawn("/build", Load::idle());
-    let policy = "tenants: { ci: { match: { cgroup: /build } } }";
+    let policy = "tenants: { ci: { match: { cgroup: /build, move: true } } }";
     world.policy = util::policy(&format!("version: 1\nmode: enforce\n{policy}"));
     begin(&mut world);
     assert_eq!(processes(&world, "", &format!("{SERVICE}/ci")), [pid]);

@@ -32,9 +32,15 @@ pub(super) const PINNED: Story = Story { name: "pinned", begin: pinned };
 /// The same on a legacy host.
 pub(super) const PINNED_LEGACY: Story = Story { name: "pinned, legacy", begin: pinned_legacy };
 
+/// Tenants are cgroups that are there already, with values of their own, also above them.
+pub(super) const IN_PLACE: Story = Story { name: "in place", begin: in_place };
+/// The same on a legacy host.
+pub(super) const IN_PLACE_LEGACY: Story =
+    Story { name: "in place, legacy", begin: in_place_legacy };
+
 const SETS: &str = "\
 tenants:
-  web: { cpus: exclusive, match: { cgroup: /build } }
+  web: { cpus: exclusive, match: { cgroup: /build, move: true } }
   db: { cpus: dop, match: { users: [ 1000, 1001 ] } }
   ci: { tenants: { nightly: {} } }
 ";
@@ -49,8 +55,18 @@ tenants:
 
 const CLAIMS: &str = "\
 tenants:
-  web: { weight: 300, limit: { cpu: 1, memory: 1GiB }, match: { cgroup: /build } }
+  web: { weight: 300, limit: { cpu: 1, memory: 1GiB }, match: { cgroup: /build, move: true } }
   db: { match: { users: [ 1000, 1001 ] } }
+";
+
+const PLACES: &str = "\
+tenants:
+  web: { weight: 300, limit: { cpu: 1, memory: 1GiB }, match: { cgroup: /web } }
+  db: {}
+  ci:
+    tenants:
+      nightly: { cpus: dop, match: { cgroup: /ci/nightly } }
+      pulls: { weight: 3, guarantee: { memory: 64MiB }, match: { cgroup: /ci/pulls } }
 ";
 
 /// A small machine: its files are read thousands of times.
@@ -134,6 +150,48 @@ fn pinned_on(layout: Layout, tree: &str) -> World {
     populate(&mut kernel);
     let mut world = World::with(kernel, SETS);
     world.options.root = Some("/machine".into());
+    world
+}
+
+fn in_place() -> World {
+    let values = [
+        ("web/cpu.weight", "77"),
+        ("web/cpu.max", "30000 50000"),
+        ("web/memory.max", "536870912"),
+        ("ci/cpu.weight", "50"),
+        ("ci/memory.low", "1048576"),
+        ("ci/nightly/cpuset.cpus", "0"),
+        ("ci/pulls/memory.low", "2097152"),
+    ];
+    in_place_on(Layout::Unified, &values)
+}
+
+fn in_place_legacy() -> World {
+    let values = [
+        ("cpu/web/cpu.shares", "77"),
+        ("cpu/web/cpu.cfs_period_us", "50000"),
+        ("cpu/web/cpu.cfs_quota_us", "30000"),
+        ("memory/web/memory.limit_in_bytes", "536870912"),
+        ("cpu/ci/cpu.shares", "512"),
+        ("cpuset/ci/cpuset.cpus", "0-1"),
+        ("cpuset/ci/cpuset.mems", "0"),
+        ("cpuset/ci/nightly/cpuset.cpus", "0"),
+        ("cpuset/ci/nightly/cpuset.mems", "0"),
+        ("memory/ci/pulls/memory.soft_limit_in_bytes", "2097152"),
+    ];
+    in_place_on(Layout::Legacy, &values)
+}
+
+fn in_place_on(layout: Layout, values: &[(&str, &str)]) -> World {
+    let mut kernel = SimKernel::new(SimHost { cpus: 2, layout, ..SimHost::default() });
+    for path in ["/web/inside", "/ci/nightly", "/ci/pulls"] {
+        kernel.make_cgroup(path).unwrap();
+    }
+    for (file, value) in values {
+        kernel.write_file(&format!("/sys/fs/cgroup/{file}"), value).unwrap();
+    }
+    let mut world = World::with(kernel, PLACES);
+    world.host.without_systemd();
     world
 }
 

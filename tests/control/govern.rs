@@ -114,7 +114,9 @@ impl Host {
             name: slice.to_string(),
             cgroup: slice.to_string(),
             parent: parent(self.slices[*slice]),
+            is_unit: true,
             is_shared: true,
+            has_protection: true,
         });
         let ancestors = ancestors.collect();
         let mut parents = vec![CgroupParent::Members; nodes.len()];

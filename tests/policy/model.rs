@@ -130,6 +130,7 @@ fn tenants_have_the_values_of_the_text() {
             cgroups: texts(&["/web.slice", "/jobs/web-*"]),
             users: texts(&["33"]),
             groups: texts(&["www"]),
+            moves: false,
         },
         ..leaf("web", 300.0)
     };

@@ -27,7 +27,8 @@ use crate::control::step::Settings;
 use crate::control::tree::{self, Tree, TreeNode};
 use crate::daemon::backend::ancestry;
 use crate::daemon::backend::claims;
-use crate::daemon::backend::location::{self, Location};
+use crate::daemon::backend::location::Location;
+use crate::daemon::backend::on_host;
 use crate::daemon::backend::release::{Release, has_exclusive};
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::residents;
@@ -53,10 +54,10 @@ impl<K: KernFs> Agent<K> {
             return Err(ChangeError::NeedsRestart("host.hierarchy"));
         }
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
-        let locations = location::locations_on(kernel, layout, &policy);
+        let locations = on_host::locations_on(kernel, layout, &policy);
         claims::settle(&mut claim_rules, &locations);
-        let governs_above = location::governs_above(kernel, layout, &policy);
-        let cgroup_of = |unit: &str| self.backends.cgroup_of(unit);
+        let governs_above = on_host::governed_above(kernel, layout, &policy, &locations);
+        let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
         let nodes = tree::flatten(&policy).into();
         let placed = (&locations[..], self.backends.members_at(&locations));
         let tree = ancestry::tree((layout, governs_above), nodes, placed, cgroup_of, None);

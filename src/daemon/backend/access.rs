@@ -1,5 +1,6 @@
 //! The host as the agent holds it: the kernel, where its trees are, and the journal.
 
+use super::ancestry::GovernedAbove;
 use crate::control::plan::Knob;
 use crate::host::cgroup::Layout;
 use crate::host::enforce::Enforcer;
@@ -16,8 +17,8 @@ pub(in crate::daemon) struct HostAccess<K> {
     pub(in crate::daemon) journal: Journal,
     /// Whether any tenant is pinned to CPUs; cpusets are left alone otherwise.
     pub(in crate::daemon) pins: bool,
-    /// Whether the slices and services above tenants are weighed and protected as well.
-    pub(in crate::daemon) governs_above: bool,
+    /// What is weighed and protected above tenants as well.
+    pub(in crate::daemon) governs_above: GovernedAbove,
     /// Whether the policy limits the processes of any tenant or group.
     pub(in crate::daemon) limits_pids: bool,
     /// Whether a value that changed since it was read is left alone.

@@ -4,13 +4,15 @@
 //! known only once they run. What is above them has to be weighed and protected as well
 //! ([`crate::control::govern`]).
 //!
-//! **Rules.** An ancestor is a unit of the system's systemd: a slice, or a service or scope with cgroups of its own
-//! inside. What is deeper belongs to somebody else (a user's manager, a container engine, the agent itself) and is
-//! passed over. A unit that ended stays where it was last, so that a restart changes nothing. An ancestor stays until
-//! a reload, also where nothing is below it any more.
+//! **Rules.** On a host that systemd runs, an ancestor is a unit of the system's systemd: a slice, or a service or
+//! scope with cgroups of its own inside. What is deeper belongs to somebody else (a user's manager, a container engine,
+//! the agent itself) and is passed over, except above a cgroup that the policy names: there, and on a host without
+//! systemd, every cgroup is an ancestor, and one that is no unit is written by the agent. What went stays where it was
+//! last, so that a restart changes nothing. An ancestor stays until a reload, also where nothing is below it any more.
 //!
-//! Where systemd does not run the host, or the policy says so, only the slice of all tenants is an ancestor, and only
-//! where a tenant is a slice.
+//! Where the policy says so, and on a legacy host that systemd runs, only the slice of all tenants is an ancestor, and
+//! only where a tenant is a slice. A legacy host has no protection that could be void, so without a cgroup in place
+//! there is nothing to be governed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,23 +20,41 @@ use std::sync::Arc;
 
 use super::location::Location;
 use crate::control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
-use crate::host::cgroup::{Facet, Layout};
+use crate::host::cgroup::{Dialect, Facet, Layout};
 use crate::host::systemd::slice_name::TOP;
+use crate::policy::unit_path::units_of;
 
-/// The tree of `nodes` at these locations. Where `manages`, the slices and services above tenants are governed.
-/// `cgroups` are those of units, by name, from the mount; `before` is the tree so far, whose ancestors stay.
+/// What is governed above the cgroups of tenants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::daemon) enum GovernedAbove {
+    Nothing,
+    /// Units of systemd, and the other cgroups above those that the policy names.
+    Units,
+    /// Every cgroup: systemd does not run this host.
+    Cgroups,
+}
+
+/// The tree of `nodes` at these locations, where `governs` is governed above them. `cgroups` are those that were
+/// found, from the mount; `before` is the tree so far, whose ancestors stay.
 pub(in crate::daemon) fn tree(
-    (layout, manages): (&Layout, bool),
+    (layout, governs): (&Layout, GovernedAbove),
     nodes: Arc<[TreeNode]>,
     (locations, members): (&[Location], Vec<(usize, String)>),
-    cgroups: impl Fn(&str) -> Option<String>,
+    cgroups: impl Fn(&Location) -> Option<String>,
     before: Option<&Tree>,
 ) -> Tree {
-    let known: Vec<Option<String>> =
-        locations.iter().map(|location| cgroups(location.unit()?)).collect();
-    let of_members: Vec<Option<String>> = members.iter().map(|(_, unit)| cgroups(unit)).collect();
+    let known: Vec<Option<String>> = locations.iter().map(&cgroups).collect();
+    let of_member = |(_, unit): &(usize, String)| cgroups(&Location::Unit(unit.clone()));
+    let of_members: Vec<Option<String>> = members.iter().map(of_member).collect();
     let root = root_from_mount(layout);
-    let mut ancestry = Ancestry::new(manages, units_of(&root), &nodes, (&known, &of_members));
+    let governed_root = match governs {
+        GovernedAbove::Cgroups => &root,
+        GovernedAbove::Nothing | GovernedAbove::Units => units_of(&root),
+    };
+    let has_protection = layout.dialect == Dialect::Unified;
+    let known_cgroups = (&known[..], &of_members[..]);
+    let mut ancestry =
+        Ancestry::new((governs, has_protection), governed_root, &nodes, known_cgroups);
     for (_, ancestor) in before.iter().flat_map(|tree| tree.ancestors()) {
         ancestry.at(&ancestor.cgroup);
     }
@@ -46,22 +66,25 @@ pub(in crate::daemon) fn tree(
     let parent = |(number, location): (usize, &Location)| match location {
         Location::Direct => match direct_group(&nodes, locations, number) {
             Some(group) => CgroupParent::Governed(group),
-            None => ancestry.above(&root).unwrap_or(CgroupParent::Top),
+            None => ancestry.above(&root, governed_root).unwrap_or(CgroupParent::Top),
         },
         Location::Slice(_) => match nodes[number].parent {
             Some(group) if is_slice(&locations[group]) => CgroupParent::Governed(group),
             _ => top,
         },
-        Location::Unit(_) => ancestry.above_unit(known[number].as_deref()),
+        Location::Unit(_) | Location::InPlace(_) => ancestry.above_cgroup(known[number].as_deref()),
         Location::Members(_) => CgroupParent::Members,
-        Location::Above(_) | Location::Nowhere | Location::Unknown(_) => CgroupParent::Unknown,
+        Location::Above(_)
+        | Location::AboveInPlace(_)
+        | Location::Nowhere
+        | Location::Unknown(_) => CgroupParent::Unknown,
     };
     let parents: Vec<CgroupParent> = locations.iter().enumerate().map(parent).collect();
     let member = |((tenant, at), cgroup): ((usize, String), Option<String>)| Member {
         tenant,
         name: format!("{}[{at}]", nodes[tenant].path),
         at,
-        parent: ancestry.above_unit(cgroup.as_deref()),
+        parent: ancestry.above_cgroup(cgroup.as_deref()),
     };
     let members = members.into_iter().zip(of_members).map(member).collect();
     Tree::below(nodes, parents, members, ancestry.ancestors)
@@ -99,58 +122,62 @@ fn dir_of(cgroup: &str) -> Option<&str> {
 
 #[derive(Debug)]
 struct Ancestry {
-    manages: bool,
-    /// The unit in which the agent makes cgroups: there are no others in it.
+    governs: GovernedAbove,
+    has_protection: bool,
+    /// The cgroup in which the agent makes others: there are no foreign ones in it.
     root: String,
     /// The number of the first ancestor.
     first: usize,
-    /// The cgroups of units that are nodes or members: their numbers, and whether they are tenants' and not groups'.
-    units: HashMap<String, (usize, bool)>,
+    /// The cgroups outside the root that are nodes or members: their numbers, and whether they are tenants' and not
+    /// groups'.
+    known: HashMap<String, (usize, bool)>,
     ancestors: Vec<Ancestor>,
     by_cgroup: HashMap<String, usize>,
 }
 
 impl Ancestry {
     fn new(
-        manages: bool,
+        (governs, has_protection): (GovernedAbove, bool),
         root: &str,
         nodes: &[TreeNode],
         (of_nodes, of_members): (&[Option<String>], &[Option<String>]),
     ) -> Ancestry {
         let all = of_nodes.iter().chain(of_members).enumerate();
-        let units = all.filter_map(|(number, cgroup)| {
+        let known = all.filter_map(|(number, cgroup)| {
             let is_tenant = nodes.get(number).is_none_or(|node| node.is_leaf);
             Some((cgroup.clone()?, (number, is_tenant)))
         });
         Ancestry {
-            manages,
+            governs,
+            has_protection,
             root: root.to_string(),
             first: nodes.len() + of_members.len(),
-            units: units.collect(),
+            known: known.collect(),
             ancestors: Vec::new(),
             by_cgroup: HashMap::new(),
         }
     }
 
-    /// The parent of a unit's cgroup, where it is known.
-    fn above_unit(&mut self, cgroup: Option<&str>) -> CgroupParent {
+    /// The parent of a cgroup outside the root, where it is known.
+    fn above_cgroup(&mut self, cgroup: Option<&str>) -> CgroupParent {
         let dir = cgroup.and_then(dir_of);
-        dir.and_then(|dir| self.above(dir)).unwrap_or(CgroupParent::Unknown)
+        dir.and_then(|dir| self.above(dir, dir)).unwrap_or(CgroupParent::Unknown)
     }
 
-    /// The parent of a cgroup in `dir`: the nearest that is governed; `None` where none is known.
-    fn above(&mut self, dir: &str) -> Option<CgroupParent> {
+    /// The parent of a cgroup in `dir`: the nearest that is governed, which may be all of `governed`, `dir` or above
+    /// it; `None` where none is known.
+    fn above(&mut self, dir: &str, governed: &str) -> Option<CgroupParent> {
         let ups = || std::iter::successors(Some(dir), |up| dir_of(up));
         for up in ups() {
-            match self.units.get(up) {
+            match self.known.get(up) {
                 // What is inside of a tenant is its own to divide.
                 Some((_, true)) => return Some(CgroupParent::Unknown),
                 Some((group, false)) => return Some(CgroupParent::Governed(*group)),
                 None => {}
             }
         }
-        if self.manages {
-            return Some(self.at(units_of(dir)));
+        if self.governs != GovernedAbove::Nothing {
+            return Some(self.at(governed));
         }
         ups().find_map(|up| self.by_cgroup.get(up)).map(|above| CgroupParent::Governed(*above))
     }
@@ -165,26 +192,18 @@ impl Ancestry {
         }
         let parent = self.at(dir);
         let number = self.first + self.ancestors.len();
-        let (name, cgroup) = (name.to_string(), cgroup.to_string());
-        self.by_cgroup.insert(cgroup.clone(), number);
-        let is_shared = name != TOP && cgroup != self.root;
-        self.ancestors.push(Ancestor { name, cgroup, parent, is_shared });
+        self.by_cgroup.insert(cgroup.to_string(), number);
+        let is_top = name == TOP && dir == "/";
+        let has_units = is_top || self.governs == GovernedAbove::Units;
+        let is_unit = has_units && units_of(cgroup) == cgroup;
+        self.ancestors.push(Ancestor {
+            name: if is_unit { name } else { cgroup }.to_string(),
+            cgroup: cgroup.to_string(),
+            parent,
+            is_unit,
+            is_shared: !is_top && cgroup != self.root,
+            has_protection: self.has_protection,
+        });
         CgroupParent::Governed(number)
     }
-}
-
-/// As much of a cgroup's path as are units of the system's systemd: slices, and then one service or scope.
-fn units_of(cgroup: &str) -> &str {
-    let mut end = 0;
-    for name in cgroup.split('/').skip(1) {
-        let is_slice = name.ends_with(".slice");
-        if !is_slice && !name.ends_with(".service") && !name.ends_with(".scope") {
-            break;
-        }
-        end += 1 + name.len();
-        if !is_slice {
-            break;
-        }
-    }
-    if end == 0 { "/" } else { &cgroup[..end] }
 }

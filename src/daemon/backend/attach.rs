@@ -10,6 +10,7 @@
 use super::access::HostAccess;
 use super::backends::{Backends, Events, Loss};
 use super::direct;
+use super::in_place;
 use super::location::Location;
 use super::place::Place;
 use super::root;
@@ -51,7 +52,7 @@ impl Backends {
         for number in tree.from_above() {
             // An observer leaves ancestors out: nothing is to be written there.
             if !tree.is_ancestor(number) || is_enforcing {
-                self.attach_unit(host, tree, number, tick, &mut events.findings);
+                self.attach_found(host, tree, number, tick, &mut events.findings);
             }
         }
         if !self.has_more_to_attach() {
@@ -128,7 +129,7 @@ impl Backends {
         }
     }
 
-    fn attach_unit<K: KernFs>(
+    fn attach_found<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -145,11 +146,23 @@ impl Backends {
                 found.retain(|finding| !(may_be_missing && finding.code == Code::UnitMissing));
                 findings.append(&mut found);
             }
+            Location::InPlace(path) | Location::AboveInPlace(path) if place.cgroup.is_none() => {
+                let (path, is_tenant) = (path.clone(), !tree.is_ancestor(number));
+                match in_place::attach(host, place, &path, tree.name(number)) {
+                    Ok(()) => self.note_found(path),
+                    // What is above a tenant that is missing need not be there.
+                    Err(finding) => findings.extend(Some(finding).filter(|_| is_tenant)),
+                }
+            }
             Location::Unknown(why) => {
                 let name = tree.name(number);
                 findings.push(Finding::of(name, Code::NotAttached, why.as_str()));
             }
-            Location::Direct | Location::Members(_) | Location::Nowhere => {}
+            Location::InPlace(_)
+            | Location::AboveInPlace(_)
+            | Location::Direct
+            | Location::Members(_)
+            | Location::Nowhere => {}
         }
     }
 

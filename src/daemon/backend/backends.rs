@@ -8,7 +8,7 @@
 //!
 //! This file holds the state of the places across reloads. The verbs are in `attach`, `read` and `write`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,6 +58,10 @@ pub(in crate::daemon) struct Backends {
     pub(super) unattached: BTreeMap<usize, Finding>,
     pub(super) systemd: Systemd,
     pub(super) members: Members,
+    /// The cgroups in place that were found, from the mount.
+    found: BTreeSet<String>,
+    /// Whether one of them was found that was not before.
+    has_moved: bool,
     pub(super) claim_rules: Vec<ClaimRule>,
     /// The root of the direct ones, while it is taken.
     pub(super) root: Option<DirId>,
@@ -87,6 +91,8 @@ impl Backends {
             unattached: BTreeMap::new(),
             systemd,
             members: Members::default(),
+            found: BTreeSet::new(),
+            has_moved: false,
             claim_rules,
             root: None,
             inventory: CpuInventory::default(),
@@ -157,6 +163,7 @@ impl Backends {
         let trees = &host.layout.trees[host.layout.tree(facet)?];
         match &self.places[number].location {
             Location::Direct => Some(trees.root.join(tree.name(number))),
+            Location::InPlace(path) | Location::AboveInPlace(path) => Some(trees.dir_of(path)),
             Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
                 Some(trees.dir_of(self.systemd.cgroup(number)?))
             }
@@ -164,15 +171,22 @@ impl Backends {
         }
     }
 
-    /// The cgroup of a node that is a unit, or its name while the cgroup is not found.
-    pub(in crate::daemon) fn unit_home<K>(
+    /// The directories of its cgroup, one in each tree; none where it has none, or where it is not found yet.
+    pub(super) fn dirs_of<K>(
         &self,
         host: &HostAccess<K>,
+        tree: &Tree,
         number: usize,
-    ) -> Option<PathBuf> {
-        let name = self.systemd.name(number)?;
-        let cgroup = self.systemd.cgroup(number).map(|cgroup| host.layout.trees[0].dir_of(cgroup));
-        Some(cgroup.unwrap_or_else(|| PathBuf::from(name)))
+    ) -> Vec<PathBuf> {
+        let facets = host.layout.trees.iter().filter_map(|tree| tree.facets.first());
+        facets.filter_map(|facet| self.dir_of(host, tree, number, *facet)).collect()
+    }
+
+    /// The cgroup of a node that the agent did not make, from the mount; the name of its unit while that is not
+    /// found.
+    pub(in crate::daemon) fn home_outside(&self, number: usize) -> Option<&str> {
+        let in_place = self.places[number].location.in_place();
+        in_place.or_else(|| self.systemd.cgroup(number)).or_else(|| self.systemd.name(number))
     }
 
     /// Whether the parent of this node's cgroup has to be protected outside of the agent: the agent's own
@@ -180,10 +194,12 @@ impl Backends {
     pub(in crate::daemon) fn needs_protection_above(&self, tree: &Tree, number: usize) -> bool {
         match self.places[number].location {
             Location::Direct => tree.nodes()[number].parent.is_none(),
-            Location::Slice(_) | Location::Above(_) => false,
-            Location::Unit(_) | Location::Members(_) | Location::Nowhere | Location::Unknown(_) => {
-                true
-            }
+            Location::Slice(_) | Location::Above(_) | Location::AboveInPlace(_) => false,
+            Location::Unit(_)
+            | Location::InPlace(_)
+            | Location::Members(_)
+            | Location::Nowhere
+            | Location::Unknown(_) => true,
         }
     }
 
@@ -256,24 +272,34 @@ impl Backends {
         self.members.of(locations)
     }
 
-    /// The cgroup of a unit, where it is or was last, from the mount.
-    pub(in crate::daemon) fn cgroup_of(&self, unit: &str) -> Option<String> {
-        self.systemd.home_of(unit).map(str::to_string)
+    /// The cgroup of a node outside the root, where it is or was last, from the mount.
+    pub(in crate::daemon) fn cgroup_of(&self, location: &Location) -> Option<String> {
+        let found = match location.in_place() {
+            Some(path) => self.found.get(path).map(String::as_str),
+            None => self.systemd.home_of(location.unit()?),
+        };
+        found.map(str::to_string)
     }
 
-    /// The tree with the members that came or went since the last call, and with the ancestors of units that were
+    /// Notes that a cgroup in place was found.
+    pub(super) fn note_found(&mut self, path: String) {
+        self.has_moved |= self.found.insert(path);
+    }
+
+    /// The tree with the members that came or went since the last call, and with the ancestors of cgroups that were
     /// found, where it is another one; and for each number the new one. To be taken with [`Backends::take_grown`].
     pub(in crate::daemon) fn grown<K: KernFs>(
         &mut self,
         host: &HostAccess<K>,
         tree: &Tree,
     ) -> Option<(Tree, Vec<Option<usize>>)> {
-        let has_changed = std::mem::take(&mut self.members.has_changed);
+        let has_changed =
+            std::mem::take(&mut self.members.has_changed) | std::mem::take(&mut self.has_moved);
         if !(std::mem::take(&mut self.systemd.has_moved) || has_changed) {
             return None;
         }
         let locations = self.locations(tree);
-        let cgroup_of = |unit: &str| self.cgroup_of(unit);
+        let cgroup_of = |location: &Location| self.cgroup_of(location);
         let on = (&host.layout, host.governs_above);
         let placed = (&locations[..], self.members.of(&locations));
         let grown = ancestry::tree(on, tree.shared_nodes(), placed, cgroup_of, Some(tree));
@@ -336,9 +362,10 @@ fn places(tree: &Tree, locations: &[Location]) -> Vec<Place> {
     let nodes = locations.iter().cloned().map(Place::new);
     let has_slices = locations.iter().any(|location| matches!(location, Location::Slice(_)));
     // That of all tenants is started with them.
-    let location = |above: &Ancestor| match has_slices && above.name == TOP {
-        true => Location::Slice(above.name.clone()),
-        false => Location::Above(above.name.clone()),
+    let location = |above: &Ancestor| match above.is_unit {
+        true if has_slices && above.name == TOP => Location::Slice(above.name.clone()),
+        true => Location::Above(above.name.clone()),
+        false => Location::AboveInPlace(above.cgroup.clone()),
     };
     let members = tree.members().map(|(_, member)| Place::new(Location::Unit(member.at.clone())));
     nodes

@@ -19,7 +19,7 @@ use crate::policy::model::{Policy, Tenant};
 /// The rules of a policy, and what could not be resolved.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// One for each tenant that claims processes, in the order of the policy.
+    /// One for each tenant that claims processes, or keeps those of a cgroup in place, in the order of the policy.
     pub rules: Vec<ClaimRule>,
     /// Users and groups that this host does not know, as text.
     pub findings: Vec<String>,
@@ -37,14 +37,21 @@ pub fn rules(policy: &Policy) -> Rules {
         let is_meant = |node: &usize| match &locations[*node] {
             Location::Direct => true,
             Location::Unit(_) | Location::Members(_) => tenant.matches.units.is_empty(),
-            Location::Slice(_) | Location::Above(_) | Location::Nowhere | Location::Unknown(_) => {
-                false
-            }
+            Location::InPlace(_) => true,
+            Location::Slice(_)
+            | Location::Above(_)
+            | Location::AboveInPlace(_)
+            | Location::Nowhere
+            | Location::Unknown(_) => false,
         };
         if let Some(node) = node.filter(|node| is_meant(node) && claims(tenant)) {
             let rule = resolve(&path, tenant, node, &mut resolved.findings);
             resolved.rules.push(rule);
         }
+    }
+    // They only keep others from moving what is in them.
+    if resolved.rules.iter().all(|rule| rule.is_in_place) {
+        resolved.rules.clear();
     }
     resolved
 }
@@ -73,7 +80,9 @@ fn resolve(path: &str, tenant: &Tenant, node: usize, findings: &mut Vec<String>)
     let gids = numbers("group", &tenant.matches.groups, |name| {
         Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
     });
-    ClaimRule { node, cgroups: tenant.matches.cgroups.clone(), uids, gids, homes: Vec::new() }
+    let (cgroups, is_in_place) =
+        (tenant.matches.cgroups.clone(), tenant.matches.in_place().is_some());
+    ClaimRule { node, cgroups, uids, gids, is_in_place, homes: Vec::new() }
 }
 
 /// Adds to each rule the units of its tenant, where it has any on this host.

@@ -2,18 +2,17 @@
 //!
 //! A tenant that names a unit is that unit; one that names a single user is the slice of that user, where
 //! systemd keeps such slices or is said to be the owner. Several of them, patterns, and groups of users are members
-//! ([`super::members`]). Any other is made below the agent's root, unless it
+//! ([`super::members`]). One that names a single cgroup is that cgroup, where it is: the files are written where the
+//! cgroup is no unit of systemd's own. Any other is made below the agent's root, unless it
 //! or the group above it says `owner: systemd`: then it is a slice of its own. A group is where its tenants
 //! are; one whose tenants are all units has no cgroup.
 //!
-//! What is above these cgroups is in [`super::ancestry`].
+//! What they are on one host is in [`super::on_host`], what is above them in [`super::ancestry`].
 
 use nix::unistd::{Group, User};
 
-use crate::host::cgroup::{Dialect, Layout};
-use crate::host::kernfs::KernFs;
 use crate::host::systemd::slice_name::{BYTES_MAX, slice_name};
-use crate::policy::model::{AncestorsChoice, OwnerChoice, Policy, Tenant};
+use crate::policy::model::{OwnerChoice, Policy, Tenant};
 use crate::policy::pattern;
 
 /// Where the cgroup of one node is.
@@ -25,10 +24,15 @@ pub(in crate::daemon) enum Location {
     Slice(String),
     /// A unit that is there without the agent.
     Unit(String),
+    /// A cgroup that is there without the agent and without systemd, by its path from the mount: its files are
+    /// written.
+    InPlace(String),
     /// A unit above those of tenants.
     Above(String),
     /// Several units, which may come and go.
     Members(Sources),
+    /// A cgroup above those of tenants that is no unit, by its path from the mount: its files are written.
+    AboveInPlace(String),
     /// Only in the policy: without a cgroup.
     Nowhere,
     /// It has no cgroup, for this reason.
@@ -40,9 +44,20 @@ impl Location {
     pub(in crate::daemon) fn unit(&self) -> Option<&str> {
         match self {
             Location::Slice(unit) | Location::Unit(unit) | Location::Above(unit) => Some(unit),
-            Location::Direct | Location::Members(_) | Location::Nowhere | Location::Unknown(_) => {
-                None
-            }
+            Location::Direct
+            | Location::InPlace(_)
+            | Location::AboveInPlace(_)
+            | Location::Members(_)
+            | Location::Nowhere
+            | Location::Unknown(_) => None,
+        }
+    }
+
+    /// The path from the mount, where it is a cgroup that is written where it is.
+    pub(in crate::daemon) fn in_place(&self) -> Option<&str> {
+        match self {
+            Location::InPlace(path) | Location::AboveInPlace(path) => Some(path),
+            _ => None,
         }
     }
 
@@ -116,38 +131,6 @@ pub(in crate::daemon) fn locations(policy: &Policy, slices: UserSlices) -> Vec<L
     locations
 }
 
-/// Whether what is above tenants is governed: where systemd runs the host, and the policy does not say otherwise.
-pub(in crate::daemon) fn governs_above(
-    kernel: &impl KernFs,
-    layout: &Layout,
-    policy: &Policy,
-) -> bool {
-    policy.control.ancestors == AncestorsChoice::Manage && has_units(kernel, layout)
-}
-
-/// Whether systemd runs this host, with units in the tree that the agent writes.
-fn has_units(kernel: &impl KernFs, layout: &Layout) -> bool {
-    layout.dialect == Dialect::Unified && kernel.unit_manager().is_some()
-}
-
-/// The same on a host with this layout: systemd sets the files of one tree only, where it has one.
-pub(in crate::daemon) fn locations_on(
-    kernel: &impl KernFs,
-    layout: &Layout,
-    policy: &Policy,
-) -> Vec<Location> {
-    let slices = if has_units(kernel, layout) { UserSlices::Kept } else { UserSlices::Unknown };
-    let mut locations = locations(policy, slices);
-    if layout.dialect == Dialect::Legacy {
-        for location in locations.iter_mut().filter(|location| location.is_of_systemd()) {
-            let why = "tenants that are units need the unified hierarchy: boot with \
-                       systemd.unified_cgroup_hierarchy=1, or say `owner: direct`";
-            *location = Location::Unknown(why.into());
-        }
-    }
-    locations
-}
-
 fn locate(
     tenant: &Tenant,
     above: &str,
@@ -185,6 +168,9 @@ fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice, slices: UserSlic
     }
     if owner == OwnerChoice::Auto && slices == UserSlices::Kept && are_several_users(tenant) {
         return Location::Members(of_users(tenant));
+    }
+    if let Some(path) = tenant.matches.in_place() {
+        return Location::InPlace(path.to_string());
     }
     match (owner, tenant.matches.users.first()) {
         (OwnerChoice::Systemd, Some(user)) => match number(user) {

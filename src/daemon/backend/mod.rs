@@ -8,12 +8,14 @@
 //! |---|---|
 //! | [`access`] | the kernel, its layout and the journal: all that it takes to change the host and to undo it |
 //! | [`location`] | where each node's cgroup is, and who owns it |
+//! | `on_host` | the same on one host, and what is governed there |
 //! | `ancestry` | where those cgroups are in the kernel's tree, and what is above them |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | `members` | the units that a tenant of several has now |
 //! | `place` | one node's cgroup: opened, sampled, observed |
 //! | `nested_kills` | kills for want of memory inside of a tenant's cgroup, on a legacy host |
 //! | `direct` | cgroups that the agent makes and writes itself |
+//! | `in_place` | cgroups that are there without it and are written where they are |
 //! | `unit_state` | what is known of one unit of systemd |
 //! | `systemd` | cgroups of units: finding them, and how the bus is doing |
 //! | `unit_orders` | asking systemd for changes of units, and believing only the file |
@@ -36,9 +38,11 @@ mod bounds;
 pub mod claims;
 mod cpusets;
 mod direct;
+mod in_place;
 pub(super) mod location;
 pub(super) mod members;
 mod nested_kills;
+pub(super) mod on_host;
 mod place;
 mod read;
 pub(super) mod release;

@@ -119,6 +119,18 @@ impl Place {
         }
         Some(observed)
     }
+
+    /// What the file of `knob` held before it was first written, by the journal.
+    pub(super) fn held_before<K: KernFs>(
+        &self,
+        host: &mut HostAccess<K>,
+        knob: Knob,
+    ) -> Option<Value> {
+        let dir = self.cgroup.as_ref()?.knob_dir(&host.layout, knob).ok()?;
+        let (path, inode) = (host.kernel.dir_path(dir), host.kernel.inode(dir).ok()?);
+        let held = host.journal.held_file(&path, inode, host.file(knob))?;
+        host.layout.dialect.read(knob, held.as_bytes()).ok()
+    }
 }
 
 impl Observed {

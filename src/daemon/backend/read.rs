@@ -5,6 +5,7 @@
 use super::access::HostAccess;
 use super::backends::{Backends, Events};
 use super::bounds;
+use super::location::Location;
 use super::place::Sampled;
 use crate::control::bounds::AncestorBounds;
 use crate::control::drift::Observation;
@@ -69,9 +70,11 @@ impl Backends {
         }
     }
 
-    /// Whether the files of a node are read in every tick, because another program writes them.
+    /// Whether the files of a node are read in every tick: another program writes them, or what they held before the
+    /// agent counts.
     pub(in crate::daemon) fn is_watched(&self, number: usize) -> bool {
-        self.systemd.owns(number)
+        let is_above = matches!(self.places[number].location, Location::AboveInPlace(_));
+        is_above || self.systemd.owns(number)
     }
 
     /// Reads what the files of one node hold; `known` is what they held when they were read last.
@@ -99,7 +102,8 @@ impl Backends {
         events
             .findings
             .extend(gaps.iter().map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
-        if is_ancestor && !observed.gone.is_empty() {
+        // A cgroup that is no unit may lack the controller; it was there just now.
+        if is_ancestor && !observed.gone.is_empty() && self.systemd.owns(number) {
             events.losses.push(self.give_up(host, number));
             return None;
         }
@@ -135,17 +139,21 @@ impl Backends {
     }
 
     /// What the files of an ancestor held before the agent; `now` is what they hold.
-    pub(in crate::daemon) fn held_before<K>(
+    pub(in crate::daemon) fn held_before<K: KernFs>(
         &self,
-        host: &HostAccess<K>,
+        host: &mut HostAccess<K>,
         number: usize,
         now: &[Observation],
     ) -> Vec<(Knob, Value)> {
-        let before = |seen: &Observation| {
-            let before = self.systemd.held_before(host, number, (seen.knob, &seen.value))?;
+        let place = &self.places[number];
+        let mut before = |seen: &Observation| {
+            let before = match self.systemd.owns(number) {
+                true => self.systemd.held_before(host, number, (seen.knob, &seen.value))?,
+                false => place.held_before(host, seen.knob).unwrap_or_else(|| seen.value.clone()),
+            };
             Some((seen.knob, before))
         };
-        now.iter().filter_map(before).collect()
+        now.iter().filter_map(&mut before).collect()
     }
 
     /// The machine's CPUs, where they are not those that are known.
@@ -168,17 +176,20 @@ impl Backends {
         Ok(changed)
     }
 
-    /// The limits above the tenants, read again where `refreshes`; none where some of them are units, which
-    /// have each their own.
+    /// The limits above the tenants, read again where `refreshes`; none where some of them are outside the root,
+    /// which have each their own.
     pub(in crate::daemon) fn bounds_above<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         refreshes: bool,
     ) -> AncestorBounds {
-        let has_units = self.places.iter().any(|place| place.location.is_of_systemd());
-        if refreshes && !has_units {
+        let is_outside = |location: &Location| {
+            location.is_of_systemd() || matches!(location, Location::InPlace(_))
+        };
+        let has_outside = self.places.iter().any(|place| is_outside(&place.location));
+        if refreshes && !has_outside {
             self.above = bounds::read(host);
         }
-        if has_units { AncestorBounds::default() } else { self.above }
+        if has_outside { AncestorBounds::default() } else { self.above }
     }
 }

@@ -1,6 +1,7 @@
 //! Restoring what a reload takes away: cgroups of removed nodes, values that the policy no longer names, and
 //! processes of claims that changed.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::access::HostAccess;
@@ -71,16 +72,21 @@ impl<'a, K: KernFs> Release<'a, K> {
         unnamed
     }
 
-    /// Removes the cgroups of removed nodes, and moves the processes of claims that changed.
+    /// Removes the cgroups of removed nodes, restores those that are where the agent found them, and moves the
+    /// processes of claims that changed.
     pub(in crate::daemon) fn let_go_of_cgroups(&mut self, claim_rules: &[ClaimRule]) {
-        let is_ours = |number: &usize| self.backends.places[*number].location == Location::Direct;
-        let gone = (0..self.old.nodes().len()).filter(|number| self.kept[*number].is_none());
-        let dirs: Vec<PathBuf> =
-            gone.filter(is_ours).flat_map(|number| self.dirs_of(number)).collect();
+        let location = |number: &usize| &self.backends.places[*number].location;
+        let is_gone = |number: &usize| self.kept[*number].is_none();
+        let gone = || (0..self.old.len()).filter(is_gone);
+        let ours = gone().filter(|number| *location(number) == Location::Direct);
+        let dirs: Vec<PathBuf> = ours.flat_map(|number| self.dirs_of(number)).collect();
+        let in_place = gone().filter(|number| location(number).in_place().is_some());
+        let values: BTreeSet<(PathBuf, &str)> =
+            in_place.flat_map(|number| self.files_of(number, self.knobs_of(number))).collect();
         let changed = self.changed_claims(claim_rules);
         let unclaimed: Vec<PathBuf> =
             changed.into_iter().flat_map(|number| self.dirs_of(number)).collect();
-        if dirs.is_empty() && unclaimed.is_empty() {
+        if dirs.is_empty() && values.is_empty() && unclaimed.is_empty() {
             return;
         }
         for (place, kept) in self.backends.places.iter_mut().zip(self.kept) {
@@ -90,11 +96,12 @@ impl<'a, K: KernFs> Release<'a, K> {
         }
         let is_below = |path: &Path| dirs.iter().any(|dir| path.starts_with(dir));
         let concerns = |entry: &Entry| match entry {
-            Entry::Making { path }
-            | Entry::Made { path, .. }
-            | Entry::NotMade { path }
-            | Entry::Held { path, .. }
-            | Entry::Theirs { path, .. } => is_below(path),
+            Entry::Making { path } | Entry::Made { path, .. } | Entry::NotMade { path } => {
+                is_below(path)
+            }
+            Entry::Held { path, file, .. } | Entry::Theirs { path, file, .. } => {
+                is_below(path) || values.contains(&(path.clone(), &**file))
+            }
             Entry::Moved { to, .. } => {
                 to.iter().any(|to| is_below(to) || unclaimed.iter().any(|dir| dir == to))
             }
@@ -165,7 +172,8 @@ impl<'a, K: KernFs> Release<'a, K> {
     pub(in crate::daemon) fn put_back_unnamed(&mut self, unnamed: &[(usize, Knob)]) {
         for (number, knob) in unnamed {
             self.backends.systemd.forget(*number, *knob);
-            if self.backends.places[*number].location == Location::Direct {
+            let location = &self.backends.places[*number].location;
+            if *location == Location::Direct || location.in_place().is_some() {
                 self.put_back_value(*number, *knob);
             }
         }
@@ -173,9 +181,9 @@ impl<'a, K: KernFs> Release<'a, K> {
 
     fn put_back_value(&mut self, number: usize, knob: Knob) {
         let dialect = self.host.layout.dialect;
-        let Some(tree) = self.host.layout.tree(dialect.facet(knob)) else { return };
+        let facet = dialect.facet(knob);
+        let Some(dir) = self.backends.dir_of(self.host, &self.old, number, facet) else { return };
         let path = self.old.nodes()[number].path.clone();
-        let dir = self.host.layout.trees[tree].root.join(&path);
         let is_made = |entry: &Entry| made_path(entry) == Some(&*dir);
         if knob == Knob::Cpus && self.host.journal.entries().iter().any(is_made) {
             // Once set, a list cannot be emptied while the cgroup has processes: it becomes one that confines
@@ -185,11 +193,11 @@ impl<'a, K: KernFs> Release<'a, K> {
             }
             return;
         }
-        let files: Vec<&str> = dialect.files(knob).collect();
+        let values = self.files_of(number, [knob]);
         // With the record that a value was left to another writer, so that it stays here too.
         let concerns = |entry: &Entry| match entry {
             Entry::Held { path, file, .. } | Entry::Theirs { path, file, .. } => {
-                *path == dir && files.contains(&&**file)
+                values.contains(&(path.clone(), &**file))
             }
             _ => false,
         };
@@ -288,8 +296,27 @@ impl<'a, K: KernFs> Release<'a, K> {
 
     /// The directories of a node, one in each tree.
     fn dirs_of(&self, number: usize) -> Vec<PathBuf> {
-        let path = &self.old.nodes()[number].path;
-        self.host.layout.trees.iter().map(|tree| tree.root.join(path)).collect()
+        self.backends.dirs_of(self.host, &self.old, number)
+    }
+
+    /// What is set of an old node, or may be.
+    fn knobs_of(&self, number: usize) -> impl IntoIterator<Item = Knob> + use<K> {
+        let is_tenant = number < self.old.nodes().len();
+        Knob::ALL.into_iter().filter(move |knob| is_tenant || Knob::ABOVE.contains(knob))
+    }
+
+    /// The files of a node that hold `knobs`, each with its directory.
+    fn files_of(
+        &self,
+        number: usize,
+        knobs: impl IntoIterator<Item = Knob>,
+    ) -> BTreeSet<(PathBuf, &'static str)> {
+        let dialect = self.host.layout.dialect;
+        let file = |knob: Knob| {
+            let dir = self.backends.dir_of(self.host, &self.old, number, dialect.facet(knob))?;
+            Some(dialect.files(knob).map(move |file| (dir.clone(), file)))
+        };
+        knobs.into_iter().filter_map(file).flatten().collect()
     }
 }
 

@@ -434,7 +434,7 @@ impl Systemd {
         }
         match unit.phase {
             Phase::There if place.cgroup.is_none() => {
-                match Cgroup::open_unit(&mut host.kernel, &host.layout, &unit.cgroup) {
+                match Cgroup::open_from_mount(&mut host.kernel, &host.layout, &unit.cgroup) {
                     Ok(cgroup) => {
                         (place.cgroup, unit.is_certain) = (Some(cgroup), false);
                     }

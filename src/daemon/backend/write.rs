@@ -8,6 +8,7 @@ use super::access::HostAccess;
 use super::backends::{Backends, Events};
 use super::cpusets;
 use super::direct;
+use super::location::Location;
 use crate::control::drift::Drift;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Knob};
@@ -53,6 +54,10 @@ impl Backends {
         let (mut findings, mut nr_done) = (Vec::new(), 0);
         for (number, node) in tree.nodes().iter().enumerate() {
             let place = &mut self.places[number];
+            // What the agent did not make is not its to fill.
+            if place.location != Location::Direct {
+                continue;
+            }
             let is_turn =
                 tick.is_some_and(|tick| (number as u64 + tick).is_multiple_of(JOIN_TICKS));
             if !is_pinned(number) || (place.is_joined && !is_turn) {

@@ -18,6 +18,7 @@ use crate::control::fairness::FAIR_ERROR_MAX;
 use crate::control::finding::Finding;
 use crate::control::tree::{Ancestor, Tree};
 use crate::daemon::backend::access::HostAccess;
+use crate::daemon::backend::ancestry::GovernedAbove;
 use crate::daemon::backend::backends::Backends;
 use crate::host::cgroup::{self, Dialect, Facet};
 use crate::host::enforce::AGENT_CGROUP;
@@ -77,7 +78,7 @@ impl Competition {
         let unprotected = effect::void_protection(scene.host, &dirs, &governed_above(scene));
         let siblings = self.siblings.take();
         *self = Competition { unprotected, siblings, ..Competition::default() };
-        if !scene.host.governs_above {
+        if scene.host.governs_above == GovernedAbove::Nothing {
             self.look_apart(scene.tree, &homes);
         }
         self.look_beside(scene, &homes);

@@ -1,7 +1,6 @@
 //! What is reported after each tick: status, trace and log.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -177,9 +176,10 @@ impl Reporter {
         decision: &Decision,
     ) -> Vec<ActionStatus> {
         let tree = control.tree();
-        let home =
-            |number| Some((tree.name(number).to_string(), backends.unit_home(host, number)?));
-        let homes: HashMap<String, PathBuf> = (0..tree.len()).filter_map(home).collect();
+        let home = |number| {
+            Some((tree.name(number).to_string(), backends.home_outside(number)?.to_string()))
+        };
+        let homes: HashMap<String, String> = (0..tree.len()).filter_map(home).collect();
         if !homes.is_empty() {
             self.spelling = trace::spelling(&host.layout, homes);
         }

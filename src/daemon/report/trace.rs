@@ -13,7 +13,7 @@ use crate::control::step::Decision;
 use crate::control::trace::{Counters, Outcome, Record, Seen, Spelling, ValueRecord};
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
-use crate::host::cgroup::{Dialect, Facet, Layout};
+use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
 use crate::units::Limit;
 
 /// The inputs of an explanation.
@@ -145,18 +145,21 @@ fn seen(state: &NodeState) -> Option<Seen> {
 }
 
 /// How files are named and values spelled on a host with `layout`, where `homes` are the cgroups of the nodes
-/// outside the root.
-pub(super) fn spelling(layout: &Layout, homes: HashMap<String, PathBuf>) -> Spelling {
+/// outside the root, from the mount, or the names of units that are not found.
+pub(super) fn spelling(layout: &Layout, homes: HashMap<String, String>) -> Spelling {
     let dialect = layout.dialect;
-    let roots: Vec<PathBuf> = Knob::ALL
+    let trees: Vec<Option<Tree>> = Knob::ALL
         .iter()
-        .map(|knob| {
-            let tree = layout.tree(dialect.facet(*knob));
-            tree.map(|tree| layout.trees[tree].root.clone()).unwrap_or_default()
-        })
+        .map(|knob| layout.tree(dialect.facet(*knob)).map(|tree| layout.trees[tree].clone()))
         .collect();
     let path = move |knob: Knob, node: &str| {
-        let dir = homes.get(node).cloned().unwrap_or_else(|| roots[knob as usize].join(node));
+        let tree = trees[knob as usize].as_ref();
+        let dir = match homes.get(node) {
+            Some(home) if home.starts_with('/') => tree.map(|tree| tree.dir_of(home)),
+            Some(name) => Some(PathBuf::from(name)),
+            None => tree.map(|tree| tree.root.join(node)),
+        };
+        let dir = dir.unwrap_or_else(|| PathBuf::from(node));
         dir.join(dialect.file(knob)).display().to_string()
     };
     Spelling {

@@ -87,11 +87,11 @@ impl Cgroup {
         Self::open_each(kernel, layout, |tree| tree.root.join(below))
     }
 
-    /// Opens the cgroup at `path`, from the mount, of a host that has one tree.
+    /// Opens the cgroup at `path`, from the mount of each tree.
     ///
     /// # Errors
     /// As [`Cgroup::open`].
-    pub fn open_unit(
+    pub fn open_from_mount(
         kernel: &mut impl KernFs,
         layout: &Layout,
         path: &str,

@@ -127,10 +127,15 @@ impl Journal {
     }
 
     fn has(&self, key: Key<'_>) -> bool {
-        let Some(first) = self.recorded.get(&self.hash(key)) else { return false };
+        self.find(key).is_some()
+    }
+
+    /// The first entry with this key.
+    fn find(&self, key: Key<'_>) -> Option<&Entry> {
+        let first = &self.entries[*self.recorded.get(&self.hash(key))? as usize];
+        let is_it = |entry: &&Entry| entry.index_key() == Some(key);
         // Two keys with the same hash are rare, but must not lose a value.
-        self.entries[*first as usize].index_key() == Some(key)
-            || self.entries.iter().any(|entry| entry.index_key() == Some(key))
+        Some(first).filter(is_it).or_else(|| self.entries.iter().find(is_it))
     }
 
     /// Whether it outlives this process.
@@ -156,6 +161,14 @@ impl Journal {
     /// Whether the value of this file was recorded before.
     pub fn knows(&self, path: &Path, inode: u64, file: &str) -> bool {
         self.has(Key::File(path, inode, file))
+    }
+
+    /// What this file held before it was first written.
+    pub fn held_file(&self, path: &Path, inode: u64, file: &str) -> Option<&str> {
+        match self.find(Key::File(path, inode, file))? {
+            Entry::Held { value, .. } => Some(value),
+            _ => None,
+        }
     }
 
     /// Whether the value of this property was recorded before, for this life of the unit.

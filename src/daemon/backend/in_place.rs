@@ -1,0 +1,33 @@
+//! Cgroups that are there without the agent and are weighed where they are.
+//!
+//! **Rules.** The agent writes the files of such a cgroup, and gives them back. It neither makes nor removes the
+//! cgroup, moves none of its processes, and leaves the cgroups inside alone. One that is missing is found when it
+//! appears, and lost when it goes.
+
+use super::access::HostAccess;
+use super::place::Place;
+use crate::control::finding::{Code, Finding};
+use crate::host::cgroup::Cgroup;
+use crate::host::kernfs::KernFs;
+
+/// Opens the cgroup of `place` at `path`, from the mount.
+///
+/// # Errors
+/// It is not there, or cannot be opened.
+pub(super) fn attach<K: KernFs>(
+    host: &mut HostAccess<K>,
+    place: &mut Place,
+    path: &str,
+    name: &str,
+) -> Result<(), Finding> {
+    let opened = Cgroup::open_from_mount(&mut host.kernel, &host.layout, path);
+    let cgroup = opened.map_err(|error| match error.is_gone() {
+        true => {
+            let what = format!("the cgroup {path} is not there: it is shared with once it is");
+            Finding::of(name, Code::CgroupMissing, what)
+        }
+        false => Finding::of(name, Code::NotAttached, error.to_string()),
+    })?;
+    place.cgroup = Some(cgroup);
+    Ok(())
+}
