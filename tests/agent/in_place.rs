@@ -461,3 +461,22 @@ tenants:
     assert_eq!(world.stop().failures, [""; 0]);
     assert_same(&before, &snapshot(&world.host), "stopped");
 }
+
+/// On a legacy host a cgroup may be in some hierarchies only.
+#[test]
+fn a_cgroup_that_is_in_some_hierarchies_only_is_weighed_there() {
+    let mut world = host(legacy(), &["/jobs/b"], TWO);
+    for tree in ["cpu", "cpuacct", "unified"] {
+        world.host.with(|kernel| {
+            let dir =
+                kernel.open_dir(&Path::new("/sys/fs/cgroup").join(tree).join("jobs")).unwrap();
+            kernel.make_dir(dir, "a").unwrap();
+            kernel.close_dir(dir);
+        });
+    }
+    world.start().unwrap();
+    let status = world.ticks(8);
+    let what = "a: its cgroup is not in the hierarchy of memory: nothing of that is enforced; make it there as well";
+    assert_eq!((status.actions, status.findings), (vec![], vec![what.to_string()]));
+    assert_ne!(number(&world, "cpu/jobs/a/cpu.shares"), 1024);
+}

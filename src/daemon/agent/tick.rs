@@ -147,7 +147,7 @@ impl<K: KernFs> Agent<K> {
             if control.wants_effects() {
                 reporter.look_around(host, backends, control, now);
             }
-            findings.extend(reporter.effect_findings(backends, control));
+            findings.extend(reporter.effect_findings(host, backends, control));
         }
         // Without their cgroups tenants can claim nothing.
         if !backends.has_more_to_attach() {

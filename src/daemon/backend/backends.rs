@@ -151,6 +151,20 @@ impl Backends {
         self.places[number].cgroup.as_ref().map_or(&[], |cgroup| cgroup.missing())
     }
 
+    /// Which of these are divided in trees that its cgroup is not in; none where it is not open.
+    pub(in crate::daemon) fn lacks<K>(
+        &self,
+        host: &HostAccess<K>,
+        number: usize,
+        knobs: &[Knob],
+    ) -> Vec<Facet> {
+        let place = &self.places[number];
+        let facets =
+            knobs.iter().filter(|knob| place.cgroup.is_some() && !place.has(&host.layout, **knob));
+        let facets = facets.map(|knob| host.layout.dialect.facet(*knob));
+        facets.filter(|facet| host.layout.tree(*facet).is_some()).collect()
+    }
+
     /// The directory of its cgroup in the tree that has the files of `facet`; `None` where it has none, or
     /// where it is not found yet.
     pub(in crate::daemon) fn dir_of<K>(

@@ -204,3 +204,11 @@ pub(super) fn missing_files(tenant: &str, missing: &[KernError]) -> Option<Findi
     };
     Some(Finding::of(tenant, Code::KernelLacks, format!("{first}{more}")))
 }
+
+/// The legacy hierarchies that the cgroup of `tenant` is not in.
+pub(super) fn missing_trees(tenant: &str, missing: &[Facet]) -> Option<Finding> {
+    let names: Vec<&str> = missing.iter().map(|facet| facet.controller()).collect();
+    let what = format!("its cgroup is not in the hierarchy of {}", names.join(" and "));
+    let finding = || Finding::of(tenant, Code::Ineffective, what + ": nothing of that is enforced");
+    (!names.is_empty()).then(|| finding().with_remedy("make it there as well"))
+}

@@ -12,7 +12,7 @@ use super::{effect, status, trace};
 use crate::control::control_loop::ControlLoop;
 use crate::control::drift::Drift;
 use crate::control::finding::Finding;
-use crate::control::plan::Action;
+use crate::control::plan::{Action, Knob};
 use crate::control::sample::HostSample;
 use crate::control::status::{ActionStatus, AgentStatus, Status, Thresholds};
 use crate::control::step::Decision;
@@ -21,7 +21,7 @@ use crate::control::tree::Tree;
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
 use crate::host::kernfs::KernFs;
-use crate::policy::model::Mode;
+use crate::policy::model::{CpusPolicy, Mode};
 
 /// The state that readers see.
 #[derive(Debug)]
@@ -139,15 +139,25 @@ impl Reporter {
     }
 
     /// Written values that cannot take effect.
-    pub(in crate::daemon) fn effect_findings(
+    pub(in crate::daemon) fn effect_findings<K>(
         &self,
+        host: &HostAccess<K>,
         backends: &Backends,
         control: &ControlLoop,
     ) -> Vec<Finding> {
+        let tree = control.tree();
         let missing = |number: usize| {
-            effect::missing_files(control.tree().name(number), backends.missing_files(number))
+            // Where a group is, its tenants are.
+            let knobs: &[Knob] = match tree.node(number).filter(|node| node.is_leaf) {
+                None => &[],
+                Some(node) if node.cpus == CpusPolicy::Shared => &[Knob::MemoryLow],
+                Some(_) => &[Knob::MemoryLow, Knob::Cpus],
+            };
+            let files = effect::missing_files(tree.name(number), backends.missing_files(number));
+            let trees = backends.lacks(host, number, knobs);
+            files.into_iter().chain(effect::missing_trees(tree.name(number), &trees))
         };
-        let missing = (0..control.tree().first_ancestor()).filter_map(missing);
+        let missing = (0..tree.first_ancestor()).flat_map(missing);
         self.competition.findings().chain(self.foreign_scheduler.clone()).chain(missing).collect()
     }
 
@@ -186,7 +196,11 @@ impl Reporter {
         let unwritten = backends.unwritten();
         // What is still to be opened is written by a later tick, and planned again by then.
         let actions = decision.actions.iter().filter(|action| {
-            !backends.is_pending(action.node) && !unwritten.contains(&(action.node, action.knob))
+            let has_file =
+                !backends.is_present(action.node) || backends.has(host, action.node, action.knob);
+            has_file
+                && !backends.is_pending(action.node)
+                && !unwritten.contains(&(action.node, action.knob))
         });
         let mut all = std::mem::take(&mut self.late_actions);
         all.extend(status::action_statuses(control.tree(), &self.spelling, actions));

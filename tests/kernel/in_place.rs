@@ -1,0 +1,144 @@
+//! Cgroups of this machine that are there already, weighed where they are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use tenantd::host::cgroup::{Dialect, Facet};
+
+use super::ground::{Daemon, Ground};
+use crate::util::{self, assert_same, wait_until};
+
+/// The path of the cgroup `below` the root, from the mount of the tree that divides CPUs.
+fn path(ground: &Ground, below: &str) -> String {
+    let tree = &ground.layout.trees[ground.layout.tree(Facet::Cpu).unwrap()];
+    format!("/{}", ground.dir(Facet::Cpu, below).strip_prefix(&tree.mount).unwrap().display())
+}
+
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn cgroups_and_what_is_above_them_are_weighed_and_given_back() {
+    let Some(mut ground) = Ground::take() else { return };
+    for below in ["x", "x/a", "y", "y/b", "z"] {
+        ground.make(below);
+    }
+    ground.give_values("x/a");
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    for below in ["x/a", "y/b"] {
+        ground.load(below, &format!("threads={}", 2 * cpus));
+    }
+    let before = ground.snapshot();
+    let policy = format!(
+        "tenants:\n  a: {{ match: {{ cgroup: {} }} }}\n  b: {{ weight: 400, match: {{ cgroup: {} }} }}\n",
+        path(&ground, "x/a"),
+        path(&ground, "y/b"),
+    );
+    let daemon = Daemon::start(&mut ground.enforce(&policy));
+    wait_until("weights above", || ground.is_weighed("x") && ground.is_weighed("y"));
+    let used = |ground: &Ground| ["x/a", "y/b"].map(|below| ground.used_sec(below));
+    let settled = used(&ground).iter().sum::<f64>() + 0.5 * cpus as f64;
+    wait_until("the load to run", || used(&ground).iter().sum::<f64>() > settled);
+    let begin = used(&ground);
+    wait_until("three seconds of CPU time", || {
+        used(&ground).iter().sum::<f64>() > begin.iter().sum::<f64>() + 3.0
+    });
+    let end = used(&ground);
+    let ratio = (end[1] - begin[1]) / (end[0] - begin[0]);
+    assert!((2.5..6.0).contains(&ratio), "1 : {ratio}");
+    assert!(!ground.is_weighed("z"), "a cgroup of nobody's was written");
+    // A kill while all of it is held, and a second agent that begins from what the first one left.
+    daemon.signal(Signal::SIGKILL);
+    assert!(ground.is_weighed("x"));
+    let daemon = Daemon::start(&mut ground.enforce(&policy));
+    daemon.says("restoring them first");
+    wait_until("weights again", || ground.is_weighed("x") && ground.is_weighed("y"));
+    daemon.signal(Signal::SIGKILL);
+    util::run(ground.tenantd().arg("--restore")).exits(0);
+    assert_same(&before, &ground.snapshot(), "restored");
+}
+
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn a_cgroup_in_place_goes_and_comes() {
+    let Some(mut ground) = Ground::take() else { return };
+    ground.make("jobs");
+    let policy = format!(
+        "tenants:\n  a: {{ weight: 300, match: {{ cgroup: {} }} }}\n  b: {{ match: {{ cgroup: {} }} }}\n",
+        path(&ground, "jobs/a"),
+        path(&ground, "jobs/b"),
+    );
+    let before = ground.snapshot();
+    let daemon = Daemon::start(&mut ground.enforce(&policy));
+    daemon.says("is not there: it is shared with once it is");
+    for round in 0..3 {
+        ["jobs/a", "jobs/b"].iter().for_each(|below| ground.make(below));
+        ground.load("jobs/a", "threads=1");
+        wait_until(&format!("a weight, round {round}"), || ground.is_weighed("jobs/a"));
+        ["jobs/a", "jobs/b"].iter().for_each(|below| ground.remove(below));
+    }
+    daemon.stop();
+    assert_same(&before, &ground.snapshot(), "stopped");
+}
+
+/// A cgroup with this path from the mount of several hierarchies, and what was missing above it.
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn make(path: &Path) -> Made {
+        let missing: Vec<PathBuf> =
+            path.ancestors().take_while(|up| !up.exists()).map(Path::to_path_buf).collect();
+        fs::create_dir_all(path).unwrap();
+        Made(missing)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // Another test may use what is above.
+        self.0.iter().for_each(|path| drop(fs::remove_dir(path)));
+    }
+}
+
+/// Where the own cgroup is elsewhere in some hierarchies, a path from the mount is made in the others.
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn memory_and_cpus_are_set_in_place_and_given_back() {
+    let Some(ground) = Ground::take() else { return };
+    if ground.layout.dialect != Dialect::Legacy || ground.layout.tree(Facet::Memory).is_none() {
+        return util::skipped("the memory hierarchy is not a legacy one");
+    }
+    // Only below the own cgroup there.
+    let memory = &ground.layout.trees[ground.layout.tree(Facet::Memory).unwrap()];
+    let job = memory.root.strip_prefix(&memory.mount).unwrap().join("job");
+    let trees = ground.layout.trees.iter();
+    let dirs: Vec<PathBuf> = trees.map(|tree| tree.mount.join(&job)).collect();
+    let _made: Vec<Made> = dirs.iter().map(|dir| Made::make(dir)).collect();
+    let dir = |facet: Facet| dirs[ground.layout.tree(facet).unwrap()].clone();
+    let mut files = vec![(dir(Facet::Memory).join("memory.limit_in_bytes"), "67108864")];
+    let mut cpus = "";
+    if ground.layout.tree(Facet::Cpuset).is_some() {
+        let set = dir(Facet::Cpuset);
+        let mount = &ground.layout.trees[ground.layout.tree(Facet::Cpuset).unwrap()].mount;
+        for up in set.ancestors().take_while(|up| *up != mount).collect::<Vec<_>>().iter().rev() {
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                let above = fs::read_to_string(up.parent().unwrap().join(file)).unwrap();
+                fs::write(up.join(file), above.trim()).unwrap();
+            }
+        }
+        files.push((set.join("cpuset.cpus"), "0"));
+        cpus = "cpus: \"0\", ";
+    }
+    let read = |path: &Path| fs::read_to_string(path).unwrap().trim().to_string();
+    let before: Vec<String> = files.iter().map(|(path, _)| read(path)).collect();
+    let policy = format!(
+        "tenants:\n  job: {{ {cpus}limit: {{ memory: 64MiB }}, match: {{ cgroup: /{} }} }}\n",
+        job.display()
+    );
+    let daemon = Daemon::start(&mut ground.enforce(&policy));
+    for (path, value) in &files {
+        wait_until(&path.display().to_string(), || read(path) == *value);
+    }
+    daemon.stop();
+    let after: Vec<String> = files.iter().map(|(path, _)| read(path)).collect();
+    assert_eq!(after, before);
+}
