@@ -16,7 +16,9 @@ use super::client::{Client, ClientError, Endpoint};
 use super::daemon::load;
 use super::exit::Exit;
 use super::{log, machine};
-use crate::control::status::{ActionStatus, GroupStatus, HostStatus, Status, TenantStatus};
+use crate::control::status::{
+    ActionStatus, GroupStatus, HostStatus, MoveStatus, Status, TenantStatus,
+};
 use crate::daemon::agent::{Agent, Options};
 use crate::daemon::backend::claims;
 use crate::daemon::service;
@@ -37,6 +39,7 @@ struct Plan<'a> {
     tenants: &'a [TenantStatus],
     groups: &'a [GroupStatus],
     actions: &'a [ActionStatus],
+    moves: &'a [MoveStatus],
     findings: Vec<&'a str>,
 }
 
@@ -95,6 +98,7 @@ fn show(
             tenants: &status.tenants,
             groups: &status.groups,
             actions: &status.actions,
+            moves: &status.moves,
             findings,
         };
         writeln!(out, "{}", serde_json::to_string(&plan)?)?;
@@ -134,6 +138,10 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
             Bytes(tenant.would_get[MEMORY] as u64).rounded(),
         )?;
         print_actions(out, status, &tenant.name)?;
+        for moved in status.moves.iter().filter(|moved| moved.tenant == tenant.name) {
+            let processes = if moved.nr_processes == 1 { "process" } else { "processes" };
+            writeln!(out, "  moved into it: {} {processes} of {}", moved.nr_processes, moved.from)?;
+        }
     }
     let groups =
         status.actions.iter().filter(|a| status.tenants.iter().all(|t| t.name != a.tenant));

@@ -184,6 +184,9 @@ fn fairness(status: &Status) -> String {
     if status.nr_ineffective > 0 {
         parts.push(format!("{} values without effect", status.nr_ineffective));
     }
+    if status.nr_moves > 0 {
+        parts.push(format!("{} processes moved", status.nr_moves));
+    }
     let agent = &status.agent;
     let resident = agent.resident_bytes.map_or("-".to_string(), |bytes| memory(bytes as f64));
     parts.push(format!("tenantd uses {resident}, {:.1} ms per tick", agent.tick_seconds * 1e3));

@@ -40,6 +40,8 @@ pub struct Status {
     pub groups: Vec<GroupStatus>,
     /// What was written, or would be.
     pub actions: Vec<ActionStatus>,
+    /// Processes that the last search found outside of the tenants that claim them: they were moved, or would be.
+    pub moves: Vec<MoveStatus>,
     /// What could not be read, written or take effect, each with its remedy where there is one.
     pub findings: Vec<String>,
     /// The same findings as records, in the same order.
@@ -48,6 +50,8 @@ pub struct Status {
     pub nr_drift: u64,
     /// Values that were written, or would be, and cannot take effect.
     pub nr_ineffective: u64,
+    /// Processes that were moved into tenants that claim them, since the agent started.
+    pub nr_moves: u64,
     /// Policies that were taken up since the agent started, the first not counted.
     pub nr_reloads: u64,
     /// Jain's index over the CPUs that each tenant that wants more got, over those it is entitled to; 1 where
@@ -232,6 +236,18 @@ pub struct ActionStatus {
     pub to: String,
     /// Why.
     pub reason: String,
+}
+
+/// Processes of one cgroup that a tenant claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MoveStatus {
+    /// The tenant.
+    pub tenant: String,
+    /// The cgroup; of many, how many more there are.
+    pub from: String,
+    /// Their number.
+    pub nr_processes: u64,
 }
 
 /// What the agent itself costs.

@@ -12,6 +12,7 @@ use super::pattern::{self, has_wildcard};
 use super::presence::Known;
 use super::report::{Diagnostic, Report};
 use super::rules;
+use super::stays::has_user_slices;
 use super::tree::Place;
 use super::types::{OwnerChoice, RootChoice};
 
@@ -73,37 +74,39 @@ pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
     }
 }
 
-/// Notes that processes of cgroups are moved: where one cgroup alone is named, that has to be said.
+/// Notes that processes are moved, as far as the policy alone says it: the processes of one user may have a slice.
 pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
-    let mut first: Option<(Claim<'_>, bool)> = None;
+    let mut first: Option<(&Node<'_>, Claim<'_>)> = None;
     let mut nr_tenants = 0;
     for leaf in leaves {
         let matches = &leaf.tenant.matches;
-        let claim = claims(leaf, "match.cgroup", &matches.cgroups).next();
-        match (claim, leaf.given.value("match.move")) {
-            (None, Some(at)) => {
-                let message = format!("`{}` names no cgroup whose processes are moved", leaf.path);
-                let finding = rules::MOVE_WITHOUT_CGROUP.at(at, message, "");
-                report.push(finding.help("add the `cgroup`, or drop `move`"));
-            }
-            (Some(claim), _) if matches.in_place().is_none() && matches.units.is_empty() => {
-                nr_tenants += 1;
-                first.get_or_insert((claim, matches.moves));
-            }
-            _ => {}
+        if let (true, Some(at)) = (matches.cgroups.is_empty(), leaf.given.value("match.move")) {
+            let message = format!("`{}` names no cgroup whose processes are moved", leaf.path);
+            let finding = rules::MOVE_WITHOUT_CGROUP.at(at, message, "");
+            report.push(finding.help("add the `cgroup`, or drop `move`"));
+        }
+        let is_moved = matches.in_place().is_none()
+            && matches.units.is_empty()
+            && leaf.tenant.owner != OwnerChoice::Systemd
+            && !has_user_slices(leaf);
+        if let Some(claim) = moved(leaf).next().filter(|_| is_moved) {
+            nr_tenants += 1;
+            first.get_or_insert((leaf, claim));
         }
     }
-    let Some((claim, is_said)) = first else { return };
-    let (cgroup, tenant) = (claim.name, claim.tenant);
+    let Some((leaf, claim)) = first else { return };
+    let of_cgroup = !leaf.tenant.matches.cgroups.is_empty();
+    let what = if of_cgroup { "" } else { " that are in no service and no session" };
     let mut message =
-        format!("the processes of `{cgroup}` are moved into the cgroup of `{tenant}`");
+        format!("processes of `{}`{what} are moved into the cgroup of `{}`", claim.name, leaf.path);
     if nr_tenants > 1 {
         message += &format!(" ({nr_tenants} tenants)");
     }
     let finding = rules::MOVED.at(claim.place, message, "");
     let help = "a cgroup alone, without `*`, `?`, users or groups beside it, is weighed where it is; \
                 say `move: true` if they are to be moved";
-    report.push(if is_said { finding } else { finding.help(help) });
+    let needs_help = of_cgroup && !leaf.tenant.matches.moves;
+    report.push(if needs_help { finding.help(help) } else { finding });
 }
 
 /// Refuses a cgroup that is weighed where it is and holds the agent's root, as far as the policy names that.

@@ -112,7 +112,7 @@ rules! {
     STAYS_IN_UNIT = "P065", Warning, "processes claimed by owner that stay in units of systemd";
     UNKNOWN_SERVICE = "P066", Warning, "a service that the machine does not have";
     UNKNOWN_CGROUP = "P067", Note, "a cgroup that is not there now";
-    MOVED = "P068", Note, "a cgroup whose processes are moved, and not only weighed";
+    MOVED = "P068", Note, "processes that are moved into a cgroup of their tenant";
     // What this version does with it.
     NOT_YET_EFFECTIVE = "P070", Note, "a key that has no effect yet";
 }

@@ -45,7 +45,7 @@ fn claims_by_owner(node: &Node<'_>) -> bool {
 }
 
 /// Whether the tenant is the slices of its users, on a host that keeps such slices.
-fn has_user_slices(node: &Node<'_>) -> bool {
+pub(super) fn has_user_slices(node: &Node<'_>) -> bool {
     node.tenant.matches.cgroups.is_empty() && node.tenant.owner != OwnerChoice::Direct
 }
 

@@ -81,6 +81,7 @@ impl Published {
                 tick: status.tick,
                 mode: status.mode,
                 actions: status.actions.clone(),
+                moves: status.moves.clone(),
                 findings: status.findings.clone(),
             })
         })

@@ -11,7 +11,7 @@ use super::declare::methods;
 use super::error::CallError;
 use super::wire::Call;
 use crate::control::explanation::Explanation;
-use crate::control::status::{ActionStatus, Status};
+use crate::control::status::{ActionStatus, MoveStatus, Status};
 use crate::policy::model::Mode;
 use crate::policy::outline::{Change as Difference, Outline};
 use crate::policy::report::Finding;
@@ -215,6 +215,8 @@ pub struct PlanReply {
     pub mode: Mode,
     /// The actions, in their order.
     pub actions: Vec<ActionStatus>,
+    /// The processes that are moved.
+    pub moves: Vec<MoveStatus>,
     /// The findings of the tick.
     pub findings: Vec<String>,
 }

@@ -382,3 +382,54 @@ fn claims_from_several_cgroups_are_said_and_undone_one_by_one() {
         assert_same(&before, &snapshot(&world.host), "after the stop");
     }
 }
+
+/// What a policy moves is shown before it is done, and counted when it is.
+#[test]
+fn moves_are_planned_and_counted() {
+    let yaml = "tenants: { ci: { match: { cgroup: \"/build/*\" } }, ana: { match: { users: [ 1000, 1001 ] } } }";
+    let row = |tenant: &str, from: &str, nr: u64| {
+        (tenant.to_string(), format!("/sys/fs/cgroup/{from}"), nr)
+    };
+    let expected = [row("ci", "build/one", 2), row("ci", "build/two", 1), row("ana", "home", 1)];
+    for mode in ["observe", "enforce"] {
+        let mut world = without_systemd(
+            &["/build/one", "/build/two", "/home"],
+            &format!("mode: {mode}\n{yaml}"),
+        );
+        for (path, uid) in
+            [("/build/one", 0), ("/build/one", 0), ("/build/two", 0), ("/home", 1000)]
+        {
+            spawn(&world, path, uid);
+        }
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        let status = world.tick();
+        let moves =
+            status.moves.iter().map(|it| (it.tenant.clone(), it.from.clone(), it.nr_processes));
+        assert_eq!(moves.collect::<Vec<_>>(), expected, "{mode}");
+        assert_eq!(status.nr_moves, if mode == "enforce" { 4 } else { 0 });
+        // Those that were moved are no longer outside, and those that were not still are.
+        let status = world.ticks(30);
+        assert_eq!(status.moves.len(), if mode == "enforce" { 0 } else { 3 });
+        assert_eq!(status.nr_moves, if mode == "enforce" { 4 } else { 0 });
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert_same(&before, &snapshot(&world.host), mode);
+    }
+}
+
+/// Of many cgroups some are named.
+#[test]
+fn moves_from_many_cgroups_are_summed() {
+    let paths: Vec<String> = (10..40).map(|number| format!("/build/{number}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let mut world = without_systemd(&paths, "tenants: { ci: { match: { cgroup: \"/build/*\" } } }");
+    let pids: Vec<u32> = paths.iter().map(|path| spawn(&world, path, 0)).collect();
+    world.start().unwrap();
+    let status = world.tick();
+    let last = status.moves.last().unwrap();
+    assert_eq!(
+        (status.moves.len(), &*last.from, last.nr_processes),
+        (17, "14 further cgroups", 14)
+    );
+    assert_eq!(status.nr_moves, pids.len() as u64);
+}

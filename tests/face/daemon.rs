@@ -101,6 +101,8 @@ pub(crate) fn status() -> Status {
         finding_records: Vec::new(),
         nr_drift: 3,
         nr_ineffective: 1,
+        moves: Vec::new(),
+        nr_moves: 0,
         nr_reloads: 2,
         jain_index: Some(0.973),
         max_share_error: Some(0.11),

@@ -1,5 +1,6 @@
 //! Cgroups of this machine that are there already, weighed where they are.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -141,4 +142,32 @@ fn memory_and_cpus_are_set_in_place_and_given_back() {
     daemon.stop();
     let after: Vec<String> = files.iter().map(|(path, _)| read(path)).collect();
     assert_eq!(after, before);
+}
+
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn processes_are_moved_where_the_policy_says_so_and_go_back() {
+    let Some(mut ground) = Ground::take() else { return };
+    ground.make("jobs");
+    let pids = [ground.load("jobs", "threads=1"), ground.load("jobs", "threads=1")];
+    let before = ground.pids("jobs");
+    let policy = format!(
+        "tenants:\n  a: {{ match: {{ cgroup: {}, move: true }} }}\n",
+        path(&ground, "jobs")
+    );
+    let mut daemon = ground.tenantd();
+    daemon.arg("--policy").arg(ground.policy(&policy)).arg("--root");
+    // What is below the root is in a tenant, or none is meant to have it.
+    daemon.arg(format!("{}/tenants", ground.name));
+    let daemon = Daemon::start(&mut daemon);
+    daemon.says("moved into its cgroup from");
+    wait_until("both in the tenant", || {
+        let there = ground.pids("tenants/a");
+        pids.iter().all(|pid| there.contains(pid))
+    });
+    daemon.stop();
+    let is_there = |facet: Facet| ground.dir(facet, "tenants").exists();
+    assert!(!is_there(Facet::Cpu) && !is_there(Facet::Memory));
+    let set = |pids: Vec<u32>| pids.into_iter().collect::<BTreeSet<u32>>();
+    assert_eq!(set(ground.pids("jobs")), set(before));
 }

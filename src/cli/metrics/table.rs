@@ -404,6 +404,12 @@ fn of_fairness() -> Vec<Metric> {
             "Values that were written since the tick before the last, or would have been.",
             |s| count(s.actions.len() as u64),
         ),
+        counter(host(
+            "moved_processes",
+            "",
+            "Processes moved into the tenants that claim them.",
+            |s| count(s.nr_moves),
+        )),
         counter(host("reloads", "", "Reloads of the policy since the agent started.", |s| {
             count(s.nr_reloads)
         })),

@@ -25,6 +25,7 @@ use crate::control::bounds::AncestorBounds;
 use crate::control::finding::Finding;
 use crate::control::plan::Knob;
 use crate::control::state::Outcome;
+use crate::control::status::MoveStatus;
 use crate::control::tree::{Ancestor, Tree};
 use crate::host::cgroup::Facet;
 use crate::host::kernfs::{DirId, KernError, KernFs};
@@ -339,6 +340,16 @@ impl Backends {
     /// Processes that could not be claimed, or that are claimed by owner and stay where they are.
     pub(in crate::daemon) fn claim_findings(&self) -> impl Iterator<Item = &Finding> {
         self.search.findings()
+    }
+
+    /// What the last search found outside of the tenants that claim it.
+    pub(in crate::daemon) fn moves(&self, tree: &Tree) -> Vec<MoveStatus> {
+        self.search.moves(tree.nodes())
+    }
+
+    /// How many processes were moved since the agent started.
+    pub(in crate::daemon) fn nr_moves(&self) -> u64 {
+        self.search.nr_moves
     }
 
     /// How many parts of the processes were not searched yet since the agent started, or changed its rules or

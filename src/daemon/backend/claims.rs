@@ -9,11 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Group, User};
+use tracing::info;
 
 use super::location::{self, Location, UserSlices};
 use crate::control::finding::{Code, Finding, Severity};
+use crate::control::status::MoveStatus;
 use crate::control::tree::{self, TreeNode};
-use crate::host::process::{ClaimRule, Claims, Stay, StayPlace};
+use crate::host::process::{Claim, ClaimRule, Claims, Stay, StayPlace};
 use crate::policy::model::{Policy, Tenant};
 
 /// The rules of a policy, and what could not be resolved.
@@ -114,6 +116,8 @@ pub(super) struct Search {
     found: [Found; PARTS],
     /// The same, described.
     described: Vec<Finding>,
+    /// How many processes were moved since the agent started.
+    pub(super) nr_moves: u64,
     /// With more records of moved processes than this, those that ended are dropped.
     pub(super) forget_at: usize,
 }
@@ -129,8 +133,8 @@ pub(super) struct Part {
     pub(super) failures: Vec<Finding>,
     /// What was found so far.
     pub(super) found: Found,
-    /// Whether processes were moved.
-    pub(super) has_moved: bool,
+    /// The processes that were moved.
+    pub(super) moved: Origins,
 }
 
 impl Default for Search {
@@ -145,6 +149,7 @@ impl Default for Search {
             failures,
             found,
             described: Vec::new(),
+            nr_moves: 0,
             forget_at: 0,
         }
     }
@@ -153,7 +158,8 @@ impl Default for Search {
 impl Search {
     /// Begins anew, with other rules or in another mode.
     pub(super) fn restart(&mut self) {
-        *self = Search { forget_at: self.forget_at, ..Search::default() };
+        let (nr_moves, forget_at) = (self.nr_moves, self.forget_at);
+        *self = Search { nr_moves, forget_at, ..Search::default() };
     }
 
     /// How many parts were not searched yet under the rules in force, or not to their end.
@@ -191,6 +197,49 @@ impl Search {
         self.settled.sort_unstable();
     }
 
+    /// Counts the processes that were moved in a part, and logs where they came from.
+    pub(super) fn note_moves(&mut self, moved: &Origins, nodes: &[TreeNode]) {
+        for (node, cgroups) in moved {
+            let nr: usize = cgroups.values().sum();
+            self.nr_moves += nr as u64;
+            let (tenant, action) = (&*nodes[*node].path, "move");
+            let from = named(cgroups.keys());
+            info!(
+                tenant,
+                action,
+                "{} into its cgroup from {from}",
+                counted(nr, "process moved", "processes moved")
+            );
+        }
+    }
+
+    /// What was found outside of the tenants that claim it.
+    pub(super) fn moves(&self, nodes: &[TreeNode]) -> Vec<MoveStatus> {
+        let mut all = Origins::new();
+        for (node, cgroups) in self.found.iter().flat_map(|found| &found.origins) {
+            for (cgroup, nr) in cgroups {
+                *all.entry(*node).or_default().entry(cgroup.clone()).or_default() += nr;
+            }
+        }
+        let mut moves = Vec::new();
+        for (node, cgroups) in all {
+            let tenant = || nodes[node].path.clone();
+            let of = |from: String, nr: usize| MoveStatus {
+                tenant: tenant(),
+                from,
+                nr_processes: nr as u64,
+            };
+            let each = cgroups.iter().map(|(cgroup, nr)| of(cgroup.display().to_string(), *nr));
+            moves.extend(each.take(PLACES_MAX));
+            let rest = cgroups.len().saturating_sub(PLACES_MAX);
+            if rest > 0 {
+                let nr = cgroups.values().skip(PLACES_MAX).sum();
+                moves.push(of(counted(rest, "further cgroup", "further cgroups"), nr));
+            }
+        }
+        moves
+    }
+
     /// Takes in the result of a part; `found` is `None` where it could not be read.
     pub(super) fn note(
         &mut self,
@@ -225,8 +274,8 @@ impl Search {
 pub(super) struct Found {
     /// What is claimed by owner and stays where it is.
     stays: Vec<Stay>,
-    /// The cgroups from which processes are moved, by node.
-    origins: BTreeMap<usize, BTreeSet<PathBuf>>,
+    /// The cgroups from which processes are moved.
+    origins: Origins,
     /// Whether they are moved, or only would be.
     is_enforcing: bool,
 }
@@ -236,10 +285,18 @@ impl Found {
     pub(super) fn add(&mut self, claims: &Claims, tree: usize, is_enforcing: bool) {
         self.is_enforcing = is_enforcing;
         for claim in claims.moves.iter().filter(|claim| !claim.is_split) {
-            self.origins.entry(claim.node).or_default().insert(claim.from[tree].clone());
+            note_origin(&mut self.origins, claim, tree);
         }
         self.stays.extend(claims.stays.iter().cloned());
     }
+}
+
+/// How many processes come from each cgroup, by node.
+pub(super) type Origins = BTreeMap<usize, BTreeMap<PathBuf, usize>>;
+
+/// Notes where a process comes from in one of the trees.
+pub(super) fn note_origin(origins: &mut Origins, claim: &Claim, tree: usize) {
+    *origins.entry(claim.node).or_default().entry(claim.from[tree].clone()).or_default() += 1;
 }
 
 /// The parts together, by node and place.
@@ -293,18 +350,16 @@ fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
 fn flattened(found: &[Found], nodes: &[TreeNode]) -> Vec<Finding> {
     let mut cgroups: BTreeMap<usize, BTreeSet<&Path>> = BTreeMap::new();
     for (node, origins) in found.iter().flat_map(|found| &found.origins) {
-        cgroups.entry(*node).or_default().extend(origins.iter().map(PathBuf::as_path));
+        cgroups.entry(*node).or_default().extend(origins.keys().map(PathBuf::as_path));
     }
     cgroups.retain(|_, cgroups| cgroups.len() > 1);
     let verb = if found.iter().any(|found| found.is_enforcing) { "are" } else { "would be" };
     let note = |(node, cgroups): (usize, BTreeSet<&Path>)| {
-        let named: Vec<String> =
-            cgroups.iter().take(PLACES_MAX).map(|path| path.display().to_string()).collect();
         let what = format!(
             "processes of {} cgroups {verb} moved into one ({}): what those set for them has no \
              effect until they go back, and threads that were placed one by one go back together",
             cgroups.len(),
-            named.join(", ")
+            named(cgroups.iter().copied())
         );
         Finding {
             severity: Severity::Note,
@@ -312,6 +367,14 @@ fn flattened(found: &[Found], nodes: &[TreeNode]) -> Vec<Finding> {
         }
     };
     cgroups.into_iter().map(note).collect()
+}
+
+/// The first of these cgroups, as text, and how many more there are.
+fn named<P: AsRef<Path>>(cgroups: impl ExactSizeIterator<Item = P>) -> String {
+    let rest = cgroups.len().saturating_sub(PLACES_MAX);
+    let first = cgroups.take(PLACES_MAX).map(|path| path.as_ref().display().to_string());
+    let rest = (rest > 0).then(|| counted(rest, "further cgroup", "further cgroups"));
+    first.chain(rest).collect::<Vec<_>>().join(", ")
 }
 
 fn counted(number: usize, one: &str, many: &str) -> String {

@@ -8,7 +8,7 @@
 use tracing::debug;
 
 use super::access::HostAccess;
-use super::claims::{Part, Search};
+use super::claims::{Part, Search, note_origin};
 use super::place::Place;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Value};
@@ -96,15 +96,15 @@ pub(super) fn claim<K: KernFs>(
     search.settle(&claims.inside);
     part.found.add(&claims, host.layout.tree(Facet::Cpu).unwrap_or(0), is_enforcing);
     if is_enforcing && !claims.moves.is_empty() {
-        part.has_moved = true;
-        part.failures.extend(carry_out(host, places, nodes, &claims.moves));
+        carry_out(host, places, nodes, &claims.moves, &mut part);
     }
     if !part.left.as_slice().is_empty() {
         return search.interrupt(part);
     }
-    if part.has_moved {
+    if !part.moved.is_empty() {
         claim_children(host, places, nodes, rules, &mut part);
     }
+    search.note_moves(&part.moved, nodes);
     search.note(part.failures, Some(part.found), nodes);
 }
 
@@ -154,7 +154,7 @@ fn claim_children<K: KernFs>(
         if claims.moves.is_empty() {
             break;
         }
-        part.failures.extend(carry_out(host, places, nodes, &claims.moves));
+        carry_out(host, places, nodes, &claims.moves, part);
     }
 }
 
@@ -164,18 +164,21 @@ fn carry_out<K: KernFs>(
     places: &mut [Place],
     nodes: &[TreeNode],
     moves: &[Claim],
-) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    part: &mut Part,
+) {
+    let tree = host.layout.tree(Facet::Cpu).unwrap_or(0);
     for claim in moves {
         let place = &mut places[claim.node];
         let Some(cgroup) = &place.cgroup else { continue };
-        if let Err(error) = host.enforcer().claim(claim, cgroup) {
-            let what = format!("process {} not claimed: {error}", claim.pid);
-            findings.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));
+        match host.enforcer().claim(claim, cgroup) {
+            Ok(()) => note_origin(&mut part.moved, claim, tree),
+            Err(error) => {
+                let what = format!("process {} not claimed: {error}", claim.pid);
+                part.failures.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));
+            }
         }
         place.is_joined = false;
     }
-    findings
 }
 
 fn unreadable(error: &KernError) -> Finding {
