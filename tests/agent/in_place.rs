@@ -1,5 +1,7 @@
 //! Cgroups that are there without the agent are weighed where they are, with what is above them.
 
+mod random;
+
 use std::path::Path;
 
 use tenantd::control::explain;
@@ -35,13 +37,21 @@ fn make(world: &World, path: &str) {
     world.host.with(|kernel| kernel.make_cgroup(path)).unwrap();
 }
 
+/// Removes a cgroup, in every hierarchy.
 fn remove(world: &World, path: &str) {
-    let path = Path::new("/sys/fs/cgroup").join(&path[1..]);
-    let (above, name) = (path.parent().unwrap(), path.file_name().unwrap().to_str().unwrap());
+    let above = |mount: &str| Path::new("/sys/fs/cgroup").join(mount);
     world.host.with(|kernel| {
-        let dir = kernel.open_dir(above).unwrap();
-        kernel.remove_dir(dir, name).unwrap();
-        kernel.close_dir(dir);
+        let top = kernel.open_dir(&above("")).unwrap();
+        let mounts = kernel.list_dirs(top).unwrap();
+        for mount in mounts.iter().map(String::as_str).chain([""]) {
+            let path = above(mount).join(&path[1..]);
+            // It may be in some of them.
+            if let Ok(dir) = kernel.open_dir(path.parent().unwrap()) {
+                let _ = kernel.remove_dir(dir, path.file_name().unwrap().to_str().unwrap());
+                kernel.close_dir(dir);
+            }
+        }
+        kernel.close_dir(top);
     });
 }
 
