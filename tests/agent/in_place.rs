@@ -246,7 +246,8 @@ fn no_process_is_claimed_out_of_a_cgroup_in_place() {
     };
     let pids = ["/jobs/a/inside", "/home"].map(spawn);
     world.start().unwrap();
-    world.ticks(7);
+    let status = world.ticks(7);
+    assert_eq!((status.nr_moves, status.findings), (1, vec![]));
     let places = pids.map(|pid| world.host.with(|kernel| kernel.process_cgroup(pid)).unwrap());
     assert_eq!(places, ["/jobs/a/inside", "/tenants/ana"]);
     world.stop();
@@ -349,6 +350,7 @@ fn what_is_above_is_weighed_and_protected_in_files() {
 fn a_legacy_host_weighs_what_is_above_and_protects_nothing_there() {
     let mut world = across(legacy(), ACROSS);
     world.write("cpu/x/cpu.shares", "600");
+    world.write("memory/x/memory.soft_limit_in_bytes", &MIB.to_string());
     let before = snapshot(&world.host);
     world.start().unwrap();
     let status = world.ticks(20);
