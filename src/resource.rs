@@ -328,6 +328,7 @@ pub mod wire {
         demand = "demand_", field, "";
         allocation = "allocation_", field, "";
         would_get = "would_get_", field, "";
+        missing = "missing_", field, "";
         last = "last_", field, "";
         max = "max_", field, "";
         reason = "", name, "_reason";

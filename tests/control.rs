@@ -5,6 +5,7 @@ mod explain;
 mod govern;
 mod members;
 mod protect;
+mod shortfall;
 
 mod weights;
 mod would_get;
@@ -124,7 +125,7 @@ fn samples() -> impl Strategy<Value = (TenantSample, TenantSample)> {
                     cpu_some_usec: cpu_some,
                     memory_some_usec: memory_some,
                     memory,
-                    threads: None,
+                    ..TenantSample::default()
                 }
             },
         )

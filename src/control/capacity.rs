@@ -32,8 +32,12 @@ pub fn capacity(
 pub struct Capacity {
     /// Of each resource.
     pub divided: PerResource<f64>,
+    /// What would be divided if nothing else ran on the machine and nothing above the tenants were limited.
+    pub promised: PerResource<f64>,
     /// CPUs that processes outside every tenant used; `None` without two readings of the host.
     pub outside_cores: Option<f64>,
+    /// What outside processes have beyond the reserve, of each resource.
+    pub outside: PerResource<f64>,
 }
 
 /// What can be divided of the machine: what it has, less the `reserve`, less what outside processes use,
@@ -62,5 +66,7 @@ pub(super) fn measure(
         };
         (outside - reserve[r]).max(0.0)
     });
-    Capacity { divided: capacity(machine, reserve, outside, above), outside_cores }
+    let divided = capacity(machine, reserve, outside, above);
+    let promised = PerResource::from_fn(|r| (machine[r] - reserve[r]).max(divided[r]));
+    Capacity { divided, promised, outside_cores, outside }
 }

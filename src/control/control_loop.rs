@@ -24,6 +24,7 @@ use super::bounds::AncestorBounds;
 use super::capacity;
 use super::demand::{self, Demand};
 use super::desired;
+use super::diagnosis::Scene;
 use super::drift::{self, Drift, Observation};
 use super::fairness::Episode;
 use super::finding::{Code, Finding};
@@ -32,6 +33,7 @@ use super::members;
 use super::place;
 use super::plan::{self, Action, Knob, NodeKnobs, Value};
 use super::sample::HostSample;
+use super::shortfall;
 use super::state::{NodeState, Outcome};
 use super::step::{Decision, Input, NodeInput, Sampling, Settings};
 use super::target;
@@ -140,6 +142,10 @@ impl ControlLoop {
             threads: !self.tree.is_ancestor(number) && state.is_pressed(),
             kills_of_empty: !was_empty || is_due,
             times_of_empty: !was_empty,
+            io: self
+                .tree
+                .node_number(number)
+                .is_some_and(|node| self.states[node].shortfall.is_some()),
             nested: is_due,
         }
     }
@@ -191,11 +197,13 @@ impl ControlLoop {
         let capacity = capacity::measure(tenants, reserve, &above, host, since);
         self.estimate(host, elapsed);
         let mut findings = self.allocate(capacity.divided, &above, host);
-        self.judge(capacity.divided, elapsed);
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
         let drifts = self.observe(observed, now);
         let (knobs, actions) = self.plan();
+        let (machine, is_enforcing) = (host.machine(), self.settings.is_enforcing);
+        let scene = Scene { capacity, above, machine, is_enforcing, actions: &actions };
+        self.judge(&scene, elapsed);
         Decision { is_void: false, elapsed, capacity, slots, knobs, actions, drifts, findings }
     }
 
@@ -210,6 +218,7 @@ impl ControlLoop {
             state.is_governed = input.is_governed;
             state.is_present = input.is_present;
             state.held_before = input.held_before;
+            state.surroundings = input.surroundings;
             state.oom_kills.tell(input.nr_killed_runs);
             state.pids.note(input.pids, elapsed);
             if let Some(sample) = input.sample {
@@ -301,22 +310,10 @@ impl ControlLoop {
         ancestors.zip(cores).map(foreign).collect()
     }
 
-    /// Measures how far what the tenants got is from what they were entitled to.
-    fn judge(&mut self, capacity: PerResource<f64>, elapsed: Option<Duration>) {
+    /// Measures how far what the tenants got is from what they should have, and finds out why.
+    fn judge(&mut self, scene: &Scene<'_>, elapsed: Option<Duration>) {
         let Some(elapsed) = elapsed else { return };
-        let mut worst: f64 = 0.0;
-        for state in &mut self.states[..self.tree.nodes().len()] {
-            let Some(measured) = state.measured() else {
-                state.share_error = None;
-                continue;
-            };
-            let error = measured.share_error(capacity[CPU]);
-            state.share_error = Some(error);
-            worst = worst.max(error);
-            if measured.is_starved() {
-                state.starved += elapsed;
-            }
-        }
+        let worst = shortfall::judge(&self.tree, &mut self.states, scene, elapsed);
         self.episode.step(worst, elapsed);
     }
 

@@ -107,8 +107,8 @@ pub struct Context {
 /// The demand behind `usage`, `elapsed` after the last one.
 pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let last = context.last.unwrap_or(Demand::UNKNOWN).amount;
-    let (fresh_cores, basis) = cpu(usage, context);
-    let fresh_cores = fresh_cores.min(context.max[CPU]);
+    let (_, basis) = cpu(usage, context);
+    let fresh_cores = fresh_cores(usage, context);
     let amount = PerResource::from_fn(|resource| {
         let fresh = match resource {
             CPU => Some(fresh_cores),
@@ -120,6 +120,11 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     // A fall of less than a thousandth of a CPU is not worth reporting.
     let is_decaying = amount[CPU] > fresh_cores + 1e-3;
     Demand { amount, cpu_basis: if is_decaying { CpuBasis::Decaying } else { basis } }
+}
+
+/// CPUs that a tenant could use now, whatever it could before.
+pub(super) fn fresh_cores(usage: &Usage, context: &Context) -> f64 {
+    cpu(usage, context).0.min(context.max[CPU])
 }
 
 /// The time in which a demand falls by half. What is held and given back now is often wanted again soon.

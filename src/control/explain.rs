@@ -21,13 +21,13 @@ pub use super::explanation::{
     AboveStep, AllocationBound, AllocationStep, Counter, DemandStep, Explanation, MemberStep,
     Outcome, PlacementStep, UsageStep, ValueStep, WeightStep, WidthStep,
 };
-use super::status::Status;
+use super::status::{FaultsStatus, Status};
 use super::target::{self, Target};
 use super::trace::{Record, Trace};
 use super::tree::TreeNode;
 use crate::dop::band;
 use crate::policy::model::{Allocation, CpusPolicy, DopPolicy};
-use crate::resource::Resource;
+use crate::resource::{PerResource, Resource};
 
 /// The last tick for the node at `path`; `None` where the policy has no such node.
 pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation> {
@@ -41,6 +41,7 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         let rest = finding.strip_prefix(path);
         rest.is_some_and(|rest| rest.starts_with(": ") || rest.starts_with('['))
     };
+    let tenant = status.tenants.iter().find(|tenant| tenant.name == path);
     Some(Explanation {
         tenant: path.to_string(),
         tick: status.tick,
@@ -56,6 +57,10 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         values: shares.values(index),
         members: shares.members(index),
         above: shares.above(index),
+        missing: tenant.map_or_else(PerResource::default, |tenant| tenant.missing),
+        reasons: tenant.map_or_else(Vec::new, |tenant| tenant.reasons.clone()),
+        faults: tenant.map_or_else(FaultsStatus::default, |tenant| tenant.faults),
+        nr_oom_kills: tenant.and_then(|tenant| tenant.nr_oom_kills),
         findings: status.findings.iter().filter(own).cloned().collect(),
     })
 }

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::demand::CpuBasis;
+use super::status::{FaultsStatus, ReasonStatus};
 pub use super::trace::Outcome;
 use crate::policy::key::Setting;
 use crate::policy::model::Mode;
@@ -44,6 +45,15 @@ pub struct Explanation {
     pub members: Vec<MemberStep>,
     /// The slices and services above its cgroup that are set as well, the nearest first.
     pub above: Vec<AboveStep>,
+    /// Of a tenant: what it is due, wants and does not get.
+    #[serde(flatten, with = "wire::missing")]
+    pub missing: PerResource<Option<f64>>,
+    /// Why.
+    pub reasons: Vec<ReasonStatus>,
+    /// How often it lacked something since the agent started.
+    pub faults: FaultsStatus,
+    /// Processes of it that were killed for want of memory since the agent started.
+    pub nr_oom_kills: Option<u64>,
     /// What was found about it in this tick.
     pub findings: Vec<String>,
 }

@@ -106,6 +106,12 @@ fn sum(a: Usage, b: Usage) -> Usage {
         refaulted_bytes: add(|usage| usage.refaulted_bytes),
         memory_some_ratio: most(|usage| usage.memory_some_ratio),
         refaults_per_sec: add(|usage| usage.refaults_per_sec),
+        io_some_ratio: most(|usage| usage.io_some_ratio),
+        reclaimed: match (a.reclaimed, b.reclaimed) {
+            (Some(a), Some(b)) => Some(a || b),
+            (a, b) => a.or(b),
+        },
+        met_limit: a.met_limit || b.met_limit,
         populated: a.populated || b.populated,
     }
 }

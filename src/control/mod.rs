@@ -29,6 +29,8 @@
 //! | desired | `desired` | targets and places → what every file shall hold |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
 //! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
+//! | shortfall | [`shortfall`], [`fault`] | what was got and what is due → what each lacks; how often so far |
+//! | | `diagnosis`, [`reason`] | what a tick knows → why |
 //!
 //! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`], [`step`]):
 //! `step(Input) -> Decision`. What a tick reports is in [`finding`], [`status`] and [`trace`]; [`explain`]
@@ -42,6 +44,7 @@ pub mod capacity;
 pub mod control_loop;
 pub mod demand;
 mod desired;
+mod diagnosis;
 pub mod drift;
 pub mod explain;
 mod explain_shares;
@@ -49,6 +52,7 @@ mod explain_usage;
 mod explain_value;
 pub mod explanation;
 pub mod fairness;
+pub mod fault;
 pub mod finding;
 pub mod govern;
 pub mod members;
@@ -56,7 +60,9 @@ pub mod pids;
 pub mod place;
 pub mod plan;
 pub mod protect;
+pub mod reason;
 pub mod sample;
+pub mod shortfall;
 mod siblings;
 pub mod state;
 pub mod status;

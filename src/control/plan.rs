@@ -82,6 +82,18 @@ impl Knob {
         self.resource().map_or("pids", Resource::name)
     }
 
+    /// What a sentence calls it.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Knob::CpuWeight => "CPU weight",
+            Knob::CpuMax => "CPU limit",
+            Knob::MemoryLow => "memory protection",
+            Knob::MemoryMax => "memory limit",
+            Knob::PidsMax => "limit of processes",
+            Knob::Cpus => "set of CPUs",
+        }
+    }
+
     /// The knob that limits a resource.
     pub fn limit(resource: Resource) -> Knob {
         match resource {

@@ -24,6 +24,9 @@ pub struct TenantSample {
     pub memory: Option<MemorySample>,
     /// Time at least one task waited for memory, in µs (PSI `memory` `some` `total`).
     pub memory_some_usec: Option<u64>,
+    /// Time at least one task waited for input or output, in µs (PSI `io` `some` `total`); taken only where the
+    /// tenant lacks something.
+    pub io_some_usec: Option<u64>,
     /// Run and wait times of its threads; taken only where the demand is in question.
     pub threads: Option<Vec<ThreadSample>>,
 }
@@ -43,6 +46,8 @@ pub struct MemorySample {
     pub slab_reclaimable_bytes: Option<u64>,
     /// Pages read back soon after they were reclaimed, since the cgroup was made.
     pub refaults: Option<u64>,
+    /// Reclaims from it although it was within its protection; absent where the kernel does not count them.
+    pub nr_low_events: Option<u64>,
     /// Allocations that met the hard limit.
     pub nr_max_events: Option<u64>,
     /// Processes killed for want of memory.

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::demand::{self, Context, Demand};
 use super::fairness::Measured;
+use super::fault::Faults;
 use super::pids::PidsState;
 use super::plan::{Action, Knob, Value};
+use super::reason::{Shortfall, Surroundings};
 use super::sample::TenantSample;
 use super::target::Target;
 use super::usage::{Kills, Totals, Usage};
@@ -52,8 +54,12 @@ pub struct NodeState {
     pub width: WidthState,
     /// What of the CPUs that are divided it was entitled to, wanted and did not get; `None` without rates.
     pub share_error: Option<f64>,
-    /// For how long it was starved, since the agent started.
-    pub starved: Duration,
+    /// What it lacks, and why; `None` where it lacks nothing, and without rates.
+    pub shortfall: Option<Box<Shortfall>>,
+    /// What was found around its cgroup, because it lacked something.
+    pub surroundings: Option<Box<Surroundings>>,
+    /// How often and for how long it lacked something, since the agent started.
+    pub faults: Faults,
     /// Processes of it that were killed for want of memory, since the agent started.
     pub oom_kills: Kills,
     /// Its processes and refused forks, where they are limited.
@@ -172,7 +178,7 @@ impl NodeState {
             demand: old.demand,
             width: old.width,
             target: old.target,
-            starved: old.starved,
+            faults: old.faults,
             oom_kills: old.oom_kills,
             pids: old.pids.without_sample(),
             totals: old.totals,
@@ -183,9 +189,9 @@ impl NodeState {
 
     /// All values were restored: only what was counted since the agent started stays.
     pub(super) fn reset(&mut self) {
-        let (starved, oom_kills, totals) = (self.starved, self.oom_kills, self.totals);
+        let (faults, oom_kills, totals) = (self.faults, self.oom_kills, self.totals);
         let pids = self.pids.without_sample();
-        *self = NodeState { starved, oom_kills, pids, totals, ..NodeState::default() };
+        *self = NodeState { faults, oom_kills, pids, totals, ..NodeState::default() };
     }
 
     /// Whether a failed write of `knob` still waits in `tick`.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::demand::CpuBasis;
 use super::fairness::FAIR_ERROR_MAX;
 use super::finding::Finding;
+use super::reason::{Outsider, ReasonKind};
 use crate::policy::model::Mode;
 use crate::resource::{PerResource, wire};
 
@@ -156,6 +157,13 @@ pub struct TenantStatus {
     /// The part of the CPUs that are divided which it is entitled to, wants, and does not get; absent without
     /// rates.
     pub share_error: Option<f64>,
+    /// What it is due by the policy, wants, and does not get: see [`super::shortfall`]. Absent without rates.
+    #[serde(flatten, with = "wire::missing")]
+    pub missing: PerResource<Option<f64>>,
+    /// Why; empty where it gets what it is due.
+    pub reasons: Vec<ReasonStatus>,
+    /// How often and for how long it lacked something, since the agent started.
+    pub faults: FaultsStatus,
     /// Time for which it had less than half of its fair share while it wanted more, since the agent started.
     pub starved_seconds: f64,
     /// CPU time used since the agent started; never decreases, also where the cgroup was re-created.
@@ -178,6 +186,61 @@ pub struct TenantStatus {
     pub cpus: Option<String>,
     /// The CPU weight that its cgroup holds, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
+}
+
+/// Why a tenant does not get what it is due.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReasonStatus {
+    /// Its kind.
+    pub kind: ReasonKind,
+    /// `cpu` or `memory`.
+    pub resource: Cow<'static, str>,
+    /// The reason in words.
+    pub text: String,
+    /// The largest work of no tenant, where that is the reason and was found.
+    pub outsiders: Vec<Outsider>,
+}
+
+/// Faults of one tenant since the agent started; absent where they were not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FaultsStatus {
+    /// It lacked CPUs that it was due.
+    pub cpu_short: Option<FaultStatus>,
+    /// It had less than half of its fair share of the CPUs.
+    pub cpu_starved: Option<FaultStatus>,
+    /// A CPU limit held it back.
+    pub cpu_throttled: Option<FaultStatus>,
+    /// It lacked memory that it was due, or waited at its memory limit.
+    pub memory_short: Option<FaultStatus>,
+    /// Reclaim took from its memory although that was protected.
+    pub memory_reclaimed: Option<FaultStatus>,
+}
+
+/// How often and for how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FaultStatus {
+    /// Episodes: runs of ticks.
+    pub count: u64,
+    /// Their length together.
+    pub seconds: f64,
+}
+
+impl FaultsStatus {
+    /// Each that was counted, with what a sentence says of the tenant.
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, FaultStatus)> {
+        [
+            ("short of CPU", self.cpu_short),
+            ("starved", self.cpu_starved),
+            ("throttled", self.cpu_throttled),
+            ("short of memory", self.memory_short),
+            ("reclaimed below its protection", self.memory_reclaimed),
+        ]
+        .into_iter()
+        .filter_map(|(name, fault)| Some((name, fault?)))
+    }
 }
 
 /// One group in one tick: sums over the tenants below it.

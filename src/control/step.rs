@@ -7,6 +7,7 @@ use super::capacity::Capacity;
 use super::drift::{Drift, Observation};
 use super::finding::Finding;
 use super::plan::{Action, Knob, NodeKnobs, Value};
+use super::reason::Surroundings;
 use super::sample::{HostSample, PidsSample, TenantSample};
 use super::state::Outcome;
 use crate::dop::Topology;
@@ -88,6 +89,8 @@ pub struct NodeInput {
     pub arrivals: Vec<Outcome>,
     /// Of an ancestor: what its files held before the agent.
     pub held_before: Vec<(Knob, Value)>,
+    /// What was found around its cgroup; `None` where it did not lack anything in the tick before.
+    pub surroundings: Option<Box<Surroundings>>,
 }
 
 /// What to read of one tenant beside its counters.
@@ -99,6 +102,8 @@ pub struct Sampling {
     pub kills_of_empty: bool,
     /// Its CPU and waiting times also where no process is left: its last processes used some while they ended.
     pub times_of_empty: bool,
+    /// Its waiting time for input and output: it lacks something.
+    pub io: bool,
     /// Whether cgroups that the tenant made inside its own are looked for.
     pub nested: bool,
 }

@@ -242,6 +242,14 @@ impl Tree {
         self.parents[number] == CgroupParent::Members
     }
 
+    /// The numbers whose cgroups are those of a tenant: its own, or those of its members.
+    pub fn cgroups_of(&self, tenant: usize) -> Range<usize> {
+        match self.has_members(tenant) {
+            true => self.members_of(tenant),
+            false => tenant..tenant + 1,
+        }
+    }
+
     /// Whether this is the cgroup of a tenant, or of a part of one: not a group, nor an ancestor, nor a tenant that
     /// has members instead.
     pub fn has_work(&self, number: usize) -> bool {

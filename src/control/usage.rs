@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::sample::{HostSample, TenantSample, ThreadSample};
+use super::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
 use crate::resource::{PerResource, Resource};
 
 /// The part of a tenant's CPU time that its long-lived threads must have used for them to represent it.
@@ -46,6 +46,13 @@ pub struct Usage {
     pub memory_some_ratio: Option<f64>,
     /// Pages read back after they were reclaimed, a second.
     pub refaults_per_sec: Option<f64>,
+    /// Share of the time in which some task waited for input or output, 0 ..= 1; absent where it was not asked.
+    pub io_some_ratio: Option<f64>,
+    /// Whether reclaim took from its memory although it was within its protection; absent where the kernel does
+    /// not count that.
+    pub reclaimed: Option<bool>,
+    /// Whether an allocation met its memory limit, or that of a cgroup below it.
+    pub met_limit: bool,
     /// Whether any process lives in it; taken as so where the kernel does not tell.
     pub populated: bool,
 }
@@ -233,6 +240,9 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     let memory = now.memory;
     let held = |sample: &TenantSample| sample.memory.map(|memory| memory.unreclaimable_bytes());
     let refaults = |sample: &TenantSample| sample.memory.and_then(|memory| memory.refaults);
+    let rose = |count: fn(&MemorySample) -> Option<u64>| {
+        Some(count(&now.memory?)? > count(&before.memory?)?)
+    };
     Some(Usage {
         cpu_cores,
         cpu_some_ratio,
@@ -252,6 +262,9 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
             .map(|pages| pages as f64 * PAGE_BYTES),
         memory_some_ratio: rate(before.memory_some_usec, now.memory_some_usec).map(|r| r.min(1.0)),
         refaults_per_sec: rate(refaults(before), refaults(now)).map(|r| r * 1e6),
+        io_some_ratio: rate(before.io_some_usec, now.io_some_usec).map(|r| r.min(1.0)),
+        reclaimed: rose(|memory| memory.nr_low_events),
+        met_limit: rose(|memory| memory.nr_max_events).unwrap_or(false),
         populated: now.populated.unwrap_or(true),
     })
 }
@@ -310,7 +323,6 @@ pub fn outside_cores(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::sample::MemorySample;
 
     const SECOND: Duration = Duration::from_secs(1);
 

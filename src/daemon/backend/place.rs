@@ -167,6 +167,9 @@ fn read_counters<K: KernFs>(
         let tids = cgroup.threads(kernel, layout, THREADS_MAX, gaps)?;
         sample.threads = tids.map(|tids| cgroup::thread_samples(kernel, proc, &tids));
     }
+    if sampling.io {
+        sample.io_some_usec = cgroup.io_some_usec(kernel, layout, gaps)?;
+    }
     let kills = sample.memory.and_then(|memory| memory.nr_oom_kills);
     Ok((sample, kills))
 }

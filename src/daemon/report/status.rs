@@ -5,16 +5,20 @@ use std::borrow::Cow;
 use crate::control::capacity::Capacity;
 use crate::control::control_loop::ControlLoop;
 use crate::control::demand::Demand;
+use crate::control::fault::{Fault, Faults};
 use crate::control::plan::{Action, Knob, Value};
+use crate::control::reason::Reason;
 use crate::control::sample::HostSample;
 use crate::control::state::NodeState;
-use crate::control::status::{ActionStatus, GroupStatus, HostStatus, TenantStatus};
+use crate::control::status::{
+    ActionStatus, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus, TenantStatus,
+};
 use crate::control::trace::Spelling;
 use crate::control::tree::{Tree, TreeNode};
 use crate::control::usage::Tally;
 use crate::control::would_get::would_get;
 use crate::fair::measure;
-use crate::resource::{CPU, PerResource, Resource};
+use crate::resource::{CPU, MEMORY, PerResource, Resource};
 
 /// The machine in this tick.
 pub(super) fn host_status(
@@ -158,7 +162,10 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
         level: state.target.level,
         satisfied: state.target.satisfied,
         share_error: state.share_error,
-        starved_seconds: state.starved.as_secs_f64(),
+        missing: missing(state),
+        reasons: reasons(state),
+        faults: faults(state),
+        starved_seconds: state.faults.starved.time().as_secs_f64(),
         nr_oom_kills: state.oom_kills.total(),
         limit_pids: node.written.limit.pids.map(u64::from),
         usage_pids: state.pids.last.map(|pids| pids.nr_current),
@@ -170,6 +177,38 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
         cpu_pressure_seconds: seconds(state.totals.cpu_some_usec),
         memory_pressure_seconds: seconds(state.totals.memory_some_usec),
         ..TenantStatus::default()
+    }
+}
+
+/// What it lacks of each resource; none where that is not known.
+fn missing(state: &NodeState) -> PerResource<Option<f64>> {
+    let missing = state.shortfall.as_ref().map_or_else(PerResource::default, |it| it.missing);
+    missing.map(|missing| state.share_error.map(|_| missing))
+}
+
+fn reasons(state: &NodeState) -> Vec<ReasonStatus> {
+    let status = |reason: &Reason| ReasonStatus {
+        kind: reason.kind(),
+        resource: Cow::Borrowed(reason.resource().name()),
+        text: reason.to_string(),
+        outsiders: reason.outsiders().to_vec(),
+    };
+    let reasons = state.shortfall.iter().flat_map(|shortfall| &shortfall.reasons);
+    reasons.map(status).collect()
+}
+
+fn faults(state: &NodeState) -> FaultsStatus {
+    let status = |fault: Fault| {
+        let seconds = fault.time().as_secs_f64();
+        fault.nr_episodes().map(|count| FaultStatus { count, seconds })
+    };
+    let Faults { short, starved, throttled, reclaimed } = state.faults;
+    FaultsStatus {
+        cpu_short: status(short[CPU]),
+        cpu_starved: status(starved),
+        cpu_throttled: status(throttled),
+        memory_short: status(short[MEMORY]),
+        memory_reclaimed: status(reclaimed),
     }
 }
 

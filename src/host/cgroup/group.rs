@@ -220,6 +220,30 @@ impl Cgroup {
         })
     }
 
+    /// Time in which some task waited for input or output, in µs; `None` where the kernel does not account it.
+    ///
+    /// # Errors
+    /// The cgroup is gone. What could not be read or understood goes to `gaps`.
+    pub fn io_some_usec(
+        &self,
+        kernel: &mut impl KernFs,
+        layout: &Layout,
+        gaps: &mut Vec<ReadError>,
+    ) -> Result<Option<u64>, KernError> {
+        let name = "io.pressure";
+        let Some(dir) = self.dir(layout, Facet::Pressure) else { return Ok(None) };
+        match kernel.read_once(dir, name) {
+            Ok(text) => match some_usec(text) {
+                Ok(usec) => return Ok(usec),
+                Err(source) => gaps.push(ReadError::Malformed { path: name.to_string(), source }),
+            },
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(error) if error.is_gone() => return Err(error),
+            Err(error) => gaps.push(error.into()),
+        }
+        Ok(None)
+    }
+
     /// What `knob` holds.
     ///
     /// # Errors
@@ -394,8 +418,9 @@ impl<K: KernFs> Reader<'_, K> {
             let keys = [inactive, active, refault_anon, refault_file, anon, shmem, slab];
             parse::keyed(text, keys).map(Some)
         })?;
-        let events = self
-            .take(Source::MemoryEvents, |text| parse::keyed(text, ["max", "oom_kill"]).map(Some))?;
+        let events = self.take(Source::MemoryEvents, |text| {
+            parse::keyed(text, ["low", "max", "oom_kill"]).map(Some)
+        })?;
         let (
             Some(current_bytes),
             Some([Some(inactive), Some(active), refaults_anon, refaults_file, anon, shmem, slab]),
@@ -403,7 +428,7 @@ impl<K: KernFs> Reader<'_, K> {
         else {
             return Ok(None);
         };
-        let [nr_max_events, nr_oom_kills] = events.unwrap_or([None, None]);
+        let [nr_low_events, nr_max_events, nr_oom_kills] = events.unwrap_or_default();
         Ok(Some(MemorySample {
             current_bytes,
             inactive_file_bytes: inactive,
@@ -411,6 +436,7 @@ impl<K: KernFs> Reader<'_, K> {
             anon_bytes: anon.map(|anon| anon.saturating_add(shmem.unwrap_or(0))),
             slab_reclaimable_bytes: slab,
             refaults: refaults_anon.zip(refaults_file).map(|(anon, file)| anon + file),
+            nr_low_events,
             nr_max_events,
             nr_oom_kills,
         }))

@@ -1,0 +1,76 @@
+//! Fault counters: how often, and for how long, a tenant wanted something and did not get it.
+//!
+//! An *episode* is a run of intervals in which the fault held. An interval in which that could not be read neither
+//! begins an episode nor ends one, and a fault that the kernel does not report is absent, never zero.
+
+use std::time::Duration;
+
+use crate::resource::PerResource;
+
+/// One kind of fault of one tenant, since the agent started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    nr_episodes: u64,
+    time: Duration,
+    lasts: bool,
+    is_known: bool,
+}
+
+impl Fault {
+    /// Another interval, and whether the fault held in it; `None` where that is not known.
+    pub fn note(&mut self, holds: Option<bool>, elapsed: Duration) {
+        let Some(holds) = holds else { return };
+        self.is_known = true;
+        if holds {
+            self.nr_episodes += u64::from(!self.lasts);
+            self.time += elapsed;
+        }
+        self.lasts = holds;
+    }
+
+    /// How often; `None` where it was never known.
+    pub fn nr_episodes(&self) -> Option<u64> {
+        self.is_known.then_some(self.nr_episodes)
+    }
+
+    /// For how long in all.
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+}
+
+/// All faults of one tenant. Kills for want of memory are counted in [`super::usage::Kills`]: they have no length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// It lacked what it should have of a resource ([`super::shortfall`]).
+    pub short: PerResource<Fault>,
+    /// It had less than half of its fair share of the CPUs.
+    pub starved: Fault,
+    /// A CPU limit held it back: its own, or that of a group above it.
+    pub throttled: Fault,
+    /// Reclaim took from its memory although that was within its protection.
+    pub reclaimed: Fault,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_intervals_is_one_episode_and_an_unread_interval_changes_nothing() {
+        let (mut fault, second) = (Fault::default(), Duration::from_secs(1));
+        fault.note(None, second);
+        assert_eq!(fault.nr_episodes(), None);
+        for (holds, nr_episodes, seconds) in [
+            (Some(false), 0, 0),
+            (Some(true), 1, 1),
+            (None, 1, 1),
+            (Some(true), 1, 2),
+            (Some(false), 1, 2),
+            (Some(true), 2, 3),
+        ] {
+            fault.note(holds, second);
+            assert_eq!((fault.nr_episodes(), fault.time()), (Some(nr_episodes), seconds * second));
+        }
+    }
+}
