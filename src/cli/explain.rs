@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::args::ExplainArgs;
 use super::client::{ClientError, Endpoint};
 use super::exit::Exit;
-use super::text::{memory, percent, wrapped};
+use super::text::{memory, missing, percent, times, wrapped};
 use crate::control::explain::{
     AllocationStep, Counter, Explanation, MemberStep, Outcome, UsageStep, ValueStep, WeightStep,
     WidthStep,
@@ -54,6 +54,9 @@ pub(super) fn shown(explanation: &Explanation) -> String {
     );
     let mut lines = vec![wrapped("", &head)];
     for (name, said) in steps(explanation) {
+        lines.push(wrapped(&format!("{name:<INDENT$}"), &said));
+    }
+    for (name, said) in shortfall(explanation) {
         lines.push(wrapped(&format!("{name:<INDENT$}"), &said));
     }
     lines.push(String::new());
@@ -104,6 +107,30 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
         steps.push(("placement", format!("{cpus}: {}", placement.reason)));
     }
     steps
+}
+
+/// What a tenant lacks, why, and how often it did since the agent started.
+fn shortfall(explanation: &Explanation) -> Vec<(&'static str, String)> {
+    let lacks = explanation.reasons.iter().map(|reason| reason.text.clone());
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    let missing = missing(&explanation.missing);
+    if !explanation.reasons.is_empty() {
+        lines.push(("lacks", missing.unwrap_or_else(|| "an unknown amount".to_string())));
+        lines.extend(lacks.enumerate().map(|(n, why)| (if n == 0 { "because" } else { "" }, why)));
+    } else if missing.is_none() && explanation.missing[CPU].is_some() {
+        lines.push(("lacks", "nothing that it is due and wants".to_string()));
+    }
+    let counted = explanation.faults.each().filter(|(_, fault)| fault.count > 0);
+    let mut faults: Vec<String> = counted
+        .map(|(name, fault)| format!("{name} {}, {:.0} s", times(fault.count), fault.seconds))
+        .collect();
+    if let Some(kills @ 1..) = explanation.nr_oom_kills {
+        faults.push(format!("{kills} processes killed for want of memory"));
+    }
+    if !faults.is_empty() {
+        lines.push(("faults", format!("{} since the agent started", faults.join("; "))));
+    }
+    lines
 }
 
 /// A counter: its increase where it is cumulative and both samples have it, else its value. A cumulative counter

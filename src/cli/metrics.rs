@@ -7,6 +7,7 @@
 //! outlives it.
 
 mod exposition;
+mod metric;
 mod table;
 
 use std::io::{self, Write};
@@ -20,7 +21,8 @@ use super::file;
 use crate::varlink::interface::{Nothing, method};
 
 pub use exposition::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, openmetrics, prometheus};
-pub use table::{Kind, METRICS, Metric, UP};
+pub use metric::{Kind, Metric};
+pub use table::{METRICS, UP};
 
 /// Runs the command.
 ///

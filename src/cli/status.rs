@@ -12,13 +12,16 @@ use super::args::{StatusArgs, WatchArgs};
 use super::client::Endpoint;
 use super::exit::Exit;
 use super::table;
-use super::text::{age, cores, memory, percent, shortened, wrapped};
+use super::text::{age, cores, memory, missing, percent, shortened, wrapped};
 use crate::control::status::{GroupStatus, Status, TenantStatus};
 use crate::resource::{CPU, MEMORY};
 use crate::varlink::interface::{Nothing, WatchReply, method};
 
 /// Columns of the name of a tenant.
 const NAME_WIDTH: usize = 15;
+
+/// Most tenants that lack something and are listed with the reason.
+const LACKING_MAX: usize = 5;
 
 /// Runs `status`.
 ///
@@ -97,6 +100,7 @@ pub(super) fn shown(status: &Status) -> String {
     );
     text += &table(status);
     text += &format!("\n{}\n", fairness(status));
+    text += &lacking(status);
     for finding in &status.findings {
         text += &format!("{}\n", wrapped("note: ", finding));
     }
@@ -167,6 +171,26 @@ fn group_row(group: &GroupStatus) -> Vec<String> {
         String::new(),
         String::new(),
     ]
+}
+
+/// Tenants that lack something, each with its first reason, in the order of the policy.
+fn lacking(status: &Status) -> String {
+    let lacking = || status.tenants.iter().filter(|tenant| !tenant.reasons.is_empty());
+    let mut text = String::new();
+    for tenant in lacking().take(LACKING_MAX) {
+        let lacks =
+            missing(&tenant.missing).map_or("is held back".into(), |it| format!("lacks {it}"));
+        let why = &tenant.reasons[0].text;
+        let more = match tenant.reasons.len() {
+            1 => String::new(),
+            _ => format!("; more reasons: tenantctl explain {}", tenant.name),
+        };
+        text += &(wrapped("! ", &format!("{} {lacks}: {why}{more}", tenant.name)) + "\n");
+    }
+    if let Some(more @ 1..) = lacking().count().checked_sub(LACKING_MAX) {
+        text += &format!("! {more} more tenants lack something\n");
+    }
+    text
 }
 
 /// Fairness, writes of other programs, and the cost of the agent, in one or two lines.

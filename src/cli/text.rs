@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use super::args::Colour;
+use crate::resource::{MEMORY, PerResource};
 use crate::units::Bytes;
 
 /// Columns of a line.
@@ -25,6 +26,26 @@ pub(super) fn colours(choice: Colour, stream: &impl IsTerminal) -> bool {
 /// An amount of memory.
 pub(super) fn memory(bytes: f64) -> String {
     Bytes(bytes.max(0.0) as u64).rounded()
+}
+
+/// How often something was.
+pub(super) fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_string(),
+        _ => format!("{count} times"),
+    }
+}
+
+/// What is missing of each resource; `None` where nothing is, or an amount that is not known.
+pub(super) fn missing(amounts: &PerResource<Option<f64>>) -> Option<String> {
+    let missing = amounts.iter().filter_map(|(r, amount)| {
+        amount.filter(|amount| *amount > 0.0).map(|amount| match r {
+            MEMORY => format!("{} of memory", memory(amount)),
+            _ => r.figure(amount),
+        })
+    });
+    let missing: Vec<String> = missing.collect();
+    (!missing.is_empty()).then(|| missing.join(" and "))
 }
 
 /// A number of CPUs; `-` where it is absent.

@@ -12,8 +12,9 @@ use tenantd::control::explain::{
     AllocationStep, Counter, DemandStep, Explanation, Outcome, PlacementStep, UsageStep, ValueStep,
     WeightStep, WidthStep,
 };
-use tenantd::control::status::{Status, TenantStatus};
-use tenantd::resource::PerResource;
+use tenantd::control::reason::{Outsider, Reason};
+use tenantd::control::status::{FaultStatus, FaultsStatus, ReasonStatus, Status, TenantStatus};
+use tenantd::resource::{CPU, PerResource};
 
 use super::{GOOD, as_nobody, open_scratch};
 use crate::util::{self, fits_a_terminal};
@@ -203,6 +204,74 @@ fn a_status_fits_a_terminal_and_is_json_on_request() {
     let other = json!({ "status": { "tick": 5, "tenants": [{ "name": "web", "colour": "red" }] } });
     let ran = Oracle::answers(&other).ask(&["status"]).exits(0);
     assert!(ran.out.contains("web") && ran.out.contains("tick 5"), "{}", ran.out);
+}
+
+/// Two reasons, the first with names of cgroups that are longer than a line.
+fn reasons() -> Vec<ReasonStatus> {
+    let outsider = Outsider {
+        cgroup: format!("/kubepods.slice/{}/cri.scope", "very-long-name".repeat(8)),
+        command: Some("stress-ng-cpu".into()),
+        cores: 12.25,
+        ..Outsider::default()
+    };
+    let outside = Reason::Outside {
+        resource: CPU,
+        amount: 99.5,
+        largest: [outsider.clone(), outsider.clone(), outsider].into(),
+    };
+    let limit = Reason::Policy { resource: CPU, amount: 2.0, group: Some("ci".into()) };
+    let status = |reason: &Reason| ReasonStatus {
+        kind: reason.kind(),
+        resource: "cpu".into(),
+        text: reason.to_string(),
+        outsiders: reason.outsiders().to_vec(),
+    };
+    [outside, limit].iter().map(status).collect()
+}
+
+#[test]
+fn tenants_that_lack_something_are_listed_with_the_reason() {
+    let mut lacking = status();
+    for tenant in &mut lacking.tenants[..2] {
+        tenant.missing = PerResource([Some(27.5), Some(0.0)]);
+        tenant.reasons = reasons();
+    }
+    lacking.tenants[1].missing = PerResource::all(Some(0.0));
+    let reply = json!({ "status": lacking });
+    let ran = Oracle::answers(&reply).ask(&["status"]).exits(0);
+    fits_a_terminal(&ran.out);
+    let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "! customers/a-rather-long-name-0/nightly lacks 27.50 CPUs: work of no tenant uses 99.50 CPUs",
+        "-name/cri.scope (stress-ng-cpu) 12.25, …",
+        "; more reasons: tenantctl explain customers/a-rather-long-name-0/nightly",
+        "! customers/a-rather-long-name-1/nightly is held back: work of no tenant",
+    ] {
+        assert!(text.contains(words), "{words} is not in:\n{}", ran.out);
+    }
+    let of_one = |tenant: &TenantStatus| Explanation {
+        tenant: tenant.name.clone(),
+        missing: tenant.missing,
+        reasons: tenant.reasons.clone(),
+        faults: FaultsStatus {
+            cpu_starved: Some(FaultStatus { count: 3, seconds: 12.0 }),
+            cpu_throttled: Some(FaultStatus { count: 1, seconds: 2.0 }),
+            memory_short: Some(FaultStatus::default()),
+            ..FaultsStatus::default()
+        },
+        nr_oom_kills: Some(2),
+        ..Explanation::default()
+    };
+    let reply = json!({ "explanation": of_one(&lacking.tenants[0]) });
+    let ran = Oracle::answers(&reply).ask(&["explain", "x"]).exits(0);
+    fits_a_terminal(&ran.out);
+    for words in [
+        "lacks       27.50 CPUs\nbecause     work of no tenant uses 99.50 CPUs",
+        "            the policy limits its group ci to 2 CPUs (limit.cpu), which is used",
+        "faults      starved 3 times, 12 s; throttled once, 2 s; 2 processes killed",
+    ] {
+        assert!(ran.out.contains(words), "{words} is not in:\n{}", ran.out);
+    }
 }
 
 #[test]

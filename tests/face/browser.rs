@@ -163,7 +163,17 @@ fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
         json!(["web", "analytics", "ci/nightly", "ci/pull-requests"])
     );
     let verdict = browser.value("document.getElementById('verdict').textContent");
-    assert!(verdict.as_str().unwrap().contains("analytics lacks 0.82 CPUs"), "{verdict}");
+    let why =
+        "analytics lacks 0.90 CPUs that it is due and wants: work of no tenant uses 3.10 CPUs";
+    assert!(verdict.as_str().unwrap().starts_with(why), "{verdict}");
+    let names =
+        browser.value("[...document.querySelectorAll('#list .name')].map(it => it.textContent)");
+    assert!(names[0].as_str().unwrap().ends_with("45 % of CPU"), "{names}");
+    let told = names[1].as_str().unwrap();
+    assert!(
+        told.contains("starved 3 times, 12 s") && told.ends_with("(stress-ng) 3.00"),
+        "{names}"
+    );
     // What the bars show is also said.
     let label = browser.value("document.querySelector('#list .bar').getAttribute('aria-label')");
     assert_eq!(label, "CPUs: uses 3.10, demands 6.00, is entitled to 3.40");

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use tenantd::control::reason::{Outsider, ReasonKind};
 use tenantd::control::status::{
-    ActionStatus, AgentStatus, GroupStatus, HostStatus, Status, TenantStatus, Thresholds,
+    ActionStatus, AgentStatus, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
+    Status, TenantStatus, Thresholds,
 };
 use tenantd::policy::model::Mode;
 use tenantd::resource::PerResource;
@@ -55,6 +57,26 @@ pub(crate) fn status() -> Status {
             TenantStatus { cpus: Some("0-3".into()), ..tenant("web", 300.0, 3.1, 6.0, 3.4) },
             TenantStatus {
                 share_error: Some(0.11),
+                missing: PerResource([Some(0.9), Some(0.0)]),
+                reasons: vec![ReasonStatus {
+                    kind: ReasonKind::OutsideWork,
+                    resource: "cpu".into(),
+                    text:
+                        "work of no tenant uses 3.10 CPUs beyond the reserve; most CPUs beside it: \
+                           /user.slice (stress-ng) 3.00"
+                            .into(),
+                    outsiders: vec![Outsider {
+                        cgroup: "/user.slice".into(),
+                        command: Some("stress-ng".into()),
+                        cores: 3.0,
+                        ..Outsider::default()
+                    }],
+                }],
+                faults: FaultsStatus {
+                    cpu_starved: Some(FaultStatus { count: 3, seconds: 12.0 }),
+                    cpu_throttled: Some(FaultStatus { count: 0, seconds: 0.0 }),
+                    ..FaultsStatus::default()
+                },
                 starved_seconds: 12.0,
                 nr_oom_kills: Some(2),
                 cpus: Some("4-6".into()),

@@ -29,6 +29,10 @@ fn the_values_are_those_of_the_status() {
     assert_eq!(of("tenantd_tenant_share_error_ratio", "analytics"), Some(0.11));
     assert_eq!(of("tenantd_tenant_starvation_seconds", "analytics"), Some(12.0));
     assert_eq!(of("tenantd_tenant_oom_kills", "analytics"), Some(2.0));
+    assert_eq!(of("tenantd_tenant_cpu_missing_cores", "analytics"), Some(0.9));
+    assert_eq!(of("tenantd_tenant_starvation_episodes", "analytics"), Some(3.0));
+    assert_eq!(of("tenantd_tenant_throttling_seconds", "analytics"), Some(0.0));
+    assert_eq!(of("tenantd_tenant_throttling_seconds", "web"), None, "it was not counted");
     assert_eq!(one("tenantd_fairness_jain_ratio"), 0.973);
     assert_eq!(one("tenantd_fairness_share_error_max_ratio"), 0.11);
     assert_eq!(one("tenantd_fairness_convergence_seconds"), 4.0);

@@ -17,7 +17,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::table::{Kind, METRICS, Metric, Source, UP};
+use super::metric::{Kind, Metric, Source};
+use super::table::{METRICS, UP};
 use crate::control::status::Status;
 
 /// The media type of [`openmetrics`].

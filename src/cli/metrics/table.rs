@@ -1,190 +1,23 @@
-//! The table of all metrics: name, unit, meaning, and place in the status.
+//! The table of all metrics, in their order.
 //!
 //! Names follow the rules of Prometheus and OpenMetrics: base units, the unit at the end of the name, ratios
 //! from 0 to 1, `_total` after counters. Tests compare docs/metrics.md, the dashboard and the alert rules in
 //! packaging/monitoring with this table (`tests/face/metrics.rs`).
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use crate::control::status::{GroupStatus, Status, TenantStatus};
+use super::metric::{
+    Metric, Read, Source, count, counter, each, each_group, each_tenant, fault, flag, group, host,
+    info, tenant,
+};
 use crate::policy::model::Mode;
-use crate::resource::{PerResource, Resource};
-
-/// The type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The value goes up and down.
-    Gauge,
-    /// The value only goes up, from 0 when the agent starts.
-    Counter,
-    /// The value is 1, and the label holds a text.
-    Info,
-}
-
-/// The place of a value in the status.
-#[derive(Clone, Debug)]
-pub(super) enum Source {
-    /// One value.
-    Host(Read<Status>),
-    /// One value for each tenant, with the label `tenant`.
-    Tenant(Read<TenantStatus>),
-    /// One value for each group, with the label `group`.
-    Group(Read<GroupStatus>),
-    /// A text, as the value of a label with this name.
-    Info(&'static str, fn(&Status) -> &str),
-}
-
-/// A value of `T`, or of one resource of it.
-#[derive(Clone, Debug)]
-pub(super) enum Read<T> {
-    One(fn(&T) -> Option<f64>),
-    Of(Resource, fn(&T) -> PerResource<Option<f64>>),
-}
-
-impl<T> Read<T> {
-    /// The value; none where it is not finite: that is no measurement, and the text spells it otherwise.
-    pub(super) fn from(&self, status: &T) -> Option<f64> {
-        let value = match self {
-            Read::One(read) => read(status),
-            Read::Of(resource, read) => read(status)[*resource],
-        };
-        value.filter(|value| value.is_finite())
-    }
-}
-
-/// One metric.
-#[derive(Clone, Debug)]
-pub struct Metric {
-    /// The name without the prefix `tenantd_`, and without the unit and `_total` or `_info`.
-    pub name: Cow<'static, str>,
-    /// The unit; empty for a count.
-    pub unit: &'static str,
-    /// The type.
-    pub kind: Kind,
-    /// The meaning, in one sentence.
-    pub help: Cow<'static, str>,
-    pub(super) source: Source,
-}
-
-impl Metric {
-    /// The name of the samples.
-    pub fn full_name(&self) -> String {
-        let mut name = format!("tenantd_{}", self.name);
-        if !self.unit.is_empty() {
-            name += &format!("_{}", self.unit);
-        }
-        name += match self.kind {
-            Kind::Gauge => "",
-            Kind::Counter => "_total",
-            Kind::Info => "_info",
-        };
-        name
-    }
-
-    /// The name of the label of the samples; empty where there is one sample without a label.
-    pub fn label(&self) -> &'static str {
-        match self.source {
-            Source::Host(_) => "",
-            Source::Tenant(_) => "tenant",
-            Source::Group(_) => "group",
-            Source::Info(label, _) => label,
-        }
-    }
-}
 
 /// Whether the daemon answers: the only metric that is never left out.
 pub static UP: Metric =
     host("up", "", "Whether tenantd answers on its socket: 1, or 0 and no other metric.", |_| {
         Some(1.0)
     });
-
-const fn metric(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    source: Source,
-) -> Metric {
-    let (name, help) = (Cow::Borrowed(name), Cow::Borrowed(help));
-    Metric { name, unit, kind: Kind::Gauge, help, source }
-}
-
-const fn host(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    read: fn(&Status) -> Option<f64>,
-) -> Metric {
-    metric(name, unit, help, Source::Host(Read::One(read)))
-}
-
-fn tenant(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    read: fn(&TenantStatus) -> Option<f64>,
-) -> Metric {
-    metric(name, unit, help, Source::Tenant(Read::One(read)))
-}
-
-fn group(
-    name: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    read: fn(&GroupStatus) -> Option<f64>,
-) -> Metric {
-    metric(name, unit, help, Source::Group(Read::One(read)))
-}
-
-fn info(
-    name: &'static str,
-    label: &'static str,
-    help: &'static str,
-    read: fn(&Status) -> &str,
-) -> Metric {
-    Metric { kind: Kind::Info, ..metric(name, "", help, Source::Info(label, read)) }
-}
-
-fn counter(metric: Metric) -> Metric {
-    Metric { kind: Kind::Counter, ..metric }
-}
-
-/// A metric for each resource: `{}` is its name in `name`, and its noun in `help`.
-fn each(name: &str, help: &str, source: impl Fn(Resource) -> Source) -> Vec<Metric> {
-    let metric = |resource: Resource| Metric {
-        name: name.replace("{}", resource.name()).into(),
-        unit: resource.unit(),
-        kind: Kind::Gauge,
-        help: help.replace("{}", resource.noun()).into(),
-        source: source(resource),
-    };
-    Resource::ALL.map(metric).into()
-}
-
-fn each_tenant(
-    name: &str,
-    help: &str,
-    read: fn(&TenantStatus) -> PerResource<Option<f64>>,
-) -> Vec<Metric> {
-    each(name, help, |resource| Source::Tenant(Read::Of(resource, read)))
-}
-
-fn each_group(
-    name: &str,
-    help: &str,
-    read: fn(&GroupStatus) -> PerResource<Option<f64>>,
-) -> Vec<Metric> {
-    each(name, help, |resource| Source::Group(Read::Of(resource, read)))
-}
-
-fn count(count: u64) -> Option<f64> {
-    Some(count as f64)
-}
-
-fn flag(flag: bool) -> Option<f64> {
-    count(u64::from(flag))
-}
 
 /// A wall clock time in seconds since 1970.
 fn unix_seconds(time: Option<&str>) -> Option<f64> {
@@ -194,7 +27,8 @@ fn unix_seconds(time: Option<&str>) -> Option<f64> {
 
 /// All metrics except [`UP`], in the order of the text.
 pub static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
-    let tenants = [amounts_of_tenants(), of_tenants(), waits_of_tenants()].concat();
+    let tenants = [amounts_of_tenants(), of_tenants(), waits_of_tenants(), faults_of_tenants()];
+    let tenants = tenants.concat();
     [of_host(), tenants, of_groups(), of_fairness(), of_agent()].concat()
 });
 
@@ -336,6 +170,33 @@ fn waits_of_tenants() -> Vec<Metric> {
             t.nr_oom_kills.and_then(count)
         })),
     ]
+}
+
+/// How often and for how long each tenant lacked something. The length of starvation is older than the others, and
+/// has its place above.
+fn faults_of_tenants() -> Vec<Metric> {
+    let missing = each_tenant(
+        "tenant_{}_missing",
+        "{} that the tenant is due by the policy, wants, and does not get.",
+        |t| t.missing,
+    );
+    let [_, starvation] =
+        fault("tenant_starvation", "it had less than half of its fair share.", |t| {
+            t.faults.cpu_starved
+        });
+    let faults = [
+        fault("tenant_cpu_shortage", "it lacked CPUs that it is due.", |t| t.faults.cpu_short),
+        fault("tenant_throttling", "a CPU limit held it back.", |t| t.faults.cpu_throttled),
+        fault(
+            "tenant_memory_shortage",
+            "it lacked memory that it is due, or waited at its memory limit.",
+            |t| t.faults.memory_short,
+        ),
+        fault("tenant_protection_broken", "reclaim took memory that is protected.", |t| {
+            t.faults.memory_reclaimed
+        }),
+    ];
+    [missing, vec![starvation], faults.concat()].concat()
 }
 
 fn of_groups() -> Vec<Metric> {

@@ -7,6 +7,13 @@ const HISTORY_MAX = 60;
 // Distinguishable with red-green colour blindness (after Okabe and Ito); dark text is readable on each.
 const HUES = ["#56b4e9", "#e69f00", "#3fbf8f", "#f0e442", "#d98cc0", "#e8845c", "#a9b4c2", "#8fb8ff"];
 
+// The faults that a user asks for, in the words of a sentence about the tenant.
+const FAULTS = [
+  ["cpu_starved", "starved"],
+  ["cpu_throttled", "throttled"],
+  ["memory_reclaimed", "reclaimed below its protection"],
+];
+
 const $ = (id) => document.getElementById(id);
 const rows = new Map(); // The elements of each tenant, reused so that focus and transitions survive a tick.
 const history = new Map(); // The recent usages of each tenant, the newest last.
@@ -61,7 +68,11 @@ function cpuList(text, max) {
 
 // The thresholds of the status; those of an older daemon that does not send them.
 const thresholds = () => ({ share_error_ratio: 0.05, pressure_ratio: 0.2, stale_seconds: 3, ...(last && last.thresholds) });
-const lacks = (tenant) => known(tenant.share_error) && tenant.share_error > thresholds().share_error_ratio;
+const reasons = (tenant) => tenant.reasons || []; // An older daemon gives none.
+const isUnfair = (tenant) => known(tenant.share_error) && tenant.share_error > thresholds().share_error_ratio;
+const lacks = (tenant) => isUnfair(tenant) || reasons(tenant).length > 0;
+// CPUs that it lacks: of what it is due, or of what it is entitled to.
+const missing = (tenant, host) => Math.max(tenant.missing_cores || 0, (tenant.share_error || 0) * host.capacity_cores);
 
 function sorted(tenants) {
   const key = $("sort").value;
@@ -120,7 +131,8 @@ function row(tenant) {
   const swatch = element("span", "swatch");
   title.append(swatch, document.createTextNode(tenant.name));
   const facts = element("span", "quiet");
-  name.append(title, facts);
+  const why = element("span", "quiet why");
+  name.append(title, facts, why);
   const cpu = resource("CPUs");
   const memory = resource("Memory");
   const waits = element("div", "waits");
@@ -130,7 +142,7 @@ function row(tenant) {
   const line = sparkline();
   waits.append(told, line.svg);
   item.append(name, cpu.box, memory.box, waits);
-  return { item, swatch, facts, cpu, memory, cpuWaits, memoryWaits, path: line.path };
+  return { item, swatch, facts, why, cpu, memory, cpuWaits, memoryWaits, path: line.path };
 }
 
 function drawTenant(tenant, index, host) {
@@ -146,7 +158,13 @@ function drawTenant(tenant, index, host) {
     facts.push(`${percent(tenant.dominant_share)} of ${tenant.dominant_resource === "cpu" ? "CPU" : "memory"}`);
   }
   if (known(tenant.nr_oom_kills) && tenant.nr_oom_kills > 0) facts.push(`${tenant.nr_oom_kills} OOM kills`);
+  const faults = tenant.faults || {};
+  for (const [key, words] of FAULTS) {
+    const fault = faults[key];
+    if (known(fault) && fault.count > 0) facts.push(`${words} ${fault.count === 1 ? "once" : fault.count + " times"}, ${seconds(fault.seconds)}`);
+  }
   setText(kept.facts, facts.join(" · "));
+  setText(kept.why, reasons(tenant).map((reason) => reason.text).join("; "));
   draw(kept.cpu, "CPUs", tenant.usage_cores, tenant.demand_cores, tenant.allocation_cores, tenant.would_get_cores, host.capacity_cores, cores);
   draw(
     kept.memory, "Memory", tenant.usage_memory_bytes, tenant.demand_memory_bytes,
@@ -179,16 +197,17 @@ function drawTenant(tenant, index, host) {
 // --- the sections ---
 
 function drawVerdict(status) {
-  const lacking = status.tenants.filter(lacks).sort((a, b) => b.share_error - a.share_error);
+  const most = (tenant) => missing(tenant, status.host);
+  const lacking = status.tenants.filter(lacks).sort((a, b) => most(b) - most(a));
   const verdict = $("verdict");
-  let text = "Every tenant gets its entitlement, or does not want it.";
+  let text = "Every tenant gets what it is due, or does not want it.";
   if (status.tenants.length === 0) text = "There are no tenants.";
   else if (!known(status.max_share_error)) text = "There is no measurement yet.";
   else if (lacking.length > 0) {
-    const most = lacking[0];
-    const missing = cores(most.share_error * status.host.capacity_cores);
-    text = `${most.name} lacks ${missing} CPUs that it is entitled to and wants`;
-    text += lacking.length > 1 ? `, and ${lacking.length - 1} more lack some.` : ".";
+    const worst = lacking[0];
+    text = most(worst) > 0 ? `${worst.name} lacks ${cores(most(worst))} CPUs that it is due and wants` : `${worst.name} is held back`;
+    if (reasons(worst).length > 0) text += `: ${reasons(worst)[0].text}`;
+    text += lacking.length > 1 ? `. ${lacking.length - 1} more lack something.` : ".";
   }
   if (status.mode === "observe") text += " Nothing is enforced: tenantd only observes.";
   verdict.className = "verdict " + (lacking.length > 0 ? "bad" : "good");
