@@ -36,6 +36,8 @@ pub struct Capacity {
     pub promised: PerResource<f64>,
     /// CPUs that processes outside every tenant used; `None` without two readings of the host.
     pub outside_cores: Option<f64>,
+    /// CPUs on which nothing ran; `None` without two readings of the host.
+    pub idle_cores: Option<f64>,
     /// What outside processes have beyond the reserve, of each resource.
     pub outside: PerResource<f64>,
 }
@@ -68,5 +70,9 @@ pub(super) fn measure(
     });
     let divided = capacity(machine, reserve, outside, above);
     let promised = PerResource::from_fn(|r| (machine[r] - reserve[r]).max(divided[r]));
-    Capacity { divided, promised, outside_cores, outside }
+    let idle_cores = before.and_then(|(elapsed, before)| {
+        let idle_usec = host.idle_usec?.checked_sub(before.idle_usec?)? as f64;
+        (!elapsed.is_zero()).then(|| idle_usec / elapsed.as_micros() as f64)
+    });
+    Capacity { divided, promised, outside_cores, idle_cores, outside }
 }

@@ -171,9 +171,10 @@ impl ControlLoop {
         self.tick % BOUNDS_TICKS == 1
     }
 
-    /// For each number, whether a task in or below that node waits for a CPU.
-    pub fn waiting(&self) -> Vec<bool> {
-        self.tree.any_below(|number| self.states[number].is_pressed())
+    /// The tenants that lacked something in the last tick, by number.
+    pub fn lacking(&self) -> Vec<usize> {
+        let lacks = |number: &usize| self.states[*number].shortfall.is_some();
+        (0..self.tree.nodes().len()).filter(lacks).collect()
     }
 
     /// One tick. One that is premature ([`ControlLoop::is_premature`]) decides nothing, and what was read for it is

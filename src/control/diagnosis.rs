@@ -106,12 +106,10 @@ impl Balance {
             let sum = all.iter().map(|(excess, _)| excess).sum();
             (all, sum)
         });
-        let busy: f64 = leaves().filter_map(|number| used(number, CPU)).sum();
-        let busy = busy + scene.capacity.outside_cores.unwrap_or(0.0);
         let raised = scene.actions.iter().filter(|action| !action.shrinks());
         Balance {
             excess,
-            idle_cores: (scene.machine[CPU] - busy).max(0.0),
+            idle_cores: scene.capacity.idle_cores.unwrap_or(0.0),
             raised: raised.map(|action| (action.node, action.knob)).collect(),
         }
     }

@@ -118,6 +118,9 @@ pub struct HostSample {
     pub nr_cpus: u32,
     /// CPU time that was not idle, all CPUs together, in µs.
     pub busy_usec: Option<u64>,
+    /// CPU time in which nothing ran, all CPUs together, in µs. It is not what is left of the busy time: a host that
+    /// is not given its CPUs counts neither.
+    pub idle_usec: Option<u64>,
     /// All memory of the host, in bytes.
     pub memory_total_bytes: u64,
     /// Memory that could be had without swapping, in bytes (`MemAvailable`).

@@ -67,6 +67,7 @@ impl Machine {
         Ok(HostSample {
             nr_cpus: stat.cpu_time.len() as u32,
             busy_usec: Some(busy * USEC_PER_JIFFY),
+            idle_usec: Some((total.idle + total.iowait.unwrap_or(0)) * USEC_PER_JIFFY),
             memory_total_bytes: meminfo.mem_total,
             memory_available_bytes: meminfo.mem_available,
             unreclaimable_bytes: unreclaimable_bytes(&meminfo),

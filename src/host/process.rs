@@ -205,6 +205,24 @@ pub fn birth(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<B
     Ok(Some(Birth { start_ticks: stat.starttime, parent }))
 }
 
+/// What a process has done so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The name of its program, as the kernel keeps it: at most 15 bytes, of any kind.
+    pub command: String,
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// CPU time that it has used, in clock ticks.
+    pub cpu_ticks: u64,
+}
+
+/// What process `pid` has done; `None` where it is gone or cannot be read.
+pub fn work(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Work> {
+    let stat = stat(kernel, proc, pid).ok().flatten()?;
+    let cpu_ticks = stat.utime.saturating_add(stat.stime);
+    Some(Work { command: stat.comm, start_ticks: stat.starttime, cpu_ticks })
+}
+
 /// The number of the calling process, as `/proc` counts them.
 ///
 /// # Errors

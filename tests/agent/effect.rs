@@ -2,11 +2,14 @@
 
 use nix::errno::Errno;
 use tenantd::control::explain::{Explanation, Outcome, explain};
-use tenantd::control::status::Status;
+use tenantd::control::reason::{Outsider, ReasonKind};
+use tenantd::control::status::{ReasonStatus, Status};
 use tenantd::host::kernfs::Operation;
-use tenantd::sim::{Fault, Load, SimHost};
+use tenantd::host::systemd::{Property, PropertyValue, Setting};
+use tenantd::resource::CPU;
+use tenantd::sim::{Fault, Load, SimHost, Workload};
 
-use super::world::{World, legacy};
+use super::world::{World, legacy, tenant};
 
 fn explained(world: &World, status: &Status, tenant: &str) -> Explanation {
     explain(world.agent.as_ref().unwrap().trace(), status, tenant).unwrap()
@@ -137,4 +140,178 @@ fn idle_siblings_of_a_waiting_tenant_are_not_named() {
     world.spawn("/a", Load { duty: 0.5, ..Load::busy(1) });
     let status = world.ticks(32);
     assert_eq!((status.nr_ineffective, status.findings), (0, vec![]));
+}
+
+/// The reasons of a tenant.
+fn reasons(status: &Status, name: &str) -> Vec<ReasonStatus> {
+    tenant(status, name).reasons.clone()
+}
+
+/// What is said of outside work as the reason of a tenant: cgroup, whether directly, program, CPUs.
+fn outsiders(status: &Status, name: &str) -> Vec<(String, bool, Option<String>, f64)> {
+    let outside = |reason: &&ReasonStatus| reason.kind == ReasonKind::OutsideWork;
+    let found = reasons(status, name).iter().find(outside).map(|reason| reason.outsiders.clone());
+    let shown = |it: Outsider| (it.cgroup, it.is_direct, it.command, it.cores);
+    found.unwrap_or_default().into_iter().map(shown).collect()
+}
+
+#[test]
+fn the_largest_work_of_no_tenant_is_named_with_its_program() {
+    for (host, is_legacy) in [(SimHost::default(), false), (legacy(), true)] {
+        let mut world = World::on(host, "tenants: { a: {}, b: {} }");
+        world.host.with(|kernel| {
+            for (cgroup, name, threads) in [
+                ("/x.slice/one", "sleeper", 1),
+                ("/x.slice/two/deep", "hog\x1b[1m", 4),
+                ("/y.slice", "smaller", 2),
+                ("/z.slice", "small", 1),
+                ("/w.slice", "least", 1),
+            ] {
+                kernel.make_cgroup(cgroup).unwrap();
+                let load = match name {
+                    "sleeper" => Load::idle(),
+                    "least" => Load { duty: 0.05, ..Load::busy(threads) },
+                    _ => Load::busy(threads),
+                };
+                kernel.spawn(cgroup, Workload::constant(name, load)).unwrap();
+            }
+        });
+        world.start().unwrap();
+        world.tick();
+        world.spawn("/a", Load::busy(8));
+        let status = world.ticks(6);
+        let named = outsiders(&status, "a");
+        let places: Vec<&str> = named.iter().map(|(cgroup, ..)| cgroup.as_str()).collect();
+        assert_eq!(places, ["/x.slice", "/y.slice", "/z.slice"], "{is_legacy} {named:?}");
+        assert_eq!(named[0].2.as_deref(), Some("hog?[1m"));
+        let nr_cpus = world.host.with(|kernel| kernel.host().cpus) as f64;
+        let used: f64 = named.iter().map(|(.., cores)| cores).sum();
+        let outside = status.host.outside_cores.unwrap();
+        assert!(used <= outside + 0.01 && used > outside - 0.2, "{used} of {outside} of {nr_cpus}");
+        assert_eq!(reasons(&status, "b"), []);
+        let missing = tenant(&status, "a").missing[CPU].unwrap();
+        assert!(missing > 0.3, "{missing}");
+        let faults = tenant(&status, "a").faults;
+        assert!(faults.cpu_short.unwrap().count == 1 && faults.cpu_short.unwrap().seconds >= 4.0);
+        assert_eq!(explained(&world, &status, "a").reasons, reasons(&status, "a"));
+    }
+}
+
+/// A service beside the slice of a tenant, and one beside the tenant itself; nothing else is read while nobody lacks
+/// anything.
+#[test]
+fn work_is_found_beside_every_cgroup_above_a_tenant() {
+    let mut world = World::new("tenants: { web: { match: { unit: web.service } } }");
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/system.slice/web.service");
+        systemd.add(kernel, "cron.service", "/system.slice/cron.service");
+        systemd.add(kernel, "user-7.slice", "/user.slice/user-7.slice");
+    });
+    world.start().unwrap();
+    world.ticks(6);
+    world.host.take_calls();
+    world.ticks(12);
+    let reads_others = |world: &World| {
+        let calls = world.host.take_calls();
+        calls.iter().filter(|call| format!("{call:?}").contains("cron.service")).count()
+    };
+    assert_eq!(reads_others(&world), 0, "nobody lacks anything");
+    world.spawn("/system.slice/web.service", Load::busy(8));
+    world.spawn("/system.slice/cron.service", Load::busy(2));
+    world.spawn("/user.slice/user-7.slice", Load::busy(8));
+    let status = world.ticks(6);
+    let named: Vec<String> =
+        outsiders(&status, "web").into_iter().map(|(cgroup, ..)| cgroup).collect();
+    assert_eq!(named.len(), 2, "{:?}", reasons(&status, "web"));
+    assert!(named.contains(&"/user.slice".to_string()), "{named:?}");
+    assert!(named.contains(&"/system.slice/cron.service".to_string()), "{named:?}");
+    assert!(reads_others(&world) > 0);
+}
+
+/// Of a tenant with cgroups in several places, that beside any of them.
+#[test]
+fn work_is_found_beside_every_cgroup_of_a_tenant() {
+    let both = "[one.service, two.service]";
+    let mut world = World::new(&format!("tenants: {{ web: {{ match: {{ unit: {both} }} }} }}"));
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "one.service", "/one.slice/one.service");
+        systemd.add(kernel, "cron.service", "/one.slice/cron.service");
+        systemd.add(kernel, "two.service", "/two.slice/two.service");
+        systemd.add(kernel, "hog.service", "/two.slice/hog.service");
+    });
+    world.start().unwrap();
+    world.ticks(6);
+    for unit in ["one.slice/one", "one.slice/cron", "two.slice/two", "two.slice/hog"] {
+        world.spawn(&format!("/{unit}.service"), Load::busy(4));
+    }
+    let status = world.ticks(6);
+    let mut named: Vec<String> =
+        outsiders(&status, "web").into_iter().map(|(cgroup, ..)| cgroup).collect();
+    named.sort();
+    assert_eq!(named, ["/one.slice/cron.service", "/two.slice/hog.service"]);
+    assert!(tenant(&status, "web").faults.cpu_throttled.is_some());
+}
+
+/// On a legacy host processes are directly beside cgroups.
+#[test]
+fn processes_directly_beside_a_tenant_are_named() {
+    let mut world = World::on(legacy(), "tenants: { a: {} }");
+    world.options.root = Some("/made".into());
+    world.start().unwrap();
+    world.tick();
+    world.spawn("/made", Load::busy(8));
+    world.spawn("/made/a", Load::busy(8));
+    let status = world.ticks(6);
+    let (cgroup, is_direct, command, cores) = outsiders(&status, "a").remove(0);
+    assert!((&*cgroup, is_direct) == ("/made", true) && command.is_some(), "{cgroup} {command:?}");
+    assert!(cores > 0.5, "{cores}");
+}
+
+#[test]
+fn a_quota_above_one_tenant_is_a_reason() {
+    let both =
+        "tenants: { web: { match: { unit: web.service } }, db: { match: { unit: db.service } } }";
+    let mut world = World::new(both);
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "web.service", "/capped.slice/web.service");
+        systemd.add(kernel, "db.service", "/system.slice/db.service");
+    });
+    world.start().unwrap();
+    world.ticks(6);
+    let half =
+        Setting { property: Property::CpuQuotaPerSecUsec, value: PropertyValue::Number(500_000) };
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "capped.slice", &half));
+    world.spawn("/capped.slice/web.service", Load::busy(8));
+    let status = world.ticks(6);
+    let limits: Vec<String> = reasons(&status, "web")
+        .into_iter()
+        .filter(|reason| reason.kind == ReasonKind::KernelLimit)
+        .map(|reason| reason.text)
+        .collect();
+    assert_eq!(limits, ["/capped.slice is limited to 0.50 CPUs for all in it"]);
+    assert_eq!(reasons(&status, "db"), []);
+}
+
+/// A host with a thousand cgroups beside a tenant that lacks something: no tick reads many of them for long.
+#[test]
+fn a_thousand_siblings_are_not_read_in_every_tick() {
+    let mut world = World::new("tenants: { a: {}, b: {} }");
+    world.host.with(|kernel| {
+        for number in 0..1000 {
+            kernel.make_cgroup(&format!("/other{number}")).unwrap();
+        }
+        kernel.spawn("/other500", Load::busy(8)).unwrap();
+    });
+    world.start().unwrap();
+    world.tick();
+    world.spawn("/a", Load::busy(8));
+    world.ticks(40);
+    world.host.take_calls();
+    let status = world.ticks(62);
+    assert_eq!(outsiders(&status, "a")[0].0, "/other500");
+    let calls = world.host.take_calls();
+    let reads = calls.iter().filter(|call| format!("{call:?}").contains("/other"));
+    let per_tick = reads.count() / 62;
+    // A cgroup is opened and read: 32 of them per tick, and the largest ones.
+    assert!(per_tick < 3 * (32 + 8), "{per_tick} calls per tick");
 }

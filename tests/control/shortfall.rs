@@ -39,6 +39,7 @@ struct World {
     now: Duration,
     nr_cpus: u32,
     busy_usec: u64,
+    idle_usec: u64,
     above: AncestorBounds,
     samples: Vec<TenantSample>,
     /// What the kernel says to writes.
@@ -70,6 +71,7 @@ impl World {
             now: Duration::ZERO,
             nr_cpus,
             busy_usec: 0,
+            idle_usec: 0,
             above: AncestorBounds::default(),
             refusal: None,
         }
@@ -84,6 +86,7 @@ impl World {
     /// A second in which the leaves do what `seconds` say, and others use `outside_cores`.
     fn pass(&mut self, seconds: &[Second], outside_cores: f64) {
         self.now += SECOND;
+        let busy_usec = self.busy_usec;
         self.busy_usec += (outside_cores * 1e6) as u64;
         let tree = self.control.tree().clone();
         let mut seconds = seconds.iter().cycle();
@@ -111,9 +114,12 @@ impl World {
             }
             inputs.push(input);
         }
+        let all_usec = u64::from(self.nr_cpus) * 1_000_000;
+        self.idle_usec += all_usec.saturating_sub(self.busy_usec - busy_usec);
         let host = HostSample {
             nr_cpus: self.nr_cpus,
             busy_usec: Some(self.busy_usec),
+            idle_usec: Some(self.idle_usec),
             memory_total_bytes: MEMORY_BYTES as u64,
             memory_available_bytes: Some(MEMORY_BYTES as u64 / 2),
             ..HostSample::default()

@@ -8,6 +8,8 @@ use std::process::Command;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use tenantd::control::explain::Explanation;
+use tenantd::host::cgroup::Dialect;
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, Ran, assert_same, fits_a_terminal, wait_until};
@@ -242,4 +244,41 @@ os.execv(sys.argv[2], sys.argv[2:])
     assert!(!ground.state_dir().join("socket").exists());
     daemon.stop();
     assert!(socket.exists(), "whoever made it removes it");
+}
+
+/// Work beside a tenant, in a cgroup of its own or directly in the parent of the tenant's, is named as the reason that
+/// the tenant lacks CPUs.
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn work_beside_a_tenant_is_named() {
+    let Some(mut asked) = Asked::begin("tenants: { a: {} }") else { return };
+    wait_until("a weight", || asked.ground.weight("a").is_some());
+    asked.ground.make("other");
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    asked.ground.load("a", &format!("threads={cpus}"));
+    let busy = format!("threads={}", 2 * cpus);
+    let mut places = vec![(format!("/{}/other", asked.ground.name), false)];
+    asked.ground.load("other", &busy);
+    // The unified hierarchy has no processes beside cgroups.
+    if asked.ground.layout.dialect == Dialect::Legacy {
+        places.push((format!("/{}", asked.ground.name), true));
+        asked.ground.load("", &busy);
+    }
+    let is_named = |place: &str, is_direct: bool| {
+        let ran = asked.ask(&["explain", "a", "--json"]).exits(0);
+        let explanation: Explanation = serde_json::from_str(&ran.out).unwrap();
+        let outsiders = explanation.reasons.iter().flat_map(|reason| &reason.outsiders);
+        outsiders
+            .filter(|it| it.is_direct == is_direct && it.cores > 0.05)
+            .any(|it| it.cgroup.ends_with(place) && it.command.as_deref() == Some("tenantctl"))
+    };
+    for (place, is_direct) in &places {
+        wait_until(&format!("{place} in the explanation"), || is_named(place, *is_direct));
+    }
+    wait_until("the reason in the status", || {
+        let status = asked.ask(&["status"]).exits(0);
+        fits_a_terminal(&status.out);
+        status.out.contains("! a lacks ") && status.out.contains("work of no tenant")
+    });
+    asked.daemon.stop();
 }

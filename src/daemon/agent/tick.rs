@@ -143,9 +143,10 @@ impl<K: KernFs> Agent<K> {
         self.take_in(events, findings);
         self.grow(is_enforcing, findings);
         let Agent { host, backends, control, keeper, reporter, .. } = self;
+        reporter.look_around(host, backends, control, now);
         if is_enforcing {
             if control.wants_effects() {
-                reporter.look_around(host, backends, control, now);
+                reporter.find_competition(host, backends, control);
             }
             findings.extend(reporter.effect_findings(host, backends, control));
         }
@@ -211,7 +212,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn sample_node(&mut self, number: usize, events: &mut Events) -> NodeInput {
-        let Agent { host, backends, control, .. } = self;
+        let Agent { host, backends, control, reporter, .. } = self;
         let tree = control.tree();
         // Groups and tenants of several cgroups are what is below them.
         let is_ancestor = tree.is_ancestor(number);
@@ -230,6 +231,7 @@ impl<K: KernFs> Agent<K> {
             input.pids = backends.pids(host, tree, number, events);
         }
         input.nr_killed_runs = backends.take_kills(number);
+        input.surroundings = reporter.surroundings(number);
         if control.wants_observation(number) || backends.is_watched(number) {
             let known = &control.states()[number].observed;
             input.observed = backends.observe(host, tree, number, known, events);

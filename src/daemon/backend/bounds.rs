@@ -26,7 +26,12 @@ pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
     bounds
 }
 
-fn limit_at<K: KernFs>(host: &mut HostAccess<K>, path: &Path, knob: Knob) -> AncestorBounds {
+/// The limit of one cgroup in the tree of `knob`, where it has one.
+pub(in crate::daemon) fn limit_at<K: KernFs>(
+    host: &mut HostAccess<K>,
+    path: &Path,
+    knob: Knob,
+) -> AncestorBounds {
     let mut bounds = AncestorBounds::default();
     let Ok(dir) = host.kernel.open_dir(path) else { return bounds };
     let value = cgroup::observe_in(&mut host.kernel, host.layout.dialect, dir, knob);

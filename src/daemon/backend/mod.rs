@@ -34,7 +34,7 @@ pub(super) mod ancestry;
 mod attach;
 pub(super) mod backends;
 mod backlog;
-mod bounds;
+pub(super) mod bounds;
 pub mod claims;
 mod cpusets;
 mod direct;

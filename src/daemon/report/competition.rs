@@ -7,25 +7,21 @@
 //! **Beside.** A sibling outside the policy competes with tenants by a weight that no policy knows. Most such
 //! siblings sleep, as the services of `system.slice` do, and what they use is subtracted before anything is
 //! divided; so only those are named that use more than [`FAIR_ERROR_MAX`] of the machine's CPUs while a
-//! tenant beside them waits. Siblings of satisfied tenants are not sampled.
+//! tenant beside them lacks something.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::effect;
+use super::outsiders::Outsiders;
 use crate::control::fairness::FAIR_ERROR_MAX;
 use crate::control::finding::Finding;
 use crate::control::tree::{Ancestor, Tree};
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::ancestry::GovernedAbove;
 use crate::daemon::backend::backends::Backends;
-use crate::host::cgroup::{self, Dialect, Facet};
-use crate::host::enforce::AGENT_CGROUP;
+use crate::host::cgroup::Facet;
 use crate::host::kernfs::KernFs;
-
-/// Most siblings that are sampled in one place.
-const SIBLINGS_MAX: usize = 1024;
 
 /// The last findings above and beside the tenants.
 #[derive(Debug, Default)]
@@ -34,10 +30,10 @@ pub(super) struct Competition {
     unprotected: Vec<(PathBuf, Finding)>,
     /// Findings on tenants that do not compete, and on other cgroups that do.
     findings: Vec<Finding>,
-    /// Why the weights of nodes are void, by number.
-    weights: HashMap<usize, Finding>,
-    /// When siblings were sampled, and the CPU time that each had used.
-    siblings: Option<(Duration, HashMap<PathBuf, u64>)>,
+    /// Nodes whose weights do not compete with one another, by number.
+    apart: HashMap<usize, Finding>,
+    /// Nodes whose weights do not count against other cgroups, by number.
+    beside: HashMap<usize, Finding>,
 }
 
 /// The inputs of the check.
@@ -46,10 +42,10 @@ pub(super) struct Scene<'a, K> {
     pub(super) host: &'a mut HostAccess<K>,
     pub(super) backends: &'a Backends,
     pub(super) tree: &'a Tree,
-    /// For each number, whether a task in or below that node waits for a CPU.
-    pub(super) waiting: &'a [bool],
+    pub(super) outsiders: &'a Outsiders,
+    /// For each number, whether a tenant in or below that node lacks something.
+    pub(super) lacking: &'a [bool],
     pub(super) nr_cpus: u32,
-    pub(super) now: Duration,
 }
 
 impl Competition {
@@ -60,7 +56,12 @@ impl Competition {
 
     /// Why the weight of the node with this number is void, if it is.
     pub(super) fn void_weight(&self, number: usize) -> Option<&Finding> {
-        self.weights.get(&number)
+        self.apart(number).or_else(|| self.beside.get(&number))
+    }
+
+    /// Why the weight of the node with this number does not count against those of others, if it does not.
+    pub(super) fn apart(&self, number: usize) -> Option<&Finding> {
+        self.apart.get(&number)
     }
 
     /// Why protection of the cgroup `dir` is void, if it is.
@@ -76,8 +77,7 @@ impl Competition {
             .collect();
         let dirs = parents_to_protect(scene);
         let unprotected = effect::void_protection(scene.host, &dirs, &governed_above(scene));
-        let siblings = self.siblings.take();
-        *self = Competition { unprotected, siblings, ..Competition::default() };
+        *self = Competition { unprotected, ..Competition::default() };
         if scene.host.governs_above == GovernedAbove::Nothing {
             self.look_apart(scene.tree, &homes);
         }
@@ -102,45 +102,34 @@ impl Competition {
             self.findings.push(apart(first, *stray));
             for node in places {
                 let other = if node.1 == first.1 { *stray } else { first };
-                self.weights.insert(node.0, apart(*node, other));
+                self.apart.insert(node.0, apart(*node, other));
             }
         }
     }
 
     /// Finds cgroups outside the policy that keep tenants beside them from their CPUs.
-    fn look_beside<K: KernFs>(&mut self, scene: &mut Scene<'_, K>, homes: &[Option<PathBuf>]) {
-        let lived_in: BTreeSet<&Path> = homes.iter().flatten().map(PathBuf::as_path).collect();
-        let mut places: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
-        for (number, home) in homes.iter().enumerate().filter(|(n, _)| scene.waiting[*n]) {
-            if let Some(parent) = home.as_deref().and_then(Path::parent) {
-                places.entry(parent.to_path_buf()).or_default().push(number);
+    fn look_beside<K: KernFs>(&mut self, scene: &Scene<'_, K>, homes: &[Option<PathBuf>]) {
+        let mut places: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
+        for (number, home) in homes.iter().enumerate().filter(|(n, _)| scene.lacking[*n]) {
+            if let Some(place) = home.as_deref().and_then(Path::parent) {
+                places.entry(place).or_default().push(number);
             }
         }
-        let before = self.siblings.take();
-        let mut used = HashMap::new();
         let busy_cores = FAIR_ERROR_MAX * f64::from(scene.nr_cpus);
         for (place, nodes) in places {
-            let mut foreign = foreign_in(scene.host, &place, &lived_in);
-            foreign.extend(directly_in(scene.host, &place, &foreign, &lived_in));
-            let is_busy = |(path, usage): &&(PathBuf, u64)| {
-                let Some((then, known)) = &before else { return false };
-                let elapsed_usec = scene.now.saturating_sub(*then).as_micros() as f64;
-                let grown = known.get(path).and_then(|known| usage.checked_sub(*known));
-                grown.is_some_and(|usec| usec as f64 > busy_cores * elapsed_usec)
-            };
-            let busy: Vec<&PathBuf> =
-                foreign.iter().filter(is_busy).map(|(path, _)| path).collect();
+            let busy = scene.outsiders.in_place(place, busy_cores);
+            let mut busy: Vec<&Path> = busy.into_iter().map(|(path, _)| path).collect();
+            // The same words as long as they are the same.
+            busy.sort();
             let names: Vec<String> =
                 nodes.iter().map(|number| scene.tree.name(*number).to_string()).collect();
-            if let Some(what) = effect::beside(&names, &busy, &place) {
+            if let Some(what) = effect::beside(&names, &busy, place) {
                 for number in nodes {
-                    self.weights.entry(number).or_insert_with(|| what.clone());
+                    self.beside.insert(number, what.clone());
                 }
                 self.findings.push(what);
             }
-            used.extend(foreign);
         }
-        self.siblings = Some((scene.now, used));
     }
 }
 
@@ -162,55 +151,4 @@ fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
         .filter(|number| scene.backends.needs_protection_above(scene.tree, *number))
         .filter_map(parent)
         .collect()
-}
-
-/// The CPU time that processes directly in `place` have used, as if they were a cgroup of its name: on a
-/// legacy host they compete with the cgroups in it. That is what `place` has used, less what those in it
-/// have.
-fn directly_in<K: KernFs>(
-    host: &mut HostAccess<K>,
-    place: &Path,
-    foreign: &[(PathBuf, u64)],
-    lived_in: &BTreeSet<&Path>,
-) -> Option<(PathBuf, u64)> {
-    if host.layout.dialect != Dialect::Legacy {
-        return None;
-    }
-    let all = cgroup::usage_usec(&mut host.kernel, &host.layout, place)?;
-    let children: BTreeSet<PathBuf> = lived_in
-        .iter()
-        .filter_map(|home| home.strip_prefix(place).ok()?.components().next())
-        .map(|name| place.join(name))
-        .chain([place.join(AGENT_CGROUP)])
-        .collect();
-    let mut inside: u64 = foreign.iter().map(|(_, usage)| usage).sum();
-    for child in children {
-        inside += cgroup::usage_usec(&mut host.kernel, &host.layout, &child).unwrap_or(0);
-    }
-    Some((place.to_path_buf(), all.saturating_sub(inside)))
-}
-
-/// The cgroups in `place` in which no node lives, with the CPU time that each has used.
-fn foreign_in<K: KernFs>(
-    host: &mut HostAccess<K>,
-    place: &Path,
-    lived_in: &BTreeSet<&Path>,
-) -> Vec<(PathBuf, u64)> {
-    let Ok(dir) = host.kernel.open_dir(place) else { return Vec::new() };
-    let names = host.kernel.list_dirs(dir).unwrap_or_default();
-    host.kernel.close_dir(dir);
-    let mut foreign = Vec::new();
-    for name in names.into_iter().filter(|name| name != AGENT_CGROUP).take(SIBLINGS_MAX) {
-        let path = place.join(name);
-        // In the order of paths, a cgroup is followed by those below it.
-        let next = lived_in.range(path.as_path()..).next();
-        if next.is_some_and(|home| home.starts_with(&path)) {
-            continue;
-        }
-        // A cgroup that went away meanwhile competes with no tenant.
-        if let Some(usage) = cgroup::usage_usec(&mut host.kernel, &host.layout, &path) {
-            foreign.push((path, usage));
-        }
-    }
-    foreign
 }

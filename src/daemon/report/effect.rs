@@ -177,7 +177,7 @@ pub(super) fn apart((one, dir): (&str, &Path), (other, elsewhere): (&str, &Path)
 
 /// Cgroups outside the policy that are `busy` beside the `waiting` tenants in `place`; `place` itself
 /// represents the processes directly in it.
-pub(super) fn beside(waiting: &[String], busy: &[&PathBuf], place: &Path) -> Option<Finding> {
+pub(super) fn beside(waiting: &[String], busy: &[&Path], place: &Path) -> Option<Finding> {
     let (tenant, first) = (waiting.first()?, busy.first()?);
     let more = match busy.len() {
         1 => String::new(),

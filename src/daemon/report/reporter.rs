@@ -8,11 +8,13 @@ use tracing::warn;
 
 use super::competition::{self, Competition};
 use super::finding_log::FindingLog;
+use super::surroundings::{self, Neighbourhood};
 use super::{effect, status, trace};
 use crate::control::control_loop::ControlLoop;
 use crate::control::drift::Drift;
 use crate::control::finding::Finding;
 use crate::control::plan::{Action, Knob};
+use crate::control::reason::Surroundings;
 use crate::control::sample::HostSample;
 use crate::control::status::{ActionStatus, AgentStatus, Status, Thresholds};
 use crate::control::step::Decision;
@@ -36,6 +38,7 @@ pub(in crate::daemon) struct Reporter {
     standing: Vec<Finding>,
     foreign_scheduler: Option<Finding>,
     competition: Competition,
+    around: Neighbourhood,
     nr_reloads: u64,
     /// What was written since the last tick, and what was found then; published with the next.
     late_actions: Vec<ActionStatus>,
@@ -70,6 +73,7 @@ impl Reporter {
             standing: Vec::new(),
             foreign_scheduler: None,
             competition: Competition::default(),
+            around: Neighbourhood::default(),
             nr_reloads: 0,
             late_actions: Vec::new(),
             late_findings: Vec::new(),
@@ -115,10 +119,11 @@ impl Reporter {
         self.foreign_scheduler =
             effect::foreign_scheduler(&mut host.kernel).filter(|_| is_enforcing);
         self.competition = Competition::default();
+        self.around = Neighbourhood::default();
         self.late_actions.clear();
     }
 
-    /// Checks what is above and beside the tenants.
+    /// Looks around the tenants that lack something.
     pub(in crate::daemon) fn look_around<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -126,9 +131,35 @@ impl Reporter {
         control: &ControlLoop,
         now: Duration,
     ) {
+        let (competition, foreign_scheduler) = (&self.competition, self.foreign_scheduler.as_ref());
+        self.around.refresh(&mut surroundings::Scene {
+            host,
+            backends,
+            control,
+            competition,
+            foreign_scheduler,
+            now,
+        });
+    }
+
+    /// What was found around a tenant.
+    pub(in crate::daemon) fn surroundings(&self, number: usize) -> Option<Box<Surroundings>> {
+        self.around.of(number)
+    }
+
+    /// Checks what is above and beside the tenants.
+    pub(in crate::daemon) fn find_competition<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        backends: &Backends,
+        control: &ControlLoop,
+    ) {
         let (tree, nr_cpus) = (control.tree(), self.status.host.cpus);
-        let waiting = &control.waiting();
-        let mut scene = competition::Scene { host, backends, tree, waiting, nr_cpus, now };
+        let lacking = control.lacking();
+        let lacks = |node: usize| lacking.binary_search(&node).is_ok();
+        let lacking = &tree.any_below(|number| tree.node_number(number).is_some_and(lacks));
+        let outsiders = &self.around.outsiders;
+        let mut scene = competition::Scene { host, backends, tree, outsiders, lacking, nr_cpus };
         self.competition.refresh(&mut scene);
     }
 

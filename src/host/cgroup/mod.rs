@@ -16,4 +16,6 @@ pub mod readings;
 
 pub use group::Cgroup;
 pub use mount::{Dialect, Facet, Layout, LayoutError, Tree};
-pub use readings::{ReadError, memory_sample, observe_in, pids_sample, thread_samples, usage_usec};
+pub use readings::{
+    ReadError, memory_sample, nr_throttled, observe_in, pids_sample, thread_samples, usage_usec,
+};

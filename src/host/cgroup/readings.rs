@@ -1,6 +1,6 @@
 //! Single readings of cgroups and threads whose files are not kept open.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::dialect::LEGACY_PERIOD;
 use super::mount::{Dialect, Facet, Layout};
@@ -76,15 +76,11 @@ pub fn thread_samples(kernel: &mut impl KernFs, proc: DirId, tids: &[u32]) -> Ve
 /// The CPU time that the cgroup at `path`, in the tree of the CPU weights, has used since it was made, in µs;
 /// `None` where it is gone, or its counter cannot be read or understood.
 pub fn usage_usec(kernel: &mut impl KernFs, layout: &Layout, path: &Path) -> Option<u64> {
-    let root = |facet: Facet| layout.tree(facet).map(|index| &layout.trees[index].root);
-    let facet = Facet::Cpuacct;
     let name = match layout.dialect {
         Dialect::Unified => "cpu.stat",
         Dialect::Legacy => "cpuacct.usage",
     };
-    // On a legacy host the counter may be in a tree of its own.
-    let below = path.strip_prefix(root(Facet::Cpu)?).ok();
-    let path = below.map_or(Some(path.to_path_buf()), |below| Some(root(facet)?.join(below)))?;
+    let path = accounted(layout, path)?;
     let dir = kernel.open_dir(&path).ok()?;
     let usage_usec = kernel.read_once(dir, name).ok().and_then(|text| match layout.dialect {
         Dialect::Unified => parse::keyed(text, ["usage_usec"]).ok()?[0],
@@ -92,6 +88,27 @@ pub fn usage_usec(kernel: &mut impl KernFs, layout: &Layout, path: &Path) -> Opt
     });
     kernel.close_dir(dir);
     usage_usec
+}
+
+/// The directory that counts the CPU time of the cgroup at `path`: on a legacy host it may be in a tree of its own.
+fn accounted(layout: &Layout, path: &Path) -> Option<PathBuf> {
+    let tree = |facet: Facet| layout.tree(facet).map(|index| &layout.trees[index]);
+    let (weights, counters) = (tree(Facet::Cpu)?, tree(Facet::Cpuacct)?);
+    let of_root = path.strip_prefix(&weights.root).ok().map(|below| counters.root.join(below));
+    // What is above the agent's root has the same name in both.
+    let of_mount =
+        || path.strip_prefix(&weights.mount).ok().map(|below| counters.mount.join(below));
+    of_root.or_else(of_mount)
+}
+
+/// How often a quota has held the cgroup at `path` back, in the tree of the CPU weights; `None` where it is gone, or
+/// its counter cannot be read or understood.
+pub fn nr_throttled(kernel: &mut impl KernFs, path: &Path) -> Option<u64> {
+    let dir = kernel.open_dir(path).ok()?;
+    let text = kernel.read_once(dir, "cpu.stat").ok();
+    let found = text.and_then(|text| parse::keyed(text, ["nr_throttled"]).ok());
+    kernel.close_dir(dir);
+    found?[0]
 }
 
 /// The memory counters of the cgroup in `dir` right now, from files opened for this; events are left out. Cache

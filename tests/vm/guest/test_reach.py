@@ -1,5 +1,6 @@
 """Work that lives all over the tree of systemd: the policy takes effect there too, and leaves nothing behind."""
 
+import json
 import time
 
 from cgroups import MOUNT, Cgroup, wait_until
@@ -139,3 +140,34 @@ def test_services_of_one_tenant_come_and_go(host):
     fairness.expect_shares(host, [first, web], [0.75, 0.25], "one of them has ended")
     assert daemon.terminate() == 0, daemon.log()
     world.expect_as_before(daemon.log)
+
+
+def test_work_of_no_tenant_is_the_reason_for_what_a_tenant_lacks(host):
+    """Beside the tenant itself, and beside the slice that it is in; with the program."""
+    everywhere = f"{BURN} &\n" * host.cpus + "wait"
+    start(host, "web.service", "/bin/sh", "-c", everywhere)
+    start(host, "hog.service", "/bin/sh", "-c", everywhere)
+    start(host, "far.service", "/bin/sh", "-c", everywhere, slice="far.slice")
+    host.cleanup.callback(finish, ["systemctl", "stop", "far.slice"])
+    state = host.folder()
+    tenants = {"web": {"match": {"unit": "web.service"}}}
+    daemon = host.daemon(policy(host, tenants, control={"interval": "1s"}), None, state=state)
+
+    last = {}
+
+    def are_named():
+        done = host.ctl("explain", "web", "--json", "--socket", state / "socket")
+        if done.returncode != 0:
+            return False
+        last.update(json.loads(done.stdout))
+        reasons = [reason for reason in last["reasons"] if reason["kind"] == "outside_work"]
+        named = {it["cgroup"]: it["command"] for reason in reasons for it in reason["outsiders"]}
+        return named.get("/system.slice/hog.service") == "sh" and named.get("/far.slice") == "sh"
+
+    daemon.until(are_named, "the work of no tenant")
+    reasons = "; ".join(reason["text"] for reason in last["reasons"])
+    host.note(f"lacks {last['missing_cores']:.2f} of {host.cpus} CPUs: {reasons}")
+    assert last["missing_cores"] > 0 and last["faults"]["cpu_short"]["count"] > 0, last
+    shown = host.ctl("status", "--socket", state / "socket").stdout
+    assert max(map(len, shown.splitlines())) <= 80, shown
+    assert daemon.terminate() == 0, daemon.log()

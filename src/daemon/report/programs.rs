@@ -1,0 +1,122 @@
+//! The program behind work of no tenant: of the processes in a cgroup the one that uses most CPU time.
+//!
+//! Processes are many, so they are read for the few cgroups that are named, and for each of them twice: what the
+//! processes used in between tells which one it is. That is done again after [`AGAIN_AFTER`]. In one tick about
+//! [`PROCESSES_MAX`] are read at most.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::daemon::backend::access::HostAccess;
+use crate::host::kernfs::KernFs;
+use crate::host::process;
+
+/// Processes are read again after this time.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Most cgroups, and most processes in them, that are looked at for one name.
+const CGROUPS_MAX: usize = 64;
+const PROCESSES_MAX: usize = 1024;
+
+/// The processes that were read in one cgroup.
+#[derive(Debug, Default)]
+struct Program {
+    command: Option<String>,
+    at: Duration,
+    /// CPU time of each process, in ticks, by its number and its start.
+    used: HashMap<(u32, u64), u64>,
+    /// Whether the last reading had one before it.
+    is_compared: bool,
+}
+
+/// The programs of the cgroups that were named lately.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    known: HashMap<PathBuf, Program>,
+}
+
+impl Programs {
+    /// Reads the processes of those of the `cgroups` that are due; others are forgotten after a while. With each goes
+    /// whether only the processes directly in it count.
+    pub(super) fn refresh<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        cgroups: &[(PathBuf, bool)],
+        now: Duration,
+    ) {
+        let is_named = |known: &PathBuf| cgroups.iter().any(|(path, _)| path == known);
+        self.known.retain(|known, program| {
+            is_named(known) || now.saturating_sub(program.at) < AGAIN_AFTER
+        });
+        let is_due = |path: &PathBuf| match self.known.get(path) {
+            Some(known) if known.is_compared => now.saturating_sub(known.at) >= AGAIN_AFTER,
+            _ => true,
+        };
+        let due: Vec<&(PathBuf, bool)> = cgroups.iter().filter(|(path, _)| is_due(path)).collect();
+        let mut nr_read = 0;
+        for (path, is_direct) in due {
+            if nr_read >= PROCESSES_MAX {
+                break;
+            }
+            let pids = processes(host, path, *is_direct);
+            nr_read += pids.len();
+            self.known.entry(path.clone()).or_default().compare(host, &pids, now);
+        }
+    }
+
+    /// The program of a cgroup.
+    pub(super) fn of(&self, cgroup: &Path) -> Option<&str> {
+        self.known.get(cgroup)?.command.as_deref()
+    }
+}
+
+impl Program {
+    fn compare<K: KernFs>(&mut self, host: &mut HostAccess<K>, pids: &[u32], now: Duration) {
+        let proc = host.proc();
+        let before = std::mem::take(&mut self.used);
+        let mut largest: Option<(u64, String)> = None;
+        for &pid in pids {
+            let Some(work) = process::work(&mut host.kernel, proc, pid) else { continue };
+            let key = (pid, work.start_ticks);
+            // A process that came since has used all that it has used since.
+            let used = work.cpu_ticks.saturating_sub(before.get(&key).copied().unwrap_or(0));
+            self.used.insert(key, work.cpu_ticks);
+            if used > 0 && largest.as_ref().is_none_or(|(most, _)| used > *most) {
+                largest = Some((used, work.command));
+            }
+        }
+        (self.at, self.is_compared) = (now, !before.is_empty());
+        if self.is_compared {
+            let shown =
+                |name: String| name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+            self.command = largest.map(|(_, command)| shown(command));
+        }
+    }
+}
+
+/// The processes in a cgroup, and below it unless `is_direct`.
+fn processes<K: KernFs>(host: &mut HostAccess<K>, cgroup: &Path, is_direct: bool) -> Vec<u32> {
+    let (mut pids, mut nr_read) = (Vec::new(), 0);
+    let mut left = vec![cgroup.to_path_buf()];
+    while let Some(path) = left.pop()
+        && nr_read < CGROUPS_MAX
+        && pids.len() < PROCESSES_MAX
+    {
+        nr_read += 1;
+        let Ok(dir) = host.kernel.open_dir(&path) else { continue };
+        // A threaded cgroup does not list its processes; its parent does.
+        if let Ok(text) = host.kernel.read_once(dir, "cgroup.procs") {
+            let numbers = text.split(|byte| *byte == b'\n');
+            pids.extend(
+                numbers.filter_map(|line| std::str::from_utf8(line).ok()?.parse::<u32>().ok()),
+            );
+        }
+        if !is_direct {
+            let names = host.kernel.list_dirs(dir).unwrap_or_default();
+            left.extend(names.into_iter().take(CGROUPS_MAX).map(|name| path.join(name)));
+        }
+        host.kernel.close_dir(dir);
+    }
+    pids.truncate(PROCESSES_MAX);
+    pids
+}

@@ -1,0 +1,254 @@
+//! What is around tenants that lack something: the largest work of no tenant, limits of cgroups above, and why a
+//! weight has no effect.
+//!
+//! The control loop decides who lacks something at the end of a tick; this is read at the beginning of the next one,
+//! for those tenants alone, and goes into its input.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::competition::Competition;
+use super::outsiders::Outsiders;
+use super::programs::Programs;
+use crate::control::control_loop::ControlLoop;
+use crate::control::finding::Finding;
+use crate::control::plan::Knob;
+use crate::control::reason::{LimitAbove, Outsider, Surroundings};
+use crate::daemon::backend::access::HostAccess;
+use crate::daemon::backend::backends::Backends;
+use crate::daemon::backend::bounds;
+use crate::host::cgroup::{self, Facet, Tree};
+use crate::host::kernfs::KernFs;
+use crate::resource::{CPU, Resource};
+
+/// Outsiders that are named for each tenant.
+const NAMED_MAX: usize = 3;
+/// Fewer CPUs than this are not worth a name.
+const NAMED_CORES: f64 = 0.01;
+
+/// What was found, for each node that lacks something.
+#[derive(Debug, Default)]
+pub(super) struct Neighbourhood {
+    pub(super) outsiders: Outsiders,
+    programs: Programs,
+    /// The limits that were found above tenants, by cgroup.
+    limits: HashMap<(PathBuf, Resource), Limit>,
+    by_node: HashMap<usize, Surroundings>,
+}
+
+/// A limit that the policy did not set.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    amount: f64,
+    nr_throttled: Option<u64>,
+    is_binding: bool,
+}
+
+/// An outsider without its program.
+struct Large {
+    path: PathBuf,
+    is_direct: bool,
+    cores: f64,
+}
+
+/// Whose surroundings are looked at, and with what.
+#[derive(Debug)]
+pub(super) struct Scene<'a, K> {
+    pub(super) host: &'a mut HostAccess<K>,
+    pub(super) backends: &'a Backends,
+    pub(super) control: &'a ControlLoop,
+    pub(super) competition: &'a Competition,
+    pub(super) foreign_scheduler: Option<&'a Finding>,
+    pub(super) now: Duration,
+}
+
+impl<K: KernFs> Scene<'_, K> {
+    /// The cgroups of all nodes and members in the tree of a facet.
+    fn homes(&self, facet: Facet) -> BTreeSet<PathBuf> {
+        let tree = self.control.tree();
+        let dir = |number| self.backends.dir_of(self.host, tree, number, facet);
+        (0..tree.first_ancestor()).filter_map(dir).collect()
+    }
+
+    /// The cgroups of each tenant that lacks something, in the tree of a facet.
+    fn lacking(&self, facet: Facet) -> Vec<(usize, PathBuf)> {
+        let tree = self.control.tree();
+        let dirs = |tenant: usize| {
+            let dir = |number| self.backends.dir_of(self.host, tree, number, facet);
+            tree.cgroups_of(tenant).filter_map(dir).map(move |dir| (tenant, dir))
+        };
+        self.control.lacking().into_iter().flat_map(dirs).collect()
+    }
+
+    fn tree(&self, facet: Facet) -> Option<&Tree> {
+        self.host.layout.tree(facet).map(|tree| &self.host.layout.trees[tree])
+    }
+}
+
+impl Neighbourhood {
+    /// What was found around this node.
+    pub(super) fn of(&self, number: usize) -> Option<Box<Surroundings>> {
+        self.by_node.get(&number).cloned().map(Box::new)
+    }
+
+    /// Looks around the tenants that lacked something in the last tick.
+    pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
+        let lacking = scene.lacking(Facet::Cpu);
+        let mount = scene.tree(Facet::Cpu).map(|tree| tree.mount.clone());
+        let Some(mount) = mount.filter(|_| !lacking.is_empty()) else {
+            *self = Neighbourhood::default();
+            return;
+        };
+        if self.outsiders.begins_round() {
+            let places = lacking.iter().flat_map(|(_, dir)| above(dir, &mount));
+            let places = places.map(Path::to_path_buf).collect();
+            self.outsiders.begin_round(places, scene.homes(Facet::Cpu));
+            self.read_limits(scene);
+        }
+        self.outsiders.refresh(scene.host, scene.now);
+        let largest = self.name_largest(scene, &lacking, &mount);
+        let limits = self.limits_above(scene);
+        self.by_node.clear();
+        for (tenant, dir) in lacking {
+            let around = self.by_node.entry(tenant).or_insert_with(|| {
+                let void = scene.foreign_scheduler.or_else(|| scene.competition.apart(tenant));
+                let void_weight = void.map(ToString::to_string);
+                Surroundings { void_weight, ..Surroundings::default() }
+            });
+            let found = dir.parent().and_then(|parent| largest.get(parent));
+            if let Some(found) = found {
+                around.outsiders = together(&around.outsiders, found);
+            }
+        }
+        for (tenant, limit) in limits {
+            if let Some(around) = self.by_node.get_mut(&tenant)
+                && !around.limits.contains(&limit)
+            {
+                around.limits.push(limit);
+            }
+        }
+    }
+
+    /// The largest outsiders around the tenants in each parent.
+    fn name_largest<K: KernFs>(
+        &mut self,
+        scene: &mut Scene<'_, K>,
+        lacking: &[(usize, PathBuf)],
+        mount: &Path,
+    ) -> HashMap<PathBuf, Arc<[Outsider]>> {
+        let parents: BTreeSet<&Path> = lacking.iter().filter_map(|(_, dir)| dir.parent()).collect();
+        let largest: Vec<(&Path, Vec<Large>)> =
+            parents.into_iter().map(|parent| (parent, self.largest(parent, mount))).collect();
+        let all = largest.iter().flat_map(|(_, large)| large);
+        let mut named: Vec<(PathBuf, bool)> =
+            all.map(|large| (large.path.clone(), large.is_direct)).collect();
+        named.sort();
+        named.dedup();
+        self.programs.refresh(scene.host, &named, scene.now);
+        let outsider = |Large { path, is_direct, cores }: Large| Outsider {
+            cgroup: from_mount(&path, mount),
+            is_direct,
+            command: self.programs.of(&path).map(str::to_string),
+            cores,
+        };
+        let outsiders = |(parent, large): (&Path, Vec<Large>)| {
+            (parent.to_path_buf(), large.into_iter().map(outsider).collect())
+        };
+        largest.into_iter().map(outsiders).collect()
+    }
+
+    /// The largest outsiders in a cgroup and in all above it.
+    fn largest(&self, parent: &Path, mount: &Path) -> Vec<Large> {
+        let places = parent.ancestors().take_while(|up| up.starts_with(mount));
+        let all = places.flat_map(|place| {
+            let large = self.outsiders.in_place(place, NAMED_CORES).into_iter().take(NAMED_MAX);
+            large.map(move |(path, cores)| Large {
+                path: path.to_path_buf(),
+                is_direct: path == place,
+                cores,
+            })
+        });
+        let mut all: Vec<Large> = all.collect();
+        all.sort_by(|one, other| other.cores.total_cmp(&one.cores));
+        all.truncate(NAMED_MAX);
+        all
+    }
+
+    /// Reads the limits of all cgroups above tenants that lack something, but for those of the policy.
+    fn read_limits<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
+        let before = std::mem::take(&mut self.limits);
+        for resource in Resource::ALL {
+            let knob = Knob::limit(resource);
+            for path in unnamed_above(scene, knob) {
+                let Some(amount) = bounds::limit_at(scene.host, &path, knob).limit[resource] else {
+                    continue;
+                };
+                let nr_throttled = (resource == CPU)
+                    .then(|| cgroup::nr_throttled(&mut scene.host.kernel, &path))
+                    .flatten();
+                let key = (path, resource);
+                let then = before.get(&key).and_then(|limit| limit.nr_throttled);
+                let is_binding = then.zip(nr_throttled).is_some_and(|(then, now)| now > then);
+                self.limits.insert(key, Limit { amount, nr_throttled, is_binding });
+            }
+        }
+    }
+
+    /// The limits that were found above each tenant that lacks something.
+    fn limits_above<K: KernFs>(&self, scene: &Scene<'_, K>) -> Vec<(usize, LimitAbove)> {
+        let mut found = Vec::new();
+        if self.limits.is_empty() {
+            return found;
+        }
+        for resource in Resource::ALL {
+            let facet = scene.host.layout.dialect.facet(Knob::limit(resource));
+            let Some(mount) = scene.tree(facet).map(|tree| &tree.mount) else { continue };
+            for (tenant, dir) in scene.lacking(facet) {
+                found.extend(above(&dir, mount).filter_map(|path| {
+                    let limit = self.limits.get(&(path.to_path_buf(), resource))?;
+                    let (amount, is_binding) = (limit.amount, limit.is_binding);
+                    let cgroup = from_mount(path, mount);
+                    Some((tenant, LimitAbove { cgroup, resource, amount, is_binding }))
+                }));
+            }
+        }
+        found
+    }
+}
+
+/// The largest of two lists.
+fn together(one: &Arc<[Outsider]>, other: &Arc<[Outsider]>) -> Arc<[Outsider]> {
+    if one.is_empty() || one == other {
+        return Arc::clone(other);
+    }
+    let mut all: Vec<Outsider> = one.to_vec();
+    let is_new = |it: &&Outsider| !one.iter().any(|known| known.cgroup == it.cgroup);
+    all.extend(other.iter().filter(is_new).cloned());
+    all.sort_by(|one, other| other.cores.total_cmp(&one.cores));
+    all.truncate(NAMED_MAX);
+    all.into()
+}
+
+/// The cgroups above tenants that lack something in which no node of the policy is, in the tree of a knob.
+fn unnamed_above<K: KernFs>(scene: &Scene<'_, K>, knob: Knob) -> BTreeSet<PathBuf> {
+    let facet = scene.host.layout.dialect.facet(knob);
+    let Some(tree) = scene.tree(facet) else { return BTreeSet::new() };
+    let homes = scene.homes(facet);
+    let lacking = scene.lacking(facet);
+    let ups = lacking.iter().flat_map(|(_, dir)| above(dir, &tree.mount));
+    let unnamed = ups.filter(|up| !homes.contains(*up) && *up != tree.mount);
+    unnamed.map(Path::to_path_buf).collect()
+}
+
+/// The cgroups above `dir`, up to the mount.
+fn above<'a>(dir: &'a Path, mount: &'a Path) -> impl Iterator<Item = &'a Path> {
+    dir.ancestors().skip(1).take_while(move |up| up.starts_with(mount))
+}
+
+/// A cgroup as the kernel writes it.
+fn from_mount(path: &Path, mount: &Path) -> String {
+    let below = path.strip_prefix(mount).unwrap_or(path);
+    Path::new("/").join(below).display().to_string()
+}
