@@ -41,7 +41,7 @@ pub(super) const IN_PLACE_LEGACY: Story =
 const SETS: &str = "\
 tenants:
   web: { cpus: exclusive, match: { cgroup: /build, move: true } }
-  db: { cpus: dop, match: { users: [ 1000, 1001 ] } }
+  db: { owner: direct, cpus: dop, match: { users: [ 1000, 1001 ] } }
   ci: { tenants: { nightly: {} } }
 ";
 
@@ -56,7 +56,7 @@ tenants:
 const CLAIMS: &str = "\
 tenants:
   web: { weight: 300, limit: { cpu: 1, memory: 1GiB }, match: { cgroup: /build, move: true } }
-  db: { match: { users: [ 1000, 1001 ] } }
+  db: { owner: direct, match: { users: [ 1000, 1001 ] } }
 ";
 
 const PLACES: &str = "\
