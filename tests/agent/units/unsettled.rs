@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use tenantd::host::systemd::{Order, Property};
-use tenantd::sim::{Fault, Load, UnitFault};
+use tenantd::sim::{Fault, Load, SimUnit, UnitFault};
 
 use super::{WEB, number, services, whole};
 use crate::agent::world::{MIB, World};
@@ -32,14 +32,20 @@ fn accepting_policy(limit: &str) -> tenantd::policy::Policy {
 /// A question that is on its way when the agent stops may be the same as the first one of the restoration.
 #[test]
 fn a_bus_that_is_back_is_not_taken_for_the_one_that_was_away() {
-    let mut world = services("");
-    world.ticks(4);
-    fail(&world, Some(UnitFault::Away));
-    world.host.systemd(|systemd, kernel| systemd.restart(kernel, "web.service"));
-    world.tick();
-    fail(&world, None);
-    assert_eq!(world.stop().failures, [""; 0]);
-    assert!(whole(&world).1["web.service"].drop_ins.is_empty());
+    // One of them is the first to be asked for.
+    for (unit, nr_ticks) in
+        ["web.service", "db.service"].iter().flat_map(|u| (1..8).map(move |n| (u, n)))
+    {
+        let mut world = services("control: { ancestors: leave }\n");
+        let before = whole(&world).1[*unit].drop_ins.clone();
+        world.ticks(4);
+        fail(&world, Some(UnitFault::Away));
+        world.host.systemd(|systemd, kernel| systemd.restart(kernel, unit));
+        world.ticks(nr_ticks);
+        fail(&world, None);
+        assert_eq!(world.stop().failures, [""; 0], "{unit}: away for {nr_ticks} ticks");
+        assert_eq!(whole(&world).1[*unit].drop_ins, before, "{unit}");
+    }
 }
 
 /// Until something is set of a unit, it is its administrator's.
@@ -82,37 +88,53 @@ fn what_is_recorded_is_what_was_there_when_systemd_took_the_order() {
 /// What was asked for under the old policy concerns nodes with other numbers by now.
 #[test]
 fn an_order_is_refused_after_a_reload_that_removed_a_tenant() {
-    let two = "control: { ancestors: leave }\ntenants:\n  one: { match: { unit: web.service } }\n  \
-               two: { match: { unit: db.service }, limit: { cpu: 1 } }\n";
-    let mut world = services("");
-    world.policy = util::policy(&format!("version: 1\nmode: enforce\n{two}"));
-    world.stop();
-    world.start().unwrap();
-    fail(&world, Some(UnitFault::Denied));
-    world.ticks(3);
-    let rest = two.lines().filter(|line| !line.contains("one:")).collect::<Vec<_>>().join("\n");
-    let policy = util::policy(&format!("version: 1\nmode: enforce\n{rest}"));
-    world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
-    let status = world.tick();
-    assert_eq!(status.tenants.len(), 1);
-    fail(&world, None);
-    world.ticks(40);
-    assert_eq!(world.file("system.slice/db.service/cpu.max"), "100000 100000");
-    assert_eq!(world.stop().failures, [""; 0]);
+    let policy = |tenants: &[&str]| {
+        let control = "control: { ancestors: leave }";
+        util::policy(&format!(
+            "version: 1\nmode: enforce\n{control}\ntenants:\n{}",
+            tenants.concat()
+        ))
+    };
+    let one = "  one: { match: { unit: web.service } }\n";
+    let two = "  two: { match: { unit: db.service }, limit: { cpu: 1 } }\n";
+    for nr_ticks in 1..8 {
+        let mut world = services("");
+        world.stop();
+        world.policy = policy(&[one, two]);
+        world.start().unwrap();
+        fail(&world, Some(UnitFault::Denied));
+        world.ticks(nr_ticks);
+        world.agent.as_mut().unwrap().reload(policy(&[two]), Vec::new()).unwrap();
+        assert_eq!(world.tick().tenants.len(), 1);
+        fail(&world, None);
+        world.ticks(40);
+        let limit = world.file("system.slice/db.service/cpu.max");
+        assert_eq!(limit, "100000 100000", "reloaded after {nr_ticks} ticks");
+        assert_eq!(world.stop().failures, [""; 0]);
+    }
 }
 
 /// What systemd said of a unit may be of the one before it, until its cgroup is open.
 #[test]
 fn a_slice_that_is_replaced_before_it_is_opened_is_given_back() {
     for nr_ticks in 1..6 {
-        let mut world = World::new("tenants: { a: { owner: systemd }, b: { owner: systemd } }");
+        // Units elsewhere, so that the slice above is weighed against theirs.
+        let mut world = services("");
+        world.stop();
+        let web = "web: { match: { unit: web.service } }";
+        world.policy = util::policy(&format!(
+            "version: 1\nmode: enforce\ntenants: {{ {web}, a: {{ owner: systemd }} }}"
+        ));
         world.start().unwrap();
         world.ticks(nr_ticks);
         world.host.systemd(|systemd, kernel| systemd.stop(kernel, "tenants.slice"));
         world.tick();
         assert_eq!(world.stop().failures, [""; 0]);
         let left = whole(&world).1;
-        let left: Vec<_> = left.iter().filter(|(_, unit)| !unit.drop_ins.is_empty()).collect();
+        let is_left = |(name, unit): &(&String, &SimUnit)| {
+            name.starts_with("tenants") && !unit.drop_ins.is_empty()
+        };
+        let left: Vec<_> = left.iter().filter(is_left).collect();
         assert!(left.is_empty(), "stopped after {nr_ticks} ticks: {left:#?}");
     }
 }
