@@ -13,7 +13,7 @@ use super::client::Endpoint;
 use super::exit::Exit;
 use super::table;
 use super::text::{age, cores, memory, missing, percent, shortened, wrapped};
-use crate::control::status::{GroupStatus, Status, TenantStatus};
+use crate::control::status::{GroupStatus, Line, Status, TenantStatus};
 use crate::resource::{CPU, MEMORY};
 use crate::varlink::interface::{Nothing, WatchReply, method};
 
@@ -120,13 +120,11 @@ fn table(status: &Status) -> String {
     table.set_header([
         "tenant", "used", "wants", "alloc", "could", "memory", "alloc", "dominant", "dop", "waits",
     ]);
-    let mut groups = status.groups.iter().peekable();
-    for tenant in &status.tenants {
-        // A group comes before the first tenant below it: both lists are in the order of the policy.
-        while let Some(group) = groups.next_if(|group| is_below(&tenant.name, &group.name)) {
-            table.add_row(group_row(group));
-        }
-        table.add_row(row(tenant));
+    for line in status.lines() {
+        table.add_row(match line {
+            Line::Tenant(_, tenant) => row(tenant),
+            Line::Group(group) => group_row(group),
+        });
     }
     table::align_figures(&mut table);
     table::set_gap(&mut table, 1);
@@ -134,10 +132,6 @@ fn table(status: &Status) -> String {
         column.set_padding((0, 0));
     }
     table::text(&table)
-}
-
-fn is_below(tenant: &str, group: &str) -> bool {
-    tenant.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn row(tenant: &TenantStatus) -> Vec<String> {

@@ -68,6 +68,83 @@ pub struct Status {
     pub agent: AgentStatus,
 }
 
+/// A tenant or a group, as one line of a list.
+#[derive(Clone, Copy, Debug)]
+pub enum Line<'a> {
+    /// A tenant, with its place among the tenants of the policy.
+    Tenant(usize, &'a TenantStatus),
+    /// A group.
+    Group(&'a GroupStatus),
+}
+
+impl Status {
+    /// Tenants and groups in the order of the policy: each group before the first tenant in it.
+    pub fn lines(&self) -> Vec<Line<'_>> {
+        let mut groups = self.groups.iter().peekable();
+        let mut lines = Vec::with_capacity(self.tenants.len() + self.groups.len());
+        for (place, tenant) in self.tenants.iter().enumerate() {
+            while let Some(group) = groups.next_if(|group| is_below(&tenant.name, &group.name)) {
+                lines.push(Line::Group(group));
+            }
+            lines.push(Line::Tenant(place, tenant));
+        }
+        lines
+    }
+
+    /// The tenants that `name` stands for: itself, or those in the group of this name.
+    pub fn tenants_of<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a TenantStatus> {
+        self.tenants
+            .iter()
+            .filter(move |tenant| tenant.name == name || is_below(&tenant.name, name))
+    }
+}
+
+fn is_below(tenant: &str, group: &str) -> bool {
+    tenant.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'))
+}
+
+impl<'a> Line<'a> {
+    /// Its path of names.
+    pub fn name(self) -> &'a str {
+        match self {
+            Line::Tenant(_, tenant) => &tenant.name,
+            Line::Group(group) => &group.name,
+        }
+    }
+
+    /// What it uses.
+    pub fn usage(self) -> PerResource<Option<f64>> {
+        match self {
+            Line::Tenant(_, tenant) => tenant.usage,
+            Line::Group(group) => group.usage,
+        }
+    }
+
+    /// What it could use.
+    pub fn demand(self) -> PerResource<f64> {
+        match self {
+            Line::Tenant(_, tenant) => tenant.demand,
+            Line::Group(group) => group.demand,
+        }
+    }
+
+    /// What it is entitled to.
+    pub fn allocation(self) -> PerResource<f64> {
+        match self {
+            Line::Tenant(_, tenant) => tenant.allocation,
+            Line::Group(group) => group.allocation,
+        }
+    }
+
+    /// The tenant, where it is one.
+    pub fn tenant(self) -> Option<&'a TenantStatus> {
+        match self {
+            Line::Tenant(_, tenant) => Some(tenant),
+            Line::Group(_) => None,
+        }
+    }
+}
+
 /// The thresholds by which readers judge a status, so that all of them judge alike.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

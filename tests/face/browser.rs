@@ -156,11 +156,11 @@ fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
     let server = Server::of(&daemon.socket);
     browser.open(&server, 1100);
     wait_until("the tenants", || {
-        browser.value(TENANTS).as_array().is_some_and(|all| all.len() == 4)
+        browser.value(TENANTS).as_array().is_some_and(|all| all.len() == 5)
     });
     assert_eq!(
         browser.value(TENANTS),
-        json!(["web", "analytics", "ci/nightly", "ci/pull-requests"])
+        json!(["web", "analytics", "ci", "ci/nightly", "ci/pull-requests"])
     );
     let verdict = browser.value("document.getElementById('verdict').textContent");
     let why =
@@ -206,6 +206,7 @@ fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
     // The next tick makes it live again, and a name is text whatever is in it.
     let mut next = Status { tick: 43, ..status() };
     next.tenants.truncate(1);
+    next.groups.clear();
     next.tenants[0].name = "<img src=x onerror=alert(1)>".into();
     daemon.say(next);
     let name = json!(["<img src=x onerror=alert(1)>"]);
@@ -228,7 +229,7 @@ fn the_page_fits_narrow_screens_and_can_be_read_in_the_dark() {
     let server = Server::of(&daemon.socket);
     browser.open(&server, 400);
     wait_until("the tenants", || {
-        browser.value(TENANTS).as_array().is_some_and(|all| all.len() == 4)
+        browser.value(TENANTS).as_array().is_some_and(|all| all.len() == 5)
     });
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);

@@ -108,6 +108,10 @@ pub(crate) fn status() -> Status {
             would_get: PerResource([2.4, 0.0]),
             fair_share_cores: 1.2,
             satisfied: true,
+            limit: PerResource([Some(4.0), None]),
+            limit_pids: Some(4096),
+            usage_pids: Some(17),
+            nr_refused_forks: Some(3),
             cpu_weight: Some(100.0),
             ..GroupStatus::default()
         }],

@@ -91,6 +91,7 @@ impl Metric {
     }
 }
 
+/// A gauge.
 pub(super) const fn metric(
     name: &'static str,
     unit: &'static str,
@@ -101,6 +102,7 @@ pub(super) const fn metric(
     Metric { name, unit, kind: Kind::Gauge, help, source }
 }
 
+/// A gauge of the machine or the agent.
 pub(super) const fn host(
     name: &'static str,
     unit: &'static str,
@@ -110,6 +112,7 @@ pub(super) const fn host(
     metric(name, unit, help, Source::Host(Read::One(read)))
 }
 
+/// A gauge of each tenant.
 pub(super) fn tenant(
     name: &'static str,
     unit: &'static str,
@@ -119,6 +122,7 @@ pub(super) fn tenant(
     metric(name, unit, help, Source::Tenant(Read::One(read)))
 }
 
+/// A gauge of each group.
 pub(super) fn group(
     name: &'static str,
     unit: &'static str,
@@ -128,6 +132,7 @@ pub(super) fn group(
     metric(name, unit, help, Source::Group(Read::One(read)))
 }
 
+/// A text as a label.
 pub(super) fn info(
     name: &'static str,
     label: &'static str,
@@ -137,6 +142,7 @@ pub(super) fn info(
     Metric { kind: Kind::Info, ..metric(name, "", help, Source::Info(label, read)) }
 }
 
+/// The same as a counter.
 pub(super) fn counter(metric: Metric) -> Metric {
     Metric { kind: Kind::Counter, ..metric }
 }
@@ -178,6 +184,7 @@ pub(super) fn each_tenant(
     each(name, help, |resource| Source::Tenant(Read::Of(resource, read)))
 }
 
+/// A gauge of each group for each resource, as [`each`].
 pub(super) fn each_group(
     name: &str,
     help: &str,

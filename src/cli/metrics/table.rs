@@ -27,7 +27,13 @@ fn unix_seconds(time: Option<&str>) -> Option<f64> {
 
 /// All metrics except [`UP`], in the order of the text.
 pub static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
-    let tenants = [amounts_of_tenants(), of_tenants(), waits_of_tenants(), faults_of_tenants()];
+    let tenants = [
+        amounts_of_tenants(),
+        of_tenants(),
+        waits_of_tenants(),
+        faults_of_tenants(),
+        pids_of_tenants(),
+    ];
     let tenants = tenants.concat();
     [of_host(), tenants, of_groups(), of_fairness(), of_agent()].concat()
 });
@@ -199,6 +205,26 @@ fn faults_of_tenants() -> Vec<Metric> {
     [missing, vec![starvation], faults.concat()].concat()
 }
 
+fn pids_of_tenants() -> Vec<Metric> {
+    vec![
+        tenant("tenant_pids", "", "Processes and threads, where the policy limits them.", |t| {
+            t.usage_pids.and_then(count)
+        }),
+        tenant(
+            "tenant_pids_limit",
+            "",
+            "Processes and threads that the policy allows at most.",
+            |t| t.limit_pids.and_then(count),
+        ),
+        counter(tenant(
+            "tenant_refused_forks",
+            "",
+            "Forks that a limit of processes refused.",
+            |t| t.nr_refused_forks.and_then(count),
+        )),
+    ]
+}
+
 fn of_groups() -> Vec<Metric> {
     let amounts = [
         each_group("group_{}_usage", "{} in use by its tenants.", |g| g.usage),
@@ -211,6 +237,10 @@ fn of_groups() -> Vec<Metric> {
             "{} that the group would be allocated now if all its tenants wanted everything.",
             |g| g.would_get.map(Some),
         ),
+        each_group("group_{}_guarantee", "{} that the policy guarantees the group.", |g| {
+            g.guarantee
+        }),
+        each_group("group_{}_limit", "{} that the policy allows the group at most.", |g| g.limit),
     ];
     let others = vec![
         group("group_tenants", "", "Tenants below the group, at any depth.", |g| {
@@ -226,6 +256,24 @@ fn of_groups() -> Vec<Metric> {
             "CPU weight that the cgroup of the group holds, in the unit of cpu.weight.",
             |g| g.cpu_weight,
         ),
+        group(
+            "group_pids",
+            "",
+            "Processes and threads of the group, where the policy limits them.",
+            |g| g.usage_pids.and_then(count),
+        ),
+        group(
+            "group_pids_limit",
+            "",
+            "Processes and threads that the policy allows the group at most.",
+            |g| g.limit_pids.and_then(count),
+        ),
+        counter(group(
+            "group_refused_forks",
+            "",
+            "Forks that a limit of processes of the group refused.",
+            |g| g.nr_refused_forks.and_then(count),
+        )),
     ];
     [amounts.concat(), others].concat()
 }

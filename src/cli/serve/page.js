@@ -74,6 +74,17 @@ const lacks = (tenant) => isUnfair(tenant) || reasons(tenant).length > 0;
 // CPUs that it lacks: of what it is due, or of what it is entitled to.
 const missing = (tenant, host) => Math.max(tenant.missing_cores || 0, (tenant.share_error || 0) * host.capacity_cores);
 
+// The tenants with their groups: in the order of the policy each group before its first tenant.
+function withGroups(status) {
+  const groups = [...(status.groups || [])];
+  const all = [];
+  for (const tenant of status.tenants) {
+    while (groups.length > 0 && tenant.name.startsWith(groups[0].name + "/")) all.push(groups.shift());
+    all.push(tenant);
+  }
+  return all;
+}
+
 function sorted(tenants) {
   const key = $("sort").value;
   const by = {
@@ -142,7 +153,7 @@ function row(tenant) {
   const line = sparkline();
   waits.append(told, line.svg);
   item.append(name, cpu.box, memory.box, waits);
-  return { item, swatch, facts, why, cpu, memory, cpuWaits, memoryWaits, path: line.path };
+  return { item, swatch, facts, why, cpu, memory, told, cpuWaits, memoryWaits, path: line.path };
 }
 
 function drawTenant(tenant, index, host) {
@@ -151,8 +162,11 @@ function drawTenant(tenant, index, host) {
     kept = row(tenant);
     rows.set(tenant.name, kept);
   }
-  kept.swatch.style.background = HUES[index % HUES.length];
+  const isGroup = known(tenant.nr_tenants);
+  kept.item.classList.toggle("group", isGroup);
+  kept.swatch.style.background = isGroup ? "transparent" : HUES[index % HUES.length];
   const facts = [`weight ${+tenant.weight.toFixed(3)}`];
+  if (isGroup) facts.push(tenant.nr_tenants === 1 ? "group of 1 tenant" : `group of ${tenant.nr_tenants} tenants`);
   if (known(tenant.dop)) facts.push(`DOP ${tenant.dop}`);
   if (known(tenant.dominant_resource)) {
     facts.push(`${percent(tenant.dominant_share)} of ${tenant.dominant_resource === "cpu" ? "CPU" : "memory"}`);
@@ -163,6 +177,12 @@ function drawTenant(tenant, index, host) {
     const fault = faults[key];
     if (known(fault) && fault.count > 0) facts.push(`${words} ${fault.count === 1 ? "once" : fault.count + " times"}, ${seconds(fault.seconds)}`);
   }
+  if (known(tenant.nr_refused_forks) && tenant.nr_refused_forks > 0) facts.push(`${tenant.nr_refused_forks} refused forks`);
+  const limits = [];
+  if (known(tenant.limit_cores)) limits.push(`${cores(tenant.limit_cores)} CPUs`);
+  if (known(tenant.limit_memory_bytes)) limits.push(bytes(tenant.limit_memory_bytes));
+  if (known(tenant.limit_pids)) limits.push(`${known(tenant.usage_pids) ? tenant.usage_pids + " of " : ""}${tenant.limit_pids} processes`);
+  if (limits.length > 0) facts.push(`limit ${limits.join(", ")}`);
   setText(kept.facts, facts.join(" · "));
   setText(kept.why, reasons(tenant).map((reason) => reason.text).join("; "));
   draw(kept.cpu, "CPUs", tenant.usage_cores, tenant.demand_cores, tenant.allocation_cores, tenant.would_get_cores, host.capacity_cores, cores);
@@ -170,6 +190,8 @@ function drawTenant(tenant, index, host) {
     kept.memory, "Memory", tenant.usage_memory_bytes, tenant.demand_memory_bytes,
     tenant.allocation_memory_bytes, tenant.would_get_memory_bytes, host.capacity_memory_bytes, bytes,
   );
+  // Waiting is measured for each tenant.
+  kept.told.hidden = isGroup;
   for (const [node, ratio] of [
     [kept.cpuWaits, tenant.cpu_pressure_ratio],
     [kept.memoryWaits, tenant.memory_pressure_ratio],
@@ -251,13 +273,15 @@ function arrange(list, wanted) {
 function drawTenants(status) {
   const filter = $("filter").value.trim().toLowerCase();
   const index = new Map(status.tenants.map((tenant, at) => [tenant.name, at]));
-  const fitting = sorted(status.tenants).filter((tenant) => tenant.name.toLowerCase().includes(filter));
+  const all = withGroups(status);
+  const fitting = sorted(all).filter((tenant) => tenant.name.toLowerCase().includes(filter));
   const shown = fitting.slice(0, TENANTS_MAX);
   arrange($("list"), shown.map((tenant) => drawTenant(tenant, index.get(tenant.name), status.host)));
-  for (const name of [...rows.keys()]) if (!index.has(name)) rows.delete(name);
-  const hidden = status.tenants.length - shown.length;
+  const names = new Set(all.map((tenant) => tenant.name));
+  for (const name of [...rows.keys()]) if (!names.has(name)) rows.delete(name);
+  const hidden = all.length - shown.length;
   $("more").hidden = hidden === 0;
-  setText($("more"), `${hidden} more tenants, ${fitting.length - shown.length} of them match the filter.`);
+  setText($("more"), `${hidden} more tenants and groups, ${fitting.length - shown.length} of them match the filter.`);
 }
 
 function drawCpus(status) {
@@ -340,7 +364,7 @@ function drawWrites(status) {
 
 function remember(status) {
   const names = new Set();
-  for (const tenant of status.tenants) {
+  for (const tenant of withGroups(status)) {
     names.add(tenant.name);
     const points = history.get(tenant.name) || [];
     points.push(tenant.usage_cores);

@@ -19,7 +19,7 @@ use super::bars::{self, Cell};
 use super::view::View;
 use crate::cli::args::SortKey;
 use crate::cli::text::{age, cores, memory, percent, shortened};
-use crate::control::status::{TenantStatus, Thresholds};
+use crate::control::status::{Line as Row, TenantStatus, Thresholds};
 use crate::dop::cpuset::CpuSet;
 use crate::resource::{CPU, MEMORY};
 
@@ -51,7 +51,7 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
         Constraint::Length(1),
     ])
     .areas(area);
-    let columns = Columns::for_width(width, &view.status.tenants);
+    let columns = Columns::for_width(width, &view.status.lines());
     frame.render_widget(head_line(view, width), head);
     frame.render_widget(fairness_line(view, width), fair);
     let underlined = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
@@ -166,8 +166,8 @@ struct Columns {
 
 impl Columns {
     /// The columns that fit into `width`; the rest of it goes to the bars.
-    fn for_width(width: usize, tenants: &[TenantStatus]) -> Columns {
-        let longest = tenants.iter().map(|tenant| tenant.name.chars().count()).max().unwrap_or(0);
+    fn for_width(width: usize, rows: &[Row<'_>]) -> Columns {
+        let longest = rows.iter().map(|row| name(*row).chars().count()).max().unwrap_or(0);
         let name_max = (width / 5).max(10);
         // The letter, the mark, a blank and the name.
         let mut columns = Columns {
@@ -188,8 +188,8 @@ impl Columns {
                 left -= wanted + 1;
             }
         };
-        let widest = |least: usize, text: fn(&TenantStatus) -> String| {
-            tenants.iter().map(|tenant| text(tenant).chars().count()).fold(least, usize::max)
+        let widest = |least: usize, text: fn(Row<'_>) -> String| {
+            rows.iter().map(|row| text(*row).chars().count()).fold(least, usize::max)
         };
         take(&mut columns.cpu_bar, 10);
         take(&mut columns.cpu_figures, widest(9, cpu_figures));
@@ -231,14 +231,18 @@ impl Columns {
         Line::from(text)
     }
 
-    fn row(&self, view: &View, place: usize, tenant: &TenantStatus) -> Line<'static> {
+    fn row(&self, view: &View, row: Row<'_>) -> Line<'static> {
         let host = &view.status.host;
-        let hue = tinted(view, HUES[place % HUES.len()]);
-        let lacks = lacks(tenant, &view.status.thresholds);
+        let lacks = row.tenant().is_some_and(|tenant| lacks(tenant, &view.status.thresholds));
         let mark = if lacks { '!' } else { ' ' };
-        let name = shortened(&tenant.name, self.name - 3);
+        let name = shortened(&name(row), self.name - 3);
+        // A group has no CPUs of its own on the map.
+        let (letter, hue) = match row {
+            Row::Tenant(place, _) => (bars::letter(place), tinted(view, HUES[place % HUES.len()])),
+            Row::Group(_) => (' ', Style::new()),
+        };
         let mut spans = vec![
-            Span::styled(bars::letter(place).to_string(), hue),
+            Span::styled(letter.to_string(), hue),
             Span::styled(mark.to_string(), tinted(view, Color::Yellow)),
             Span::raw(format!(" {name:<width$}", width = self.name - 3)),
         ];
@@ -247,33 +251,30 @@ impl Columns {
                 spans.push(Span::raw(format!(" {text:>width$}")));
             }
         };
-        let used = tenant.usage[CPU];
-        figures(&mut spans, self.cpu_figures, cpu_figures(tenant));
+        let (used, wants, entitled) = (row.usage(), row.demand(), row.allocation());
+        figures(&mut spans, self.cpu_figures, cpu_figures(row));
         if self.cpu_bar > 0 {
-            let (used, wants) = (used.unwrap_or(0.0), tenant.demand[CPU]);
-            let cells =
-                bars::bar(used, wants, tenant.allocation[CPU], host.capacity[CPU], self.cpu_bar);
+            let (used, capacity) = (used[CPU].unwrap_or(0.0), host.capacity[CPU]);
+            let cells = bars::bar(used, wants[CPU], entitled[CPU], capacity, self.cpu_bar);
             add_bar(&mut spans, view, &cells, lacks);
         }
-        let used = tenant.usage[MEMORY];
-        figures(&mut spans, self.memory_figures, memory_figures(tenant));
+        figures(&mut spans, self.memory_figures, memory_figures(row));
         if self.memory_bar > 0 {
-            let (used, wants) = (used.unwrap_or(0.0), tenant.demand[MEMORY]);
-            let (entitled, capacity) = (tenant.allocation[MEMORY], host.capacity[MEMORY]);
-            let cells = bars::bar(used, wants, entitled, capacity, self.memory_bar);
+            let (used, capacity) = (used[MEMORY].unwrap_or(0.0), host.capacity[MEMORY]);
+            let cells = bars::bar(used, wants[MEMORY], entitled[MEMORY], capacity, self.memory_bar);
             add_bar(&mut spans, view, &cells, false);
         }
-        figures(&mut spans, self.dop, dop(tenant));
+        figures(&mut spans, self.dop, dop(row));
         if self.waits > 0 {
-            let text = format!(" {:>width$}", waits(tenant), width = self.waits);
-            let is_pressed = tenant
-                .cpu_pressure_ratio
-                .is_some_and(|ratio| ratio > view.status.thresholds.pressure_ratio);
+            let text = format!(" {:>width$}", waits(row), width = self.waits);
+            let ratio = row.tenant().and_then(|tenant| tenant.cpu_pressure_ratio);
+            let is_pressed =
+                ratio.is_some_and(|ratio| ratio > view.status.thresholds.pressure_ratio);
             let style = if is_pressed { tinted(view, Color::Yellow) } else { Style::new() };
             spans.push(Span::styled(text, style));
         }
         if self.sparkline > 0 {
-            let usages = view.usages(&tenant.name, self.sparkline);
+            let usages = view.usages(row.name(), self.sparkline);
             let line = bars::sparkline(&usages, host.capacity[CPU]);
             let style = tinted(view, Color::Blue);
             spans.push(Span::styled(format!(" {line:>width$}", width = self.sparkline), style));
@@ -282,21 +283,30 @@ impl Columns {
     }
 }
 
+/// The name; that of a group with a slash behind it.
+fn name(row: Row<'_>) -> String {
+    match row {
+        Row::Tenant(_, tenant) => tenant.name.clone(),
+        Row::Group(group) => format!("{}/", group.name),
+    }
+}
+
 /// CPUs used and entitled to.
-fn cpu_figures(tenant: &TenantStatus) -> String {
-    format!("{}/{}", cores(tenant.usage[CPU]), cores(Some(tenant.allocation[CPU])))
+fn cpu_figures(row: Row<'_>) -> String {
+    format!("{}/{}", cores(row.usage()[CPU]), cores(Some(row.allocation()[CPU])))
 }
 
-fn memory_figures(tenant: &TenantStatus) -> String {
-    tenant.usage[MEMORY].map_or("-".to_string(), memory)
+fn memory_figures(row: Row<'_>) -> String {
+    row.usage()[MEMORY].map_or("-".to_string(), memory)
 }
 
-fn dop(tenant: &TenantStatus) -> String {
+fn dop(row: Row<'_>) -> String {
+    let Some(tenant) = row.tenant() else { return String::new() };
     tenant.dop.map_or("-".to_string(), |dop| dop.to_string())
 }
 
-fn waits(tenant: &TenantStatus) -> String {
-    percent(tenant.cpu_pressure_ratio)
+fn waits(row: Row<'_>) -> String {
+    row.tenant().map_or_else(String::new, |tenant| percent(tenant.cpu_pressure_ratio))
 }
 
 fn add_bar(spans: &mut Vec<Span<'static>>, view: &View, cells: &[Cell], is_lacking: bool) {
@@ -313,17 +323,13 @@ fn add_bar(spans: &mut Vec<Span<'static>>, view: &View, cells: &[Cell], is_lacki
 }
 
 fn rows(view: &View, columns: &Columns, height: usize) -> Vec<Line<'static>> {
-    let tenants = view.tenants();
+    let rows = view.lines();
     // Scrolling ends where the last tenant is visible.
-    let above = view.nr_above.min(tenants.len().saturating_sub(height.max(1)));
-    let below = tenants.len().saturating_sub(above + height);
-    let mut lines: Vec<Line<'static>> = tenants
-        .iter()
-        .skip(above)
-        .take(height)
-        .map(|(place, tenant)| columns.row(view, *place, tenant))
-        .collect();
-    if tenants.is_empty() {
+    let above = view.nr_above.min(rows.len().saturating_sub(height.max(1)));
+    let below = rows.len().saturating_sub(above + height);
+    let shown = rows.iter().skip(above).take(height);
+    let mut lines: Vec<Line<'static>> = shown.map(|row| columns.row(view, *row)).collect();
+    if rows.is_empty() {
         lines.push(Line::from("the policy has no tenants"));
     }
     if below > 0 && height > 1 {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::cli::args::SortKey;
-use crate::control::status::{Status, TenantStatus};
+use crate::control::status::{Line, Status};
 use crate::resource::{CPU, MEMORY};
 
 /// Ticks of the sparklines: two minutes at one a second.
@@ -70,7 +70,7 @@ pub struct View {
     stale_after: Option<Duration>,
     /// The number of the last tick, also while paused.
     last_tick: Option<u64>,
-    /// CPUs used by each tenant, the newest last.
+    /// CPUs used by each tenant and group, the newest last.
     usages: HashMap<String, VecDeque<Option<f64>>>,
     /// The reason, where the daemon does not answer.
     pub(super) away: Option<String>,
@@ -96,13 +96,14 @@ impl View {
         }
         (self.last_tick, self.arrived, self.stale) = (Some(status.tick), Some(now), None);
         self.stale_after = Duration::try_from_secs_f64(status.thresholds.stale_seconds).ok();
-        self.usages.retain(|name, _| status.tenants.iter().any(|tenant| tenant.name == *name));
-        for tenant in &status.tenants {
-            let usages = self.usages.entry(tenant.name.clone()).or_default();
-            usages.push_back(tenant.usage[CPU]);
+        let mut before = std::mem::take(&mut self.usages);
+        for line in status.lines() {
+            let mut usages = before.remove(line.name()).unwrap_or_default();
+            usages.push_back(line.usage()[CPU]);
             if usages.len() > HISTORY_TICKS {
                 usages.pop_front();
             }
+            self.usages.insert(line.name().to_string(), usages);
         }
         if !self.is_paused {
             self.status = status;
@@ -144,28 +145,30 @@ impl View {
 
     /// Limits scrolling to a screen with room for `nr_rows` tenants, so that each key has a visible effect.
     pub fn shown(&mut self, nr_rows: usize) {
-        let nr_above_max = self.status.tenants.len().saturating_sub(nr_rows.max(1));
+        let nr_above_max = self.status.lines().len().saturating_sub(nr_rows.max(1));
         self.nr_above = self.nr_above.min(nr_above_max);
     }
 
-    /// The sorted tenants, each with its place in the policy.
-    pub(super) fn tenants(&self) -> Vec<(usize, &TenantStatus)> {
-        let mut tenants: Vec<_> = self.status.tenants.iter().enumerate().collect();
-        let descending = |read: fn(&TenantStatus) -> Option<f64>| {
-            move |a: &(usize, &TenantStatus), b: &(usize, &TenantStatus)| {
-                let value = |tenant| read(tenant).unwrap_or(f64::NEG_INFINITY);
-                value(b.1).total_cmp(&value(a.1))
+    /// The sorted tenants and groups; a group has neither share error nor pressure of its own.
+    pub(super) fn lines(&self) -> Vec<Line<'_>> {
+        let mut lines = self.status.lines();
+        let descending = |read: fn(Line<'_>) -> Option<f64>| {
+            move |a: &Line<'_>, b: &Line<'_>| {
+                let value = |line| read(line).unwrap_or(f64::NEG_INFINITY);
+                value(*b).total_cmp(&value(*a))
             }
         };
         match self.sort {
             SortKey::Policy => {}
-            SortKey::Name => tenants.sort_by(|a, b| a.1.name.cmp(&b.1.name)),
-            SortKey::Cpu => tenants.sort_by(descending(|tenant| tenant.usage[CPU])),
-            SortKey::Memory => tenants.sort_by(descending(|tenant| tenant.usage[MEMORY])),
-            SortKey::Error => tenants.sort_by(descending(|tenant| tenant.share_error)),
-            SortKey::Pressure => tenants.sort_by(descending(|tenant| tenant.cpu_pressure_ratio)),
+            SortKey::Name => lines.sort_by(|a, b| a.name().cmp(b.name())),
+            SortKey::Cpu => lines.sort_by(descending(|line| line.usage()[CPU])),
+            SortKey::Memory => lines.sort_by(descending(|line| line.usage()[MEMORY])),
+            SortKey::Error => lines.sort_by(descending(|line| line.tenant()?.share_error)),
+            SortKey::Pressure => {
+                lines.sort_by(descending(|line| line.tenant()?.cpu_pressure_ratio));
+            }
         }
-        tenants
+        lines
     }
 
     /// The last usages of a tenant, the newest last; at most `count`.
