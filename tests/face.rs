@@ -5,6 +5,7 @@ mod colours;
 mod daemon;
 mod documents;
 mod generate;
+mod inside;
 mod metrics;
 mod monitoring;
 mod openmetrics;

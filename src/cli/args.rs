@@ -369,6 +369,9 @@ pub struct RestoreArgs {
 /// Arguments of `top`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TopArgs {
+    /// Open this tenant or group: its members and its processes.
+    #[arg(value_name = "TENANT")]
+    pub tenant: Option<String>,
     /// The initial sort key.
     #[arg(long, value_name = "KEY", default_value = "policy")]
     pub sort: SortKey,

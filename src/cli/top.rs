@@ -1,14 +1,19 @@
 //! `tenantctl top`: the tenants on the full screen, updated at each tick.
 //!
 //! Drawing is a pure function of the state of the screen and its size ([`draw`], [`view`]). This file has the
-//! sources of events, a thread each: the daemon by `Watch`, the keyboard, signals, and the hangup of the
-//! terminal. Without events the age of the last tick is checked once a second, so that a stopped daemon is
-//! distinguishable from one that has nothing to report. On every exit the terminal is restored.
+//! sources of events, a thread each: the daemon by `Watch`, the keyboard, signals, the hangup of the terminal, and
+//! what is in the tenant that is open ([`inspect`]). Without events the age of the last tick is checked once a
+//! second, so that a stopped daemon is distinguishable from one that has nothing to report. On every exit the
+//! terminal is restored.
 //!
 //! Where standard output is not a terminal, the status is printed once as text.
 
 pub mod bars;
 pub mod draw;
+pub mod focus;
+mod frame;
+mod inside;
+pub mod inspect;
 mod newest;
 pub mod view;
 
@@ -20,7 +25,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::DefaultTerminal;
@@ -28,17 +33,26 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::args::{Colour, TopArgs};
+use super::args::{Colour, SortKey, TopArgs};
 use super::client::{ClientError, Endpoint};
 use super::exit::Exit;
 use super::status;
-use super::text::colours;
-use crate::varlink::interface::{Nothing, WatchReply, method};
+use super::text::{WIDTH, colours};
+use crate::control::status::Status;
+use crate::host::kernfs::RealKernFs;
+use crate::varlink::interface::{ExplainParameters, Nothing, WatchReply, method};
+use focus::{Focus, Opened};
+use inspect::{Inspection, Inspector};
 use newest::{Message, Newest};
 use view::{Key, View};
 
 /// Pause before the next attempt to connect to a daemon that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Tenants of a group that are looked into.
+const MOST_TENANTS: usize = 64;
+/// Processes that are printed where the output is no terminal.
+const MOST_PRINTED: usize = 20;
 
 /// Time after which the age of the last tick is checked.
 const AGE_CHECK: Duration = Duration::from_secs(1);
@@ -47,6 +61,8 @@ const AGE_CHECK: Duration = Duration::from_secs(1);
 enum News {
     /// There is a message about the daemon: see [`Newest`].
     Daemon,
+    /// There is a look into the tenant that is open.
+    Inspected,
     Key(Key),
     Resized,
     End,
@@ -58,31 +74,83 @@ enum News {
 /// The daemon does not answer at the start; the terminal cannot be drawn on.
 pub(super) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::Result<Exit> {
     let first = daemon.call::<method::GetStatus>(&Nothing {})?;
+    if let Some(name) = &args.tenant
+        && !first.status.lines().iter().any(|line| line.name() == name)
+    {
+        bail!("the policy has no tenant or group `{name}`: `tenantctl status` lists them");
+    }
     if !io::stdout().is_terminal() {
-        io::stdout().lock().write_all(status::shown(&first.status).as_bytes())?;
+        let text = match &args.tenant {
+            Some(name) => inspected(daemon, &first.status, name, args.sort == SortKey::Memory),
+            None => status::shown(&first.status),
+        };
+        io::stdout().lock().write_all(text.as_bytes())?;
         return Ok(Exit::Ok);
     }
     let mut view = View::new(args.sort, colours(colour, &io::stdout()));
     view.update(first.status, Instant::now());
+    if let Some(name) = &args.tenant {
+        view.open(name.clone());
+    }
     let (sender, news) = mpsc::channel();
-    let newest = Arc::new(Newest::default());
+    let sources = Sources::default();
     // Handled before the terminal is changed, so that a signal cannot leave it changed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
-    listen(&sender, &newest, daemon.clone(), signals);
-    let shown = show(&mut terminal, &mut view, &news, &newest);
+    listen(&sender, &sources, daemon, signals);
+    let shown = show(&mut terminal, &mut view, &news, &sources);
     ratatui::try_restore()?;
     shown?;
     Ok(Exit::Ok)
+}
+
+/// What the threads hand over to the one that draws, and the other way round.
+#[derive(Clone, Default)]
+struct Sources {
+    newest: Arc<Newest<Message>>,
+    inspected: Arc<Newest<Inspection>>,
+    focus: Arc<Focus>,
+}
+
+/// What is in a tenant, as text: looked at twice, so that there are rates.
+fn inspected(daemon: &Endpoint, status: &Status, name: &str, by_memory: bool) -> String {
+    let tenants = status.tenants_of(name).map(|tenant| tenant.name.clone()).collect();
+    let opened = Opened { name: name.to_string(), tenants };
+    let (mut kernel, mut inspector) = (RealKernFs::new(), Inspector::default());
+    look(daemon, &mut kernel, &mut inspector, &opened);
+    thread::sleep(PAUSE);
+    let mut found = look(daemon, &mut kernel, &mut inspector, &opened);
+    found.sort(by_memory);
+    inside::text(status, &found, (WIDTH, MOST_PRINTED))
+}
+
+/// Looks into the members of a tenant or a group, which the daemon tells.
+fn look(
+    daemon: &Endpoint,
+    kernel: &mut RealKernFs,
+    inspector: &mut Inspector,
+    opened: &Opened,
+) -> Inspection {
+    let (mut homes, mut problem) = (Vec::new(), None);
+    for tenant in opened.tenants.iter().take(MOST_TENANTS) {
+        let parameters = ExplainParameters { tenant: tenant.clone() };
+        match daemon.call::<method::Explain>(&parameters) {
+            Ok(reply) => homes.extend(inspect::homes(&reply.explanation)),
+            Err(error) => problem = Some(error.to_string()),
+        }
+    }
+    let found = inspector.look(kernel, (&opened.name, &homes), Instant::now());
+    Inspection { problem: found.problem.clone().or(problem), ..found }
 }
 
 fn show(
     terminal: &mut DefaultTerminal,
     view: &mut View,
     news: &Receiver<News>,
-    newest: &Newest,
+    sources: &Sources,
 ) -> io::Result<()> {
     loop {
+        sources.focus.set(view.opened());
         let mut nr_rows = 0;
         terminal.draw(|frame| nr_rows = draw::screen(frame, view))?;
         view.shown(nr_rows);
@@ -96,7 +164,7 @@ fn show(
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
         match news {
-            News::Daemon => match newest.take() {
+            News::Daemon => match sources.newest.take() {
                 Some(Message::Tick(status)) => view.update(*status, Instant::now()),
                 Some(Message::Away(why)) => {
                     view.away(why);
@@ -104,6 +172,7 @@ fn show(
                 }
                 None => {}
             },
+            News::Inspected => sources.inspected.take().into_iter().for_each(|it| view.inspect(it)),
             News::Key(Key::Quit) | News::End => return Ok(()),
             News::Key(key) => view.press(key),
             News::Resized => {}
@@ -112,8 +181,21 @@ fn show(
 }
 
 /// Starts a thread for each source of events. They end with the program.
-fn listen(sender: &Sender<News>, newest: &Arc<Newest>, daemon: Endpoint, mut signals: Signals) {
-    let (to, newest) = (sender.clone(), Arc::clone(newest));
+fn listen(sender: &Sender<News>, sources: &Sources, daemon: &Endpoint, mut signals: Signals) {
+    let (to, Sources { newest, inspected, focus }) = (sender.clone(), sources.clone());
+    let asks = daemon.clone();
+    thread::spawn(move || {
+        let (mut kernel, mut inspector) = (RealKernFs::new(), Inspector::default());
+        loop {
+            let opened = focus.wait();
+            let found = look(&asks, &mut kernel, &mut inspector, &opened);
+            if inspected.put(found) && to.send(News::Inspected).is_err() {
+                return;
+            }
+            focus.pause(&opened, PAUSE);
+        }
+    });
+    let (to, daemon) = (sender.clone(), daemon.clone());
     thread::spawn(move || {
         let send = |message| {
             // Where the previous message was not taken yet, its event is still in the channel.
@@ -177,6 +259,7 @@ fn news_of(event: &Event) -> Option<News> {
     }
     let key = match key.code {
         KeyCode::Char(letter) => Key::of_letter(letter)?,
+        KeyCode::Enter => Key::Open,
         KeyCode::Esc => Key::Leave,
         KeyCode::Up => Key::Up,
         KeyCode::Down => Key::Down,

@@ -265,6 +265,39 @@ pub fn cgroup_dir(
     place(kernel, proc, layout, pid).and_then(|place| place.dirs.into_iter().nth(index))
 }
 
+/// What a process has used and holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessUsage {
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// CPU time of all its threads.
+    pub cpu_seconds: f64,
+    /// Its resident memory, shared pages included.
+    pub resident_bytes: u64,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+}
+
+/// What process `pid` uses; `None` where it is gone or cannot be read.
+pub fn usage(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<ProcessUsage> {
+    let stat = stat(kernel, proc, pid).ok().flatten()?;
+    Some(ProcessUsage {
+        start_ticks: stat.starttime,
+        cpu_seconds: (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64,
+        resident_bytes: stat.rss.saturating_mul(procfs::page_size()),
+        name: stat.comm,
+    })
+}
+
+/// The command line of process `pid`; `None` where it has none, or cannot be read.
+pub fn command_line(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<String> {
+    let text = kernel.read_once(proc, &format!("{pid}/cmdline")).ok()?;
+    let text = text.strip_suffix(&[0]).unwrap_or(text);
+    let words = text.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let line = words.collect::<Vec<_>>().join(" ");
+    (!line.trim().is_empty()).then_some(line)
+}
+
 /// The effective user of process `pid`; `None` where it is gone or cannot be read.
 pub fn user(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u32> {
     owner(kernel, proc, pid)?.euid

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use tenantd::control::explanation::{Explanation, ValueStep};
 use tenantd::control::reason::{Outsider, ReasonKind};
 use tenantd::control::status::{
     ActionStatus, AgentStatus, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
@@ -147,6 +148,8 @@ pub(crate) fn status() -> Status {
 pub(crate) struct Daemon {
     pub(crate) socket: PathBuf,
     status: Arc<Mutex<Status>>,
+    /// What it says the cgroup of every tenant is.
+    pub(crate) home: PathBuf,
     _dir: tempfile::TempDir,
 }
 
@@ -158,14 +161,16 @@ impl Daemon {
         let listener = UnixListener::bind(&socket).unwrap();
         let status = Arc::new(Mutex::new(status));
         let shared = Arc::clone(&status);
+        let home = dir.path().to_path_buf();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { return };
                 // A conversation that breaks off is over.
-                std::thread::spawn(move || converse(stream, &shared).ok());
+                let home = home.clone();
+                std::thread::spawn(move || converse(stream, &shared, &home).ok());
             }
         });
-        Daemon { socket, status, _dir: dir }
+        Daemon { socket, status, home: dir.path().to_path_buf(), _dir: dir }
     }
 
     /// From now on it says `status`.
@@ -179,7 +184,17 @@ impl Daemon {
     }
 }
 
-fn converse(mut stream: UnixStream, status: &Mutex<Status>) -> std::io::Result<()> {
+/// What it explains of a tenant whose cgroup is `home`.
+pub(crate) fn explanation(tenant: &str, home: &Path) -> Explanation {
+    let file = |name: &str| ValueStep {
+        path: home.join(name).display().to_string(),
+        ..ValueStep::default()
+    };
+    let values = ["cpu.weight", "memory.low"].map(file).into();
+    Explanation { tenant: tenant.to_string(), values, ..Explanation::default() }
+}
+
+fn converse(mut stream: UnixStream, status: &Mutex<Status>, home: &Path) -> std::io::Result<()> {
     loop {
         let mut call = Vec::new();
         let mut byte = [0];
@@ -192,10 +207,15 @@ fn converse(mut stream: UnixStream, status: &Mutex<Status>) -> std::io::Result<(
         }
         let call: serde_json::Value = serde_json::from_slice(&call).unwrap();
         let is_watch = call["method"] == "io.tenantd.Manager.Watch";
+        let is_explain = call["method"] == "io.tenantd.Manager.Explain";
         loop {
             let status = status.lock().unwrap().clone();
             let answer = match is_watch {
                 true => json!({ "continues": true, "parameters": { "status": status, "lost": 0 } }),
+                false if is_explain => {
+                    let name = call["parameters"]["tenant"].as_str().unwrap();
+                    json!({ "parameters": { "explanation": explanation(name, home) } })
+                }
                 false => json!({ "parameters": { "status": status } }),
             };
             stream.write_all(format!("{answer}\0").as_bytes())?;

@@ -31,7 +31,7 @@ fn picture(view: &View, width: u16, height: u16) -> Terminal<TestBackend> {
     terminal
 }
 
-fn lines(view: &View, width: u16, height: u16) -> Vec<String> {
+pub(super) fn lines(view: &View, width: u16, height: u16) -> Vec<String> {
     let terminal = picture(view, width, height);
     let cells = terminal.backend().buffer().content().chunks(usize::from(width).max(1));
     let lines = cells.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
@@ -97,7 +97,8 @@ fn without_colours_there_are_none() {
 fn keys_sort_scroll_and_pause() {
     let mut view = view();
     let order = |view: &View| {
-        let drawn = lines(view, 120, 24);
+        let drawn: Vec<String> =
+            lines(view, 120, 24).iter().map(|line| line.replace('›', " ")).collect();
         let mut names = vec!["web", "analytics", "ci/nightly", "ci/pull-requests"];
         names.sort_by_key(|name| {
             drawn.iter().position(|line| line[1..].contains(&format!(" {name} ")))
@@ -152,7 +153,7 @@ fn scrolling_ends_at_the_last_tenant() {
     (0..99).for_each(|_| drawn = press(&mut view, Key::Down));
     assert!(drawn.join("\n").contains("t29"), "{drawn:#?}");
     let after = press(&mut view, Key::Up);
-    assert_ne!(drawn[3], after[3]);
+    assert_ne!(drawn, after);
     view.update(Status { tick: 43, ..status() }, Instant::now());
     assert!(press(&mut view, Key::Up).join("\n").contains("web"));
 }

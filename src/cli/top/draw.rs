@@ -16,10 +16,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Wrap};
 
 use super::bars::{self, Cell};
+use super::frame::{fairness_line, head_line, lacks, tinted};
+use super::inside;
 use super::view::View;
 use crate::cli::args::SortKey;
-use crate::cli::text::{age, cores, memory, percent, shortened};
-use crate::control::status::{Line as Row, TenantStatus, Thresholds};
+use crate::cli::text::{cores, memory, percent, shortened};
+use crate::control::status::Line as Row;
 use crate::dop::cpuset::CpuSet;
 use crate::resource::{CPU, MEMORY};
 
@@ -31,8 +33,15 @@ const FINDINGS_MAX: u16 = 3;
 /// The largest number of CPUs of a kernel.
 const CPUS_MAX: u32 = 8192;
 
-/// Draws the screen; returns the number of rows for tenants.
+/// Draws the screen; returns the number of rows for tenants, or for the processes of the one that is open.
 pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
+    if let Some(name) = &view.opened {
+        let nr_rows = inside::screen(frame, view, name);
+        if view.has_help {
+            help(frame, view);
+        }
+        return nr_rows;
+    }
     let area = frame.area();
     let width = usize::from(area.width);
     let map = map_lines(view, width);
@@ -70,85 +79,6 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
         help(frame, view);
     }
     usize::from(tenants.height)
-}
-
-/// `style` where colours are wanted.
-fn tinted(view: &View, colour: Color) -> Style {
-    if view.colour { Style::new().fg(colour) } else { Style::new() }
-}
-
-fn head_line(view: &View, width: usize) -> Line<'static> {
-    let status = &view.status;
-    let host = &status.host;
-    let name = if host.name.is_empty() { "tenantd" } else { &host.name };
-    let parts = [
-        format!(
-            "{} {}",
-            shortened(name, 20),
-            if view.is_paused { "paused" } else { status.mode.word() }
-        ),
-        format!("{} of {} CPUs divided", cores(Some(host.capacity[CPU])), host.cpus),
-        format!("{} of {}", memory(host.capacity[MEMORY]), memory(host.memory_bytes as f64)),
-        format!("others use {} CPUs", cores(host.outside_cores)),
-        format!("tick {}", status.tick),
-    ];
-    Line::styled(fitting(&parts, "  ", width), Style::new().add_modifier(Modifier::BOLD))
-}
-
-/// As many of `parts` as fit: a truncated figure would be a wrong figure.
-fn fitting(parts: &[String], between: &str, width: usize) -> String {
-    let mut text = String::new();
-    for part in parts {
-        let lead = if text.is_empty() { "" } else { between };
-        if text.chars().count() + lead.chars().count() + part.chars().count() > width {
-            break;
-        }
-        text += lead;
-        text += part;
-    }
-    text
-}
-
-/// The line of fairness; where the daemon does not answer or the tick is stale, that and its age.
-fn fairness_line(view: &View, width: usize) -> Line<'static> {
-    let status = &view.status;
-    if view.is_stale() {
-        let style = tinted(view, Color::Red).add_modifier(Modifier::BOLD);
-        let age = view.stale.map(|old| format!("{} old", age(old)));
-        let why = view.away.clone();
-        let text = match (age, why) {
-            (Some(age), Some(why)) => format!("! {age}: {why}"),
-            (None, Some(why)) => format!("! {why}"),
-            (age, None) => {
-                format!("! {}: no tick from tenantd since", age.unwrap_or_default())
-            }
-        };
-        return Line::styled(text, style);
-    }
-    let thresholds = &status.thresholds;
-    let lacking = status.tenants.iter().filter(|tenant| lacks(tenant, thresholds)).count();
-    let mut parts = vec![match (lacking, status.max_share_error) {
-        (0, None) => "no measurement yet".to_string(),
-        (0, Some(_)) => "every tenant gets its entitlement".to_string(),
-        (1, Some(error)) => format!("! one lacks {} of the CPUs", percent(Some(error))),
-        (_, error) => format!("! {lacking} lack CPUs, at most {}", percent(error)),
-    }];
-    if let Some(jain) = status.jain_index {
-        parts.push(format!("Jain {jain:.3}"));
-    }
-    if status.nr_drift > 0 {
-        parts.push(format!("{} overwritten", status.nr_drift));
-    }
-    if status.nr_ineffective > 0 {
-        parts.push(format!("{} without effect", status.nr_ineffective));
-    }
-    parts.push(format!("tick takes {:.1} ms", status.agent.tick_seconds * 1e3));
-    let colour = if lacking > 0 { Color::Yellow } else { Color::Green };
-    Line::styled(fitting(&parts, "; ", width), tinted(view, colour))
-}
-
-fn lacks(tenant: &TenantStatus, thresholds: &Thresholds) -> bool {
-    tenant.share_error.is_some_and(|error| error > thresholds.share_error_ratio)
 }
 
 /// The widths of the columns; 0 leaves one out.
@@ -231,11 +161,12 @@ impl Columns {
         Line::from(text)
     }
 
-    fn row(&self, view: &View, row: Row<'_>) -> Line<'static> {
+    fn row(&self, view: &View, row: Row<'_>, is_selected: bool) -> Line<'static> {
         let host = &view.status.host;
         let lacks = row.tenant().is_some_and(|tenant| lacks(tenant, &view.status.thresholds));
         let mark = if lacks { '!' } else { ' ' };
         let name = shortened(&name(row), self.name - 3);
+        let cursor = if is_selected { '›' } else { ' ' };
         // A group has no CPUs of its own on the map.
         let (letter, hue) = match row {
             Row::Tenant(place, _) => (bars::letter(place), tinted(view, HUES[place % HUES.len()])),
@@ -244,7 +175,7 @@ impl Columns {
         let mut spans = vec![
             Span::styled(letter.to_string(), hue),
             Span::styled(mark.to_string(), tinted(view, Color::Yellow)),
-            Span::raw(format!(" {name:<width$}", width = self.name - 3)),
+            Span::raw(format!("{cursor}{name:<width$}", width = self.name - 3)),
         ];
         let figures = |spans: &mut Vec<Span<'static>>, width: usize, text: String| {
             if width > 0 {
@@ -324,11 +255,11 @@ fn add_bar(spans: &mut Vec<Span<'static>>, view: &View, cells: &[Cell], is_lacki
 
 fn rows(view: &View, columns: &Columns, height: usize) -> Vec<Line<'static>> {
     let rows = view.lines();
-    // Scrolling ends where the last tenant is visible.
-    let above = view.nr_above.min(rows.len().saturating_sub(height.max(1)));
+    let above = view.first_row(height);
     let below = rows.len().saturating_sub(above + height);
-    let shown = rows.iter().skip(above).take(height);
-    let mut lines: Vec<Line<'static>> = shown.map(|row| columns.row(view, *row)).collect();
+    let shown = rows.iter().enumerate().skip(above).take(height);
+    let line = |(index, row): (usize, &Row<'_>)| columns.row(view, *row, index == view.selected);
+    let mut lines: Vec<Line<'static>> = shown.map(line).collect();
     if rows.is_empty() {
         lines.push(Line::from("the policy has no tenants"));
     }
@@ -382,17 +313,21 @@ fn sort_word(sort: SortKey) -> &'static str {
 }
 
 fn keys_line(view: &View, width: usize) -> Line<'static> {
-    let long =
-        format!("q quit  ? help  space pause  sorted by {}: c m e w n p", sort_word(view.sort));
+    let long = format!(
+        "q quit  ? help  Enter open  space pause  by {}: c m e w n p",
+        sort_word(view.sort)
+    );
     let text = if width < long.chars().count() { "q quit  ? help".to_string() } else { long };
     Line::styled(text, Style::new().add_modifier(Modifier::DIM))
 }
 
-const HELP: [&str; 19] = [
+const HELP: [&str; 21] = [
     "q, Ctrl-C   quit",
     "?           open and close this help",
     "space       pause and continue",
-    "↑ ↓ k j     scroll; Page Up, Page Down, Home",
+    "↑ ↓ k j     select; Page Up, Page Down, Home",
+    "Enter, Esc  open the selected one, and go back:",
+    "            its members and its processes",
     "",
     "sort by     c CPU used      m memory used",
     "            e share error   w pressure",

@@ -1,4 +1,4 @@
-//! A mailbox of size one between the thread that watches the daemon and the thread that draws.
+//! A mailbox of size one between a thread that watches something and the thread that draws.
 //!
 //! A terminal that is slow, or stopped with Ctrl-S, skips ticks; a queue of them would grow without bound.
 
@@ -15,17 +15,22 @@ pub(super) enum Message {
 }
 
 /// The last message, until it is taken.
-#[derive(Default)]
-pub(super) struct Newest(Mutex<Option<Message>>);
+pub(super) struct Newest<T>(Mutex<Option<T>>);
 
-impl Newest {
+impl<T> Default for Newest<T> {
+    fn default() -> Self {
+        Newest(Mutex::default())
+    }
+}
+
+impl<T> Newest<T> {
     /// Replaces the message; returns whether the previous one had been taken.
-    pub(super) fn put(&self, message: Message) -> bool {
+    pub(super) fn put(&self, message: T) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(message).is_none()
     }
 
     /// Takes the message.
-    pub(super) fn take(&self) -> Option<Message> {
+    pub(super) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

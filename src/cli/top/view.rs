@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::focus::Opened;
+use super::inspect::Inspection;
 use crate::cli::args::SortKey;
 use crate::control::status::{Line, Status};
 use crate::resource::{CPU, MEMORY};
@@ -17,7 +19,9 @@ const PAGE_ROWS: usize = 10;
 pub enum Key {
     /// Quit.
     Quit,
-    /// Close the help.
+    /// Open the selected tenant or group.
+    Open,
+    /// Close the help, or the tenant that is open.
     Leave,
     /// Open or close the help.
     Help,
@@ -77,8 +81,14 @@ pub struct View {
     pub(super) sort: SortKey,
     pub(super) is_paused: bool,
     pub(super) has_help: bool,
-    /// Rows of tenants above the visible ones.
-    pub(super) nr_above: usize,
+    /// The selected row of the list, and the rows above the visible ones.
+    pub(super) selected: usize,
+    nr_above: usize,
+    /// The tenant or group that is open, and what was found in it.
+    pub(super) opened: Option<String>,
+    pub(super) inspection: Option<Inspection>,
+    /// Rows of processes above the visible ones.
+    nr_processes_above: usize,
     pub(super) colour: bool,
 }
 
@@ -130,23 +140,97 @@ impl View {
     pub fn press(&mut self, key: Key) {
         match key {
             Key::Quit => {}
-            Key::Leave => self.has_help = false,
+            Key::Open => self.open_selected(),
+            Key::Leave if self.has_help => self.has_help = false,
+            Key::Leave => self.opened = None,
             Key::Help => self.has_help = !self.has_help,
             Key::Pause => self.is_paused = !self.is_paused,
-            Key::Sort(sort) => (self.sort, self.nr_above) = (sort, 0),
-            Key::Up => self.nr_above = self.nr_above.saturating_sub(1),
-            Key::Down => self.nr_above += 1,
-            Key::PageUp => self.nr_above = self.nr_above.saturating_sub(PAGE_ROWS),
-            Key::PageDown => self.nr_above += PAGE_ROWS,
-            Key::Home => self.nr_above = 0,
+            Key::Sort(sort) => {
+                self.sort = sort;
+                self.walk(|_| 0);
+                self.sort_processes();
+            }
+            Key::Up => self.walk(|row| row.saturating_sub(1)),
+            Key::Down => self.walk(|row| row + 1),
+            Key::PageUp => self.walk(|row| row.saturating_sub(PAGE_ROWS)),
+            Key::PageDown => self.walk(|row| row + PAGE_ROWS),
+            Key::Home => self.walk(|_| 0),
         }
-        self.shown(1);
     }
 
-    /// Limits scrolling to a screen with room for `nr_rows` tenants, so that each key has a visible effect.
+    /// Moves the selection, or scrolls the processes of the tenant that is open; never beyond the end, so that each
+    /// key has a visible effect.
+    fn walk(&mut self, to: impl Fn(usize) -> usize) {
+        let (row, nr_rows) = match (&self.opened, &self.inspection) {
+            (Some(_), found) => {
+                let nr_processes = found.as_ref().map_or(0, |found| found.processes.len());
+                (&mut self.nr_processes_above, nr_processes)
+            }
+            (None, _) => (&mut self.selected, self.status.lines().len()),
+        };
+        *row = to(*row).min(nr_rows.saturating_sub(1));
+    }
+
+    /// The screen has room for `nr_rows` rows of the list, or of processes.
     pub fn shown(&mut self, nr_rows: usize) {
-        let nr_above_max = self.status.lines().len().saturating_sub(nr_rows.max(1));
-        self.nr_above = self.nr_above.min(nr_above_max);
+        match self.opened {
+            Some(_) => self.nr_processes_above = self.first_process(nr_rows),
+            None => self.nr_above = self.first_row(nr_rows),
+        }
+    }
+
+    /// The first row of the list on a screen with room for `nr_rows` of them, where the last may say how many are
+    /// below: the selected one is visible.
+    pub(super) fn first_row(&self, nr_rows: usize) -> usize {
+        let (nr_lines, nr_rows) = (self.status.lines().len(), nr_rows.max(1));
+        let selected = self.selected.min(nr_lines.saturating_sub(1));
+        let is_visible = |first: usize| {
+            let has_more = nr_rows > 1 && first + nr_rows < nr_lines;
+            selected < first + nr_rows - usize::from(has_more)
+        };
+        let from = self.nr_above.min(selected).min(nr_lines.saturating_sub(nr_rows));
+        (from..=selected).find(|first| is_visible(*first)).unwrap_or(selected)
+    }
+
+    /// The first of the processes on a screen with room for `nr_rows` of them.
+    pub(super) fn first_process(&self, nr_rows: usize) -> usize {
+        let nr_processes = self.inspection.as_ref().map_or(0, |found| found.processes.len());
+        self.nr_processes_above.min(nr_processes.saturating_sub(nr_rows))
+    }
+
+    // --- one tenant ---
+
+    fn open_selected(&mut self) {
+        let selected = self.lines().get(self.selected).map(|line| line.name().to_string());
+        if let (None, Some(name)) = (&self.opened, selected) {
+            self.open(name);
+        }
+    }
+
+    /// Opens a tenant or group.
+    pub fn open(&mut self, name: String) {
+        (self.opened, self.inspection, self.nr_processes_above) = (Some(name), None, 0);
+    }
+
+    /// The tenant or group that is open.
+    pub fn opened(&self) -> Option<Opened> {
+        let name = self.opened.clone()?;
+        let tenants = self.status.tenants_of(&name).map(|tenant| tenant.name.clone()).collect();
+        Some(Opened { name, tenants })
+    }
+
+    /// Takes what was found in a tenant, unless it is closed by now, or the picture is paused.
+    pub fn inspect(&mut self, found: Inspection) {
+        if self.opened.as_ref() == Some(&found.name) && !self.is_paused {
+            self.inspection = Some(found);
+            self.sort_processes();
+        }
+    }
+
+    fn sort_processes(&mut self) {
+        if let Some(found) = &mut self.inspection {
+            found.sort(self.sort == SortKey::Memory);
+        }
     }
 
     /// The sorted tenants and groups; a group has neither share error nor pressure of its own.

@@ -1,0 +1,52 @@
+//! Which tenant is open on the screen, for the thread that looks into it.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The tenant or group that is open, and its tenants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its path of names.
+    pub name: String,
+    /// Itself, or the tenants of the group.
+    pub tenants: Vec<String>,
+}
+
+/// The tenant that is open now, if any.
+#[derive(Default)]
+pub(super) struct Focus {
+    opened: Mutex<Option<Opened>>,
+    changed: Condvar,
+}
+
+impl Focus {
+    fn lock(&self) -> MutexGuard<'_, Option<Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens another one, or none.
+    pub(super) fn set(&self, opened: Option<Opened>) {
+        let mut now = self.lock();
+        if *now != opened {
+            *now = opened;
+            self.changed.notify_all();
+        }
+    }
+
+    /// The one that is open; waits for one.
+    pub(super) fn wait(&self) -> Opened {
+        let mut now = self.lock();
+        loop {
+            if let Some(opened) = &*now {
+                return opened.clone();
+            }
+            now = self.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for `time`, or until another one is open than `known`.
+    pub(super) fn pause(&self, known: &Opened, time: Duration) {
+        let is_same = |now: &mut Option<Opened>| now.as_ref() == Some(known);
+        drop(self.changed.wait_timeout_while(self.lock(), time, is_same));
+    }
+}

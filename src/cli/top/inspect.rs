@@ -1,0 +1,194 @@
+//! A tenant or a group from inside: its members, and the processes in them, the largest first.
+//!
+//! The daemon tells where the members are; what is in them is read here, as the user who asks sees it, and only while
+//! somebody looks. Everything is bounded: a tenant may have any number of cgroups and processes.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::control::explanation::Explanation;
+use crate::host::cgroup::{Dialect, memory_sample};
+use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::host::process;
+
+/// Processes that are read.
+const MOST_PROCESSES: usize = 4096;
+/// Cgroups that are looked into, of all members together.
+const MOST_CGROUPS: usize = 1000;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inspection {
+    /// The tenant or the group.
+    pub name: String,
+    /// Its members.
+    pub members: Vec<Member>,
+    /// Its processes, as far as they could be read.
+    pub processes: Vec<Process>,
+    /// Processes that are there and could not be read, or are beyond the bound.
+    pub nr_unread: usize,
+    /// Why there is nothing to see.
+    pub problem: Option<String>,
+}
+
+/// One cgroup in which work of a tenant runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Member {
+    /// The tenant.
+    pub tenant: String,
+    /// The directory of the cgroup.
+    pub cgroup: PathBuf,
+    /// Processes in it and below it; `None` where it is not there.
+    pub nr_processes: Option<usize>,
+    /// CPUs that these use.
+    pub cpu_cores: Option<f64>,
+    /// Memory that it holds, all file cache included.
+    pub memory_bytes: Option<u64>,
+}
+
+/// One process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its command line, or its name where it has none; without control characters.
+    pub command: String,
+    /// CPUs that it used since the last look.
+    pub cpu_cores: Option<f64>,
+    /// Memory that it holds, what it shares with others included.
+    pub resident_bytes: u64,
+}
+
+/// Where a member is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Home {
+    tenant: String,
+    cgroup: PathBuf,
+    memory: Option<(PathBuf, Dialect)>,
+}
+
+/// The homes of the members of a tenant, from the paths of the files that are written for them.
+pub fn homes(explanation: &Explanation) -> Vec<Home> {
+    let dirs = |names: [&str; 2]| -> Vec<(PathBuf, Dialect)> {
+        let dir = |path: &Path| {
+            let index = names.iter().position(|name| path.file_name() == Some(name.as_ref()))?;
+            Some((path.parent()?.into(), [Dialect::Unified, Dialect::Legacy][index]))
+        };
+        explanation.values.iter().filter_map(|value| dir(Path::new(&value.path))).collect()
+    };
+    let mut memory = dirs(["memory.low", "memory.soft_limit_in_bytes"]).into_iter();
+    let home = |(cgroup, _): (PathBuf, Dialect)| Home {
+        tenant: explanation.tenant.clone(),
+        cgroup,
+        memory: memory.next(),
+    };
+    dirs(["cpu.weight", "cpu.shares"]).into_iter().map(home).collect()
+}
+
+/// Looks again and again, so that there are rates.
+#[derive(Debug, Default)]
+pub struct Inspector {
+    /// Of each process, when it started and the CPU time that it had used.
+    before: HashMap<u32, (u64, f64)>,
+    at: Option<Instant>,
+}
+
+impl Inspector {
+    /// Looks into the members `homes` of the tenant or group `name`.
+    pub fn look(
+        &mut self,
+        kernel: &mut impl KernFs,
+        (name, homes): (&str, &[Home]),
+        now: Instant,
+    ) -> Inspection {
+        let elapsed = self.at.replace(now).map(|at| now.saturating_duration_since(at));
+        let elapsed = elapsed.map(|elapsed| elapsed.as_secs_f64()).filter(|it| *it > 0.0);
+        let before = std::mem::take(&mut self.before);
+        let mut found = Inspection { name: name.to_string(), ..Inspection::default() };
+        let proc = match kernel.open_dir(Path::new("/proc")) {
+            Ok(proc) => proc,
+            Err(error) => return Inspection { problem: Some(error.to_string()), ..found },
+        };
+        let mut left = MOST_CGROUPS;
+        for home in homes {
+            let pids = pids_below(kernel, &home.cgroup, &mut left);
+            let mut cores = None;
+            for pid in pids.iter().flatten() {
+                let is_beyond = found.processes.len() >= MOST_PROCESSES;
+                let usage = process::usage(kernel, proc, *pid).filter(|_| !is_beyond);
+                let Some(usage) = usage else {
+                    found.nr_unread += 1;
+                    continue;
+                };
+                let same = before.get(pid).filter(|(start, _)| *start == usage.start_ticks);
+                let used = same
+                    .zip(elapsed)
+                    .map(|((_, then), elapsed)| (usage.cpu_seconds - then).max(0.0) / elapsed);
+                cores = cores.into_iter().chain(used).reduce(|a: f64, b| a + b);
+                self.before.insert(*pid, (usage.start_ticks, usage.cpu_seconds));
+                found.processes.push(Process {
+                    pid: *pid,
+                    command: command(kernel, proc, *pid, &usage.name),
+                    cpu_cores: used,
+                    resident_bytes: usage.resident_bytes,
+                });
+            }
+            found.members.push(Member {
+                tenant: home.tenant.clone(),
+                cgroup: home.cgroup.clone(),
+                nr_processes: pids.map(|pids| pids.len()),
+                cpu_cores: cores,
+                memory_bytes: memory(kernel, home),
+            });
+        }
+        kernel.close_dir(proc);
+        found
+    }
+}
+
+impl Inspection {
+    /// Puts the largest first: by CPU time, or by memory.
+    pub fn sort(&mut self, by_memory: bool) {
+        let cpu = |it: &Process| it.cpu_cores.unwrap_or(0.0);
+        self.processes.sort_by(|a, b| {
+            let (by_cpu, by_size) =
+                (cpu(b).total_cmp(&cpu(a)), b.resident_bytes.cmp(&a.resident_bytes));
+            if by_memory { by_size.then(by_cpu) } else { by_cpu.then(by_size) }
+        });
+    }
+}
+
+/// The processes in a cgroup and below it; `None` where it is not there.
+fn pids_below(kernel: &mut impl KernFs, path: &Path, left: &mut usize) -> Option<Vec<u32>> {
+    *left = left.checked_sub(1)?;
+    let dir = kernel.open_dir(path).ok()?;
+    let found = contents(kernel, dir);
+    kernel.close_dir(dir);
+    let (mut pids, names) = found.ok()?;
+    for name in names {
+        pids.extend(pids_below(kernel, &path.join(name), left).unwrap_or_default());
+    }
+    Some(pids)
+}
+
+/// The processes in a cgroup, and the names of those below it.
+fn contents(kernel: &mut impl KernFs, dir: DirId) -> Result<(Vec<u32>, Vec<String>), KernError> {
+    let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?);
+    let pids = text.lines().filter_map(|line| line.parse().ok()).collect();
+    Ok((pids, kernel.list_dirs(dir)?))
+}
+
+fn memory(kernel: &mut impl KernFs, home: &Home) -> Option<u64> {
+    let (path, dialect) = home.memory.as_ref()?;
+    let dir = kernel.open_dir(path).ok()?;
+    let sample = memory_sample(kernel, dir, *dialect);
+    kernel.close_dir(dir);
+    sample.ok().map(|sample| sample.current_bytes)
+}
+
+/// What a process calls itself may be anything: it is shown on a terminal.
+fn command(kernel: &mut impl KernFs, proc: DirId, pid: u32, name: &str) -> String {
+    let line = process::command_line(kernel, proc, pid).unwrap_or_else(|| name.to_string());
+    line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
