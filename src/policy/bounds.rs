@@ -146,7 +146,11 @@ impl Processes {
 impl Form<Option<u32>> for Processes {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u32>) {
         if !node.is_word("max") {
-            *into = reader.whole(node, Processes::MOST, "`max` or a number of processes");
+            *into = reader.whole(
+                node,
+                Processes::MOST,
+                "`max` or a number of processes such as `4096`",
+            );
         }
     }
 

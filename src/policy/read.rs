@@ -38,8 +38,23 @@ fn elsewhere(name: &str) -> Option<String> {
     let in_sections = top.iter().filter(|section| section.rows.iter().any(|row| row.name == name));
     let mut maps: Vec<String> = in_sections.map(|section| format!("`{}`", section.name)).collect();
     maps.extend(top.iter().find(is_named).map(|_| "the policy, at the top".to_string()));
-    maps.extend(rows(TENANT).iter().find(is_named).map(|_| "a tenant".to_string()));
+    let tenant = rows(TENANT);
+    maps.extend(tenant.iter().find(is_named).map(|_| "a tenant".to_string()));
+    let in_tenant = tenant.iter().filter(|section| section.rows.iter().any(|row| row.name == name));
+    let in_tenant: Vec<&str> = in_tenant.map(|section| section.name).collect();
+    maps.extend((!in_tenant.is_empty()).then(|| format!("{} of a tenant", listed(in_tenant))));
     if maps.len() == 1 { maps.pop() } else { None }
+}
+
+/// Whether an entry among tenants is a key of a tenant: it has no tenant's value.
+fn is_misplaced(entry: &Entry) -> bool {
+    let is_key = |name: &str| TENANT.iter().any(|key| key.name == name);
+    is_key(&entry.key)
+        && match &entry.value.kind {
+            Kind::Null => false,
+            Kind::Map(entries) => !entries.is_empty() && !entries.iter().any(|it| is_key(&it.key)),
+            _ => true,
+        }
 }
 
 /// A policy whose values still have their places.
@@ -163,8 +178,19 @@ impl Draft {
             return Vec::new();
         }
         let mut tenants = Vec::new();
+        let mut above: Option<&Entry> = None;
         for entry in entries {
             let place = reader.key_place(entry);
+            if is_misplaced(entry) {
+                let message = format!("`{}` is a key of a tenant, not a tenant", entry.key);
+                let help = match above.map(|above| shortened(&above.key)) {
+                    Some(name) => format!("indent it more than `{name}`, whose key it is"),
+                    None => format!("name the tenant: `web: {{ {}: … }}`", entry.key),
+                };
+                reader.report.push(rules::UNKNOWN_KEY.at(&place, message, "").help(help));
+                continue;
+            }
+            above = Some(entry);
             self.nr_tenants += 1;
             if self.nr_tenants > MOST_TENANTS {
                 if self.nr_tenants == MOST_TENANTS + 1 {

@@ -137,7 +137,9 @@ impl<'r> Reader<'r> {
             let help = format!("write `{name}: {}`, with a colon and a space", shortened(value));
             return self.report.push(finding.help(help));
         }
-        let near = nearest(&entry.key, keys.iter().copied());
+        // A key that is right in another place is no misspelling here.
+        let elsewhere = (self.codes.elsewhere)(&entry.key);
+        let near = nearest(&entry.key, keys.iter().copied()).filter(|_| elsewhere.is_none());
         self.misspelt.extend(near);
         if self.report.is_full() {
             return self.report.leave_out();
@@ -155,10 +157,10 @@ impl<'r> Reader<'r> {
                 "the comma ends the value before it: decimals have a point, as in `1.5`".to_string()
             }
             "<<" => "merge keys are not supported: write the keys out".to_string(),
-            key if near.is_none() && (self.codes.elsewhere)(key).is_some() => {
-                format!("`{key}` is a key of {}", (self.codes.elsewhere)(key).unwrap_or_default())
-            }
-            _ => format!("keys here: {}", listed(keys.iter().copied())),
+            key => match elsewhere {
+                Some(map) => format!("`{key}` is a key of {map}"),
+                None => format!("keys here: {}", listed(keys.iter().copied())),
+            },
         };
         let finding = self.codes.unknown_key.at(&self.key_place(entry), message, label);
         self.report.push(finding.help(help));

@@ -184,6 +184,9 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("weight:300", "P010", "`weight: 300`"),
     ("weight 300", "P010", "`weight: 300`"),
     ("interval: 5s", "P010", "`interval` is a key of `control`"),
+    ("pids: 4096", "P010", "`pids` is a key of `limit` of a tenant"),
+    ("cpu: 2", "P010", "`cpu` is a key of `weight`, `guarantee`, `limit` of a tenant"),
+    ("unit: nginx.service", "P010", "`unit` is a key of `match` of a tenant"),
 ];
 
 #[test]
@@ -199,6 +202,36 @@ fn a_wrong_value_is_answered_with_what_to_write() {
         load_text("policy.yaml", "version: 1\ntenants: { a: { limit: { memory: 512Mi } } }")
             .is_ok()
     );
+}
+
+/// A key of a tenant that is indented as far as its name.
+#[test]
+fn a_key_beside_its_tenant_is_told_where_to_go() {
+    for (text, line) in [
+        ("  web:\n  weight: 100\n", 4),
+        ("  web:\n  limit: { cpu: 2 }\n", 4),
+        ("  db: {}\n  web:\n  match:\n    unit: web.service\n", 5),
+        ("  web: {}\n  dop: auto\n  weight: 5\n", 4),
+    ] {
+        let text = format!("version: 1\ntenants:\n{text}");
+        let report = load_text("policy.yaml", &text).unwrap_err();
+        let finding = &report.findings()[0];
+        assert_eq!(
+            (finding.code, finding.position().map(|it| it.0)),
+            ("P010", Some(line)),
+            "{text}"
+        );
+        let said = finding.help.as_deref().unwrap_or_default();
+        assert_eq!(said, "indent it more than `web`, whose key it is", "{text}");
+    }
+    let report = load_text("policy.yaml", "version: 1\ntenants: { weight: 5 }\n").unwrap_err();
+    let said = report.findings()[0].help.clone().unwrap_or_default();
+    assert_eq!(said, "name the tenant: `web: { weight: … }`");
+    // Nobody is kept from a tenant of such a name.
+    for tenant in ["dop: {}", "limit: { weight: 5 }", "match:"] {
+        let text = format!("version: 1\ntenants: {{ {tenant} }}\n");
+        assert!(load_text("policy.yaml", &text).is_ok(), "{text}");
+    }
 }
 
 /// A typo of a key at the top is one finding, which names the key.
