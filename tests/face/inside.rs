@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tenantd::cli::args::SortKey;
 use tenantd::cli::top::inspect::{Inspection, Inspector, Member, Process, homes};
 use tenantd::cli::top::view::{Key, View};
-use tenantd::control::explanation::{Explanation, ValueStep};
+use tenantd::control::explanation::{Explanation, MemberStep, ValueStep};
 use tenantd::control::status::Status;
 use tenantd::sim::{Layout, Load, SimHost, SimKernel, Workload};
 
@@ -35,12 +35,11 @@ fn members_and_processes_are_found_with_their_rates() {
         let at = |tree: &str, name: &str| file(format!("/sys/fs/cgroup/{tree}web/{name}"));
         let values = vec![at(tree[0], weight), at(tree[1], low), at(tree[0], "cpu.max")];
         let gone = vec![file(format!("/sys/fs/cgroup/gone/{weight}"))];
-        let homes: Vec<_> = [values, gone]
-            .into_iter()
-            .flat_map(|values| {
-                homes(&Explanation { tenant: "web".into(), values, ..Explanation::default() })
-            })
-            .collect();
+        let one = Explanation { values: values.clone(), ..Explanation::default() };
+        assert_eq!(homes(&one).len(), 1);
+        let member = |values| MemberStep { values, ..MemberStep::default() };
+        let members = [values, gone].map(member).into();
+        let homes = homes(&Explanation { tenant: "web".into(), members, ..Explanation::default() });
         let (mut inspector, begin) = (Inspector::default(), Instant::now());
         let first = inspector.look(&mut kernel, ("web", &homes), begin);
         assert!(first.processes.iter().all(|process| process.cpu_cores.is_none()));

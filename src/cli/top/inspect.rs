@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::control::explanation::Explanation;
+use crate::control::explanation::{Explanation, ValueStep};
 use crate::host::cgroup::{Dialect, memory_sample};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
@@ -70,20 +70,26 @@ pub struct Home {
 
 /// The homes of the members of a tenant, from the paths of the files that are written for them.
 pub fn homes(explanation: &Explanation) -> Vec<Home> {
-    let dirs = |names: [&str; 2]| -> Vec<(PathBuf, Dialect)> {
-        let dir = |path: &Path| {
+    let members = explanation.members.iter().map(|member| &member.values);
+    // A tenant of one cgroup has no list of them.
+    let values: Vec<&Vec<ValueStep>> = match explanation.members.is_empty() {
+        true => vec![&explanation.values],
+        false => members.collect(),
+    };
+    values.into_iter().filter_map(|values| home(&explanation.tenant, values)).collect()
+}
+
+fn home(tenant: &str, values: &[ValueStep]) -> Option<Home> {
+    let dir = |names: [&str; 2]| -> Option<(PathBuf, Dialect)> {
+        values.iter().find_map(|value| {
+            let path = Path::new(&value.path);
             let index = names.iter().position(|name| path.file_name() == Some(name.as_ref()))?;
             Some((path.parent()?.into(), [Dialect::Unified, Dialect::Legacy][index]))
-        };
-        explanation.values.iter().filter_map(|value| dir(Path::new(&value.path))).collect()
+        })
     };
-    let mut memory = dirs(["memory.low", "memory.soft_limit_in_bytes"]).into_iter();
-    let home = |(cgroup, _): (PathBuf, Dialect)| Home {
-        tenant: explanation.tenant.clone(),
-        cgroup,
-        memory: memory.next(),
-    };
-    dirs(["cpu.weight", "cpu.shares"]).into_iter().map(home).collect()
+    let (cgroup, _) = dir(["cpu.weight", "cpu.shares"])?;
+    let memory = dir(["memory.low", "memory.soft_limit_in_bytes"]);
+    Some(Home { tenant: tenant.to_string(), cgroup, memory })
 }
 
 /// Looks again and again, so that there are rates.
