@@ -1,4 +1,4 @@
-//! Systemd on the system bus: the only file that names cgroups-rs and zbus.
+//! Systemd on the system bus: with its faults the only place that names cgroups-rs and zbus.
 //!
 //! All calls go over one connection, made when it is needed and again after the bus went away. Calls of
 //! different orders do not wait for each other: they are sent together, and the answers awaited together.
@@ -12,6 +12,8 @@
 //! for a unit that is not loaded and for a bus that is away, and has no deadline. So only its vocabulary is
 //! used.
 
+mod fault;
+
 use std::collections::HashMap;
 use std::fs;
 use std::future::{Future, poll_fn};
@@ -22,13 +24,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use cgroups_rs::systemd::{NO_SUCH_UNIT, Property as BusProperty};
+use cgroups_rs::systemd::Property as BusProperty;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zbus::export::futures_core::Stream;
 use zbus::message::Type as MessageType;
 use zbus::zvariant::{OwnedObjectPath, OwnedValue, Type, Value};
 use zbus::{Connection, Error as BusError, MatchRule, Message, MessageStream, block_on};
+
+use fault::{Fault, away, of_bus};
 
 use super::object_path::{UNITS_PATH, object_path, unit_at};
 use super::order::{Held, Order, Reply, RunResult, UnitError, UnitState};
@@ -147,7 +151,7 @@ impl Bus {
         let is_over =
             block_on(poll_fn(|context| Poll::Ready(take_results(signals, context, results))));
         match is_over {
-            true => Err(Fault { is_away: true, ..Fault::new("the connection was closed".into()) }),
+            true => Err(Fault::away("the connection was closed".into())),
             false => Ok(Reply::Results(std::mem::take(&mut self.results))),
         }
     }
@@ -448,65 +452,6 @@ fn life(fragment: &str) -> String {
 /// Whether `unit` is of a kind whose cgroup a policy may name.
 fn has_cgroup(unit: &str) -> bool {
     [".service", ".slice", ".scope"].iter().any(|kind| unit.ends_with(kind))
-}
-
-// === what went wrong ===
-
-/// An error of the bus: its name on it, empty where it has none, and its text.
-#[derive(Clone, Debug)]
-struct Fault {
-    name: String,
-    text: String,
-    is_away: bool,
-}
-
-impl Fault {
-    fn new(text: String) -> Fault {
-        Fault { name: String::new(), text, is_away: false }
-    }
-
-    fn about(self, unit: &str) -> UnitError {
-        let (unit, message) = (unit.to_string(), self.text);
-        match self.name.as_str() {
-            _ if self.is_away => UnitError::Away(message),
-            NO_SUCH_UNIT => UnitError::NoSuchUnit(unit),
-            "org.freedesktop.DBus.Error.AccessDenied"
-            | "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired" => {
-                UnitError::Denied { unit, message }
-            }
-            _ => UnitError::Refused { unit, message },
-        }
-    }
-}
-
-/// Errors of the bus itself: systemd cannot be reached at the moment.
-const AWAY: [&str; 6] = [
-    "org.freedesktop.DBus.Error.Disconnected",
-    "org.freedesktop.DBus.Error.NameHasNoOwner",
-    "org.freedesktop.DBus.Error.NoReply",
-    "org.freedesktop.DBus.Error.ServiceUnknown",
-    "org.freedesktop.DBus.Error.Timeout",
-    "org.freedesktop.DBus.Error.TimedOut",
-];
-
-/// Whatever prevents a connection, systemd cannot be reached now.
-fn away(error: BusError) -> Fault {
-    Fault { is_away: true, ..of_bus(error) }
-}
-
-fn of_bus(error: BusError) -> Fault {
-    match &error {
-        BusError::MethodError(name, message, _) => {
-            let name = name.to_string();
-            let text = message.clone().unwrap_or_else(|| name.clone());
-            Fault { is_away: AWAY.contains(&&*name), name, text }
-        }
-        BusError::Connection(..)
-        | BusError::InputOutput(_)
-        | BusError::Handshake(_)
-        | BusError::Address(_) => Fault { is_away: true, ..Fault::new(error.to_string()) },
-        _ => Fault::new(error.to_string()),
-    }
 }
 
 #[cfg(test)]

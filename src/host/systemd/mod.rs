@@ -33,7 +33,7 @@
 //! | `connect` | the systemd of this host |
 //! | [`messenger`] | a thread that waits, so that the tick need not |
 //! | `object_path` | the path on the bus of a unit |
-//! | [`bus`] | D-Bus: the only file that names cgroups-rs and zbus |
+//! | [`bus`] | D-Bus: the only place that names cgroups-rs and zbus |
 
 pub mod bus;
 mod connect;
