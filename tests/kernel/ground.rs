@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use tenantd::host::cgroup::{Dialect, Facet, Layout};
+use tenantd::host::cgroup::{Dialect, Facet, Layout, Tree};
 use tenantd::policy::model::{HierarchyChoice, RootChoice};
 
 use crate::util::{self, CGROUP_FILES, Snapshot};
@@ -158,6 +158,13 @@ impl Ground {
         pid
     }
 
+    /// The trees in which every tenant has a cgroup: a legacy one for processes alone is joined only where a policy
+    /// limits these.
+    pub(super) fn homes(&self) -> impl Iterator<Item = &Tree> {
+        let trees = self.layout.trees.iter();
+        trees.filter(|tree| tree.is_for_all() && tree.facets != [Facet::Pids])
+    }
+
     /// Starts `command` and moves it into the cgroup `below` in every tree.
     pub(super) fn spawn(&mut self, below: &str, mut command: Command) -> u32 {
         let child = command.stdout(Stdio::null()).spawn().unwrap();
@@ -167,11 +174,14 @@ impl Ground {
         pid
     }
 
-    /// Moves a process into the cgroup `below` in every tree.
+    /// Moves a process into the cgroup `below` in every tree that has it: where nothing limits processes, the agent
+    /// makes none in a legacy tree for these alone.
     pub(super) fn put(&self, pid: u32, below: &str) {
         for tree in self.layout.trees.iter().filter(|tree| tree.is_for_all()) {
-            let procs = join(&tree.root, below).join("cgroup.procs");
-            fs::write(&procs, pid.to_string()).unwrap();
+            let dir = join(&tree.root, below);
+            if tree.facets != [Facet::Pids] || dir.exists() {
+                fs::write(dir.join("cgroup.procs"), pid.to_string()).unwrap();
+            }
         }
     }
 

@@ -70,8 +70,7 @@ fn a_tenant_that_is_removed_is_made_again() {
         ground.load("b", "threads=1");
         ground.remove("b");
         wait_until(&format!("b again, round {round}"), || {
-            let trees = ground.layout.trees.iter().filter(|tree| tree.is_for_all());
-            trees.into_iter().all(|tree| tree.root.join("b").exists()) && ground.weight("b") == ours
+            ground.homes().all(|tree| tree.root.join("b").exists()) && ground.weight("b") == ours
         });
     }
     daemon.stop();
@@ -165,4 +164,36 @@ fn the_legacy_host_of_a_hybrid_has_no_controllers_for_a_unified_policy() {
     };
     ran.exits(1).says_in_one_line(words);
     assert_same(&before, &ground.snapshot(), "after a start that failed");
+}
+
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn a_tenant_cannot_fork_beyond_its_limit() {
+    let Some(mut ground) = Ground::take() else { return };
+    if ground.layout.tree(Facet::Pids).is_none() {
+        return util::skipped("this machine has no pids controller");
+    }
+    let before = ground.snapshot();
+    let daemon =
+        Daemon::start(&mut ground.enforce("tenants: { a: { limit: { pids: 5 } }, b: {} }"));
+    let file = |tenant: &str| ground.dir(Facet::Pids, tenant).join("pids.max");
+    let (limited, free) = (file("a"), file("b"));
+    let holds = |path: &std::path::Path| fs::read_to_string(path).unwrap_or_default();
+    wait_until("the limit", || holds(&limited).trim() == "5");
+    assert_eq!(holds(&free).trim(), "max");
+    let mut forks = std::process::Command::new("sh");
+    forks.stdin(std::process::Stdio::piped());
+    forks.args(["-c", "read go; for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; wait"]);
+    let pid = ground.spawn("a", forks);
+    ground.say(pid, "go");
+    daemon.says("pids.max");
+    assert!(ground.pids("a").len() <= 5, "{:?}", ground.pids("a"));
+    for pid in ground.pids("a") {
+        let pid = nix::unistd::Pid::from_raw(pid as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).ok();
+    }
+    ground.end(pid);
+    wait_until("the end of the forks", || ground.pids("a").is_empty());
+    daemon.stop();
+    assert_same(&before, &ground.snapshot(), "stopped");
 }

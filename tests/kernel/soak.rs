@@ -39,7 +39,7 @@ impl KernelGround {
     }
 
     fn dirs(&self, below: &str) -> Vec<PathBuf> {
-        let trees = self.piece.layout.trees.iter().filter(|tree| tree.is_for_all());
+        let trees = self.piece.homes();
         trees.map(|tree| tree.root.join(below)).collect()
     }
 }
