@@ -141,7 +141,7 @@ fn claim_and_give_back(mut ground: Ground) {
     let tree = &ground.layout.trees[ground.layout.tree(Facet::Cpu).unwrap()];
     let pattern = tree.root.strip_prefix(&tree.mount).unwrap().join("build");
     let yaml = format!(
-        "tenants: {{ ci: {{ match: {{ cgroup: {} }} }} }}",
+        "tenants: {{ ci: {{ match: {{ cgroup: {}, move: true }} }} }}",
         std::path::Path::new("/").join(pattern).display()
     );
     // The tenants' root is another one than where the build runs, or it would be in its place already.
