@@ -51,8 +51,7 @@ impl Ground {
         let (mounts, own) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
         let root = RootChoice::Path(PathBuf::from(&name));
         let layout = Layout::detect(&mounts, &own, HierarchyChoice::Auto, &root);
-        // No policy of these tests limits processes, and then an agent leaves their hierarchy alone.
-        let layout = layout.map_err(|error| error.to_string())?.without(Facet::Pids);
+        let layout = layout.map_err(|error| error.to_string())?;
         let ground = Ground { name, layout, scratch: util::scratch(), loads: Vec::new() };
         ground.try_make("")?;
         Ok(ground)
