@@ -100,7 +100,7 @@ def test_does_all_its_work_in_its_sandbox(host):
     start(host, "plain.service", "sleep", "infinity")
     claimed = start(host, "claimed.service", "sleep", "infinity")
     tenants = {
-        "direct": {"match": {"cgroup": f"/system.slice/{claimed}"}, "cpus": "0", "limit": {"memory": "1GiB", "pids": 500}},
+        "direct": {"match": {"cgroup": f"/system.slice/{claimed}", "move": True}, "cpus": "0", "limit": {"memory": "1GiB", "pids": 500}},
         "slice": {"owner": "systemd", "weight": 200},
         "unit": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1, "pids": 60}, "weight": 300},
     }
@@ -152,7 +152,7 @@ def test_returns_processes_to_cgroups_of_users(host):
     home = MOUNT / "system.slice" / claimed
     # It is given away just before the program begins.
     wait_until(lambda: (home / "cgroup.procs").stat().st_uid == 1003, "the cgroup to be the user's own")
-    install(host, {"people": {"match": {"cgroup": f"/system.slice/{claimed}"}}})
+    install(host, {"people": {"match": {"cgroup": f"/system.slice/{claimed}", "move": True}}})
     settle()
     pid = int(show(claimed, "MainPID"))
     place = lambda: Path(f"/proc/{pid}/cgroup").read_text().strip()

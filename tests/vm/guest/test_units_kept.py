@@ -45,7 +45,7 @@ def test_no_process_is_claimed_out_of_a_service_or_session(host):
     host.cleanup.callback(jobs.path.rmdir)
     job = host.start_in(jobs, ["setpriv", "--reuid=1000", "--clear-groups", "sleep", "infinity"])
     root = host.delegated()
-    team = {"team": {"match": {"users": ["ana", "bob"]}}}
+    team = {"team": {"owner": "direct", "match": {"users": ["ana", "bob"]}}}
     daemon = host.daemon(host.policy(team), root)
     daemon.says("match: { unit: forks.service }", "match: { unit: user-1000.slice }")
     daemon.until(lambda: place(job.pid).endswith("/team"), "the process in no unit to be claimed")
