@@ -272,7 +272,11 @@ impl Backends {
         let old = std::mem::replace(&mut self.places, places(tree, locations));
         for (mut place, new) in old.into_iter().zip(kept) {
             match new {
-                Some(new) => self.places[*new] = place,
+                Some(new) => {
+                    // Where members come from may be written differently now.
+                    place.location = self.places[*new].location.clone();
+                    self.places[*new] = place;
+                }
                 None => place.close(kernel),
             }
         }

@@ -96,6 +96,25 @@ fn members_come_and_go_without_a_reload() {
     assert_eq!(world.stop().failures, [""; 0]);
 }
 
+/// Where the members come from is what the newest policy says.
+#[test]
+fn a_reload_may_name_other_members() {
+    let mut world = world(&[NGINX, FPM, BATCH]);
+    world.start().unwrap();
+    world.ticks(10);
+    let text = POLICY
+        .replace("[nginx.service, \"php*-fpm.service\"]", "[php8-fpm.service, batch.service]");
+    let text = text.replace("{ unit: batch.service }", "{ unit: \"ngin?.service\" }");
+    reload(&mut world, &text);
+    // A unit that is found makes the tree anew.
+    stop(&mut world, NGINX);
+    world.ticks(2);
+    start(&mut world, NGINX);
+    world.ticks(20);
+    assert_near(&world.shares(&[FPM, BATCH, NGINX], 20), &[0.375, 0.375, 0.25], 0.02);
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
 #[test]
 fn a_unit_that_is_named_and_missing_is_reported_and_one_of_a_pattern_is_not() {
     let mut world = world(&[BATCH]);
