@@ -109,6 +109,20 @@ impl Ground {
         fs::read_to_string(self.weight_file(below)).ok()?.trim().parse().ok()
     }
 
+    /// How many times the CPU time of the first cgroup the second gets, over three seconds of both together once their
+    /// load runs.
+    pub(super) fn ratio_of_use(&self, both: [&str; 2]) -> f64 {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let used = || both.map(|below| self.used_sec(below));
+        let sum = || used().iter().sum::<f64>();
+        let settled = sum() + 0.5 * cpus as f64;
+        util::wait_until("the load to run", || sum() > settled);
+        let (begin, end) = (used(), sum() + 3.0);
+        util::wait_until("three seconds of CPU time", || sum() > end);
+        let end = used();
+        (end[1] - begin[1]) / (end[0] - begin[0])
+    }
+
     /// CPU time that `below` has used, in seconds.
     pub(super) fn used_sec(&self, below: &str) -> f64 {
         let dir = self.dir(Facet::Cpuacct, below);

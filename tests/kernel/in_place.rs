@@ -36,15 +36,7 @@ fn cgroups_and_what_is_above_them_are_weighed_and_given_back() {
     );
     let daemon = Daemon::start(&mut ground.enforce(&policy));
     wait_until("weights above", || ground.is_weighed("x") && ground.is_weighed("y"));
-    let used = |ground: &Ground| ["x/a", "y/b"].map(|below| ground.used_sec(below));
-    let settled = used(&ground).iter().sum::<f64>() + 0.5 * cpus as f64;
-    wait_until("the load to run", || used(&ground).iter().sum::<f64>() > settled);
-    let begin = used(&ground);
-    wait_until("three seconds of CPU time", || {
-        used(&ground).iter().sum::<f64>() > begin.iter().sum::<f64>() + 3.0
-    });
-    let end = used(&ground);
-    let ratio = (end[1] - begin[1]) / (end[0] - begin[0]);
+    let ratio = ground.ratio_of_use(["x/a", "y/b"]);
     assert!((2.5..6.0).contains(&ratio), "1 : {ratio}");
     assert!(!ground.is_weighed("z"), "a cgroup of nobody's was written");
     // A kill while all of it is held, and a second agent that begins from what the first one left.

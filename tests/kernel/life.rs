@@ -20,15 +20,7 @@ fn saturating_load_is_shared_by_weight() {
     for tenant in ["a", "b"] {
         ground.load(tenant, &format!("threads={}", 2 * cpus));
     }
-    let used = |ground: &Ground| ["a", "b"].map(|tenant| ground.used_sec(tenant));
-    let settled = used(&ground).iter().sum::<f64>() + 0.5 * cpus as f64;
-    wait_until("the load to run", || used(&ground).iter().sum::<f64>() > settled);
-    let begin = used(&ground);
-    wait_until("three seconds of CPU time", || {
-        used(&ground).iter().sum::<f64>() > begin.iter().sum::<f64>() + 3.0
-    });
-    let end = used(&ground);
-    let ratio = (end[1] - begin[1]) / (end[0] - begin[0]);
+    let ratio = ground.ratio_of_use(["a", "b"]);
     assert!((2.5..6.0).contains(&ratio), "1 : {ratio}");
     daemon.stop();
 }
