@@ -160,7 +160,8 @@ pub(super) fn spelling(layout: &Layout, homes: HashMap<String, String>) -> Spell
             None => tree.map(|tree| tree.root.join(node)),
         };
         let dir = dir.unwrap_or_else(|| PathBuf::from(node));
-        dir.join(dialect.file(knob)).display().to_string()
+        let path = dir.join(dialect.file(knob)).into_os_string();
+        path.into_string().unwrap_or_else(|path| path.to_string_lossy().into_owned())
     };
     Spelling {
         path: Arc::new(path),

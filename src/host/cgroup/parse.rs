@@ -23,6 +23,10 @@ impl Malformed {
     fn new(line: usize, text: &str, expected: &'static str) -> Self {
         Malformed { line, text: text.chars().take(60).collect(), expected }
     }
+
+    fn of(line: usize, text: &[u8], expected: &'static str) -> Self {
+        Malformed::new(line, &String::from_utf8_lossy(text), expected)
+    }
 }
 
 fn utf8(text: &[u8]) -> Result<&str, Malformed> {
@@ -55,14 +59,14 @@ pub fn limit(text: &[u8]) -> Result<Limit<u64>, Malformed> {
 pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64>; N], Malformed> {
     let mut found = [None; N];
     let mut missing = N;
-    for (index, line) in utf8(text)?.split_terminator('\n').enumerate() {
+    for (index, line) in lines(text).enumerate() {
         // The space is in another place in nearly every other line, which saves most comparisons.
         let is_of =
-            |key: &str| line.as_bytes().get(key.len()) == Some(&b' ') && line.starts_with(key);
+            |key: &str| line.get(key.len()) == Some(&b' ') && line.starts_with(key.as_bytes());
         let wanted = keys.iter().zip(&mut found).find(|(key, _)| is_of(key));
         let Some((key, found)) = wanted else { continue };
-        let value = line[key.len() + 1..].parse();
-        let value = value.map_err(|_| Malformed::new(index + 1, line, "a key and a number"))?;
+        let malformed = || Malformed::of(index + 1, line, "a key and a number");
+        let value = number(&line[key.len() + 1..]).ok_or_else(malformed)?;
         if found.replace(value).is_none() {
             missing -= 1;
         }
@@ -71,6 +75,22 @@ pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64
         }
     }
     Ok(found)
+}
+
+/// The lines of a text, without their ends; the last one may have none.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut start = 0;
+    let last = if text.ends_with(b"\n") { None } else { Some(text.len()) };
+    let ends = memchr::memchr_iter(b'\n', text).chain(last.filter(|end| *end > 0));
+    ends.map(move |end| {
+        let line = &text[start..end];
+        start = end + 1;
+        line
+    })
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    from_utf8(digits).ok()?.parse().ok()
 }
 
 /// The `total` counters of a pressure file, in µs (kernel document `accounting/psi.rst`).
@@ -89,14 +109,13 @@ pub struct Pressure {
 pub fn pressure(text: &[u8]) -> Result<Pressure, Malformed> {
     let expected = "`some` or `full` with `total=`";
     let (mut some_usec, mut full_usec) = (None, None);
-    for (index, line) in utf8(text)?.lines().enumerate() {
-        let total = line.rsplit_once('=').filter(|(before, _)| before.ends_with(" total"));
-        let total = total.and_then(|(_, total)| total.parse::<u64>().ok());
-        let malformed = || Malformed::new(index + 1, line, expected);
-        let total = total.ok_or_else(malformed)?;
-        match line.split(' ').next() {
-            Some("some") => some_usec = Some(total),
-            Some("full") => full_usec = Some(total),
+    for (index, line) in lines(text).enumerate() {
+        let malformed = || Malformed::of(index + 1, line, expected);
+        let at = memchr::memrchr(b'=', line).filter(|at| line[..*at].ends_with(b" total"));
+        let total = at.and_then(|at| number(&line[at + 1..])).ok_or_else(malformed)?;
+        match line.get(..5) {
+            Some(b"some ") => some_usec = Some(total),
+            Some(b"full ") => full_usec = Some(total),
             _ => return Err(malformed()),
         }
     }
