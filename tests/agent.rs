@@ -23,6 +23,7 @@ mod soak;
 mod still;
 mod story;
 mod units;
+mod unmoved;
 mod vanish;
 mod width;
 mod world;

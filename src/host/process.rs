@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
-use procfs::process::{Stat, StatFlags};
+use procfs::process::{Stat, StatFlags, StatM};
 use procfs::{FromBufRead, FromRead, ProcessCGroups};
 
 use super::cgroup::{Facet, Layout};
@@ -286,6 +286,30 @@ pub fn usage(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<ProcessU
         cpu_seconds: (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64,
         resident_bytes: stat.rss.saturating_mul(procfs::page_size()),
         name: stat.comm,
+    })
+}
+
+/// Clock ticks of a process as µs.
+pub fn usec(ticks: u64) -> u64 {
+    ticks.saturating_mul(1_000_000) / procfs::ticks_per_second()
+}
+
+/// The resident memory of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResidentMemory {
+    /// Its own: anonymous pages.
+    pub private_bytes: u64,
+    /// What others may have too: pages of files and of shared memory.
+    pub shared_bytes: u64,
+}
+
+/// The resident memory of process `pid`; `None` where it is gone or cannot be read.
+pub fn resident(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<ResidentMemory> {
+    let pages = StatM::from_read(kernel.read_once(proc, &format!("{pid}/statm")).ok()?).ok()?;
+    let bytes = |pages: u64| pages.saturating_mul(procfs::page_size());
+    Some(ResidentMemory {
+        private_bytes: bytes(pages.resident.saturating_sub(pages.shared)),
+        shared_bytes: bytes(pages.shared),
     })
 }
 

@@ -48,6 +48,7 @@ pub(super) enum ProcFile {
     Cgroup(u32),
     Status(u32),
     PidStat(u32),
+    Statm(u32),
     Comm(u32),
     Io(u32),
     Schedstat(u32, u32),

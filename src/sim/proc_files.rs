@@ -36,6 +36,7 @@ impl SimKernel {
             (DirPlace::Process(pid), "cgroup") => ProcFile::Cgroup(*pid),
             (DirPlace::Process(pid), "status") => ProcFile::Status(*pid),
             (DirPlace::Process(pid), "stat") => ProcFile::PidStat(*pid),
+            (DirPlace::Process(pid), "statm") => ProcFile::Statm(*pid),
             (DirPlace::Process(pid), "comm") => ProcFile::Comm(*pid),
             (DirPlace::Process(pid), "io") => ProcFile::Io(*pid),
             (DirPlace::Process(pid), "schedstat") => ProcFile::Schedstat(*pid, *pid),
@@ -64,6 +65,10 @@ impl SimKernel {
             ProcFile::Cgroup(pid) => self.show_cgroup(process(pid)?),
             ProcFile::Status(pid) => self.show_status(pid, process(pid)?),
             ProcFile::PidStat(pid) => show_pid_stat(pid, process(pid)?),
+            ProcFile::Statm(pid) => {
+                let resident = process(pid)?.pages().of(Kind::Anon);
+                format!("{resident} {resident} 0 0 0 {resident} 0\n")
+            }
             ProcFile::Comm(pid) => format!("{}\n", process(pid)?.name),
             ProcFile::Io(pid) => show_io(process(pid)?),
             ProcFile::Schedstat(pid, tid) => {

@@ -21,6 +21,7 @@ use super::location::Location;
 use super::members::Members;
 use super::place::Place;
 use super::systemd::Systemd;
+use super::unmoved::Unmoved;
 use crate::control::bounds::AncestorBounds;
 use crate::control::finding::Finding;
 use crate::control::plan::Knob;
@@ -68,6 +69,8 @@ pub(in crate::daemon) struct Backends {
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
     pub(super) search: Search,
+    /// What an observer leaves where it is, and claims.
+    pub(super) unmoved: Unmoved,
     /// What the last tick decided and did not write.
     pub(super) backlog: Backlog,
     /// Whether processes are still to be moved into cpusets.
@@ -99,6 +102,7 @@ impl Backends {
             inventory: CpuInventory::default(),
             above: AncestorBounds::default(),
             search: Search::default(),
+            unmoved: Unmoved::default(),
             backlog: Backlog::default(),
             has_unjoined: false,
         }
@@ -229,7 +233,7 @@ impl Backends {
     pub(in crate::daemon) fn close_all(&mut self, kernel: &mut impl KernFs) {
         self.places.iter_mut().for_each(|place| place.close(kernel));
         self.pass = Some(0);
-        self.search.restart();
+        self.restart_search();
         (self.backlog, self.has_unjoined) = (Backlog::default(), false);
     }
 
@@ -258,8 +262,13 @@ impl Backends {
         self.pass = Some(0);
         self.unattached.clear();
         self.claim_rules = claim_rules;
-        self.search.restart();
+        self.restart_search();
         self.has_unjoined = false;
+    }
+
+    fn restart_search(&mut self) {
+        self.search.restart();
+        self.unmoved.clear();
     }
 
     fn replace(

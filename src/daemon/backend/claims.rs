@@ -169,16 +169,25 @@ impl Search {
 
     /// The next part of the processes `all`, in ascending order, without the agent's `own`.
     pub(super) fn begin_part(&mut self, own: u32, all: Vec<u32>) -> Part {
-        let (next, turn) = (self.next, self.turn);
-        let is_turn = |pid: u32| pid as usize % PARTS == next;
-        let is_seldom = |pid: u32| pid as usize / PARTS % PARTS != turn;
-        self.settled
-            .retain(|pid| all.binary_search(pid).is_ok() && (!is_turn(*pid) || is_seldom(*pid)));
+        let is_seldom = |pid: u32| pid as usize / PARTS % PARTS != self.turn;
+        let mut settled = std::mem::take(&mut self.settled);
+        settled.retain(|pid| {
+            all.binary_search(pid).is_ok() && (!self.is_of_part(*pid) || is_seldom(*pid))
+        });
+        self.settled = settled;
         let is_wanted = |pid: &u32| {
-            *pid > 1 && *pid != own && is_turn(*pid) && self.settled.binary_search(pid).is_err()
+            *pid > 1
+                && *pid != own
+                && self.is_of_part(*pid)
+                && self.settled.binary_search(pid).is_err()
         };
         let left: Vec<u32> = all.iter().copied().filter(is_wanted).collect();
         Part { known: all, left: left.into_iter(), ..Part::default() }
+    }
+
+    /// Whether process `pid` is of the part that is searched now.
+    pub(super) fn is_of_part(&self, pid: u32) -> bool {
+        pid as usize % PARTS == self.next
     }
 
     /// The part that was interrupted.
@@ -277,13 +286,12 @@ pub(super) struct Found {
     /// The cgroups from which processes are moved.
     origins: Origins,
     /// Whether they are moved, or only would be.
-    is_enforcing: bool,
+    pub(super) is_enforcing: bool,
 }
 
 impl Found {
     /// Adds what `claims` come to; `tree` is the one whose cgroups are named.
-    pub(super) fn add(&mut self, claims: &Claims, tree: usize, is_enforcing: bool) {
-        self.is_enforcing = is_enforcing;
+    pub(super) fn add(&mut self, claims: &Claims, tree: usize) {
         for claim in claims.moves.iter().filter(|claim| !claim.is_split) {
             note_origin(&mut self.origins, claim, tree);
         }

@@ -10,13 +10,14 @@ use tracing::debug;
 use super::access::HostAccess;
 use super::claims::{Part, Search, note_origin};
 use super::place::Place;
+use super::unmoved::Unmoved;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Value};
 use crate::control::tree::TreeNode;
 use crate::host::cgroup::{Cgroup, Facet};
 use crate::host::enforce::EnforceError;
 use crate::host::kernfs::{KernError, KernFs};
-use crate::host::process::{self, Claim, ClaimRule};
+use crate::host::process::{self, Claim, ClaimRule, Claims};
 
 /// When this many processes have been moved, and then each time that their number has doubled, records of
 /// those that ended are dropped.
@@ -75,27 +76,22 @@ pub(super) fn record<K: KernFs>(host: &mut HostAccess<K>, places: &[Place], acti
 const PASSES: usize = 4;
 
 /// Searches one part of all processes for those that the policy assigns to a tenant, and moves them into its
-/// cgroup, with what they start meanwhile. Where there are more than `nr_max`, the next call continues. An observer
-/// moves none.
+/// cgroup, with what they start meanwhile. Where there are more than `nr_max`, the next call continues.
 pub(super) fn claim<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &mut [Place],
     nodes: &[TreeNode],
     rules: &[ClaimRule],
-    (is_enforcing, nr_max): (bool, usize),
+    nr_max: usize,
     search: &mut Search,
 ) {
     let mut part = match search.take_part().map_or_else(|| begin(host, rules, search), Ok) {
         Ok(part) => part,
         Err(error) => return search.note(vec![unreadable(&error)], None, nodes),
     };
-    let nr_max = if is_enforcing { nr_max } else { usize::MAX };
-    let proc = host.proc();
-    let claims =
-        process::claims(&mut host.kernel, proc, &host.layout, rules, &mut part.left, nr_max);
-    search.settle(&claims.inside);
-    part.found.add(&claims, host.layout.tree(Facet::Cpu).unwrap_or(0), is_enforcing);
-    if is_enforcing && !claims.moves.is_empty() {
+    let claims = find(host, rules, &mut part, nr_max, search);
+    part.found.is_enforcing = true;
+    if !claims.moves.is_empty() {
         carry_out(host, places, nodes, &claims.moves, &mut part);
     }
     if !part.left.as_slice().is_empty() {
@@ -106,6 +102,40 @@ pub(super) fn claim<K: KernFs>(
     }
     search.note_moves(&part.moved, nodes);
     search.note(part.failures, Some(part.found), nodes);
+}
+
+/// Searches one part of all processes for those that the policy assigns to a tenant. They stay where they are, and are
+/// measured there.
+pub(super) fn look_for<K: KernFs>(
+    host: &mut HostAccess<K>,
+    nodes: &[TreeNode],
+    rules: &[ClaimRule],
+    search: &mut Search,
+    unmoved: &mut Unmoved,
+) {
+    let mut part = match begin(host, rules, search) {
+        Ok(part) => part,
+        Err(error) => return search.note(vec![unreadable(&error)], None, nodes),
+    };
+    let claims = find(host, rules, &mut part, usize::MAX, search);
+    unmoved.take_part(host, &claims.moves, |pid| search.is_of_part(pid));
+    search.note(part.failures, Some(part.found), nodes);
+}
+
+/// The claims on what is left of a part, at most `nr_max`.
+fn find<K: KernFs>(
+    host: &mut HostAccess<K>,
+    rules: &[ClaimRule],
+    part: &mut Part,
+    nr_max: usize,
+    search: &mut Search,
+) -> Claims {
+    let proc = host.proc();
+    let claims =
+        process::claims(&mut host.kernel, proc, &host.layout, rules, &mut part.left, nr_max);
+    search.settle(&claims.inside);
+    part.found.add(&claims, host.layout.tree(Facet::Cpu).unwrap_or(0));
+    claims
 }
 
 /// Begins the next part, with a list of all processes; drops records of processes that have ended where there are

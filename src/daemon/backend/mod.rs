@@ -50,4 +50,5 @@ pub(super) mod root;
 mod systemd;
 mod unit_orders;
 mod unit_state;
+mod unmoved;
 mod write;

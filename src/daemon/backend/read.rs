@@ -29,6 +29,9 @@ impl Backends {
         sampling: Sampling,
         events: &mut Events,
     ) -> Option<Sampled> {
+        if self.is_unmoved(number) {
+            return Some(self.unmoved.sample(host, number));
+        }
         match self.places[number].sample(host, sampling)? {
             Ok(mut sampled) => {
                 let name = tree.name(number);
@@ -48,6 +51,17 @@ impl Backends {
                 None
             }
         }
+    }
+
+    /// Whether the tenant of this number claims processes, and has no cgroup into which they are moved, because the
+    /// agent only observes.
+    pub(in crate::daemon) fn is_unmoved(&self, number: usize) -> bool {
+        let place = &self.places[number];
+        place.location == Location::Direct
+            && place.cgroup.is_none()
+            && self.root.is_none()
+            && self.search.owed() == 0
+            && self.claim_rules.binary_search_by_key(&number, |rule| rule.node).is_ok()
     }
 
     /// Reads the processes of one node; `None` where its cgroup is not open, or has no such files.

@@ -32,8 +32,12 @@ impl Backends {
         is_enforcing: bool,
         nr_max: usize,
     ) {
-        let (places, rules, search) = (&mut self.places, &self.claim_rules, &mut self.search);
-        direct::claim(host, places, tree.nodes(), rules, (is_enforcing, nr_max), search);
+        let Backends { places, claim_rules, search, unmoved, .. } = self;
+        let (nodes, rules) = (tree.nodes(), &claim_rules[..]);
+        match is_enforcing {
+            true => direct::claim(host, places, nodes, rules, nr_max, search),
+            false => direct::look_for(host, nodes, rules, search, unmoved),
+        }
     }
 
     /// Moves the processes of tenants with their own CPUs into their cpusets, where those are a separate

@@ -1,0 +1,138 @@
+//! What processes use that a tenant claims and an observer leaves where they are.
+//!
+//! **Problem.** While the agent only observes, tenants that claim processes have no cgroup, and so no counters: a
+//! policy that was observed for a day would have shown nothing of them.
+//!
+//! **Algorithm.** The [search](super::claims) finds the processes of each tenant, a part in each tick. Their CPU
+//! times are read in every tick from `/proc/PID/stat`, and what they hold from `/proc/PID/statm` whenever they are
+//! found again. A process counts from the moment at which it is found; what it used until it was seen last stays in
+//! the sum. The sums are passed on as the sample of a cgroup would be.
+//!
+//! **Limits.** Memory is the private memory of all processes and the largest part that one of them shares: shared
+//! pages are told for each process again. File cache that none of them maps is nobody's, and so is the time of
+//! processes that end within the ticks of a search. Pressure is not known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::access::HostAccess;
+use super::place::Sampled;
+use crate::control::sample::{MemorySample, TenantSample};
+use crate::host::kernfs::KernFs;
+use crate::host::process::{self, Claim, ResidentMemory, Work};
+
+/// The processes that tenants claim, while none is moved.
+#[derive(Debug, Default)]
+pub(super) struct Unmoved {
+    of: BTreeMap<usize, Tenant>,
+}
+
+/// Those of one tenant.
+#[derive(Debug, Default)]
+struct Tenant {
+    processes: BTreeMap<u32, Seen>,
+    /// CPU time of those that are its no more, from when they were found until they were seen last.
+    past_usec: u64,
+}
+
+/// One process.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    start_ticks: u64,
+    /// Its CPU time when it was found, and when it was seen last.
+    first_usec: u64,
+    last_usec: u64,
+    memory: ResidentMemory,
+}
+
+impl Seen {
+    fn used_usec(&self) -> u64 {
+        self.last_usec.saturating_sub(self.first_usec)
+    }
+}
+
+impl Unmoved {
+    /// Takes in the claimed processes that a part of the search found. Of those known before, `is_of_part` tells
+    /// which belong to the part: they are claimed no more if they were not found again.
+    pub(super) fn take_part<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        claims: &[Claim],
+        is_of_part: impl Fn(u32) -> bool,
+    ) {
+        let found: BTreeSet<(usize, u32)> = claims.iter().map(|it| (it.node, it.pid)).collect();
+        for (node, tenant) in &mut self.of {
+            tenant.keep(|pid| !is_of_part(pid) || found.contains(&(*node, pid)));
+        }
+        let proc = host.proc();
+        for claim in claims {
+            let Some(memory) = process::resident(&mut host.kernel, proc, claim.pid) else {
+                continue;
+            };
+            let Some(work) = process::work(&mut host.kernel, proc, claim.pid) else { continue };
+            let tenant = self.of.entry(claim.node).or_default();
+            let known = tenant.processes.get_mut(&claim.pid);
+            match known.filter(|known| known.start_ticks == work.start_ticks) {
+                Some(known) => known.memory = memory,
+                None => tenant.begin(claim.pid, &work, memory),
+            }
+        }
+    }
+
+    /// The counters of the processes that the tenant `node` claims, as those of a cgroup that they were in.
+    pub(super) fn sample<K: KernFs>(&mut self, host: &mut HostAccess<K>, node: usize) -> Sampled {
+        let proc = host.proc();
+        let tenant = self.of.entry(node).or_default();
+        for (pid, seen) in &mut tenant.processes {
+            let work = process::work(&mut host.kernel, proc, *pid);
+            if let Some(work) = work.filter(|work| work.start_ticks == seen.start_ticks) {
+                seen.last_usec = process::usec(work.cpu_ticks);
+            }
+        }
+        let now_usec: u64 = tenant.processes.values().map(Seen::used_usec).sum();
+        let sample = TenantSample {
+            populated: Some(!tenant.processes.is_empty()),
+            usage_usec: Some(tenant.past_usec + now_usec),
+            memory: Some(tenant.memory()),
+            ..TenantSample::default()
+        };
+        Sampled { sample, nr_oom_kills: None, gaps: Vec::new() }
+    }
+
+    /// Forgets all, when rules or nodes change.
+    pub(super) fn clear(&mut self) {
+        self.of.clear();
+    }
+}
+
+impl Tenant {
+    /// Counts a process from now on, in the place of one that had its number.
+    fn begin(&mut self, pid: u32, work: &Work, memory: ResidentMemory) {
+        let usec = process::usec(work.cpu_ticks);
+        let start_ticks = work.start_ticks;
+        let seen = Seen { start_ticks, first_usec: usec, last_usec: usec, memory };
+        if let Some(before) = self.processes.insert(pid, seen) {
+            self.past_usec += before.used_usec();
+        }
+    }
+
+    fn keep(&mut self, stays: impl Fn(u32) -> bool) {
+        let past_usec = &mut self.past_usec;
+        self.processes.retain(|pid, seen| {
+            let stays = stays(*pid);
+            *past_usec += if stays { 0 } else { seen.used_usec() };
+            stays
+        });
+    }
+
+    fn memory(&self) -> MemorySample {
+        let all = || self.processes.values().map(|seen| seen.memory);
+        let anon_bytes: u64 = all().map(|memory| memory.private_bytes).sum();
+        let shared_bytes = all().map(|memory| memory.shared_bytes).max().unwrap_or(0);
+        MemorySample {
+            current_bytes: anon_bytes + shared_bytes,
+            active_file_bytes: shared_bytes,
+            anon_bytes: Some(anon_bytes),
+            ..MemorySample::default()
+        }
+    }
+}
