@@ -90,6 +90,26 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("test_*.py")):
 END
 verdict selftest.marks "$left"
 
+# A condition on a file that comes later is waited for, and one on a file that never comes says which one.
+SCENARIO_PATIENCE=1 python3 -B - "$here/guest" "$work" >"$work/out" 2>&1 <<'END' && left='' || left="see above"
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from cgroups import Cgroup, wait_until
+folder, polls = Cgroup(sys.argv[2]), []
+def comes_with_the_second_poll():
+    polls.append(None)
+    if len(polls) > 1: (folder.path / "later").touch()
+    return folder.read("later") == ""
+try:
+    wait_until(comes_with_the_second_poll, "the file")
+    wait_until(lambda: folder.read("never") == "", "the other file")
+except AssertionError as error:
+    assert "the other file" in str(error) and "never" in str(error), error
+else:
+    raise AssertionError("a file that is not there was read")
+END
+verdict selftest.waiting "$left"
+
 # A guest that would run for long, whose harness gets a signal.
 start 'sleep 1000'
 "$here/boot.sh" --limit 300 "$image" "$payload" >"$work/out" 2>&1 &

@@ -125,9 +125,8 @@ class Cgroup:
                     for pid in group.pids():
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
-            wait_until(
-                lambda: self.stat("cgroup.events", "populated") == 0, f"{self.name} to be empty"
-            )
+            is_empty = lambda: not self.exists() or self.stat("cgroup.events", "populated") == 0
+            wait_until(is_empty, f"{self.name} to be empty")
 
     def remove(self):
         """Removes it with all under it; everything in it must be dead."""
@@ -238,8 +237,18 @@ def shares(groups, seconds):
 
 
 def wait_until(condition, what):
-    """Polls until `condition()` holds; a scenario fails with `what` when it never does."""
+    """Polls until `condition()` holds; a scenario fails with `what` when it never does.
+
+    Where the condition reads a file that is not there (systemd makes a cgroup and enables its controllers some time
+    later), it does not hold yet.
+    """
     deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {PATIENCE} s in vain for {what}"
+    while True:
+        missing = ""
+        try:
+            if condition():
+                return
+        except FileNotFoundError as error:
+            missing = f": {error}"
+        assert time.monotonic() < deadline, f"waited {PATIENCE} s in vain for {what}{missing}"
         time.sleep(0.05)

@@ -115,10 +115,7 @@ class Stage:
 
     @staticmethod
     def placed(tenant):
-        try:
-            return tenant.read("cpuset.cpus") != ""
-        except FileNotFoundError:
-            return False
+        return tenant.read("cpuset.cpus") != ""
 
     def cpus(self, tenant):
         return cpus_of(tenant.read(EFFECTIVE))

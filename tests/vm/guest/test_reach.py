@@ -53,11 +53,8 @@ class Scattered:
     def are_weighed(self):
         """Whether system.slice has six times the weight of user.slice, or a little more for the other service; and
         the slice of the database twice that of the service beside it."""
-        try:
-            system, user, db = (int(slice.read("cpu.weight")) for slice in self.slices)
-            web = int(self.groups[1].read("cpu.weight"))
-        except FileNotFoundError:
-            return False
+        system, user, db = (int(slice.read("cpu.weight")) for slice in self.slices)
+        web = int(self.groups[1].read("cpu.weight"))
         return 5.5 * user < system < 9 * user and 1.8 * web < db < 2.3 * web
 
 

@@ -130,10 +130,7 @@ def weights(groups):
 
 def settled(groups):
     """Whether the weights are there, and about as unequal as those of the policy."""
-    try:
-        a, b, c = weights(groups)
-    except FileNotFoundError:
-        return False
+    a, b, c = weights(groups)
     return 1.8 * a < b < 2.2 * a and 1.8 * b < c < 2.2 * b
 
 
@@ -240,10 +237,7 @@ def log_in(host, user):
 
 def heavier(groups, ratio):
     """Whether the second weighs about so many times as much as the first."""
-    try:
-        first, second = weights(groups)
-    except FileNotFoundError:
-        return False
+    first, second = weights(groups)
     return 0.95 * ratio * first < second < 1.05 * ratio * first
 
 

@@ -124,7 +124,7 @@ def test_does_all_its_work_in_its_sandbox(host):
     ]
     for condition, what in effects:
         with telling(log):
-            wait_until(lambda: holds(condition), what)
+            wait_until(condition, what)
     status = Path(f"/proc/{show(SERVICE, 'MainPID')}/status").read_text()
     capabilities = re.search(r"CapEff:\s+(\w+)", status)[1]
     # CAP_SYS_NICE and CAP_DAC_OVERRIDE, numbers 23 and 1 (capabilities(7)), and no other.
@@ -134,14 +134,6 @@ def test_does_all_its_work_in_its_sandbox(host):
     run("systemctl", "stop", SERVICE)
     assert show(SERVICE, "Result") == "success", log()
     world.expect_as_before(log)
-
-
-def holds(condition):
-    """A file that is not there yet holds nothing."""
-    try:
-        return condition()
-    except FileNotFoundError:
-        return False
 
 
 def test_returns_processes_to_cgroups_of_users(host):
@@ -189,7 +181,7 @@ def test_the_watchdog_ends_a_service_that_hangs(host):
     run("systemctl", "start", SERVICE)
     own = Cgroup(MOUNT / "tenants.slice" / SERVICE)
     small, large = own.child("small"), own.child("large")
-    heavier = lambda: holds(lambda: int(large.read("cpu.weight")) > 2 * int(small.read("cpu.weight")))
+    heavier = lambda: int(large.read("cpu.weight")) > 2 * int(small.read("cpu.weight"))
     wait_until(lambda: small.exists() and large.exists(), "the tenants' cgroups")
     load = host.burn(small, host.cpus) + host.burn(large, host.cpus)
     wait_until(heavier, "the weights")
