@@ -1,4 +1,4 @@
-//! What an observer shows of the processes that a tenant claims.
+//! What an observer shows of the processes that a tenant claims, and what they leave behind where they are moved.
 
 use tenantd::control::status::Status;
 use tenantd::policy::model::Mode;
@@ -85,4 +85,23 @@ fn an_enforcer_goes_on_from_there_and_back() {
     let observed = world.ticks(8);
     assert_near(&used(&observed, "ana"), &[1.0, 64.0], 0.05);
     assert_near(&used(&observed, "ben"), &[2.0, 32.0], 0.05);
+}
+
+#[test]
+fn memory_that_moved_processes_leave_behind_is_told() {
+    for host in [SimHost::default(), legacy()] {
+        let (mut world, pids) = two_users(host);
+        world.start().unwrap();
+        let told = |status: &Status, name: &str| {
+            let of = |it: &&String| it.starts_with(name) && it.contains("charged to the cgroups");
+            status.findings.iter().find(of).cloned()
+        };
+        let status = world.ticks(60);
+        let ana = told(&status, "ana").unwrap();
+        assert!(ana.contains("of 64MiB that 1 process") && ana.contains("restart"), "{ana}");
+        assert!(told(&status, "ben").unwrap().contains("of 32MiB that 2 processes"));
+        world.host.with(|kernel| kernel.kill(pids[0])).unwrap();
+        assert_eq!(told(&world.ticks(60), "ana"), None);
+        world.stop();
+    }
 }

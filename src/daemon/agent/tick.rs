@@ -148,6 +148,7 @@ impl<K: KernFs> Agent<K> {
             if control.wants_effects() {
                 reporter.find_competition(host, backends, control);
             }
+            reporter.look_for_charges(host, backends, control);
             findings.extend(reporter.effect_findings(host, backends, control));
         }
         // Without their cgroups tenants can claim nothing.

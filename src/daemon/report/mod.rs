@@ -6,11 +6,13 @@
 //! | `trace` | one tick as a [`Trace`](crate::control::trace::Trace) |
 //! | `effect` | obstacles that keep a value from taking effect |
 //! | `competition` | what the cgroups above and beside the tenants take away |
+//! | `charged` | memory of moved processes that stays where they came from |
 //! | `surroundings` | what is around tenants that lack something |
 //! | `outsiders`, `programs` | CPUs that work of no tenant uses, by cgroup; the program behind it |
 //! | `finding_log` | findings in the log: when they begin and when they are over |
 //! | `reporter` | all of it after each tick |
 
+mod charged;
 mod competition;
 mod effect;
 mod finding_log;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
+use super::charged::Charged;
 use super::competition::{self, Competition};
 use super::finding_log::FindingLog;
 use super::surroundings::{self, Neighbourhood};
@@ -39,6 +40,7 @@ pub(in crate::daemon) struct Reporter {
     foreign_scheduler: Option<Finding>,
     competition: Competition,
     around: Neighbourhood,
+    charged: Charged,
     nr_reloads: u64,
     /// What was written since the last tick, and what was found then; published with the next.
     late_actions: Vec<ActionStatus>,
@@ -74,6 +76,7 @@ impl Reporter {
             foreign_scheduler: None,
             competition: Competition::default(),
             around: Neighbourhood::default(),
+            charged: Charged::default(),
             nr_reloads: 0,
             late_actions: Vec::new(),
             late_findings: Vec::new(),
@@ -103,6 +106,8 @@ impl Reporter {
 
     /// Counts a policy that was taken up.
     pub(in crate::daemon) fn count_reload(&mut self) {
+        // It is known by the numbers of tenants.
+        self.charged = Charged::default();
         self.nr_reloads += 1;
     }
 
@@ -120,6 +125,7 @@ impl Reporter {
             effect::foreign_scheduler(&mut host.kernel).filter(|_| is_enforcing);
         self.competition = Competition::default();
         self.around = Neighbourhood::default();
+        self.charged = Charged::default();
         self.late_actions.clear();
     }
 
@@ -163,6 +169,16 @@ impl Reporter {
         self.competition.refresh(&mut scene);
     }
 
+    /// Looks for memory of moved processes that is charged elsewhere.
+    pub(in crate::daemon) fn look_for_charges<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        backends: &Backends,
+        control: &ControlLoop,
+    ) {
+        self.charged.look(host, backends, control);
+    }
+
     /// The findings that every tick begins with.
     pub(in crate::daemon) fn standing_findings(&mut self) -> Vec<Finding> {
         let standing = self.standing.iter().chain(&self.notice).cloned();
@@ -189,7 +205,9 @@ impl Reporter {
             files.into_iter().chain(effect::missing_trees(tree.name(number), &trees))
         };
         let missing = (0..tree.first_ancestor()).flat_map(missing);
-        self.competition.findings().chain(self.foreign_scheduler.clone()).chain(missing).collect()
+        let charged = self.charged.findings().cloned();
+        let effects = self.competition.findings().chain(self.foreign_scheduler.clone());
+        effects.chain(missing).chain(charged).collect()
     }
 
     // --- one tick ---

@@ -1,0 +1,128 @@
+//! Memory of moved processes that is charged to where they came from.
+//!
+//! **Problem.** A process that is moved leaves its memory behind: what it holds stays charged to the cgroup in which
+//! it was allocated (kernel document `admin-guide/cgroup-v2.rst`, "Memory Ownership"). There the tenant's limit does
+//! not bound it, and the tenant's protection does not keep it.
+//!
+//! **Algorithm.** The private memory of the processes that were moved into a tenant, less what is charged to the tenant
+//! as anonymous, is charged elsewhere: at least that much, as others in the tenant may hold some of the latter. A few
+//! processes are read in each tick, of a tenant at most [`PROCESSES_MAX`], which keeps the figure a lower bound.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::Path;
+
+use crate::control::control_loop::ControlLoop;
+use crate::control::finding::{Code, Finding};
+use crate::daemon::backend::access::HostAccess;
+use crate::daemon::backend::backends::Backends;
+use crate::host::cgroup::Facet;
+use crate::host::journal::Entry;
+use crate::host::kernfs::KernFs;
+use crate::host::process;
+use crate::units::Bytes;
+
+/// Ticks from one look at all tenants to the next.
+const LOOK_TICKS: u64 = 30;
+/// Processes that are read in a tick, unless a single tenant has more.
+const PROCESSES_A_TICK: usize = 64;
+/// Processes of one tenant that are read.
+const PROCESSES_MAX: usize = 256;
+/// Less than this is not reported, nor less than a tenth of what the processes hold.
+const NOTABLE: Bytes = Bytes::mib(16);
+
+/// A process, and when it started.
+type Known = (u32, u64);
+
+/// What was found, by the number of the tenant.
+#[derive(Debug, Default)]
+pub(super) struct Charged {
+    findings: BTreeMap<usize, Finding>,
+    /// The tenants that are still to be looked at.
+    left: VecDeque<(usize, Vec<Known>)>,
+    look_at: u64,
+}
+
+impl Charged {
+    /// Looks at the next few tenants into which processes were moved.
+    pub(super) fn look<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        backends: &Backends,
+        control: &ControlLoop,
+    ) {
+        if self.left.is_empty() && control.tick() >= self.look_at {
+            self.look_at = control.tick() + LOOK_TICKS;
+            self.left = moved(host, backends, control);
+            self.findings.retain(|number, _| self.left.iter().any(|(moved, _)| moved == number));
+        }
+        let mut nr_read = 0;
+        while nr_read < PROCESSES_A_TICK
+            && let Some((number, processes)) = self.left.pop_front()
+        {
+            nr_read += processes.len();
+            match judge(host, control, number, &processes) {
+                Some(finding) => self.findings.insert(number, finding),
+                None => self.findings.remove(&number),
+            };
+        }
+    }
+
+    pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.values()
+    }
+}
+
+/// The processes that the journal has as moved into tenants, by tenant.
+fn moved<K: KernFs>(
+    host: &HostAccess<K>,
+    backends: &Backends,
+    control: &ControlLoop,
+) -> VecDeque<(usize, Vec<Known>)> {
+    let tree = control.tree();
+    let dir = |number| Some((backends.dir_of(host, tree, number, Facet::Memory)?, number));
+    let mut by_dir = HashMap::new();
+    let mut all: BTreeMap<usize, Vec<Known>> = BTreeMap::new();
+    for entry in host.journal.entries() {
+        let Entry::Moved { pid, start_ticks, to, .. } = entry else { continue };
+        if by_dir.is_empty() {
+            by_dir = (0..tree.nodes().len()).filter_map(dir).collect();
+        }
+        let number = to.iter().find_map(|dir| by_dir.get(dir.as_path() as &Path));
+        if let Some(number) = number {
+            all.entry(*number).or_default().push((*pid, *start_ticks));
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// What is charged elsewhere, where that is much.
+fn judge<K: KernFs>(
+    host: &mut HostAccess<K>,
+    control: &ControlLoop,
+    number: usize,
+    processes: &[Known],
+) -> Option<Finding> {
+    let memory = control.states()[number].sample.as_ref()?.memory?;
+    let proc = host.proc();
+    let (mut nr, mut held_bytes) = (0, 0);
+    for (pid, start_ticks) in processes.iter().take(PROCESSES_MAX) {
+        let Some(resident) = process::resident(&mut host.kernel, proc, *pid) else { continue };
+        if process::start_ticks(&mut host.kernel, proc, *pid) == Some(*start_ticks) {
+            (nr, held_bytes) = (nr + 1, held_bytes + resident.private_bytes);
+        }
+    }
+    let elsewhere_bytes = held_bytes.saturating_sub(memory.anon_bytes?);
+    if elsewhere_bytes < NOTABLE.0.max(held_bytes / 10) {
+        return None;
+    }
+    let processes = if nr == 1 { "1 process".to_string() } else { format!("{nr} processes") };
+    let what = format!(
+        "of {} that {processes} moved into it hold, at least {} is charged to the cgroups that they came \
+         from: there its limit does not bound it, and its protection does not keep it",
+        Bytes(held_bytes),
+        Bytes(elsewhere_bytes)
+    );
+    let remedy = "restart them, or match their unit or their cgroup, which is weighed where it is";
+    let tenant = control.tree().name(number);
+    Some(Finding::of(tenant, Code::Ineffective, what).with_remedy(remedy))
+}
