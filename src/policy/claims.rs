@@ -85,7 +85,7 @@ pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
             let finding = rules::MOVE_WITHOUT_CGROUP.at(at, message, "");
             report.push(finding.help("add the `cgroup`, or drop `move`"));
         }
-        let is_moved = matches.in_place().is_none()
+        let is_moved = matches.in_place().is_empty()
             && matches.units.is_empty()
             && leaf.tenant.owner != OwnerChoice::Systemd
             && !has_user_slices(leaf);
@@ -103,8 +103,8 @@ pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
         message += &format!(" ({nr_tenants} tenants)");
     }
     let finding = rules::MOVED.at(claim.place, message, "");
-    let help = "a cgroup alone, without `*`, `?`, users or groups beside it, is weighed where it is; \
-                say `move: true` if they are to be moved";
+    let help = "cgroups without users or groups beside them are weighed where they are; say `move: true` if \
+                they are to be moved";
     let needs_help = of_cgroup && !leaf.tenant.matches.moves;
     report.push(if needs_help { finding.help(help) } else { finding });
 }
@@ -113,9 +113,9 @@ pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
 pub(super) fn agents_own(root: &RootChoice, leaves: &[Node<'_>], report: &mut Report) {
     let RootChoice::Path(root) = root else { return };
     for leaf in leaves {
-        let Some(path) = leaf.tenant.matches.in_place() else { continue };
-        let Some(at) = leaf.given.value("match.cgroup") else { continue };
-        if root.starts_with(path) {
+        let in_place = leaf.tenant.matches.in_place().iter().zip(leaf.given.items("match.cgroup"));
+        // What of a pattern holds it is left out.
+        for (path, at) in in_place.filter(|(path, _)| root.starts_with(path)) {
             let message =
                 format!("`{path}` holds the cgroup in which tenantd makes those of tenants");
             let help = "that is `host.root`: name a cgroup that is outside of it";
@@ -127,7 +127,9 @@ pub(super) fn agents_own(root: &RootChoice, leaves: &[Node<'_>], report: &mut Re
 /// The claims that would move processes.
 fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
     let matches = &node.tenant.matches;
-    claims(node, "match.cgroup", &matches.cgroups)
+    let of_cgroups =
+        matches.in_place().is_empty().then(|| claims(node, "match.cgroup", &matches.cgroups));
+    (of_cgroups.into_iter().flatten())
         .chain(claims(node, "match.users", &matches.users))
         .chain(claims(node, "match.groups", &matches.groups))
 }

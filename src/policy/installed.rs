@@ -75,6 +75,10 @@ pub(super) fn has_cgroup(pattern: &str, budget: &mut usize) -> bool {
 
 fn matches_below(dir: &Path, names: &[&str], budget: &mut usize) -> bool {
     let Some((first, rest)) = names.split_first() else { return true };
+    let is_any = *first == pattern::ANY_DEPTH;
+    if is_any && matches_below(dir, rest, budget) {
+        return true;
+    }
     if !first.contains(['*', '?']) {
         let below = dir.join(first);
         return below.is_dir() && matches_below(&below, rest, budget);
@@ -86,7 +90,7 @@ fn matches_below(dir: &Path, names: &[&str], budget: &mut usize) -> bool {
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_dir
             && name.to_str().is_some_and(|name| pattern::fits(first, name))
-            && matches_below(&entry.path(), rest, budget)
+            && matches_below(&entry.path(), if is_any { names } else { rest }, budget)
         {
             return true;
         }
@@ -139,6 +143,9 @@ mod tests {
             (&["b*", "j?b-1", "inner"], true),
             (&["*", "*", "*", "*"], false),
             (&["other", "*"], false),
+            (&["**", "inner"], true),
+            (&["batch", "**", "job-1"], true),
+            (&["batch", "**", "job-2"], false),
         ] {
             assert_eq!(matches(names, 100), expected, "{names:?}");
         }

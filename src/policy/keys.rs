@@ -174,13 +174,14 @@ section! {
     /// `match:` which existing processes belong to a tenant. A process that matches any key is claimed.
     #[derive(Eq)]
     pub struct Matches, MATCH {
-        /// Units of systemd: services, slices or scopes, by name or with * and ?. Together they are the tenant.
+        /// Units of systemd: services, slices or scopes, by name or with * and ?. Together, and with the cgroups,
+        /// they are the tenant.
         "unit" => units: Vec<String>, Names(&UNITS);
         /// Cgroup paths from the mount point, each with its descendants; * and ? match characters within
-        /// one path component. One path alone is the tenant's cgroup: it is weighed where it is.
+        /// one path component, ** any number of components. They are weighed where they are.
         "cgroup" => cgroups: Vec<String>, CgroupPaths;
-        /// Whether the processes of that one cgroup are moved into a cgroup of tenantd's. Those of patterns, of
-        /// several cgroups, and of a cgroup beside users or groups always are.
+        /// Whether the processes of these cgroups are moved into a cgroup of tenantd's. Beside users or groups they
+        /// always are.
         "move" => moves: bool, Word;
         /// User names or UIDs.
         "users" => users: Vec<String>, Names(&USERS);

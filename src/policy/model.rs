@@ -4,8 +4,6 @@
 //! while any rule is broken. The rest of the program reads this model and does not depend on YAML. The
 //! sections are declared with their keys in [`super::keys`], single values in [`super::types`].
 
-use super::pattern;
-
 pub use super::amount::Amount;
 pub use super::keys::{
     Accounts, AdmissionPolicy, ControlPolicy, HostPolicy, Matches, Policy, Tenant,
@@ -51,12 +49,13 @@ impl Matches {
         *self == Matches::default()
     }
 
-    /// The cgroup that the tenant is, from the mount, where it is one that is weighed where it is.
-    pub fn in_place(&self) -> Option<&str> {
-        let is_alone = self.units.is_empty() && self.users.is_empty() && self.groups.is_empty();
-        match &self.cgroups[..] {
-            [path] if is_alone && !self.moves && !pattern::has_wildcard(path) => Some(path),
-            _ => None,
+    /// The cgroups that are weighed where they are, from the mount, by path or pattern: all of them, unless their
+    /// processes are moved. Beside users and groups they are, and into a unit none is.
+    pub fn in_place(&self) -> &[String] {
+        let has_owners = !(self.users.is_empty() && self.groups.is_empty());
+        match self.moves || has_owners && self.units.is_empty() {
+            true => &[],
+            false => &self.cgroups,
         }
     }
 }

@@ -1,23 +1,110 @@
-//! Patterns of cgroup paths: `*` and `?` within one name, never across a `/`.
+//! Patterns of cgroup paths: `*` and `?` within one name, never across a `/`; `**` for any number of names.
 //!
 //! A pattern claims the cgroups that match it and everything below them: services make cgroups of their own,
 //! and to claim a slice is to claim what runs in it. Two patterns overlap where one cgroup is claimed by
-//! both, as with `/a` and `/a/b`.
+//! both, as with `/a` and `/a/b`. What `**` stands for may be a match of the other, so behind it they overlap only
+//! where one cgroup matches both, and of two that are nested the first counts.
+
+/// Stands for any number of names, none included; the last name of a pattern is another one.
+pub const ANY_DEPTH: &str = "**";
 
 /// Whether `pattern` claims the cgroup at `path`; both begin with `/`. No pattern claims the root, which has
 /// no name.
 pub fn claims(pattern: &str, path: &str) -> bool {
     let mut names = path.split('/').filter(|name| !name.is_empty());
-    let pattern = pattern.strip_prefix('/').unwrap_or(pattern);
-    pattern.split('/').all(|pattern| names.next().is_some_and(|name| fits(pattern, name)))
+    let pattern: Vec<&str> = names_of(pattern);
+    if !pattern.contains(&ANY_DEPTH) {
+        return pattern.iter().all(|pattern| names.next().is_some_and(|name| fits(pattern, name)));
+    }
+    let mut reached = begin(&pattern);
+    names.any(|name| {
+        reached = step(&pattern, &reached, name);
+        is_match(&pattern, &reached)
+    })
+}
+
+/// The names of a path or a pattern.
+pub fn names_of(path: &str) -> Vec<&str> {
+    path.split('/').filter(|name| !name.is_empty()).collect()
+}
+
+/// How far into a pattern of these names the path without any name is: the numbers of names that may be next.
+pub fn begin(pattern: &[&str]) -> Vec<usize> {
+    let mut reached = Vec::new();
+    reach(pattern, 0, &mut reached);
+    reached
+}
+
+/// How far the path is with one more `name`, where it was at `reached`; nowhere, where nothing below can match.
+pub fn step(pattern: &[&str], reached: &[usize], name: &str) -> Vec<usize> {
+    let mut next = Vec::new();
+    for at in reached {
+        match pattern.get(*at) {
+            Some(&ANY_DEPTH) => reach(pattern, *at, &mut next),
+            Some(wanted) if fits(wanted, name) => reach(pattern, at + 1, &mut next),
+            _ => {}
+        }
+    }
+    next
+}
+
+/// Whether a path that is at `reached` matches.
+pub fn is_match(pattern: &[&str], reached: &[usize]) -> bool {
+    reached.contains(&pattern.len())
+}
+
+fn reach(pattern: &[&str], at: usize, reached: &mut Vec<usize>) {
+    if !reached.contains(&at) {
+        reached.push(at);
+        if pattern.get(at) == Some(&ANY_DEPTH) {
+            reach(pattern, at + 1, reached);
+        }
+    }
 }
 
 /// Whether some cgroup is claimed by both patterns. Adds the cost to `work`: 16 for the comparison, and the
 /// product of the lengths of those names whose ends do not decide it.
 pub fn overlap(a: &str, b: &str, work: &mut usize) -> bool {
     *work += 16;
+    let (a, b) = (names_of(a), names_of(b));
+    let depth = |names: &[&str]| names.iter().position(|name| *name == ANY_DEPTH);
+    let fixed = depth(&a).unwrap_or(a.len()).min(depth(&b).unwrap_or(b.len()));
     // Everything below the shorter pattern is claimed: only the names that both have can differ.
-    a.split('/').zip(b.split('/')).all(|(a, b)| meet(a, b, work))
+    let begin_alike = a.iter().zip(&b).take(fixed).all(|(a, b)| meet(a, b, work));
+    let is_all_below = fixed == a.len() || fixed == b.len();
+    begin_alike && (is_all_below || match_both(&a, &b, work))
+}
+
+/// Whether some path matches both: reachability in the product of their names.
+fn match_both(a: &[&str], b: &[&str], work: &mut usize) -> bool {
+    // reached[i][j]: some path is read by the first i names of `a` and the first j of `b`.
+    let mut reached = vec![vec![false; b.len() + 1]; a.len() + 1];
+    reached[0][0] = true;
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            if !reached[i][j] {
+                continue;
+            }
+            let (of_a, of_b) = (a.get(i).copied(), b.get(j).copied());
+            // A `**` ends, or reads one more name of the other.
+            if of_a == Some(ANY_DEPTH) {
+                reached[i + 1][j] = true;
+                reached[i][(j + 1).min(b.len())] = true;
+            }
+            if of_b == Some(ANY_DEPTH) {
+                reached[i][j + 1] = true;
+                reached[(i + 1).min(a.len())][j] = true;
+            }
+            if let (Some(x), Some(y)) = (of_a, of_b)
+                && x != ANY_DEPTH
+                && y != ANY_DEPTH
+                && meet(x, y, work)
+            {
+                reached[i + 1][j + 1] = true;
+            }
+        }
+    }
+    reached[a.len()][b.len()]
 }
 
 /// Whether it fits more than one name.

@@ -1,7 +1,7 @@
 //! The syntax of texts in a policy: names, units, accounts, cgroup paths, lists of CPUs.
 
 use super::hint::nearest;
-use super::pattern::{has_wildcard, literal_prefix};
+use super::pattern::{ANY_DEPTH, has_wildcard, literal_prefix};
 
 /// A kind of name: its name in messages, and its syntax.
 #[derive(Debug)]
@@ -169,8 +169,16 @@ pub(super) fn cgroup_path(path: &str, is_pattern: bool) -> Result<String, PathRe
     if wild && !is_pattern {
         return Err(PathRefusal::Malformed("the root is one cgroup: no `*` or `?`"));
     }
-    if is_pattern && (path.contains("**") || path.contains(['[', ']', '{', '}'])) {
-        return Err(PathRefusal::Malformed("patterns have `*` and `?`, each within one name"));
+    if is_pattern && path.contains(['[', ']', '{', '}']) {
+        return Err(PathRefusal::Malformed("patterns have `*` and `?`, and `**` between slashes"));
+    }
+    if is_pattern && names.iter().any(|name| *name != ANY_DEPTH && name.contains(ANY_DEPTH)) {
+        return Err(PathRefusal::Malformed("`**` stands for whole names: `/a/**/b*`"));
+    }
+    if is_pattern && names.last() == Some(&ANY_DEPTH) {
+        return Err(PathRefusal::Malformed(
+            "what is below a match belongs to it: say `/a` for it and all below it, `/a/*` for each in it",
+        ));
     }
     if is_pattern && names.is_empty() {
         return Err(PathRefusal::Malformed(

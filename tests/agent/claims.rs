@@ -386,7 +386,7 @@ fn claims_from_several_cgroups_are_said_and_undone_one_by_one() {
 /// What a policy moves is shown before it is done, and counted when it is.
 #[test]
 fn moves_are_planned_and_counted() {
-    let yaml = "tenants: { ci: { match: { cgroup: \"/build/*\" } }, ana: { match: { users: [ 1000, 1001 ] } } }";
+    let yaml = "tenants: { ci: { match: { cgroup: \"/build/*\", move: true } }, ana: { match: { users: [ 1000, 1001 ] } } }";
     let row = |tenant: &str, from: &str, nr: u64| {
         (tenant.to_string(), format!("/sys/fs/cgroup/{from}"), nr)
     };
@@ -422,7 +422,8 @@ fn moves_are_planned_and_counted() {
 fn moves_from_many_cgroups_are_summed() {
     let paths: Vec<String> = (10..40).map(|number| format!("/build/{number}")).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-    let mut world = without_systemd(&paths, "tenants: { ci: { match: { cgroup: \"/build/*\" } } }");
+    let mut world =
+        without_systemd(&paths, "tenants: { ci: { match: { cgroup: \"/build/*\", move: true } } }");
     let pids: Vec<u32> = paths.iter().map(|path| spawn(&world, path, 0)).collect();
     world.start().unwrap();
     let status = world.tick();

@@ -1,5 +1,6 @@
 //! Cgroups that are there without the agent are weighed where they are, with what is above them.
 
+mod members;
 mod random;
 
 use std::path::Path;

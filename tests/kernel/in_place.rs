@@ -30,9 +30,9 @@ fn cgroups_and_what_is_above_them_are_weighed_and_given_back() {
     }
     let before = ground.snapshot();
     let policy = format!(
-        "tenants:\n  a: {{ match: {{ cgroup: {} }} }}\n  b: {{ weight: 400, match: {{ cgroup: {} }} }}\n",
+        "tenants:\n  a: {{ match: {{ cgroup: {} }} }}\n  b: {{ weight: 400, match: {{ cgroup: [\"{}\"] }} }}\n",
         path(&ground, "x/a"),
-        path(&ground, "y/b"),
+        path(&ground, "y/*"),
     );
     let daemon = Daemon::start(&mut ground.enforce(&policy));
     wait_until("weights above", || ground.is_weighed("x") && ground.is_weighed("y"));
@@ -56,9 +56,9 @@ fn a_cgroup_in_place_goes_and_comes() {
     let Some(mut ground) = Ground::take() else { return };
     ground.make("jobs");
     let policy = format!(
-        "tenants:\n  a: {{ weight: 300, match: {{ cgroup: {} }} }}\n  b: {{ match: {{ cgroup: {} }} }}\n",
+        "tenants:\n  a: {{ weight: 300, match: {{ cgroup: {} }} }}\n  b: {{ match: {{ cgroup: [\"{}\"] }} }}\n",
         path(&ground, "jobs/a"),
-        path(&ground, "jobs/b"),
+        path(&ground, "jobs/**/b*"),
     );
     let before = ground.snapshot();
     let daemon = Daemon::start(&mut ground.enforce(&policy));
@@ -66,7 +66,9 @@ fn a_cgroup_in_place_goes_and_comes() {
     for round in 0..3 {
         ["jobs/a", "jobs/b"].iter().for_each(|below| ground.make(below));
         ground.load("jobs/a", "threads=1");
-        wait_until(&format!("a weight, round {round}"), || ground.is_weighed("jobs/a"));
+        ground.load("jobs/b", "threads=1");
+        let are_weighed = || ["jobs/a", "jobs/b"].iter().all(|below| ground.is_weighed(below));
+        wait_until(&format!("weights, round {round}"), are_weighed);
         ["jobs/a", "jobs/b"].iter().for_each(|below| ground.remove(below));
     }
     daemon.stop();

@@ -101,11 +101,13 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Gives back the units of members that have ended. Returns what could not be restored.
+    /// Gives back the units and cgroups of members that have ended. Returns what could not be restored.
     pub(super) fn let_go_of_ended(&mut self, tree: &Tree, kept: &[Option<usize>]) -> Vec<String> {
         let deadline = Deadline::between_ticks(&self.notifier);
         let Agent { host, backends, control, keeper, .. } = self;
         let mut release = Release::new((host, backends, keeper), control, tree, kept);
+        let claim_rules = release.backends.claim_rules().to_vec();
+        release.let_go_of_cgroups(&claim_rules);
         release.let_go_of_units(&[], deadline);
         release.failures
     }

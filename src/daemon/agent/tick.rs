@@ -138,6 +138,8 @@ impl<K: KernFs> Agent<K> {
     /// Opens what is missing, and looks for obstacles to the values.
     fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {
         let is_enforcing = self.mode() == Mode::Enforce;
+        self.backends.discover(&mut self.host, self.control.tree(), tick);
+        self.grow(is_enforcing, findings);
         let tree = self.control.tree();
         let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing, nr_max);
         self.take_in(events, findings);

@@ -8,7 +8,8 @@
 //! scope with cgroups of its own inside. What is deeper belongs to somebody else (a user's manager, a container engine,
 //! the agent itself) and is passed over, except above a cgroup that the policy names: there, and on a host without
 //! systemd, every cgroup is an ancestor, and one that is no unit is written by the agent. What went stays where it was
-//! last, so that a restart changes nothing. An ancestor stays until a reload, also where nothing is below it any more.
+//! last, so that a restart changes nothing. A unit above stays until a reload, also where nothing is below it any more;
+//! other cgroups go with the last tenant in them.
 //!
 //! Where the policy says so, and on a legacy host that systemd runs, only the slice of all tenants is an ancestor, and
 //! only where a tenant is a slice. A legacy host has no protection that could be void, so without a cgroup in place
@@ -35,7 +36,7 @@ pub(in crate::daemon) enum GovernedAbove {
 }
 
 /// The tree of `nodes` at these locations, where `governs` is governed above them. `cgroups` are those that were
-/// found, from the mount; `before` is the tree so far, whose ancestors stay.
+/// found, from the mount; `before` is the tree so far, whose units above stay.
 pub(in crate::daemon) fn tree(
     (layout, governs): (&Layout, GovernedAbove),
     nodes: Arc<[TreeNode]>,
@@ -44,7 +45,7 @@ pub(in crate::daemon) fn tree(
     before: Option<&Tree>,
 ) -> Tree {
     let known: Vec<Option<String>> = locations.iter().map(&cgroups).collect();
-    let of_member = |(_, unit): &(usize, String)| cgroups(&Location::Unit(unit.clone()));
+    let of_member = |(_, at): &(usize, String)| cgroups(&Location::of_member(at));
     let of_members: Vec<Option<String>> = members.iter().map(of_member).collect();
     let root = root_from_mount(layout);
     let governed_root = match governs {
@@ -55,7 +56,8 @@ pub(in crate::daemon) fn tree(
     let known_cgroups = (&known[..], &of_members[..]);
     let mut ancestry =
         Ancestry::new((governs, has_protection), governed_root, &nodes, known_cgroups);
-    for (_, ancestor) in before.iter().flat_map(|tree| tree.ancestors()) {
+    let before = before.iter().flat_map(|tree| tree.ancestors());
+    for (_, ancestor) in before.filter(|(_, ancestor)| ancestor.is_unit) {
         ancestry.at(&ancestor.cgroup);
     }
     let is_slice = |location: &Location| matches!(location, Location::Slice(_));
@@ -115,7 +117,7 @@ fn root_from_mount(layout: &Layout) -> String {
 }
 
 /// The cgroup that `cgroup` is in; `None` for the top.
-fn dir_of(cgroup: &str) -> Option<&str> {
+pub(super) fn dir_of(cgroup: &str) -> Option<&str> {
     let (dir, name) = cgroup.rsplit_once('/')?;
     (!name.is_empty()).then_some(if dir.is_empty() { "/" } else { dir })
 }

@@ -12,6 +12,7 @@ use super::backends::{Backends, Events, Loss};
 use super::direct;
 use super::in_place;
 use super::location::Location;
+use super::on_host::Ground;
 use super::place::Place;
 use super::root;
 use crate::control::finding::{Code, Finding};
@@ -61,6 +62,20 @@ impl Backends {
         self.attach_more(host, tree, is_enforcing, nr_max);
         events.findings.extend(self.unattached.values().cloned());
         events
+    }
+
+    /// Searches on for cgroups that match patterns.
+    pub(in crate::daemon) fn discover<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        tick: u64,
+    ) {
+        let places = &self.places[..tree.nodes().len()];
+        let locations = || places.iter().map(|place| &place.location);
+        let ground = |kernel: &K| Ground::of(kernel, tree.nodes(), locations());
+        let has_changed = self.members.discovery.proceed(host, locations(), ground, tick);
+        self.members.has_changed |= has_changed;
     }
 
     /// Whether the last pass over the cgroups of the agent's own is not complete.
@@ -151,26 +166,37 @@ impl Backends {
                 match in_place::attach(host, place, &path, tree.name(number)) {
                     Ok(()) => self.note_found(path),
                     // What is above a tenant that is missing need not be there.
-                    Err(finding) => findings.extend(Some(finding).filter(|_| is_tenant)),
+                    Err(finding) => findings.extend(Some(finding).filter(|finding| {
+                        is_tenant && !(may_be_missing && finding.code == Code::CgroupMissing)
+                    })),
                 }
             }
             Location::Unknown(why) => {
                 let name = tree.name(number);
                 findings.push(Finding::of(name, Code::NotAttached, why.as_str()));
             }
+            Location::Members(sources) => {
+                let name = tree.name(number);
+                let refused = sources.refused.iter();
+                findings
+                    .extend(refused.map(|why| Finding::of(name, Code::NotAttached, why.as_str())));
+                findings.extend(self.members.discovery.findings(name, sources));
+            }
             Location::InPlace(_)
             | Location::AboveInPlace(_)
             | Location::Direct
-            | Location::Members(_)
             | Location::Nowhere => {}
         }
     }
 
-    /// Whether nobody expects this unit to run: it is above a tenant, or a member that nobody named.
-    fn may_be_missing(&self, tree: &Tree, number: usize) -> bool {
+    /// Whether nobody expects this cgroup to be there: it is above a tenant, or a member that nobody named.
+    pub(super) fn may_be_missing(&self, tree: &Tree, number: usize) -> bool {
         let Some(tenant) = tree.node_number(number) else { return true };
         match (&self.places[tenant].location, &self.places[number].location) {
             (Location::Members(sources), Location::Unit(unit)) => !sources.named.contains(unit),
+            (Location::Members(sources), Location::InPlace(path)) => {
+                !sources.cgroups.contains(path)
+            }
             _ => false,
         }
     }

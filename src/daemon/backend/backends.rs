@@ -214,11 +214,11 @@ impl Backends {
         match self.places[number].location {
             Location::Direct => tree.nodes()[number].parent.is_none(),
             Location::Slice(_) | Location::Above(_) | Location::AboveInPlace(_) => false,
-            Location::Unit(_)
-            | Location::InPlace(_)
-            | Location::Members(_)
-            | Location::Nowhere
-            | Location::Unknown(_) => true,
+            // Nothing is above one that is missing.
+            Location::InPlace(_) => self.is_present(number),
+            Location::Unit(_) | Location::Members(_) | Location::Nowhere | Location::Unknown(_) => {
+                true
+            }
         }
     }
 
@@ -261,6 +261,7 @@ impl Backends {
         self.replace(kernel, tree, locations, kept);
         self.pass = Some(0);
         self.unattached.clear();
+        self.members.discovery.restart();
         self.claim_rules = claim_rules;
         self.restart_search();
         self.has_unjoined = false;
@@ -291,6 +292,10 @@ impl Backends {
         }
         self.systemd.replace(kernel, &self.places, kept);
         self.backlog = Backlog::default();
+        // Jobs come and go with names of their own.
+        let in_place: BTreeSet<&str> =
+            self.places.iter().filter_map(|place| place.location.in_place()).collect();
+        self.found.retain(|path| in_place.contains(path.as_str()));
     }
 
     // --- what is above ---
@@ -405,7 +410,7 @@ fn places(tree: &Tree, locations: &[Location]) -> Vec<Place> {
         true => Location::Above(above.name.clone()),
         false => Location::AboveInPlace(above.cgroup.clone()),
     };
-    let members = tree.members().map(|(_, member)| Place::new(Location::Unit(member.at.clone())));
+    let members = tree.members().map(|(_, member)| Place::new(Location::of_member(&member.at)));
     nodes
         .chain(members)
         .chain(tree.ancestors().map(|(_, above)| Place::new(location(above))))

@@ -37,9 +37,10 @@ pub fn rules(policy: &Policy) -> Rules {
         // Nothing is moved into cgroups that systemd owns; processes of a user outside the slice are
         // reported.
         let is_meant = |node: &usize| match &locations[*node] {
-            Location::Direct => true,
-            Location::Unit(_) | Location::Members(_) => tenant.matches.units.is_empty(),
-            Location::InPlace(_) => true,
+            Location::Direct | Location::InPlace(_) => true,
+            Location::Unit(_) | Location::Members(_) => {
+                tenant.matches.units.is_empty() || !tenant.matches.in_place().is_empty()
+            }
             Location::Slice(_)
             | Location::Above(_)
             | Location::AboveInPlace(_)
@@ -82,8 +83,11 @@ fn resolve(path: &str, tenant: &Tenant, node: usize, findings: &mut Vec<String>)
     let gids = numbers("group", &tenant.matches.groups, |name| {
         Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
     });
-    let (cgroups, is_in_place) =
-        (tenant.matches.cgroups.clone(), tenant.matches.in_place().is_some());
+    let is_in_place = !tenant.matches.in_place().is_empty();
+    let cgroups = tenant.matches.cgroups.clone();
+    if is_in_place {
+        return ClaimRule { node, cgroups, is_in_place, ..ClaimRule::default() };
+    }
     ClaimRule { node, cgroups, uids, gids, is_in_place, homes: Vec::new() }
 }
 

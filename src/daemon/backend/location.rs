@@ -3,7 +3,8 @@
 //! A tenant that names a unit is that unit; one that names a single user is the slice of that user, where
 //! systemd keeps such slices or is said to be the owner. Several of them, patterns, and groups of users are members
 //! ([`super::members`]). One that names a single cgroup is that cgroup, where it is: the files are written where the
-//! cgroup is no unit of systemd's own. Any other is made below the agent's root, unless it
+//! cgroup is no unit of systemd's own; several and patterns are members too. Any other is made below the agent's root,
+//! unless it
 //! or the group above it says `owner: systemd`: then it is a slice of its own. A group is where its tenants
 //! are; one whose tenants are all units has no cgroup.
 //!
@@ -29,7 +30,7 @@ pub(in crate::daemon) enum Location {
     InPlace(String),
     /// A unit above those of tenants.
     Above(String),
-    /// Several units, which may come and go.
+    /// Several units and cgroups, which may come and go.
     Members(Sources),
     /// A cgroup above those of tenants that is no unit, by its path from the mount: its files are written.
     AboveInPlace(String),
@@ -69,9 +70,33 @@ impl Location {
         }
     }
 
-    /// Whether it is a tenant or a group that systemd owns.
+    /// Whether it is a tenant or a group that systemd owns, in part or as a whole.
     pub(in crate::daemon) fn is_of_systemd(&self) -> bool {
-        matches!(self, Location::Slice(_) | Location::Unit(_) | Location::Members(_))
+        match self {
+            Location::Slice(_) | Location::Unit(_) => true,
+            Location::Members(sources) => sources.units().next().is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether it is a tenant or a group that is not below the agent's root.
+    pub(in crate::daemon) fn is_outside(&self) -> bool {
+        self.is_of_systemd() || matches!(self, Location::InPlace(_) | Location::Members(_))
+    }
+
+    /// Where the member `at` is: a unit, or a cgroup by its path from the mount.
+    pub(super) fn of_member(at: &str) -> Location {
+        match at.starts_with('/') {
+            true => Location::InPlace(at.to_string()),
+            false => Location::Unit(at.to_string()),
+        }
+    }
+
+    /// Whether any cgroup may be weighed where it is.
+    pub(super) fn may_be_in_place(&self) -> bool {
+        let has_cgroups = matches!(self, Location::Members(sources)
+            if !(sources.cgroups.is_empty() && sources.cgroup_patterns.is_empty()));
+        has_cgroups || self.in_place().is_some()
     }
 
     /// Whether a tenant that was at `other` is where it was: its members come and go.
@@ -98,6 +123,14 @@ pub(in crate::daemon) struct Sources {
     pub(in crate::daemon) patterns: Vec<String>,
     /// Groups of users, whose slices are members.
     pub(in crate::daemon) groups: Vec<u32>,
+    /// Cgroups by path from the mount, which are weighed where they are.
+    pub(in crate::daemon) cgroups: Vec<String>,
+    /// The same by pattern.
+    pub(in crate::daemon) cgroup_patterns: Vec<String>,
+    /// Whether the files of units are written by the agent as well (`owner: direct`).
+    pub(in crate::daemon) is_direct: bool,
+    /// Why some of those that are named cannot be members.
+    pub(in crate::daemon) refused: Vec<String>,
 }
 
 impl Sources {
@@ -105,6 +138,11 @@ impl Sources {
     pub(super) fn units(&self) -> impl Iterator<Item = &str> {
         let of_groups = (!self.groups.is_empty()).then_some(USER_SLICES);
         self.named.iter().chain(&self.patterns).map(String::as_str).chain(of_groups)
+    }
+
+    /// Those that are members always.
+    pub(super) fn by_name(&self) -> impl Iterator<Item = &str> {
+        self.named.iter().chain(&self.cgroups).map(String::as_str)
     }
 
     pub(super) fn fits(&self, unit: &str, groups: &[u32]) -> bool {
@@ -161,16 +199,17 @@ fn locate(
 }
 
 fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice, slices: UserSlices) -> Location {
-    match &tenant.matches.units[..] {
-        [] => {}
-        [unit] if !pattern::has_wildcard(unit) => return Location::Unit(unit.clone()),
-        units => return Location::Members(of_units(units)),
+    match (&tenant.matches.units[..], tenant.matches.in_place()) {
+        ([], []) => {}
+        ([unit], []) if !pattern::has_wildcard(unit) => return Location::Unit(unit.clone()),
+        ([], [path]) if !pattern::has_wildcard(path) => return Location::InPlace(path.clone()),
+        (units, cgroups) => {
+            let is_direct = tenant.owner == OwnerChoice::Direct;
+            return Location::Members(Sources { is_direct, ..by_name(units, cgroups) });
+        }
     }
     if owner == OwnerChoice::Auto && slices == UserSlices::Kept && are_several_users(tenant) {
         return Location::Members(of_users(tenant));
-    }
-    if let Some(path) = tenant.matches.in_place() {
-        return Location::InPlace(path.to_string());
     }
     match (owner, tenant.matches.users.first()) {
         (OwnerChoice::Systemd, Some(user)) => match number(user) {
@@ -189,11 +228,12 @@ fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice, slices: UserSlic
     }
 }
 
-/// Several units, or units by pattern.
-fn of_units(units: &[String]) -> Sources {
-    let units = units.iter().cloned();
-    let (patterns, named) = units.partition(|unit| pattern::has_wildcard(unit));
-    Sources { named, patterns, ..Sources::default() }
+/// Units and cgroups, by name or by pattern.
+fn by_name(units: &[String], cgroups: &[String]) -> Sources {
+    let is_pattern = |name: &String| pattern::has_wildcard(name);
+    let (patterns, named) = units.iter().cloned().partition(is_pattern);
+    let (cgroup_patterns, cgroups) = cgroups.iter().cloned().partition(is_pattern);
+    Sources { named, patterns, cgroups, cgroup_patterns, ..Sources::default() }
 }
 
 /// The slices of users, and of those in groups. Those that this host does not know are reported with the claims.
@@ -201,7 +241,7 @@ fn of_users(tenant: &Tenant) -> Sources {
     let matches = &tenant.matches;
     let slices = matches.users.iter().filter_map(|user| Some(user_slice(number(user)?)));
     let groups = matches.groups.iter().filter_map(|group| group_number(group));
-    Sources { named: slices.collect(), patterns: Vec::new(), groups: groups.collect() }
+    Sources { named: slices.collect(), groups: groups.collect(), ..Sources::default() }
 }
 
 fn user_slice(uid: u32) -> String {

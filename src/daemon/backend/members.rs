@@ -1,24 +1,26 @@
-//! Which units the members of tenants are, as they come and go.
+//! Which units and cgroups the members of tenants are, as they come and go.
 //!
-//! **Problem.** A tenant may name several units, or fit units by a pattern, or be the people of a group: their units
+//! **Problem.** A tenant may name several units or cgroups, or fit some by a pattern, or be the people of a group: they
 //! start and end while the policy stays.
 //!
-//! **Rules.** A unit that is named is a member always, also while it does not run. One that fits a pattern, or is the
-//! slice of a user in a group, is a member while it runs. A unit is one tenant's only: that which names it comes first,
-//! then the first in the policy. Systemd is asked which units run in every tick, and less often where there are
-//! hundreds. A member that does not run any more stays for [`LINGER_TICKS`], because a restart is no end; then all of
-//! them that have ended go together, for giving units back takes calls to systemd.
+//! **Rules.** What is named is a member always, also while it is not there. What fits a pattern, or is the slice of a
+//! user in a group, is a member while it runs. A unit or cgroup is one tenant's only: that which names it comes first,
+//! then the first in the policy; what is inside of one is part of it. Which cgroups match patterns is found by searching
+//! ([`super::discovery`]). Systemd is asked which units run in every tick, and less often where there are hundreds. A
+//! member that does not run any more stays for [`LINGER_TICKS`], because a restart is no end; then all of them that have
+//! ended go together, for giving units back takes calls to systemd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 
 use nix::unistd::{Uid, User, getgrouplist};
 
+use super::ancestry::dir_of;
+use super::discovery::{Discovery, LINGER_TICKS};
 use super::location::{Location, USER_SLICES};
 use crate::host::systemd::Order;
+use crate::policy::unit_path::unit_at;
 
-/// A member that has ended stays for so many ticks at least.
-const LINGER_TICKS: u64 = 30;
 /// Units by whose number the ticks between two questions grow.
 const UNITS_A_TICK: usize = 100;
 
@@ -27,7 +29,7 @@ pub(in crate::daemon) fn named(locations: &[Location]) -> Vec<(usize, String)> {
     Members::default().of(locations)
 }
 
-/// Units that run and fit any tenant.
+/// Units and cgroups that are there and fit any tenant.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     /// With the tick in which each was last seen to run.
@@ -37,12 +39,14 @@ pub(super) struct Members {
     /// Whether systemd was asked, and has not answered.
     is_asking: bool,
     ask_at: u64,
+    pub(super) discovery: Discovery,
     /// Whether there are others than before.
     pub(super) has_changed: bool,
 }
 
 impl Members {
-    /// The members of all tenants at these locations, ordered by tenant: the number of each, and its unit.
+    /// The members of all tenants at these locations, ordered by tenant: the number of each, and its unit or the path
+    /// of its cgroup from the mount.
     pub(super) fn of(&self, locations: &[Location]) -> Vec<(usize, String)> {
         let sources = || {
             locations.iter().enumerate().filter_map(|(number, location)| match location {
@@ -50,15 +54,22 @@ impl Members {
                 _ => None,
             })
         };
-        let mut taken: BTreeSet<&str> = locations.iter().filter_map(Location::unit).collect();
-        taken.extend(sources().flat_map(|(_, sources)| sources.named.iter().map(String::as_str)));
+        let of_one = locations.iter().filter_map(|it| it.unit().or_else(|| it.in_place()));
+        let mut taken: BTreeSet<&str> = of_one.collect();
+        taken.extend(sources().flat_map(|(_, sources)| sources.by_name()));
         let mut members: Vec<(usize, String)> = Vec::new();
         for (number, sources) in sources() {
-            members.extend(sources.named.iter().map(|unit| (number, unit.clone())));
+            members.extend(sources.by_name().map(|name| (number, name.to_string())));
             for unit in self.running.keys() {
                 let groups = self.groups_of.get(unit).map_or(&[][..], Vec::as_slice);
                 if sources.fits(unit, groups) && taken.insert(unit) {
                     members.push((number, unit.clone()));
+                }
+            }
+            let found = sources.cgroup_patterns.iter().flat_map(|it| self.discovery.of(it));
+            for found in found {
+                if is_apart(found, &taken) && taken.insert(found) {
+                    members.push((number, found.to_string()));
                 }
             }
         }
@@ -111,6 +122,19 @@ impl Members {
     pub(super) fn miss_answers(&mut self) {
         self.is_asking = false;
     }
+}
+
+/// Whether a cgroup is neither inside of one that is `taken` nor around one; a unit is.
+fn is_apart(path: &str, taken: &BTreeSet<&str>) -> bool {
+    if !path.starts_with('/') {
+        return true;
+    }
+    let mut above = std::iter::successors(dir_of(path), |path| dir_of(path));
+    let is_taken =
+        |up: &str| taken.contains(up) || unit_at(up).is_some_and(|it| taken.contains(it));
+    let is_below = |other: &&&str| other.strip_prefix(path).is_some_and(|it| it.starts_with('/'));
+    let mut from = taken.range(path..).take_while(|other| other.starts_with(path));
+    !above.any(is_taken) && !from.any(|other| is_below(&other))
 }
 
 /// The groups of the user whose slice this is; `None` where it is not the slice of a user.

@@ -11,7 +11,8 @@
 //! | `on_host` | the same on one host, and what is governed there |
 //! | `ancestry` | where those cgroups are in the kernel's tree, and what is above them |
 //! | [`claims`] | from the policy's `match` to users and groups by number |
-//! | `members` | the units that a tenant of several has now |
+//! | `discovery` | the cgroups that match patterns now |
+//! | `members` | the units and cgroups that a tenant of several has now |
 //! | `place` | one node's cgroup: opened, sampled, observed |
 //! | `nested_kills` | kills for want of memory inside of a tenant's cgroup, on a legacy host |
 //! | `direct` | cgroups that the agent makes and writes itself |
@@ -38,6 +39,7 @@ pub(super) mod bounds;
 pub mod claims;
 mod cpusets;
 mod direct;
+mod discovery;
 mod in_place;
 pub(super) mod location;
 pub(super) mod members;

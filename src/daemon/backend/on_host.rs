@@ -4,7 +4,7 @@
 //! Systemd writes no file below a service or scope; those of other cgroups that are there are written by the agent.
 //! A cgroup that holds the agent, or that the agent makes, is refused.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::ancestry::GovernedAbove;
 use super::location::{Location, UserSlices, locations};
@@ -23,7 +23,7 @@ pub(in crate::daemon) fn governed_above(
     policy: &Policy,
     locations: &[Location],
 ) -> GovernedAbove {
-    let has_in_place = locations.iter().any(|location| location.in_place().is_some());
+    let has_in_place = locations.iter().any(Location::may_be_in_place);
     match (layout.dialect, kernel.unit_manager().is_some()) {
         _ if policy.control.ancestors == AncestorsChoice::Leave => GovernedAbove::Nothing,
         (Dialect::Unified, true) => GovernedAbove::Units,
@@ -50,13 +50,14 @@ pub(in crate::daemon) fn locations_on(
     settle_in_place(kernel, layout, policy, &mut locations);
     if layout.dialect == Dialect::Legacy {
         for location in locations.iter_mut().filter(|location| location.is_of_systemd()) {
-            let why = "tenants that are units need the unified hierarchy: boot with \
-                       systemd.unified_cgroup_hierarchy=1, or say `owner: direct`";
-            *location = Location::Unknown(why.into());
+            *location = Location::Unknown(NEEDS_UNIFIED.into());
         }
     }
     locations
 }
+
+const NEEDS_UNIFIED: &str = "tenants that are units need the unified hierarchy: boot with \
+                             systemd.unified_cgroup_hierarchy=1, or say `owner: direct`";
 
 /// Decides what the cgroups that a policy names are on this host: units, cgroups in place, or neither.
 fn settle_in_place(
@@ -65,15 +66,11 @@ fn settle_in_place(
     policy: &Policy,
     locations: &mut [Location],
 ) {
-    if locations.iter().all(|location| location.in_place().is_none()) {
+    if !locations.iter().any(Location::may_be_in_place) {
         return;
     }
-    let has_systemd = kernel.unit_manager().is_some();
     let nodes = tree::flatten(policy);
-    let direct = |(node, location): (&TreeNode, &Location)| {
-        (*location == Location::Direct).then(|| node.path.clone())
-    };
-    let made: Vec<String> = nodes.iter().zip(&*locations).filter_map(direct).collect();
+    let ground = Ground::of(kernel, &nodes, locations.iter());
     let mut units: HashMap<String, usize> = HashMap::new();
     for (number, location) in locations.iter().enumerate() {
         units.extend(location.homes().into_iter().map(|unit| (unit, number)));
@@ -81,38 +78,91 @@ fn settle_in_place(
     let owners: HashMap<String, OwnerChoice> =
         policy.leaves().into_iter().map(|(path, tenant)| (path, tenant.owner)).collect();
     for (number, location) in locations.iter_mut().enumerate() {
-        let Some(path) = location.in_place() else { continue };
         let is_direct = owners.get(&nodes[number].path) == Some(&OwnerChoice::Direct);
-        let unit = unit_at(path).filter(|_| has_systemd).map(str::to_string);
-        *location = match (refusal(layout, path, &made), unit) {
-            (Some(why), _) => Location::Unknown(why),
-            (None, None) => continue,
-            (None, Some(unit)) if is_direct => match layout.dialect {
-                // Systemd writes what it is asked to there, and a policy may prefer its own.
-                Dialect::Legacy => continue,
-                Dialect::Unified => {
-                    let why = format!(
-                        "{path} is the cgroup of {unit}, which is changed through systemd: drop `owner: direct`"
-                    );
-                    Location::Unknown(why)
-                }
-            },
-            (None, Some(unit)) => match units.insert(unit.clone(), number) {
-                Some(other) => {
+        let mut settle = |path: &str| match ground.settle(layout, path, is_direct)? {
+            Location::Unit(unit) => match units.insert(unit.clone(), number) {
+                Some(other) if other != number => {
                     let other = &nodes[other].path;
-                    let why = format!(
+                    Err(format!(
                         "{path} is the cgroup of {unit}, which is that of {other}: name it for one tenant only"
-                    );
-                    Location::Unknown(why)
+                    ))
                 }
-                None => Location::Unit(unit),
+                _ => Ok(Location::Unit(unit)),
             },
+            in_place => Ok(in_place),
         };
+        match location {
+            Location::InPlace(path) => {
+                *location = settle(path).unwrap_or_else(Location::Unknown);
+            }
+            Location::Members(sources) => {
+                for path in std::mem::take(&mut sources.cgroups) {
+                    match settle(&path) {
+                        Ok(Location::Unit(unit)) if sources.named.contains(&unit) => {}
+                        Ok(Location::Unit(unit)) => sources.named.push(unit),
+                        Ok(_) => sources.cgroups.push(path),
+                        Err(why) => sources.refused.push(why),
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 }
 
-/// Why the cgroup `path` cannot be a tenant; `made` are the cgroups that the agent makes below its root.
-fn refusal(layout: &Layout, path: &str, made: &[String]) -> Option<String> {
+/// What on a host is not there for tenants as it is.
+#[derive(Debug)]
+pub(super) struct Ground {
+    has_systemd: bool,
+    /// The topmost cgroups that the agent makes below its root.
+    made: BTreeSet<String>,
+}
+
+impl Ground {
+    pub(super) fn of<'a>(
+        kernel: &impl KernFs,
+        nodes: &[TreeNode],
+        locations: impl Iterator<Item = &'a Location>,
+    ) -> Ground {
+        let of_tenants = nodes
+            .iter()
+            .zip(locations)
+            .filter(|(node, location)| node.parent.is_none() && **location == Location::Direct);
+        let of_tenants = of_tenants.map(|(node, _)| node.path.as_str());
+        let made = of_tenants.chain([AGENT_CGROUP, REST_CGROUP]).map(str::to_string).collect();
+        Ground { has_systemd: kernel.unit_manager().is_some(), made }
+    }
+
+    /// What the cgroup at `path` is as a tenant, or as a member of one: a unit, or a cgroup in place.
+    ///
+    /// # Errors
+    /// Why it can be neither.
+    pub(super) fn settle(
+        &self,
+        layout: &Layout,
+        path: &str,
+        is_direct: bool,
+    ) -> Result<Location, String> {
+        if let Some(why) = refusal(layout, path, &self.made) {
+            return Err(why);
+        }
+        let Some(unit) = unit_at(path).filter(|_| self.has_systemd) else {
+            return Ok(Location::InPlace(path.to_string()));
+        };
+        match (layout.dialect, is_direct) {
+            // Systemd writes what it is asked to there, and a policy may prefer its own.
+            (Dialect::Legacy, true) => Ok(Location::InPlace(path.to_string())),
+            (Dialect::Legacy, false) => Err(NEEDS_UNIFIED.into()),
+            (Dialect::Unified, true) => Err(format!(
+                "{path} is the cgroup of {unit}, which is changed through systemd: drop `owner: direct`"
+            )),
+            (Dialect::Unified, false) => Ok(Location::Unit(unit.to_string())),
+        }
+    }
+}
+
+/// Why the cgroup `path` cannot be a tenant; `made` are the topmost cgroups that the agent makes below its root.
+fn refusal(layout: &Layout, path: &str, made: &BTreeSet<String>) -> Option<String> {
     for tree in &layout.trees {
         let dir = tree.dir_of(path);
         if tree.own.starts_with(&dir) || tree.root.starts_with(&dir) {
@@ -121,8 +171,9 @@ fn refusal(layout: &Layout, path: &str, made: &[String]) -> Option<String> {
                 dir.display()
             ));
         }
-        let mut ours = made.iter().map(String::as_str).chain([AGENT_CGROUP, REST_CGROUP]);
-        if let Some(name) = ours.find(|name| dir.starts_with(tree.root.join(name))) {
+        let below = dir.strip_prefix(&tree.root).ok().and_then(|below| below.iter().next());
+        let made = below.and_then(|name| name.to_str()).filter(|name| made.contains(*name));
+        if let Some(name) = made {
             return Some(format!(
                 "{} is in {}, which the agent makes: a tenant has no other inside",
                 dir.display(),

@@ -41,7 +41,7 @@ impl Backends {
                     .extend(gaps.map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
                 Some(sampled)
             }
-            Err(_) if tree.is_ancestor(number) => {
+            Err(_) if self.may_be_missing(tree, number) => {
                 events.losses.push(self.give_up(host, number));
                 None
             }
@@ -197,10 +197,7 @@ impl Backends {
         host: &mut HostAccess<K>,
         refreshes: bool,
     ) -> AncestorBounds {
-        let is_outside = |location: &Location| {
-            location.is_of_systemd() || matches!(location, Location::InPlace(_))
-        };
-        let has_outside = self.places.iter().any(|place| is_outside(&place.location));
+        let has_outside = self.places.iter().any(|place| place.location.is_outside());
         if refreshes && !has_outside {
             self.above = bounds::read(host);
         }

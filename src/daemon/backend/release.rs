@@ -301,7 +301,7 @@ impl<'a, K: KernFs> Release<'a, K> {
 
     /// What is set of an old node, or may be.
     fn knobs_of(&self, number: usize) -> impl IntoIterator<Item = Knob> + use<K> {
-        let is_tenant = number < self.old.nodes().len();
+        let is_tenant = !self.old.is_ancestor(number);
         Knob::ALL.into_iter().filter(move |knob| is_tenant || Knob::ABOVE.contains(knob))
     }
 

@@ -84,9 +84,9 @@ impl Systemd {
         let mut systemd =
             Systemd { units: places.iter().map(unit).collect(), ..Systemd::default() };
         systemd.index();
-        systemd.is_needed = places.iter().any(|place| {
-            place.location.unit().is_some() || matches!(place.location, Location::Members(_))
-        });
+        systemd.is_needed = places
+            .iter()
+            .any(|place| place.location.unit().is_some() || place.location.is_of_systemd());
         if systemd.is_needed {
             systemd.manager = kernel.unit_manager();
         }

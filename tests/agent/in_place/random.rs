@@ -35,6 +35,8 @@ struct Plan {
     pins: bool,
     moves: bool,
     leaves: bool,
+    /// Those below some directories are found by pattern, and not named.
+    finds: bool,
 }
 
 impl Plan {
@@ -44,7 +46,12 @@ impl Plan {
             yaml += "control: { ancestors: leave }\n";
         }
         yaml += "tenants:\n  made: {}\n";
-        for index in &self.named {
+        if self.finds {
+            let limit = if self.limits { "limit: { cpu: 2, memory: 1GiB }, " } else { "" };
+            let paths = "[ \"/x/deep/*\", \"/y/**/?\" ]";
+            yaml += &format!("  found: {{ {limit}match: {{ cgroup: {paths} }} }}\n");
+        }
+        for index in self.named.iter().filter(|index| **index < 2 || !self.finds) {
             let limit = if self.limits { "limit: { cpu: 2, memory: 1GiB }, " } else { "" };
             let cpus = if self.pins && *index == 1 { "cpus: \"1\", " } else { "" };
             let moves = if self.moves && *index == 4 { ", move: true" } else { "" };
@@ -59,9 +66,15 @@ impl Plan {
 
 fn plan() -> impl Strategy<Value = Plan> {
     let named = prop::collection::btree_set(0..PATHS.len(), 0..=PATHS.len());
-    (named, any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.2)).prop_map(
-        |(named, limits, pins, moves, leaves)| Plan { named, limits, pins, moves, leaves },
-    )
+    let all = (named, any::<[bool; 4]>(), prop::bool::weighted(0.2));
+    all.prop_map(|(named, [limits, pins, moves, finds], leaves)| Plan {
+        named,
+        limits,
+        pins,
+        moves,
+        leaves,
+        finds,
+    })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -95,6 +108,7 @@ impl Run {
             pins: false,
             moves: false,
             leaves: false,
+            finds: false,
         };
         let mut world = host(sim, &["/other"], &yaml.yaml());
         world.options.root = Some("/tenants".into());

@@ -1,0 +1,294 @@
+//! Which cgroups match patterns, as they come and go.
+//!
+//! **Problem.** Containers, jobs and runners have cgroups of their own that start and end while the policy stays, and
+//! whoever owns a part of the tree may make thousands of them.
+//!
+//! **Rules.** For each directory in which patterns begin there is a *search*, from the part before the first wildcard
+//! downwards, the nearest first. What is below a match is part of it and is not searched. A tick lists
+//! [`LISTINGS_A_TICK`] cgroups at most, one of each search in turn, and takes in [`NEW_A_TICK`] new matches, so that no
+//! search waits for a large one. A search that has come to its end begins again in the next tick, and later where there
+//! are hundreds. Of one pattern [`MATCHES_MAX`] cgroups are members; later ones are counted. A match that has ended stays
+//! for [`LINGER_TICKS`], and goes with all others that have.
+//!
+//! A cgroup whose name is no text, or would change how a terminal shows it, is no match. On a legacy host a tenant is
+//! where CPU time is divided, so that hierarchy is searched.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::access::HostAccess;
+use super::location::{Location, Sources};
+use super::on_host::Ground;
+use crate::control::finding::{Code, Finding};
+use crate::host::cgroup::{Facet, Layout};
+use crate::host::kernfs::{KernError, KernFs};
+use crate::policy::pattern;
+
+/// A member that has ended stays for so many ticks at least.
+pub(super) const LINGER_TICKS: u64 = 30;
+/// Cgroups whose children are listed in one tick.
+const LISTINGS_A_TICK: usize = 64;
+/// Matches that are taken in, and so opened, in one tick.
+const NEW_A_TICK: usize = 64;
+/// Cgroups by whose number the ticks between two rounds grow.
+const CGROUPS_A_TICK: usize = 100;
+/// Matches of one pattern.
+const MATCHES_MAX: usize = 1000;
+
+/// The cgroups that match patterns.
+#[derive(Debug, Default)]
+pub(super) struct Discovery {
+    /// Of each pattern the members that were found, as units or by path, with the tick in which each was last seen.
+    matches: BTreeMap<String, BTreeMap<String, u64>>,
+    searches: Vec<Search>,
+    /// The search whose turn is next.
+    turn: usize,
+    /// Whether the patterns are those in force.
+    is_current: bool,
+}
+
+/// A pattern, and how far into it a path is.
+type Reached = (usize, Vec<usize>);
+
+/// The search from one cgroup downwards.
+#[derive(Debug, Default)]
+struct Search {
+    dir: String,
+    patterns: Vec<Pattern>,
+    began: u64,
+    next_at: u64,
+    /// Cgroups whose children are still to be listed, each with the patterns that may match below it.
+    left: VecDeque<(String, Vec<Reached>)>,
+    nr_listed: usize,
+    /// Whether matches were left for the next time.
+    is_partial: bool,
+    findings: Vec<(Code, String)>,
+    /// What the last time found.
+    told: Vec<(Code, String)>,
+}
+
+#[derive(Debug)]
+struct Pattern {
+    text: String,
+    /// Whether the agent writes the files of units too.
+    is_direct: bool,
+    /// Matches that were too many.
+    nr_beyond: usize,
+}
+
+impl Discovery {
+    /// The members that a pattern has, in the order of their names.
+    pub(super) fn of(&self, pattern: &str) -> impl Iterator<Item = &str> {
+        self.matches.get(pattern).into_iter().flat_map(BTreeMap::keys).map(String::as_str)
+    }
+
+    /// What could not be read, or not taken in, of the patterns of a tenant.
+    pub(super) fn findings(&self, tenant: &str, sources: &Sources) -> Vec<Finding> {
+        let is_its = |pattern: &Pattern| sources.cgroup_patterns.contains(&pattern.text);
+        let searches = self.searches.iter().filter(|search| !search.told.is_empty());
+        let told =
+            searches.filter(|search| search.patterns.iter().any(is_its)).flat_map(|it| &it.told);
+        told.map(|(code, what)| Finding::of(tenant, *code, what.as_str())).collect()
+    }
+
+    /// Other patterns count from now on. What was found of those that stay stays.
+    pub(super) fn restart(&mut self) {
+        self.is_current = false;
+    }
+
+    /// Searches on; returns whether matches came or went. `locations` are those of all tenants.
+    pub(super) fn proceed<'a, K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        locations: impl Iterator<Item = &'a Location>,
+        ground: impl FnOnce(&K) -> Ground,
+        tick: u64,
+    ) -> bool {
+        let mut has_changed = !self.is_current && self.take_patterns(locations);
+        if self.searches.is_empty() {
+            return has_changed;
+        }
+        let ground = ground(&host.kernel);
+        let (mut nr_lists, mut nr_idle, mut nr_new) = (0, 0, 0);
+        while nr_lists < LISTINGS_A_TICK && nr_idle < self.searches.len() {
+            self.turn = (self.turn + 1) % self.searches.len();
+            let search = &mut self.searches[self.turn];
+            let Some((dir, reached)) = search.next(tick) else {
+                nr_idle += 1;
+                continue;
+            };
+            (nr_lists, nr_idle) = (nr_lists + 1, 0);
+            match list(host, &dir) {
+                Ok(names) => {
+                    for found in search.descend(&dir, &reached, names) {
+                        let is_new = take_in(
+                            &mut self.matches,
+                            search,
+                            (&host.layout, &ground),
+                            found,
+                            (tick, nr_new),
+                        );
+                        nr_new += usize::from(is_new);
+                    }
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => search.findings.push((Code::Unreadable, error.to_string())),
+            }
+            if search.left.is_empty() {
+                has_changed |= search.end(&mut self.matches, tick);
+            }
+        }
+        has_changed || nr_new > 0
+    }
+
+    /// Takes the patterns of tenants at these locations; returns whether matches went with others.
+    fn take_patterns<'a>(&mut self, locations: impl Iterator<Item = &'a Location>) -> bool {
+        self.is_current = true;
+        let mut searches: BTreeMap<String, Search> = BTreeMap::new();
+        let mut known = BTreeSet::new();
+        for location in locations {
+            let Location::Members(sources) = location else { continue };
+            for text in &sources.cgroup_patterns {
+                let names = pattern::names_of(text);
+                let fixed = names.iter().take_while(|name| !pattern::has_wildcard(name));
+                let dir: String = fixed.map(|name| format!("/{name}")).collect();
+                let search = searches.entry(dir).or_default();
+                let (text, is_direct) = (text.clone(), sources.is_direct);
+                known.insert(text.clone());
+                search.patterns.push(Pattern { text, is_direct, nr_beyond: 0 });
+            }
+        }
+        let named = |(dir, search)| Search { dir, ..search };
+        (self.searches, self.turn) = (searches.into_iter().map(named).collect(), 0);
+        let nr_before = self.matches.len();
+        self.matches.retain(|pattern, _| known.contains(pattern));
+        self.matches.len() != nr_before
+    }
+}
+
+/// Notes a match; returns whether it is a new one, of which there were `nr_new` in this tick.
+fn take_in(
+    matches: &mut BTreeMap<String, BTreeMap<String, u64>>,
+    search: &mut Search,
+    (layout, ground): (&Layout, &Ground),
+    (number, path): (usize, String),
+    (tick, nr_new): (u64, usize),
+) -> bool {
+    let pattern = &mut search.patterns[number];
+    let member = match ground.settle(layout, &path, pattern.is_direct) {
+        Ok(Location::Unit(unit)) => unit,
+        Ok(_) => path,
+        Err(why) => {
+            search.findings.push((Code::NotAttached, why));
+            return false;
+        }
+    };
+    let known = matches.entry(pattern.text.clone()).or_default();
+    if let Some(seen) = known.get_mut(&member) {
+        *seen = tick;
+    } else if known.len() >= MATCHES_MAX {
+        pattern.nr_beyond += 1;
+    } else if nr_new >= NEW_A_TICK {
+        search.is_partial = true;
+    } else {
+        known.insert(member, tick);
+        return true;
+    }
+    false
+}
+
+impl Search {
+    /// The next cgroup to be listed; `None` where the search waits.
+    fn next(&mut self, tick: u64) -> Option<(String, Vec<Reached>)> {
+        if self.left.is_empty() {
+            if tick < self.next_at {
+                return None;
+            }
+            let at_dir = |(number, pattern): (usize, &Pattern)| {
+                let names = pattern::names_of(&pattern.text);
+                let below = pattern::names_of(&self.dir);
+                let begin = pattern::begin(&names);
+                let step = |at: Vec<usize>, name: &&str| pattern::step(&names, &at, name);
+                (number, below.iter().fold(begin, step))
+            };
+            let reached = self.patterns.iter().enumerate().map(at_dir).collect();
+            self.left.push_back((self.dir.clone(), reached));
+            (self.began, self.nr_listed, self.is_partial) = (tick, 0, false);
+            self.patterns.iter_mut().for_each(|pattern| pattern.nr_beyond = 0);
+        }
+        self.left.pop_front()
+    }
+
+    /// Takes in the cgroups in `dir`; returns those that match, each with the number of its pattern.
+    fn descend(
+        &mut self,
+        dir: &str,
+        reached: &[Reached],
+        mut names: Vec<String>,
+    ) -> Vec<(usize, String)> {
+        names.retain(|name| is_plain(name));
+        names.sort_unstable();
+        self.nr_listed += names.len();
+        let split = |(number, at): &Reached| {
+            (*number, pattern::names_of(&self.patterns[*number].text), at.clone())
+        };
+        let patterns: Vec<(usize, Vec<&str>, Vec<usize>)> = reached.iter().map(split).collect();
+        let mut matches = Vec::new();
+        for name in names {
+            let mut below = Vec::new();
+            let mut is_match = false;
+            for (number, pattern, at) in &patterns {
+                let next = pattern::step(pattern, at, &name);
+                if pattern::is_match(pattern, &next) {
+                    matches.push((*number, format!("{dir}/{name}")));
+                    is_match = true;
+                    break;
+                }
+                if !next.is_empty() {
+                    below.push((*number, next));
+                }
+            }
+            if !is_match && !below.is_empty() {
+                self.left.push_back((format!("{dir}/{name}"), below));
+            }
+        }
+        matches
+    }
+
+    /// Takes in that the search saw all there is; returns whether matches went.
+    fn end(&mut self, matches: &mut BTreeMap<String, BTreeMap<String, u64>>, tick: u64) -> bool {
+        let pause = self.nr_listed / CGROUPS_A_TICK;
+        self.next_at = tick + 1 + if self.is_partial { 0 } else { pause as u64 };
+        self.told = std::mem::take(&mut self.findings);
+        let mut has_changed = false;
+        for pattern in &self.patterns {
+            let (text, nr) = (&pattern.text, pattern.nr_beyond);
+            if nr > 0 {
+                let what = format!(
+                    "{text} matches {nr} cgroups more than {MATCHES_MAX}: those are not weighed; name what is above them"
+                );
+                self.told.push((Code::NotAttached, what));
+            }
+            let Some(known) = matches.get_mut(text) else { continue };
+            // Others that have ended meanwhile go with the first.
+            if known.values().any(|seen| *seen < self.began && tick > seen + LINGER_TICKS) {
+                known.retain(|_, seen| *seen >= self.began);
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+}
+
+/// The names of the cgroups in the cgroup at `path`, in the hierarchy that divides CPU time.
+fn list<K: KernFs>(host: &mut HostAccess<K>, path: &str) -> Result<Vec<String>, KernError> {
+    let tree = &host.layout.trees[host.layout.tree(Facet::Cpu).unwrap_or(0)];
+    let dir = host.kernel.open_dir(&tree.dir_of(path))?;
+    let names = host.kernel.list_dirs(dir);
+    host.kernel.close_dir(dir);
+    names
+}
+
+/// Whether a name is a text that can be shown. What is no text has been replaced when it was read.
+fn is_plain(name: &str) -> bool {
+    !name.chars().any(|c| c.is_control() || c == char::REPLACEMENT_CHARACTER)
+}
