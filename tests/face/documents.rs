@@ -11,7 +11,8 @@ use tenantd::units::Bytes;
 
 use crate::util;
 
-const DOCUMENTS: [&str; 4] = ["README.md", "docs/README.md", "docs/using.md", "docs/host.md"];
+const DOCUMENTS: [&str; 5] =
+    ["README.md", "docs/README.md", "docs/using.md", "docs/host.md", "docs/hosts.md"];
 
 fn text(document: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap()
@@ -46,6 +47,32 @@ fn the_policy_of_the_readme_fits_a_machine_of_two_cores() {
     let loaded = load_with_host(&path, &small).unwrap_or_else(|report| panic!("{report}"));
     assert!(loaded.report.findings().is_empty(), "{:?}", loaded.report);
     assert_eq!(loaded.policy.leaves().len(), 3);
+}
+
+/// What is fenced as `yaml` is a policy, or an addition to the one before it, which has a version; other YAML is
+/// fenced as `yml`.
+#[test]
+fn policies_of_the_recipes_are_accepted_on_hosts_of_all_sizes() {
+    let text = text("docs/hosts.md");
+    let fenced = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    let blocks: Vec<&str> = fenced.map(|(block, _)| block).collect();
+    let mut nr_policies = 0;
+    for (number, block) in blocks.iter().enumerate() {
+        let has_version = |block: &str| block.lines().any(|line| line.starts_with("version:"));
+        let dir = util::scratch();
+        util::file(dir.path(), "50.yaml", block);
+        if !has_version(block) {
+            util::file(dir.path(), "10.yaml", blocks[number - 1]);
+        }
+        for size in ["cpus=4,memory=16GiB", "cpus=128,memory=1TiB"] {
+            let mut check = util::tenantctl();
+            check.args(["check", "--strict", "--host", size]).arg(dir.path());
+            let ran = util::run(&mut check);
+            assert_eq!(ran.code, Some(0), "{size}:\n{block}\n{}{}", ran.out, ran.err);
+        }
+        nr_policies += 1;
+    }
+    assert!(nr_policies >= 7, "{nr_policies}");
 }
 
 #[test]
