@@ -221,7 +221,7 @@ impl Node {
 fn keys(node: &Node, top: &str) -> String {
     let mut keys = node.keys();
     if node.claims {
-        keys.push(format!("match: {{ cgroup: \"{top}/{CLAIMED}/*\" }}"));
+        keys.push(format!("match: {{ cgroup: \"{top}/{CLAIMED}/*\", move: true }}"));
     }
     keys.join(", ")
 }
