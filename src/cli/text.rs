@@ -117,8 +117,13 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
 
 /// `text` in lines that fit the terminal: the first after `lead`, the others aligned below it.
 pub(super) fn wrapped(lead: &str, text: &str) -> String {
+    wrapped_at(WIDTH, lead, text)
+}
+
+/// The same for an output that is `width` characters wide.
+pub(super) fn wrapped_at(width: usize, lead: &str, text: &str) -> String {
     let indent = lead.chars().count();
-    let width = WIDTH.saturating_sub(indent).max(20);
+    let width = width.saturating_sub(indent).max(20);
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {

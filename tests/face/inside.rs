@@ -166,6 +166,30 @@ fn processes_scroll_to_their_end_and_every_size_is_drawn() {
     }
 }
 
+/// The reason in words, and who is behind it.
+#[test]
+fn a_tenant_that_lacks_something_shows_why_and_who_takes_it() {
+    let mut view = view();
+    view.press(Key::Down);
+    view.press(Key::Open);
+    view.inspect(Inspection { name: "analytics".into(), ..found(40) });
+    for (width, height) in [(80, 24), (120, 40)] {
+        let text = lines(&view, width, height).join("\n");
+        for part in ["! analytics lacks 0.90 CPUs: ", "   3.00  /user.slice (stress-ng)", "member"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.contains("number 39 "), "{text}");
+    }
+    let daemon = Daemon::with(status());
+    furnish(&daemon.home);
+    let mut command = util::tenantctl();
+    let ran =
+        util::run(command.args(["top", "analytics", "--socket"]).arg(&daemon.socket)).exits(0);
+    assert!(ran.out.contains("/user.slice (stress-ng)"), "{}", ran.out);
+    util::fits_a_terminal(&ran.out);
+}
+
 /// A directory with the files of a cgroup is as good as one to a reader.
 fn furnish(home: &Path) {
     std::fs::write(home.join("cgroup.procs"), format!("{}\n", std::process::id())).unwrap();

@@ -236,7 +236,12 @@ fn stale_after(stale_seconds: f64) -> Status {
 fn a_tenant_is_marked_by_the_threshold_of_the_status() {
     let mut view = View::new(SortKey::Policy, false);
     let thresholds = Thresholds { share_error_ratio: 0.2, ..Thresholds::default() };
-    view.update(Status { thresholds, ..status() }, Instant::now());
+    let mut status = Status { thresholds, ..status() };
+    view.update(status.clone(), Instant::now());
+    assert!(lines(&view, 80, 24)[1].starts_with("! one lacks what it is due (Enter: why)"));
+    status.tenants.iter_mut().for_each(|tenant| tenant.reasons.clear());
+    status.tick += 1;
+    view.update(status, Instant::now());
     assert!(lines(&view, 80, 24)[1].starts_with("every tenant gets its entitlement"));
 }
 

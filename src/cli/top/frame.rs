@@ -64,8 +64,12 @@ pub(super) fn fairness_line(view: &View, width: usize) -> Line<'static> {
     }
     let thresholds = &status.thresholds;
     let lacking = status.tenants.iter().filter(|tenant| lacks(tenant, thresholds)).count();
+    // What others than tenants use is not theirs to be entitled to, and they miss it all the same.
+    let short = status.tenants.iter().filter(|tenant| !tenant.reasons.is_empty()).count();
     let mut parts = vec![match (lacking, status.max_share_error) {
         (0, None) => "no measurement yet".to_string(),
+        (0, Some(_)) if short == 1 => "! one lacks what it is due (Enter: why)".to_string(),
+        (0, Some(_)) if short > 1 => format!("! {short} lack what they are due (Enter: why)"),
         (0, Some(_)) => "every tenant gets its entitlement".to_string(),
         (1, Some(error)) => format!("! one lacks {} of the CPUs", percent(Some(error))),
         (_, error) => format!("! {lacking} lack CPUs, at most {}", percent(error)),
@@ -80,7 +84,7 @@ pub(super) fn fairness_line(view: &View, width: usize) -> Line<'static> {
         parts.push(format!("{} without effect", status.nr_ineffective));
     }
     parts.push(format!("tick takes {:.1} ms", status.agent.tick_seconds * 1e3));
-    let colour = if lacking > 0 { Color::Yellow } else { Color::Green };
+    let colour = if lacking + short > 0 { Color::Yellow } else { Color::Green };
     Line::styled(fitting(&parts, "; ", width), tinted(view, colour))
 }
 

@@ -1,4 +1,4 @@
-//! The picture of one tenant or group: its figures, its members, its processes.
+//! The picture of one tenant or group: its figures, why it lacks something, its members, its processes.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -9,7 +9,8 @@ use ratatui::widgets::Paragraph;
 use super::frame::{fairness_line, fitting, head_line};
 use super::inspect::Inspection;
 use super::view::View;
-use crate::cli::text::{cores, memory, shortened};
+use crate::cli::text::{cores, memory, missing, shortened, wrapped_at};
+use crate::control::reason::Outsider;
 use crate::control::status::{Line as Row, Status};
 use crate::resource::{CPU, MEMORY};
 
@@ -20,12 +21,16 @@ const MEMBERS_MAX: usize = 8;
 pub(super) fn screen(frame: &mut Frame<'_>, view: &View, name: &str) -> usize {
     let area = frame.area();
     let width = usize::from(area.width);
+    let why = why_rows(&view.status, name, width);
     let members = view.inspection.as_ref().map_or_else(Vec::new, |it| member_rows(it, width));
-    let members_height = (members.len() as u16).min(area.height.saturating_sub(6) / 2);
-    let [head, fair, figures, members_area, title, processes, keys] = Layout::vertical([
+    let room = area.height.saturating_sub(6);
+    let why_height = (why.len() as u16).min(room / 3);
+    let members_height = (members.len() as u16).min((room - why_height) / 2);
+    let [head, fair, figures, why_area, members_area, title, processes, keys] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(1),
+        Constraint::Length(why_height),
         Constraint::Length(members_height),
         Constraint::Length(1),
         Constraint::Min(1),
@@ -37,8 +42,9 @@ pub(super) fn screen(frame: &mut Frame<'_>, view: &View, name: &str) -> usize {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let said = fitting(&figures_of(&view.status, name), "  ", width);
     frame.render_widget(Line::styled(said, bold), figures);
-    let members: Vec<Line<'_>> = members.into_iter().map(Line::from).collect();
-    frame.render_widget(Paragraph::new(members), members_area);
+    let lines = |rows: Vec<String>| -> Vec<Line<'_>> { rows.into_iter().map(Line::from).collect() };
+    frame.render_widget(Paragraph::new(lines(why)), why_area);
+    frame.render_widget(Paragraph::new(lines(members)), members_area);
     let underlined = bold.add_modifier(Modifier::UNDERLINED);
     frame.render_widget(Line::styled(process_title(), underlined), title);
     let rows = rows(view, width);
@@ -65,8 +71,11 @@ fn rows(view: &View, width: usize) -> Vec<String> {
 /// Figures, members and the largest processes as text, for an output that is no terminal.
 pub(super) fn text(status: &Status, found: &Inspection, (width, most): (usize, usize)) -> String {
     let mut lines = vec![fitting(&figures_of(status, &found.name), "  ", width), String::new()];
-    lines.extend(member_rows(found, width));
-    lines.push(String::new());
+    for rows in [why_rows(status, &found.name, width), member_rows(found, width)] {
+        let is_some = !rows.is_empty();
+        lines.extend(rows);
+        lines.extend(is_some.then(String::new));
+    }
     let rows = process_rows(found, width);
     let more = rows.len().saturating_sub(most);
     if !found.processes.is_empty() {
@@ -106,6 +115,35 @@ fn figures_of(status: &Status, name: &str) -> Vec<String> {
         figures.push(format!("{used} of {limit} processes"));
     }
     figures
+}
+
+/// What those that are meant lack, why, and the largest work of no tenant where that is the reason.
+fn why_rows(status: &Status, name: &str, width: usize) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut outsiders: Vec<&Outsider> = Vec::new();
+    for tenant in status.tenants_of(name).filter(|tenant| !tenant.reasons.is_empty()) {
+        let lacks =
+            missing(&tenant.missing).map_or("is held back".into(), |it| format!("lacks {it}"));
+        for reason in &tenant.reasons {
+            let lead = format!("! {} {lacks}: ", tenant.name);
+            rows.extend(wrapped_at(width, &lead, &reason.text).lines().map(String::from));
+            for outsider in &reason.outsiders {
+                let is_known = outsiders.iter().any(|it| it.cgroup == outsider.cgroup);
+                outsiders.extend((!is_known).then_some(outsider));
+            }
+        }
+    }
+    if !outsiders.is_empty() {
+        rows.push(format!("{:>7}  work of no tenant", "CPUs"));
+    }
+    outsiders.sort_by(|a, b| b.cores.total_cmp(&a.cores));
+    rows.extend(outsiders.into_iter().map(|outsider| {
+        let place = if outsider.is_direct { "directly in " } else { "" };
+        let command = outsider.command.as_ref().map_or(String::new(), |it| format!(" ({it})"));
+        let row = format!("{place}{}{command}", outsider.cgroup);
+        format!("{:>7}  {}", cores(Some(outsider.cores)), shortened(&row, width.saturating_sub(9)))
+    }));
+    rows
 }
 
 /// The members, with a title.
