@@ -96,6 +96,7 @@ impl<T> Open<T> {
         self.items.remove(&number)
     }
 
+    #[cfg(feature = "doubles")]
     pub(super) fn close_all(&mut self) {
         self.items.clear();
     }

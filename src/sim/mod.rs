@@ -20,8 +20,8 @@
 //! | `memory`, `reclaim`, `oom` | memory: charges, protection, throttling, kills |
 //! | `pressure` | stalls, as PSI reports them |
 //! | `workload`, `process` | the loads of processes, and their state |
-//! | `systemd` | [`SimSystemd`]: units on top of all this |
-//! | `fault` | [`Faulty`]: errors on demand, and a log of calls, around any `KernFs` |
+//! | `systemd` | `SimSystemd`: units on top of all this; for tests, with the feature `doubles` |
+//! | `fault` | `Faulty`: errors on demand, and a log of calls, around any `KernFs`; likewise |
 //!
 //! **Behaviour.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, where they were tried:
 //! `cpu.weight` of 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a removed
@@ -35,6 +35,7 @@
 mod account;
 mod controller;
 mod cpu;
+#[cfg(feature = "doubles")]
 mod fault;
 mod files;
 mod files_v1;
@@ -55,14 +56,17 @@ mod show;
 mod spec;
 mod store;
 mod sys_files;
+#[cfg(feature = "doubles")]
 mod systemd;
 mod tree;
 mod vfs;
 mod workload;
 
 pub use controller::Controller;
+#[cfg(feature = "doubles")]
 pub use fault::{Call, Fault, Faulty, When};
 pub use kernel::{Access, Layout, SimHost, SimKernel};
 pub use process::ProcessUsage;
+#[cfg(feature = "doubles")]
 pub use systemd::{SimSystemd, SimUnit, SimUnits, UnitFault};
 pub use workload::{Load, Trace, Workload};

@@ -30,6 +30,7 @@ impl SimKernel {
         self.handles.dirs.iter().count()
     }
 
+    #[cfg(feature = "doubles")]
     pub(super) fn close_all(&mut self) {
         self.handles.dirs.close_all();
         self.handles.files.close_all();
