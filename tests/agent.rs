@@ -3,6 +3,7 @@
 mod claims;
 mod converge;
 mod crash;
+mod each;
 mod effect;
 mod evenness;
 mod explain;

@@ -9,6 +9,7 @@
 mod amounts;
 mod command;
 mod examples;
+mod expand;
 mod hostile;
 pub(crate) mod keys;
 mod model;
@@ -21,6 +22,7 @@ mod values;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use tenantd::policy::expand::{Found, FoundUser};
 use tenantd::policy::report::Style;
 use tenantd::policy::rules::{MOVED, NOT_YET_EFFECTIVE, RULES};
 use tenantd::policy::{Account, HostFacts, Report, UnitFacts, load_with_host};
@@ -38,6 +40,12 @@ fn machine() -> HostFacts {
             let names = ["a.service", "nginx.service", "php-fpm.service", "getty@.service"];
             let own = names.map(|name| (name.to_string(), name.to_string()));
             Some(own.into_iter().chain([("www.service".into(), "nginx.service".into())]).collect())
+        },
+        found: || {
+            let user = |name: &str| FoundUser { name: Some(name.into()), groups: vec![100] };
+            let users = [(2000, "ana"), (2001, "ben"), (2002, "carla"), (33, "www-data")];
+            let users = users.into_iter().map(|(uid, name)| (uid, user(name))).collect();
+            Some(Found { users, ..Found::default() })
         },
         has_cgroup: |pattern, _| !pattern.starts_with("/gone"),
         units: || {

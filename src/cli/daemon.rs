@@ -53,6 +53,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
         observe: args.observe,
         root: args.root.clone(),
         state_dir: Some(args.state_dir.clone()),
+        ..Options::default()
     };
     let passed = ListenFd::from_env().take_unix_listener(0)?;
     if let (None, Some(path), false) = (&passed, &args.socket, args.once) {

@@ -62,7 +62,7 @@ pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow:
     let Some(policy) = load(path, colour) else { return Ok(Exit::BadConfiguration) };
     let interval = policy.control.interval;
     let rules = claims::rules(&policy);
-    let options = Options { observe: true, root: args.root.clone(), state_dir: None };
+    let options = Options { observe: true, root: args.root.clone(), ..Options::default() };
     let mut agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
     // A rate takes two samples, an interval apart.
     let begin = Instant::now();

@@ -8,7 +8,7 @@
 //! A legacy host has several trees, in which a process is moved one after the other. A child that it starts meanwhile
 //! is in the tenant's cgroups in some of them only, and is claimed in the others by where it is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use nix::errno::Errno;
@@ -42,13 +42,71 @@ impl ClaimRule {
         self.cgroups.iter().any(|pattern| pattern::claims(pattern, path))
     }
 
-    fn wants_owner(&self, owner: &Owner) -> bool {
-        owner.euid.is_some_and(|uid| self.uids.contains(&uid))
-            || owner.gids.iter().any(|gid| self.gids.contains(gid))
-    }
-
     fn is_at_home(&self, unit: Option<&str>) -> bool {
         unit.is_some_and(|unit| self.homes.iter().any(|home| pattern::fits(home, unit)))
+    }
+}
+
+/// The rules of all tenants, with the first for each owner.
+#[derive(Clone, Debug, Default)]
+pub struct ClaimRules {
+    rules: Vec<ClaimRule>,
+    /// The rules that name cgroups.
+    of_cgroups: Vec<usize>,
+    by_uid: HashMap<u32, usize>,
+    by_gid: HashMap<u32, usize>,
+    /// Whether users without a rule are looked for; with the child of the root whose processes have no tenant.
+    pub finds_users: Option<&'static str>,
+}
+
+impl ClaimRules {
+    /// These rules; of those that name the same owner the first counts.
+    pub fn new(rules: Vec<ClaimRule>) -> ClaimRules {
+        let (mut by_uid, mut by_gid) = (HashMap::new(), HashMap::new());
+        for (index, rule) in rules.iter().enumerate() {
+            for uid in &rule.uids {
+                by_uid.entry(*uid).or_insert(index);
+            }
+            for gid in &rule.gids {
+                by_gid.entry(*gid).or_insert(index);
+            }
+        }
+        let of_cgroups = (0..rules.len()).filter(|index| !rules[*index].cgroups.is_empty());
+        let of_cgroups = of_cgroups.collect();
+        ClaimRules { rules, of_cgroups, by_uid, by_gid, finds_users: None }
+    }
+
+    /// The rules themselves.
+    pub fn all(&self) -> &[ClaimRule] {
+        &self.rules
+    }
+
+    /// Whether nothing is claimed or looked for.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.finds_users.is_none()
+    }
+
+    /// Whether this user has a rule.
+    pub fn has_user(&self, uid: u32) -> bool {
+        self.by_uid.contains_key(&uid)
+    }
+
+    fn of_place(&self, place: &Place) -> Option<&ClaimRule> {
+        let is_wanted = |rule: &&ClaimRule| match place.is_split() {
+            true => place.outside.iter().any(|path| rule.wants_cgroup(path)),
+            false => rule.wants_cgroup(&place.cpu_path),
+        };
+        self.of_cgroups.iter().map(|index| &self.rules[*index]).find(is_wanted)
+    }
+
+    fn of_owner(&self, owner: &Owner) -> Option<&ClaimRule> {
+        let of_user = owner.euid.and_then(|uid| self.by_uid.get(&uid));
+        let of_groups = owner.gids.iter().filter_map(|gid| self.by_gid.get(gid));
+        of_groups.chain(of_user).min().map(|index| &self.rules[*index])
+    }
+
+    fn looks_at_owners(&self) -> bool {
+        self.finds_users.is_some() || !(self.by_uid.is_empty() && self.by_gid.is_empty())
     }
 }
 
@@ -76,6 +134,9 @@ pub struct Claims {
     pub stays: Vec<Stay>,
     /// The processes that are in tenants already: below the agent's root, or in a cgroup in place.
     pub inside: Vec<u32>,
+    /// The users of processes that are in no tenant, where users are looked for: with the process, where no rule
+    /// claims it.
+    pub users: Vec<(u32, Option<u32>)>,
 }
 
 /// Processes of one place that are claimed by owner and are not moved.
@@ -115,54 +176,51 @@ pub fn claims(
     kernel: &mut impl KernFs,
     proc: DirId,
     layout: &Layout,
-    rules: &[ClaimRule],
+    rules: &ClaimRules,
     pids: &mut impl Iterator<Item = u32>,
     nr_max: usize,
 ) -> Claims {
     let mut claims = Claims::default();
     let mut stays: BTreeMap<(usize, StayPlace), usize> = BTreeMap::new();
-    let by_owner = rules.iter().any(|rule| !rule.uids.is_empty() || !rule.gids.is_empty());
     while claims.moves.len() < nr_max
         && let Some(pid) = pids.next()
     {
         let Some(place) = place(kernel, proc, layout, pid) else { continue };
         if place.below_root {
-            claims.inside.push(pid);
+            let is_lost = |name: &str| {
+                layout.trees.iter().zip(&place.dirs).any(|(tree, dir)| *dir == tree.root.join(name))
+            };
+            if rules.finds_users.is_some_and(is_lost) {
+                claims.users.extend(user(kernel, proc, pid).map(|uid| (uid, None)));
+            } else {
+                claims.inside.push(pid);
+            }
             continue;
         }
-        let is_wanted = |rule: &&ClaimRule| match place.is_split() {
-            true => place.outside.iter().any(|path| rule.wants_cgroup(path)),
-            false => rule.wants_cgroup(&place.cpu_path),
-        };
-        let node = match rules.iter().find(is_wanted) {
+        let node = match rules.of_place(&place) {
             Some(rule) if rule.is_in_place => {
                 claims.inside.push(pid);
                 continue;
             }
             Some(rule) => rule.node,
-            None if by_owner => {
+            None if rules.looks_at_owners() => {
                 let Some(owner) = owner(kernel, proc, pid) else { continue };
-                let Some(rule) = rules.iter().find(|rule| rule.wants_owner(&owner)) else {
-                    continue;
-                };
-                let stay = match &place.unit {
-                    unit if rule.is_at_home(unit.as_deref()) => continue,
-                    Some(_) if place.is_split() => continue,
-                    Some(unit) => Some(StayPlace::Unit(unit.clone())),
-                    None => {
-                        let is_elsewhere = !rule.homes.is_empty();
-                        is_elsewhere.then(|| StayPlace::Cgroup(place.cpu_path.clone()))
-                    }
-                };
-                if let Some(stay) = stay {
-                    let is_process = matches!(stay, StayPlace::Unit(_))
-                        || claimable_since(kernel, proc, pid).is_some();
-                    if is_process {
-                        *stays.entry((rule.node, stay)).or_default() += 1;
-                    }
-                    continue;
+                let rule = rules.of_owner(&owner);
+                if let (Some(uid), Some(_)) = (owner.euid, rules.finds_users) {
+                    claims.users.push((uid, rule.is_none().then_some(pid)));
                 }
-                rule.node
+                match rule.map(|rule| (rule.node, stays_at(rule, &place))) {
+                    None | Some((_, Stays::Home)) => continue,
+                    Some((node, Stays::Moved)) => node,
+                    Some((node, Stays::At(stay))) => {
+                        let is_process = matches!(stay, StayPlace::Unit(_))
+                            || claimable_since(kernel, proc, pid).is_some();
+                        if is_process {
+                            *stays.entry((node, stay)).or_default() += 1;
+                        }
+                        continue;
+                    }
+                }
             }
             None => continue,
         };
@@ -173,6 +231,26 @@ pub fn claims(
     let stay = |((node, place), nr_processes)| Stay { node, place, nr_processes };
     claims.stays = stays.into_iter().map(stay).collect();
     claims
+}
+
+/// What becomes of a process that is claimed by owner.
+enum Stays {
+    /// It is where the tenant is.
+    Home,
+    /// It stays where it is.
+    At(StayPlace),
+    /// It is moved.
+    Moved,
+}
+
+fn stays_at(rule: &ClaimRule, place: &Place) -> Stays {
+    match &place.unit {
+        unit if rule.is_at_home(unit.as_deref()) => Stays::Home,
+        Some(_) if place.is_split() => Stays::Home,
+        Some(unit) => Stays::At(StayPlace::Unit(unit.clone())),
+        None if !rule.homes.is_empty() => Stays::At(StayPlace::Cgroup(place.cpu_path.clone())),
+        None => Stays::Moved,
+    }
 }
 
 /// When `pid` started, where it is a process that can be moved.

@@ -18,6 +18,7 @@ use super::read::Draft;
 use super::report::{Label, Report};
 use super::rules;
 use super::stays;
+use super::templates;
 use super::tree::Place;
 use super::types::{CpusPolicy, DopPolicy};
 use crate::dop::CpuSet;
@@ -35,6 +36,7 @@ pub(super) fn check(draft: &Draft, host: Option<&HostFacts>, report: &mut Report
         check_host(draft, &nodes, host, report);
         presence::check(draft, &nodes, &known, host, report);
         stays::check(&nodes, host, report);
+        templates::found_now(draft, &nodes, &known, host, report);
     }
 }
 
@@ -46,7 +48,9 @@ fn check_policy(draft: &Draft, nodes: &[Node<'_>], known: &Known<'_>, report: &m
         }
     }
     nodes.iter().for_each(|node| dop_beyond_limit(node, report));
-    let leaves: Vec<Node<'_>> = nodes.iter().filter(|n| !n.tenant.is_group()).copied().collect();
+    let is_leaf = |node: &&Node<'_>| !node.tenant.is_group() && !node.is_template();
+    let leaves: Vec<Node<'_>> = nodes.iter().filter(is_leaf).copied().collect();
+    templates::check(nodes, known, report);
     cpus_overlap(&leaves, report);
     claims::overlapping_matches(&leaves, known, report);
     claims::owners(nodes, report);

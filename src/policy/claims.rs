@@ -23,14 +23,14 @@ const MOST_WORK: usize = 16_000_000;
 
 /// What a tenant claims, and where.
 #[derive(Clone, Copy)]
-struct Claim<'d> {
-    tenant: &'d str,
-    name: &'d str,
-    place: &'d Place,
+pub(super) struct Claim<'d> {
+    pub(super) tenant: &'d str,
+    pub(super) name: &'d str,
+    pub(super) place: &'d Place,
 }
 
 /// The items of one of a tenant's lists as claims.
-fn claims<'d>(
+pub(super) fn claims<'d>(
     node: &Node<'d>,
     key: &str,
     names: &'d [String],
@@ -62,7 +62,9 @@ pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
                 report.push(finding.also(above.label("the group's")).help(help));
             }
         }
-        if let (Some(unit), Some(claim)) = (units.first(), moved(node).next()) {
+        if let (Some(unit), Some(claim), false) =
+            (units.first(), moved(node).next(), node.is_template())
+        {
             let message = format!("`{}` is a unit, and claims no other processes", node.path);
             let finding =
                 rules::CLAIMS_BESIDE_UNIT.at(claim.place, message, "these stay where they are");
@@ -143,9 +145,11 @@ fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut
             "the cgroup of a unit is changed through systemd: drop `owner: direct`",
         ),
         _ => (
-            claims(node, "match.cgroup", &matches.cgroups)
-                .chain(claims(node, "match.groups", &matches.groups))
+            claims(node, "match.groups", &matches.groups)
                 .chain(claims(node, "match.users", &matches.users).skip(1))
+                // Each user that a template finds has one slice.
+                .filter(|_| !node.is_template())
+                .chain(claims(node, "match.cgroup", &matches.cgroups))
                 .next(),
             "nothing is moved into systemd's cgroups: name a `unit`, or one user for the user's slice",
         ),
@@ -174,7 +178,7 @@ pub(super) fn overlapping_matches(leaves: &[Node<'_>], known: &Known<'_>, report
     overlapping_patterns("cgroup", &mut cgroups, report);
 }
 
-fn same_twice<'d>(
+pub(super) fn same_twice<'d>(
     what: &str,
     claims: impl Iterator<Item = Claim<'d>>,
     identity: impl Fn(&'d str) -> Cow<'d, str>,
@@ -231,7 +235,7 @@ fn within_units(
 
 /// Sorted by their parts before the first wildcard, two patterns can meet only while the literal part of the
 /// first begins the other: each is compared with the run that follows it.
-fn overlapping_patterns(what: &str, claims: &mut [Claim<'_>], report: &mut Report) {
+pub(super) fn overlapping_patterns(what: &str, claims: &mut [Claim<'_>], report: &mut Report) {
     claims.sort_by_key(|claim| pattern::literal_prefix(claim.name));
     let mut work = 0;
     for (index, &earlier) in claims.iter().enumerate() {
@@ -269,7 +273,7 @@ fn overlapping_pair(what: &str, a: Claim<'_>, b: Claim<'_>) -> Diagnostic {
     claimed_twice(&message, first, second)
 }
 
-fn claimed_twice(what: &str, first: Claim<'_>, second: Claim<'_>) -> Diagnostic {
+pub(super) fn claimed_twice(what: &str, first: Claim<'_>, second: Claim<'_>) -> Diagnostic {
     let message = match first.tenant == second.tenant {
         true => format!("{what} is claimed twice by `{}`", first.tenant),
         false => format!("{what} is claimed by both `{}` and `{}`", first.tenant, second.tenant),

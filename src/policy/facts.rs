@@ -1,15 +1,18 @@
 //! The machine that a policy has to fit, as far as the rules use it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
 use std::io;
 use std::path::Path;
 
-use nix::unistd::{Gid, Group, Uid, User};
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use procfs::Current;
 use procfs::process::Process;
 
+use super::expand::{Found, FoundUser, Numbers};
 use super::installed::{Services, has_cgroup, services};
-use super::unit_path::unit_of;
+use super::keys::Policy;
+use super::unit_path::{unit_at, unit_of, user_of_slice};
 use super::values::cpu_list;
 use crate::resource::{PerResource, Resource};
 use crate::units::Bytes;
@@ -28,6 +31,9 @@ pub struct HostFacts {
     /// The services and sessions that run now, in the order of their names; none on a host without systemd.
     /// Asked only where a policy claims processes by owner: it looks at every process.
     pub units: fn() -> Vec<UnitFacts>,
+    /// The users, units and cgroups that run now; none where they are not known. Asked only where a policy has
+    /// templates.
+    pub found: fn() -> Option<Found>,
     /// The services that the machine could run; none where they are not known. Asked only where a policy names units.
     pub services: fn() -> Option<Services>,
     /// Whether a pattern matches a cgroup now, which may take as many steps as the second argument has left; also
@@ -72,6 +78,7 @@ impl HostFacts {
             find_user,
             find_group,
             units,
+            found,
             services,
             has_cgroup,
         })
@@ -85,6 +92,7 @@ impl HostFacts {
             find_user: |_| Account::Unknown,
             find_group: |_| Account::Unknown,
             units: Vec::new,
+            found: || None,
             services: || None,
             has_cgroup: |_, _| true,
         }
@@ -145,7 +153,7 @@ fn units() -> Vec<UnitFacts> {
     let facts = |(name, (users, groups)): (String, (BTreeSet<u32>, BTreeSet<u32>))| UnitFacts {
         users: users.into_iter().flat_map(user_names).collect(),
         groups: groups.into_iter().flat_map(group_names).collect(),
-        user_of_slice: uid_of_slice(&name).into_iter().flat_map(user_names).collect(),
+        user_of_slice: user_of_slice(&name).into_iter().flat_map(user_names).collect(),
         name,
     };
     accounts.into_iter().map(facts).collect()
@@ -159,8 +167,69 @@ fn unit(process: &Process) -> Option<String> {
     of_systemd.filter_map(|cgroup| unit_of(&cgroup.pathname)).next().map(str::to_string)
 }
 
-fn uid_of_slice(unit: &str) -> Option<u32> {
-    unit.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()
+/// The cgroup of a process, from the mount, where CPU time is divided.
+fn cgroup(process: &Process) -> Option<String> {
+    let cgroups = process.cgroups().ok()?.0;
+    let of_cpu = cgroups.iter().find(|it| it.controllers.iter().any(|name| name == "cpu"));
+    let unified = || cgroups.iter().find(|it| it.hierarchy == 0);
+    Some(of_cpu.or_else(unified)?.pathname.clone())
+}
+
+/// What runs on this machine, from `/proc`: what is empty is not found.
+fn found() -> Option<Found> {
+    let mut found = Found::default();
+    for process in procfs::process::all_processes().ok()?.flatten() {
+        let (Ok(status), Some(path)) = (process.status(), cgroup(&process)) else { continue };
+        let user = found.users.entry(status.euid);
+        user.or_insert_with(|| found_user(status.euid));
+        let parts = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        for above in parts.map(|end| &path[..end]).filter(|above| !above.is_empty()) {
+            found.units.extend(unit_at(above).map(str::to_string));
+            found.cgroups.insert(above.to_string());
+        }
+    }
+    Some(found)
+}
+
+/// The account database of a host.
+#[derive(Clone, Copy, Debug)]
+pub struct Accounts {
+    /// The user of a name.
+    pub find_user: fn(&str) -> Account,
+    /// The group of users of a name.
+    pub find_group: fn(&str) -> Account,
+    /// The name and the groups of a user.
+    pub user: fn(u32) -> FoundUser,
+}
+
+impl Default for Accounts {
+    /// That of this machine.
+    fn default() -> Accounts {
+        Accounts { find_user, find_group, user: found_user }
+    }
+}
+
+impl Accounts {
+    /// The numbers of all accounts that `policy` matches.
+    pub fn numbers(&self, policy: &Policy) -> Numbers {
+        let known = |account: Account| match account {
+            Account::Number(number) => Some(number),
+            Account::Missing | Account::Unknown => None,
+        };
+        let user = |name: &str| known((self.find_user)(name));
+        Numbers::of(policy, user, |name| known((self.find_group)(name)))
+    }
+}
+
+/// What the account database says of a user.
+fn found_user(uid: u32) -> FoundUser {
+    let Some(user) = User::from_uid(Uid::from_raw(uid)).ok().flatten() else {
+        return FoundUser::default();
+    };
+    let name = CString::new(user.name.as_str()).ok();
+    let groups = name.and_then(|name| getgrouplist(&name, user.gid).ok());
+    let groups = groups.into_iter().flatten().map(Gid::as_raw).collect();
+    FoundUser { name: Some(user.name), groups }
 }
 
 fn user_names(uid: u32) -> Vec<String> {

@@ -179,6 +179,29 @@ impl<T: PartialEq> Form<T> for Structure {
     fn outline(&self, _: &T, _: &T, _: &str, _: &mut Vec<Setting>) {}
 }
 
+/// A map within a map of the same table, which the reader of the file handles itself.
+pub(super) struct Template<M: 'static>(pub(super) &'static [Key<M>]);
+
+impl<M: PartialEq + Default> Form<Option<Box<M>>> for Template<M> {
+    fn read(&self, _: &mut Reader<'_>, _: &Node, _: &mut Option<Box<M>>) {}
+
+    fn schema(&self) -> Value {
+        json!({ "$ref": "#/$defs/template" })
+    }
+
+    fn outline(
+        &self,
+        value: &Option<Box<M>>,
+        _: &Option<Box<M>>,
+        path: &str,
+        into: &mut Vec<Setting>,
+    ) {
+        if let Some(template) = value {
+            outline(self.0, template, &M::default(), &format!("{path}."), into);
+        }
+    }
+}
+
 // --- words and numbers ---
 
 /// One of the words of a type.

@@ -26,6 +26,8 @@ pub enum Flag {
     Restart,
     /// Only a tenant without tenants below it can have it.
     Leaf,
+    /// It makes a tenant a group: not for a template.
+    Group,
 }
 
 /// A row of a table: a key of a map that is read into an `M`.

@@ -10,13 +10,14 @@ use std::time::Duration;
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::forms::{
-    Count, DopForm, Interval, Keys, Number, OneOrEach, Structure, VersionNumber, WeightNumber, Word,
+    Count, DopForm, Interval, Keys, Number, OneOrEach, Structure, Template, VersionNumber,
+    WeightNumber, Word,
 };
-use super::key::Flag::{Later, Leaf, Needed, Restart};
+use super::key::Flag::{Group, Later, Leaf, Needed, Restart};
 use super::key::{section, table};
 use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::types::*;
-use super::values::{GROUPS, UNITS, USERS};
+use super::values::{GROUPS, MATCHED_USERS, UNITS, USERS};
 use crate::queue::discipline::Name;
 use crate::resource::{CPU, MEMORY, PerResource};
 use crate::units::Weight;
@@ -117,6 +118,7 @@ section! {
     /// A node of the tree: a tenant, or a group of tenants.
     pub struct Tenant, TENANT {
         + name: String, "The name, unique among siblings; also the name of its cgroup.";
+        + is_found: bool, "Whether `each` found it.";
         /// Its weight relative to its siblings, for both resources or for each; only ratios count. A
         /// resource that is left out has the weight of the other.
         "weight" => weight: PerResource<Weight>, OneOrEach(WEIGHT);
@@ -137,7 +139,10 @@ section! {
         /// Users and groups that may submit jobs to it.
         "allow" => allow: Accounts, Keys(ACCOUNTS), [Later];
         /// Its tenants, which share what it gets; a tenant with this key is a group.
-        "tenants" => tenants: Vec<Tenant>, Structure;
+        "tenants" => tenants: Vec<Tenant>, Structure, [Group];
+        /// A template with the keys of a tenant: each user, unit or cgroup that its match finds and that no
+        /// tenant names is a tenant of this group, which comes and goes with it.
+        "each" => each: Option<Box<Tenant>>, Template(TENANT), [Group];
     }
 }
 
@@ -183,8 +188,8 @@ section! {
         /// Whether the processes of these cgroups are moved into a cgroup of tenantd's. Beside users or groups they
         /// always are.
         "move" => moves: bool, Word;
-        /// User names or UIDs.
-        "users" => users: Vec<String>, Names(&USERS);
+        /// User names or UIDs; in `each`, \"*\" finds every regular user, with a UID from 1000 to 60000.
+        "users" => users: Vec<String>, Names(&MATCHED_USERS);
         /// Group names or GIDs.
         "groups" => groups: Vec<String>, Names(&GROUPS);
     }

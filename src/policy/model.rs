@@ -14,7 +14,9 @@ impl Policy {
     /// Whether the processes of any tenant or group are limited.
     pub fn limits_pids(&self) -> bool {
         fn any(tenants: &[Tenant]) -> bool {
-            tenants.iter().any(|tenant| tenant.limit.pids.is_some() || any(&tenant.tenants))
+            tenants.iter().any(|tenant| {
+                tenant.limit.pids.is_some() || any(&tenant.tenants) || any(tenant.template())
+            })
         }
         any(&self.tenants)
     }
@@ -39,7 +41,12 @@ impl Policy {
 impl Tenant {
     /// Whether this node only groups others.
     pub fn is_group(&self) -> bool {
-        !self.tenants.is_empty()
+        !self.tenants.is_empty() || self.each.is_some()
+    }
+
+    /// Its template, where it has one, as a slice.
+    pub fn template(&self) -> &[Tenant] {
+        self.each.as_deref().map(std::slice::from_ref).unwrap_or_default()
     }
 }
 

@@ -4,13 +4,17 @@ use super::amount::Amount;
 use super::facts::HostFacts;
 use super::keys::Tenant;
 use super::read::{Draft, Located, Places};
+use super::tree::Place;
 use crate::resource::PerResource;
 
 /// A tenant or group with the places of its keys.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'d> {
     pub(super) tenant: &'d Tenant,
+    /// A template's is that of its group and `*`.
     pub(super) path: &'d str,
+    /// Where it begins, if it is a template.
+    pub(super) each_at: Option<&'d Place>,
     pub(super) parent: Option<usize>,
     pub(super) given: &'d Places,
     /// Its guarantees in smallest units. A percentage of an unknown machine is none.
@@ -19,7 +23,14 @@ pub(super) struct Node<'d> {
     pub(super) limit: PerResource<Option<u64>>,
 }
 
-/// The tree in pre-order, on a machine where it is known.
+impl Node<'_> {
+    /// Whether it is the template of its group.
+    pub(super) fn is_template(&self) -> bool {
+        self.each_at.is_some()
+    }
+}
+
+/// The tree in pre-order, the template of a group behind its tenants, on a machine where it is known.
 pub(super) fn nodes<'d>(draft: &'d Draft, host: Option<&HostFacts>) -> Vec<Node<'d>> {
     fn walk<'d>(
         tenants: &'d [Tenant],
@@ -30,13 +41,15 @@ pub(super) fn nodes<'d>(draft: &'d Draft, host: Option<&HostFacts>) -> Vec<Node<
         for tenant in tenants {
             let Some((first, rest)) = located.split_first() else { return };
             *located = rest;
-            let Located { path, parent, given } = first;
+            let Located { path, parent, given, each_at } = first;
             let known = |amounts: &PerResource<Option<Amount>>| {
                 PerResource::from_fn(|r| amounts[r]?.on(host.map(|host| host.capacity(r))))
             };
             let (guarantee, limit) = (known(&tenant.guarantee), known(&tenant.limit.amounts));
-            into.push(Node { tenant, path, parent: *parent, given, guarantee, limit });
+            let (parent, each_at) = (*parent, each_at.as_ref());
+            into.push(Node { tenant, path, each_at, parent, given, guarantee, limit });
             walk(&tenant.tenants, host, located, into);
+            walk(tenant.template(), host, located, into);
         }
     }
     let mut nodes = Vec::with_capacity(draft.located.len());

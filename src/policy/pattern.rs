@@ -62,6 +62,14 @@ fn reach(pattern: &[&str], at: usize, reached: &mut Vec<usize>) {
     }
 }
 
+/// Whether the cgroup at `path` itself fits `pattern`.
+pub fn is_at(pattern: &str, path: &str) -> bool {
+    let pattern = names_of(pattern);
+    let names = names_of(path).into_iter();
+    let reached = names.fold(begin(&pattern), |reached, name| step(&pattern, &reached, name));
+    is_match(&pattern, &reached)
+}
+
 /// Whether some cgroup is claimed by both patterns. Adds the cost to `work`: 16 for the comparison, and the
 /// product of the lengths of those names whose ends do not decide it.
 pub fn overlap(a: &str, b: &str, work: &mut usize) -> bool {

@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use super::expand::Numbers;
 use super::facts::{Account, HostFacts};
 use super::hint::nearest;
 use super::installed::{Services, real_name};
@@ -18,6 +19,7 @@ use super::read::{Draft, Places};
 use super::report::Report;
 use super::rules;
 use super::tree::Place;
+use super::values::ALL_USERS;
 
 /// Entries of directories that are looked at for all patterns together.
 const MOST_ENTRIES: usize = 100_000;
@@ -39,7 +41,7 @@ impl<'d> Known<'d> {
         let Some(host) = host else { return Known::default() };
         let find = |names: Names<'d>, find: fn(&str) -> Account| {
             let mut found: HashMap<&'d str, Account> = HashMap::new();
-            for (name, _) in names {
+            for (name, _) in names.into_iter().filter(|(name, _)| *name != ALL_USERS) {
                 found.entry(name).or_insert_with(|| find(name));
             }
             found
@@ -50,6 +52,18 @@ impl<'d> Known<'d> {
             groups: find(groups(draft, nodes), host.find_group),
             services: if names_units { (host.services)() } else { None },
         }
+    }
+
+    /// The numbers of all accounts that are known.
+    pub(super) fn numbers(&self) -> Numbers {
+        let known = |accounts: &HashMap<&str, Account>| {
+            let numbers = accounts.iter().filter_map(|(name, account)| match account {
+                Account::Number(number) => Some((name.to_string(), *number)),
+                Account::Missing | Account::Unknown => None,
+            });
+            numbers.collect()
+        };
+        Numbers { users: known(&self.users), groups: known(&self.groups) }
     }
 
     /// What a user's name stands for: its number, where it is known.
@@ -162,8 +176,9 @@ fn unknown_services(nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) 
 
 fn unknown_cgroups(nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
     let mut budget = MOST_ENTRIES;
-    let cgroups =
-        nodes.iter().map(|node| (&node.tenant.matches.cgroups, node.given, "match.cgroup"));
+    // What templates find is noted by itself.
+    let tenants = nodes.iter().filter(|node| !node.is_template());
+    let cgroups = tenants.map(|node| (&node.tenant.matches.cgroups, node.given, "match.cgroup"));
     for (pattern, place) in once_each(placed(cgroups)) {
         if report.is_full() || (host.has_cgroup)(pattern, &mut budget) {
             continue;

@@ -88,6 +88,8 @@ pub(super) struct Located {
     pub(super) parent: Option<usize>,
     /// Its keys.
     pub(super) given: Places,
+    /// Where it begins, if it is a template.
+    pub(super) each_at: Option<Place>,
 }
 
 impl Places {
@@ -252,19 +254,51 @@ impl Draft {
             reader.report.push(finding.help(format!("give one of {names}, or drop it")));
         }
         self.mark_later(reader, &fields, "tenant.");
-        let index = self.located.len();
-        let path = match parent {
-            Some(parent) => format!("{}/{}", self.located[parent].path, entry.key),
-            None => entry.key.to_string(),
-        };
-        let given = Places(std::mem::take(&mut reader.given));
-        self.located.push(Located { path, parent, given });
-        if let Some(below) = fields.get("tenants") {
-            refuse_leaf_keys(reader, &fields, below);
+        let index = self.locate(reader, &entry.key, parent);
+        let (below, each) = (fields.get("tenants"), fields.get("each"));
+        if let Some(group) = below.or(each) {
+            refuse_leaf_keys(reader, &fields, group);
+        }
+        if let Some(below) = below {
             tenant.tenants =
                 self.tenants(reader, below, Some(index), depth + 1, &mut HashMap::new());
         }
+        tenant.each = each.and_then(|each| self.template(reader, each, index)).map(Box::new);
         Some(tenant)
+    }
+
+    /// The template of the group with this number.
+    fn template(&mut self, reader: &mut Reader<'_>, each: &Entry, group: usize) -> Option<Tenant> {
+        reader.scope = "each";
+        let mut fields = reader.fields(TENANT, &each.value)?;
+        fields.0.retain(|(key, entry)| {
+            let is_groups = key.flags.contains(&Flag::Group);
+            if is_groups {
+                let message = format!("a template has no `{}`", key.name);
+                let finding = rules::TEMPLATE_KEY.at(&reader.key_place(entry), message, "");
+                let help = "what it finds has nothing below it: drop it, or give it to the group";
+                reader.report.push(finding.help(help));
+            }
+            !is_groups
+        });
+        let mut template = Tenant::default();
+        reader.values(&fields, &mut template);
+        self.mark_later(reader, &fields, "each.");
+        let place = reader.key_place(each);
+        let index = self.locate(reader, "*", Some(group));
+        self.located[index].each_at = Some(place);
+        Some(template)
+    }
+
+    /// Keeps the places of the keys that were read; returns the number of the tenant.
+    fn locate(&mut self, reader: &mut Reader<'_>, name: &str, parent: Option<usize>) -> usize {
+        let path = match parent {
+            Some(parent) => format!("{}/{name}", self.located[parent].path),
+            None => name.to_string(),
+        };
+        let given = Places(std::mem::take(&mut reader.given));
+        self.located.push(Located { path, parent, given, each_at: None });
+        self.located.len() - 1
     }
 
     fn mark_later<M>(&mut self, reader: &Reader<'_>, fields: &Fields<'_, M>, prefix: &str) {

@@ -96,6 +96,8 @@ rules! {
     GROUP_KEY = "P041", Error, "a key that only a tenant without tenants below it can have";
     TOO_DEEP = "P042", Error, "groups nested more than 16 deep";
     TOO_MANY = "P043", Error, "more than 10000 tenants";
+    TEMPLATE_MATCH = "P044", Error, "an each that does not say what to find by one kind of match";
+    TEMPLATE_KEY = "P045", Error, "a key or value that a template cannot have";
     // Values that contradict one another.
     LIMIT_BELOW_GUARANTEE = "P050", Error, "a limit below the guarantee";
     GROUP_LIMIT = "P051", Error, "guarantees beyond the limit of their group";
@@ -113,6 +115,7 @@ rules! {
     UNKNOWN_SERVICE = "P066", Warning, "a service that the machine does not have";
     UNKNOWN_CGROUP = "P067", Note, "a cgroup that is not there now";
     MOVED = "P068", Note, "processes that are moved into a cgroup of their tenant";
+    FOUND = "P069", Note, "what an each finds now";
     // What this version does with it.
     NOT_YET_EFFECTIVE = "P070", Note, "a key that has no effect yet";
 }

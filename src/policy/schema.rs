@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::key::{object, rows};
+use super::key::{Flag, object, rows};
 use super::keys::{POLICY, TENANT};
 use super::values::{LONGEST_NAME, NAME_PATTERN};
 
@@ -16,8 +16,13 @@ pub fn schema() -> Value {
                              knows rules that a schema cannot express."
             .into();
     schema["type"] = "object".into();
+    let mut template = rows(TENANT);
+    template.retain(|row| !row.flags.contains(&Flag::Group));
+    let mut template = object(&template);
+    template["required"] = json!(["match"]);
     schema["$defs"] = json!({
         "tenant": object(&rows(TENANT)),
+        "template": template,
         "tenants": {
             "type": "object",
             "minProperties": 1,

@@ -41,7 +41,8 @@ pub(super) fn check(nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
 
 fn claims_by_owner(node: &Node<'_>) -> bool {
     let matches = &node.tenant.matches;
-    matches.units.is_empty() && !(matches.users.is_empty() && matches.groups.is_empty())
+    let is_some = !node.is_template() && matches.units.is_empty();
+    is_some && !(matches.users.is_empty() && matches.groups.is_empty())
 }
 
 /// Whether the tenant is the slices of its users, on a host that keeps such slices.

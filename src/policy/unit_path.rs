@@ -5,6 +5,9 @@
 //! hierarchy, or of systemd's own hierarchy (`name=systemd`) on a host that has one; whether the host has
 //! units at all is not known here.
 
+/// The slices of users (user@.service(5)).
+pub const USER_SLICES: &str = "user-*.slice";
+
 /// The unit that a policy names for the contents of the cgroup `path`: the slice of a user for everything in
 /// it (sessions and the services of a user's manager come and go), otherwise the outermost service or scope.
 /// `None` where `path` is in no service or scope.
@@ -14,7 +17,7 @@ pub fn unit_of(path: &str) -> Option<&str> {
         if is_unit(name, ".service") || is_unit(name, ".scope") {
             return Some(slice.unwrap_or(name));
         }
-        if is_slice_of_user(name) {
+        if user_of_slice(name).is_some() {
             slice = Some(name);
         }
     }
@@ -47,9 +50,14 @@ fn is_unit(name: &str, suffix: &str) -> bool {
     name.strip_suffix(suffix).is_some_and(|prefix| !prefix.is_empty())
 }
 
-fn is_slice_of_user(name: &str) -> bool {
-    let uid = name.strip_prefix("user-").and_then(|name| name.strip_suffix(".slice"));
-    uid.is_some_and(|uid| uid.parse::<u32>().is_ok())
+/// The slice of a user.
+pub fn slice_of_user(uid: u32) -> String {
+    format!("user-{uid}.slice")
+}
+
+/// The user whose slice this is.
+pub fn user_of_slice(name: &str) -> Option<u32> {
+    name.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()
 }
 
 #[cfg(test)]

@@ -16,9 +16,16 @@ pub(super) struct NameKind {
 pub(super) static UNITS: NameKind = NameKind { what: "a systemd unit", check: unit_name };
 /// Users.
 pub(super) static USERS: NameKind = NameKind { what: "a user", check: account_name };
+/// Users that a tenant or a template matches.
+pub(super) static MATCHED_USERS: NameKind = NameKind {
+    what: "a user",
+    check: |name| if name == ALL_USERS { Ok(()) } else { account_name(name) },
+};
 /// Groups of users.
 pub(super) static GROUPS: NameKind = NameKind { what: "a group of users", check: account_name };
 
+/// What a template calls every regular user.
+pub(super) const ALL_USERS: &str = "*";
 /// Characters of a tenant's name.
 pub(super) const LONGEST_NAME: usize = 64;
 /// The characters that [`safe_name`] takes, as far as a pattern can express them.
@@ -33,6 +40,17 @@ pub(super) const CPU_NUMBERS: u32 = 8192;
 /// # Errors
 /// What to write instead.
 pub(super) fn safe_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.chars().count() > LONGEST_NAME {
+        return Err(format!("a name has 1 to {LONGEST_NAME} characters"));
+    }
+    safe_characters(name)
+}
+
+/// Whether a name that is not too long is safe as the name of a cgroup.
+///
+/// # Errors
+/// What to write instead.
+pub(super) fn safe_characters(name: &str) -> Result<(), String> {
     /// Kernel interface files are named after their controller; a cgroup of such a name would hide one
     /// (cgroup-v2, "Avoid Name Collisions").
     const CONTROLLERS: &[&str] = &[
@@ -58,9 +76,6 @@ pub(super) fn safe_name(name: &str) -> Result<(), String> {
     ];
     /// Files of a legacy cgroup that carry no controller's name.
     const LEGACY_FILES: &[&str] = &["tasks", "notify_on_release", "release_agent"];
-    if name.is_empty() || name.chars().count() > LONGEST_NAME {
-        return Err(format!("a name has 1 to {LONGEST_NAME} characters"));
-    }
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b)) {
         return Err("letters, digits, `_`, `.` and `-` are safe".into());
     }

@@ -166,6 +166,7 @@ impl Stage for RealStage {
             observe: false,
             root: scope::root(),
             state_dir: Some(self.state_dir.clone()),
+            ..Options::default()
         };
         Ok(Agent::start(kernel, policy, Vec::new(), &options)?)
     }

@@ -57,6 +57,7 @@ fn paragraph(text: &mut String, prefix: &str, row: &Row) {
             Flag::Later => " Read and checked; it has no effect yet.",
             Flag::Restart => " A change takes effect at the next start of tenantd.",
             Flag::Leaf => " Not for groups.",
+            Flag::Group => " Not for templates.",
         };
     }
     *text += &format!(".TP\n\\fB{prefix}{}\\fR\n{}\n", row.name, escaped(&said));

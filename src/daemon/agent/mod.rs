@@ -7,7 +7,11 @@
 //! | [`mode`] | switching between observe and enforce |
 //! | `ready` | the part of a reload that may fail |
 //! | [`reload`] | taking up another policy |
+//! | `base` | what a policy comes to on this host |
+//! | `each` | taking up what the templates of the policy found |
 
+mod base;
+mod each;
 pub mod mode;
 mod ready;
 pub mod reload;

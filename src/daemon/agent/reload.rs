@@ -17,18 +17,15 @@
 //! a removed one leaves nothing, and has its processes back when it is added again; a reload that fails
 //! changes nothing; after any reloads, a stop restores everything.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::base::{Base, Layer, kept};
 use super::mode::ChangeError;
 use super::start::Agent;
-use crate::control::place;
 use crate::control::step::Settings;
-use crate::control::tree::{self, Tree, TreeNode};
+use crate::control::tree::{Tree, TreeNode};
 use crate::daemon::backend::ancestry;
-use crate::daemon::backend::claims;
 use crate::daemon::backend::location::Location;
-use crate::daemon::backend::on_host;
 use crate::daemon::backend::release::{Release, has_exclusive};
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::residents;
@@ -45,7 +42,7 @@ impl<K: KernFs> Agent<K> {
     pub fn reload(
         &mut self,
         policy: Policy,
-        mut claim_rules: Vec<ClaimRule>,
+        claim_rules: Vec<ClaimRule>,
     ) -> Result<Vec<String>, ChangeError> {
         if policy.host.root != self.policy.host.root && self.options.root.is_none() {
             return Err(ChangeError::NeedsRestart("host.root"));
@@ -53,15 +50,15 @@ impl<K: KernFs> Agent<K> {
         if policy.host.hierarchy != self.policy.host.hierarchy {
             return Err(ChangeError::NeedsRestart("host.hierarchy"));
         }
+        let numbers = self.options.accounts.numbers(&policy);
+        let (base, expanded) = Base::new(&policy, numbers, claim_rules, &self.backends.found());
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
-        let locations = on_host::locations_on(kernel, layout, &policy);
-        claims::settle(&mut claim_rules, &locations);
-        let governs_above = on_host::governed_above(kernel, layout, &policy, &locations);
-        let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
-        let nodes = tree::flatten(&policy).into();
-        let placed = (&locations[..], self.backends.members_at(&locations));
-        let tree = ancestry::tree((layout, governs_above), nodes, placed, cgroup_of, None);
-        let pins = place::pins(tree.nodes());
+        let layer = base.layer(&expanded, (kernel, layout), |governs_above, nodes, locations| {
+            let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
+            let placed = (locations, self.backends.members_at(locations));
+            ancestry::tree((layout, governs_above), nodes, placed, cgroup_of, None)
+        });
+        let Layer { locations, claim_rules, governs_above, tree, pins } = layer;
         let old_locations = self.backends.locations(self.control.tree());
         let kept = kept((self.control.tree(), &old_locations), (&tree, &locations));
         let mut failures = Vec::new();
@@ -80,9 +77,13 @@ impl<K: KernFs> Agent<K> {
         let has_changed = old_locations != locations || self.host.limits_pids != limits_pids;
         self.host.limits_pids = limits_pids;
         self.host.governs_above = governs_above;
+        let wants = self.wants(&policy);
+        self.base = base;
         self.install(policy, tree, &locations, claim_rules, &kept);
+        self.backends.want(wants, self.options.accounts);
         if self.mode() == Mode::Enforce {
             failures.extend(self.bring_home().err().map(|error| with_causes(&error)));
+            self.keeper.look_for_lost(&mut self.host.kernel, &self.host.layout);
         }
         if has_changed {
             let is_enforcing = self.mode() == Mode::Enforce;
@@ -113,7 +114,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Restores what the new policy takes away.
-    fn release(
+    pub(super) fn release(
         &mut self,
         tree: &Tree,
         kept: &[Option<usize>],
@@ -134,7 +135,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Moves displaced processes back to their tenants, as far as the policy has them now.
-    fn bring_home(&mut self) -> Result<(), EnforceError> {
+    pub(super) fn bring_home(&mut self) -> Result<(), EnforceError> {
         if self.backends.has_root() && !self.keeper.displaced().is_empty() {
             let (proc, nodes) = (self.host.proc(), self.control.tree().nodes());
             let mut enforcer = self.host.enforcer();
@@ -142,8 +143,16 @@ impl<K: KernFs> Agent<K> {
             let waiting = residents::bring_home(&mut enforcer, proc, nodes, displaced)?;
             self.keeper.replace_displaced(waiting);
         }
-        self.keeper.look_for_lost(&mut self.host.kernel, &self.host.layout);
         Ok(())
+    }
+
+    /// Forgets what was told of nodes that do not stay.
+    pub(super) fn forget_gone(&mut self, kept: &[Option<usize>]) {
+        for (node, new) in self.control.tree().nodes().iter().zip(kept) {
+            if new.is_none() {
+                self.keeper.forget(&node.path);
+            }
+        }
     }
 
     /// Exchanges the policy; nodes that stay keep what is known of them.
@@ -155,11 +164,7 @@ impl<K: KernFs> Agent<K> {
         claim_rules: Vec<ClaimRule>,
         kept: &[Option<usize>],
     ) {
-        for (node, new) in self.control.tree().nodes().iter().zip(kept) {
-            if new.is_none() {
-                self.keeper.forget(&node.path);
-            }
-        }
+        self.forget_gone(kept);
         let kernel = &mut self.host.kernel;
         self.backends.take_tree(kernel, &tree, locations, claim_rules, kept);
         self.set(Settings::of(&policy, self.host.pins, self.mode() == Mode::Enforce));
@@ -168,26 +173,4 @@ impl<K: KernFs> Agent<K> {
         self.control.take_tree(tree, kept, may_run_anywhere);
         self.policy = Arc::new(policy);
     }
-}
-
-/// For each old number the new number of the same node, where it stays.
-fn kept(
-    (old, old_locations): (&Tree, &[Location]),
-    (new, new_locations): (&Tree, &[Location]),
-) -> Vec<Option<usize>> {
-    let by_path: HashMap<&str, usize> =
-        new.nodes().iter().enumerate().map(|(index, node)| (node.path.as_str(), index)).collect();
-    let mut kept: Vec<Option<usize>> = Vec::with_capacity(old.len());
-    for (node, location) in old.nodes().iter().zip(old_locations) {
-        let is_below_kept = node.parent.is_none_or(|parent| kept[parent].is_some());
-        let same = by_path.get(node.path.as_str()).copied();
-        let is_same = |number: &usize| {
-            is_below_kept
-                && new.nodes()[*number].is_leaf == node.is_leaf
-                && new_locations[*number].is_same_as(location)
-        };
-        kept.push(same.filter(is_same));
-    }
-    kept.extend(ancestry::kept(old, new));
-    kept
 }

@@ -9,19 +9,17 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
+use super::base::{Base, Layer};
 use crate::control::control_loop::ControlLoop;
 use crate::control::finding::Finding;
-use crate::control::place;
 use crate::control::status::{AgentStatus, Status};
 use crate::control::step::Settings;
 use crate::control::trace::Trace;
-use crate::control::tree::{self, TreeNode};
+use crate::control::tree::TreeNode;
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::ancestry;
 use crate::daemon::backend::backends::Backends;
-use crate::daemon::backend::claims;
 use crate::daemon::backend::members;
-use crate::daemon::backend::on_host;
 use crate::daemon::backend::root;
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::leftover::{self, Keeper};
@@ -36,6 +34,8 @@ use crate::host::kernfs::{DirId, KernFs};
 use crate::host::machine::Machine;
 use crate::host::notify::Notifier;
 use crate::host::process::ClaimRule;
+use crate::policy::Accounts;
+use crate::policy::expand::Found;
 use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
 
 /// Options from the command line or the unit file, beside the policy.
@@ -47,13 +47,17 @@ pub struct Options {
     pub root: Option<PathBuf>,
     /// Where the journal is kept; `None` keeps it in memory, for a kernel that ends with the program.
     pub state_dir: Option<PathBuf>,
+    /// The accounts of the host.
+    pub accounts: Accounts,
 }
 
 /// The agent of one host.
 #[derive(Debug)]
 pub struct Agent<K> {
     pub(super) host: HostAccess<K>,
+    /// The policy as it was written.
     pub(super) policy: Arc<Policy>,
+    pub(super) base: Base,
     pub(super) options: Options,
     pub(super) control: ControlLoop,
     pub(super) backends: Backends,
@@ -73,19 +77,19 @@ impl<K: KernFs> Agent<K> {
     pub fn start(
         mut kernel: K,
         policy: Policy,
-        mut claim_rules: Vec<ClaimRule>,
+        claim_rules: Vec<ClaimRule>,
         options: &Options,
     ) -> Result<Agent<K>, StartError> {
         let is_enforcing = policy.mode == Mode::Enforce && !options.observe;
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
-        let locations = on_host::locations_on(&kernel, &layout, &policy);
-        claims::settle(&mut claim_rules, &locations);
-        let governs_above = on_host::governed_above(&kernel, &layout, &policy, &locations);
-        let nodes = tree::flatten(&policy).into();
-        let placed = (&locations[..], members::named(&locations));
-        let tree = ancestry::tree((&layout, governs_above), nodes, placed, |_| None, None);
-        let pins = place::pins(tree.nodes());
+        let numbers = options.accounts.numbers(&policy);
+        let (base, expanded) = Base::new(&policy, numbers, claim_rules, &Found::default());
+        let layer = base.layer(&expanded, (&kernel, &layout), |governs_above, nodes, locations| {
+            let placed = (locations, members::named(locations));
+            ancestry::tree((&layout, governs_above), nodes, placed, |_| None, None)
+        });
+        let Layer { locations, claim_rules, governs_above, tree, pins } = layer;
         let notifier = Notifier::default();
         let deadline = Deadline::unlimited(&notifier);
         let state_dir = options.state_dir.as_deref();
@@ -124,8 +128,9 @@ impl<K: KernFs> Agent<K> {
         let mut reporter = Reporter::new(&host);
         reporter.find_obstacles(&mut host, &backends, is_enforcing);
         let control = ControlLoop::new(settings, tree);
-        let agent = Agent {
+        let mut agent = Agent {
             host,
+            base,
             policy: Arc::new(policy),
             options: options.clone(),
             control,
@@ -134,6 +139,8 @@ impl<K: KernFs> Agent<K> {
             reporter,
             notifier: Arc::new(notifier),
         };
+        let wants = agent.wants(&agent.policy);
+        agent.backends.want(wants, options.accounts);
         info!(action = "start", "{}", agent.first_words());
         Ok(agent)
     }

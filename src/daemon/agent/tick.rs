@@ -138,13 +138,17 @@ impl<K: KernFs> Agent<K> {
     /// Opens what is missing, and looks for obstacles to the values.
     fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {
         let is_enforcing = self.mode() == Mode::Enforce;
+        let events = self.backends.hear(&mut self.host, self.control.tree(), tick, is_enforcing);
+        self.take_in(events, findings);
         self.backends.discover(&mut self.host, self.control.tree(), tick);
+        findings.extend(self.backends.find(&mut self.host, tick));
+        self.take_found();
         self.grow(is_enforcing, findings);
         let tree = self.control.tree();
         let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing, nr_max);
         self.take_in(events, findings);
         self.grow(is_enforcing, findings);
-        let Agent { host, backends, control, keeper, reporter, .. } = self;
+        let Agent { host, backends, control, reporter, .. } = self;
         reporter.look_around(host, backends, control, now);
         if is_enforcing {
             if control.wants_effects() {
@@ -159,6 +163,16 @@ impl<K: KernFs> Agent<K> {
                 if nr_max == usize::MAX { backends.nr_owed_searches().max(1) } else { 1 };
             (0..nr_parts).for_each(|_| backends.claim(host, control.tree(), is_enforcing, nr_max));
         }
+        backends.find_users(tick);
+        if self.take_found() {
+            // Users whose first processes were found.
+            let Agent { host, backends, control, .. } = self;
+            backends.attach_more(host, control.tree(), is_enforcing, nr_max);
+            backends.look_again();
+            backends.claim(host, control.tree(), is_enforcing, nr_max);
+        }
+        let Agent { host, backends, keeper, .. } = self;
+        findings.extend(self.base.findings());
         if tick % LOST_TICKS == 1 {
             keeper.look_for_lost(&mut host.kernel, &host.layout);
         }

@@ -20,6 +20,33 @@ use crate::control::tree::Tree;
 use crate::host::kernfs::KernFs;
 
 impl Backends {
+    /// Takes in what systemd has answered since the last tick, and asks it what is to be known in the next.
+    pub(in crate::daemon) fn hear<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        tick: u64,
+        is_enforcing: bool,
+    ) -> Events {
+        let mut events = Events::default();
+        let units = self.systemd.refresh(host, tree, tick, is_enforcing);
+        for running in units.listed {
+            self.members.answered(running, tick);
+        }
+        self.systemd.watch(tick);
+        if self.systemd.may_ask(tick) {
+            let locations = self.places[..tree.nodes().len()].iter().map(|place| &place.location);
+            let question = self.members.question(locations, &self.finds.wants.units, tick);
+            question.into_iter().for_each(|order| self.systemd.submit(order));
+        }
+        events.findings = units.findings;
+        events.outcomes = units.refused;
+        for number in units.moved.into_iter().filter(|number| !tree.is_ancestor(*number)) {
+            self.lose(host, tree, number, "its unit has another cgroup now", &mut events);
+        }
+        events
+    }
+
     /// Opens the cgroups of all nodes, at most `nr_max` of those that the agent owns and that are not open;
     /// makes those that are missing, where the agent may. The others follow with [`Backends::attach_more`].
     pub(in crate::daemon) fn attach<K: KernFs>(
@@ -31,21 +58,6 @@ impl Backends {
         nr_max: usize,
     ) -> Events {
         let mut events = Events::default();
-        let units = self.systemd.refresh(host, tree, tick, is_enforcing);
-        for running in units.listed {
-            self.members.answered(running, tick);
-        }
-        self.systemd.watch(tick);
-        if self.systemd.may_ask(tick) {
-            let locations = self.places[..tree.nodes().len()].iter().map(|place| &place.location);
-            let question = self.members.question(locations, tick);
-            question.into_iter().for_each(|order| self.systemd.submit(order));
-        }
-        events.findings = units.findings;
-        events.outcomes = units.refused;
-        for number in units.moved.into_iter().filter(|number| !tree.is_ancestor(*number)) {
-            self.lose(host, tree, number, "its unit has another cgroup now", &mut events);
-        }
         self.lose_groups_of_missing(host, tree, &mut events);
         if is_enforcing {
             self.retake_root(host, tree, &mut events);
@@ -75,7 +87,9 @@ impl Backends {
         let locations = || places.iter().map(|place| &place.location);
         let ground = |kernel: &K| Ground::of(kernel, tree.nodes(), locations());
         let has_changed = self.members.discovery.proceed(host, locations(), ground, tick);
-        self.members.has_changed |= has_changed;
+        if has_changed {
+            self.members.note_change();
+        }
     }
 
     /// Whether the last pass over the cgroups of the agent's own is not complete.

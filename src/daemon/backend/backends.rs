@@ -17,6 +17,7 @@ use super::ancestry;
 use super::backlog::Backlog;
 use super::claims::Search;
 use super::cpusets::CpuInventory;
+use super::found::Finds;
 use super::location::Location;
 use super::members::Members;
 use super::place::Place;
@@ -30,7 +31,7 @@ use crate::control::status::MoveStatus;
 use crate::control::tree::{Ancestor, Tree};
 use crate::host::cgroup::Facet;
 use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::host::process::ClaimRule;
+use crate::host::process::{ClaimRule, ClaimRules};
 use crate::host::systemd::UnitManager;
 use crate::host::systemd::slice_name::TOP;
 
@@ -60,11 +61,13 @@ pub(in crate::daemon) struct Backends {
     pub(super) unattached: BTreeMap<usize, Finding>,
     pub(super) systemd: Systemd,
     pub(super) members: Members,
+    /// What templates found.
+    pub(super) finds: Finds,
     /// The cgroups in place that were found, from the mount.
     found: BTreeSet<String>,
     /// Whether one of them was found that was not before.
     has_moved: bool,
-    pub(super) claim_rules: Vec<ClaimRule>,
+    pub(super) claim_rules: ClaimRules,
     /// The root of the direct ones, while it is taken.
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
@@ -95,9 +98,10 @@ impl Backends {
             unattached: BTreeMap::new(),
             systemd,
             members: Members::default(),
+            finds: Finds::default(),
             found: BTreeSet::new(),
             has_moved: false,
-            claim_rules,
+            claim_rules: ClaimRules::new(claim_rules),
             root: None,
             inventory: CpuInventory::default(),
             above: AncestorBounds::default(),
@@ -258,13 +262,29 @@ impl Backends {
         claim_rules: Vec<ClaimRule>,
         kept: &[Option<usize>],
     ) {
+        self.take_nodes(kernel, tree, locations, claim_rules, kept);
+        self.restart_search();
+        self.has_unjoined = false;
+    }
+
+    /// The same where only what templates found has changed: what is known of processes stays.
+    pub(in crate::daemon) fn take_nodes(
+        &mut self,
+        kernel: &mut impl KernFs,
+        tree: &Tree,
+        locations: &[Location],
+        claim_rules: Vec<ClaimRule>,
+        kept: &[Option<usize>],
+    ) {
         self.replace(kernel, tree, locations, kept);
         self.pass = Some(0);
         self.unattached.clear();
         self.members.discovery.restart();
-        self.claim_rules = claim_rules;
-        self.restart_search();
-        self.has_unjoined = false;
+        let finds_users = self.claim_rules.finds_users;
+        self.claim_rules = ClaimRules::new(claim_rules);
+        self.claim_rules.finds_users = finds_users;
+        self.search.renumber(kept);
+        self.unmoved.renumber(kept);
     }
 
     fn restart_search(&mut self) {
@@ -397,7 +417,7 @@ impl Backends {
 
     /// The rules by which processes are moved.
     pub(in crate::daemon) fn claim_rules(&self) -> &[ClaimRule] {
-        &self.claim_rules
+        self.claim_rules.all()
     }
 }
 

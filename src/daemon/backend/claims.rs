@@ -5,10 +5,9 @@
 //! that are in tenants already are looked at [`PARTS`] times less often. After a start and a reload all parts are
 //! *owed*; the service searches them between two ticks. A part in which many are to be moved is interrupted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Group, User};
 use tracing::info;
 
 use super::location::{self, Location, UserSlices};
@@ -16,6 +15,8 @@ use crate::control::finding::{Code, Finding, Severity};
 use crate::control::status::MoveStatus;
 use crate::control::tree::{self, TreeNode};
 use crate::host::process::{Claim, ClaimRule, Claims, Stay, StayPlace};
+use crate::policy::Accounts;
+use crate::policy::expand::Numbers;
 use crate::policy::model::{Policy, Tenant};
 
 /// The rules of a policy, and what could not be resolved.
@@ -29,14 +30,16 @@ pub struct Rules {
 
 /// Resolves every `match` of `policy` on this host.
 pub fn rules(policy: &Policy) -> Rules {
-    let nodes = tree::flatten(policy);
-    let locations = location::locations(policy, UserSlices::Unknown);
+    let numbers = Accounts::default().numbers(policy);
+    let locations = location::locations(policy, &numbers, UserSlices::Unknown);
     let mut resolved = Rules::default();
-    for (path, tenant) in policy.leaves() {
-        let node = nodes.iter().position(|node| node.path == path);
+    // Leaves are in the order of the nodes.
+    let nodes = tree::flatten(policy);
+    let leaves = nodes.iter().enumerate().filter(|(_, node)| node.is_leaf);
+    for ((node, _), (path, tenant)) in leaves.zip(policy.leaves()) {
         // Nothing is moved into cgroups that systemd owns; processes of a user outside the slice are
         // reported.
-        let is_meant = |node: &usize| match &locations[*node] {
+        let is_meant = match &locations[node] {
             Location::Direct | Location::InPlace(_) => true,
             Location::Unit(_) | Location::Members(_) => {
                 tenant.matches.units.is_empty() || !tenant.matches.in_place().is_empty()
@@ -47,8 +50,8 @@ pub fn rules(policy: &Policy) -> Rules {
             | Location::Nowhere
             | Location::Unknown(_) => false,
         };
-        if let Some(node) = node.filter(|node| is_meant(node) && claims(tenant)) {
-            let rule = resolve(&path, tenant, node, &mut resolved.findings);
+        if is_meant && claims(tenant) {
+            let rule = resolve(&path, tenant, node, &numbers, &mut resolved.findings);
             resolved.rules.push(rule);
         }
     }
@@ -59,16 +62,52 @@ pub fn rules(policy: &Policy) -> Rules {
     resolved
 }
 
+/// The rules of an expanded policy: those of the policy it was expanded from, and one for each user that was found.
+/// `origins` are the numbers of its nodes in that policy.
+pub(in crate::daemon) fn expanded(
+    rules: &[ClaimRule],
+    policy: &Policy,
+    origins: &[Option<usize>],
+    locations: &[Location],
+) -> Vec<ClaimRule> {
+    let by_origin: HashMap<usize, usize> =
+        origins.iter().enumerate().filter_map(|(node, origin)| Some(((*origin)?, node))).collect();
+    let of_policy = rules.iter().filter_map(|rule| {
+        let node = *by_origin.get(&rule.node)?;
+        Some(ClaimRule { node, ..rule.clone() })
+    });
+    let mut all: Vec<ClaimRule> = of_policy.collect();
+    let nodes = tree::flatten(policy);
+    let leaves = nodes.iter().enumerate().filter(|(_, node)| node.is_leaf);
+    for ((node, _), (_, tenant)) in leaves.zip(policy.leaves()) {
+        let users = tenant.matches.users.iter().filter(|_| tenant.is_found);
+        let uids: Vec<u32> = users.filter_map(|user| user.parse().ok()).collect();
+        let is_meant = matches!(locations[node], Location::Direct | Location::Unit(_));
+        if is_meant && !uids.is_empty() {
+            all.push(ClaimRule { node, uids, ..ClaimRule::default() });
+        }
+    }
+    all.sort_by_key(|rule| rule.node);
+    settle(&mut all, locations);
+    all
+}
+
 fn claims(tenant: &Tenant) -> bool {
     let matches = &tenant.matches;
     !(matches.cgroups.is_empty() && matches.users.is_empty() && matches.groups.is_empty())
 }
 
-fn resolve(path: &str, tenant: &Tenant, node: usize, findings: &mut Vec<String>) -> ClaimRule {
-    let mut numbers = |kind: &str, names: &[String], look_up: fn(&str) -> Option<u32>| {
+fn resolve(
+    path: &str,
+    tenant: &Tenant,
+    node: usize,
+    known: &Numbers,
+    findings: &mut Vec<String>,
+) -> ClaimRule {
+    let mut numbers = |kind: &str, names: &[String], number: &dyn Fn(&str) -> Option<u32>| {
         let mut numbers = Vec::new();
         for name in names {
-            match name.parse().ok().or_else(|| look_up(name)) {
+            match number(name) {
                 Some(number) => numbers.push(number),
                 None => findings.push(format!(
                     "{path}: this host has no {kind} `{name}`: nothing is claimed for it"
@@ -77,22 +116,17 @@ fn resolve(path: &str, tenant: &Tenant, node: usize, findings: &mut Vec<String>)
         }
         numbers
     };
-    let uids = numbers("user", &tenant.matches.users, |name| {
-        User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
-    });
-    let gids = numbers("group", &tenant.matches.groups, |name| {
-        Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
-    });
-    let is_in_place = !tenant.matches.in_place().is_empty();
     let cgroups = tenant.matches.cgroups.clone();
-    if is_in_place {
-        return ClaimRule { node, cgroups, is_in_place, ..ClaimRule::default() };
+    if !tenant.matches.in_place().is_empty() {
+        return ClaimRule { node, cgroups, is_in_place: true, ..ClaimRule::default() };
     }
-    ClaimRule { node, cgroups, uids, gids, is_in_place, homes: Vec::new() }
+    let uids = numbers("user", &tenant.matches.users, &|name| known.user(name));
+    let gids = numbers("group", &tenant.matches.groups, &|name| known.group(name));
+    ClaimRule { node, cgroups, uids, gids, ..ClaimRule::default() }
 }
 
 /// Adds to each rule the units of its tenant, where it has any on this host.
-pub(in crate::daemon) fn settle(rules: &mut [ClaimRule], locations: &[Location]) {
+fn settle(rules: &mut [ClaimRule], locations: &[Location]) {
     for rule in rules {
         rule.homes = locations[rule.node].homes();
     }
@@ -100,6 +134,8 @@ pub(in crate::daemon) fn settle(rules: &mut [ClaimRule], locations: &[Location])
 
 /// The parts in which all processes are searched.
 const PARTS: usize = 5;
+/// New processes that are looked at in one tick, beside those of its part.
+const NEW_MAX: usize = 256;
 
 /// The search for processes that the policy assigns to tenants.
 #[derive(Debug)]
@@ -114,6 +150,14 @@ pub(super) struct Search {
     part: Option<Part>,
     /// Processes that were in tenants when they were looked at last, in ascending order of their numbers.
     settled: Vec<u32>,
+    /// All processes when a part began last, where users are looked for.
+    known: Vec<u32>,
+    /// Users whose processes were looked at since this was last asked.
+    users: BTreeSet<u32>,
+    /// Processes of users without a tenant, among them, by user.
+    strangers: BTreeMap<u32, Vec<u32>>,
+    /// Processes that are looked at with the next part.
+    urgent: BTreeSet<u32>,
     /// What went wrong in each part.
     failures: [Vec<Finding>; PARTS],
     /// What was found in each part.
@@ -150,6 +194,10 @@ impl Default for Search {
             owed: PARTS,
             part: None,
             settled: Vec::new(),
+            known: Vec::new(),
+            users: BTreeSet::new(),
+            strangers: BTreeMap::new(),
+            urgent: BTreeSet::new(),
             failures,
             found,
             described: Vec::new(),
@@ -166,13 +214,31 @@ impl Search {
         *self = Search { nr_moves, forget_at, ..Search::default() };
     }
 
+    /// The node `n` is `kept[n]` from now on.
+    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
+        let parts = self.part.iter_mut();
+        for found in self.found.iter_mut().chain(parts.map(|part| &mut part.found)) {
+            found.renumber(kept);
+        }
+        if let Some(part) = &mut self.part {
+            part.moved = renumbered(std::mem::take(&mut part.moved), kept);
+        }
+    }
+
     /// How many parts were not searched yet under the rules in force, or not to their end.
     pub(super) fn owed(&self) -> usize {
         self.owed.max(usize::from(self.part.is_some()))
     }
 
-    /// The next part of the processes `all`, in ascending order, without the agent's `own`.
-    pub(super) fn begin_part(&mut self, own: u32, all: Vec<u32>) -> Part {
+    /// The next part of the processes `all`, in ascending order, without the agent's `own`. Where users are looked
+    /// for, new processes are in every part: a user is found by the first.
+    pub(super) fn begin_part(&mut self, own: u32, all: Vec<u32>, finds_users: bool) -> Part {
+        let mut urgent = std::mem::take(&mut self.urgent);
+        if finds_users {
+            let known = std::mem::replace(&mut self.known, all.clone());
+            let new = all.iter().filter(|pid| known.binary_search(pid).is_err());
+            urgent.extend(new.take(NEW_MAX));
+        }
         let is_seldom = |pid: u32| pid as usize / PARTS % PARTS != self.turn;
         let mut settled = std::mem::take(&mut self.settled);
         settled.retain(|pid| {
@@ -182,7 +248,7 @@ impl Search {
         let is_wanted = |pid: &u32| {
             *pid > 1
                 && *pid != own
-                && self.is_of_part(*pid)
+                && (self.is_of_part(*pid) || urgent.contains(pid))
                 && self.settled.binary_search(pid).is_err()
         };
         let left: Vec<u32> = all.iter().copied().filter(is_wanted).collect();
@@ -192,6 +258,28 @@ impl Search {
     /// Whether process `pid` is of the part that is searched now.
     pub(super) fn is_of_part(&self, pid: u32) -> bool {
         pid as usize % PARTS == self.next
+    }
+
+    /// Notes the users of processes that are in no tenant.
+    pub(super) fn note_users(&mut self, users: &[(u32, Option<u32>)]) {
+        for (uid, stranger) in users {
+            self.users.insert(*uid);
+            if let Some(pid) = stranger {
+                self.strangers.entry(*uid).or_default().push(*pid);
+            }
+        }
+    }
+
+    /// The users whose processes were looked at since the last call.
+    pub(super) fn take_users(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.users)
+    }
+
+    /// Looks at processes again, with the next part, whose users have a tenant now.
+    pub(super) fn look_again(&mut self, has_tenant: impl Fn(u32) -> bool) {
+        let strangers = std::mem::take(&mut self.strangers).into_iter();
+        self.urgent
+            .extend(strangers.filter(|(uid, _)| has_tenant(*uid)).flat_map(|(_, pids)| pids));
     }
 
     /// The part that was interrupted.
@@ -301,6 +389,24 @@ impl Found {
         }
         self.stays.extend(claims.stays.iter().cloned());
     }
+}
+
+impl Found {
+    fn renumber(&mut self, kept: &[Option<usize>]) {
+        self.origins = renumbered(std::mem::take(&mut self.origins), kept);
+        self.stays.retain_mut(|stay| match kept[stay.node] {
+            Some(node) => {
+                stay.node = node;
+                true
+            }
+            None => false,
+        });
+    }
+}
+
+fn renumbered(origins: Origins, kept: &[Option<usize>]) -> Origins {
+    let origins = origins.into_iter();
+    origins.filter_map(|(node, cgroups)| Some((kept[node]?, cgroups))).collect()
 }
 
 /// How many processes come from each cgroup, by node.

@@ -17,7 +17,7 @@ use crate::control::tree::TreeNode;
 use crate::host::cgroup::{Cgroup, Facet};
 use crate::host::enforce::EnforceError;
 use crate::host::kernfs::{KernError, KernFs};
-use crate::host::process::{self, Claim, ClaimRule, Claims};
+use crate::host::process::{self, Claim, ClaimRules, Claims};
 
 /// When this many processes have been moved, and then each time that their number has doubled, records of
 /// those that ended are dropped.
@@ -81,7 +81,7 @@ pub(super) fn claim<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &mut [Place],
     nodes: &[TreeNode],
-    rules: &[ClaimRule],
+    rules: &ClaimRules,
     nr_max: usize,
     search: &mut Search,
 ) {
@@ -109,7 +109,7 @@ pub(super) fn claim<K: KernFs>(
 pub(super) fn look_for<K: KernFs>(
     host: &mut HostAccess<K>,
     nodes: &[TreeNode],
-    rules: &[ClaimRule],
+    rules: &ClaimRules,
     search: &mut Search,
     unmoved: &mut Unmoved,
 ) {
@@ -125,7 +125,7 @@ pub(super) fn look_for<K: KernFs>(
 /// The claims on what is left of a part, at most `nr_max`.
 fn find<K: KernFs>(
     host: &mut HostAccess<K>,
-    rules: &[ClaimRule],
+    rules: &ClaimRules,
     part: &mut Part,
     nr_max: usize,
     search: &mut Search,
@@ -134,6 +134,7 @@ fn find<K: KernFs>(
     let claims =
         process::claims(&mut host.kernel, proc, &host.layout, rules, &mut part.left, nr_max);
     search.settle(&claims.inside);
+    search.note_users(&claims.users);
     part.found.add(&claims, host.layout.tree(Facet::Cpu).unwrap_or(0));
     claims
 }
@@ -142,7 +143,7 @@ fn find<K: KernFs>(
 /// many.
 fn begin<K: KernFs>(
     host: &mut HostAccess<K>,
-    rules: &[ClaimRule],
+    rules: &ClaimRules,
     search: &mut Search,
 ) -> Result<Part, KernError> {
     let is_crowded = host.journal.nr_moved() > search.forget_at.max(MOVED_MAX);
@@ -160,7 +161,7 @@ fn begin<K: KernFs>(
         // Live processes are not checked again before there are twice as many.
         search.forget_at = 2 * host.journal.nr_moved();
     }
-    Ok(Part { failures, ..search.begin_part(own, pids) })
+    Ok(Part { failures, ..search.begin_part(own, pids, rules.finds_users.is_some()) })
 }
 
 /// Claims what was started while a part was searched.
@@ -168,7 +169,7 @@ fn claim_children<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &mut [Place],
     nodes: &[TreeNode],
-    rules: &[ClaimRule],
+    rules: &ClaimRules,
     part: &mut Part,
 ) {
     let proc = host.proc();

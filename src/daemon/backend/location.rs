@@ -10,11 +10,11 @@
 //!
 //! What they are on one host is in [`super::on_host`], what is above them in [`super::ancestry`].
 
-use nix::unistd::{Group, User};
-
 use crate::host::systemd::slice_name::{BYTES_MAX, slice_name};
+use crate::policy::expand::Numbers;
 use crate::policy::model::{OwnerChoice, Policy, Tenant};
 use crate::policy::pattern;
+use crate::policy::unit_path::{USER_SLICES, slice_of_user};
 
 /// Where the cgroup of one node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,9 +111,6 @@ impl Location {
     }
 }
 
-/// The slices of users (user@.service(5)).
-pub(super) const USER_SLICES: &str = "user-*.slice";
-
 /// Where the members of one tenant come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::daemon) struct Sources {
@@ -161,10 +158,14 @@ pub(in crate::daemon) enum UserSlices {
 }
 
 /// The locations of all nodes of the policy, in pre-order.
-pub(in crate::daemon) fn locations(policy: &Policy, slices: UserSlices) -> Vec<Location> {
+pub(in crate::daemon) fn locations(
+    policy: &Policy,
+    numbers: &Numbers,
+    slices: UserSlices,
+) -> Vec<Location> {
     let mut locations = Vec::new();
     for tenant in &policy.tenants {
-        locate(tenant, "", OwnerChoice::Auto, slices, &mut locations);
+        locate(tenant, "", OwnerChoice::Auto, (numbers, slices), &mut locations);
     }
     locations
 }
@@ -173,7 +174,7 @@ fn locate(
     tenant: &Tenant,
     above: &str,
     owner: OwnerChoice,
-    slices: UserSlices,
+    host: (&Numbers, UserSlices),
     locations: &mut Vec<Location>,
 ) {
     let path = match above {
@@ -186,19 +187,40 @@ fn locate(
     };
     let index = locations.len();
     locations.push(Location::Nowhere);
-    tenant.tenants.iter().for_each(|below| locate(below, &path, owner, slices, locations));
+    tenant.tenants.iter().for_each(|below| locate(below, &path, owner, host, locations));
     let below = &locations[index + 1..];
+    let may_make = tenant.template().iter().any(|template| makes(template, owner, host.1));
     locations[index] = match tenant.is_group() {
         true if below.iter().any(|location| matches!(location, Location::Slice(_))) => {
             slice_of(&path)
         }
-        true if below.contains(&Location::Direct) => Location::Direct,
+        true if may_make || below.contains(&Location::Direct) => Location::Direct,
         true => Location::Nowhere,
-        false => location_of(tenant, &path, owner, slices),
+        false => location_of(tenant, &path, owner, host),
     };
 }
 
-fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice, slices: UserSlices) -> Location {
+/// Whether cgroups are made for what a template finds. Its group is where they are, also before anything is found.
+pub(super) fn makes(template: &Tenant, owner: OwnerChoice, slices: UserSlices) -> bool {
+    finds_users(template)
+        && match (template.owner, owner) {
+            (OwnerChoice::Auto, OwnerChoice::Auto) => slices == UserSlices::Unknown,
+            (OwnerChoice::Auto, above) => above == OwnerChoice::Direct,
+            (said, _) => said == OwnerChoice::Direct,
+        }
+}
+
+/// Whether a template finds users.
+pub(super) fn finds_users(template: &Tenant) -> bool {
+    !(template.matches.users.is_empty() && template.matches.groups.is_empty())
+}
+
+fn location_of(
+    tenant: &Tenant,
+    path: &str,
+    owner: OwnerChoice,
+    (numbers, slices): (&Numbers, UserSlices),
+) -> Location {
     match (&tenant.matches.units[..], tenant.matches.in_place()) {
         ([], []) => {}
         ([unit], []) if !pattern::has_wildcard(unit) => return Location::Unit(unit.clone()),
@@ -209,19 +231,19 @@ fn location_of(tenant: &Tenant, path: &str, owner: OwnerChoice, slices: UserSlic
         }
     }
     if owner == OwnerChoice::Auto && slices == UserSlices::Kept && are_several_users(tenant) {
-        return Location::Members(of_users(tenant));
+        return Location::Members(of_users(tenant, numbers));
     }
     match (owner, tenant.matches.users.first()) {
-        (OwnerChoice::Systemd, Some(user)) => match number(user) {
-            Some(uid) => Location::Unit(user_slice(uid)),
+        (OwnerChoice::Systemd, Some(user)) => match numbers.user(user) {
+            Some(uid) => Location::Unit(slice_of_user(uid)),
             None => {
                 let why = format!("this host has no user `{user}`, and so no such slice");
                 Location::Unknown(why)
             }
         },
         (OwnerChoice::Auto, Some(user)) if slices == UserSlices::Kept && is_one_user(tenant) => {
-            let slice = |uid: u32| Location::Unit(user_slice(uid));
-            number(user).map_or(Location::Direct, slice)
+            let slice = |uid: u32| Location::Unit(slice_of_user(uid));
+            numbers.user(user).map_or(Location::Direct, slice)
         }
         (OwnerChoice::Systemd, None) => slice_of(path),
         (OwnerChoice::Auto | OwnerChoice::Direct, _) => Location::Direct,
@@ -237,15 +259,11 @@ fn by_name(units: &[String], cgroups: &[String]) -> Sources {
 }
 
 /// The slices of users, and of those in groups. Those that this host does not know are reported with the claims.
-fn of_users(tenant: &Tenant) -> Sources {
+fn of_users(tenant: &Tenant, numbers: &Numbers) -> Sources {
     let matches = &tenant.matches;
-    let slices = matches.users.iter().filter_map(|user| Some(user_slice(number(user)?)));
-    let groups = matches.groups.iter().filter_map(|group| group_number(group));
+    let slices = matches.users.iter().filter_map(|user| Some(slice_of_user(numbers.user(user)?)));
+    let groups = matches.groups.iter().filter_map(|group| numbers.group(group));
     Sources { named: slices.collect(), groups: groups.collect(), ..Sources::default() }
-}
-
-fn user_slice(uid: u32) -> String {
-    format!("user-{uid}.slice")
 }
 
 /// Whether the tenant is more than one user, and nothing but users.
@@ -269,16 +287,6 @@ fn slice_of(path: &str) -> Location {
         },
         Location::Slice,
     )
-}
-
-fn number(user: &str) -> Option<u32> {
-    let named = || User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
-    user.parse().ok().or_else(named)
-}
-
-fn group_number(group: &str) -> Option<u32> {
-    let named = || Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
-    group.parse().ok().or_else(named)
 }
 
 #[cfg(test)]
@@ -312,7 +320,7 @@ tenants:
         let slice = |name: &str| Location::Slice(name.into());
         let unit = |name: &str| Location::Unit(name.into());
         assert_eq!(
-            locations(&policy, UserSlices::Unknown),
+            locations(&policy, &Numbers::default(), UserSlices::Unknown),
             [
                 unit("nginx.service"),
                 Location::Direct,
@@ -345,13 +353,13 @@ tenants:
         let slice = Location::Unit("user-1000.slice".into());
         let direct = || Location::Direct;
         let members = |uids: &[u32], groups: &[u32]| {
-            let named = uids.iter().map(|uid| user_slice(*uid)).collect();
+            let named = uids.iter().map(|uid| slice_of_user(*uid)).collect();
             Location::Members(Sources { named, groups: groups.to_vec(), ..Sources::default() })
         };
         let kept =
             [slice, members(&[1004, 1001], &[]), members(&[1002], &[50]), direct(), direct()];
-        assert_eq!(locations(&policy, UserSlices::Kept), kept);
-        let unknown = locations(&policy, UserSlices::Unknown);
+        assert_eq!(locations(&policy, &Numbers::default(), UserSlices::Kept), kept);
+        let unknown = locations(&policy, &Numbers::default(), UserSlices::Unknown);
         assert!(unknown.iter().all(|location| *location == Location::Direct));
     }
 
@@ -363,8 +371,9 @@ tenants:
   nobody: { owner: systemd, match: { users: no-such-user-here } }
 ";
         let policy = policy::load_text("policy.yaml", text).unwrap().policy;
-        assert!(
-            matches!(&locations(&policy, UserSlices::Kept)[..], [Location::Unknown(why)] if why.contains("no-such-user"))
-        );
+        let [location] = &locations(&policy, &Numbers::default(), UserSlices::Kept)[..] else {
+            panic!("one tenant")
+        };
+        assert!(matches!(location, Location::Unknown(why) if why.contains("no-such-user")));
     }
 }

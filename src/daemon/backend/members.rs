@@ -11,15 +11,13 @@
 //! ended go together, for giving units back takes calls to systemd.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
-
-use nix::unistd::{Uid, User, getgrouplist};
 
 use super::ancestry::dir_of;
 use super::discovery::{Discovery, LINGER_TICKS};
-use super::location::{Location, USER_SLICES};
+use super::location::Location;
 use crate::host::systemd::Order;
-use crate::policy::unit_path::unit_at;
+use crate::policy::Accounts;
+use crate::policy::unit_path::{USER_SLICES, unit_at, user_of_slice};
 
 /// Units by whose number the ticks between two questions grow.
 const UNITS_A_TICK: usize = 100;
@@ -42,6 +40,8 @@ pub(super) struct Members {
     pub(super) discovery: Discovery,
     /// Whether there are others than before.
     pub(super) has_changed: bool,
+    /// The same for templates.
+    pub(super) has_changed_for_each: bool,
 }
 
 impl Members {
@@ -76,16 +76,23 @@ impl Members {
         members
     }
 
-    /// What systemd is to be asked now, if anything.
+    /// The units that run and fit any tenant or template, or did a moment ago.
+    pub(super) fn running(&self) -> impl Iterator<Item = &String> {
+        self.running.keys()
+    }
+
+    /// What systemd is to be asked now, if anything: which units run that fit a tenant at one of these locations, or
+    /// any of `others`.
     pub(super) fn question<'a>(
         &mut self,
         locations: impl Iterator<Item = &'a Location>,
+        others: &BTreeSet<String>,
         tick: u64,
     ) -> Option<Order> {
         if self.is_asking || tick < self.ask_at {
             return None;
         }
-        let mut patterns: BTreeSet<&str> = BTreeSet::new();
+        let mut patterns: BTreeSet<&str> = others.iter().map(String::as_str).collect();
         for location in locations {
             let Location::Members(sources) = location else { continue };
             patterns.extend(sources.patterns.iter().map(String::as_str));
@@ -106,7 +113,7 @@ impl Members {
         for unit in running {
             if self.running.insert(unit.clone(), tick).is_none() {
                 self.groups_of.extend(groups_of(&unit).map(|groups| (unit, groups)));
-                self.has_changed = true;
+                self.note_change();
             }
         }
         // Others that have ended meanwhile go with the first.
@@ -114,8 +121,13 @@ impl Members {
         if self.running.values().any(has_ended) {
             self.running.retain(|_, seen| *seen == tick);
             self.groups_of.retain(|unit, _| self.running.contains_key(unit));
-            self.has_changed = true;
+            self.note_change();
         }
+    }
+
+    /// Notes that something came or went.
+    pub(super) fn note_change(&mut self) {
+        (self.has_changed, self.has_changed_for_each) = (true, true);
     }
 
     /// The connection to systemd is another one: no answer comes to what was asked.
@@ -139,11 +151,7 @@ fn is_apart(path: &str, taken: &BTreeSet<&str>) -> bool {
 
 /// The groups of the user whose slice this is; `None` where it is not the slice of a user.
 fn groups_of(unit: &str) -> Option<Vec<u32>> {
-    let uid = unit.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()?;
-    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten()?;
-    let name = CString::new(user.name).ok()?;
-    let groups = getgrouplist(&name, user.gid).ok()?;
-    Some(groups.into_iter().map(|group| group.as_raw()).collect())
+    Some((Accounts::default().user)(user_of_slice(unit)?).groups)
 }
 
 #[cfg(test)]
@@ -195,16 +203,23 @@ mod tests {
     #[test]
     fn systemd_is_asked_only_where_somebody_is_found_by_pattern() {
         let mut known = Members::default();
+        let none = BTreeSet::new();
         let named = Sources { named: vec!["a.service".into()], ..Sources::default() };
-        assert_eq!(known.question([members(named), Location::Direct].iter(), 1), None);
+        assert_eq!(known.question([members(named), Location::Direct].iter(), &none, 1), None);
         let group = Sources { groups: vec![50], ..Sources::default() };
-        let asked = known.question([members(patterns(&["x@*.service"])), members(group)].iter(), 1);
-        let expected = vec![USER_SLICES.to_string(), "x@*.service".to_string()];
+        let locations = [members(patterns(&["x@*.service"])), members(group)];
+        let others = BTreeSet::from(["y.scope".to_string()]);
+        let asked = known.question(locations.iter(), &others, 1);
+        let expected = [USER_SLICES, "x@*.service", "y.scope"].map(str::to_string).to_vec();
         assert_eq!(asked, Some(Order::List { patterns: expected }));
-        assert_eq!(known.question([members(patterns(&["x"]))].iter(), 2), None, "asked already");
+        assert_eq!(
+            known.question([members(patterns(&["x"]))].iter(), &none, 2),
+            None,
+            "asked already"
+        );
         let many: Vec<String> = (0..250).map(|n| format!("x@{n}.service")).collect();
         known.answered(Some(many), 5);
-        assert_eq!(known.question([members(patterns(&["x"]))].iter(), 7), None);
-        assert!(known.question([members(patterns(&["x"]))].iter(), 8).is_some());
+        assert_eq!(known.question([members(patterns(&["x"]))].iter(), &none, 7), None);
+        assert!(known.question([members(patterns(&["x"]))].iter(), &none, 8).is_some());
     }
 }

@@ -13,6 +13,7 @@
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | `discovery` | the cgroups that match patterns now |
 //! | `members` | the units and cgroups that a tenant of several has now |
+//! | `found` | what the templates of the policy look for, and what they found |
 //! | `place` | one node's cgroup: opened, sampled, observed |
 //! | `nested_kills` | kills for want of memory inside of a tenant's cgroup, on a legacy host |
 //! | `direct` | cgroups that the agent makes and writes itself |
@@ -24,6 +25,7 @@
 //! | `cpusets` | the CPUs of the machine, and what it takes to join a cpuset |
 //! | `root` | taking the cgroup under which the direct ones are made |
 //! | [`backends`] | what is known of the places, and how it lasts over reloads |
+//! | `find` | looking for it |
 //! | `attach` | opening cgroups, and letting go of those that went |
 //! | `read` | sampling, observing, and what came of orders to systemd |
 //! | `backlog` | values that were decided and are not written yet |
@@ -40,6 +42,8 @@ pub mod claims;
 mod cpusets;
 mod direct;
 mod discovery;
+mod find;
+pub(super) mod found;
 mod in_place;
 pub(super) mod location;
 pub(super) mod members;

@@ -13,6 +13,7 @@ use crate::daemon::recovery::residents::REST_CGROUP;
 use crate::host::cgroup::{Dialect, Layout};
 use crate::host::enforce::AGENT_CGROUP;
 use crate::host::kernfs::KernFs;
+use crate::policy::expand::Numbers;
 use crate::policy::model::{AncestorsChoice, OwnerChoice, Policy};
 use crate::policy::unit_path::unit_at;
 
@@ -34,9 +35,12 @@ pub(in crate::daemon) fn governed_above(
     }
 }
 
-/// Whether systemd runs this host, with units in the tree that the agent writes.
-fn has_units(kernel: &impl KernFs, layout: &Layout) -> bool {
-    layout.dialect == Dialect::Unified && kernel.unit_manager().is_some()
+/// Whether systemd runs this host, with units, and so slices of users, in the tree that the agent writes.
+pub(in crate::daemon) fn user_slices(kernel: &impl KernFs, layout: &Layout) -> UserSlices {
+    match layout.dialect == Dialect::Unified && kernel.unit_manager().is_some() {
+        true => UserSlices::Kept,
+        false => UserSlices::Unknown,
+    }
 }
 
 /// The locations of all nodes of the policy, in pre-order: systemd sets the files of one tree only, where it has one.
@@ -44,9 +48,9 @@ pub(in crate::daemon) fn locations_on(
     kernel: &impl KernFs,
     layout: &Layout,
     policy: &Policy,
+    numbers: &Numbers,
 ) -> Vec<Location> {
-    let slices = if has_units(kernel, layout) { UserSlices::Kept } else { UserSlices::Unknown };
-    let mut locations = locations(policy, slices);
+    let mut locations = locations(policy, numbers, user_slices(kernel, layout));
     settle_in_place(kernel, layout, policy, &mut locations);
     if layout.dialect == Dialect::Legacy {
         for location in locations.iter_mut().filter(|location| location.is_of_systemd()) {

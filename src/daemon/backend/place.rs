@@ -71,6 +71,11 @@ impl Place {
         }
     }
 
+    /// Whether the last sample found processes in it.
+    pub(super) fn is_populated(&self) -> bool {
+        self.was_populated && !self.is_emptied
+    }
+
     /// Whether its cgroup is in the tree that holds the files of `knob`.
     pub(super) fn has(&self, layout: &Layout, knob: Knob) -> bool {
         self.cgroup.as_ref().is_some_and(|cgroup| cgroup.has(layout, knob))

@@ -61,7 +61,7 @@ impl Backends {
             && place.cgroup.is_none()
             && self.root.is_none()
             && self.search.owed() == 0
-            && self.claim_rules.binary_search_by_key(&number, |rule| rule.node).is_ok()
+            && self.claim_rules.all().binary_search_by_key(&number, |rule| rule.node).is_ok()
     }
 
     /// Reads the processes of one node; `None` where its cgroup is not open, or has no such files.

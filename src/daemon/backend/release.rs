@@ -1,7 +1,7 @@
 //! Restoring what a reload takes away: cgroups of removed nodes, values that the policy no longer names, and
 //! processes of claims that changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::access::HostAccess;
@@ -79,7 +79,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         let is_gone = |number: &usize| self.kept[*number].is_none();
         let gone = || (0..self.old.len()).filter(is_gone);
         let ours = gone().filter(|number| *location(number) == Location::Direct);
-        let dirs: Vec<PathBuf> = ours.flat_map(|number| self.dirs_of(number)).collect();
+        let dirs: HashSet<PathBuf> = ours.flat_map(|number| self.dirs_of(number)).collect();
         let in_place = gone().filter(|number| location(number).in_place().is_some());
         let values: BTreeSet<(PathBuf, &str)> =
             in_place.flat_map(|number| self.files_of(number, self.knobs_of(number))).collect();
@@ -94,7 +94,7 @@ impl<'a, K: KernFs> Release<'a, K> {
                 place.close(&mut self.host.kernel);
             }
         }
-        let is_below = |path: &Path| dirs.iter().any(|dir| path.starts_with(dir));
+        let is_below = |path: &Path| path.ancestors().any(|up| dirs.contains(up));
         let concerns = |entry: &Entry| match entry {
             Entry::Making { path } | Entry::Made { path, .. } | Entry::NotMade { path } => {
                 is_below(path)
@@ -241,7 +241,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         deadline: Deadline<'_>,
     ) {
         let systemd = &self.backends.systemd;
-        let gone: Vec<String> = (0..self.old.len())
+        let gone: HashSet<String> = (0..self.old.len())
             .filter(|number| self.kept[*number].is_none())
             .filter_map(|number| systemd.name(number).map(str::to_string))
             .collect();
@@ -285,9 +285,10 @@ impl<'a, K: KernFs> Release<'a, K> {
     /// The old nodes that claim other processes from now on.
     fn changed_claims(&self, new: &[ClaimRule]) -> Vec<usize> {
         let says = |rule: &ClaimRule| (rule.cgroups.clone(), rule.uids.clone(), rule.gids.clone());
+        let path = |rule: &ClaimRule| self.new.nodes()[rule.node].path.as_str();
+        let new: HashMap<&str, &ClaimRule> = new.iter().map(|rule| (path(rule), rule)).collect();
         let is_same = |rule: &&ClaimRule| {
-            let path = &self.old.nodes()[rule.node].path;
-            let twin = new.iter().find(|new| self.new.nodes()[new.node].path == *path);
+            let twin = new.get(self.old.nodes()[rule.node].path.as_str());
             twin.is_some_and(|twin| says(twin) == says(rule))
         };
         let old = self.backends.claim_rules().iter();

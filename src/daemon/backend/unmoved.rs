@@ -98,7 +98,13 @@ impl Unmoved {
         Sampled { sample, nr_oom_kills: None, gaps: Vec::new() }
     }
 
-    /// Forgets all, when rules or nodes change.
+    /// The node `n` is `kept[n]` from now on.
+    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
+        let of = std::mem::take(&mut self.of).into_iter();
+        self.of = of.filter_map(|(node, tenant)| Some((kept[node]?, tenant))).collect();
+    }
+
+    /// Forgets all, when rules change.
     pub(super) fn clear(&mut self) {
         self.of.clear();
     }

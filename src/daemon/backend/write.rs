@@ -33,7 +33,7 @@ impl Backends {
         nr_max: usize,
     ) {
         let Backends { places, claim_rules, search, unmoved, .. } = self;
-        let (nodes, rules) = (tree.nodes(), &claim_rules[..]);
+        let (nodes, rules) = (tree.nodes(), &*claim_rules);
         match is_enforcing {
             true => direct::claim(host, places, nodes, rules, nr_max, search),
             false => direct::look_for(host, nodes, rules, search, unmoved),

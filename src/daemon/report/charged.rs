@@ -67,6 +67,14 @@ impl Charged {
         }
     }
 
+    /// The node `n` is `kept[n]` from now on.
+    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
+        let left = std::mem::take(&mut self.left).into_iter();
+        self.left = left.filter_map(|(number, all)| Some((kept[number]?, all))).collect();
+        let findings = std::mem::take(&mut self.findings).into_iter();
+        self.findings = findings.filter_map(|(number, it)| Some((kept[number]?, it))).collect();
+    }
+
     pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.findings.values()
     }

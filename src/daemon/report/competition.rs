@@ -70,6 +70,14 @@ impl Competition {
         above.map(|(_, what)| what)
     }
 
+    /// The node `n` is `kept[n]` from now on.
+    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
+        for by_number in [&mut self.apart, &mut self.beside] {
+            let old = std::mem::take(by_number).into_iter();
+            *by_number = old.filter_map(|(number, what)| Some((kept[number]?, what))).collect();
+        }
+    }
+
     /// Checks what is above and beside the tenants.
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
         let homes: Vec<Option<PathBuf>> = (0..scene.tree.first_ancestor())

@@ -129,6 +129,13 @@ impl Reporter {
         self.late_actions.clear();
     }
 
+    /// The node `n` is `kept[n]` from now on.
+    pub(in crate::daemon) fn renumber(&mut self, kept: &[Option<usize>]) {
+        self.competition.renumber(kept);
+        self.around.renumber(kept);
+        self.charged.renumber(kept);
+    }
+
     /// Looks around the tenants that lack something.
     pub(in crate::daemon) fn look_around<K: KernFs>(
         &mut self,

@@ -93,6 +93,12 @@ impl Neighbourhood {
         self.by_node.get(&number).cloned().map(Box::new)
     }
 
+    /// The node `n` is `kept[n]` from now on.
+    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
+        let old = std::mem::take(&mut self.by_node).into_iter();
+        self.by_node = old.filter_map(|(number, what)| Some((kept[number]?, what))).collect();
+    }
+
     /// Looks around the tenants that lacked something in the last tick.
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
         let lacking = scene.lacking(Facet::Cpu);

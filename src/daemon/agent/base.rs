@@ -1,0 +1,132 @@
+//! What a policy comes to on this host: where its tenants are, and what is claimed for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::control::finding::{Code, Finding};
+use crate::control::place;
+use crate::control::tree::{self, Tree, TreeNode};
+use crate::daemon::backend::ancestry::{self, GovernedAbove};
+use crate::daemon::backend::claims;
+use crate::daemon::backend::location::Location;
+use crate::daemon::backend::on_host;
+use crate::host::cgroup::Layout;
+use crate::host::kernfs::KernFs;
+use crate::host::process::ClaimRule;
+use crate::policy::expand::{Expanded, Found, Numbers, expand};
+use crate::policy::model::{CpusPolicy, Policy, Tenant};
+
+/// A policy, and what it takes to expand it without asking anybody.
+#[derive(Debug)]
+pub(super) struct Base {
+    pub(super) numbers: Numbers,
+    /// The rules of the policy itself.
+    claim_rules: Vec<ClaimRule>,
+    pub(super) has_templates: bool,
+    /// Whether any template pins what it finds.
+    pins: bool,
+    /// What is in force.
+    pub(super) expanded: Policy,
+    /// What was found and is no tenant, by group.
+    left_out: BTreeMap<String, usize>,
+    /// Why what was found is not in force.
+    pub(super) failure: Option<Finding>,
+}
+
+/// What an expanded policy comes to on this host.
+#[derive(Debug)]
+pub(super) struct Layer {
+    pub(super) locations: Vec<Location>,
+    pub(super) claim_rules: Vec<ClaimRule>,
+    pub(super) governs_above: GovernedAbove,
+    pub(super) tree: Tree,
+    pub(super) pins: bool,
+}
+
+impl Base {
+    /// The base of `policy`, with what `found` makes of it.
+    pub(super) fn new(
+        policy: &Policy,
+        numbers: Numbers,
+        claim_rules: Vec<ClaimRule>,
+        found: &Found,
+    ) -> (Base, Expanded) {
+        let mut base = Base {
+            numbers,
+            claim_rules,
+            has_templates: any_template(&policy.tenants, &|_| true),
+            pins: any_template(&policy.tenants, &|template| template.cpus != CpusPolicy::Shared),
+            expanded: Policy::default(),
+            left_out: BTreeMap::new(),
+            failure: None,
+        };
+        let expanded = expand(policy, &base.numbers, found);
+        base.note(&expanded);
+        (base, expanded)
+    }
+
+    /// Notes what is in force.
+    pub(super) fn note(&mut self, expanded: &Expanded) {
+        if self.has_templates {
+            self.expanded.clone_from(&expanded.policy);
+        }
+        self.left_out.clone_from(&expanded.left_out);
+        self.failure = None;
+    }
+
+    /// What the expanded policy comes to. `tree` makes the tree of its nodes at these locations.
+    pub(super) fn layer<K: KernFs>(
+        &self,
+        expanded: &Expanded,
+        (kernel, layout): (&K, &Layout),
+        tree: impl FnOnce(GovernedAbove, Arc<[TreeNode]>, &[Location]) -> Tree,
+    ) -> Layer {
+        let Expanded { policy, origins, .. } = expanded;
+        let locations = on_host::locations_on(kernel, layout, policy, &self.numbers);
+        let claim_rules = claims::expanded(&self.claim_rules, policy, origins, &locations);
+        let governs_above = on_host::governed_above(kernel, layout, policy, &locations);
+        let tree = tree(governs_above, tree::flatten(policy).into(), &locations);
+        // What is found later shall not need what was not needed so far.
+        let pins = self.pins || place::pins(tree.nodes());
+        Layer { locations, claim_rules, governs_above, tree, pins }
+    }
+
+    /// What keeps anything that was found from being a tenant.
+    pub(super) fn findings(&self) -> impl Iterator<Item = Finding> + '_ {
+        let left_out = self.left_out.iter().map(|(group, nr)| {
+            let what = format!(
+                "{nr} that `each` found are no tenants: their names would be too long, or there are too many"
+            );
+            Finding::of(group, Code::NotAttached, what)
+        });
+        left_out.chain(self.failure.clone())
+    }
+}
+
+fn any_template(tenants: &[Tenant], holds: &impl Fn(&Tenant) -> bool) -> bool {
+    tenants
+        .iter()
+        .any(|tenant| tenant.template().iter().any(holds) || any_template(&tenant.tenants, holds))
+}
+
+/// For each old number the new number of the same node, where it stays.
+pub(super) fn kept(
+    (old, old_locations): (&Tree, &[Location]),
+    (new, new_locations): (&Tree, &[Location]),
+) -> Vec<Option<usize>> {
+    let by_path: HashMap<&str, usize> =
+        new.nodes().iter().enumerate().map(|(index, node)| (node.path.as_str(), index)).collect();
+    let mut kept: Vec<Option<usize>> = Vec::with_capacity(old.len());
+    for (node, location) in old.nodes().iter().zip(old_locations) {
+        let is_below_kept = node.parent.is_none_or(|parent| kept[parent].is_some());
+        let same = by_path.get(node.path.as_str()).copied();
+        let is_same = |number: &usize| {
+            is_below_kept
+                && new.nodes()[*number].is_leaf == node.is_leaf
+                && new_locations[*number].is_same_as(location)
+        };
+        kept.push(same.filter(is_same));
+    }
+    kept.extend(ancestry::kept(old, new));
+    kept
+}

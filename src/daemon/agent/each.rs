@@ -1,0 +1,83 @@
+//! Taking up what the templates of the policy found.
+//!
+//! The agent keeps the policy as it was written: that is what a reload compares and what readers are shown. In force is
+//! what it expands to with what was found ([`crate::policy::expand`]). When something came or went, the new tree is
+//! exchanged as in a reload: tenants that stay are not written, not moved and not made anew, and of those that went
+//! everything is restored. Where that fails, what was there stays in force, and the next tick tries again.
+//!
+//! **Properties** (`tests/agent/each.rs`): a tenant is there in the tick after its user, and goes with the last
+//! process; a thousand users who come and go at random leave nothing in the tree, the journal, the states and the
+//! findings.
+
+use super::base::{Layer, kept};
+use super::mode::ChangeError;
+use super::start::Agent;
+use crate::control::finding::{Code, Finding};
+use crate::daemon::backend::ancestry;
+use crate::daemon::backend::found::Wants;
+use crate::daemon::backend::location::Location;
+use crate::daemon::backend::on_host;
+use crate::host::enforce::with_causes;
+use crate::host::kernfs::KernFs;
+use crate::policy::expand::expand;
+use crate::policy::model::{Mode, Policy};
+
+impl<K: KernFs> Agent<K> {
+    /// What the templates of `policy` are to look for.
+    pub(super) fn wants(&self, policy: &Policy) -> Wants {
+        Wants::of(policy, on_host::user_slices(&self.host.kernel, &self.host.layout))
+    }
+
+    /// Takes up what templates found, where that has changed; returns whether there are other tenants now.
+    pub(super) fn take_found(&mut self) -> bool {
+        self.base.has_templates
+            && (self.backends.has_found() || self.base.failure.is_some())
+            && match self.expand() {
+                Ok(has_changed) => has_changed,
+                Err(error) => {
+                    let what = format!("what `each` found is not in force: {error}");
+                    self.base.failure = Some(Finding::of_host(Code::NotAttached, what).as_error());
+                    false
+                }
+            }
+    }
+
+    fn expand(&mut self) -> Result<bool, ChangeError> {
+        let expanded = expand(&self.policy, &self.base.numbers, &self.backends.found());
+        if expanded.policy == self.base.expanded {
+            self.base.note(&expanded);
+            return Ok(false);
+        }
+        let (old, host) = (self.control.tree(), &self.host);
+        let layer = self.base.layer(&expanded, (&host.kernel, &host.layout), |above, nodes, at| {
+            let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
+            let placed = (at, self.backends.members_at(at));
+            // What is above stays, as when members come and go.
+            ancestry::tree((&host.layout, above), nodes, placed, cgroup_of, Some(old))
+        });
+        let old_locations = self.backends.locations(old);
+        let kept = kept((old, &old_locations), (&layer.tree, &layer.locations));
+        let mut failures = Vec::new();
+        if self.mode() == Mode::Enforce {
+            self.make_ready(layer.tree.nodes(), &layer.locations, layer.pins)?;
+            if kept.iter().any(Option::is_none) {
+                failures = self.release(&layer.tree, &kept, &layer.claim_rules);
+            }
+        }
+        let Layer { locations, claim_rules, governs_above, tree, pins } = layer;
+        (self.host.pins, self.host.governs_above) = (pins, governs_above);
+        self.forget_gone(&kept);
+        let kernel = &mut self.host.kernel;
+        self.backends.take_nodes(kernel, &tree, &locations, claim_rules, &kept);
+        self.reporter.renumber(&kept);
+        self.control.take_tree(tree, &kept, |_| false);
+        self.base.note(&expanded);
+        if self.mode() == Mode::Enforce {
+            failures.extend(self.bring_home().err().map(|error| with_causes(&error)));
+        }
+        self.reporter.note_late_findings(
+            failures.iter().map(|why| Finding::of_host(Code::NotKept, why.as_str())).collect(),
+        );
+        Ok(true)
+    }
+}

@@ -1,0 +1,58 @@
+//! Finding what the templates of the policy stand for, with the search of processes and the questions to systemd.
+
+use super::access::HostAccess;
+use super::backends::Backends;
+use super::found::Wants;
+use crate::control::finding::Finding;
+use crate::daemon::recovery::residents::REST_CGROUP;
+use crate::host::kernfs::KernFs;
+use crate::policy::Accounts;
+use crate::policy::expand::Found;
+
+impl Backends {
+    /// Looks for what the templates of a policy want from now on.
+    pub(in crate::daemon) fn want(&mut self, wants: Wants, accounts: Accounts) {
+        // Processes without a tenant may be those of a user who is found now.
+        self.claim_rules.finds_users = wants.processes.then_some(REST_CGROUP);
+        self.finds.want(wants, accounts);
+    }
+
+    /// Looks for what comes and goes, as far as that needs no search of processes.
+    pub(in crate::daemon) fn find<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tick: u64,
+    ) -> Option<Finding> {
+        self.finds.look_for_slices(host, tick)
+    }
+
+    /// Takes in the users that the search of processes came across, and those whose cgroups have processes.
+    pub(in crate::daemon) fn find_users(&mut self, tick: u64) {
+        if !self.finds.wants.processes {
+            return;
+        }
+        let rules = self.claim_rules.all().iter();
+        let at_home = rules.filter(|rule| self.places[rule.node].is_populated());
+        let uids: Vec<u32> = at_home.flat_map(|rule| rule.uids.iter().copied()).collect();
+        self.finds.see_processes(uids, tick);
+        self.finds.see_processes(self.search.take_users(), tick);
+        self.finds.end_processes(tick);
+    }
+
+    /// Has the next search look at the processes of users who were found and are tenants now.
+    pub(in crate::daemon) fn look_again(&mut self) {
+        self.search.look_again(|uid| self.claim_rules.has_user(uid));
+    }
+
+    /// What is found now.
+    pub(in crate::daemon) fn found(&self) -> Found {
+        let units = self.members.running().cloned().collect();
+        Found { users: self.finds.users(), units, ..Found::default() }
+    }
+
+    /// Whether something came or went since this was last asked.
+    pub(in crate::daemon) fn has_found(&mut self) -> bool {
+        let has_units = std::mem::take(&mut self.members.has_changed_for_each);
+        std::mem::take(&mut self.finds.has_changed) | has_units
+    }
+}

@@ -1,0 +1,172 @@
+//! What the templates of the policy find on this host: users, units and cgroups, as they come and go.
+//!
+//! **Rules.** A user with a slice is found by the directory of that slice, which is listed in every tick: that costs one
+//! read, whatever the number of users, and needs no bus. Without slices a user is found by any process that the search
+//! for claims looks at, and stays while the cgroup made for that user has processes. Units are those that systemd
+//! lists ([`super::members`]). An account is looked up once, when its user is found.
+//!
+//! What has ended stays for a while: units and slices for [`LINGER_TICKS`], and then all that have ended go together,
+//! because giving units back takes a reload of systemd; users by their processes for [`PROCESS_TICKS`], longer than a
+//! search of all processes takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::access::HostAccess;
+use super::discovery::LINGER_TICKS;
+use super::location::{UserSlices, finds_users, makes};
+use crate::control::finding::{Code, Finding};
+use crate::host::cgroup::Facet;
+use crate::host::kernfs::{KernError, KernFs};
+use crate::policy::Accounts;
+use crate::policy::expand::FoundUser;
+use crate::policy::model::{OwnerChoice, Policy, Tenant};
+use crate::policy::unit_path::user_of_slice;
+
+/// A user without any process stays for so many ticks.
+const PROCESS_TICKS: u64 = 10;
+/// The slice of all users (systemd.special(7)).
+const ALL_USERS_SLICE: &str = "/user.slice";
+
+/// What the templates of a policy look for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::daemon) struct Wants {
+    /// Users by their slices.
+    pub(super) slices: bool,
+    /// Users by their processes.
+    pub(super) processes: bool,
+    /// Units by name or pattern.
+    pub(super) units: BTreeSet<String>,
+}
+
+impl Wants {
+    /// What all templates look for on a host with or without slices of users.
+    pub(in crate::daemon) fn of(policy: &Policy, slices: UserSlices) -> Wants {
+        let mut wants = Wants::default();
+        for tenant in &policy.tenants {
+            wants.add(tenant, OwnerChoice::Auto, slices);
+        }
+        wants
+    }
+
+    fn add(&mut self, tenant: &Tenant, owner: OwnerChoice, slices: UserSlices) {
+        let owner = match tenant.owner {
+            OwnerChoice::Auto => owner,
+            said => said,
+        };
+        for template in tenant.template() {
+            let is_made = makes(template, owner, slices);
+            self.processes |= is_made;
+            self.slices |= finds_users(template) && !is_made && slices == UserSlices::Kept;
+            if slices == UserSlices::Kept {
+                self.units.extend(template.matches.units.iter().cloned());
+            }
+        }
+        tenant.tenants.iter().for_each(|below| self.add(below, owner, slices));
+    }
+}
+
+/// A user, and the ticks in which the slice and a process were last seen.
+#[derive(Debug, Default)]
+struct Seen {
+    account: FoundUser,
+    slice_at: Option<u64>,
+    process_at: Option<u64>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Finds {
+    pub(super) wants: Wants,
+    users: BTreeMap<u32, Seen>,
+    accounts: Accounts,
+    /// Whether users came or went since this was last asked.
+    pub(super) has_changed: bool,
+}
+
+impl Finds {
+    /// Looks for what `wants` says from now on; what was found stays as far as that is the same.
+    pub(super) fn want(&mut self, wants: Wants, accounts: Accounts) {
+        self.accounts = accounts;
+        for user in self.users.values_mut() {
+            user.slice_at = user.slice_at.filter(|_| wants.slices);
+            user.process_at = user.process_at.filter(|_| wants.processes);
+        }
+        self.wants = wants;
+        self.drop_ended();
+        self.has_changed = true;
+    }
+
+    /// The users that are there, or were a moment ago.
+    pub(super) fn users(&self) -> BTreeMap<u32, FoundUser> {
+        self.users.iter().map(|(uid, user)| (*uid, user.account.clone())).collect()
+    }
+
+    fn user(&mut self, uid: u32) -> &mut Seen {
+        let (has_changed, accounts) = (&mut self.has_changed, &self.accounts);
+        self.users.entry(uid).or_insert_with(|| {
+            *has_changed = true;
+            Seen { account: (accounts.user)(uid), ..Seen::default() }
+        })
+    }
+
+    /// Lists the slices of users. Where that fails, what was found stays.
+    pub(super) fn look_for_slices<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tick: u64,
+    ) -> Option<Finding> {
+        if !self.wants.slices {
+            return None;
+        }
+        let names = match list(host, ALL_USERS_SLICE) {
+            Ok(names) => names,
+            // Nobody is logged in.
+            Err(error) if error.is_gone() => Vec::new(),
+            Err(error) => {
+                let what = format!("users that come and go are not seen: {error}");
+                return Some(Finding::of_host(Code::Unreadable, what));
+            }
+        };
+        for uid in names.iter().filter_map(|name| user_of_slice(name)) {
+            self.user(uid).slice_at = Some(tick);
+        }
+        let have_ended = |user: &Seen| user.slice_at.is_some_and(|at| at + LINGER_TICKS < tick);
+        if self.users.values().any(have_ended) {
+            for user in self.users.values_mut() {
+                user.slice_at = user.slice_at.filter(|at| *at == tick);
+            }
+            self.drop_ended();
+        }
+        None
+    }
+
+    /// Notes users who have processes.
+    pub(super) fn see_processes(&mut self, uids: impl IntoIterator<Item = u32>, tick: u64) {
+        for uid in uids {
+            self.user(uid).process_at = Some(tick);
+        }
+    }
+
+    /// Forgets users whose last process ended some ticks ago.
+    pub(super) fn end_processes(&mut self, tick: u64) {
+        for user in self.users.values_mut() {
+            user.process_at = user.process_at.filter(|at| at + PROCESS_TICKS >= tick);
+        }
+        self.drop_ended();
+    }
+
+    fn drop_ended(&mut self) {
+        let nr_users = self.users.len();
+        self.users.retain(|_, user| user.slice_at.is_some() || user.process_at.is_some());
+        self.has_changed |= self.users.len() != nr_users;
+    }
+}
+
+/// The names of the cgroups in `cgroup`, from the mount.
+fn list<K: KernFs>(host: &mut HostAccess<K>, cgroup: &str) -> Result<Vec<String>, KernError> {
+    let tree = &host.layout.trees[host.layout.tree(Facet::Cpu).unwrap_or(0)];
+    let dir = host.kernel.open_dir(&tree.dir_of(cgroup))?;
+    let names = host.kernel.list_dirs(dir);
+    host.kernel.close_dir(dir);
+    names
+}

@@ -1,0 +1,163 @@
+//! The rules about templates: what an `each` says, and that two of them do not find the same.
+//!
+//! A template finds one kind of thing, so that each that is found is one tenant. What tenants name comes first and is
+//! no overlap; what two templates find is one. All rules are linear in the templates but for the overlap of patterns
+//! (see [`super::claims`]).
+
+use std::collections::HashMap;
+
+use super::claims::{Claim, claimed_twice, claims, overlapping_patterns, same_twice};
+use super::expand::expand;
+use super::facts::HostFacts;
+use super::nodes::Node;
+use super::presence::Known;
+use super::read::Draft;
+use super::report::{Report, Severity};
+use super::rules;
+use super::types::CpusPolicy;
+use super::unit_path::USER_SLICES;
+use super::values::ALL_USERS;
+
+/// Tries the rules about templates, and that no tenant takes what only a template can find.
+pub(super) fn check(nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) {
+    let (templates, tenants): (Vec<&Node<'_>>, Vec<&Node<'_>>) =
+        nodes.iter().partition(|node| node.is_template());
+    for claim in tenants.iter().flat_map(|node| users(node)).filter(is_all) {
+        let message = "`*` is no user: only a template finds all of them";
+        let help = "say it in `each: { match: { users: \"*\" } }` of a group, or name the users";
+        report.push(rules::BAD_MATCH.at(claim.place, message, "").help(help));
+    }
+    for template in &templates {
+        one_kind(template, report);
+        refused_values(template, report);
+    }
+    overlaps(&templates, known, report);
+}
+
+fn users<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> + use<'d> {
+    claims(node, "match.users", &node.tenant.matches.users)
+}
+
+fn is_all(claim: &Claim<'_>) -> bool {
+    claim.name == ALL_USERS
+}
+
+fn one_kind(template: &Node<'_>, report: &mut Report) {
+    let matches = &template.tenant.matches;
+    let kinds = [
+        ("match.unit", &matches.units),
+        ("match.cgroup", &matches.cgroups),
+        ("match.users", &matches.users),
+        ("match.groups", &matches.groups),
+    ];
+    let given: Vec<&str> =
+        kinds.iter().filter(|(_, names)| !names.is_empty()).map(|(key, _)| *key).collect();
+    let group = template.path.trim_end_matches("/*");
+    let (message, help) = match given[..] {
+        [_] => return,
+        // An empty or wrong `match` is reported by itself.
+        [] if template.given.key("match").is_some() => return,
+        [] => (
+            format!("the `each` of `{group}` does not say what to find"),
+            "add its `match`, as in `{ users: \"*\" }`, `{ groups: [staff] }` or \
+             `{ unit: \"docker-*.scope\" }`",
+        ),
+        _ => (
+            format!("the `each` of `{group}` finds more than one kind of tenant"),
+            "keep one key of the `match`, and make a group with an `each` of its own for the other",
+        ),
+    };
+    let place = given.get(1).and_then(|key| template.given.key(key));
+    let Some(place) = place.or(template.each_at) else { return };
+    report.push(rules::TEMPLATE_MATCH.at(place, message, "").help(help));
+}
+
+fn refused_values(template: &Node<'_>, report: &mut Report) {
+    let mut refuse = |key: &str, message: &str, help: &str| {
+        if let Some(place) = template.given.value(key) {
+            report.push(rules::TEMPLATE_KEY.at(place, message, "").help(help));
+        }
+    };
+    if matches!(template.tenant.cpus, CpusPolicy::Fixed(_)) {
+        let message = "a template gives the same CPUs to every tenant, and they are one tenant's";
+        refuse("cpus", message, "say `cpus: dop` or `cpus: exclusive`");
+    }
+    if template.tenant.matches.moves {
+        let message = "the cgroups that a template finds are weighed where they are";
+        refuse("match.move", message, "drop `move`");
+    }
+}
+
+/// Refuses what two templates find.
+fn overlaps(templates: &[&Node<'_>], known: &Known<'_>, report: &mut Report) {
+    let of = |key: &'static str| {
+        templates.iter().flat_map(move |node| {
+            let matches = &node.tenant.matches;
+            let names = match key {
+                "match.unit" => &matches.units,
+                "match.cgroup" => &matches.cgroups,
+                "match.groups" => &matches.groups,
+                _ => &matches.users,
+            };
+            claims(node, key, names)
+        })
+    };
+    let mut units: Vec<Claim<'_>> = of("match.unit").collect();
+    // Users are their slices, which a pattern of units finds too.
+    if let Some(first) = of("match.users").chain(of("match.groups")).next() {
+        units.push(Claim { name: USER_SLICES, ..first });
+    }
+    overlapping_patterns("unit", &mut units, report);
+    overlapping_patterns("cgroup", &mut of("match.cgroup").collect::<Vec<_>>(), report);
+    same_twice("user", of("match.users"), |name| known.user(name), report);
+    same_twice("group", of("match.groups"), |name| known.group(name), report);
+    let Some(all) = of("match.users").find(is_all) else { return };
+    let others = of("match.users").filter(|claim| !is_all(claim)).chain(of("match.groups"));
+    for other in others {
+        report.push(claimed_twice(&format!("`{}`", other.name), all, other));
+    }
+}
+
+/// Names in one note; the rest is counted.
+const NAMES_MAX: usize = 4;
+
+/// Notes what each template finds on the machine now.
+pub(super) fn found_now(
+    draft: &Draft,
+    nodes: &[Node<'_>],
+    known: &Known<'_>,
+    host: &HostFacts,
+    report: &mut Report,
+) {
+    let templates: Vec<&Node<'_>> = nodes.iter().filter(|node| node.is_template()).collect();
+    // What a wrong template would find says nothing.
+    if templates.is_empty() || report.count(Severity::Error) > 0 {
+        return;
+    }
+    let Some(found) = (host.found)() else { return };
+    let expanded = expand(&draft.policy, &known.numbers(), &found);
+    let mut names: HashMap<String, Vec<&str>> = HashMap::new();
+    let leaves = expanded.policy.leaves();
+    for (path, _) in leaves.iter().filter(|(_, tenant)| tenant.is_found) {
+        if let Some((group, name)) = path.rsplit_once('/') {
+            names.entry(format!("{group}/*")).or_default().push(name);
+        }
+    }
+    for template in templates {
+        let Some(place) = template.each_at else { continue };
+        let found = names.get(template.path).map_or(&[][..], Vec::as_slice);
+        let mut message = match found.len() {
+            0 => format!("`{}` finds nothing on this machine now", template.path),
+            1 => format!("`{}` finds one tenant on this machine now", template.path),
+            nr => format!("`{}` finds {nr} tenants on this machine now", template.path),
+        };
+        if !found.is_empty() {
+            let first = found.iter().take(NAMES_MAX).map(|name| format!("`{name}`"));
+            message += &format!(": {}", first.collect::<Vec<_>>().join(", "));
+        }
+        if found.len() > NAMES_MAX {
+            message += " and more";
+        }
+        report.push(rules::FOUND.at(place, message, ""));
+    }
+}

@@ -1,0 +1,236 @@
+//! Templates: a tenant for each user, unit or cgroup that comes, until it goes.
+
+mod processes;
+
+use std::collections::BTreeSet;
+
+use tenantd::control::explain;
+use tenantd::control::status::Status;
+use tenantd::host::systemd::Order;
+use tenantd::policy::expand::FoundUser;
+use tenantd::policy::{Account, Accounts};
+use tenantd::sim::Load;
+
+use super::units::{assert_whole, whole};
+use super::world::{MIB, World, assert_near};
+
+const PEOPLE: &str = "\
+tenants:
+  people:
+    limit: { memory: 75% }
+    each:
+      match: { users: '*' }
+      weight: 1
+      limit: { cpu: 50%, pids: 100 }
+    tenants:
+      ana: { weight: 3, match: { users: [ana] } }
+  batch: { match: { unit: batch.service } }
+";
+
+/// The accounts of a host: ana is 1001, and every other regular user is `uNUMBER` and in group 50.
+fn accounts() -> Accounts {
+    Accounts {
+        find_user: |name| if name == "ana" { Account::Number(1001) } else { Account::Missing },
+        find_group: |name| if name == "staff" { Account::Number(50) } else { Account::Missing },
+        user: |uid| {
+            let name = if uid == 1001 { "ana".to_string() } else { format!("u{uid}") };
+            FoundUser { name: Some(name), groups: vec![50] }
+        },
+    }
+}
+
+fn world(yaml: &str) -> World {
+    let mut world = World::new(yaml);
+    world.options.accounts = accounts();
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "batch.service", "/system.slice/batch.service");
+        systemd.add(kernel, "user.slice", "/user.slice");
+    });
+    // Systemd leaves controllers enabled where there were users.
+    let pid = log_in(&world, 1999, Load::idle());
+    log_out(&world, 1999, pid);
+    world
+}
+
+fn slice(uid: u32) -> String {
+    format!("/user.slice/user-{uid}.slice")
+}
+
+/// A user logs in: the slice, and a session in it.
+fn log_in(world: &World, uid: u32, load: Load) -> u32 {
+    world.host.systemd(|systemd, kernel| {
+        let name = format!("user-{uid}.slice");
+        systemd.add_transient(&name, &slice(uid));
+        systemd.start(kernel, &name);
+    });
+    world.spawn(&slice(uid), load)
+}
+
+fn log_out(world: &World, uid: u32, pid: u32) {
+    world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    world.host.systemd(|systemd, kernel| systemd.stop(kernel, &format!("user-{uid}.slice")));
+}
+
+fn people(status: &Status) -> Vec<&str> {
+    let names = status.tenants.iter().map(|tenant| tenant.name.as_str());
+    names.filter(|name| name.starts_with("people/")).collect()
+}
+
+#[test]
+fn users_are_tenants_from_the_tick_after_they_come_until_they_go() {
+    let mut world = world(PEOPLE);
+    let before = whole(&world);
+    world.start().unwrap();
+    assert_eq!(people(&world.tick()), ["people/ana"]);
+    let ana = log_in(&world, 1001, Load::busy(8));
+    let ben = log_in(&world, 1002, Load::busy(8));
+    assert_eq!(people(&world.tick()), ["people/ana", "people/u1002"]);
+    world.ticks(6);
+    assert_near(&world.shares(&[&slice(1001)[1..], &slice(1002)[1..]], 10), &[0.75, 0.25], 0.02);
+    let status = world.tick();
+    let trace = world.agent.as_ref().unwrap().trace();
+    let explained = explain::explain(trace, &status, "people/u1002").unwrap();
+    assert!(explained.values.iter().any(|value| value.path.contains("user-1002.slice")));
+    log_out(&world, 1002, ben);
+    // A user may come back at once.
+    assert_eq!(people(&world.ticks(10)), ["people/ana", "people/u1002"]);
+    assert_eq!(people(&world.ticks(25)), ["people/ana"]);
+    log_out(&world, 1001, ana);
+    world.ticks(40);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
+
+#[test]
+fn limits_of_the_template_are_in_force_and_given_back() {
+    let mut world = world(PEOPLE);
+    let pid = log_in(&world, 1002, Load::busy(8).with_working_set(64 * MIB));
+    let before = whole(&world);
+    world.start().unwrap();
+    world.ticks(8);
+    let file = |world: &World, name: &str| world.file(&format!("{}/{name}", &slice(1002)[1..]));
+    assert_eq!(file(&world, "pids.max"), "100");
+    assert_ne!(file(&world, "cpu.max"), "max 100000");
+    world.kill();
+    world.start().unwrap();
+    world.ticks(8);
+    assert_eq!(file(&world, "pids.max"), "100");
+    assert_eq!(world.end(true).failures, [""; 0]);
+    assert_whole(&before, &world, "killed");
+    log_out(&world, 1002, pid);
+}
+
+#[test]
+fn another_template_changes_those_that_stay_and_moves_none() {
+    let mut world = world(PEOPLE);
+    let pid = log_in(&world, 1002, Load::busy(8));
+    log_in(&world, 1003, Load::busy(8));
+    world.start().unwrap();
+    world.ticks(8);
+    let changed = PEOPLE.replace("pids: 100", "pids: 200");
+    let policy = crate::util::policy(&format!("version: 1\nmode: enforce\n{changed}"));
+    world.agent.as_mut().unwrap().reload(policy.clone(), Vec::new()).unwrap();
+    // It speaks of the policy as it was written.
+    assert_eq!(world.agent.as_ref().unwrap().policy(), &policy);
+    let status = world.ticks(6);
+    assert_eq!(people(&status), ["people/ana", "people/u1002", "people/u1003"]);
+    assert_eq!(world.file(&format!("{}/pids.max", &slice(1003)[1..])), "200");
+    assert!(world.file(&format!("{}/cgroup.procs", &slice(1002)[1..])).contains(&pid.to_string()));
+    let named = PEOPLE
+        .replace("each:\n", "each:\n      owner: auto\n")
+        .replace("  batch:", "  other: { match: { groups: [staff] } }\n  batch:");
+    let policy = crate::util::policy(&format!("version: 1\nmode: enforce\n{named}"));
+    world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
+    let status = world.ticks(3);
+    assert_eq!(people(&status), ["people/ana"]);
+    assert!(status.tenants.iter().any(|tenant| tenant.name == "other"));
+}
+
+#[test]
+fn units_that_fit_are_tenants_each() {
+    let mut world = world(
+        "\
+tenants:
+  containers: { each: { match: { unit: 'docker-*.scope' } } }
+  named: { match: { unit: docker-a.scope } }
+",
+    );
+    let add = |world: &World, name: &str| {
+        world.host.systemd(|systemd, kernel| {
+            let (unit, cgroup) =
+                (format!("docker-{name}.scope"), format!("/system.slice/docker-{name}.scope"));
+            systemd.add_transient(&unit, &cgroup);
+            systemd.start(kernel, &unit);
+        });
+        world.spawn(&format!("/system.slice/docker-{name}.scope"), Load::busy(8));
+    };
+    add(&world, "a");
+    add(&world, "b");
+    world.start().unwrap();
+    world.ticks(2);
+    add(&world, "c");
+    let status = world.ticks(2);
+    let names: Vec<&str> = status.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+    let expected = ["containers/docker-b.scope", "containers/docker-c.scope", "named"];
+    assert_eq!(names, expected);
+    world.ticks(6);
+    let used = [
+        "system.slice/docker-a.scope",
+        "system.slice/docker-b.scope",
+        "system.slice/docker-c.scope",
+    ];
+    assert_near(&world.shares(&used, 10), &[0.5, 0.25, 0.25], 0.02);
+    world.stop();
+}
+
+/// A small generator, so that the same users come and go in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+#[test]
+fn a_thousand_users_who_come_and_go_leave_nothing() {
+    let mut world = world(PEOPLE);
+    let before = whole(&world);
+    world.start().unwrap();
+    world.ticks(40);
+    let quiet = world.tick().findings.clone();
+    let (mut dice, mut here, mut seen) = (Dice(7), Vec::new(), BTreeSet::new());
+    let mut next = 2000;
+    while next < 3000 || !here.is_empty() {
+        for _ in 0..dice.below(40).min(here.len() as u64) {
+            let (uid, pid) = here.swap_remove(dice.below(here.len() as u64) as usize);
+            log_out(&world, uid, pid);
+        }
+        for _ in 0..dice.below(30).min(3000 - next) {
+            let uid = next as u32;
+            next += 1;
+            here.push((uid, log_in(&world, uid, Load::idle())));
+        }
+        let status = world.tick();
+        let names: BTreeSet<String> = people(&status).iter().map(|name| name.to_string()).collect();
+        for (uid, _) in &here {
+            assert!(names.contains(&format!("people/u{uid}")), "{uid}");
+        }
+        seen.extend(names);
+    }
+    assert_eq!(seen.len(), 1001);
+    let status = world.ticks(70);
+    assert_eq!(people(&status), ["people/ana"]);
+    assert_eq!(status.findings, quiet);
+    assert_eq!(world.agent.as_ref().unwrap().nodes().len(), 3);
+    // The slice above them stays governed.
+    let journal = std::fs::read_to_string(world.state_dir().join("journal")).unwrap();
+    assert!(!journal.contains("user-") && journal.lines().count() < 10, "{journal}");
+    let orders = world.host.systemd(|systemd, _| systemd.orders.clone());
+    let nr_reloads = orders.iter().filter(|order| **order == Order::Reload).count();
+    assert!(nr_reloads < 12, "{nr_reloads}");
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_whole(&before, &world, "stopped");
+}
