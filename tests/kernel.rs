@@ -10,6 +10,7 @@
 mod ask;
 mod cpuset;
 mod ground;
+mod hostile;
 mod in_place;
 mod kernfs;
 mod life;

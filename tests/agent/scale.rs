@@ -346,3 +346,32 @@ fn the_files_of_a_cgroup_are_read_first_when_it_is_opened() {
     // A tenth of all, as in every tick.
     assert_eq!(read.len(), 10, "{read:?}");
 }
+
+#[test]
+fn cgroups_that_a_tenant_makes_below_itself_cost_no_tick_many_calls() {
+    const NR_CGROUPS: usize = 300;
+    for host in [SimHost::default(), legacy()] {
+        let mut world = World::on(host, "tenants: { a: {}, hostile: {} }");
+        world.start().unwrap();
+        world.ticks(2);
+        world.spawn("/a", Load::busy(4));
+        world.host.with(|kernel| kernel.make_cgroup("/hostile/work")).unwrap();
+        world.spawn("/hostile/work", Load::busy(4));
+        let calls = |world: &mut World| -> Vec<u64> {
+            let count = |world: &mut World| {
+                let before = world.host.nr_calls();
+                world.tick();
+                world.host.nr_calls() - before
+            };
+            (0..25).map(|_| count(world)).collect()
+        };
+        world.ticks(5);
+        let before = calls(&mut world).into_iter().max().unwrap();
+        for number in 0..NR_CGROUPS {
+            let path = format!("/hostile/{}/{number}", number % 10);
+            world.host.with(|kernel| kernel.make_cgroup(&path)).unwrap();
+        }
+        let after = calls(&mut world);
+        assert!(after.iter().all(|nr| *nr < before + 400), "{before} before, {after:?}");
+    }
+}

@@ -16,14 +16,15 @@ use crate::util::{self, Ran, assert_same, fits_a_terminal, wait_until};
 
 const TWO: &str = "tenants: { a: { weight: 100 }, b: { weight: 400 } }";
 
-struct Asked {
-    ground: Ground,
+/// A daemon on a ground of its own, and its socket.
+pub(super) struct Asked {
+    pub(super) ground: Ground,
     policy: PathBuf,
-    daemon: Daemon,
+    pub(super) daemon: Daemon,
 }
 
 impl Asked {
-    fn begin(yaml: &str) -> Option<Asked> {
+    pub(super) fn begin(yaml: &str) -> Option<Asked> {
         Ground::take().map(|ground| Asked::on(ground, yaml))
     }
 
@@ -55,7 +56,7 @@ impl Asked {
         util::run(&mut self.command(arguments))
     }
 
-    fn status(&self) -> Value {
+    pub(super) fn status(&self) -> Value {
         serde_json::from_str(&self.ask(&["status", "--json"]).exits(0).out).unwrap()
     }
 }

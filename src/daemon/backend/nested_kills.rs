@@ -2,61 +2,118 @@
 //!
 //! The unified hierarchy counts a kill in every cgroup above the victim, the legacy one in the victim's own alone.
 //! So the counters of the cgroups that a tenant made inside its own are added up, and those of one that was removed
-//! stay in the sum as they were read last. Cgroups inside are looked for now and then, and read in every tick once
-//! there are any.
+//! stay in the sum as they were read last. Cgroups inside are looked for now and then, and in every tick once there
+//! are any: in rounds of a few cgroups a tick, because a tenant may make ten thousand.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use crate::daemon::recovery::processes::nested;
 use crate::host::cgroup::parse;
-use crate::host::kernfs::{DirId, KernFs};
+use crate::host::kernfs::{DirId, KernError, KernFs};
+
+/// Cgroups that one tick visits.
+const VISITS_A_TICK: usize = 64;
 
 /// The kills inside one cgroup.
 #[derive(Debug, Default)]
 pub(super) struct NestedKills {
-    was_looked: bool,
-    /// The inode number and the counter of each cgroup inside.
-    known: HashMap<PathBuf, (u64, u64)>,
-    /// The counters of those that were removed.
+    /// Cgroups that the round under way has still to visit.
+    left: Vec<PathBuf>,
+    round: u64,
+    /// Whether the last round found cgroups inside.
+    has_nested: bool,
+    /// Those in which a process was killed.
+    known: HashMap<PathBuf, Counter>,
+    /// The kills in those that were removed.
     nr_of_removed: u64,
+}
+
+/// The counter of one cgroup, as it was read last.
+#[derive(Debug)]
+struct Counter {
+    inode: u64,
+    nr_kills: u64,
+    /// The last round that found the cgroup.
+    round: u64,
 }
 
 impl NestedKills {
     /// The kills inside the cgroup `dir` of the memory hierarchy; `looks` says whether new cgroups are looked for.
     pub(super) fn count(&mut self, kernel: &mut impl KernFs, dir: DirId, looks: bool) -> u64 {
-        if looks || !self.was_looked || !self.known.is_empty() {
-            let path = kernel.dir_path(dir);
-            if let Ok(inside) = nested(kernel, &path) {
-                self.take(kernel, inside);
+        let top = kernel.dir_path(dir);
+        if self.left.is_empty() && (looks || self.round == 0 || self.has_nested) {
+            self.round += 1;
+            self.has_nested = false;
+            self.left.push(top.clone());
+        }
+        for _ in 0..VISITS_A_TICK {
+            let Some(path) = self.left.pop() else { break };
+            let visited = self.visit(kernel, &path, path == top);
+            if visited.is_err_and(|error| !error.is_gone()) {
+                // What is below it is unknown: the counters stand until the next round.
+                self.left.clear();
+                self.has_nested = true;
+                return self.sum();
+            }
+            if self.left.is_empty() {
+                self.forget_removed();
             }
         }
-        self.nr_of_removed + self.known.values().map(|(_, kills)| kills).sum::<u64>()
+        self.sum()
     }
 
-    fn take(&mut self, kernel: &mut impl KernFs, inside: Vec<PathBuf>) {
-        let mut found = HashMap::new();
-        for path in inside {
-            // What cannot be read now stands as it was.
-            let last = self.known.get(&path).copied();
-            if let Some(read) = read(kernel, &path).or(last) {
-                found.insert(path, read);
-            }
+    fn sum(&self) -> u64 {
+        self.nr_of_removed + self.known.values().map(|counter| counter.nr_kills).sum::<u64>()
+    }
+
+    /// Reads the counter at `path`, and remembers which cgroups are below it.
+    fn visit(
+        &mut self,
+        kernel: &mut impl KernFs,
+        path: &Path,
+        is_top: bool,
+    ) -> Result<(), KernError> {
+        let dir = kernel.open_dir(path)?;
+        let names = kernel.list_dirs(dir);
+        let read = (!is_top).then(|| read(kernel, dir)).flatten();
+        kernel.close_dir(dir);
+        let names = names?;
+        self.has_nested |= !names.is_empty();
+        self.left.extend(names.into_iter().map(|name| path.join(name)));
+        if let Some(counter) = self.known.get_mut(path) {
+            counter.round = self.round;
         }
-        for (path, (inode, kills)) in &self.known {
-            if found.get(path).is_none_or(|(now, _)| now != inode) {
-                self.nr_of_removed += kills;
-            }
+        // What cannot be read now stands as it was.
+        if let Some((inode, nr_kills)) = read {
+            self.note(path, Counter { inode, nr_kills, round: self.round });
         }
-        (self.known, self.was_looked) = (found, true);
+        Ok(())
+    }
+
+    fn note(&mut self, path: &Path, counter: Counter) {
+        if let Some(known) = self.known.get_mut(path) {
+            if known.inode != counter.inode {
+                self.nr_of_removed += known.nr_kills;
+            }
+            *known = counter;
+        } else if counter.nr_kills > 0 {
+            self.known.insert(path.to_path_buf(), counter);
+        }
+    }
+
+    /// At the end of a round.
+    fn forget_removed(&mut self) {
+        let is_there = |counter: &Counter| counter.round == self.round;
+        let removed = self.known.values().filter(|counter| !is_there(counter));
+        self.nr_of_removed += removed.map(|counter| counter.nr_kills).sum::<u64>();
+        self.known.retain(|_, counter| is_there(counter));
     }
 }
 
-fn read(kernel: &mut impl KernFs, path: &Path) -> Option<(u64, u64)> {
-    let dir = kernel.open_dir(path).ok()?;
-    let inode = kernel.inode(dir).ok();
-    let text = kernel.read_once(dir, "memory.oom_control").ok();
-    let kills = text.and_then(|text| parse::keyed(text, ["oom_kill"]).ok()?[0]);
-    kernel.close_dir(dir);
-    inode.zip(kills)
+/// The inode number and the counter.
+fn read(kernel: &mut impl KernFs, dir: DirId) -> Option<(u64, u64)> {
+    let inode = kernel.inode(dir).ok()?;
+    let text = kernel.read_once(dir, "memory.oom_control").ok()?;
+    let nr_kills = parse::keyed(text, ["oom_kill"]).ok()?[0]?;
+    Some((inode, nr_kills))
 }
