@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # Builds the root image of one Debian release, or finds it, and prints the folder that holds it:
-# root.img (ext4), vmlinuz and initrd. Usage: image.sh bookworm|trixie
+# root.img (ext4), vmlinuz and initrd. Usage: image.sh bookworm|trixie core|rest
+#   core  the packages of packages.txt: what `make test` needs
+#   rest  those of packages-rest.txt as well
 #
 # Images live outside the tree, in ${XDG_CACHE_HOME:-~/.cache}/tenantd-vm/SUITE-KEY, where KEY is a
-# hash of everything that goes into one: this script, the package list, the unit file, the suite.
+# hash of everything that goes into one: this script, the package lists, the unit file, the suite.
 # They hold no code of ours: that comes on a second disk (boot.sh), so a change of code never
 # rebuilds one.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-suite=${1:?usage: image.sh SUITE}
+suite=${1:?usage: image.sh SUITE core|rest}
+lists=("$here/packages.txt")
+if [[ ${2:?usage: image.sh SUITE core|rest} == rest ]]; then lists+=("$here/packages-rest.txt"); fi
 
-inputs=("$here/image.sh" "$here/packages.txt" "$here/tenantd-scenarios.service")
+inputs=("$here/image.sh" "${lists[@]}" "$here/tenantd-scenarios.service")
 key=$({ echo "$suite"; cat "${inputs[@]}"; } | sha256sum | cut -c1-16)
 cache=${TENANTD_VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tenantd-vm}
 image=$cache/$suite-$key
@@ -34,7 +38,7 @@ fi
 mirror=${TENANTD_VM_MIRROR:-$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' \
     'Created-By: Packages' | awk '$1 == "Debian" && $2 ~ /\/debian\/?$/ { print $2; exit }')}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-packages=$(sed 's/#.*//' "$here/packages.txt" | xargs | tr ' ' ',')
+packages=$(sed 's/#.*//' "${lists[@]}" | xargs | tr ' ' ',')
 
 work=$(mktemp -d "$cache/.build-$suite.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
@@ -61,6 +65,11 @@ mkdir "$root/payload"
 # A fixed machine id: a machine without one takes its first boot for an installation.
 echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
 cp "$here/tenantd-scenarios.service" "$root/etc/systemd/system/"
+# What a scenario needs it starts itself.
+for unit in munge.service podman.service podman.socket podman-auto-update.timer podman-clean-transient.service \
+    podman-restart.service slurmctld.service slurmd.service; do
+    if [[ -e $root/usr/lib/systemd/system/$unit ]]; then systemctl --root="$root" --quiet disable "$unit"; fi
+done
 # Nothing else may use the console or the processors while the scenarios measure.
 for unit in getty.target apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
     e2scrub_all.timer e2scrub_reap.service fstrim.timer systemd-tmpfiles-clean.timer; do

@@ -33,8 +33,9 @@ while [[ $# -gt 0 ]]; do
     esac
     shift 2
 done
+packages=rest
 case $tier in
-    core) guests=("trixie flat") ;;
+    core) guests=("trixie flat") packages=core ;;
     rest | all) ;;
     *) echo "run.sh: unknown tier $tier" >&2; exit 2 ;;
 esac
@@ -108,7 +109,7 @@ passed=0 failed=0 skipped=0
 for guest in "${guests[@]}"; do
     read -r suite shape <<<"$guest"
     echo "== $suite, $shape"
-    if ! image=$("$here/image.sh" "$suite"); then
+    if ! image=$("$here/image.sh" "$suite" "$packages"); then
         failed=$((failed + 1))
         continue
     fi

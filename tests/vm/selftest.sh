@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-selftest.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
-image=$("$here/image.sh" bookworm)
+image=$("$here/image.sh" bookworm rest)
 TENANTD_VM_ACCEL=${TENANTD_VM_ACCEL:-$("$here/accel.sh" "$image")}
 export TENANTD_VM_ACCEL
 payload=$work/payload
