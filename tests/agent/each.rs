@@ -183,6 +183,44 @@ tenants:
     world.stop();
 }
 
+#[test]
+fn cgroups_that_fit_are_tenants_each_where_they_are() {
+    let pattern = "/kubepods.slice/**/kubepods*-pod*.slice";
+    let yaml = format!(
+        "tenants:\n  pods: {{ each: {{ match: {{ cgroup: '{pattern}' }} }} }}\n  \
+         jobs: {{ each: {{ weight: 2, match: {{ cgroup: [/jobs/a, '/jobs/b*'] }} }} }}\n"
+    );
+    let mut world = world(&yaml);
+    let burstable = "/kubepods.slice/kubepods-burstable.slice";
+    let pod = |name: &str| format!("{burstable}/kubepods-burstable-pod{name}.slice");
+    let add = |world: &World, name: &str| {
+        world.host.systemd(|systemd, kernel| {
+            systemd.add(kernel, &format!("kubepods-burstable-pod{name}.slice"), &pod(name));
+        });
+        world.spawn(&pod(name), Load::busy(8));
+    };
+    add(&world, "1");
+    for job in ["a", "b1", "c"] {
+        world.host.with(|kernel| kernel.make_cgroup(&format!("/jobs/{job}"))).unwrap();
+    }
+    world.start().unwrap();
+    world.tick();
+    add(&world, "2");
+    let names = |status: &Status| -> Vec<String> {
+        status.tenants.iter().map(|tenant| tenant.name.clone()).collect()
+    };
+    let pods = ["1", "2"]
+        .map(|name| format!("pods/kubepods-burstable.slice_x2fkubepods-burstable-pod{name}.slice"));
+    let all = [&pods[..], &["jobs/a", "jobs/b1"].map(str::to_string)].concat();
+    assert_eq!(names(&world.ticks(2)), all);
+    world.spawn("/jobs/b1", Load::busy(8));
+    world.ticks(8);
+    let used = [pod("1"), pod("2"), "/jobs/b1".to_string()];
+    let used: Vec<&str> = used.iter().map(|path| &path[1..]).collect();
+    assert_near(&world.shares(&used, 10), &[0.25, 0.25, 0.5], 0.03);
+    world.stop();
+}
+
 /// A small generator, so that the same users come and go in every run.
 struct Dice(u64);
 

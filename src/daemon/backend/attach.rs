@@ -86,7 +86,8 @@ impl Backends {
         let places = &self.places[..tree.nodes().len()];
         let locations = || places.iter().map(|place| &place.location);
         let ground = |kernel: &K| Ground::of(kernel, tree.nodes(), locations());
-        let has_changed = self.members.discovery.proceed(host, locations(), ground, tick);
+        let wanted = (locations(), &self.finds.wants.cgroups[..]);
+        let has_changed = self.members.discovery.proceed(host, wanted, ground, tick);
         if has_changed {
             self.members.note_change();
         }

@@ -263,6 +263,7 @@ impl Backends {
         kept: &[Option<usize>],
     ) {
         self.take_nodes(kernel, tree, locations, claim_rules, kept);
+        self.members.discovery.restart();
         self.restart_search();
         self.has_unjoined = false;
     }
@@ -279,7 +280,6 @@ impl Backends {
         self.replace(kernel, tree, locations, kept);
         self.pass = Some(0);
         self.unattached.clear();
-        self.members.discovery.restart();
         let finds_users = self.claim_rules.finds_users;
         self.claim_rules = ClaimRules::new(claim_rules);
         self.claim_rules.finds_users = finds_users;

@@ -69,6 +69,9 @@ struct Search {
 #[derive(Debug)]
 struct Pattern {
     text: String,
+    /// By what its matches are known. Those of a template are its own, and are paths.
+    key: String,
+    is_template: bool,
     /// Whether the agent writes the files of units too.
     is_direct: bool,
     /// Matches that were too many.
@@ -78,7 +81,14 @@ struct Pattern {
 impl Discovery {
     /// The members that a pattern has, in the order of their names.
     pub(super) fn of(&self, pattern: &str) -> impl Iterator<Item = &str> {
-        self.matches.get(pattern).into_iter().flat_map(BTreeMap::keys).map(String::as_str)
+        let matches = self.matches.get(&key(pattern, false));
+        matches.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
+    }
+
+    /// The paths of the cgroups that the pattern of a template has.
+    pub(super) fn of_template(&self, pattern: &str) -> impl Iterator<Item = &str> {
+        let matches = self.matches.get(&key(pattern, true));
+        matches.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
     }
 
     /// What could not be read, or not taken in, of the patterns of a tenant.
@@ -95,15 +105,16 @@ impl Discovery {
         self.is_current = false;
     }
 
-    /// Searches on; returns whether matches came or went. `locations` are those of all tenants.
+    /// Searches on; returns whether matches came or went. `locations` are those of all tenants, `templates` where
+    /// those of templates come from.
     pub(super) fn proceed<'a, K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        locations: impl Iterator<Item = &'a Location>,
+        (locations, templates): (impl Iterator<Item = &'a Location>, &[(String, Sources)]),
         ground: impl FnOnce(&K) -> Ground,
         tick: u64,
     ) -> bool {
-        let mut has_changed = !self.is_current && self.take_patterns(locations);
+        let mut has_changed = !self.is_current && self.take_patterns(locations, templates);
         if self.searches.is_empty() {
             return has_changed;
         }
@@ -141,20 +152,32 @@ impl Discovery {
     }
 
     /// Takes the patterns of tenants at these locations; returns whether matches went with others.
-    fn take_patterns<'a>(&mut self, locations: impl Iterator<Item = &'a Location>) -> bool {
+    fn take_patterns<'a>(
+        &mut self,
+        locations: impl Iterator<Item = &'a Location>,
+        templates: &[(String, Sources)],
+    ) -> bool {
         self.is_current = true;
         let mut searches: BTreeMap<String, Search> = BTreeMap::new();
         let mut known = BTreeSet::new();
-        for location in locations {
-            let Location::Members(sources) = location else { continue };
+        let of_tenants = locations.filter_map(|location| match location {
+            Location::Members(sources) => Some((sources, false)),
+            _ => None,
+        });
+        let of_templates = templates.iter().map(|(_, sources)| (sources, true));
+        for (sources, is_template) in of_tenants.chain(of_templates) {
             for text in &sources.cgroup_patterns {
                 let names = pattern::names_of(text);
-                let fixed = names.iter().take_while(|name| !pattern::has_wildcard(name));
+                // A path without wildcards is looked for in the cgroup above it.
+                let above = names.iter().take(names.len().saturating_sub(1));
+                let fixed = above.take_while(|name| !pattern::has_wildcard(name));
                 let dir: String = fixed.map(|name| format!("/{name}")).collect();
                 let search = searches.entry(dir).or_default();
-                let (text, is_direct) = (text.clone(), sources.is_direct);
-                known.insert(text.clone());
-                search.patterns.push(Pattern { text, is_direct, nr_beyond: 0 });
+                let (text, key) = (text.clone(), key(text, is_template));
+                let is_direct = sources.is_direct;
+                known.insert(key.clone());
+                let pattern = Pattern { text, key, is_template, is_direct, nr_beyond: 0 };
+                search.patterns.push(pattern);
             }
         }
         let named = |(dir, search)| Search { dir, ..search };
@@ -163,6 +186,11 @@ impl Discovery {
         self.matches.retain(|pattern, _| known.contains(pattern));
         self.matches.len() != nr_before
     }
+}
+
+/// By what the matches of a pattern are known.
+fn key(pattern: &str, is_template: bool) -> String {
+    format!("{}{pattern}", if is_template { "each " } else { "" })
 }
 
 /// Notes a match; returns whether it is a new one, of which there were `nr_new` in this tick.
@@ -175,14 +203,14 @@ fn take_in(
 ) -> bool {
     let pattern = &mut search.patterns[number];
     let member = match ground.settle(layout, &path, pattern.is_direct) {
-        Ok(Location::Unit(unit)) => unit,
+        Ok(Location::Unit(unit)) if !pattern.is_template => unit,
         Ok(_) => path,
         Err(why) => {
             search.findings.push((Code::NotAttached, why));
             return false;
         }
     };
-    let known = matches.entry(pattern.text.clone()).or_default();
+    let known = matches.entry(pattern.key.clone()).or_default();
     if let Some(seen) = known.get_mut(&member) {
         *seen = tick;
     } else if known.len() >= MATCHES_MAX {
@@ -268,7 +296,7 @@ impl Search {
                 );
                 self.told.push((Code::NotAttached, what));
             }
-            let Some(known) = matches.get_mut(text) else { continue };
+            let Some(known) = matches.get_mut(&pattern.key) else { continue };
             // Others that have ended meanwhile go with the first.
             if known.values().any(|seen| *seen < self.began && tick > seen + LINGER_TICKS) {
                 known.retain(|_, seen| *seen >= self.began);

@@ -14,16 +14,22 @@ impl Backends {
     pub(in crate::daemon) fn want(&mut self, wants: Wants, accounts: Accounts) {
         // Processes without a tenant may be those of a user who is found now.
         self.claim_rules.finds_users = wants.processes.then_some(REST_CGROUP);
+        self.members.discovery.restart();
         self.finds.want(wants, accounts);
     }
 
-    /// Looks for what comes and goes, as far as that needs no search of processes.
+    /// Looks for what comes and goes, as far as that needs no search of processes and of cgroups; returns what keeps
+    /// anything from being found.
     pub(in crate::daemon) fn find<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tick: u64,
-    ) -> Option<Finding> {
-        self.finds.look_for_slices(host, tick)
+    ) -> Vec<Finding> {
+        let unread = self.finds.look_for_slices(host, tick);
+        let templates = self.finds.wants.cgroups.iter();
+        let untaken =
+            templates.flat_map(|(group, from)| self.members.discovery.findings(group, from));
+        unread.into_iter().chain(untaken).collect()
     }
 
     /// Takes in the users that the search of processes came across, and those whose cgroups have processes.
@@ -47,7 +53,11 @@ impl Backends {
     /// What is found now.
     pub(in crate::daemon) fn found(&self) -> Found {
         let units = self.members.running().cloned().collect();
-        Found { users: self.finds.users(), units, ..Found::default() }
+        let discovery = &self.members.discovery;
+        let sources = self.finds.wants.cgroups.iter().map(|(_, sources)| sources);
+        let patterns = sources.flat_map(|sources| &sources.cgroup_patterns);
+        let cgroups = patterns.flat_map(|it| discovery.of_template(it)).map(str::to_string);
+        Found { users: self.finds.users(), units, cgroups: cgroups.collect() }
     }
 
     /// Whether something came or went since this was last asked.

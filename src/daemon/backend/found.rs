@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::access::HostAccess;
 use super::discovery::LINGER_TICKS;
-use super::location::{UserSlices, finds_users, makes};
+use super::location::{Sources, UserSlices, finds_users, makes};
 use crate::control::finding::{Code, Finding};
 use crate::host::cgroup::Facet;
 use crate::host::kernfs::{KernError, KernFs};
@@ -36,6 +36,8 @@ pub(in crate::daemon) struct Wants {
     pub(super) processes: bool,
     /// Units by name or pattern.
     pub(super) units: BTreeSet<String>,
+    /// Cgroups by path or pattern, by the group for which they are found.
+    pub(super) cgroups: Vec<(String, Sources)>,
 }
 
 impl Wants {
@@ -43,12 +45,13 @@ impl Wants {
     pub(in crate::daemon) fn of(policy: &Policy, slices: UserSlices) -> Wants {
         let mut wants = Wants::default();
         for tenant in &policy.tenants {
-            wants.add(tenant, OwnerChoice::Auto, slices);
+            wants.add(tenant, "", OwnerChoice::Auto, slices);
         }
         wants
     }
 
-    fn add(&mut self, tenant: &Tenant, owner: OwnerChoice, slices: UserSlices) {
+    fn add(&mut self, tenant: &Tenant, above: &str, owner: OwnerChoice, slices: UserSlices) {
+        let path = format!("{above}{}", tenant.name);
         let owner = match tenant.owner {
             OwnerChoice::Auto => owner,
             said => said,
@@ -60,8 +63,15 @@ impl Wants {
             if slices == UserSlices::Kept {
                 self.units.extend(template.matches.units.iter().cloned());
             }
+            let cgroup_patterns = template.matches.cgroups.clone();
+            if !cgroup_patterns.is_empty() {
+                let is_direct = template.owner == OwnerChoice::Direct;
+                let sources = Sources { cgroup_patterns, is_direct, ..Sources::default() };
+                self.cgroups.push((path.clone(), sources));
+            }
         }
-        tenant.tenants.iter().for_each(|below| self.add(below, owner, slices));
+        let below = format!("{path}/");
+        tenant.tenants.iter().for_each(|it| self.add(it, &below, owner, slices));
     }
 }
 
