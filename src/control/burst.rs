@@ -143,6 +143,7 @@ mod tests {
             parent,
             depth: 0,
             is_leaf,
+            is_found: false,
             weight: PerResource::all(weight),
             guarantee: PerResource::all(guarantee),
             limit: PerResource::all(None),

@@ -195,6 +195,8 @@ pub struct HostStatus {
 pub struct TenantStatus {
     /// Its path of names.
     pub name: String,
+    /// Whether `each` found it.
+    pub found: bool,
     /// Its CPU weight in the policy.
     pub weight: f64,
     /// What it gets whenever it wants it.
@@ -330,6 +332,8 @@ pub struct GroupStatus {
     pub weight: f64,
     /// Tenants below it, at any depth.
     pub nr_tenants: u64,
+    /// Those of them that its `each` found.
+    pub nr_found: u64,
     /// What it gets whenever its tenants want it.
     #[serde(flatten, with = "wire::guarantee")]
     pub guarantee: PerResource<Option<f64>>,

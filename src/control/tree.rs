@@ -29,6 +29,8 @@ pub struct TreeNode {
     pub depth: usize,
     /// Whether it is a tenant, not a group.
     pub is_leaf: bool,
+    /// Whether the template of its group found it.
+    pub is_found: bool,
     /// Its weight against its siblings, for each resource.
     pub weight: PerResource<f64>,
     /// What it gets whenever it wants it. A percentage is none until the machine is known ([`fit`]).
@@ -443,6 +445,7 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
         parent,
         depth,
         is_leaf: !tenant.is_group(),
+        is_found: tenant.is_found,
         weight: tenant.weight.map(|weight| weight.get()),
         guarantee: absolute(&tenant.guarantee),
         limit: absolute(&tenant.limit.amounts),

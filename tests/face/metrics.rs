@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Stdio;
 
 use tenantd::cli::metrics::{METRICS, UP, openmetrics, prometheus};
-use tenantd::control::status::{Status, TenantStatus};
+use tenantd::control::status::{GroupStatus, Status, TenantStatus};
 
 use super::daemon::{Daemon, nobody, status};
 use super::openmetrics::read;
@@ -144,6 +144,26 @@ fn both_formats_have_the_same_samples_with_the_names_of_their_format() {
         assert!(older.contains(&format!("# HELP {name} ")), "{older}");
     }
     assert!(!older.contains("# UNIT") && !older.contains("# EOF"), "{older}");
+}
+
+/// The number of series does not grow with the users of a host.
+#[test]
+fn of_many_that_were_found_the_first_have_series() {
+    let found = |number: usize| {
+        let name = format!("people/u{number:04}");
+        TenantStatus { name, found: true, ..TenantStatus::default() }
+    };
+    let named = TenantStatus { name: "people/zoe".into(), ..TenantStatus::default() };
+    let tenants = (0..1000).map(found).chain([named]).collect();
+    let people = GroupStatus { name: "people".into(), nr_found: 1000, ..GroupStatus::default() };
+    let text = openmetrics(Some(&Status { tenants, groups: vec![people], ..Status::default() }));
+    let series = text.lines().filter(|line| line.starts_with("tenantd_tenant_weight{"));
+    let names: Vec<&str> = series.filter_map(|line| line.split('"').nth(1)).collect();
+    assert_eq!(
+        (names.len(), names[0], names[99], names[100]),
+        (101, "people/u0000", "people/u0099", "people/zoe")
+    );
+    assert!(text.contains("tenantd_group_tenants_without_series{group=\"people\"} 900"));
 }
 
 /// The reader of OpenMetrics is ours; this one is Prometheus's, where it is installed. Every output of the program

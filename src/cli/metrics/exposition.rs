@@ -8,6 +8,7 @@
 //! **Properties** (`tests/face/metrics.rs`): a strict reader of OpenMetrics takes the first, `promtool` has no
 //! remark about the second, and both have the same samples.
 
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 use prometheus_client::collector::Collector;
@@ -17,9 +18,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::metric::{Kind, Metric, Source};
+use super::metric::{FOUND_SERIES_MAX, Kind, Metric, Source};
 use super::table::{METRICS, UP};
-use crate::control::status::Status;
+use crate::control::status::{Status, TenantStatus};
 
 /// The media type of [`openmetrics`].
 pub const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -31,7 +32,9 @@ pub const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A value that is absent from the status has no sample, and a metric without samples is left out.
 pub fn openmetrics(status: Option<&Status>) -> String {
     let up = f64::from(u8::from(status.is_some()));
-    let known = METRICS.iter().filter_map(|metric| Some((metric, samples(metric, status?)?)));
+    let tenants = status.map(with_series).unwrap_or_default();
+    let known =
+        METRICS.iter().filter_map(|metric| Some((metric, samples(metric, status?, &tenants)?)));
     let tick = Tick([(&UP, Samples::One(up))].into_iter().chain(known).collect());
     let mut registry = Registry::with_prefix("tenantd");
     registry.register_collector(Box::new(tick));
@@ -85,8 +88,23 @@ enum Samples {
     Info(&'static str, String),
 }
 
+/// The tenants that have series of their own: all that the policy names, and some of those that were found.
+fn with_series(status: &Status) -> Vec<&TenantStatus> {
+    let mut nr_found: HashMap<&str, usize> = HashMap::new();
+    let mut tenants = Vec::with_capacity(status.tenants.len());
+    for tenant in &status.tenants {
+        let group = tenant.name.rsplit_once('/').map_or("", |(group, _)| group);
+        let nr = nr_found.entry(group).or_default();
+        *nr += usize::from(tenant.found);
+        if !tenant.found || *nr <= FOUND_SERIES_MAX {
+            tenants.push(tenant);
+        }
+    }
+    tenants
+}
+
 /// `None` where the tick has no sample.
-fn samples(metric: &Metric, status: &Status) -> Option<Samples> {
+fn samples(metric: &Metric, status: &Status, tenants: &[&TenantStatus]) -> Option<Samples> {
     let label = metric.label();
     let values: Vec<(String, f64)> = match &metric.source {
         Source::Host(read) => return read.from(status).map(Samples::One),
@@ -94,8 +112,7 @@ fn samples(metric: &Metric, status: &Status) -> Option<Samples> {
             let text = read(status);
             return (!text.is_empty()).then(|| Samples::Info(label, text.to_string()));
         }
-        Source::Tenant(read) => status
-            .tenants
+        Source::Tenant(read) => tenants
             .iter()
             .filter_map(|tenant| Some((tenant.name.clone(), read.from(tenant)?)))
             .collect(),

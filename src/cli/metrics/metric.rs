@@ -5,6 +5,10 @@ use std::borrow::Cow;
 use crate::control::status::{FaultStatus, GroupStatus, Status, TenantStatus};
 use crate::resource::{PerResource, Resource};
 
+/// Of the tenants that one `each` found so many have series of their own, the first by name: which of them has some
+/// does not depend on what they do.
+pub(super) const FOUND_SERIES_MAX: usize = 100;
+
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

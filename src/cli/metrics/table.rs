@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use super::metric::{
-    Metric, Read, Source, count, counter, each, each_group, each_tenant, fault, flag, group, host,
-    info, tenant,
+    FOUND_SERIES_MAX, Metric, Read, Source, count, counter, each, each_group, each_tenant, fault,
+    flag, group, host, info, tenant,
 };
 use crate::policy::model::Mode;
 
@@ -246,6 +246,12 @@ fn of_groups() -> Vec<Metric> {
         group("group_tenants", "", "Tenants below the group, at any depth.", |g| {
             count(g.nr_tenants)
         }),
+        group(
+            "group_tenants_without_series",
+            "",
+            "Tenants that each of the group found and that are in the series of the group only.",
+            |g| count(g.nr_found.saturating_sub(FOUND_SERIES_MAX as u64)),
+        ),
         group("group_cpu_fair_share", "cores", "CPUs that its weight alone gives.", |g| {
             Some(g.fair_share_cores)
         }),

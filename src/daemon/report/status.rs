@@ -95,6 +95,7 @@ fn group_status(
         name: node.path.clone(),
         weight: node.weight[CPU],
         nr_tenants: leaves.len() as u64,
+        nr_found: nodes.iter().filter(|it| it.is_found && it.parent == Some(number)).count() as u64,
         guarantee: node.guarantee,
         limit: node.limit,
         usage: PerResource::from_fn(used),
@@ -147,6 +148,7 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
     let usage = state.usage.as_ref();
     TenantStatus {
         name: node.path.clone(),
+        found: node.is_found,
         weight: node.weight[CPU],
         guarantee: node.guarantee,
         limit: node.limit,
