@@ -9,7 +9,8 @@ use tenantd::control::status::Status;
 use tenantd::host::systemd::Order;
 use tenantd::policy::expand::FoundUser;
 use tenantd::policy::{Account, Accounts};
-use tenantd::sim::Load;
+use tenantd::resource::CPU;
+use tenantd::sim::{Load, UnitFault};
 
 use super::units::{assert_whole, whole};
 use super::world::{MIB, World, assert_near};
@@ -271,4 +272,58 @@ fn a_thousand_users_who_come_and_go_leave_nothing() {
     assert!(nr_reloads < 12, "{nr_reloads}");
     assert_eq!(world.stop().failures, [""; 0]);
     assert_whole(&before, &world, "stopped");
+}
+
+/// The policy cannot know how many there will be.
+#[test]
+fn guarantees_of_many_are_scaled_down_together() {
+    let mut world = world(
+        "\
+tenants:
+  people: { each: { match: { users: '*' }, guarantee: { cpu: 1, memory: 1GiB } } }
+  batch: { match: { unit: batch.service } }
+",
+    );
+    for uid in 2000..2030 {
+        log_in(&world, uid, Load::busy(8));
+    }
+    world.spawn("/system.slice/batch.service", Load::busy(8));
+    world.start().unwrap();
+    let status = world.ticks(10);
+    let said = "guarantee";
+    assert!(status.findings.iter().any(|finding| finding.contains(said)), "{:?}", status.findings);
+    let people: Vec<f64> =
+        status.tenants.iter().filter(|it| it.found).map(|it| it.allocation[CPU]).collect();
+    assert_eq!(people.len(), 30);
+    assert!(people.iter().all(|cores| (cores - people[0]).abs() < 1e-6), "{people:?}");
+    let all: f64 = status.tenants.iter().map(|tenant| tenant.allocation[CPU]).sum();
+    assert!(all <= status.host.capacity[CPU] + 1e-6 && people[0] > 0.1, "{all} {people:?}");
+    let slices: Vec<String> = (2000..2030).map(|uid| slice(uid)[1..].to_string()).collect();
+    let slices: Vec<&str> = slices.iter().map(String::as_str).collect();
+    assert_near(&world.shares(&slices, 10), &[1.0 / 30.0; 30], 0.005);
+    world.stop();
+}
+
+/// Without the bus nothing can be given back: it stays recorded.
+#[test]
+fn users_come_and_go_while_the_bus_is_away() {
+    let mut world = world(PEOPLE);
+    world.start().unwrap();
+    let ben = log_in(&world, 1002, Load::busy(8));
+    world.ticks(8);
+    world.host.systemd(|systemd, _| systemd.fault = Some(UnitFault::Away));
+    log_in(&world, 1003, Load::busy(8));
+    log_out(&world, 1002, ben);
+    let status = world.ticks(60);
+    // Slices are seen without the bus.
+    assert_eq!(people(&status), ["people/ana", "people/u1003"]);
+    assert!(!status.findings.is_empty());
+    world.host.systemd(|systemd, _| systemd.fault = None);
+    let status = world.ticks(80);
+    assert_eq!(people(&status), ["people/ana", "people/u1003"]);
+    let file = format!("{}/pids.max", &slice(1003)[1..]);
+    assert_eq!(world.file(&file), "100");
+    assert_eq!(world.stop().failures, [""; 0]);
+    let journal = world.state_dir().join("journal");
+    assert!(!journal.exists() || std::fs::read_to_string(journal).unwrap().lines().count() < 2);
 }
