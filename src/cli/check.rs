@@ -179,8 +179,9 @@ fn counted(report: &Report) -> String {
     }
 }
 
-/// The tenants as a tree, each with its fair share of the machine.
+/// The tenants as a tree, each with its fair share of the machine; one for each template.
 fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
+    let policy = &policy.with_one_of_each();
     let machine = host.map(HostFacts::machine);
     let nodes = match machine {
         Some(machine) => tree::on_machine(policy, machine),

@@ -152,15 +152,22 @@ pub fn targets(
 pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for r in Resource::ALL {
-        let broken = |(node, target): &(&TreeNode, &Target)| {
-            node.guarantee[r].is_some_and(|it| it > 0.0) && target.kept_ratio[r] < 1.0
-        };
+        let is_promised = |node: &TreeNode| node.guarantee[r].is_some_and(|it| it > 0.0);
+        let broken =
+            |(node, target): &(&TreeNode, &Target)| is_promised(node) && target.kept_ratio[r] < 1.0;
         if nodes.iter().zip(targets).any(|it| broken(&it)) {
-            let what = format!(
-                "what is used outside of the tenants leaves too little {} for all guarantees: they are scaled \
-                 down together",
-                r.title()
-            );
+            let resource = r.title();
+            // Nobody could know how many there would be.
+            let what = match nodes.iter().any(|node| node.is_found && is_promised(node)) {
+                true => format!(
+                    "there is too little {resource} for the guarantees of all that `each` found: they are \
+                     scaled down together"
+                ),
+                false => format!(
+                    "what is used outside of the tenants leaves too little {resource} for all guarantees: \
+                     they are scaled down together"
+                ),
+            };
             findings.push(Finding::of_host(Code::Unkeepable, what));
         }
     }

@@ -21,6 +21,21 @@ impl Policy {
         any(&self.tenants)
     }
 
+    /// The policy on a host where each template finds one tenant, which is called `*`.
+    pub fn with_one_of_each(&self) -> Policy {
+        fn add(tenants: &mut [Tenant]) {
+            for tenant in tenants {
+                add(&mut tenant.tenants);
+                let one = tenant.template().iter().cloned();
+                let found: Vec<Tenant> = one.map(|it| Tenant { name: "*".into(), ..it }).collect();
+                tenant.tenants.extend(found);
+            }
+        }
+        let mut policy = self.clone();
+        add(&mut policy.tenants);
+        policy
+    }
+
     /// Every leaf of the tree with its path of names (`ci/nightly`), in the order of the file.
     pub fn leaves(&self) -> Vec<(String, &Tenant)> {
         fn walk<'a>(prefix: &str, tenants: &'a [Tenant], into: &mut Vec<(String, &'a Tenant)>) {

@@ -290,7 +290,7 @@ tenants:
     world.spawn("/system.slice/batch.service", Load::busy(8));
     world.start().unwrap();
     let status = world.ticks(10);
-    let said = "guarantee";
+    let said = "for the guarantees of all that `each` found";
     assert!(status.findings.iter().any(|finding| finding.contains(said)), "{:?}", status.findings);
     let people: Vec<f64> =
         status.tenants.iter().filter(|it| it.found).map(|it| it.allocation[CPU]).collect();

@@ -43,6 +43,19 @@ fn a_policy_is_checked_for_another_machine() {
 }
 
 #[test]
+fn one_tenant_of_each_template_is_shown() {
+    let each = "version: 1\ntenants:\n  a: {}\n  people:\n    weight: 300\n    \
+                tenants: { ana: { weight: 300, match: { users: 7 } } }\n    each: { match: { users: '*' } }\n";
+    let (code, text) = check(&["--host", "cpus=16,memory=64GiB", "-"], each);
+    assert_eq!(code, Some(0), "{text}");
+    let share = |name: &str| {
+        let row = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        row.split_whitespace().rev().nth(2).unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!([share("people"), share("ana"), share("*")], [12.0, 9.0, 3.0], "{text}");
+}
+
+#[test]
 fn the_size_of_a_machine_is_whole() {
     for (size, said) in [
         ("cpus=64", "name both"),
