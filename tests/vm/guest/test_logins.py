@@ -1,0 +1,89 @@
+"""People who log in and out many times: their tenants come and go with them, and no session leaves anything behind."""
+
+import os
+from pathlib import Path
+
+from cgroups import wait_until
+from host import finish, run
+from test_systemd import Host, policy, start
+from test_units_kept import user
+
+# Sessions of one user, of which so many are open at once.
+LOGINS = int(os.environ.get("SCENARIO_LOGINS", "8"))
+AT_ONCE = max(2, LOGINS // 50)
+# What the agent may have grown by meanwhile.
+RESIDENT_MORE_KIB = 4096
+# Lines of the journal: it is compacted from a thousand on.
+JOURNAL_MAX = 2000
+
+
+def leave_at_once(host):
+    """Logind ends what belongs to a user with the last session, not ten seconds later."""
+    file = Path("/run/systemd/logind.conf.d/scenario.conf")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("[Login]\nUserStopDelaySec=0\n")
+    host.cleanup.callback(finish, ["systemctl", "stop", "systemd-logind.service"])
+    host.cleanup.callback(file.unlink)
+    run("systemctl", "restart", "systemd-logind.service")
+
+
+def log_in(host, name, number):
+    """A session by way of PAM and logind."""
+    session = {"PAMName": "login", "User": name, "KillMode": "control-group"}
+    return start(host, f"login-{name}-{number}.service", "sleep", "infinity", **session)
+
+
+class Agent:
+    """What a running agent holds."""
+
+    def __init__(self, daemon):
+        self.proc, self.journal = Path(f"/proc/{daemon.process.pid}"), daemon.state / "journal"
+
+    def files(self):
+        return len(list((self.proc / "fd").iterdir()))
+
+    def resident_kib(self):
+        lines = (self.proc / "status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+    def recorded(self):
+        return len(self.journal.read_text().splitlines()) if self.journal.exists() else 0
+
+
+def test_a_user_who_logs_in_many_times_leaves_nothing(host):
+    leave_at_once(host)
+    run("groupadd", "people")
+    host.cleanup.callback(finish, ["groupdel", "people"])
+    slices = [user(host, name, uid) for name, uid in (("ana", 1000), ("ben", 1001))]
+    run("usermod", "--append", "--groups", "people", "ben")
+    # What systemd enables for the first session stays.
+    first = log_in(host, "ana", "first")
+    wait_until(slices[0].exists, "a session")
+    run("systemctl", "stop", first)
+    wait_until(lambda: not slices[0].exists(), "the session to end")
+    world = Host("user.slice")
+    tenants = {
+        "ana": {"match": {"users": "ana"}, "limit": {"cpu": 1}},
+        "people": {"match": {"groups": ["people"]}, "limit": {"cpu": 1}},
+    }
+    daemon = host.daemon(policy(host, tenants), None)
+    daemon.says("started on")
+    agent, most, rounds = Agent(daemon), None, -(-LOGINS // AT_ONCE)
+    for round in range(rounds):
+        units = [log_in(host, "ana", f"{round}-{number}") for number in range(AT_ONCE)]
+        units.append(log_in(host, "ben", round))
+        for slice in slices:
+            daemon.until(lambda: slice.holds("cpu.max", "100000 100000"), f"the limit of {slice.name}")
+        if most is None:
+            most, resident = agent.files(), agent.resident_kib()
+        run("systemctl", "stop", *units)
+        wait_until(lambda: not any(slice.exists() for slice in slices), "the sessions to end")
+    daemon.until(lambda: agent.files() < most, "what was open of the sessions to be closed")
+    host.note(
+        f"{rounds * AT_ONCE} sessions of one user, {rounds} of another: resident set {resident} KiB in the first round, "
+        f"{agent.resident_kib()} at the end, files {most} and {agent.files()}, {agent.recorded()} lines in the journal"
+    )
+    assert agent.recorded() < JOURNAL_MAX
+    assert agent.resident_kib() < resident + RESIDENT_MORE_KIB
+    assert daemon.terminate() == 0, daemon.log()
+    world.expect_as_before(daemon.log)
