@@ -98,6 +98,26 @@ def test_slices_that_were_weighed_come_back_after_a_kill(host):
     scattered.world.expect_as_before(second.log)
 
 
+def test_slices_that_are_set_or_replaced_meanwhile_come_back(host):
+    """A reload of systemd, another value by an administrator, and a slice that goes with its service and comes again."""
+    scattered = Scattered(host)
+    daemon = host.daemon(policy(host, scattered.tenants), None)
+    daemon.until(scattered.are_weighed, "the weights of the slices")
+    run("systemctl", "daemon-reload")
+    daemon.until(scattered.are_weighed, "the weights after a reload")
+    user = scattered.slices[1]
+    run("systemctl", "set-property", "--runtime", "user.slice", "CPUWeight=1000")
+    host.cleanup.callback(finish, ["systemctl", "revert", "user.slice"])
+    wait_until(lambda: user.holds("cpu.weight", "1000") or "someone else wrote" in daemon.log(), "the other value")
+    daemon.until(scattered.are_weighed, "the weights of the policy again")
+    run("systemctl", "stop", "db.service", "system-db.slice")
+    wait_until(lambda: not scattered.slices[2].exists(), "the slice to go")
+    start(host, "db.service", "/bin/sh", "-c", f"{BURN} &\n" * host.cpus + "wait", slice="system-db.slice")
+    daemon.until(scattered.are_weighed, "the weights of the slice that is there again")
+    assert daemon.terminate() == 0, daemon.log()
+    scattered.world.expect_as_before(daemon.log)
+
+
 def test_slices_that_are_left_are_reported(host):
     scattered = Scattered(host)
     control = {"interval": "1s", "ancestors": "leave"}
