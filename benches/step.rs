@@ -34,7 +34,7 @@ fn with_members(nr: usize, each: usize) -> Tree {
     let member = |tenant: usize, n: usize| {
         let at = format!("{tenant}-{n}.service");
         let name = format!("{}[{at}]", nodes[tenant].path);
-        Member { tenant, at, name, parent: CgroupParent::Top }
+        Member { tenant, at, name, is_attached: false, parent: CgroupParent::Top }
     };
     let members = (0..nr).flat_map(|tenant| (0..each).map(move |n| member(tenant, n)));
     Tree::below(nodes.clone(), vec![CgroupParent::Members; nr], members.collect(), Vec::new())

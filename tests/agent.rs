@@ -1,5 +1,6 @@
 //! The whole agent on the simulated kernel: does it share fairly, and does it put everything back?
 
+mod attach;
 mod claims;
 mod converge;
 mod crash;

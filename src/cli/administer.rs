@@ -111,7 +111,7 @@ pub(super) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
         (false, true) => writeln!(out, "mode {}, unchanged", mode.word())?,
         (false, false) => writeln!(out, "mode {}, was {}", mode.word(), before.word())?,
     }
-    Ok(print_failures(&failures, args.json))
+    Ok(print_failures(NOT_RESTORED, &failures, args.json))
 }
 
 /// The JSON of `restore`.
@@ -158,7 +158,7 @@ pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<E
             writeln!(out, "tenantd observes now; `tenantctl mode enforce` lets it enforce again")?;
         }
     }
-    Ok(print_failures(&reply.failures, args.json))
+    Ok(print_failures(NOT_RESTORED, &reply.failures, args.json))
 }
 
 /// The state directory to restore from: the one that was named, or the default one beside the default socket.
@@ -191,10 +191,13 @@ fn restore_from_journal(state_dir: &Path) -> anyhow::Result<RestoreReply> {
     })
 }
 
-/// Prints what could not be restored, unless the JSON has it.
-fn print_failures(failures: &[String], is_json: bool) -> Exit {
+/// What is said before each value that could not be restored.
+pub(super) const NOT_RESTORED: &str = "not restored: ";
+
+/// Prints what could not be done, unless the JSON has it.
+pub(super) fn print_failures(what: &str, failures: &[String], is_json: bool) -> Exit {
     for failure in failures.iter().filter(|_| !is_json) {
-        eprintln!("{}", wrapped("not restored: ", failure));
+        eprintln!("{}", wrapped(what, failure));
     }
     if failures.is_empty() { Exit::Ok } else { Exit::Failed }
 }

@@ -65,6 +65,10 @@ pub enum Command {
     Mode(ModeArgs),
     /// Restore everything that tenantd changed; a running tenantd then only observes.
     Restore(RestoreArgs),
+    /// Hand running work to a tenant: a cgroup where it is, or processes, which are moved.
+    Attach(AttachArgs),
+    /// Take back what was attached.
+    Detach(DetachArgs),
     /// Compute the allocation of a problem file.
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
@@ -362,6 +366,43 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "PATH")]
     pub state_dir: Option<PathBuf>,
     /// Print one JSON object instead of lines.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `attach`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("work").required(true))]
+pub struct AttachArgs {
+    /// The tenant, not a group.
+    #[arg(value_name = "TENANT")]
+    pub tenant: String,
+    /// Processes: they are moved into a cgroup of the tenant's, and go back when they are detached.
+    #[arg(value_name = "PID", group = "work", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pids: Vec<u32>,
+    /// A cgroup, from the mount point: it becomes a part of the tenant where it is, until it ends.
+    #[arg(long, value_name = "PATH", group = "work")]
+    pub cgroup: Option<String>,
+    /// Move processes out of their service or session too. Systemd takes them for ended then: a service without other
+    /// processes stops.
+    #[arg(long, conflicts_with = "cgroup")]
+    pub leave_unit: bool,
+    /// Print one JSON object instead of a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `detach`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("work").required(true))]
+pub struct DetachArgs {
+    /// Processes: those that are still where they were put go where they came from.
+    #[arg(value_name = "PID", group = "work", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pids: Vec<u32>,
+    /// A cgroup that was attached.
+    #[arg(long, value_name = "PATH", group = "work")]
+    pub cgroup: Option<String>,
+    /// Print one JSON object instead of a line.
     #[arg(long)]
     pub json: bool,
 }

@@ -73,6 +73,12 @@ pub enum ClientError {
     /// The caller lacks the permission for this method.
     #[error("not permitted: {0} requires root, or an entry in the `administrators` of the policy")]
     NotPermitted(String),
+    /// The work is not the caller's, or not allowed.
+    #[error(
+        "not permitted: {0} requires root, an entry in the `administrators` of the policy, or work of your own and \
+         an entry in `allow` of the tenant"
+    )]
+    NotYours(String),
     /// The daemon does not have this method.
     #[error(
         "the running tenantd does not know {0}: it is older than this tenantctl, restart it \
@@ -118,7 +124,7 @@ impl Endpoint {
     fn time(&self, access: Access) -> Duration {
         self.timeout.unwrap_or(match access {
             Access::Read => READ_TIME,
-            Access::Change => CHANGE_TIME,
+            Access::Change | Access::Own => CHANGE_TIME,
         })
     }
 }
@@ -243,6 +249,9 @@ impl Client {
     fn refusal(&self, method: Method, message: Value) -> ClientError {
         let (_, name) = method.names();
         match serde_json::from_value::<CallError>(message.clone()) {
+            Ok(CallError::PermissionDenied {}) if method.access() == Access::Own => {
+                ClientError::NotYours(name.to_string())
+            }
             Ok(CallError::PermissionDenied {}) => ClientError::NotPermitted(name.to_string()),
             Ok(
                 CallError::MethodNotFound { .. }

@@ -60,7 +60,9 @@ impl Exit {
 /// The code for a failed call to the daemon.
 fn of_client(error: &ClientError) -> Exit {
     match error {
-        ClientError::NotPermittedToConnect(_) | ClientError::NotPermitted(_) => Exit::NotPermitted,
+        ClientError::NotPermittedToConnect(_)
+        | ClientError::NotPermitted(_)
+        | ClientError::NotYours(_) => Exit::NotPermitted,
         ClientError::Refused(CallError::Busy {}) => Exit::TryAgain,
         ClientError::Refused(CallError::BadPolicy { .. }) => Exit::BadConfiguration,
         ClientError::Refused(_) => Exit::Failed,

@@ -166,7 +166,9 @@ fn shown_member(member: &MemberStep) -> String {
         member.usage.iter().filter_map(|(r, amount)| Some(r.figure((*amount)?))).collect();
     let used = if used.is_empty() { "not measured".to_string() } else { used.join(", ") };
     let wants = all(&member.demand);
-    format!("{}: {used}; could use {wants}; gets {}", member.cgroup, all(&member.allocation))
+    let attached = if member.is_attached { " (attached)" } else { "" };
+    let gets = all(&member.allocation);
+    format!("{}{attached}: {used}; could use {wants}; gets {gets}", member.cgroup)
 }
 
 fn shown_allocation(step: &AllocationStep) -> String {

@@ -2,6 +2,7 @@
 
 mod administer;
 pub mod args;
+mod attach;
 mod check;
 pub mod client;
 pub mod daemon;
@@ -49,6 +50,8 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Reload(args) => administer::reload(daemon, args, colour),
         Command::Mode(args) => administer::mode(daemon, args),
         Command::Restore(args) => administer::restore(daemon, args),
+        Command::Attach(args) => attach::attach(daemon, args),
+        Command::Detach(args) => attach::detach(daemon, args),
         Command::Top(args) => top::run(daemon, args, colour),
         Command::Metrics(args) => metrics::run(daemon, args),
         Command::Serve(args) => serve::run(daemon, args),

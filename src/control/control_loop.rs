@@ -419,7 +419,8 @@ impl ControlLoop {
     }
 
     /// Takes another tree: the node with the number `n` is the one with the number `kept[n]` from now on, and
-    /// keeps what is known of it. `unpinned` are those of the new ones that may run anywhere.
+    /// keeps what is known of it. Where a tenant was one cgroup and has members from now on, that is the number of the member
+    /// with its cgroup. `unpinned` are those of the new ones that may run anywhere.
     pub fn take_tree(
         &mut self,
         tree: Tree,
@@ -427,8 +428,13 @@ impl ControlLoop {
         unpinned: impl Fn(&TreeNode) -> bool,
     ) {
         let mut states = vec![NodeState::default(); tree.len()];
-        for (mut state, new) in std::mem::take(&mut self.states).into_iter().zip(kept) {
+        for (number, (mut state, new)) in
+            std::mem::take(&mut self.states).into_iter().zip(kept).enumerate()
+        {
             let Some(new) = *new else { continue };
+            if number < tree.nodes().len() && new >= tree.nodes().len() {
+                states[number] = state.hand_over();
+            }
             if tree.nodes().get(new).is_some_and(&unpinned) {
                 state.width.unpin();
             }

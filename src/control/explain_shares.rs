@@ -92,6 +92,7 @@ impl<'a> Shares<'a> {
             let usage = record.usage();
             Some(MemberStep {
                 cgroup: member.at.clone(),
+                is_attached: member.is_attached,
                 usage: PerResource::from_fn(|r| usage?.used(r)),
                 demand: demand.amount,
                 allocation: record.target.allocation,

@@ -220,8 +220,10 @@ pub struct PlacementStep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberStep {
-    /// Its unit, or its cgroup from the mount.
+    /// Its unit, or its cgroup: from the mount, or with `./` from the root where the agent made it.
     pub cgroup: String,
+    /// Whether it was handed to the tenant while the agent ran.
+    pub is_attached: bool,
     /// CPUs used since the last tick, and what is held of the others; absent where it could not be read.
     #[serde(flatten, with = "wire::usage")]
     pub usage: PerResource<Option<f64>>,

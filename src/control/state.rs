@@ -187,6 +187,19 @@ impl NodeState {
         };
     }
 
+    /// Its cgroup is that of a member from now on, which is what is left here: the tenant keeps what is returned.
+    pub(super) fn hand_over(&mut self) -> NodeState {
+        let mut tenant = self.clone();
+        tenant.lose_cgroup(false);
+        let (faults, oom_kills) = Default::default();
+        let cpu_usec = self.totals.cpu_usec.anew();
+        let totals = Totals { cpu_usec, ..Totals::default() };
+        let pids = PidsState::default();
+        let width = WidthState::default();
+        *self = NodeState { faults, oom_kills, totals, pids, width, ..std::mem::take(self) };
+        tenant
+    }
+
     /// All values were restored: only what was counted since the agent started stays.
     pub(super) fn reset(&mut self) {
         let (faults, oom_kills, totals) = (self.faults, self.oom_kills, self.totals);

@@ -89,10 +89,12 @@ impl TreeNode {
 pub struct Member {
     /// The number of its tenant.
     pub tenant: usize,
-    /// Its unit, or its cgroup from the mount.
+    /// Its unit, or its cgroup: from the mount, or with `./` from the root where the agent made it.
     pub at: String,
     /// What a finding calls it: its tenant, and in brackets its unit or cgroup.
     pub name: String,
+    /// Whether it was handed to the tenant while the agent ran.
+    pub is_attached: bool,
     /// Where its cgroup is.
     pub parent: CgroupParent,
 }

@@ -110,6 +110,11 @@ impl Tally {
         self.last = Some((0, count));
     }
 
+    /// The same from here on, with nothing counted yet.
+    pub fn anew(self) -> Self {
+        Self { total: 0, ..self }
+    }
+
     /// Adds so much.
     pub fn grow(&mut self, by: u64) {
         self.total += by;

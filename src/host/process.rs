@@ -253,6 +253,34 @@ fn stays_at(rule: &ClaimRule, place: &Place) -> Stays {
     }
 }
 
+/// A process that somebody wants to be moved: how it would be, whose it is, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The move.
+    pub claim: Claim,
+    /// Its effective user.
+    pub uid: Option<u32>,
+    /// The unit of systemd that it would leave.
+    pub unit: Option<String>,
+}
+
+/// Process `pid` as one to be moved for `node`; `None` where it is gone, or cannot be moved.
+pub fn candidate(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    layout: &Layout,
+    pid: u32,
+    node: usize,
+) -> Option<Candidate> {
+    let start_ticks = claimable_since(kernel, proc, pid)?;
+    let uid = user(kernel, proc, pid);
+    let Place { dirs, unit, .. } = place(kernel, proc, layout, pid)?;
+    // All of it was read of the same process.
+    (self::start_ticks(kernel, proc, pid) == Some(start_ticks)).then_some(())?;
+    let claim = Claim { node, pid, start_ticks, from: dirs, is_split: false };
+    Some(Candidate { claim, uid, unit })
+}
+
 /// When `pid` started, where it is a process that can be moved.
 fn claimable_since(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u64> {
     let stat = stat(kernel, proc, pid).ok().flatten()?;

@@ -136,8 +136,9 @@ section! {
         /// The CPUs it runs on. shared: all. dop: as many as its DOP. exclusive: as many as its DOP, shared
         /// with no tenant. Or a list such as 0-3,8.
         "cpus" => cpus: CpusPolicy, CpusForm, [Leaf];
-        /// Users and groups that may submit jobs to it.
-        "allow" => allow: Accounts, Keys(ACCOUNTS), [Later];
+        /// Users and groups that may hand processes of their own, and cgroups with no others, to it or to the
+        /// tenants in it (tenantctl attach).
+        "allow" => allow: Accounts, Keys(ACCOUNTS);
         /// Its tenants, which share what it gets; a tenant with this key is a group.
         "tenants" => tenants: Vec<Tenant>, Structure, [Group];
         /// A template with the keys of a tenant: each user, unit or cgroup that its match finds and that no

@@ -2,11 +2,11 @@
 //!
 //! **Properties** (the tests below): no request of a reading method reaches the agent, by the types; a caller
 //! without permission to change the agent gets `PermissionDenied` from every changing method, whatever its
-//! parameters are.
+//! parameters are. What a user may do with his own work reaches the agent with his number.
 
 use std::sync::Arc;
 
-use super::bridge::{self, Command, Published};
+use super::bridge::{self, Caller, Command, Published, Work};
 use super::error::CallError;
 use super::interface::*;
 use super::peers::Peer;
@@ -15,6 +15,8 @@ use crate::control::explain;
 
 /// The most similar names in the answer to an unknown one.
 const NAMES_MAX: usize = 10;
+/// Processes that are handed over by one call: they are moved between two ticks.
+const PIDS_MAX: usize = 256;
 
 /// A message in pieces. Pieces that are the same for many clients exist once.
 pub(super) type Message = Vec<Arc<str>>;
@@ -56,11 +58,9 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
         // There is no other protocol to upgrade to.
         return Err(CallError::MethodNotImplemented { method: call.method.clone() });
     }
-    let may_call = match method.access() {
-        Access::Read => true,
-        Access::Change => peer.may_change(newest.governance.administrators()),
-    };
-    if !may_call {
+    let is_reader = method.access() == Access::Read;
+    let is_administrator = !is_reader && peer.is_among(newest.governance.administrators());
+    if method.access() == Access::Change && !is_administrator {
         return Err(CallError::PermissionDenied {});
     }
     Ok(match method.request(call)? {
@@ -68,7 +68,20 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
             ReadReply::Once(message) => Reply::Once(message),
             ReadReply::Watch => Reply::Watch,
         },
-        Request::Change(request) => Reply::Ask(command(request)),
+        Request::Change(request) => {
+            let user = match &request {
+                _ if is_administrator => None,
+                Change::Attach(AttachParameters { tenant, .. })
+                    if !may_attach(peer, tenant, newest) =>
+                {
+                    return Err(CallError::PermissionDenied {});
+                }
+                // The agent refuses what is not his own.
+                _ => Some(peer.uid),
+            };
+            let pid = u32::try_from(peer.pid).unwrap_or(0);
+            Reply::Ask(command(request, Caller { user, pid })?)
+        }
     })
 }
 
@@ -98,12 +111,41 @@ fn read(request: Read, more: bool, newest: &Published) -> Result<ReadReply, Call
     }))
 }
 
+/// Whether the policy allows the peer to hand his own to `tenant`, or to all tenants of a group above it.
+fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> bool {
+    let mut level = &newest.governance.policy.tenants;
+    tenant.split('/').any(|name| {
+        let Some(node) = level.iter().find(|node| node.name == name) else { return false };
+        level = &node.tenants;
+        peer.is_among(&node.allow)
+    })
+}
+
 /// The command for the agent that makes a change.
-fn command(request: Change) -> Command {
-    match request {
+fn command(request: Change, caller: Caller) -> Result<Command, CallError> {
+    Ok(match request {
         Change::Reload(Nothing {}) => Command::Reload,
         Change::SetMode(SetModeParameters { mode }) => Command::SetMode(mode),
         Change::Restore(Nothing {}) => Command::Restore,
+        Change::Attach(AttachParameters { tenant, cgroup, pids, leave_unit }) => {
+            let leaves_unit = leave_unit.unwrap_or_default();
+            Command::Attach(tenant, work(cgroup, pids)?, leaves_unit, caller)
+        }
+        Change::Detach(DetachParameters { cgroup, pids }) => {
+            Command::Detach(work(cgroup, pids)?, caller)
+        }
+    })
+}
+
+/// Either a cgroup or processes.
+fn work(cgroup: Option<String>, pids: Option<Vec<u32>>) -> Result<Work, CallError> {
+    match (cgroup, pids) {
+        (Some(cgroup), None) => Ok(Work::Cgroup(cgroup)),
+        (None, Some(pids)) if !pids.is_empty() && pids.len() <= PIDS_MAX => {
+            Ok(Work::Processes(pids))
+        }
+        (None, _) => Err(CallError::InvalidParameter { parameter: "pids".into() }),
+        (Some(_), Some(_)) => Err(CallError::InvalidParameter { parameter: "cgroup".into() }),
     }
 }
 
@@ -136,6 +178,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::varlink::bridge::Governance;
 
     const STRANGER: Peer = Peer { uid: 54321, gid: 54321, pid: 1 };
     const ROOT: Peer = Peer { uid: 0, gid: 0, pid: 1 };
@@ -147,6 +190,8 @@ mod tests {
             json!({ "interface": MANAGER }),
             json!({ "tenant": "web" }),
             json!({ "mode": "enforce" }),
+            json!({ "tenant": "web", "cgroup": "/jobs" }),
+            json!({ "cgroup": "/jobs" }),
         ];
         let call = |parameters: Value| Call {
             method: method.full_name(),
@@ -165,14 +210,57 @@ mod tests {
         for method in Method::ALL {
             for call in calls(*method) {
                 match (method.access(), answer(&call, &STRANGER, &newest)) {
+                    // Whether that is his own is for the agent to find out.
+                    (
+                        Access::Own,
+                        Reply::Ask(Command::Detach(_, Caller { user: Some(54321), .. })),
+                    ) => {}
                     (_, Reply::Ask(command)) => panic!("{call:?} reaches the agent: {command:?}"),
                     (Access::Change, Reply::Once(message)) => {
                         assert_eq!(message, denied, "{call:?}")
                     }
                     (Access::Change, reply) => panic!("{call:?}: {reply:?}"),
-                    (Access::Read, _) => {}
+                    (Access::Read | Access::Own, _) => {}
                 }
             }
+        }
+    }
+
+    /// What a user may do with his own work reaches the agent with his number, and no other call does.
+    #[test]
+    fn a_user_reaches_the_agent_with_his_own_work_alone() {
+        let text = "version: 1\ntenants: { web: { allow: { users: [ 54321 ] } }, db: {} }";
+        let policy = crate::policy::load_text("policy.yaml", text).unwrap().policy;
+        let governance = Governance { policy: Arc::new(policy), ..Governance::default() };
+        let status = crate::control::status::Status::default();
+        let newest = Published::new(status, Arc::default(), Arc::new(governance));
+        let denied: Message = refusal(&CallError::PermissionDenied {});
+        for (peer, tenant, user) in
+            [(STRANGER, "web", Some(Some(54321))), (STRANGER, "db", None), (ROOT, "db", Some(None))]
+        {
+            let parameters = json!({ "tenant": tenant, "pids": [ 7 ] });
+            let call = Call {
+                method: Method::Attach.full_name(),
+                parameters: parameters.as_object().cloned(),
+                ..Call::default()
+            };
+            match (answer(&call, &peer, &newest), user) {
+                (Reply::Ask(Command::Attach(_, work, false, caller)), Some(user)) => {
+                    assert_eq!((work, caller), (Work::Processes(vec![7]), Caller { user, pid: 1 }));
+                }
+                (Reply::Once(message), None) => assert_eq!(message, denied),
+                (reply, _) => panic!("{tenant}: {reply:?}"),
+            }
+        }
+        for parameters in
+            [json!({}), json!({ "pids": [] }), json!({ "pids": [ 7 ], "cgroup": "/a" })]
+        {
+            let call = Call {
+                method: Method::Detach.full_name(),
+                parameters: parameters.as_object().cloned(),
+                ..Call::default()
+            };
+            assert!(matches!(answer(&call, &ROOT, &newest), Reply::Once(_)), "{parameters}");
         }
     }
 
@@ -182,7 +270,7 @@ mod tests {
         for method in Method::ALL {
             let asks = |call: &Call| matches!(answer(call, &ROOT, &newest), Reply::Ask(_));
             let reaches_agent = calls(*method).iter().any(asks);
-            assert_eq!(reaches_agent, method.access() == Access::Change, "{method:?}");
+            assert_eq!(reaches_agent, method.access() != Access::Read, "{method:?}");
         }
     }
 }

@@ -94,7 +94,7 @@ pub fn json(value: &impl Serialize) -> Arc<str> {
 }
 
 /// A change that a client asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Load the policy again.
     Reload,
@@ -102,6 +102,28 @@ pub enum Command {
     SetMode(Mode),
     /// Restore everything that was changed.
     Restore,
+    /// Hand work to the tenant with this path; whether processes leave their units.
+    Attach(String, Work, bool, Caller),
+    /// Take it back.
+    Detach(Work, Caller),
+}
+
+/// What is handed to a tenant, or taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A cgroup, from the mount or as a path of the file system.
+    Cgroup(String),
+    /// Processes.
+    Processes(Vec<u32>),
+}
+
+/// Who hands it over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The user, who may hand over what is his; `None` for an administrator.
+    pub user: Option<u32>,
+    /// The process that asks; 0 where it is not known.
+    pub pid: u32,
 }
 
 /// The number of a command, unique for the life of the server.

@@ -2,9 +2,9 @@
 //!
 //! **Problem.** A method has a name, an access right, parameters, a reply and an implementation. Where these
 //! are listed in five places, a new method compiles with one of them forgotten, and a forgotten access right
-//! lets every reader change the host. **Answer.** A method is one row of one table, in the section `read` or
-//! `change`. From the row come the variant of `Method`, its name, its access, the type of its parameters and
-//! of its reply. The requests of the two sections are two enums: the code that answers [`Read`] requests has
+//! lets every reader change the host. **Answer.** A method is one row of one table, in the section `read`, `change` or
+//! `own`. From the row come the variant of `Method`, its name, its access, the type of its parameters and
+//! of its reply. The requests that read and those that change are two enums: the code that answers [`Read`] requests has
 //! no way to reach the agent, and a `match` over either enum does not compile with a method left out.
 //!
 //! [`Read`]: super::interface::Read
@@ -14,23 +14,26 @@ macro_rules! methods {
     (
         read { $($(#[$read_doc:meta])* $read_in:ident.$read:ident($read_takes:ty) -> $read_gives:ty;)* }
         change { $($(#[$change_doc:meta])* $change_in:ident.$change:ident($change_takes:ty) -> $change_gives:ty;)* }
+        own { $($(#[$own_doc:meta])* $own_in:ident.$own:ident($own_takes:ty) -> $own_gives:ty;)* }
     ) => {
         /// A method of [`MANAGER`] or [`SERVICE`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Method {
             $($(#[$read_doc])* $read,)*
             $($(#[$change_doc])* $change,)*
+            $($(#[$own_doc])* $own,)*
         }
 
         impl Method {
             /// Every method.
-            pub const ALL: &[Method] = &[$(Method::$read,)* $(Method::$change,)*];
+            pub const ALL: &[Method] = &[$(Method::$read,)* $(Method::$change,)* $(Method::$own,)*];
 
             /// The interface of the method, and its name there.
             pub const fn names(self) -> (&'static str, &'static str) {
                 match self {
                     $(Method::$read => ($read_in, stringify!($read)),)*
                     $(Method::$change => ($change_in, stringify!($change)),)*
+                    $(Method::$own => ($own_in, stringify!($own)),)*
                 }
             }
 
@@ -39,6 +42,7 @@ macro_rules! methods {
                 match self {
                     $(Method::$read => Access::Read,)*
                     $(Method::$change => Access::Change,)*
+                    $(Method::$own => Access::Own,)*
                 }
             }
 
@@ -50,6 +54,7 @@ macro_rules! methods {
                 Ok(match self {
                     $(Method::$read => Request::Read(Read::$read(call.parameters()?)),)*
                     $(Method::$change => Request::Change(Change::$change(call.parameters()?)),)*
+                    $(Method::$own => Request::Change(Change::$own(call.parameters()?)),)*
                 })
             }
 
@@ -57,6 +62,7 @@ macro_rules! methods {
             pub fn visit(visitor: &mut impl Visitor) {
                 $(visitor.method::<method::$read>();)*
                 $(visitor.method::<method::$change>();)*
+                $(visitor.method::<method::$own>();)*
             }
         }
 
@@ -70,6 +76,7 @@ macro_rules! methods {
         #[derive(Clone, Debug)]
         pub enum Change {
             $($(#[$change_doc])* $change($change_takes),)*
+            $($(#[$own_doc])* $own($own_takes),)*
         }
 
         /// Each method as a type, so that a client cannot expect the reply of another method.
@@ -96,6 +103,16 @@ macro_rules! methods {
                     const METHOD: Method = Method::$change;
                     type Parameters = $change_takes;
                     type Reply = $change_gives;
+                }
+            )*
+            $(
+                $(#[$own_doc])*
+                #[derive(Clone, Copy, Debug)]
+                pub struct $own;
+                impl Signature for $own {
+                    const METHOD: Method = Method::$own;
+                    type Parameters = $own_takes;
+                    type Reply = $own_gives;
                 }
             )*
         }

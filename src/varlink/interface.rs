@@ -50,6 +50,12 @@ methods! {
         /// Restore everything that was changed.
         MANAGER.Restore(Nothing) -> RestoreReply;
     }
+    own {
+        /// Hand running work to a tenant.
+        MANAGER.Attach(AttachParameters) -> AttachReply;
+        /// Take it back.
+        MANAGER.Detach(DetachParameters) -> DetachReply;
+    }
 }
 
 /// What a caller has to be permitted to.
@@ -59,6 +65,8 @@ pub enum Access {
     Read,
     /// To change the agent: root and the `administrators` of the policy.
     Change,
+    /// The same, or to do it with what is his own: everybody whom the policy allows.
+    Own,
 }
 
 /// A call with its method and its parameters.
@@ -146,6 +154,35 @@ pub struct ExplainParameters {
 pub struct SetModeParameters {
     /// The new mode.
     pub mode: Mode,
+}
+
+/// The parameters of `Attach`: a cgroup, or processes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttachParameters {
+    /// The path of a tenant.
+    pub tenant: String,
+    /// A cgroup, from the mount or as a path of the file system.
+    #[serde(default)]
+    pub cgroup: Option<String>,
+    /// Processes.
+    #[serde(default)]
+    pub pids: Option<Vec<u32>>,
+    /// Whether processes leave their service or session.
+    #[serde(default)]
+    pub leave_unit: Option<bool>,
+}
+
+/// The parameters of `Detach`: a cgroup, or processes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DetachParameters {
+    /// As in [`AttachParameters`].
+    #[serde(default)]
+    pub cgroup: Option<String>,
+    /// Processes.
+    #[serde(default)]
+    pub pids: Option<Vec<u32>>,
 }
 
 /// The reply of `GetInfo`.
@@ -264,15 +301,36 @@ pub struct RestoreReply {
     pub failures: Vec<String>,
 }
 
+/// The reply of `Attach`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AttachReply {
+    /// The cgroup that is a member now, or in which the processes are, from the mount.
+    pub cgroup: String,
+    /// The processes that were moved.
+    pub pids: Vec<u32>,
+    /// Those that were not, because they ended meanwhile.
+    pub failures: Vec<String>,
+}
+
+/// The reply of `Detach`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DetachReply {
+    /// What could not be restored.
+    pub failures: Vec<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The names of the methods whose declaration is in the section `change`; everything else only reads.
+    /// The names of the methods whose declaration is in these sections; everything else only reads.
     #[test]
     fn exactly_these_methods_change_something() {
-        let changing = Method::ALL.iter().filter(|method| method.access() == Access::Change);
-        let names: Vec<&str> = changing.map(|method| method.names().1).collect();
-        assert_eq!(names, ["Reload", "SetMode", "Restore"]);
+        let names = |access: Access| -> Vec<&str> {
+            let methods = Method::ALL.iter().filter(|method| method.access() == access);
+            methods.map(|method| method.names().1).collect()
+        };
+        assert_eq!(names(Access::Change), ["Reload", "SetMode", "Restore"]);
+        assert_eq!(names(Access::Own), ["Attach", "Detach"]);
     }
 }

@@ -41,22 +41,19 @@ impl Peer {
         Ok(Peer { uid: credentials.uid(), gid: credentials.gid(), pid: credentials.pid() })
     }
 
-    /// Whether it has the permission to change the agent.
-    pub fn may_change(&self, administrators: &Accounts) -> bool {
+    /// Whether it is one of these accounts, or root.
+    pub fn is_among(&self, accounts: &Accounts) -> bool {
         if self.uid == 0 {
             return true;
         }
-        if is_numbered(&administrators.users, self.uid)
-            || is_numbered(&administrators.groups, self.gid)
-        {
+        if is_numbered(&accounts.users, self.uid) || is_numbered(&accounts.groups, self.gid) {
             return true;
         }
-        let users = administrators.users.iter();
+        let users = accounts.users.iter();
         if users.filter_map(|name| user(name)).any(|uid| uid == self.uid) {
             return true;
         }
-        let groups: Vec<u32> =
-            administrators.groups.iter().filter_map(|name| group(name)).collect();
+        let groups: Vec<u32> = accounts.groups.iter().filter_map(|name| group(name)).collect();
         !groups.is_empty() && (groups.contains(&self.gid) || self.is_member_of_any(&groups))
     }
 

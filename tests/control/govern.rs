@@ -127,7 +127,13 @@ impl Host {
                 Some(of_node) => *of_node = parent,
                 None => {
                     let (tenant, at) = (unit.tenant, number.to_string());
-                    members.push(Member { tenant, name: at.clone(), at, parent });
+                    members.push(Member {
+                        tenant,
+                        name: at.clone(),
+                        at,
+                        is_attached: false,
+                        parent,
+                    });
                 }
             }
         }

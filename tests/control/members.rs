@@ -35,7 +35,8 @@ fn work() -> impl Strategy<Value = Work> {
 fn tree(nodes: &[TreeNode], nr_members: &[usize]) -> Tree {
     let member = |tenant: usize, n: usize| {
         let (at, parent) = (format!("{n}.service"), CgroupParent::Top);
-        Member { tenant, name: format!("{}[{at}]", nodes[tenant].path), at, parent }
+        let name = format!("{}[{at}]", nodes[tenant].path);
+        Member { tenant, name, at, is_attached: false, parent }
     };
     let tenants = nr_members.iter().enumerate();
     let members = tenants.flat_map(|(tenant, nr)| (0..*nr).map(move |n| member(tenant, n)));

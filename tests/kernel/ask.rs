@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tenantd::control::explain::Explanation;
-use tenantd::host::cgroup::Dialect;
+use tenantd::host::cgroup::{Dialect, Facet};
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, Ran, assert_same, fits_a_terminal, wait_until};
@@ -282,4 +282,47 @@ fn work_beside_a_tenant_is_named() {
         status.out.contains("! a lacks ") && status.out.contains("work of no tenant")
     });
     asked.daemon.stop();
+}
+
+/// Cgroups where they are, and processes into a cgroup of the tenant's; a kill and another daemon in between.
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn work_is_attached_taken_up_again_and_given_back() {
+    let Some(mut ground) = Ground::take() else { return };
+    ["jobs", "jobs/1", "jobs/2"].iter().for_each(|below| ground.make(below));
+    let pids = ["jobs/1", "jobs/2"].map(|below| ground.load(below, "threads=1"));
+    let before = ground.snapshot();
+    let asked = Asked::on(ground, TWO);
+    let job = asked.ground.dir(Facet::Cpu, "jobs/1").display().to_string();
+    let pid = pids[1].to_string();
+    asked.ask(&["attach", "a", "--cgroup", &job]).exits(0);
+    let done = asked.ask(&["attach", "b", "--leave-unit", "--json", &pid]).exits(0);
+    let reply: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(reply["pids"], serde_json::json!([pids[1]]));
+    for (arguments, status) in [
+        (&["attach", "none", "--cgroup", &job][..], 1),
+        (&["attach", "b", "--cgroup", &job], 1),
+        (&["attach", "b"], 2),
+        (&["attach", "b", "0"], 2),
+        (&["detach", "--cgroup", "/gone"], 1),
+    ] {
+        asked.ask(arguments).exits(status);
+    }
+    // The only one in its parent has the whole of that.
+    let is_held = |asked: &Asked| {
+        asked.ground.is_weighed("jobs") && asked.ground.pids("b").contains(&pids[1])
+    };
+    wait_until("the work in its tenants", || is_held(&asked));
+    let Asked { ground, daemon, .. } = asked;
+    daemon.signal(Signal::SIGKILL);
+    let asked = Asked::on(ground, TWO);
+    // The socket of the one that was killed is still there.
+    let answers = || asked.command(&["status"]).output().unwrap().status.success();
+    wait_until("an answer", answers);
+    wait_until("the work in its tenants again", || is_held(&asked));
+    asked.ask(&["detach", &pid]).exits(0);
+    assert_eq!(asked.ground.pids("jobs/2"), [pids[1]]);
+    let Asked { ground, daemon, .. } = asked;
+    daemon.stop();
+    assert_same(&before, &ground.snapshot(), "stopped");
 }

@@ -271,6 +271,7 @@ fn the_documented_access_is_the_enforced_one() {
         let access = match method.access() {
             Access::Read => "# Access: read.",
             Access::Change => "# Access: change.",
+            Access::Own => "# Access: own.",
         };
         assert_eq!(before.lines().last(), Some(access), "{name}");
     }

@@ -17,25 +17,25 @@ fn peer(uid: u32, gid: u32) -> Peer {
 #[test]
 fn only_root_and_named_administrators_may_change() {
     let none_named = Accounts::default();
-    assert!(peer(0, 0).may_change(&none_named));
-    assert!(!peer(54321, 54321).may_change(&none_named));
+    assert!(peer(0, 0).is_among(&none_named));
+    assert!(!peer(54321, 54321).is_among(&none_named));
     // The group of root is not root.
-    assert!(!peer(54321, 0).may_change(&none_named));
-    assert!(peer(54321, 1).may_change(&accounts(&["54321"], &[])));
-    assert!(!peer(54322, 1).may_change(&accounts(&["54321"], &[])));
-    assert!(peer(54321, 777).may_change(&accounts(&[], &["777"])));
-    assert!(!peer(54321, 778).may_change(&accounts(&[], &["777"])));
+    assert!(!peer(54321, 0).is_among(&none_named));
+    assert!(peer(54321, 1).is_among(&accounts(&["54321"], &[])));
+    assert!(!peer(54322, 1).is_among(&accounts(&["54321"], &[])));
+    assert!(peer(54321, 777).is_among(&accounts(&[], &["777"])));
+    assert!(!peer(54321, 778).is_among(&accounts(&[], &["777"])));
     // A name that does not exist matches no one; the number of a group is not that of a user.
-    assert!(!peer(777, 1).may_change(&accounts(&["no-such-user"], &["777", "no-such-group"])));
+    assert!(!peer(777, 1).is_among(&accounts(&["no-such-user"], &["777", "no-such-group"])));
 }
 
 #[test]
 fn names_are_resolved_by_the_account_database() {
     // Every Linux machine has these two, and `daemon` in its own group (Linux Standard Base, ch. 23).
-    assert!(peer(1, 60000).may_change(&accounts(&["daemon"], &[])));
-    assert!(peer(1, 60000).may_change(&accounts(&[], &["daemon"])), "by the account database");
-    assert!(peer(60001, 1).may_change(&accounts(&[], &["daemon"])), "by the effective group");
-    assert!(!peer(60001, 60001).may_change(&accounts(&["daemon"], &["daemon"])));
+    assert!(peer(1, 60000).is_among(&accounts(&["daemon"], &[])));
+    assert!(peer(1, 60000).is_among(&accounts(&[], &["daemon"])), "by the account database");
+    assert!(peer(60001, 1).is_among(&accounts(&[], &["daemon"])), "by the effective group");
+    assert!(!peer(60001, 60001).is_among(&accounts(&["daemon"], &["daemon"])));
 }
 
 #[test]

@@ -74,18 +74,22 @@ impl Base {
         self.failure = None;
     }
 
-    /// What the expanded policy comes to. `tree` makes the tree of its nodes at these locations.
+    /// What the expanded policy comes to. `attached` adds to the locations of its nodes what was handed to them, and
+    /// `tree` makes their tree.
     pub(super) fn layer<K: KernFs>(
         &self,
         expanded: &Expanded,
         (kernel, layout): (&K, &Layout),
+        attached: impl FnOnce(&[TreeNode], Vec<Location>) -> Vec<Location>,
         tree: impl FnOnce(GovernedAbove, Arc<[TreeNode]>, &[Location]) -> Tree,
     ) -> Layer {
         let Expanded { policy, origins, .. } = expanded;
+        let nodes: Arc<[TreeNode]> = tree::flatten(policy).into();
         let locations = on_host::locations_on(kernel, layout, policy, &self.numbers);
+        let locations = attached(&nodes, locations);
         let claim_rules = claims::expanded(&self.claim_rules, policy, origins, &locations);
         let governs_above = on_host::governed_above(kernel, layout, policy, &locations);
-        let tree = tree(governs_above, tree::flatten(policy).into(), &locations);
+        let tree = tree(governs_above, nodes, &locations);
         // What is found later shall not need what was not needed so far.
         let pins = self.pins || place::pins(tree.nodes());
         Layer { locations, claim_rules, governs_above, tree, pins }

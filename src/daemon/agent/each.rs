@@ -13,6 +13,7 @@ use super::base::{Layer, kept};
 use super::mode::ChangeError;
 use super::start::Agent;
 use crate::control::finding::{Code, Finding};
+use crate::control::tree::TreeNode;
 use crate::daemon::backend::ancestry;
 use crate::daemon::backend::found::Wants;
 use crate::daemon::backend::location::Location;
@@ -49,7 +50,9 @@ impl<K: KernFs> Agent<K> {
             return Ok(false);
         }
         let (old, host) = (self.control.tree(), &self.host);
-        let layer = self.base.layer(&expanded, (&host.kernel, &host.layout), |above, nodes, at| {
+        let attached = |nodes: &[TreeNode], at| self.with_attached(nodes, at);
+        let on = (&host.kernel, &host.layout);
+        let layer = self.base.layer(&expanded, on, attached, |above, nodes, at| {
             let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
             let placed = (at, self.backends.members_at(at));
             // What is above stays, as when members come and go.

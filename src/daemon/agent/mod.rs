@@ -4,12 +4,16 @@
 //! |---|---|
 //! | [`start`] | what an agent holds; how it comes to be, and how it goes |
 //! | `tick` | one tick |
+//! | [`attach`] | handing running work to tenants |
+//! | `attached` | the same across restarts |
 //! | [`mode`] | switching between observe and enforce |
 //! | `ready` | the part of a reload that may fail |
 //! | [`reload`] | taking up another policy |
 //! | `base` | what a policy comes to on this host |
 //! | `each` | taking up what the templates of the policy found |
 
+pub mod attach;
+mod attached;
 mod base;
 mod each;
 pub mod mode;

@@ -45,6 +45,7 @@ impl<K: KernFs> Agent<K> {
                 let tree = self.control.tree();
                 let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
                 self.begin_enforcing(&nodes, &locations, self.host.pins)?;
+                self.take_up_attached();
                 Ok(Vec::new())
             }
             (Mode::Enforce, Mode::Observe) => Ok(self.put_all_back().failures),
@@ -78,6 +79,9 @@ impl<K: KernFs> Agent<K> {
         let units = self.backends.take_manager();
         let deadline = Deadline::between_ticks(&self.notifier);
         let HostAccess { kernel, machine, journal, .. } = &mut self.host;
+        let attachments = &mut self.keeper.attachments;
+        attachments.gather(kernel, machine.proc(), journal.entries());
+        attachments.set_inside(|_| false);
         let mut restored = leftover::put_back(kernel, machine, units, journal.entries(), deadline);
         self.backends.restart_units(kernel);
         // A second restoration does no harm, so a journal that stays is reported as a failure and nothing
@@ -135,7 +139,7 @@ impl<K: KernFs> Agent<K> {
         locations: &[Location],
         pins: bool,
     ) -> Result<(), StartError> {
-        if self.backends.has_root() || !locations.contains(&Location::Direct) {
+        if self.backends.has_root() || !locations.iter().any(Location::is_made) {
             return Ok(());
         }
         let pinned_before = std::mem::replace(&mut self.host.pins, pins);

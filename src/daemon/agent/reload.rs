@@ -53,11 +53,13 @@ impl<K: KernFs> Agent<K> {
         let numbers = self.options.accounts.numbers(&policy);
         let (base, expanded) = Base::new(&policy, numbers, claim_rules, &self.backends.found());
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
-        let layer = base.layer(&expanded, (kernel, layout), |governs_above, nodes, locations| {
-            let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
-            let placed = (locations, self.backends.members_at(locations));
-            ancestry::tree((layout, governs_above), nodes, placed, cgroup_of, None)
-        });
+        let attached = |nodes: &[TreeNode], at| self.with_attached(nodes, at);
+        let layer =
+            base.layer(&expanded, (kernel, layout), attached, |governs_above, nodes, locations| {
+                let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
+                let placed = (locations, self.backends.members_at(locations));
+                ancestry::tree((layout, governs_above), nodes, placed, cgroup_of, None)
+            });
         let Layer { locations, claim_rules, governs_above, tree, pins } = layer;
         let old_locations = self.backends.locations(self.control.tree());
         let kept = kept((self.control.tree(), &old_locations), (&tree, &locations));
@@ -89,6 +91,7 @@ impl<K: KernFs> Agent<K> {
             let is_enforcing = self.mode() == Mode::Enforce;
             self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
         }
+        self.take_up_attached();
         self.reporter.count_reload();
         Ok(failures)
     }

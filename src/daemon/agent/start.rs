@@ -85,10 +85,15 @@ impl<K: KernFs> Agent<K> {
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
         let numbers = options.accounts.numbers(&policy);
         let (base, expanded) = Base::new(&policy, numbers, claim_rules, &Found::default());
-        let layer = base.layer(&expanded, (&kernel, &layout), |governs_above, nodes, locations| {
-            let placed = (locations, members::named(locations));
-            ancestry::tree((&layout, governs_above), nodes, placed, |_| None, None)
-        });
+        let layer = base.layer(
+            &expanded,
+            (&kernel, &layout),
+            |_, at| at,
+            |governs_above, nodes, locations| {
+                let placed = (locations, members::named(locations));
+                ancestry::tree((&layout, governs_above), nodes, placed, |_| None, None)
+            },
+        );
         let Layer { locations, claim_rules, governs_above, tree, pins } = layer;
         let notifier = Notifier::default();
         let deadline = Deadline::unlimited(&notifier);
@@ -110,17 +115,12 @@ impl<K: KernFs> Agent<K> {
         };
         let mut backends = Backends::new(&host.kernel, &tree, &locations, claim_rules);
         // Where nothing is made by the agent there is no root to be taken, and none is needed.
-        if is_enforcing && backends.has_direct() {
-            match root::take(&mut host, tree.nodes(), keeper.displaced()) {
-                Ok((root, waiting)) => {
-                    backends.hold_root(root);
-                    keeper.replace_displaced(waiting);
-                }
-                Err(error) => {
-                    leftover::give_back(&mut host.kernel, &host.machine, host.journal, &mut keeper);
-                    return Err(error);
-                }
-            }
+        if is_enforcing
+            && backends.has_direct()
+            && let Err(error) = take_root(&mut host, &mut backends, tree.nodes(), &mut keeper)
+        {
+            leftover::give_back(&mut host.kernel, &host.machine, host.journal, &mut keeper);
+            return Err(error);
         }
         if is_enforcing {
             keeper.begin(state_dir, pins);
@@ -142,6 +142,7 @@ impl<K: KernFs> Agent<K> {
         let wants = agent.wants(&agent.policy);
         agent.backends.want(wants, options.accounts);
         info!(action = "start", "{}", agent.first_words());
+        agent.take_up_attached();
         Ok(agent)
     }
 
@@ -266,12 +267,26 @@ impl<K: KernFs> Agent<K> {
         let units = self.backends.take_manager();
         let deadline = Deadline::unlimited(&self.notifier);
         let HostAccess { kernel, machine, journal, .. } = &mut self.host;
+        self.keeper.attachments.gather(kernel, machine.proc(), journal.entries());
         let restored = leftover::put_back(kernel, machine, units, journal.entries(), deadline);
         leftover::report(&restored, &mut self.keeper);
         self.backends.close_root(&mut self.host.kernel);
         leftover::end(self.host.journal, &restored)?;
         Ok((restored, self.host.kernel))
     }
+}
+
+/// Takes the root for the cgroups that the agent makes.
+fn take_root<K: KernFs>(
+    host: &mut HostAccess<K>,
+    backends: &mut Backends,
+    nodes: &[TreeNode],
+    keeper: &mut Keeper,
+) -> Result<(), StartError> {
+    let (root, waiting) = root::take(host, nodes, keeper.displaced())?;
+    backends.hold_root(root);
+    keeper.replace_displaced(waiting);
+    Ok(())
 }
 
 fn layout(

@@ -18,6 +18,7 @@ use crate::control::status::Status;
 use crate::control::step::{Decision, Input, NodeInput};
 use crate::control::tree::Tree;
 use crate::daemon::backend::backends::{Backends, Events};
+use crate::daemon::backend::location::Location;
 use crate::daemon::report::reporter::TickReport;
 use crate::dop::Topology;
 use crate::host::enforce::with_causes;
@@ -144,6 +145,8 @@ impl<K: KernFs> Agent<K> {
         findings.extend(self.backends.find(&mut self.host, tick));
         self.take_found();
         self.grow(is_enforcing, findings);
+        // Before another cgroup of the same name is opened.
+        self.keep_attached(findings);
         let tree = self.control.tree();
         let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing, nr_max);
         self.take_in(events, findings);
@@ -183,15 +186,28 @@ impl<K: KernFs> Agent<K> {
 
     /// Takes in members that came or went, and what is above units that were found.
     fn grow(&mut self, is_enforcing: bool, findings: &mut Vec<Finding>) {
-        let Some((tree, kept)) = self.backends.grown(&self.host, self.control.tree()) else {
+        if !self.backends.has_grown() {
             return;
-        };
+        }
+        let locations = self.backends.locations(self.control.tree());
+        self.settle_members(&locations, is_enforcing, findings);
+    }
+
+    /// The same with the nodes at these locations from now on.
+    pub(super) fn settle_members(
+        &mut self,
+        locations: &[Location],
+        is_enforcing: bool,
+        findings: &mut Vec<Finding>,
+    ) {
+        let tree = self.control.tree();
+        let Some((tree, kept)) = self.backends.grown(&self.host, tree, locations) else { return };
         if is_enforcing && kept.iter().any(Option::is_none) {
             let failures = self.let_go_of_ended(&tree, &kept);
             findings
                 .extend(failures.iter().map(|why| Finding::of_host(Code::NotKept, why.as_str())));
         }
-        self.backends.take_grown(&mut self.host.kernel, &tree, &kept);
+        self.backends.take_grown(&mut self.host.kernel, &tree, locations, &kept);
         self.control.take_tree(tree, &kept, |_| false);
     }
 

@@ -45,8 +45,12 @@ pub(in crate::daemon) fn tree(
     before: Option<&Tree>,
 ) -> Tree {
     let known: Vec<Option<String>> = locations.iter().map(&cgroups).collect();
-    let of_member = |(_, at): &(usize, String)| cgroups(&Location::of_member(at));
-    let of_members: Vec<Option<String>> = members.iter().map(of_member).collect();
+    let of_member = |(tenant, at): &(usize, String)| match &locations[*tenant] {
+        Location::Members(sources) => sources.location_of(at),
+        other => other.clone(),
+    };
+    let at_members: Vec<Location> = members.iter().map(of_member).collect();
+    let of_members: Vec<Option<String>> = at_members.iter().map(&cgroups).collect();
     let root = root_from_mount(layout);
     let governed_root = match governs {
         GovernedAbove::Cgroups => &root,
@@ -61,35 +65,58 @@ pub(in crate::daemon) fn tree(
         ancestry.at(&ancestor.cgroup);
     }
     let is_slice = |location: &Location| matches!(location, Location::Slice(_));
-    let top = match locations.iter().any(is_slice) {
+    let top = match has_slices(locations) {
         true => ancestry.at(&format!("/{TOP}")),
         false => CgroupParent::Top,
     };
-    let parent = |(number, location): (usize, &Location)| match location {
-        Location::Direct => match direct_group(&nodes, locations, number) {
-            Some(group) => CgroupParent::Governed(group),
-            None => ancestry.above(&root, governed_root).unwrap_or(CgroupParent::Top),
-        },
+    let mut parent = |number: usize, location: &Location, cgroup: Option<&str>| match location {
+        Location::Direct | Location::Made(_) => {
+            let is_in_group = location.below_root(&nodes[number].path) == Some(&nodes[number].path);
+            match direct_group(&nodes, locations, number).filter(|_| is_in_group) {
+                Some(group) => CgroupParent::Governed(group),
+                None => ancestry.above(&root, governed_root).unwrap_or(CgroupParent::Top),
+            }
+        }
         Location::Slice(_) => match nodes[number].parent {
             Some(group) if is_slice(&locations[group]) => CgroupParent::Governed(group),
             _ => top,
         },
-        Location::Unit(_) | Location::InPlace(_) => ancestry.above_cgroup(known[number].as_deref()),
+        Location::Unit(_) | Location::InPlace(_) => ancestry.above_cgroup(cgroup),
         Location::Members(_) => CgroupParent::Members,
         Location::Above(_)
         | Location::AboveInPlace(_)
         | Location::Nowhere
         | Location::Unknown(_) => CgroupParent::Unknown,
     };
-    let parents: Vec<CgroupParent> = locations.iter().enumerate().map(parent).collect();
-    let member = |((tenant, at), cgroup): ((usize, String), Option<String>)| Member {
-        tenant,
-        name: format!("{}[{at}]", nodes[tenant].path),
-        at,
-        parent: ancestry.above_cgroup(cgroup.as_deref()),
-    };
-    let members = members.into_iter().zip(of_members).map(member).collect();
+    let nodes_at = locations.iter().zip(&known).enumerate();
+    let parents: Vec<CgroupParent> =
+        nodes_at.map(|(number, (at, cgroup))| parent(number, at, cgroup.as_deref())).collect();
+    let members_at = members.into_iter().zip(at_members.iter().zip(&of_members));
+    let member =
+        |((tenant, at), (location, cgroup)): ((usize, String), (&Location, &Option<String>))| {
+            let is_attached =
+                matches!(&locations[tenant], Location::Members(it) if it.attached.contains(&at));
+            let name = format!("{}[{at}]", nodes[tenant].path);
+            Member {
+                tenant,
+                parent: parent(tenant, location, cgroup.as_deref()),
+                name,
+                at,
+                is_attached,
+            }
+        };
+    let members = members_at.map(member).collect();
     Tree::below(nodes, parents, members, ancestry.ancestors)
+}
+
+/// Whether any tenant has a slice of its own.
+pub(super) fn has_slices(locations: &[Location]) -> bool {
+    let is_slice = |location: &Location| match location {
+        Location::Slice(_) => true,
+        Location::Members(sources) => sources.slice.is_some(),
+        _ => false,
+    };
+    locations.iter().any(is_slice)
 }
 
 /// For each member and each ancestor of `old` its number in `new`, where it stays.

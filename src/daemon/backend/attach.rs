@@ -17,7 +17,9 @@ use super::place::Place;
 use super::root;
 use crate::control::finding::{Code, Finding};
 use crate::control::tree::Tree;
+use crate::host::enforce::EnforceError;
 use crate::host::kernfs::KernFs;
+use crate::host::process::Claim;
 
 impl Backends {
     /// Takes in what systemd has answered since the last tick, and asks it what is to be known in the next.
@@ -115,20 +117,52 @@ impl Backends {
         // Groups come before what is in them.
         let is_missing = |number: &usize| {
             let place = &self.places[*number];
-            place.location == Location::Direct && place.cgroup.is_none()
+            place.location.is_below_root() && place.cgroup.is_none()
         };
-        let mut missing = (first..tree.nodes().len()).filter(is_missing);
+        let mut missing = (first..tree.first_ancestor()).filter(is_missing);
         let mut batch: Vec<usize> = missing.by_ref().take(nr_max).collect();
         self.pass = missing.next();
         batch.retain(|number| {
             let place = &mut self.places[*number];
-            match direct::attach(host, place, &tree.nodes()[*number], is_enforcing) {
+            match direct::attach(host, place, tree.name(*number), is_enforcing) {
                 Ok(()) => self.unattached.remove(number),
                 Err(finding) => self.unattached.insert(*number, finding),
             };
             place.cgroup.is_some()
         });
         batch
+    }
+
+    /// Opens the cgroup of this number, which the agent makes, where that is not done yet.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(in crate::daemon) fn open_own<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tree: &Tree,
+        number: usize,
+    ) -> Result<(), Finding> {
+        let place = &mut self.places[number];
+        match place.cgroup {
+            Some(_) => Ok(()),
+            None => direct::attach(host, place, tree.name(number), true),
+        }
+    }
+
+    /// Moves a process into the cgroup of this number, which is open.
+    ///
+    /// # Errors
+    /// The journal or the kernel refused.
+    pub(in crate::daemon) fn join<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        number: usize,
+        claim: &Claim,
+    ) -> Result<(), EnforceError> {
+        let place = &mut self.places[number];
+        place.is_joined = false;
+        place.cgroup.as_ref().map_or(Ok(()), |cgroup| host.enforcer().claim(claim, cgroup))
     }
 
     /// Takes the root again where it was removed: its lock went with it.
@@ -138,8 +172,7 @@ impl Backends {
         tree: &Tree,
         events: &mut Events,
     ) {
-        let is_missing =
-            |place: &Place| place.location == Location::Direct && place.cgroup.is_none();
+        let is_missing = |place: &Place| place.location.is_below_root() && place.cgroup.is_none();
         let Some(root) = self.root.filter(|_| self.places.iter().any(is_missing)) else { return };
         let is_gone = host.kernel.read_once(root, "cgroup.procs").is_err_and(|e| e.is_gone());
         if !is_gone {
@@ -200,6 +233,7 @@ impl Backends {
             Location::InPlace(_)
             | Location::AboveInPlace(_)
             | Location::Direct
+            | Location::Made(_)
             | Location::Nowhere => {}
         }
     }

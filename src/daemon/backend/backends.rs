@@ -122,7 +122,7 @@ impl Backends {
 
     /// Whether any cgroup is made by the agent.
     pub(in crate::daemon) fn has_direct(&self) -> bool {
-        self.places.iter().any(|place| place.location == Location::Direct)
+        self.places.iter().any(|place| place.location.is_made())
     }
 
     /// Who owns the cgroups, as text.
@@ -186,6 +186,7 @@ impl Backends {
         let trees = &host.layout.trees[host.layout.tree(facet)?];
         match &self.places[number].location {
             Location::Direct => Some(trees.root.join(tree.name(number))),
+            Location::Made(below) => Some(trees.root.join(below)),
             Location::InPlace(path) | Location::AboveInPlace(path) => Some(trees.dir_of(path)),
             Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
                 Some(trees.dir_of(self.systemd.cgroup(number)?))
@@ -217,6 +218,7 @@ impl Backends {
     pub(in crate::daemon) fn needs_protection_above(&self, tree: &Tree, number: usize) -> bool {
         match self.places[number].location {
             Location::Direct => tree.nodes()[number].parent.is_none(),
+            Location::Made(_) => true,
             Location::Slice(_) | Location::Above(_) | Location::AboveInPlace(_) => false,
             // Nothing is above one that is missing.
             Location::InPlace(_) => self.is_present(number),
@@ -318,6 +320,12 @@ impl Backends {
         self.found.retain(|path| in_place.contains(path.as_str()));
     }
 
+    /// Where the cgroup is into which processes of this node are moved.
+    pub(in crate::daemon) fn own(&self, tree: &Tree, node: usize) -> Option<usize> {
+        let is_own = |number: &usize| self.places[*number].location.is_below_root();
+        tree.cgroups_of(node).find(is_own)
+    }
+
     // --- what is above ---
 
     /// The members of tenants at these locations, as far as they are known.
@@ -339,40 +347,55 @@ impl Backends {
         self.has_moved |= self.found.insert(path);
     }
 
-    /// The tree with the members that came or went since the last call, and with the ancestors of cgroups that were
-    /// found, where it is another one; and for each number the new one. To be taken with [`Backends::take_grown`].
+    /// Whether members came or went since the last call, or cgroups were found.
+    pub(in crate::daemon) fn has_grown(&mut self) -> bool {
+        let has_members = std::mem::take(&mut self.members.has_changed);
+        let has_moved = std::mem::take(&mut self.has_moved);
+        std::mem::take(&mut self.systemd.has_moved) || has_members || has_moved
+    }
+
+    /// The tree with the members that are known, and with the ancestors of cgroups that were
+    /// found, where it is another one; and for each number the new one of its cgroup. `locations` are those of the
+    /// nodes from now on. To be taken with [`Backends::take_grown`].
     pub(in crate::daemon) fn grown<K: KernFs>(
-        &mut self,
+        &self,
         host: &HostAccess<K>,
         tree: &Tree,
+        locations: &[Location],
     ) -> Option<(Tree, Vec<Option<usize>>)> {
-        let has_changed =
-            std::mem::take(&mut self.members.has_changed) | std::mem::take(&mut self.has_moved);
-        if !(std::mem::take(&mut self.systemd.has_moved) || has_changed) {
-            return None;
-        }
-        let locations = self.locations(tree);
         let cgroup_of = |location: &Location| self.cgroup_of(location);
         let on = (&host.layout, host.governs_above);
-        let placed = (&locations[..], self.members.of(&locations));
+        let placed = (locations, self.members.of(locations));
         let grown = ancestry::tree(on, tree.shared_nodes(), placed, cgroup_of, Some(tree));
         if grown.is_placed_as(tree) {
             return None;
         }
-        let nodes = (0..tree.nodes().len()).map(Some);
+        let place = |number: usize| {
+            let member = self.places[number].location.as_member(&grown, number);
+            Some(member.unwrap_or(number))
+        };
+        let nodes = (0..tree.nodes().len()).map(place);
         let kept = nodes.chain(ancestry::kept(tree, &grown)).collect();
         Some((grown, kept))
     }
 
-    /// Takes a tree of the same policy: the number `n` is `kept[n]` from now on, and keeps its cgroup.
+    /// Takes a tree of the same policy, with its nodes at these locations: the number `n` is `kept[n]` from now on, and
+    /// keeps its cgroup.
     pub(in crate::daemon) fn take_grown(
         &mut self,
         kernel: &mut impl KernFs,
         tree: &Tree,
+        locations: &[Location],
         kept: &[Option<usize>],
     ) {
-        let locations = self.locations(tree);
-        self.replace(kernel, tree, &locations, kept);
+        let nr_nodes = tree.nodes().len();
+        self.replace(kernel, tree, locations, kept);
+        // Members have other numbers now.
+        self.unattached.retain(|number, _| *number < nr_nodes);
+        let is_missing = |place: &Place| place.location.is_below_root() && place.cgroup.is_none();
+        let is_new = self.places[nr_nodes..].iter().any(is_missing);
+        let next = self.pass.or(is_new.then_some(nr_nodes));
+        self.pass = next.map(|next| next.min(nr_nodes));
     }
 
     /// Processes that could not be claimed, or that are claimed by owner and stay where they are.
@@ -423,14 +446,17 @@ impl Backends {
 
 fn places(tree: &Tree, locations: &[Location]) -> Vec<Place> {
     let nodes = locations.iter().cloned().map(Place::new);
-    let has_slices = locations.iter().any(|location| matches!(location, Location::Slice(_)));
+    let has_slices = ancestry::has_slices(locations);
     // That of all tenants is started with them.
     let location = |above: &Ancestor| match above.is_unit {
         true if has_slices && above.name == TOP => Location::Slice(above.name.clone()),
         true => Location::Above(above.name.clone()),
         false => Location::AboveInPlace(above.cgroup.clone()),
     };
-    let members = tree.members().map(|(_, member)| Place::new(Location::of_member(&member.at)));
+    let members = tree.members().filter_map(|(_, member)| match &locations[member.tenant] {
+        Location::Members(sources) => Some(Place::new(sources.location_of(&member.at))),
+        _ => None,
+    });
     nodes
         .chain(members)
         .chain(tree.ancestors().map(|(_, above)| Place::new(location(above))))

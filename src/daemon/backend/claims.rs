@@ -45,6 +45,7 @@ pub fn rules(policy: &Policy) -> Rules {
                 tenant.matches.units.is_empty() || !tenant.matches.in_place().is_empty()
             }
             Location::Slice(_)
+            | Location::Made(_)
             | Location::Above(_)
             | Location::AboveInPlace(_)
             | Location::Nowhere

@@ -69,15 +69,16 @@ pub(super) fn needs_joining<K: KernFs>(host: &HostAccess<K>) -> bool {
 pub(super) fn join<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &mut Place,
-    path: &str,
+    name: &str,
 ) -> Result<usize, EnforceError> {
     let Some(cgroup) = &place.cgroup else { return Ok(0) };
+    let Some(below) = place.location.below_root(name) else { return Ok(0) };
     let Some(dir) = cgroup.dir(&host.layout, Facet::Cpuset) else { return Ok(0) };
     if !place.has_cpus
         && let Some(tree) = host.layout.tree(Facet::Cpuset)
     {
         let tree = host.layout.trees[tree].clone();
-        host.enforcer().fill_legacy(&tree, &tree.root.join(path))?;
+        host.enforcer().fill_legacy(&tree, &tree.root.join(below))?;
         place.has_cpus = true;
     }
     let there = host.kernel.read_once(dir, "cgroup.procs")?;

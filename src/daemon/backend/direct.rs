@@ -9,6 +9,7 @@ use tracing::debug;
 
 use super::access::HostAccess;
 use super::claims::{Part, Search, note_origin};
+use super::location::Location;
 use super::place::Place;
 use super::unmoved::Unmoved;
 use crate::control::finding::{Code, Finding};
@@ -23,20 +24,20 @@ use crate::host::process::{self, Claim, ClaimRules, Claims};
 /// those that ended are dropped.
 const MOVED_MAX: usize = 1024;
 
-/// Opens the cgroup of `node`; makes it where it is missing, if the agent enforces.
+/// Opens the cgroup of the node or member called `name`; makes it where it is missing, if the agent enforces.
 pub(super) fn attach<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &mut Place,
-    node: &TreeNode,
+    name: &str,
     is_enforcing: bool,
 ) -> Result<(), Finding> {
-    let refused = |error: &dyn std::fmt::Display| {
-        Finding::of(&node.path, Code::NotAttached, error.to_string())
-    };
+    let refused =
+        |error: &dyn std::fmt::Display| Finding::of(name, Code::NotAttached, error.to_string());
+    let Some(below) = place.location.below_root(name).map(str::to_string) else { return Ok(()) };
     if is_enforcing {
-        host.enforcer().make_node(&node.path).map_err(|error| refused(&error))?;
+        host.enforcer().make_node(&below).map_err(|error| refused(&error))?;
     }
-    match Cgroup::open(&mut host.kernel, &host.layout, &node.path) {
+    match Cgroup::open(&mut host.kernel, &host.layout, &below) {
         Ok(cgroup) => place.cgroup = Some(cgroup),
         Err(error) if error.is_gone() && !is_enforcing => {}
         Err(error) => return Err(refused(&error)),
@@ -199,7 +200,8 @@ fn carry_out<K: KernFs>(
 ) {
     let tree = host.layout.tree(Facet::Cpu).unwrap_or(0);
     for claim in moves {
-        let place = &mut places[claim.node];
+        let own = own_place(places, nodes, claim.node);
+        let place = &mut places[own];
         let Some(cgroup) = &place.cgroup else { continue };
         match host.enforcer().claim(claim, cgroup) {
             Ok(()) => note_origin(&mut part.moved, claim, tree),
@@ -209,6 +211,16 @@ fn carry_out<K: KernFs>(
             }
         }
         place.is_joined = false;
+    }
+}
+
+/// The number of the cgroup that the agent makes for a node, which is a member where the node has others as well.
+fn own_place(places: &[Place], nodes: &[TreeNode], node: usize) -> usize {
+    let is_own =
+        |place: &Place| matches!(&place.location, Location::Made(it) if *it == nodes[node].path);
+    match places[node].location {
+        Location::Members(_) => places.iter().position(is_own).unwrap_or(node),
+        _ => node,
     }
 }
 

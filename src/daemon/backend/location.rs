@@ -10,6 +10,7 @@
 //!
 //! What they are on one host is in [`super::on_host`], what is above them in [`super::ancestry`].
 
+use crate::control::tree::Tree;
 use crate::host::systemd::slice_name::{BYTES_MAX, slice_name};
 use crate::policy::expand::Numbers;
 use crate::policy::model::{OwnerChoice, Policy, Tenant};
@@ -21,6 +22,8 @@ use crate::policy::unit_path::{USER_SLICES, slice_of_user};
 pub(in crate::daemon) enum Location {
     /// Below the agent's root: made and written by the agent.
     Direct,
+    /// The same of a member, by its path below the root.
+    Made(String),
     /// A slice of systemd's that is started where it is missing.
     Slice(String),
     /// A unit that is there without the agent.
@@ -46,6 +49,7 @@ impl Location {
         match self {
             Location::Slice(unit) | Location::Unit(unit) | Location::Above(unit) => Some(unit),
             Location::Direct
+            | Location::Made(_)
             | Location::InPlace(_)
             | Location::AboveInPlace(_)
             | Location::Members(_)
@@ -84,19 +88,75 @@ impl Location {
         self.is_of_systemd() || matches!(self, Location::InPlace(_) | Location::Members(_))
     }
 
-    /// Where the member `at` is: a unit, or a cgroup by its path from the mount.
-    pub(super) fn of_member(at: &str) -> Location {
-        match at.starts_with('/') {
-            true => Location::InPlace(at.to_string()),
-            false => Location::Unit(at.to_string()),
+    /// Whether any of its cgroups is made by the agent.
+    pub(in crate::daemon) fn is_made(&self) -> bool {
+        match self {
+            Location::Members(sources) => sources.made.is_some(),
+            other => other.is_below_root(),
         }
+    }
+
+    /// Whether it is one cgroup, which the agent makes.
+    pub(in crate::daemon) fn is_below_root(&self) -> bool {
+        matches!(self, Location::Direct | Location::Made(_))
+    }
+
+    /// The path below the root of its own cgroup, where the agent makes that for the node at `path`.
+    pub(in crate::daemon) fn below_root<'a>(&'a self, path: &'a str) -> Option<&'a str> {
+        match self {
+            Location::Direct => Some(path),
+            Location::Made(below) => Some(below),
+            _ => None,
+        }
+    }
+
+    /// What a member of the node at `path` is called that is there.
+    fn at(&self, path: &str) -> Option<String> {
+        let below = self.below_root(path).map(|below| format!("{MADE}{below}"));
+        below.or_else(|| Some(self.unit().or(self.in_place())?.to_string()))
+    }
+
+    /// The member of the new `tree` that has the cgroup which the node with this number had alone until now, where
+    /// that has members in the new tree.
+    pub(super) fn as_member(&self, tree: &Tree, number: usize) -> Option<usize> {
+        let at = self.at(&tree.nodes()[number].path).filter(|_| tree.has_members(number))?;
+        tree.members().find(|(_, member)| member.tenant == number && member.at == at).map(|it| it.0)
+    }
+
+    /// The location of the node at `path` with the cgroups `attached` as members as well, and with a cgroup of its own
+    /// where processes were attached.
+    pub(in crate::daemon) fn with_attached(
+        self,
+        path: &str,
+        attached: Vec<String>,
+        has_processes: bool,
+    ) -> Location {
+        let at = self.at(path);
+        let mut sources = match self {
+            Location::Members(sources) => sources,
+            Location::Direct => Sources { made: at, ..Sources::default() },
+            Location::Slice(unit) => Sources { slice: Some(unit), ..Sources::default() },
+            Location::Unit(unit) => Sources { named: vec![unit], ..Sources::default() },
+            Location::InPlace(path) => Sources { cgroups: vec![path], ..Sources::default() },
+            other => return other,
+        };
+        if has_processes && sources.made.is_none() {
+            // Its group may have no cgroup that the agent makes; no name has a colon.
+            sources.made = Some(format!("{MADE}{}", path.replace('/', ":")));
+        }
+        sources.attached = attached;
+        Location::Members(sources)
     }
 
     /// Whether any cgroup may be weighed where it is.
     pub(super) fn may_be_in_place(&self) -> bool {
-        let has_cgroups = matches!(self, Location::Members(sources)
-            if !(sources.cgroups.is_empty() && sources.cgroup_patterns.is_empty()));
-        has_cgroups || self.in_place().is_some()
+        match self {
+            Location::Members(sources) => {
+                let mut named = sources.cgroups.iter().chain(&sources.attached);
+                named.any(|at| at.starts_with('/')) || !sources.cgroup_patterns.is_empty()
+            }
+            other => other.in_place().is_some(),
+        }
     }
 
     /// Whether a tenant that was at `other` is where it was: its members come and go.
@@ -110,6 +170,9 @@ impl Location {
         !matches!(self, Location::Nowhere | Location::Unknown(_))
     }
 }
+
+/// With this begins what a member is called that the agent made; the path below the root follows.
+const MADE: &str = "./";
 
 /// Where the members of one tenant come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,18 +191,37 @@ pub(in crate::daemon) struct Sources {
     pub(in crate::daemon) is_direct: bool,
     /// Why some of those that are named cannot be members.
     pub(in crate::daemon) refused: Vec<String>,
+    /// The member that the agent makes.
+    pub(in crate::daemon) made: Option<String>,
+    /// The slice of its own.
+    pub(in crate::daemon) slice: Option<String>,
+    /// Units and cgroups that were handed to it.
+    pub(in crate::daemon) attached: Vec<String>,
 }
 
 impl Sources {
     /// All units that may be members, by name or pattern.
     pub(super) fn units(&self) -> impl Iterator<Item = &str> {
         let of_groups = (!self.groups.is_empty()).then_some(USER_SLICES);
-        self.named.iter().chain(&self.patterns).map(String::as_str).chain(of_groups)
+        let attached = self.attached.iter().filter(|at| !at.starts_with('/'));
+        let named = self.named.iter().chain(&self.patterns).chain(&self.slice).chain(attached);
+        named.map(String::as_str).chain(of_groups)
+    }
+
+    /// Where the member `at` is.
+    pub(super) fn location_of(&self, at: &str) -> Location {
+        match at.strip_prefix(MADE) {
+            Some(below) => Location::Made(below.to_string()),
+            None if at.starts_with('/') => Location::InPlace(at.to_string()),
+            None if self.slice.as_deref() == Some(at) => Location::Slice(at.to_string()),
+            None => Location::Unit(at.to_string()),
+        }
     }
 
     /// Those that are members always.
     pub(super) fn by_name(&self) -> impl Iterator<Item = &str> {
-        self.named.iter().chain(&self.cgroups).map(String::as_str)
+        let own = self.made.iter().chain(&self.slice);
+        own.chain(&self.named).chain(&self.cgroups).map(String::as_str)
     }
 
     pub(super) fn fits(&self, unit: &str, groups: &[u32]) -> bool {

@@ -5,10 +5,10 @@
 //!
 //! **Rules.** What is named is a member always, also while it is not there. What fits a pattern, or is the slice of a
 //! user in a group, is a member while it runs. A unit or cgroup is one tenant's only: that which names it comes first,
-//! then the first in the policy; what is inside of one is part of it. Which cgroups match patterns is found by searching
-//! ([`super::discovery`]). Systemd is asked which units run in every tick, and less often where there are hundreds. A
-//! member that does not run any more stays for [`LINGER_TICKS`], because a restart is no end; then all of them that have
-//! ended go together, for giving units back takes calls to systemd.
+//! then that to which it is attached, then the first in the policy; what is inside of one is part of it. Which cgroups
+//! match patterns is found by searching ([`super::discovery`]). Systemd is asked which units run in every tick, and less
+//! often where there are hundreds. A member that does not run any more stays for [`LINGER_TICKS`], because a restart is
+//! no end; then all of them that have ended go together, for giving units back takes calls to systemd.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,9 +57,19 @@ impl Members {
         let of_one = locations.iter().filter_map(|it| it.unit().or_else(|| it.in_place()));
         let mut taken: BTreeSet<&str> = of_one.collect();
         taken.extend(sources().flat_map(|(_, sources)| sources.by_name()));
+        let mut attached: BTreeSet<(usize, &str)> = BTreeSet::new();
+        for (number, sources) in sources() {
+            for at in &sources.attached {
+                if is_apart(at, &taken) && taken.insert(at) {
+                    attached.insert((number, at));
+                }
+            }
+        }
         let mut members: Vec<(usize, String)> = Vec::new();
         for (number, sources) in sources() {
             members.extend(sources.by_name().map(|name| (number, name.to_string())));
+            let of_tenant = attached.range((number, "")..(number + 1, ""));
+            members.extend(of_tenant.map(|(number, at)| (*number, at.to_string())));
             for unit in self.running.keys() {
                 let groups = self.groups_of.get(unit).map_or(&[][..], Vec::as_slice);
                 if sources.fits(unit, groups) && taken.insert(unit) {

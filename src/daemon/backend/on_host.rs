@@ -116,24 +116,27 @@ fn settle_in_place(
 
 /// What on a host is not there for tenants as it is.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(in crate::daemon) struct Ground {
     has_systemd: bool,
     /// The topmost cgroups that the agent makes below its root.
     made: BTreeSet<String>,
 }
 
 impl Ground {
-    pub(super) fn of<'a>(
+    pub(in crate::daemon) fn of<'a>(
         kernel: &impl KernFs,
         nodes: &[TreeNode],
         locations: impl Iterator<Item = &'a Location>,
     ) -> Ground {
-        let of_tenants = nodes
-            .iter()
-            .zip(locations)
-            .filter(|(node, location)| node.parent.is_none() && **location == Location::Direct);
-        let of_tenants = of_tenants.map(|(node, _)| node.path.as_str());
-        let made = of_tenants.chain([AGENT_CGROUP, REST_CGROUP]).map(str::to_string).collect();
+        let below_root = nodes.iter().zip(locations).filter(|(_, location)| location.is_made());
+        // Those of a group are in its own; others of one are named by all of their path.
+        let names = below_root.flat_map(|(node, _)| {
+            [
+                node.path.split('/').next().unwrap_or_default().to_string(),
+                node.path.replace('/', ":"),
+            ]
+        });
+        let made = names.chain([AGENT_CGROUP, REST_CGROUP].map(str::to_string)).collect();
         Ground { has_systemd: kernel.unit_manager().is_some(), made }
     }
 
@@ -141,7 +144,7 @@ impl Ground {
     ///
     /// # Errors
     /// Why it can be neither.
-    pub(super) fn settle(
+    pub(in crate::daemon) fn settle(
         &self,
         layout: &Layout,
         path: &str,

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::access::HostAccess;
 use super::backends::Backends;
-use super::location::Location;
 use crate::control::control_loop::ControlLoop;
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::tree::{Tree, TreeNode};
@@ -67,7 +66,9 @@ impl<'a, K: KernFs> Release<'a, K> {
             let unlimited = Resource::ALL.into_iter().filter(is_unlimited).map(Knob::limit);
             let uncounted = (was.pids.is_some() && is.pids.is_none()).then_some(Knob::PidsMax);
             let unpinned = (is_free && self.is_pinned[number]).then_some(Knob::Cpus);
-            unnamed.extend(unlimited.chain(uncounted).chain(unpinned).map(|knob| (number, knob)));
+            for knob in unlimited.chain(uncounted).chain(unpinned) {
+                unnamed.extend(self.old.cgroups_of(number).map(|cgroup| (cgroup, knob)));
+            }
         }
         unnamed
     }
@@ -78,7 +79,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         let location = |number: &usize| &self.backends.places[*number].location;
         let is_gone = |number: &usize| self.kept[*number].is_none();
         let gone = || (0..self.old.len()).filter(is_gone);
-        let ours = gone().filter(|number| *location(number) == Location::Direct);
+        let ours = gone().filter(|number| location(number).is_below_root());
         let dirs: HashSet<PathBuf> = ours.flat_map(|number| self.dirs_of(number)).collect();
         let in_place = gone().filter(|number| location(number).in_place().is_some());
         let values: BTreeSet<(PathBuf, &str)> =
@@ -173,7 +174,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         for (number, knob) in unnamed {
             self.backends.systemd.forget(*number, *knob);
             let location = &self.backends.places[*number].location;
-            if *location == Location::Direct || location.in_place().is_some() {
+            if location.is_below_root() || location.in_place().is_some() {
                 self.put_back_value(*number, *knob);
             }
         }
@@ -183,7 +184,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         let dialect = self.host.layout.dialect;
         let facet = dialect.facet(knob);
         let Some(dir) = self.backends.dir_of(self.host, &self.old, number, facet) else { return };
-        let path = self.old.nodes()[number].path.clone();
+        let path = self.old.name(number).to_string();
         let is_made = |entry: &Entry| made_path(entry) == Some(&*dir);
         if knob == Knob::Cpus && self.host.journal.entries().iter().any(is_made) {
             // Once set, a list cannot be emptied while the cgroup has processes: it becomes one that confines

@@ -8,7 +8,6 @@ use super::access::HostAccess;
 use super::backends::{Backends, Events};
 use super::cpusets;
 use super::direct;
-use super::location::Location;
 use crate::control::drift::Drift;
 use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Knob};
@@ -56,15 +55,17 @@ impl Backends {
             return Vec::new();
         }
         let (mut findings, mut nr_done) = (Vec::new(), 0);
-        for (number, node) in tree.nodes().iter().enumerate() {
+        for number in 0..tree.first_ancestor() {
             let place = &mut self.places[number];
             // What the agent did not make is not its to fill.
-            if place.location != Location::Direct {
+            let Some(node) = tree.node_number(number).filter(|_| place.location.is_below_root())
+            else {
                 continue;
-            }
+            };
+            let name = tree.name(number);
             let is_turn =
                 tick.is_some_and(|tick| (number as u64 + tick).is_multiple_of(JOIN_TICKS));
-            if !is_pinned(number) || (place.is_joined && !is_turn) {
+            if !is_pinned(node) || (place.is_joined && !is_turn) {
                 continue;
             }
             if nr_done >= nr_max {
@@ -72,12 +73,12 @@ impl Backends {
                 continue;
             }
             let is_first = !place.is_joined;
-            match cpusets::join(host, place, &node.path) {
+            match cpusets::join(host, place, name) {
                 // A look costs as much as a move.
                 Ok(nr) => nr_done += nr.max(usize::from(is_first)),
                 Err(error) if error.is_gone() => {}
                 Err(error) => {
-                    findings.push(Finding::of(&node.path, Code::NotWritten, error.to_string()));
+                    findings.push(Finding::of(name, Code::NotWritten, error.to_string()));
                 }
             }
         }

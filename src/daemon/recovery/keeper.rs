@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tracing::warn;
 
+use super::attachments::Attachments;
 use super::dop_files::{DopFiles, dop_dir};
 use super::placement_store::PlacementStore;
 use super::residents::{self, Resident, ResidentStore};
@@ -24,6 +25,8 @@ pub(in crate::daemon) struct Keeper {
     displaced: Vec<Resident>,
     /// What is reported of them.
     lost: Option<Finding>,
+    /// What was handed to tenants.
+    pub(in crate::daemon) attachments: Attachments,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
     /// Whether some widths are still to be written.
@@ -35,7 +38,8 @@ impl Keeper {
     pub(super) fn new(state_dir: &Path, boot_id: &str) -> Keeper {
         let residents = ResidentStore::new(state_dir, boot_id);
         let displaced = residents.load();
-        Keeper { residents: Some(residents), displaced, ..Keeper::default() }
+        let attachments = Attachments::load(state_dir, boot_id);
+        Keeper { residents: Some(residents), displaced, attachments, ..Keeper::default() }
     }
 
     /// Starts writing: the tenants have their cgroups again.

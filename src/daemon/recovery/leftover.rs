@@ -62,9 +62,11 @@ fn restore_left(
     // After every stop this is run by the service manager, which has a time-out for it.
     let notifier = Notifier::from_env();
     let deadline = Deadline::unlimited(&notifier);
+    let mut keeper = Keeper::new(state_dir, &boot_id);
+    keeper.attachments.gather(kernel, machine.proc(), &leftover.entries);
     let restored = put_back(kernel, &machine, None, &leftover.entries, deadline);
     remove_all(&dop_dir(state_dir));
-    report(&restored, &mut Keeper::new(state_dir, &boot_id));
+    report(&restored, &mut keeper);
     end(journal, &restored)?;
     Ok(restored)
 }
@@ -153,6 +155,7 @@ pub(in crate::daemon) fn take_up(
             }
             false => warn!("the last tenantd left changes on this host: restoring them first"),
         }
+        keeper.attachments.gather(kernel, machine.proc(), &leftover.entries);
         let restored = put_back(kernel, machine, None, &leftover.entries, deadline);
         report(&restored, &mut keeper);
         keep_owed(&mut journal, &restored)?;

@@ -16,7 +16,9 @@
 //! | [`restored`] | the result of a restore, and what is still owed |
 //! | `removal` | removing the cgroups that were made |
 //! | `residence` | which processes are still in the cgroups that they were put into |
+//! | `attachments` | what was handed to tenants while an agent ran, kept over a restart |
 //! | [`residents`] | displaced processes, kept over a restart |
+//! | `boot_file` | a file of the state directory for later agents of the same boot |
 //! | `placement_store` | the placement of tenants, kept over a restart |
 //! | [`dop_files`] | the file with the degree of parallelism of each tenant |
 //! | `deadline` | the longest wait for systemd |
@@ -25,6 +27,8 @@
 //! | `unpin` | emptying the CPU list of a cgroup with processes |
 
 pub(super) mod all_cpus;
+pub(super) mod attachments;
+mod boot_file;
 pub(super) mod deadline;
 pub mod dop_files;
 mod held_files;

@@ -45,7 +45,10 @@ pub(in crate::daemon) fn processes_in(
 
 /// The numbers of the processes in the cgroup at `path`; none in one that is gone, and none in a threaded one,
 /// whose processes are listed by the cgroup above it.
-pub(super) fn processes_at(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<u32>, KernError> {
+pub(in crate::daemon) fn processes_at(
+    kernel: &mut impl KernFs,
+    path: &Path,
+) -> Result<Vec<u32>, KernError> {
     let found = kernel.open_dir(path).and_then(|dir| {
         let pids = processes_in(kernel, dir);
         kernel.close_dir(dir);

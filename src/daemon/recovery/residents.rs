@@ -23,13 +23,12 @@
 //! does a reload; a tenant that left the policy does not prevent a start; processes of others stay.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
+use super::boot_file::BootFile;
 use super::processes::{ancestor, processes_in};
 use crate::control::finding::{Code, Finding};
 use crate::control::tree::TreeNode;
@@ -69,69 +68,35 @@ impl Resident {
 /// What the file holds.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Record {
-    boot_id: String,
     residents: Vec<Resident>,
 }
 
 /// The file of one state directory.
 #[derive(Debug)]
-pub(in crate::daemon) struct ResidentStore {
-    path: PathBuf,
-    boot_id: String,
-}
+pub(in crate::daemon) struct ResidentStore(BootFile);
 
 impl ResidentStore {
     /// The store in `state_dir` for this boot; nothing is read or written yet.
     pub(in crate::daemon) fn new(state_dir: &Path, boot_id: &str) -> ResidentStore {
-        ResidentStore { path: state_dir.join("residents.json"), boot_id: boot_id.to_string() }
+        ResidentStore(BootFile::new(state_dir, "residents.json", boot_id))
     }
 
     /// Those of this boot; what cannot be read is ignored.
     pub(in crate::daemon) fn load(&self) -> Vec<Resident> {
-        match self.read() {
-            Ok(record) if record.boot_id == self.boot_id => record.residents,
-            Ok(_) => Vec::new(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => {
-                warn!(
-                    "the list of displaced processes is ignored: {}: {error}",
-                    self.path.display()
-                );
-                Vec::new()
-            }
-        }
-    }
-
-    fn read(&self) -> io::Result<Record> {
-        Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
+        self.0.load::<Record>().residents
     }
 
     /// Replaces those in the file; without any, it is removed.
     pub(in crate::daemon) fn keep(&self, residents: &[Resident]) {
-        if residents.is_empty() {
-            return self.forget();
-        }
-        if let Err(error) = self.write(residents.to_vec()) {
+        let outcome = match residents.is_empty() {
+            true => self.0.remove(),
+            false => self.0.write(&Record { residents: residents.to_vec() }),
+        };
+        if let Err(error) = outcome {
+            let path = self.0.path().display();
             warn!(
-                "who lived in the tenants' cgroups is not kept for the next start: {}: {error}",
-                self.path.display()
+                "who lived in the tenants' cgroups is not kept for the next start: {path}: {error}"
             );
-        }
-    }
-
-    fn write(&self, residents: Vec<Resident>) -> io::Result<()> {
-        let record = Record { boot_id: self.boot_id.clone(), residents };
-        let fresh = self.path.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec(&record)?)?;
-        fs::rename(&fresh, &self.path)
-    }
-
-    fn forget(&self) {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                warn!("cannot remove {}: {error}", self.path.display());
-            }
-            _ => {}
         }
     }
 }
@@ -277,7 +242,11 @@ fn home<'a, K: KernFs>(
     let layout = enforcer.layout;
     let has_tenant = |tree: &&Tree| {
         let below = from.strip_prefix(&tree.root).ok().and_then(Path::to_str);
-        nodes.iter().any(|node| node.is_leaf && Some(&*node.path) == below)
+        let is_home = |node: &TreeNode| {
+            // One without a cgroup of the agent's has its own for what is attached.
+            below.is_some_and(|below| node.path == below || node.path.replace('/', ":") == below)
+        };
+        nodes.iter().any(|node| node.is_leaf && is_home(node))
     };
     if let Some(tree) = layout.trees.iter().filter(|tree| enforcer.uses(tree)).find(has_tenant) {
         return Some((tree, from.to_path_buf()));
@@ -307,6 +276,8 @@ fn house<K: KernFs>(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn resident(pid: u32, from: &str) -> Resident {

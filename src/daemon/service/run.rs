@@ -19,6 +19,7 @@ use super::event_loop::{EventLoop, Wake};
 use super::policy_watch::{PolicyWatch, STILL};
 use crate::control::finding::{Code, Finding};
 use crate::control::status::AgentStatus;
+use crate::daemon::agent::attach::{AttachError, Moved};
 use crate::daemon::agent::{Agent, ChangeError};
 use crate::daemon::backend::claims;
 use crate::host::cost;
@@ -31,7 +32,7 @@ use crate::policy::report::{Report, Severity, Style};
 use crate::policy::{HostFacts, Loaded, load, load_with_host};
 use crate::varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
 use crate::varlink::error::CallError;
-use crate::varlink::interface::{ModeReply, ReloadReply, RestoreReply};
+use crate::varlink::interface::{AttachReply, DetachReply, ModeReply, ReloadReply, RestoreReply};
 use crate::varlink::listen::Listener;
 use crate::varlink::server::{Limits, Server};
 
@@ -152,6 +153,16 @@ impl<K: KernFs> Service<K> {
             Command::Reload => self.reload().map(|reply| json(&reply)),
             Command::SetMode(mode) => self.set_mode(mode).map(|reply| json(&reply)),
             Command::Restore => Ok(json(&self.put_all_back())),
+            Command::Attach(tenant, work, leaves_unit, caller) => {
+                let outcome = self.agent.attach_work(&tenant, &work, leaves_unit, caller);
+                outcome.map_err(not_attached).map(|Moved { cgroup, pids, failures }| {
+                    json(&AttachReply { cgroup, pids, failures })
+                })
+            }
+            Command::Detach(work, caller) => {
+                let outcome = self.agent.detach_work(&work, caller);
+                outcome.map_err(not_attached).map(|it| json(&DetachReply { failures: it.failures }))
+            }
         };
         // A client that has the answer and then requests the status sees the effect.
         self.publish();
@@ -387,6 +398,16 @@ fn bad_policy(report: Report) -> CallError {
     CallError::BadPolicy {
         report: report.render(Style::PLAIN),
         findings: report.findings().iter().map(|finding| finding.to_finding()).collect(),
+    }
+}
+
+fn not_attached(error: AttachError) -> CallError {
+    match error {
+        AttachError::NoSuchTenant(tenant) => {
+            CallError::NoSuchTenant { tenant, tenants: Vec::new() }
+        }
+        AttachError::NotPermitted(_) => CallError::PermissionDenied {},
+        AttachError::Refused(reason) => CallError::Failed { reason },
     }
 }
 

@@ -1,9 +1,11 @@
 """Cgroups that are there already, weighed where they are, beside units of systemd."""
 
+import json
 import time
+from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
-from host import Skip
+from host import TENANTCTL, Skip, finish
 from marks import both
 from test_systemd import Host, policy, show, start
 import fairness
@@ -74,3 +76,68 @@ def test_a_cgroup_below_a_delegated_service_is_weighed_against_a_service(host):
     world.expect_as_before(daemon.log)
     if doubt:
         raise Skip(doubt)
+
+
+@both
+def test_running_work_is_handed_to_a_tenant(host):
+    """A cgroup of a delegated service by root, and a process of his own by a user whom the policy allows."""
+    engine = host.folder() / "engine.sh"
+    engine.write_text(ENGINE + "while :; do sleep 1; done")
+    start(host, "engine.service", "/bin/sh", str(engine), Delegate="yes")
+    start(host, "mine.service", "/bin/sh", "-c", "sleep infinity & sleep infinity", User="nobody")
+    engine, mine = (Cgroup(MOUNT / "system.slice" / name) for name in ("engine.service", "mine.service"))
+    box, other = (Cgroup(engine.path / path) for path in ("boxes/one", "boxes/two"))
+    wait_until(lambda: box.exists() and box.stat("cgroup.events", "populated"), "work in the cgroup of the engine")
+    wait_until(lambda: len(mine.pids()) == 3, "the processes of the user")
+    root = host.delegated()
+    world = Host("system.slice", "engine.service", "mine.service")
+    child = mine.pids()[-1]
+    place = lambda pid: Path(f"/proc/{pid}/cgroup").read_text().strip()
+    state = host.folder()
+    state.chmod(0o711)
+    state.parent.chmod(0o711)
+    tenants = {"a": {"guarantee": {"memory": "64MiB"}}, "b": {"allow": {"users": ["nobody"]}}}
+    begin = lambda: host.daemon(host.policy(tenants), root, state=state)
+    daemon = begin()
+
+    def ask(*arguments, user=None):
+        socket = state / "socket"
+        daemon.until(socket.exists, "the socket")
+        socket.chmod(0o666)
+        prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+        return finish([*prefix, str(TENANTCTL), "--socket", str(socket), *map(str, arguments)])
+
+    def expect(status, done):
+        assert done.returncode == status, (status, done.returncode, done.stdout, done.stderr, daemon.log())
+        return done
+
+    expect(0, ask("attach", "a", "--cgroup", "/system.slice/engine.service/boxes/one"))
+    daemon.until(lambda: box.read("memory.min") + box.read("memory.low") != "00", "its protection")
+    refused = expect(1, ask("attach", "b", child, user=65534))
+    assert "--leave-unit" in refused.stderr and "mine.service" in refused.stderr, refused.stderr
+    expect(77, ask("attach", "a", "--leave-unit", child, user=65534))
+    expect(77, ask("attach", "b", "--leave-unit", box.pids()[0], user=65534))
+    expect(0, ask("attach", "b", "--leave-unit", child, user=65534))
+    assert place(child).endswith("/tenants/b"), place(child)
+    daemon.until(lambda: ask("explain", "a", "--json").returncode == 0, "the explanation")
+    members = json.loads(ask("explain", "a", "--json").stdout)["members"]
+    assert [member["cgroup"] for member in members if member["is_attached"]] == [
+        "/system.slice/engine.service/boxes/one"
+    ], members
+    # A restart, and a kill.
+    for end in (daemon.terminate, None):
+        assert end is None or end() == 0, daemon.log()
+        if end is None:
+            daemon.murder()
+        else:
+            assert place(child).endswith("/mine.service") and box.read("memory.low") == "0", daemon.log()
+        daemon = begin()
+        # The socket of one that was killed is still there.
+        daemon.until(lambda: ask("status").returncode == 0, "an answer")
+        daemon.until(lambda: place(child).endswith("/tenants/b"), "the process to be in its tenant again")
+        daemon.until(lambda: box.read("memory.min") + box.read("memory.low") != "00", "its protection again")
+    expect(0, ask("detach", child, user=65534))
+    assert place(child).endswith("/mine.service"), place(child)
+    assert daemon.terminate() == 0, daemon.log()
+    assert other.read("cpu.weight") == "300", "another's cgroup was changed"
+    world.expect_as_before(daemon.log)

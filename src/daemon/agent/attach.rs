@@ -1,0 +1,432 @@
+//! Handing running work to a tenant, and taking it back.
+//!
+//! **Rules.** A cgroup that is handed over becomes a member of the tenant, in place, until it ends or is taken back.
+//! Processes are moved into the cgroup that the agent makes for the tenant, with their origin in the journal as that of
+//! claimed ones, and go back there if they still are where they were put. What is in a cgroup of another tenant, or
+//! contains one, stays where it is. A process that is in a service or session leaves it only where that was asked for:
+//! systemd takes it for one that has ended then.
+//!
+//! An administrator may hand over anything. Any other user may hand processes over that are his, and cgroups with none
+//! but his, to tenants that allow him, and take back what he handed over. Whose a process is, and that it is still the
+//! same one, is asked of the kernel right before it is moved and again after.
+//!
+//! What was handed over is listed in the state directory; how it lasts is in [`super::attached`].
+//!
+//! **Properties** (`tests/agent/attach.rs`): after any restart, kill, reload and change of mode work is where it was
+//! handed to; in the end everything is where it came from.
+
+use std::path::{Path, PathBuf};
+
+use tracing::info;
+
+use super::start::Agent;
+use crate::control::finding::Finding;
+use crate::daemon::backend::location::Location;
+use crate::daemon::backend::on_host::Ground;
+use crate::daemon::recovery::attachments::{AttachedCgroup, AttachedProcess};
+use crate::daemon::recovery::processes::{nested, processes_at};
+use crate::daemon::recovery::restore;
+use crate::host::cgroup::Facet;
+use crate::host::enforce::with_causes;
+use crate::host::journal::Entry;
+use crate::host::kernfs::{KernError, KernFs};
+use crate::host::process::{self, Candidate};
+use crate::policy::model::Mode;
+use crate::policy::pattern;
+use crate::varlink::bridge::{Caller, Work};
+
+/// Cgroups below one that a user hands over: with more, nobody looks whose their processes are.
+const NESTED_MAX: usize = 1000;
+
+/// What was handed over, or taken back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// The cgroup that became a member, or into which the processes were moved; of what was taken back, the one that is
+    /// no member any more, or none.
+    pub cgroup: String,
+    /// The processes.
+    pub pids: Vec<u32>,
+    /// What could not be restored.
+    pub failures: Vec<String>,
+}
+
+/// Why nothing was handed over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    /// The policy has no such tenant.
+    #[error("the policy has no tenant `{0}`")]
+    NoSuchTenant(String),
+    /// It is not the caller's.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// It cannot be done.
+    #[error("{0}")]
+    Refused(String),
+}
+
+fn refused<T>(why: impl Into<String>) -> Result<T, AttachError> {
+    Err(AttachError::Refused(why.into()))
+}
+
+impl From<KernError> for AttachError {
+    fn from(error: KernError) -> AttachError {
+        AttachError::Refused(error.to_string())
+    }
+}
+
+impl<K: KernFs> Agent<K> {
+    /// Hands `work` to `tenant`. Processes leave their units where `leaves_unit`.
+    ///
+    /// # Errors
+    /// Nothing was handed over.
+    pub fn attach_work(
+        &mut self,
+        tenant: &str,
+        work: &Work,
+        leaves_unit: bool,
+        caller: Caller,
+    ) -> Result<Moved, AttachError> {
+        let node = self.tenant_for(tenant, caller)?;
+        match work {
+            Work::Cgroup(path) => self.attach_cgroup(node, path, caller),
+            Work::Processes(pids) => self.attach_processes(node, pids, leaves_unit, caller),
+        }
+    }
+
+    /// The number of a tenant that takes what is handed to it.
+    fn tenant_for(&mut self, tenant: &str, caller: Caller) -> Result<usize, AttachError> {
+        let node = self.nodes().iter().position(|node| node.path == tenant);
+        let Some(node) = node else { return Err(AttachError::NoSuchTenant(tenant.to_string())) };
+        let proc = self.host.proc();
+        let kernel = &mut self.host.kernel;
+        if caller.pid > 0 && process::start_ticks(kernel, proc, caller.pid).is_none() {
+            return refused("the process that asked has ended");
+        }
+        if !self.nodes()[node].is_leaf {
+            return refused(format!("{tenant} is a group: name one of the tenants in it"));
+        }
+        if self.mode() != Mode::Enforce {
+            return refused(
+                "tenantd only observes: `tenantctl mode enforce` lets it enforce, and attach",
+            );
+        }
+        match &self.backends.locations(self.control.tree())[node] {
+            Location::Unknown(why) => refused(format!("{tenant} has no cgroup: {why}")),
+            _ => Ok(node),
+        }
+    }
+
+    fn attach_cgroup(
+        &mut self,
+        node: usize,
+        path: &str,
+        caller: Caller,
+    ) -> Result<Moved, AttachError> {
+        let tenant = self.nodes()[node].path.clone();
+        let path = self.path_from_mount(path)?;
+        let dir = self.cpu_dir(&path);
+        let inode = match self.inode(&dir) {
+            Err(error) if error.is_gone() => return refused(format!("there is no cgroup {path}")),
+            inode => inode?,
+        };
+        let known = self.keeper.attachments.cgroups().iter().find(|it| it.path == path);
+        if known.is_some_and(|it| it.tenant == tenant && it.inode == inode) {
+            return Ok(Moved { cgroup: path, ..Moved::default() });
+        }
+        if let Some(owner) = self.owner_of(&path, true) {
+            return refused(match owner == tenant {
+                true => format!("{path} is {tenant}'s already, or contains what is"),
+                false => format!(
+                    "{path} is {owner}'s, or contains what is: detach that, or change the policy"
+                ),
+            });
+        }
+        if let Some(user) = caller.user {
+            self.check_processes(&dir, user)?;
+        }
+        let tree = self.control.tree();
+        let locations = self.backends.locations(tree);
+        let ground = Ground::of(&self.host.kernel, tree.nodes(), locations.iter());
+        let at = match ground.settle(&self.host.layout, &path, false) {
+            Ok(Location::Unit(unit)) => unit,
+            Ok(_) => path.clone(),
+            Err(why) => return refused(why),
+        };
+        let by = caller.user;
+        let cgroup = AttachedCgroup { tenant: tenant.clone(), path: path.clone(), at, inode, by };
+        self.keeper.attachments.add_cgroup(cgroup);
+        self.settle_attached(&mut Vec::new());
+        info!(tenant, action = "attach", "{path} is a member from now on");
+        Ok(Moved { cgroup: path, ..Moved::default() })
+    }
+
+    fn attach_processes(
+        &mut self,
+        node: usize,
+        pids: &[u32],
+        leaves_unit: bool,
+        caller: Caller,
+    ) -> Result<Moved, AttachError> {
+        let tenant = self.nodes()[node].path.clone();
+        let mut candidates = Vec::new();
+        for pid in pids {
+            candidates.extend(self.candidate(node, *pid, leaves_unit, caller)?);
+        }
+        let own = self.own_cgroup(node)?;
+        let mut moved = Moved { cgroup: self.shown(own), ..Moved::default() };
+        let mut attached = Vec::new();
+        for candidate in &candidates {
+            let claim = &candidate.claim;
+            if let Err(why) = self.join(own, candidate) {
+                moved.failures.push(format!("process {} is not attached: {why}", claim.pid));
+                continue;
+            }
+            attached.push(AttachedProcess {
+                tenant: tenant.clone(),
+                pid: claim.pid,
+                start_ticks: claim.start_ticks,
+                by: caller.user,
+                is_inside: true,
+            });
+            moved.pids.push(claim.pid);
+        }
+        let proc = self.host.proc();
+        self.keeper.attachments.add_processes(&mut self.host.kernel, proc, attached);
+        match (moved.pids.is_empty(), moved.failures.first()) {
+            (true, Some(why)) => refused(why.clone()),
+            _ => {
+                info!(
+                    tenant,
+                    action = "attach",
+                    "processes moved into its cgroup: {:?}",
+                    moved.pids
+                );
+                Ok(moved)
+            }
+        }
+    }
+
+    /// Process `pid` as one to be moved; `None` where it is the tenant's already.
+    fn candidate(
+        &mut self,
+        node: usize,
+        pid: u32,
+        leaves_unit: bool,
+        caller: Caller,
+    ) -> Result<Option<Candidate>, AttachError> {
+        let (proc, tenant) = (self.host.proc(), self.nodes()[node].path.clone());
+        let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+        if pid <= 1 || process::own_pid(kernel, proc).is_ok_and(|own| own == pid) {
+            return refused(format!("process {pid} cannot be moved"));
+        }
+        let Some(found) = process::candidate(kernel, proc, layout, pid, node) else {
+            return refused(format!("process {pid} has ended, or is one of the kernel's"));
+        };
+        if caller.user.is_some() && found.uid != caller.user {
+            return Err(AttachError::NotPermitted(format!("process {pid} is not yours")));
+        }
+        let tree = layout.tree(Facet::Cpu).unwrap_or(0);
+        let mount = &layout.trees[tree].mount;
+        let from = found.claim.from[tree].strip_prefix(mount).unwrap_or(Path::new(""));
+        let from = format!("/{}", from.display());
+        match self.owner_of(&from, false) {
+            Some(owner) if owner == tenant => return Ok(None),
+            Some(owner) => {
+                return refused(format!("process {pid} is {owner}'s, in {from}: detach it first"));
+            }
+            None => {}
+        }
+        match &found.unit {
+            Some(unit) if !leaves_unit => refused(format!(
+                "process {pid} is in {unit}, which systemd would take it to have left: attach its cgroup \
+                 (--cgroup {from}), name the unit in the policy, or say --leave-unit"
+            )),
+            _ => Ok(Some(found)),
+        }
+    }
+
+    /// Moves a process into the cgroup with this number.
+    pub(super) fn join(&mut self, own: usize, candidate: &Candidate) -> Result<(), String> {
+        let (claim, proc) = (&candidate.claim, self.host.proc());
+        let is_same = |kernel: &mut K| {
+            process::start_ticks(kernel, proc, claim.pid) == Some(claim.start_ticks)
+        };
+        if !is_same(&mut self.host.kernel) {
+            return Err("it has ended".to_string());
+        }
+        self.backends.join(&mut self.host, own, claim).map_err(|error| with_causes(&error))?;
+        if is_same(&mut self.host.kernel) {
+            return Ok(());
+        }
+        // Another one may have its number, and been moved in its place.
+        for from in &claim.from {
+            if let Ok(dir) = self.host.kernel.open_dir(from) {
+                let _ = self.host.kernel.move_process(dir, claim.pid);
+                self.host.kernel.close_dir(dir);
+            }
+        }
+        Err("it has ended".to_string())
+    }
+
+    /// The number of the cgroup that the agent makes for a tenant, open.
+    pub(super) fn own_cgroup(&mut self, node: usize) -> Result<usize, AttachError> {
+        let tenant = self.nodes()[node].path.clone();
+        if self.backends.own(self.control.tree(), node).is_none() {
+            self.settle_own(node).map_err(AttachError::Refused)?;
+        }
+        let Some(own) = self.backends.own(self.control.tree(), node) else {
+            return refused(format!("{tenant} has no cgroup of tenantd's"));
+        };
+        match self.backends.open_own(&mut self.host, self.control.tree(), own) {
+            Ok(()) => Ok(own),
+            Err(finding) => refused(finding.to_string()),
+        }
+    }
+
+    /// Takes `work` back from its tenant.
+    ///
+    /// # Errors
+    /// It is no tenant's that the caller may take it from.
+    pub fn detach_work(&mut self, work: &Work, caller: Caller) -> Result<Moved, AttachError> {
+        match work {
+            Work::Cgroup(path) => self.detach_cgroup(path, caller),
+            Work::Processes(pids) => self.detach_processes(pids, caller),
+        }
+    }
+
+    fn detach_cgroup(&mut self, path: &str, caller: Caller) -> Result<Moved, AttachError> {
+        let path = self.path_from_mount(path)?;
+        let known = self.keeper.attachments.cgroups().iter().find(|it| it.path == path);
+        let Some(known) = known else { return refused(format!("{path} is not attached")) };
+        if caller.user.is_some() && known.by != caller.user {
+            return Err(AttachError::NotPermitted(format!("{path} was attached by somebody else")));
+        }
+        let tenant = known.tenant.clone();
+        self.keeper.attachments.retain(|it| it.path != path, |_| true);
+        let mut findings = Vec::new();
+        self.settle_attached(&mut findings);
+        info!(tenant, action = "detach", "{path} is no member any more");
+        let failures = findings.iter().map(Finding::to_string).collect();
+        Ok(Moved { cgroup: path, failures, ..Moved::default() })
+    }
+
+    fn detach_processes(&mut self, pids: &[u32], caller: Caller) -> Result<Moved, AttachError> {
+        let proc = self.host.proc();
+        let mut found: Vec<AttachedProcess> = Vec::new();
+        for pid in pids {
+            let start_ticks = process::start_ticks(&mut self.host.kernel, proc, *pid);
+            let of = |it: &&AttachedProcess| it.pid == *pid && Some(it.start_ticks) == start_ticks;
+            let Some(known) = self.keeper.attachments.processes().iter().find(of) else {
+                return refused(format!("process {pid} is not attached"));
+            };
+            if caller.user.is_some() && known.by != caller.user {
+                let why = format!("process {pid} was attached by somebody else");
+                return Err(AttachError::NotPermitted(why));
+            }
+            found.push(known.clone());
+        }
+        let is_found = |pid: u32, start_ticks: u64| {
+            found.iter().any(|it| (it.pid, it.start_ticks) == (pid, start_ticks))
+        };
+        let concerns = |entry: &Entry| {
+            matches!(entry, Entry::Moved { pid, start_ticks, .. }
+            if is_found(*pid, *start_ticks))
+        };
+        let entries = self.host.journal.entries().iter();
+        let entries: Vec<Entry> = entries.filter(|entry| concerns(entry)).cloned().collect();
+        let mut restored = restore::put_back(&mut self.host.kernel, proc, &entries);
+        let keeps = |entry: &Entry| !concerns(entry) || restored.owes(entry);
+        if let Err(error) = self.host.journal.retain(keeps) {
+            restored.failures.push(with_causes(&error));
+        }
+        self.keeper.attachments.retain(|_| true, |it| !is_found(it.pid, it.start_ticks));
+        info!(action = "detach", "processes moved back: {pids:?}");
+        Ok(Moved { pids: pids.to_vec(), failures: restored.failures, ..Moved::default() })
+    }
+
+    // --- whose it is ---
+
+    /// The path from the mount of a cgroup that is written so, or as a path of the file system.
+    fn path_from_mount(&self, path: &str) -> Result<String, AttachError> {
+        let trees = self.host.layout.trees.iter();
+        let below = trees.filter_map(|tree| Path::new(path).strip_prefix(&tree.mount).ok());
+        let path = below
+            .min_by_key(|below| below.as_os_str().len())
+            .map_or(path.to_string(), |below| format!("/{}", below.display()));
+        let names = pattern::names_of(&path);
+        let is_plain =
+            |name: &&str| !matches!(*name, "." | "..") && !name.chars().any(char::is_control);
+        match path.starts_with('/') && !names.is_empty() && names.iter().all(is_plain) {
+            true => Ok(format!("/{}", names.join("/"))),
+            false => refused(format!(
+                "`{}` is not the path of a cgroup: it begins at the mount point, as /user.slice does",
+                path.escape_default()
+            )),
+        }
+    }
+
+    /// The tenant in whose cgroup `path` is, or, where `both_ways`, that has a cgroup in it.
+    fn owner_of(&self, path: &str, both_ways: bool) -> Option<String> {
+        let (tree, dir) = (self.control.tree(), self.cpu_dir(path));
+        let is_owner = |number: &usize| {
+            let home = self.backends.dir_of(&self.host, tree, *number, Facet::Cpu);
+            home.is_some_and(|home| dir.starts_with(&home) || both_ways && home.starts_with(&dir))
+        };
+        let owner = (0..tree.first_ancestor()).filter(|it| tree.has_work(*it)).find(is_owner);
+        let rules = self.backends.claim_rules().iter().filter(|_| both_ways);
+        let mut claimed =
+            rules.filter(|rule| rule.cgroups.iter().any(|it| pattern::claims(it, path)));
+        let owner = owner.and_then(|number| tree.node_number(number));
+        owner
+            .or_else(|| claimed.next().map(|rule| rule.node))
+            .map(|it| tree.nodes()[it].path.clone())
+    }
+
+    /// Whether all processes in the cgroup at `dir`, and at least one, are of this user.
+    fn check_processes(&mut self, dir: &Path, user: u32) -> Result<(), AttachError> {
+        let (proc, kernel) = (self.host.proc(), &mut self.host.kernel);
+        let below = nested(kernel, dir)?;
+        if below.len() > NESTED_MAX {
+            return refused(format!("{} has more than {NESTED_MAX} cgroups below", dir.display()));
+        }
+        let mut nr_processes = 0;
+        for dir in std::iter::once(dir).chain(below.iter().map(PathBuf::as_path)) {
+            for pid in processes_at(kernel, dir)? {
+                nr_processes += 1;
+                // One that ended is nobody's.
+                if process::user(kernel, proc, pid).is_some_and(|uid| uid != user) {
+                    let why = format!("process {pid} in {} is not yours", dir.display());
+                    return Err(AttachError::NotPermitted(why));
+                }
+            }
+        }
+        match nr_processes {
+            0 => refused(format!(
+                "{} has no process: only an administrator hands it over",
+                dir.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn cpu_dir(&self, path: &str) -> PathBuf {
+        let layout = &self.host.layout;
+        layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].dir_of(path)
+    }
+
+    pub(super) fn inode(&mut self, dir: &Path) -> Result<u64, KernError> {
+        let kernel = &mut self.host.kernel;
+        let dir = kernel.open_dir(dir)?;
+        let inode = kernel.inode(dir);
+        kernel.close_dir(dir);
+        inode
+    }
+
+    /// Where the cgroup with this number is, from the mount.
+    fn shown(&self, number: usize) -> String {
+        let (tree, layout) = (self.control.tree(), &self.host.layout);
+        let dir = self.backends.dir_of(&self.host, tree, number, Facet::Cpu).unwrap_or_default();
+        let mount = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].mount;
+        format!("/{}", dir.strip_prefix(mount).unwrap_or(&dir).display())
+    }
+}

@@ -1,0 +1,184 @@
+//! What was handed to tenants, in every tick and across restarts, reloads and changes of mode.
+//!
+//! The list of it outlives the agent ([`Attachments`](crate::daemon::recovery::attachments::Attachments)): what is on it
+//! is taken up again at a start and when the agent begins to enforce. A cgroup that has ended is dropped, and so is
+//! what belongs to a tenant that a reload removed. A tenant that has members because of what was handed to it keeps
+//! having them: its own cgroup is one of them then, and making it its only one again would lose what is known of it.
+
+use tracing::warn;
+
+use super::start::Agent;
+use crate::control::finding::{Code, Finding};
+use crate::control::tree::{Tree, TreeNode};
+use crate::daemon::backend::location::Location;
+use crate::daemon::backend::on_host;
+use crate::daemon::recovery::attachments::{AttachedCgroup, AttachedProcess};
+use crate::host::enforce::with_causes;
+use crate::host::kernfs::KernFs;
+use crate::host::process;
+use crate::policy::model::Mode;
+
+impl<K: KernFs> Agent<K> {
+    /// Takes up what an earlier agent was given, or this one in another mode.
+    pub(super) fn take_up_attached(&mut self) {
+        if self.keeper.attachments.is_empty() {
+            return;
+        }
+        // What a template finds comes with the next ticks.
+        if !self.base.has_templates {
+            let tree = self.control.tree().clone();
+            self.detach_unknown(&tree);
+        }
+        let mut findings = Vec::new();
+        self.settle_attached(&mut findings);
+        findings.iter().for_each(|finding| warn!("{finding}"));
+    }
+
+    /// Lets go of cgroups that have ended, and moves the processes of an earlier agent's list into their cgroups.
+    pub(super) fn keep_attached(&mut self, findings: &mut Vec<Finding>) {
+        if self.keeper.attachments.is_empty() {
+            return;
+        }
+        let missing: Vec<AttachedCgroup> = self.missing_cgroups();
+        let mut ended = Vec::new();
+        for cgroup in missing {
+            let dir = self.cpu_dir(&cgroup.path);
+            match self.inode(&dir) {
+                Ok(inode) if inode == cgroup.inode => {}
+                Err(error) if !error.is_gone() => {}
+                _ => ended.push(cgroup),
+            }
+        }
+        if !ended.is_empty() {
+            self.keeper.attachments.retain(|it| !ended.contains(it), |_| true);
+            self.settle_attached(findings);
+        }
+        if self.mode() == Mode::Enforce {
+            self.rejoin(findings);
+        }
+    }
+
+    /// The attached cgroups that are not open.
+    fn missing_cgroups(&self) -> Vec<AttachedCgroup> {
+        let tree = self.control.tree();
+        let open = tree.members().filter(|(number, _)| self.backends.is_present(*number));
+        let open: Vec<(&str, &str)> =
+            open.map(|(_, member)| (&*tree.nodes()[member.tenant].path, &*member.at)).collect();
+        let is_missing = |it: &&AttachedCgroup| !open.contains(&(&*it.tenant, &*it.at));
+        self.keeper.attachments.cgroups().iter().filter(is_missing).cloned().collect()
+    }
+
+    /// Moves processes that are not in their tenant's cgroup yet.
+    fn rejoin(&mut self, findings: &mut Vec<Finding>) {
+        let outside = |it: &&AttachedProcess| !it.is_inside;
+        let waiting = self.keeper.attachments.processes().iter().filter(outside);
+        let waiting: Vec<AttachedProcess> = waiting.cloned().collect();
+        if waiting.is_empty() {
+            return;
+        }
+        for process in &waiting {
+            let node = self.nodes().iter().position(|node| node.path == process.tenant);
+            let Some(node) = node else { continue };
+            let (proc, pid) = (self.host.proc(), process.pid);
+            let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+            let found = process::candidate(kernel, proc, layout, pid, node);
+            let Some(found) = found.filter(|it| it.claim.start_ticks == process.start_ticks) else {
+                continue;
+            };
+            let outcome = match self.own_cgroup(node) {
+                Ok(own) => self.join(own, &found),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(why) = outcome {
+                let what = format!("process {pid} is not attached again: {why}");
+                findings.push(Finding::of(&process.tenant, Code::NotClaimed, what));
+            }
+        }
+        let nodes = self.control.tree().nodes();
+        let is_there = |tenant: &str| nodes.iter().any(|node| node.path == tenant);
+        self.keeper.attachments.set_inside(|it| it.is_inside || is_there(&it.tenant));
+    }
+
+    /// Takes back what was handed to tenants that are not in `tree`; their cgroups are given back with them.
+    pub(super) fn detach_unknown(&mut self, tree: &Tree) {
+        let is_there = |tenant: &str| {
+            let is_it = |node: &TreeNode| node.is_leaf && node.path == tenant;
+            let is_known = tree.nodes().iter().any(is_it);
+            if !is_known {
+                warn!(
+                    tenant,
+                    action = "detach",
+                    "what was attached is given back: the policy has no such tenant"
+                );
+            }
+            is_known
+        };
+        self.keeper.attachments.retain(|it| is_there(&it.tenant), |it| is_there(&it.tenant));
+    }
+
+    /// The locations of `nodes` with what was handed to them. A tenant that has members because of that keeps having
+    /// them.
+    pub(super) fn with_attached(
+        &self,
+        nodes: &[TreeNode],
+        locations: Vec<Location>,
+    ) -> Vec<Location> {
+        let (tree, attachments) = (self.control.tree(), &self.keeper.attachments);
+        let has_members = |node: &TreeNode| {
+            let old = tree.nodes().iter().position(|old| old.path == node.path);
+            old.is_some_and(|old| tree.has_members(old))
+        };
+        let with = |(node, location): (&TreeNode, Location)| {
+            let cgroups = attachments.cgroups().iter().filter(|it| it.tenant == node.path);
+            let cgroups: Vec<String> = cgroups.map(|it| it.at.clone()).collect();
+            let has_processes = attachments.processes().iter().any(|it| it.tenant == node.path);
+            let needs_own = has_processes && !location.is_made();
+            match node.is_leaf && (!cgroups.is_empty() || needs_own || has_members(node)) {
+                true => location.with_attached(&node.path, cgroups, has_processes),
+                false => location,
+            }
+        };
+        nodes.iter().zip(locations).map(with).collect()
+    }
+
+    /// Takes in what is attached and detached.
+    pub(super) fn settle_attached(&mut self, findings: &mut Vec<Finding>) {
+        let tree = self.control.tree();
+        let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
+        let locations = self.with_attached(&nodes, locations);
+        self.settle_at(&nodes, &locations, findings);
+    }
+
+    /// Gives a tenant a cgroup of the agent's beside those that it has.
+    pub(super) fn settle_own(&mut self, node: usize) -> Result<(), String> {
+        let tree = self.control.tree();
+        let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
+        let mut locations = self.with_attached(&nodes, locations);
+        let (location, path) = (locations[node].clone(), &nodes[node].path);
+        let attached = match &location {
+            Location::Members(sources) => sources.attached.clone(),
+            _ => Vec::new(),
+        };
+        locations[node] = location.with_attached(path, attached, true);
+        let mut findings = Vec::new();
+        self.settle_at(&nodes, &locations, &mut findings);
+        findings.first().map_or(Ok(()), |finding| Err(finding.to_string()))
+    }
+
+    fn settle_at(
+        &mut self,
+        nodes: &[TreeNode],
+        locations: &[Location],
+        findings: &mut Vec<Finding>,
+    ) {
+        let is_enforcing = self.mode() == Mode::Enforce;
+        if is_enforcing && let Err(error) = self.take_root_for(nodes, locations, self.host.pins) {
+            let what = format!("nothing is attached: {}", with_causes(&error));
+            findings.push(Finding::of_host(Code::NotAttached, what));
+            return;
+        }
+        let (kernel, layout) = (&self.host.kernel, &self.host.layout);
+        self.host.governs_above = on_host::governed_above(kernel, layout, &self.policy, locations);
+        self.settle_members(locations, is_enforcing, findings);
+    }
+}

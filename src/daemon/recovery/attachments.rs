@@ -1,0 +1,185 @@
+//! What was handed to tenants while an agent ran, over restarts of the agent.
+//!
+//! **Problem.** A cgroup or a process is handed to a tenant once, by whoever started it. A stop of the agent gives it
+//! back, and so does the start after a kill; the next agent has to take it up again, with what was started since.
+//!
+//! **Shape.** The list is in `attached.json` in the state directory. A cgroup counts while it is there with the inode
+//! number that it had, a process while it runs. Before the journal is undone, what attached processes have started in
+//! the tenant's cgroup is added to the list, for it goes back with them ([`Attachments::gather`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::boot_file::BootFile;
+use super::processes::{ancestor, nested, processes_at};
+use crate::host::journal::Entry;
+use crate::host::kernfs::{DirId, KernFs};
+use crate::host::process;
+
+/// Processes that have ended are dropped from the list each time that it has doubled, above this.
+const PROCESSES_MAX: usize = 256;
+
+/// A cgroup that was handed to a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::daemon) struct AttachedCgroup {
+    pub(in crate::daemon) tenant: String,
+    /// From the mount.
+    pub(in crate::daemon) path: String,
+    /// The member that it is: a unit, or the same path.
+    pub(in crate::daemon) at: String,
+    pub(in crate::daemon) inode: u64,
+    /// The user who handed it over for himself; absent for an administrator.
+    pub(in crate::daemon) by: Option<u32>,
+}
+
+/// A process that was handed to a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::daemon) struct AttachedProcess {
+    pub(in crate::daemon) tenant: String,
+    pub(in crate::daemon) pid: u32,
+    pub(in crate::daemon) start_ticks: u64,
+    /// As [`AttachedCgroup::by`].
+    pub(in crate::daemon) by: Option<u32>,
+    /// Whether this agent has put it into the tenant's cgroup.
+    #[serde(skip)]
+    pub(in crate::daemon) is_inside: bool,
+}
+
+/// What the file holds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Record {
+    cgroups: Vec<AttachedCgroup>,
+    processes: Vec<AttachedProcess>,
+}
+
+/// All that is handed to tenants.
+#[derive(Debug, Default)]
+pub(in crate::daemon) struct Attachments {
+    file: Option<BootFile>,
+    record: Record,
+    /// With more processes than this, those that ended are dropped.
+    forget_at: usize,
+}
+
+impl Attachments {
+    /// Those that are listed in `state_dir` for this boot.
+    pub(super) fn load(state_dir: &Path, boot_id: &str) -> Attachments {
+        let file = BootFile::new(state_dir, "attached.json", boot_id);
+        let record = file.load();
+        Attachments { file: Some(file), record, forget_at: PROCESSES_MAX }
+    }
+
+    pub(in crate::daemon) fn cgroups(&self) -> &[AttachedCgroup] {
+        &self.record.cgroups
+    }
+
+    pub(in crate::daemon) fn processes(&self) -> &[AttachedProcess] {
+        &self.record.processes
+    }
+
+    pub(in crate::daemon) fn is_empty(&self) -> bool {
+        self.record.cgroups.is_empty() && self.record.processes.is_empty()
+    }
+
+    pub(in crate::daemon) fn add_cgroup(&mut self, cgroup: AttachedCgroup) {
+        self.record.cgroups.push(cgroup);
+        self.save();
+    }
+
+    /// Adds processes; those of the list that have ended go where there are many.
+    pub(in crate::daemon) fn add_processes(
+        &mut self,
+        kernel: &mut impl KernFs,
+        proc: DirId,
+        processes: impl IntoIterator<Item = AttachedProcess>,
+    ) {
+        let all = &mut self.record.processes;
+        for new in processes {
+            all.retain(|old| (old.pid, old.start_ticks) != (new.pid, new.start_ticks));
+            all.push(new);
+        }
+        if all.len() > self.forget_at.max(PROCESSES_MAX) {
+            all.retain(|it| process::start_ticks(kernel, proc, it.pid) == Some(it.start_ticks));
+            self.forget_at = 2 * all.len();
+        }
+        self.save();
+    }
+
+    /// Those that `stay`; returns whether any does not.
+    pub(in crate::daemon) fn retain(
+        &mut self,
+        is_cgroup: impl FnMut(&AttachedCgroup) -> bool,
+        is_process: impl FnMut(&AttachedProcess) -> bool,
+    ) -> bool {
+        let nr_before = (self.record.cgroups.len(), self.record.processes.len());
+        self.record.cgroups.retain(is_cgroup);
+        self.record.processes.retain(is_process);
+        let has_changed = nr_before != (self.record.cgroups.len(), self.record.processes.len());
+        if has_changed {
+            self.save();
+        }
+        has_changed
+    }
+
+    /// Notes which of the processes are in their tenant's cgroup.
+    pub(in crate::daemon) fn set_inside(&mut self, is_inside: impl Fn(&AttachedProcess) -> bool) {
+        for process in &mut self.record.processes {
+            process.is_inside = is_inside(process);
+        }
+    }
+
+    /// Adds the processes that attached ones have started since: all that are where those were put, and were not started
+    /// by claimed ones. To be called before `entries` are undone.
+    pub(in crate::daemon) fn gather(
+        &mut self,
+        kernel: &mut impl KernFs,
+        proc: DirId,
+        entries: &[Entry],
+    ) {
+        let processes = &self.record.processes;
+        let attached: BTreeMap<(u32, u64), &AttachedProcess> =
+            processes.iter().map(|it| ((it.pid, it.start_ticks), it)).collect();
+        let (mut homes, mut claimed) = (BTreeMap::new(), BTreeSet::new());
+        for entry in entries {
+            let Entry::Moved { pid, start_ticks, to, .. } = entry else { continue };
+            match (attached.get(&(*pid, *start_ticks)), to.first()) {
+                (Some(process), Some(home)) => drop(homes.insert(home, *process)),
+                _ => drop(claimed.insert((*pid, *start_ticks))),
+            }
+        }
+        let is_claimed = |key: (u32, u64)| claimed.contains(&key).then_some(());
+        let mut found = Vec::new();
+        for (home, of) in homes {
+            let below = nested(kernel, home).unwrap_or_default();
+            for dir in std::iter::once(home).chain(&below) {
+                for pid in processes_at(kernel, dir).unwrap_or_default() {
+                    let start_ticks = process::start_ticks(kernel, proc, pid);
+                    let is_known = start_ticks.is_none_or(|it| attached.contains_key(&(pid, it)));
+                    if !is_known && let Ok(None) = ancestor(kernel, proc, pid, is_claimed) {
+                        let start_ticks = start_ticks.unwrap_or_default();
+                        found.push(AttachedProcess { pid, start_ticks, ..of.clone() });
+                    }
+                }
+            }
+        }
+        if !found.is_empty() {
+            self.record.processes.extend(found);
+            self.save();
+        }
+    }
+
+    fn save(&self) {
+        let Some(file) = &self.file else { return };
+        let outcome = match self.is_empty() {
+            true => file.remove(),
+            false => file.write(&self.record),
+        };
+        if let Err(error) = outcome {
+            let path = file.path().display();
+            warn!("what is attached to tenants is not kept for the next start: {path}: {error}");
+        }
+    }
+}

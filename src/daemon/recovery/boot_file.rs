@@ -1,0 +1,71 @@
+//! A file of the state directory that is for later agents of the same boot.
+//!
+//! It is only a hint: what cannot be read, or is from another boot, is passed over.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+/// One file.
+#[derive(Debug)]
+pub(super) struct BootFile {
+    path: PathBuf,
+    boot_id: String,
+}
+
+/// What it holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record<T> {
+    boot_id: String,
+    #[serde(flatten)]
+    content: T,
+}
+
+impl BootFile {
+    /// The file `name` in `state_dir` for this boot; nothing is read or written yet.
+    pub(super) fn new(state_dir: &Path, name: &str, boot_id: &str) -> BootFile {
+        BootFile { path: state_dir.join(name), boot_id: boot_id.to_string() }
+    }
+
+    /// What it holds of this boot.
+    pub(super) fn load<T: DeserializeOwned + Default>(&self) -> T {
+        match self.read::<T>() {
+            Ok(record) if record.boot_id == self.boot_id => record.content,
+            Ok(_) => T::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => T::default(),
+            Err(error) => {
+                warn!("{} is ignored: {error}", self.path.display());
+                T::default()
+            }
+        }
+    }
+
+    fn read<T: DeserializeOwned>(&self) -> io::Result<Record<T>> {
+        Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
+    }
+
+    /// Replaces what it holds.
+    pub(super) fn write(&self, content: &impl Serialize) -> io::Result<()> {
+        let record = Record { boot_id: self.boot_id.clone(), content };
+        let fresh = self.path.with_extension("new");
+        fs::write(&fresh, serde_json::to_vec(&record)?)?;
+        fs::rename(&fresh, &self.path)
+    }
+
+    /// Removes it.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Its path, for messages.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}

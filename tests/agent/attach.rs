@@ -1,0 +1,416 @@
+//! Running work that is handed to a tenant while the agent runs.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use tenantd::control::explain::explain;
+use tenantd::control::status::Status;
+use tenantd::daemon::agent::attach::{AttachError, Moved};
+use tenantd::daemon::backend::claims;
+use tenantd::host::kernfs::{KernFs, Operation};
+use tenantd::policy::model::Mode;
+use tenantd::resource::CPU;
+use tenantd::sim::{Load, SimHost, SimKernel, Workload};
+use tenantd::varlink::bridge::{Caller, Work};
+
+use super::world::{MIB, World, assert_same, legacy, snapshot, tenant};
+use crate::util;
+
+const POLICY: &str = "\
+tenants:
+  a: { weight: 300 }
+  b: { match: { cgroup: /b } }
+  group: { tenants: { c: { match: { cgroup: [ /c1, \"/c/*\" ] } }, d: {} } }
+";
+const ROOT: Caller = Caller { user: None, pid: 0 };
+
+/// A host that systemd does not run, with jobs of nobody's.
+fn host(sim: SimHost) -> World {
+    let mut kernel = SimKernel::new(sim);
+    for path in ["/jobs/1/inside", "/jobs/2", "/jobs/3", "/b", "/c1", "/c/one", "/else"] {
+        kernel.make_cgroup(path).unwrap();
+    }
+    let mut world = World::with(kernel, POLICY);
+    world.host.without_systemd();
+    world.options.root = Some("/tenants".into());
+    world
+}
+
+fn attach(world: &mut World, tenant: &str, work: &Work) -> Result<Moved, AttachError> {
+    world.agent.as_mut().unwrap().attach_work(tenant, work, false, ROOT)
+}
+
+fn detach(world: &mut World, work: &Work) -> Result<Moved, AttachError> {
+    world.agent.as_mut().unwrap().detach_work(work, ROOT)
+}
+
+fn cgroup(path: &str) -> Work {
+    Work::Cgroup(path.to_string())
+}
+
+fn processes(pids: &[u32]) -> Work {
+    Work::Processes(pids.to_vec())
+}
+
+fn busy(world: &World, path: &str) -> u32 {
+    world.spawn(path, Load::busy(4).with_working_set(16 * MIB))
+}
+
+fn place(world: &World, pid: u32) -> String {
+    world.host.with(|kernel| kernel.process_cgroup(pid)).unwrap()
+}
+
+/// The members of a tenant, and whether each is attached.
+fn members(world: &World, tenant: &str) -> Vec<(String, bool)> {
+    let agent = world.agent.as_ref().unwrap();
+    let explained = explain(agent.trace(), agent.status(), tenant).unwrap();
+    explained.members.into_iter().map(|member| (member.cgroup, member.is_attached)).collect()
+}
+
+fn names(members: &[(String, bool)]) -> Vec<(&str, bool)> {
+    members.iter().map(|(name, is_attached)| (&**name, *is_attached)).collect()
+}
+
+fn used(status: &Status, name: &str) -> f64 {
+    tenant(status, name).usage[CPU].unwrap_or(0.0)
+}
+
+fn refusal(outcome: Result<Moved, AttachError>) -> String {
+    outcome.unwrap_err().to_string()
+}
+
+fn reload(world: &mut World, yaml: &str) {
+    let policy = util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
+    let rules = claims::rules(&policy).rules;
+    assert_eq!(world.agent.as_mut().unwrap().reload(policy, rules).unwrap(), [""; 0]);
+}
+
+/// Removes a cgroup without processes, in every hierarchy.
+fn remove(world: &World, path: &str) {
+    let path = Path::new(path.trim_start_matches('/'));
+    world.host.with(|kernel| {
+        let mount = Path::new("/sys/fs/cgroup");
+        let top = kernel.open_dir(mount).unwrap();
+        let mut mounts = kernel.list_dirs(top).unwrap();
+        mounts.push(String::new());
+        for tree in mounts {
+            if let Ok(dir) = kernel.open_dir(&mount.join(tree).join(path.parent().unwrap())) {
+                let _ = kernel.remove_dir(dir, path.file_name().unwrap().to_str().unwrap());
+                kernel.close_dir(dir);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_cgroup_is_weighed_where_it_is_until_it_is_detached() {
+    for sim in [SimHost::default(), legacy()] {
+        let mut world = host(sim);
+        let pids = ["/jobs/1/inside", "/b"].map(|path| busy(&world, path));
+        world.start().unwrap();
+        world.ticks(3);
+        let before = snapshot(&world.host);
+        for _ in 0..2 {
+            let moved = attach(&mut world, "a", &cgroup("/sys/fs/cgroup/cpu/jobs/1/"))
+                .or_else(|_| attach(&mut world, "a", &cgroup("/jobs/1")));
+            assert_eq!(moved.unwrap().cgroup, "/jobs/1");
+        }
+        let status = world.ticks(12);
+        assert_eq!(status.findings, [""; 0]);
+        assert_eq!(names(&members(&world, "a")), [("./a", false), ("/jobs/1", true)]);
+        let ratio = used(&status, "a") / used(&status, "b");
+        assert!((ratio - 3.0).abs() < 0.2, "{ratio}");
+        assert_eq!(pids.map(|pid| place(&world, pid)), ["/jobs/1/inside", "/b"]);
+        // What is above is weighed as well, and given back with it.
+        detach(&mut world, &cgroup("/jobs/1")).unwrap();
+        world.ticks(3);
+        let now = snapshot(&world.host);
+        let of_jobs = |of: &super::world::Snapshot| -> super::world::Snapshot {
+            let jobs = of.iter().filter(|(path, _)| path.contains("/jobs"));
+            jobs.map(|(path, text)| (path.clone(), text.clone())).collect()
+        };
+        assert_same(&of_jobs(&before), &of_jobs(&now), "detached");
+        assert_eq!(refusal(detach(&mut world, &cgroup("/jobs/1"))), "/jobs/1 is not attached");
+        assert_eq!(world.stop().failures, [""; 0]);
+    }
+}
+
+/// The tenant keeps the cgroup that it had, with what is known of it.
+#[test]
+fn a_tenant_with_a_cgroup_of_its_own_keeps_it() {
+    let mut world = host(SimHost::default());
+    world.start().unwrap();
+    world.ticks(2);
+    let pid = busy(&world, "/tenants/a");
+    let status = world.ticks(8);
+    let total = tenant(&status, "a").cpu_usage_seconds.unwrap();
+    assert!(used(&status, "a") > 3.0);
+    world.host.take_changes();
+    attach(&mut world, "a", &cgroup("/jobs/2")).unwrap();
+    let status = world.tick();
+    assert_eq!(names(&members(&world, "a")), [("./a", false), ("/jobs/2", true)]);
+    assert!(used(&status, "a") > 3.0, "its usage is still known: {status:?}");
+    assert!(tenant(&status, "a").cpu_usage_seconds.unwrap() > total);
+    let changes = world.host.take_changes();
+    assert!(!changes.iter().any(|call| call.operation == Operation::MakeDir), "{changes:?}");
+    assert_eq!(place(&world, pid), "/tenants/a");
+    let status = world.ticks(5);
+    assert_eq!(status.findings, [""; 0]);
+    assert!(tenant(&status, "a").cpu_usage_seconds.unwrap() < total + 40.0);
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+#[test]
+fn a_cgroup_that_ends_is_no_member_any_more() {
+    let mut world = host(SimHost::default());
+    let pid = busy(&world, "/jobs/2");
+    world.start().unwrap();
+    attach(&mut world, "group/d", &cgroup("/jobs/2")).unwrap();
+    attach(&mut world, "group/c", &cgroup("/jobs/3")).unwrap();
+    world.ticks(3);
+    let of_c = members(&world, "group/c");
+    assert_eq!(names(&of_c), [("/c1", false), ("/jobs/3", true), ("/c/one", false)]);
+    world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    remove(&world, "/jobs/2");
+    remove(&world, "/jobs/3");
+    // Another one of its name is nobody's.
+    world.host.with(|kernel| kernel.make_cgroup("/jobs/3")).unwrap();
+    world.ticks(4);
+    assert_eq!(names(&members(&world, "group/d")), [("./group/d", false)]);
+    assert_eq!(names(&members(&world, "group/c")), [("/c1", false), ("/c/one", false)]);
+    assert!(!world.state_dir().join("attached.json").exists());
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+#[test]
+fn processes_are_moved_and_go_back() {
+    for sim in [SimHost::default(), legacy()] {
+        let mut world = host(sim);
+        let pids = ["/jobs/1/inside", "/jobs/2", "/jobs/2", "/else"].map(|path| busy(&world, path));
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.ticks(2);
+        let moved = attach(&mut world, "a", &processes(&pids[..2])).unwrap();
+        assert_eq!((&*moved.cgroup, &*moved.pids), ("/tenants/a", &pids[..2]));
+        // One whose tenant has none of its own: one is made.
+        let moved = attach(&mut world, "b", &processes(&pids[2..3])).unwrap();
+        assert_eq!(moved.cgroup, "/tenants/b");
+        let moved = attach(&mut world, "group/c", &processes(&pids[3..])).unwrap();
+        assert_eq!(moved.cgroup, "/tenants/group:c");
+        let status = world.ticks(12);
+        assert_eq!(status.findings, [""; 0]);
+        assert_eq!(names(&members(&world, "b")), [("./b", false), ("/b", false)]);
+        let places = pids.map(|pid| place(&world, pid));
+        assert_eq!(places, ["/tenants/a", "/tenants/a", "/tenants/b", "/tenants/group:c"]);
+        let shares = ["a", "b", "group/c"].map(|name| used(&status, name) / 4.0);
+        for (share, expected) in shares.iter().zip([0.6, 0.2, 0.2]) {
+            assert!((share - expected).abs() < 0.03, "{shares:?}");
+        }
+        // Moved again by somebody else: it stays there.
+        let elsewhere = |kernel: &mut SimKernel| {
+            for tree in ["", "cpu", "cpuacct", "memory", "unified"] {
+                let path = Path::new("/sys/fs/cgroup").join(tree).join("jobs/3");
+                if let Ok(dir) = kernel.open_dir(&path) {
+                    let _ = kernel.move_process(dir, pids[1]);
+                }
+            }
+        };
+        world.host.with(elsewhere);
+        detach(&mut world, &processes(&[pids[1], pids[2]])).unwrap();
+        let places = pids.map(|pid| place(&world, pid));
+        assert_eq!(places, ["/tenants/a", "/jobs/3", "/jobs/2", "/tenants/group:c"]);
+        let again = refusal(detach(&mut world, &processes(&pids[2..3])));
+        assert_eq!(again, format!("process {} is not attached", pids[2]));
+        assert_eq!(world.stop().failures, [""; 0]);
+        let places = pids.map(|pid| place(&world, pid));
+        assert_eq!(places, ["/jobs/1/inside", "/jobs/3", "/jobs/2", "/else"]);
+        let moved = |of: &super::world::Snapshot| -> super::world::Snapshot {
+            let values = of.iter().filter(|(path, _)| !path.ends_with("cgroup.procs"));
+            values.map(|(path, text)| (path.clone(), text.clone())).collect()
+        };
+        let _ = before.len();
+        assert!(!moved(&snapshot(&world.host)).keys().any(|path| path.contains("/tenants")));
+    }
+}
+
+/// A restart, a kill and a change of mode: all is where it was handed to, with what was started since.
+#[test]
+fn what_was_handed_over_is_taken_up_again() {
+    for sim in [SimHost::default(), legacy()] {
+        let mut world = host(sim);
+        let pids = ["/jobs/2", "/else"].map(|path| busy(&world, path));
+        busy(&world, "/jobs/1/inside");
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.ticks(2);
+        attach(&mut world, "a", &cgroup("/jobs/1")).unwrap();
+        attach(&mut world, "b", &processes(&pids)).unwrap();
+        world.ticks(2);
+        let child = world.spawn("/tenants/b", Load::idle());
+        let all = [pids[0], pids[1], child];
+        for round in 0..5 {
+            match round {
+                0 => drop(world.stop()),
+                1 => world.kill(),
+                2 => {
+                    world.kill();
+                    assert_eq!(world.restore().failures, [""; 0]);
+                    assert_eq!(all.map(|pid| place(&world, pid)), ["/jobs/2", "/else", "/jobs/2"]);
+                }
+                3 => {
+                    let agent = world.agent.as_mut().unwrap();
+                    assert_eq!(agent.set_mode(Mode::Observe).unwrap(), [""; 0]);
+                    assert_eq!(all.map(|pid| place(&world, pid)), ["/jobs/2", "/else", "/jobs/2"]);
+                    let why = refusal(attach(&mut world, "a", &cgroup("/jobs/3")));
+                    assert!(why.contains("tenantd only observes"), "{why}");
+                    world.tick();
+                    let agent = world.agent.as_mut().unwrap();
+                    assert_eq!(agent.set_mode(Mode::Enforce).unwrap(), [""; 0]);
+                }
+                _ => reload(&mut world, POLICY),
+            }
+            if world.agent.is_none() {
+                world.start().unwrap();
+            }
+            let status = world.ticks(5);
+            assert_eq!(status.findings, [""; 0], "round {round}");
+            let places = all.map(|pid| place(&world, pid));
+            assert_eq!(places, ["/tenants/b", "/tenants/b", "/tenants/b"], "round {round}");
+            assert!(members(&world, "a").contains(&("/jobs/1".into(), true)), "round {round}");
+        }
+        // A tenant that is not in the policy any more has nothing.
+        let other = POLICY.replace("  b: { match: { cgroup: /b } }\n", "");
+        reload(&mut world, &other);
+        world.ticks(2);
+        assert_eq!(all.map(|pid| place(&world, pid)), ["/jobs/2", "/else", "/jobs/2"]);
+        reload(&mut world, POLICY);
+        world.ticks(2);
+        assert_eq!(place(&world, pids[1]), "/else");
+        world.host.with(|kernel| kernel.kill(child)).unwrap();
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert_same(&before, &snapshot(&world.host), "stopped");
+    }
+}
+
+#[test]
+fn what_is_not_to_be_moved_is_refused_with_its_owner() {
+    let mut world = host(SimHost::default());
+    let spawn = |path: &str, uid: u32| {
+        let workload = Workload::constant("load", Load::idle()).owned_by(uid);
+        world.host.with(|kernel| kernel.spawn(path, workload)).unwrap()
+    };
+    let [of_b, mine, other] =
+        [("/b", 1000), ("/jobs/2", 1000), ("/jobs/1/inside", 1001)].map(|(at, uid)| spawn(at, uid));
+    world.start().unwrap();
+    world.ticks(2);
+    let begins = "it begins at the mount point, as /user.slice does";
+    let no_path = |path: &str| format!("`{path}` is not the path of a cgroup: {begins}");
+    let theirs =
+        |what: &str| format!("{what}, or contains what is: detach that, or change the policy");
+    for (tenant, work, why) in [
+        ("none", cgroup("/jobs/1"), "the policy has no tenant `none`".to_string()),
+        ("group", cgroup("/jobs/1"), "group is a group: name one of the tenants in it".into()),
+        ("a", cgroup("/gone"), "there is no cgroup /gone".into()),
+        ("a", cgroup("/b"), theirs("/b is b's")),
+        ("a", cgroup("/c"), theirs("/c is group/c's")),
+        ("b", cgroup("/b"), "/b is b's already, or contains what is".into()),
+        ("a", cgroup("/"), no_path("/")),
+        ("a", cgroup("/a/../b"), no_path("/a/../b")),
+        ("a", processes(&[of_b]), format!("process {of_b} is b's, in /b: detach it first")),
+        ("a", processes(&[99999]), "process 99999 has ended, or is one of the kernel's".into()),
+        ("a", processes(&[1]), "process 1 cannot be moved".into()),
+    ] {
+        assert_eq!(refusal(attach(&mut world, tenant, &work)), why);
+    }
+    let why = refusal(attach(&mut world, "a", &cgroup("/tenants")));
+    assert!(why.ends_with("contains what is"), "{why}");
+    // A user has what is his alone.
+    let agent = world.agent.as_mut().unwrap();
+    let ana = Caller { user: Some(1000), pid: mine };
+    for (work, is_permitted) in [
+        (processes(&[other]), false),
+        (cgroup("/jobs/1"), false),
+        (cgroup("/jobs"), false),
+        (processes(&[mine]), true),
+    ] {
+        let outcome = agent.attach_work("a", &work, false, ana);
+        match is_permitted {
+            true => drop(outcome.unwrap()),
+            false => assert!(matches!(outcome, Err(AttachError::NotPermitted(_))), "{work:?}"),
+        }
+    }
+    let empty = refusal(agent.attach_work("a", &cgroup("/jobs/3"), false, ana));
+    assert!(empty.contains("only an administrator"), "{empty}");
+    let gone = Caller { pid: 99999, ..ana };
+    let gone = refusal(agent.attach_work("a", &cgroup("/jobs/3"), false, gone));
+    assert_eq!(gone, "the process that asked has ended");
+    // What an administrator handed over is not his to take back.
+    agent.attach_work("a", &processes(&[other]), false, ROOT).unwrap();
+    let bob = Caller { user: Some(1001), pid: 0 };
+    for work in [processes(&[other]), processes(&[mine])] {
+        let outcome = agent.detach_work(&work, bob);
+        assert!(matches!(outcome, Err(AttachError::NotPermitted(_))), "{outcome:?}");
+    }
+    agent.detach_work(&processes(&[mine]), ana).unwrap();
+    assert_eq!(place(&world, mine), "/jobs/2");
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+/// Beside systemd: the cgroup of a unit is that unit, and processes leave units only where that is asked for.
+#[test]
+fn work_in_units_is_handed_over_as_units() {
+    let yaml = "tenants: { a: { weight: 300 }, web: { match: { unit: web.service } } }";
+    let mut world = World::new(yaml);
+    world.options.root = Some("/tenants".into());
+    world.host.systemd(|systemd, kernel| {
+        for name in ["web", "job", "engine"] {
+            let unit = format!("{name}.service");
+            systemd.add(kernel, &unit, &format!("/system.slice/{unit}"));
+        }
+    });
+    world.host.with(|kernel| kernel.make_cgroup("/system.slice/engine.service/box")).unwrap();
+    let paths = ["web.service", "job.service", "engine.service/box"];
+    let paths = paths.map(|path| format!("/system.slice/{path}"));
+    let pids = paths.clone().map(|path| busy(&world, &path));
+    let before = snapshot(&world.host);
+    world.start().unwrap();
+    world.ticks(5);
+    let why = refusal(attach(&mut world, "a", &processes(&pids[2..])));
+    assert!(why.contains("--cgroup /system.slice/engine.service/box"), "{why}");
+    for path in &paths[1..] {
+        attach(&mut world, "a", &cgroup(path)).unwrap();
+    }
+    let status = world.ticks(20);
+    // The root is of nobody's here.
+    let said = status.findings.iter().filter(|it| !it.contains("/tenants is not protected"));
+    assert_eq!(said.count(), 0, "{:?}", status.findings);
+    let box_at = ("/system.slice/engine.service/box", true);
+    assert_eq!(names(&members(&world, "a")), [("./a", false), box_at, ("job.service", true)]);
+    let ratio = used(&status, "a") / used(&status, "web");
+    assert!((ratio - 3.0).abs() < 0.3, "{ratio}");
+    let changed: BTreeSet<String> =
+        world.host.take_changes().iter().map(|call| call.path.display().to_string()).collect();
+    assert!(!changed.iter().any(|path| path.contains("job.service")), "{changed:?}");
+    // Through the list of the state directory as well.
+    world.kill();
+    world.start().unwrap();
+    world.ticks(5);
+    assert_eq!(names(&members(&world, "a")), [("./a", false), box_at, ("job.service", true)]);
+    detach(&mut world, &cgroup("/system.slice/engine.service/box")).unwrap();
+    let agent = world.agent.as_mut().unwrap();
+    agent.attach_work("a", &processes(&pids[2..]), true, ROOT).unwrap();
+    assert_eq!(place(&world, pids[2]), "/tenants/a");
+    // A unit that ends is detached.
+    world.host.with(|kernel| kernel.kill(pids[1])).unwrap();
+    world.host.systemd(|systemd, kernel| systemd.stop(kernel, "job.service"));
+    world.ticks(8);
+    assert_eq!(names(&members(&world, "a")), [("./a", false)]);
+    world.host.systemd(|systemd, kernel| systemd.start(kernel, "job.service"));
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(place(&world, pids[2]), paths[2]);
+    let after = snapshot(&world.host);
+    let of_box = |path: &&String| path.contains("engine.service");
+    for path in before.keys().filter(of_box) {
+        assert_eq!(before[path], after[path], "{path}");
+    }
+}
