@@ -8,7 +8,7 @@ from pathlib import Path
 from cgroups import MOUNT, Cgroup, wait_until
 from containers import Podman
 from host import Skip, run
-from marks import both
+from marks import both, newer
 from test_memory import MIB, READ, meminfo
 from test_reach import BURN, WEIGHTS, Scattered
 from test_systemd import Host, policy, start
@@ -157,7 +157,7 @@ class Cached(Everywhere):
         return found
 
 
-@both
+@newer
 def test_memory_of_one_stays_while_another_streams(host):
     stage = Cached(host)
     wait_until(stage.is_full, "memory to be short")
