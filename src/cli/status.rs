@@ -12,7 +12,7 @@ use super::args::{StatusArgs, WatchArgs};
 use super::client::Endpoint;
 use super::exit::Exit;
 use super::table;
-use super::text::{age, cores, memory, missing, percent, shortened, wrapped};
+use super::text::{age, cores, lacks, memory, percent, shortened, wrapped};
 use crate::control::status::{GroupStatus, Line, Status, TenantStatus};
 use crate::resource::{CPU, MEMORY};
 use crate::varlink::interface::{Nothing, WatchReply, method};
@@ -172,8 +172,7 @@ fn lacking(status: &Status) -> String {
     let lacking = || status.tenants.iter().filter(|tenant| !tenant.reasons.is_empty());
     let mut text = String::new();
     for tenant in lacking().take(LACKING_MAX) {
-        let lacks =
-            missing(&tenant.missing).map_or("is held back".into(), |it| format!("lacks {it}"));
+        let lacks = lacks(&tenant.missing);
         let why = &tenant.reasons[0].text;
         let more = match tenant.reasons.len() {
             1 => String::new(),

@@ -48,6 +48,11 @@ pub(super) fn missing(amounts: &PerResource<Option<f64>>) -> Option<String> {
     (!missing.is_empty()).then(|| missing.join(" and "))
 }
 
+/// What a tenant with these missing does: it lacks them, or is held back where no amount is known.
+pub(super) fn lacks(amounts: &PerResource<Option<f64>>) -> String {
+    missing(amounts).map_or("is held back".to_string(), |missing| format!("lacks {missing}"))
+}
+
 /// A number of CPUs; `-` where it is absent.
 pub(super) fn cores(cores: Option<f64>) -> String {
     cores.map_or("-".to_string(), |cores| format!("{cores:.2}"))

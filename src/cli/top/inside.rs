@@ -9,7 +9,7 @@ use ratatui::widgets::Paragraph;
 use super::frame::{fairness_line, fitting, head_line};
 use super::inspect::Inspection;
 use super::view::View;
-use crate::cli::text::{cores, memory, missing, shortened, wrapped_at};
+use crate::cli::text::{cores, lacks, memory, shortened, wrapped_at};
 use crate::control::reason::Outsider;
 use crate::control::status::{Line as Row, Status};
 use crate::resource::{CPU, MEMORY};
@@ -122,8 +122,7 @@ fn why_rows(status: &Status, name: &str, width: usize) -> Vec<String> {
     let mut rows = Vec::new();
     let mut outsiders: Vec<&Outsider> = Vec::new();
     for tenant in status.tenants_of(name).filter(|tenant| !tenant.reasons.is_empty()) {
-        let lacks =
-            missing(&tenant.missing).map_or("is held back".into(), |it| format!("lacks {it}"));
+        let lacks = lacks(&tenant.missing);
         for reason in &tenant.reasons {
             let lead = format!("! {} {lacks}: ", tenant.name);
             rows.extend(wrapped_at(width, &lead, &reason.text).lines().map(String::from));

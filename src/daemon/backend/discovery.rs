@@ -308,7 +308,10 @@ impl Search {
 }
 
 /// The names of the cgroups in the cgroup at `path`, in the hierarchy that divides CPU time.
-fn list<K: KernFs>(host: &mut HostAccess<K>, path: &str) -> Result<Vec<String>, KernError> {
+pub(super) fn list<K: KernFs>(
+    host: &mut HostAccess<K>,
+    path: &str,
+) -> Result<Vec<String>, KernError> {
     let tree = &host.layout.trees[host.layout.tree(Facet::Cpu).unwrap_or(0)];
     let dir = host.kernel.open_dir(&tree.dir_of(path))?;
     let names = host.kernel.list_dirs(dir);

@@ -12,11 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::access::HostAccess;
-use super::discovery::LINGER_TICKS;
+use super::discovery::{LINGER_TICKS, list};
 use super::location::{Sources, UserSlices, finds_users, makes};
 use crate::control::finding::{Code, Finding};
-use crate::host::cgroup::Facet;
-use crate::host::kernfs::{KernError, KernFs};
+use crate::host::kernfs::KernFs;
 use crate::policy::Accounts;
 use crate::policy::expand::FoundUser;
 use crate::policy::model::{OwnerChoice, Policy, Tenant};
@@ -170,13 +169,4 @@ impl Finds {
         self.users.retain(|_, user| user.slice_at.is_some() || user.process_at.is_some());
         self.has_changed |= self.users.len() != nr_users;
     }
-}
-
-/// The names of the cgroups in `cgroup`, from the mount.
-fn list<K: KernFs>(host: &mut HostAccess<K>, cgroup: &str) -> Result<Vec<String>, KernError> {
-    let tree = &host.layout.trees[host.layout.tree(Facet::Cpu).unwrap_or(0)];
-    let dir = host.kernel.open_dir(&tree.dir_of(cgroup))?;
-    let names = host.kernel.list_dirs(dir);
-    host.kernel.close_dir(dir);
-    names
 }

@@ -117,15 +117,7 @@ fn a_kill_leaves_what_the_next_agent_restores() {
     for sim in [SimHost::default(), legacy()] {
         let mut world = host(sim, &["/jobs/named", "/jobs/run-1", "/other"], POLICY);
         busy(&world, "/jobs/run-1");
-        let before = snapshot(&world.host);
-        for _ in 0..2 {
-            world.start().unwrap();
-            world.ticks(5);
-            assert!(before != snapshot(&world.host), "nothing was written");
-            world.kill();
-        }
-        assert_eq!(world.restore().failures, [""; 0]);
-        assert_same(&before, &snapshot(&world.host), "restored");
+        is_killed_twice_and_restored(&mut world);
     }
 }
 
