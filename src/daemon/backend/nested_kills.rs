@@ -40,12 +40,15 @@ struct Counter {
 impl NestedKills {
     /// The kills inside the cgroup `dir` of the memory hierarchy; `looks` says whether new cgroups are looked for.
     pub(super) fn count(&mut self, kernel: &mut impl KernFs, dir: DirId, looks: bool) -> u64 {
-        let top = kernel.dir_path(dir);
-        if self.left.is_empty() && (looks || self.round == 0 || self.has_nested) {
+        if self.left.is_empty() {
+            if !(looks || self.round == 0 || self.has_nested) {
+                return self.sum();
+            }
             self.round += 1;
             self.has_nested = false;
-            self.left.push(top.clone());
+            self.left.push(kernel.dir_path(dir));
         }
+        let top = kernel.dir_path(dir);
         for _ in 0..VISITS_A_TICK {
             let Some(path) = self.left.pop() else { break };
             let visited = self.visit(kernel, &path, path == top);

@@ -64,6 +64,11 @@ impl Competition {
         self.apart.get(&number)
     }
 
+    /// Whether some protection is void.
+    pub(super) fn leaves_unprotected(&self) -> bool {
+        !self.unprotected.is_empty()
+    }
+
     /// Why protection of the cgroup `dir` is void, if it is.
     pub(super) fn void_protection(&self, dir: &Path) -> Option<&Finding> {
         let above = self.unprotected.iter().find(|(up, _)| dir.starts_with(up) && dir != up);
