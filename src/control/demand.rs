@@ -15,7 +15,9 @@
 //! - pressed, too many or too short-lived threads: used, plus the waiting share of at least one CPU; where
 //!   the tenant is at its allocation, at least 1.2 × that allocation and at least its guarantee, so that
 //!   demand grows by a fifth each tick while the pressure lasts;
-//! - then never more than its limit and the machine, and smoothed: up at once, down by half in two seconds.
+//! - then never more than its limit and the machine, and smoothed: up at once, down by half in two seconds, and that
+//!   from no more than its allocation: what it wanted beyond that it never had, and whoever sleeps after wanting
+//!   every CPU would otherwise hold the weight of the slice above it for as long as that demand lasts.
 //!
 //! For memory it is the working set. While evicted pages come back, demand is more than what is resident:
 //! those pages fit only because others were evicted for them. Then it is the working set and what came back,
@@ -106,7 +108,8 @@ pub struct Context {
 
 /// The demand behind `usage`, `elapsed` after the last one.
 pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
-    let last = context.last.unwrap_or(Demand::UNKNOWN).amount;
+    let mut last = context.last.unwrap_or(Demand::UNKNOWN).amount;
+    last[CPU] = last[CPU].min(context.allocation_cores);
     let (_, basis) = cpu(usage, context);
     let fresh_cores = fresh_cores(usage, context);
     let amount = PerResource::from_fn(|resource| {
@@ -242,8 +245,9 @@ mod tests {
     fn fast_up_slow_down() {
         let mut context = context(1.0);
         context.last = Some(Demand { amount: PerResource([4.0, 0.0]), ..Demand::UNKNOWN });
+        // From the one CPU that it was allocated.
         let down = estimate(&using(0.0, 0.0), &context, Duration::from_secs(2));
-        assert_eq!((down.amount[CPU], down.cpu_basis), (2.0, CpuBasis::Decaying));
+        assert_eq!((down.amount[CPU], down.cpu_basis), (0.5, CpuBasis::Decaying));
         let up = estimate(&using(5.0, 0.0), &context, SECOND);
         assert_eq!(up.amount[CPU], 5.5);
     }
