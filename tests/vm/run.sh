@@ -92,6 +92,7 @@ cp -r "$here/guest" "$work/payload/guest"
 cp -r systemd "$work/payload/systemd"
 cp packaging/policy.yaml "$work/payload/"
 cp examples/resize.py "$work/payload/guest/"
+cp -r packaging/slurm "$work/payload/slurm"
 # A client of the socket that others wrote; the scenarios that want it are skipped where it cannot be had.
 mkdir "$work/payload/python"
 wheels=${TENANTD_VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tenantd-vm}/python

@@ -1,0 +1,126 @@
+"""Jobs of Slurm, on a cluster of one node: an account is a tenant, whatever the number of its jobs."""
+
+import shutil
+import socket
+import time
+from pathlib import Path
+
+from cgroups import MOUNT, Cgroup, telling, wait_until
+from host import finish, run
+from marks import both
+from test_systemd import Host
+from test_units import SERVICE, install, log, settle
+import fairness
+
+FOLDER = Path("/var/tmp/slurm")
+PROLOG = Path("/payload/slurm/prolog.sh")
+# Debian builds Slurm for several node daemons on one host.
+SCOPE = Cgroup(MOUNT / f"system.slice/{socket.gethostname()}_slurmstepd.scope")
+CONFIGURATION = """
+ClusterName=guest
+SlurmctldHost={name}(127.0.0.1)
+SlurmUser=slurm
+AuthType=auth/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ReturnToService=2
+MpiDefault=none
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+SlurmdTimeout=0
+Prolog={folder}/prolog.sh
+PrologFlags=Alloc
+NodeName={name} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+# Nothing is confined: jobs have to share.
+CGROUPS = "CgroupPlugin=cgroup/v2\nConstrainCores=no\nConstrainRAMSpace=no\n"
+
+
+class Cluster:
+    """Controller and node daemon on this machine, with the prolog of the package."""
+
+    def __init__(self, host):
+        self.host = host
+        for folder in (FOLDER, FOLDER / "state", FOLDER / "spool"):
+            folder.mkdir()
+            shutil.chown(folder, "slurm", "slurm")
+        host.cleanup.callback(shutil.rmtree, FOLDER)
+        shutil.copy(PROLOG, FOLDER / "prolog.sh")
+        # Without any address but 127.0.0.1 the resolver (AI_ADDRCONFIG) has none to listen on.
+        address = ["192.0.2.1/32", "dev", "lo"]
+        host.cleanup.callback(finish, ["ip", "address", "del", *address])
+        run("ip", "address", "add", *address)
+        written = {"slurm.conf": CONFIGURATION.format(name=socket.gethostname(), folder=FOLDER), "cgroup.conf": CGROUPS}
+        for name, text in written.items():
+            file = Path("/etc/slurm", name)
+            file.write_text(text)
+            host.cleanup.callback(file.unlink)
+        units = ["slurmd.service", "slurmctld.service", "munge.service"]
+        host.cleanup.callback(wait_until, lambda: not SCOPE.exists(), "the scope of Slurm's to go")
+        host.cleanup.callback(finish, ["systemctl", "stop", *units, SCOPE.path.name])
+        run("systemctl", "start", *reversed(units))
+        with telling(self.log):
+            wait_until(lambda: "idle" in finish(["sinfo", "--noheader", "--format=%T"]).stdout, "an idle node")
+
+    @staticmethod
+    def log():
+        texts = [path.read_text(errors="replace")[-3000:] for path in sorted(FOLDER.glob("*.log"))]
+        return "\n".join([*texts, finish(["sinfo"]).stdout, finish(["squeue"]).stdout])
+
+    def submit(self, account, processes=1):
+        """A job that keeps so many CPUs busy; returns its cgroup once it runs there."""
+        script = "while :; do :; done &\n" * processes + "wait"
+        options = ["--parsable", f"--account={account}", "--ntasks=1", "--chdir=/tmp", "--output=/dev/null"]
+        number = run("sbatch", *options, f"--wrap={script}").strip()
+        job = SCOPE.child(f"job_{number}")
+        with telling(self.log):
+            wait_until(lambda: job.stat("cgroup.events", "populated"), f"job {number} of {account} to run")
+        return job
+
+    def cancel(self, *jobs):
+        run("scancel", *(job.path.name.removeprefix("job_") for job in jobs))
+        with telling(self.log):
+            wait_until(lambda: not any(job.exists() for job in jobs), "the jobs to end")
+
+
+@both
+def test_accounts_share_a_node_whatever_the_number_of_their_jobs(host):
+    cluster = Cluster(host)
+    install(host, {"physics": {"weight": 3}, "biology": {"weight": 1}})
+    settle()
+    # What Slurm enables for its first job stays.
+    cluster.cancel(cluster.submit("nobody"))
+    world = Host("system.slice", SCOPE.path.name)
+    run("systemctl", "start", SERVICE)
+    one = cluster.submit("physics", host.cpus)
+    many = [cluster.submit("biology") for _ in range(5)]
+
+    def is_weighed():
+        weights = [int(job.read("cpu.weight")) for job in [one, *many]]
+        return weights[0] > 2.5 * sum(weights[1:])
+
+    told = lambda: f"{log()}\n{cluster.log()}"
+    with telling(told):
+        wait_until(is_weighed, "the weights of the jobs")
+    time.sleep(5)
+    fairness.expect_shares(host, [one, *many], [0.75, *[0.05] * 5], "one job of one account, five of the other")
+    cluster.cancel(*many[1:])
+    time.sleep(5)
+    # The one that is left wants one CPU, of which it is entitled to half.
+    fairness.expect_shares(host, [one, many[0]], [0.75, 0.25], "one job each")
+    run("systemctl", "restart", SERVICE)
+    with telling(told):
+        wait_until(lambda: int(one.read("cpu.weight")) > 2.5 * int(many[0].read("cpu.weight")), "the jobs to be known again")
+    stranger = cluster.submit("nobody")
+    assert stranger.exists()
+    cluster.cancel(one, many[0], stranger)
+    run("systemctl", "stop", SERVICE)
+    world.expect_as_before(told)
