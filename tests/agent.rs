@@ -19,6 +19,7 @@ mod protect;
 mod put_back;
 mod reload;
 mod residents;
+mod rest;
 mod scale;
 mod service;
 mod soak;

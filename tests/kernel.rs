@@ -14,5 +14,6 @@ mod hostile;
 mod in_place;
 mod kernfs;
 mod life;
+mod rest;
 mod restore;
 mod soak;

@@ -16,6 +16,7 @@ mod model;
 mod names;
 mod outline;
 mod pattern;
+mod rest;
 mod syntax;
 mod values;
 
@@ -45,7 +46,11 @@ fn machine() -> HostFacts {
             let user = |name: &str| FoundUser { name: Some(name.into()), groups: vec![100] };
             let users = [(2000, "ana"), (2001, "ben"), (2002, "carla"), (33, "www-data")];
             let users = users.into_iter().map(|(uid, name)| (uid, user(name))).collect();
-            Some(Found { users, ..Found::default() })
+            let slices =
+                ["/user.slice", "/user.slice/user-2000.slice", "/user.slice/user-4242.slice"];
+            let services = ["/system.slice", "/system.slice/a.service", "/"];
+            let cgroups = slices.iter().chain(&services).map(|path| path.to_string()).collect();
+            Some(Found { users, units: BTreeSet::from(["a.service".into()]), cgroups })
         },
         has_cgroup: |pattern, _| !pattern.starts_with("/gone"),
         units: || {

@@ -8,7 +8,7 @@
 //! A legacy host has several trees, in which a process is moved one after the other. A child that it starts meanwhile
 //! is in the tenant's cgroups in some of them only, and is claimed in the others by where it is there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use nix::errno::Errno;
@@ -35,6 +35,9 @@ pub struct ClaimRule {
     /// The units that the tenant is, by name or pattern: their processes belong to the tenant already. Where there
     /// are any, none is moved.
     pub homes: Vec<String>,
+    /// Whether the tenant has the processes in the root cgroup that nobody else claims: with whom others claim, as the
+    /// policy writes them.
+    pub rest_beside: Option<Vec<String>>,
 }
 
 impl ClaimRule {
@@ -55,8 +58,11 @@ pub struct ClaimRules {
     of_cgroups: Vec<usize>,
     by_uid: HashMap<u32, usize>,
     by_gid: HashMap<u32, usize>,
+    rest: Option<usize>,
     /// Whether users without a rule are looked for; with the child of the root whose processes have no tenant.
     pub finds_users: Option<&'static str>,
+    /// The users of whom it is known whether they have a tenant, where users are looked for.
+    pub known_users: BTreeSet<u32>,
 }
 
 impl ClaimRules {
@@ -73,7 +79,8 @@ impl ClaimRules {
         }
         let of_cgroups = (0..rules.len()).filter(|index| !rules[*index].cgroups.is_empty());
         let of_cgroups = of_cgroups.collect();
-        ClaimRules { rules, of_cgroups, by_uid, by_gid, finds_users: None }
+        let rest = rules.iter().position(|rule| rule.rest_beside.is_some());
+        ClaimRules { rules, of_cgroups, by_uid, by_gid, rest, ..ClaimRules::default() }
     }
 
     /// The rules themselves.
@@ -99,6 +106,13 @@ impl ClaimRules {
         self.of_cgroups.iter().map(|index| &self.rules[*index]).find(is_wanted)
     }
 
+    /// The rule for a process that no rule for owners claims.
+    fn of_rest(&self, place: &Place, owner: &Owner) -> Option<&ClaimRule> {
+        let is_known = |uid: u32| self.finds_users.is_none() || self.known_users.contains(&uid);
+        let is_left = place.is_at_top && owner.euid.is_some_and(is_known);
+        self.rest.filter(|_| is_left).map(|index| &self.rules[index])
+    }
+
     fn of_owner(&self, owner: &Owner) -> Option<&ClaimRule> {
         let of_user = owner.euid.and_then(|uid| self.by_uid.get(&uid));
         let of_groups = owner.gids.iter().filter_map(|gid| self.by_gid.get(gid));
@@ -106,7 +120,9 @@ impl ClaimRules {
     }
 
     fn looks_at_owners(&self) -> bool {
-        self.finds_users.is_some() || !(self.by_uid.is_empty() && self.by_gid.is_empty())
+        self.finds_users.is_some()
+            || self.rest.is_some()
+            || !(self.by_uid.is_empty() && self.by_gid.is_empty())
     }
 }
 
@@ -209,6 +225,7 @@ pub fn claims(
                 if let (Some(uid), Some(_)) = (owner.euid, rules.finds_users) {
                     claims.users.push((uid, rule.is_none().then_some(pid)));
                 }
+                let rule = rule.or_else(|| rules.of_rest(&place, &owner));
                 match rule.map(|rule| (rule.node, stays_at(rule, &place))) {
                     None | Some((_, Stays::Home)) => continue,
                     Some((node, Stays::Moved)) => node,
@@ -470,6 +487,8 @@ struct Place {
     outside: Vec<String>,
     /// The unit that it is in, except for processes in the agent's root itself.
     unit: Option<String>,
+    /// Whether it is in the root cgroup of every tree that tenants live in.
+    is_at_top: bool,
     dirs: Vec<PathBuf>,
 }
 
@@ -484,7 +503,7 @@ fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Op
     let cgroups = ProcessCGroups::from_buf_read(text).ok()?;
     let mut dirs = Vec::with_capacity(layout.trees.len());
     let (mut cpu_path, mut in_root) = (String::new(), false);
-    let (mut is_inside, mut outside) = (false, Vec::new());
+    let (mut is_inside, mut outside, mut is_at_top) = (false, Vec::new(), true);
     for tree in &layout.trees {
         let path = &cgroups.0.iter().find(|entry| {
             let named = |facet: &Facet| entry.controllers.iter().any(|c| c == facet.controller());
@@ -498,6 +517,7 @@ fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Op
             cpu_path.clone_from(&path.pathname);
             in_root = dir == tree.root;
         }
+        is_at_top &= path.pathname == "/" || !tree.is_for_all();
         match dir.starts_with(&tree.root) && dir != tree.root {
             _ if !tree.is_for_all() => {}
             true => is_inside = true,
@@ -515,5 +535,5 @@ fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Op
     if !is_inside {
         outside.clear();
     }
-    Some(Place { cpu_path, below_root, outside, unit, dirs })
+    Some(Place { cpu_path, below_root, outside, unit, is_at_top, dirs })
 }

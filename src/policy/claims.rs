@@ -140,6 +140,7 @@ fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
 fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut Report) {
     let matches = &node.tenant.matches;
     let (claim, help) = match owner {
+        _ if matches.is_rest => (rest(node), "what is left stays where it is: drop `owner`"),
         OwnerChoice::Direct => (
             claims(node, "match.unit", &matches.units).next(),
             "the cgroup of a unit is changed through systemd: drop `owner: direct`",
@@ -176,6 +177,13 @@ pub(super) fn overlapping_matches(leaves: &[Node<'_>], known: &Known<'_>, report
     let groups = leaves.iter().flat_map(|n| claims(n, "match.groups", &n.tenant.matches.groups));
     same_twice("group", groups, |name| known.group(name), report);
     overlapping_patterns("cgroup", &mut cgroups, report);
+    same_twice("match", leaves.iter().filter_map(rest), Cow::Borrowed, report);
+}
+
+/// The claim on all that nobody else claims.
+pub(super) fn rest<'d>(node: &Node<'d>) -> Option<Claim<'d>> {
+    let place = node.given.value("match").filter(|_| node.tenant.matches.is_rest)?;
+    Some(Claim { tenant: node.path, name: "rest", place })
 }
 
 pub(super) fn same_twice<'d>(

@@ -24,6 +24,7 @@ use std::fmt::Write as _;
 use super::keys::{Matches, Policy, Tenant};
 use super::pattern;
 use super::read::MOST_TENANTS;
+use super::rest::Claimed;
 use super::unit_path::{slice_of_user, unit_at, units_of, user_of_slice};
 use super::values::{ALL_USERS, safe_characters};
 
@@ -31,6 +32,9 @@ use super::values::{ALL_USERS, safe_characters};
 const LONGEST_FOUND: usize = 200;
 /// The UIDs of regular users, as in login.defs(5) and as systemd counts them.
 const REGULAR_USERS: std::ops::RangeInclusive<u32> = 1000..=60_000;
+
+/// The unit of the agent.
+const AGENT_UNIT: &str = "tenantd.service";
 
 /// What runs on a host, as far as the templates of a policy look for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,6 +137,26 @@ pub fn expand(policy: &Policy, numbers: &Numbers, found: &Found) -> Expanded {
     expansion.expanded
 }
 
+/// The cgroups that are left of what was `found`, where the tenants of an expanded `policy` have theirs.
+pub fn left(policy: &Policy, numbers: &Numbers, found: &Found) -> Vec<String> {
+    let mut named = Named::default();
+    named.add(&policy.tenants, numbers);
+    let is_in_group = |name: &str| {
+        let user = user_of_slice(name).and_then(|uid| Some((uid, found.users.get(&uid)?)));
+        user.is_some_and(|(uid, user)| named.touches_user(uid, &user.groups))
+    };
+    let is_claimed =
+        |path: &&String| named.claims_cgroup(path) || units_of(path).split('/').any(is_in_group);
+    let claimed = Claimed {
+        cgroups: found.cgroups.iter().filter(is_claimed).cloned().collect(),
+        units: BTreeSet::from([AGENT_UNIT.to_string()]),
+        has_systemd: !found.units.is_empty(),
+        ..Claimed::default()
+    };
+    let cgroups = found.cgroups.iter().map(String::as_str).filter(|path| *path != "/");
+    claimed.parts(cgroups).into_iter().map(str::to_string).collect()
+}
+
 fn count(tenants: &[Tenant]) -> usize {
     tenants.iter().map(|tenant| 1 + count(&tenant.tenants)).sum()
 }
@@ -203,11 +227,15 @@ impl Named {
             || self.touches_unit(&slice_of_user(uid))
     }
 
-    fn touches_cgroup(&self, path: &str) -> bool {
+    fn claims_cgroup(&self, path: &str) -> bool {
         self.cgroups.iter().any(|pattern| pattern::claims(pattern, path))
+            || units_of(path).split('/').any(|name| self.has_unit(name))
+    }
+
+    fn touches_cgroup(&self, path: &str) -> bool {
+        self.claims_cgroup(path)
             || holds(&self.in_place, path)
             || self.in_place.contains(path)
-            || units_of(path).split('/').any(|name| self.has_unit(name))
             || unit_at(path).is_some_and(|unit| self.holders.contains(unit))
     }
 }

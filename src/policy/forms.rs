@@ -39,6 +39,37 @@ impl<M: PartialEq + Default> Form<M> for Keys<M> {
     }
 }
 
+/// A map with the keys of a table, or a word that stands for one of its values.
+pub(super) struct KeysOr<M: 'static>(
+    pub(super) &'static [Key<M>],
+    pub(super) &'static str,
+    pub(super) fn() -> M,
+);
+
+impl<M: PartialEq + Default> Form<M> for KeysOr<M> {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
+        match node.is_word(self.1) {
+            true => *into = (self.2)(),
+            false => reader.keys(self.0, node, into),
+        }
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "anyOf": [{ "const": self.1 }, object(&self.rows())] })
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        rows(self.0)
+    }
+
+    fn outline(&self, value: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
+        match *value == (self.2)() {
+            true => into.push(Setting { key: path.to_string(), value: self.1.to_string() }),
+            false => outline(self.0, value, default, &format!("{path}."), into),
+        }
+    }
+}
+
 /// One value for each resource, or one for all of them. A resource that is left out of the map has the first
 /// value that is given.
 pub(super) struct OneOrEach<M: 'static>(pub(super) &'static [Key<M>]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::forms::{
-    Count, DopForm, Interval, Keys, Number, OneOrEach, Structure, Template, VersionNumber,
+    Count, DopForm, Interval, Keys, KeysOr, Number, OneOrEach, Structure, Template, VersionNumber,
     WeightNumber, Word,
 };
 use super::key::Flag::{Group, Later, Leaf, Needed, Restart};
@@ -126,8 +126,9 @@ section! {
         "guarantee" => guarantee: PerResource<Option<Amount>>, Keys(GUARANTEE);
         /// What it never exceeds.
         "limit" => limit: Limits, Keys(LIMIT);
-        /// Which existing processes belong to it: those that match any of the keys.
-        "match" => matches: Matches, Keys(MATCH), [Leaf];
+        /// Which existing processes belong to it: those that match any of the keys. rest: all work that no other
+        /// tenant claims, for one tenant of the policy; services, sessions and other cgroups stay where they are.
+        "match" => matches: Matches, KeysOr(MATCH, "rest", Matches::rest), [Leaf];
         /// Who writes its cgroup. direct: tenantd, below its root. systemd: systemd, through a unit or a
         /// slice created for it. auto: systemd if a unit is matched, else direct.
         "owner" => owner: OwnerChoice, Word;
@@ -180,6 +181,7 @@ section! {
     /// `match:` which existing processes belong to a tenant. A process that matches any key is claimed.
     #[derive(Eq)]
     pub struct Matches, MATCH {
+        + is_rest: bool, "Whether all work that no other tenant claims belongs to it.";
         /// Units of systemd: services, slices or scopes, by name or with * and ?. Together, and with the cgroups,
         /// they are the tenant.
         "unit" => units: Vec<String>, Names(&UNITS);

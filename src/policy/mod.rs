@@ -45,6 +45,7 @@ mod presence;
 mod read;
 pub mod reader;
 pub mod report;
+pub mod rest;
 pub mod rules;
 pub mod schema;
 mod stays;

@@ -21,6 +21,20 @@ impl Policy {
         any(&self.tenants)
     }
 
+    /// The users and groups that tenants and templates claim, as they are written.
+    pub fn owners(&self) -> Vec<String> {
+        fn of(tenants: &[Tenant]) -> Vec<String> {
+            let of_one = |tenant: &Tenant| {
+                let (users, groups) = (&tenant.matches.users, &tenant.matches.groups);
+                let own = users.iter().cloned().chain(groups.iter().map(|it| format!("@{it}")));
+                let below = [of(&tenant.tenants), of(tenant.template())].concat();
+                own.chain(below).collect::<Vec<_>>()
+            };
+            tenants.iter().flat_map(of_one).collect()
+        }
+        of(&self.tenants)
+    }
+
     /// The policy on a host where each template finds one tenant, which is called `*`.
     pub fn with_one_of_each(&self) -> Policy {
         fn add(tenants: &mut [Tenant]) {
@@ -66,6 +80,11 @@ impl Tenant {
 }
 
 impl Matches {
+    /// All work that no other tenant claims.
+    pub fn rest() -> Matches {
+        Matches { is_rest: true, ..Matches::default() }
+    }
+
     /// Whether no rule is given.
     pub fn is_empty(&self) -> bool {
         *self == Matches::default()

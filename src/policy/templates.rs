@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::claims::{Claim, claimed_twice, claims, overlapping_patterns, same_twice};
-use super::expand::expand;
+use super::claims::{self, Claim, claimed_twice, claims, overlapping_patterns, same_twice};
+use super::expand::{expand, left};
 use super::facts::HostFacts;
 use super::nodes::Node;
 use super::presence::Known;
@@ -54,6 +54,10 @@ fn one_kind(template: &Node<'_>, report: &mut Report) {
         kinds.iter().filter(|(_, names)| !names.is_empty()).map(|(key, _)| *key).collect();
     let group = template.path.trim_end_matches("/*");
     let (message, help) = match given[..] {
+        _ if matches.is_rest => (
+            format!("the `each` of `{group}` cannot find the rest, which is one tenant"),
+            "give a tenant beside it `match: rest`",
+        ),
         [_] => return,
         // An empty or wrong `match` is reported by itself.
         [] if template.given.key("match").is_some() => return,
@@ -67,7 +71,8 @@ fn one_kind(template: &Node<'_>, report: &mut Report) {
             "keep one key of the `match`, and make a group with an `each` of its own for the other",
         ),
     };
-    let place = given.get(1).and_then(|key| template.given.key(key));
+    let rest = template.given.key("match").filter(|_| matches.is_rest);
+    let place = given.get(1).and_then(|key| template.given.key(key)).or(rest);
     let Some(place) = place.or(template.each_at) else { return };
     report.push(rules::TEMPLATE_MATCH.at(place, message, "").help(help));
 }
@@ -121,7 +126,7 @@ fn overlaps(templates: &[&Node<'_>], known: &Known<'_>, report: &mut Report) {
 /// Names in one note; the rest is counted.
 const NAMES_MAX: usize = 4;
 
-/// Notes what each template finds on the machine now.
+/// Notes what each template finds on the machine now, and what is left.
 pub(super) fn found_now(
     draft: &Draft,
     nodes: &[Node<'_>],
@@ -130,8 +135,9 @@ pub(super) fn found_now(
     report: &mut Report,
 ) {
     let templates: Vec<&Node<'_>> = nodes.iter().filter(|node| node.is_template()).collect();
+    let rest = nodes.iter().filter(|node| !node.is_template()).find_map(claims::rest);
     // What a wrong template would find says nothing.
-    if templates.is_empty() || report.count(Severity::Error) > 0 {
+    if templates.is_empty() && rest.is_none() || report.count(Severity::Error) > 0 {
         return;
     }
     let Some(found) = (host.found)() else { return };
@@ -152,12 +158,24 @@ pub(super) fn found_now(
             nr => format!("`{}` finds {nr} tenants on this machine now", template.path),
         };
         if !found.is_empty() {
-            let first = found.iter().take(NAMES_MAX).map(|name| format!("`{name}`"));
-            message += &format!(": {}", first.collect::<Vec<_>>().join(", "));
-        }
-        if found.len() > NAMES_MAX {
-            message += " and more";
+            message += &format!(": {}", first_of(found));
         }
         report.push(rules::FOUND.at(place, message, ""));
     }
+    if let Some(rest) = rest {
+        let left = left(&expanded.policy, &known.numbers(), &found);
+        let left: Vec<&str> = left.iter().map(String::as_str).collect();
+        let message = match left.is_empty() {
+            true => format!("`{}` has no cgroup on this machine now", rest.tenant),
+            false => format!("`{}` has on this machine now: {}", rest.tenant, first_of(&left)),
+        };
+        report.push(rules::FOUND.at(rest.place, message, ""));
+    }
+}
+
+/// The first of these names, and whether there are more.
+fn first_of(names: &[&str]) -> String {
+    let first = names.iter().take(NAMES_MAX).map(|name| format!("`{name}`"));
+    let more = if names.len() > NAMES_MAX { " and more" } else { "" };
+    format!("{}{more}", first.collect::<Vec<_>>().join(", "))
 }

@@ -20,7 +20,7 @@ pub(crate) struct Changed {
 }
 
 /// Texts of which some value of each kind is one.
-const SAMPLES: [&str; 12] = [
+const SAMPLES: [&str; 13] = [
     "2",
     "1GiB",
     "500ms",
@@ -32,6 +32,7 @@ const SAMPLES: [&str; 12] = [
     "3",
     "imci",
     "dop",
+    "rest",
     "[b, c]",
 ];
 

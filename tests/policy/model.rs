@@ -131,6 +131,7 @@ fn tenants_have_the_values_of_the_text() {
             users: texts(&["33"]),
             groups: texts(&["www"]),
             moves: false,
+            is_rest: false,
         },
         ..leaf("web", 300.0)
     };

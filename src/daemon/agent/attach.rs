@@ -133,7 +133,7 @@ impl<K: KernFs> Agent<K> {
         if known.is_some_and(|it| it.tenant == tenant && it.inode == inode) {
             return Ok(Moved { cgroup: path, ..Moved::default() });
         }
-        if let Some(owner) = self.owner_of(&path, true) {
+        if let Some(owner) = self.owner_of(&path, true, node) {
             return refused(match owner == tenant {
                 true => format!("{path} is {tenant}'s already, or contains what is"),
                 false => format!(
@@ -229,7 +229,7 @@ impl<K: KernFs> Agent<K> {
         let mount = &layout.trees[tree].mount;
         let from = found.claim.from[tree].strip_prefix(mount).unwrap_or(Path::new(""));
         let from = format!("/{}", from.display());
-        match self.owner_of(&from, false) {
+        match self.owner_of(&from, false, node) {
             Some(owner) if owner == tenant => return Ok(None),
             Some(owner) => {
                 return refused(format!("process {pid} is {owner}'s, in {from}: detach it first"));
@@ -365,14 +365,19 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// The tenant in whose cgroup `path` is, or, where `both_ways`, that has a cgroup in it.
-    fn owner_of(&self, path: &str, both_ways: bool) -> Option<String> {
+    /// The tenant in whose cgroup `path` is, or, where `both_ways`, that has a cgroup in it. What is left for the rest
+    /// may be handed to any other.
+    fn owner_of(&self, path: &str, both_ways: bool, to: usize) -> Option<String> {
         let (tree, dir) = (self.control.tree(), self.cpu_dir(path));
+        let is_left = |number: usize| {
+            tree.node_number(number) != Some(to) && self.backends.is_rest(tree, number)
+        };
         let is_owner = |number: &usize| {
             let home = self.backends.dir_of(&self.host, tree, *number, Facet::Cpu);
             home.is_some_and(|home| dir.starts_with(&home) || both_ways && home.starts_with(&dir))
         };
-        let owner = (0..tree.first_ancestor()).filter(|it| tree.has_work(*it)).find(is_owner);
+        let mut owners = (0..tree.first_ancestor()).filter(|it| tree.has_work(*it) && is_owner(it));
+        let owner = owners.find(|number| !is_left(*number));
         let rules = self.backends.claim_rules().iter().filter(|_| both_ways);
         let mut claimed =
             rules.filter(|rule| rule.cgroups.iter().any(|it| pattern::claims(it, path)));

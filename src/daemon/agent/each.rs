@@ -54,7 +54,7 @@ impl<K: KernFs> Agent<K> {
         let on = (&host.kernel, &host.layout);
         let layer = self.base.layer(&expanded, on, attached, |above, nodes, at| {
             let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
-            let placed = (at, self.backends.members_at(at));
+            let placed = (at, self.backends.members_at(at, Some(old)));
             // What is above stays, as when members come and go.
             ancestry::tree((&host.layout, above), nodes, placed, cgroup_of, Some(old))
         });

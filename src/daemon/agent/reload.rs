@@ -57,7 +57,7 @@ impl<K: KernFs> Agent<K> {
         let layer =
             base.layer(&expanded, (kernel, layout), attached, |governs_above, nodes, locations| {
                 let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
-                let placed = (locations, self.backends.members_at(locations));
+                let placed = (locations, self.backends.members_at(locations, None));
                 ancestry::tree((layout, governs_above), nodes, placed, cgroup_of, None)
             });
         let Layer { locations, claim_rules, governs_above, tree, pins } = layer;

@@ -275,7 +275,7 @@ impl<K: KernFs> Agent<K> {
             input.held_before = backends.held_before(host, number, observed);
         }
         input.is_present = backends.is_present(number);
-        if !input.is_present && !backends.is_unmoved(number) {
+        if !input.is_present && backends.unmoved_of(tree, number).is_none() {
             // It went away while it was read.
             input.sample = None;
         }

@@ -14,6 +14,7 @@ use super::in_place;
 use super::location::Location;
 use super::on_host::Ground;
 use super::place::Place;
+use super::rest;
 use super::root;
 use crate::control::finding::{Code, Finding};
 use crate::control::tree::Tree;
@@ -93,6 +94,29 @@ impl Backends {
         if has_changed {
             self.members.note_change();
         }
+        self.look_for_rest(host, tree, tick);
+    }
+
+    /// Searches on for cgroups that no tenant claims.
+    fn look_for_rest<K: KernFs>(&mut self, host: &mut HostAccess<K>, tree: &Tree, tick: u64) {
+        let places = &self.places[..tree.nodes().len()];
+        if !places.iter().any(|place| place.location.is_rest()) {
+            return self.rest.clear();
+        }
+        let claimed = self.rest.claimed.take().unwrap_or_else(|| {
+            let locations = self.locations(tree);
+            let members = self.members.of(&locations);
+            let mut claimed = self.claimed(&locations, &members, Some(tree));
+            claimed.cgroups.extend(rest::own(&host.layout));
+            self.rest.hurry();
+            claimed
+        });
+        let locations = self.places[..tree.nodes().len()].iter().map(|place| &place.location);
+        let ground = |kernel: &K| Ground::of(kernel, tree.nodes(), locations);
+        if self.rest.proceed(host, &claimed, ground, tick) {
+            self.members.note_change();
+        }
+        self.rest.claimed = Some(claimed);
     }
 
     /// Whether the last pass over the cgroups of the agent's own is not complete.
@@ -229,6 +253,7 @@ impl Backends {
                 findings
                     .extend(refused.map(|why| Finding::of(name, Code::NotAttached, why.as_str())));
                 findings.extend(self.members.discovery.findings(name, sources));
+                findings.extend(self.rest.findings(name).filter(|_| sources.rest.is_some()));
             }
             Location::InPlace(_)
             | Location::AboveInPlace(_)

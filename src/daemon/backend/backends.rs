@@ -18,9 +18,10 @@ use super::backlog::Backlog;
 use super::claims::Search;
 use super::cpusets::CpuInventory;
 use super::found::Finds;
-use super::location::Location;
+use super::location::{Location, rest_of};
 use super::members::Members;
 use super::place::Place;
+use super::rest::{self, Rest};
 use super::systemd::Systemd;
 use super::unmoved::Unmoved;
 use crate::control::bounds::AncestorBounds;
@@ -34,6 +35,7 @@ use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::{ClaimRule, ClaimRules};
 use crate::host::systemd::UnitManager;
 use crate::host::systemd::slice_name::TOP;
+use crate::policy::rest::Claimed;
 
 /// A node whose cgroup went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub(in crate::daemon) struct Backends {
     pub(super) unattached: BTreeMap<usize, Finding>,
     pub(super) systemd: Systemd,
     pub(super) members: Members,
+    /// What no tenant claims.
+    pub(super) rest: Rest,
     /// What templates found.
     pub(super) finds: Finds,
     /// The cgroups in place that were found, from the mount.
@@ -98,6 +102,7 @@ impl Backends {
             unattached: BTreeMap::new(),
             systemd,
             members: Members::default(),
+            rest: Rest::default(),
             finds: Finds::default(),
             found: BTreeSet::new(),
             has_moved: false,
@@ -266,6 +271,7 @@ impl Backends {
     ) {
         self.take_nodes(kernel, tree, locations, claim_rules, kept);
         self.members.discovery.restart();
+        self.rest.restart();
         self.restart_search();
         self.has_unjoined = false;
     }
@@ -282,9 +288,9 @@ impl Backends {
         self.replace(kernel, tree, locations, kept);
         self.pass = Some(0);
         self.unattached.clear();
-        let finds_users = self.claim_rules.finds_users;
-        self.claim_rules = ClaimRules::new(claim_rules);
-        self.claim_rules.finds_users = finds_users;
+        let before = std::mem::replace(&mut self.claim_rules, ClaimRules::new(claim_rules));
+        self.claim_rules.finds_users = before.finds_users;
+        self.claim_rules.known_users = before.known_users;
         self.search.renumber(kept);
         self.unmoved.renumber(kept);
     }
@@ -313,6 +319,7 @@ impl Backends {
             }
         }
         self.systemd.replace(kernel, &self.places, kept);
+        self.rest.claimed = None;
         self.backlog = Backlog::default();
         // Jobs come and go with names of their own.
         let in_place: BTreeSet<&str> =
@@ -328,9 +335,38 @@ impl Backends {
 
     // --- what is above ---
 
-    /// The members of tenants at these locations, as far as they are known.
-    pub(in crate::daemon) fn members_at(&self, locations: &[Location]) -> Vec<(usize, String)> {
-        self.members.of(locations)
+    /// The members of tenants at these locations, as far as they are known. What is above others in the tree `before`
+    /// stays above them.
+    pub(in crate::daemon) fn members_at(
+        &self,
+        locations: &[Location],
+        before: Option<&Tree>,
+    ) -> Vec<(usize, String)> {
+        let mut members = self.members.of(locations);
+        if let Some((tenant, sources)) = rest_of(locations) {
+            let claimed = self.claimed(locations, &members, before);
+            let parts = self.rest.parts(&claimed).into_iter();
+            members.extend(parts.map(|path| (tenant, sources.part_at(path).to_string())));
+            members.sort_by_key(|(tenant, _)| *tenant);
+        }
+        members
+    }
+
+    /// Whether this is a part of the rest that was not handed to it.
+    pub(in crate::daemon) fn is_rest(&self, tree: &Tree, number: usize) -> bool {
+        let tenant = tree.node_number(number).map(|tenant| &self.places[tenant].location);
+        tenant.is_some_and(Location::is_rest)
+            && tree.members().all(|(other, member)| other != number || !member.is_attached)
+    }
+
+    /// What tenants at these locations and members claim.
+    pub(super) fn claimed(
+        &self,
+        locations: &[Location],
+        members: &[(usize, String)],
+        before: Option<&Tree>,
+    ) -> Claimed {
+        rest::claimed(locations, members, |unit| self.systemd.home_of(unit), before)
     }
 
     /// The cgroup of a node outside the root, where it is or was last, from the mount.
@@ -365,7 +401,7 @@ impl Backends {
     ) -> Option<(Tree, Vec<Option<usize>>)> {
         let cgroup_of = |location: &Location| self.cgroup_of(location);
         let on = (&host.layout, host.governs_above);
-        let placed = (locations, self.members.of(locations));
+        let placed = (locations, self.members_at(locations, Some(tree)));
         let grown = ancestry::tree(on, tree.shared_nodes(), placed, cgroup_of, Some(tree));
         if grown.is_placed_as(tree) {
             return None;

@@ -51,7 +51,10 @@ pub fn rules(policy: &Policy) -> Rules {
             | Location::Nowhere
             | Location::Unknown(_) => false,
         };
-        if is_meant && claims(tenant) {
+        if is_meant && tenant.matches.is_rest {
+            let rest_beside = Some(policy.owners());
+            resolved.rules.push(ClaimRule { node, rest_beside, ..ClaimRule::default() });
+        } else if is_meant && claims(tenant) {
             let rule = resolve(&path, tenant, node, &numbers, &mut resolved.findings);
             resolved.rules.push(rule);
         }
@@ -88,6 +91,8 @@ pub(in crate::daemon) fn expanded(
             all.push(ClaimRule { node, uids, ..ClaimRule::default() });
         }
     }
+    // Where the rest is units, none of its processes is moved.
+    all.retain(|rule| rule.rest_beside.is_none() || locations[rule.node].is_made());
     all.sort_by_key(|rule| rule.node);
     settle(&mut all, locations);
     all

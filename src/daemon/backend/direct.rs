@@ -200,7 +200,7 @@ fn carry_out<K: KernFs>(
 ) {
     let tree = host.layout.tree(Facet::Cpu).unwrap_or(0);
     for claim in moves {
-        let own = own_place(places, nodes, claim.node);
+        let own = own_place(places, claim.node);
         let place = &mut places[own];
         let Some(cgroup) = &place.cgroup else { continue };
         match host.enforcer().claim(claim, cgroup) {
@@ -215,13 +215,12 @@ fn carry_out<K: KernFs>(
 }
 
 /// The number of the cgroup that the agent makes for a node, which is a member where the node has others as well.
-fn own_place(places: &[Place], nodes: &[TreeNode], node: usize) -> usize {
-    let is_own =
-        |place: &Place| matches!(&place.location, Location::Made(it) if *it == nodes[node].path);
-    match places[node].location {
-        Location::Members(_) => places.iter().position(is_own).unwrap_or(node),
-        _ => node,
-    }
+fn own_place(places: &[Place], node: usize) -> usize {
+    let made = match &places[node].location {
+        Location::Members(sources) => sources.made.as_ref().map(|at| sources.location_of(at)),
+        _ => None,
+    };
+    made.and_then(|made| places.iter().position(|place| place.location == made)).unwrap_or(node)
 }
 
 fn unreadable(error: &KernError) -> Finding {

@@ -43,6 +43,7 @@ impl Backends {
         self.finds.see_processes(uids, tick);
         self.finds.see_processes(self.search.take_users(), tick);
         self.finds.end_processes(tick);
+        self.claim_rules.known_users = self.finds.users().into_keys().collect();
     }
 
     /// Has the next search look at the processes of users who were found and are tenants now.

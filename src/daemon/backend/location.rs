@@ -15,7 +15,7 @@ use crate::host::systemd::slice_name::{BYTES_MAX, slice_name};
 use crate::policy::expand::Numbers;
 use crate::policy::model::{OwnerChoice, Policy, Tenant};
 use crate::policy::pattern;
-use crate::policy::unit_path::{USER_SLICES, slice_of_user};
+use crate::policy::unit_path::{USER_SLICES, slice_of_user, unit_at};
 
 /// Where the cgroup of one node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,9 @@ impl Location {
     pub(in crate::daemon) fn is_of_systemd(&self) -> bool {
         match self {
             Location::Slice(_) | Location::Unit(_) => true,
-            Location::Members(sources) => sources.units().next().is_some(),
+            Location::Members(sources) => {
+                sources.rest == Some(RestParts::Units) || sources.units().next().is_some()
+            }
             _ => false,
         }
     }
@@ -141,8 +143,7 @@ impl Location {
             other => return other,
         };
         if has_processes && sources.made.is_none() {
-            // Its group may have no cgroup that the agent makes; no name has a colon.
-            sources.made = Some(format!("{MADE}{}", path.replace('/', ":")));
+            sources.made = Some(made_apart(path));
         }
         sources.attached = attached;
         Location::Members(sources)
@@ -153,10 +154,17 @@ impl Location {
         match self {
             Location::Members(sources) => {
                 let mut named = sources.cgroups.iter().chain(&sources.attached);
-                named.any(|at| at.starts_with('/')) || !sources.cgroup_patterns.is_empty()
+                named.any(|at| at.starts_with('/'))
+                    || !sources.cgroup_patterns.is_empty()
+                    || sources.rest == Some(RestParts::Cgroups)
             }
             other => other.in_place().is_some(),
         }
+    }
+
+    /// Whether it is what no other tenant claims.
+    pub(super) fn is_rest(&self) -> bool {
+        matches!(self, Location::Members(sources) if sources.rest.is_some())
     }
 
     /// Whether a tenant that was at `other` is where it was: its members come and go.
@@ -173,6 +181,12 @@ impl Location {
 
 /// With this begins what a member is called that the agent made; the path below the root follows.
 const MADE: &str = "./";
+
+/// The member that the agent makes for the node at `path`, outside of its group: that may have no cgroup that the agent
+/// makes. No name has a colon.
+fn made_apart(path: &str) -> String {
+    format!("{MADE}{}", path.replace('/', ":"))
+}
 
 /// Where the members of one tenant come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -197,6 +211,17 @@ pub(in crate::daemon) struct Sources {
     pub(in crate::daemon) slice: Option<String>,
     /// Units and cgroups that were handed to it.
     pub(in crate::daemon) attached: Vec<String>,
+    /// What no other tenant claims.
+    pub(in crate::daemon) rest: Option<RestParts>,
+}
+
+/// What the parts of the rest are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::daemon) enum RestParts {
+    /// Units of systemd, and the cgroups beside them.
+    Units,
+    /// Cgroups in place, and one that is made for the processes in the root cgroup.
+    Cgroups,
 }
 
 impl Sources {
@@ -218,6 +243,12 @@ impl Sources {
         }
     }
 
+    /// What the part of the rest at `path` is as a member.
+    pub(super) fn part_at<'a>(&self, path: &'a str) -> &'a str {
+        let unit = unit_at(path).filter(|_| self.rest == Some(RestParts::Units));
+        unit.unwrap_or(path)
+    }
+
     /// Those that are members always.
     pub(super) fn by_name(&self) -> impl Iterator<Item = &str> {
         let own = self.made.iter().chain(&self.slice);
@@ -228,6 +259,14 @@ impl Sources {
         self.patterns.iter().any(|it| pattern::fits(it, unit))
             || self.groups.iter().any(|group| groups.contains(group))
     }
+}
+
+/// The tenant that has the rest, by number, and where its members come from.
+pub(super) fn rest_of(locations: &[Location]) -> Option<(usize, &Sources)> {
+    locations.iter().enumerate().find_map(|(number, location)| match location {
+        Location::Members(sources) if sources.rest.is_some() => Some((number, sources)),
+        _ => None,
+    })
 }
 
 /// Whether the processes of a user are in a slice of that user's, which can be weighed in place.
@@ -303,6 +342,13 @@ fn location_of(
     owner: OwnerChoice,
     (numbers, slices): (&Numbers, UserSlices),
 ) -> Location {
+    if tenant.matches.is_rest {
+        let (rest, made) = match slices {
+            UserSlices::Kept => (RestParts::Units, None),
+            UserSlices::Unknown => (RestParts::Cgroups, Some(made_apart(path))),
+        };
+        return Location::Members(Sources { rest: Some(rest), made, ..Sources::default() });
+    }
     match (&tenant.matches.units[..], tenant.matches.in_place()) {
         ([], []) => {}
         ([unit], []) if !pattern::has_wildcard(unit) => return Location::Unit(unit.clone()),

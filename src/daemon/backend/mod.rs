@@ -13,6 +13,7 @@
 //! | [`claims`] | from the policy's `match` to users and groups by number |
 //! | `discovery` | the cgroups that match patterns now |
 //! | `members` | the units and cgroups that a tenant of several has now |
+//! | `rest` | the cgroups that no tenant claims |
 //! | `found` | what the templates of the policy look for, and what they found |
 //! | `place` | one node's cgroup: opened, sampled, observed |
 //! | `nested_kills` | kills for want of memory inside of a tenant's cgroup, on a legacy host |
@@ -52,6 +53,7 @@ pub(super) mod on_host;
 mod place;
 mod read;
 pub(super) mod release;
+mod rest;
 pub(super) mod root;
 mod systemd;
 mod unit_orders;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::ancestry::GovernedAbove;
-use super::location::{Location, UserSlices, locations};
+use super::location::{Location, UserSlices, locations, rest_of};
 use crate::control::tree::{self, TreeNode};
 use crate::daemon::recovery::residents::REST_CGROUP;
 use crate::host::cgroup::{Dialect, Layout};
@@ -56,12 +56,19 @@ pub(in crate::daemon) fn locations_on(
         for location in locations.iter_mut().filter(|location| location.is_of_systemd()) {
             *location = Location::Unknown(NEEDS_UNIFIED.into());
         }
+        let rest = rest_of(&locations).map(|(number, _)| number);
+        if let Some(number) = rest.filter(|_| kernel.unit_manager().is_some()) {
+            locations[number] = Location::Unknown(REST_NEEDS_UNIFIED.into());
+        }
     }
     locations
 }
 
 const NEEDS_UNIFIED: &str = "tenants that are units need the unified hierarchy: boot with \
                              systemd.unified_cgroup_hierarchy=1, or say `owner: direct`";
+
+const REST_NEEDS_UNIFIED: &str = "where systemd runs the host, the rest is units, which need the unified hierarchy: boot \
+                                  with systemd.unified_cgroup_hierarchy=1";
 
 /// Decides what the cgroups that a policy names are on this host: units, cgroups in place, or neither.
 fn settle_in_place(

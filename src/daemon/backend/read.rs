@@ -29,8 +29,8 @@ impl Backends {
         sampling: Sampling,
         events: &mut Events,
     ) -> Option<Sampled> {
-        if self.is_unmoved(number) {
-            return Some(self.unmoved.sample(host, number));
+        if let Some(node) = self.unmoved_of(tree, number) {
+            return Some(self.unmoved.sample(host, node));
         }
         match self.places[number].sample(host, sampling)? {
             Ok(mut sampled) => {
@@ -53,15 +53,17 @@ impl Backends {
         }
     }
 
-    /// Whether the tenant of this number claims processes, and has no cgroup into which they are moved, because the
-    /// agent only observes.
-    pub(in crate::daemon) fn is_unmoved(&self, number: usize) -> bool {
+    /// The tenant of this number, where it claims processes and this is the cgroup into which they would be moved, which
+    /// is not there because the agent only observes.
+    pub(in crate::daemon) fn unmoved_of(&self, tree: &Tree, number: usize) -> Option<usize> {
         let place = &self.places[number];
-        place.location == Location::Direct
+        let is_missing = place.location.is_below_root()
             && place.cgroup.is_none()
             && self.root.is_none()
-            && self.search.owed() == 0
-            && self.claim_rules.all().binary_search_by_key(&number, |rule| rule.node).is_ok()
+            && self.search.owed() == 0;
+        let node = tree.node_number(number).filter(|_| is_missing)?;
+        let rules = self.claim_rules.all();
+        rules.binary_search_by_key(&node, |rule| rule.node).is_ok().then_some(node)
     }
 
     /// Reads the processes of one node; `None` where its cgroup is not open, or has no such files.

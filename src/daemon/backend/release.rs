@@ -85,8 +85,8 @@ impl<'a, K: KernFs> Release<'a, K> {
         let values: BTreeSet<(PathBuf, &str)> =
             in_place.flat_map(|number| self.files_of(number, self.knobs_of(number))).collect();
         let changed = self.changed_claims(claim_rules);
-        let unclaimed: Vec<PathBuf> =
-            changed.into_iter().flat_map(|number| self.dirs_of(number)).collect();
+        let own = changed.into_iter().filter_map(|node| self.backends.own(&self.old, node));
+        let unclaimed: Vec<PathBuf> = own.flat_map(|number| self.dirs_of(number)).collect();
         if dirs.is_empty() && values.is_empty() && unclaimed.is_empty() {
             return;
         }
@@ -285,7 +285,10 @@ impl<'a, K: KernFs> Release<'a, K> {
 
     /// The old nodes that claim other processes from now on.
     fn changed_claims(&self, new: &[ClaimRule]) -> Vec<usize> {
-        let says = |rule: &ClaimRule| (rule.cgroups.clone(), rule.uids.clone(), rule.gids.clone());
+        let says = |rule: &ClaimRule| {
+            let owners = (rule.uids.clone(), rule.gids.clone());
+            (rule.cgroups.clone(), owners, rule.rest_beside.clone())
+        };
         let path = |rule: &ClaimRule| self.new.nodes()[rule.node].path.as_str();
         let new: HashMap<&str, &ClaimRule> = new.iter().map(|rule| (path(rule), rule)).collect();
         let is_same = |rule: &&ClaimRule| {

@@ -8,7 +8,7 @@
 //! the tenant's cgroup is added to the list, for it goes back with them ([`Attachments::gather`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -142,14 +142,18 @@ impl Attachments {
         let processes = &self.record.processes;
         let attached: BTreeMap<(u32, u64), &AttachedProcess> =
             processes.iter().map(|it| ((it.pid, it.start_ticks), it)).collect();
-        let (mut homes, mut claimed) = (BTreeMap::new(), BTreeSet::new());
+        let (mut home_of, mut claimed) = (BTreeMap::new(), BTreeSet::new());
         for entry in entries {
             let Entry::Moved { pid, start_ticks, to, .. } = entry else { continue };
-            match (attached.get(&(*pid, *start_ticks)), to.first()) {
-                (Some(process), Some(home)) => drop(homes.insert(home, *process)),
-                _ => drop(claimed.insert((*pid, *start_ticks))),
+            let key = (*pid, *start_ticks);
+            // One that was claimed before it was attached has several.
+            match to.first().filter(|_| attached.contains_key(&key)) {
+                Some(home) => drop(home_of.insert(key, home)),
+                None => drop(claimed.insert(key)),
             }
         }
+        let homes: BTreeMap<&PathBuf, &AttachedProcess> =
+            home_of.into_iter().map(|(key, home)| (home, attached[&key])).collect();
         let is_claimed = |key: (u32, u64)| claimed.contains(&key).then_some(());
         let mut found = Vec::new();
         for (home, of) in homes {

@@ -1,0 +1,235 @@
+//! The cgroups that no tenant claims, as they come and go: the members of the tenant that has the rest.
+//!
+//! **Problem.** What is left changes whenever a service starts, a user logs in or a tenant gets another member, and most
+//! of what starts ends within seconds. To weigh a unit takes requests to systemd, and to give it back a reload. **Rules.**
+//! A search lists the cgroups in which something is claimed, from the root downwards, and takes in those next to that
+//! ([`crate::policy::rest`]): at most [`LISTINGS_A_TICK`] listings and [`NEW_A_TICK`] cgroups in one tick, and
+//! [`PARTS_MAX`] cgroups together; more are counted. What is there when the policy is taken up is weighed after
+//! [`SETTLING_TICKS`], when other tenants had time to find theirs, and what comes later after [`YOUNG_TICKS`]; until then
+//! it is outside of every tenant. One that has ended is given back after [`ENDED_TICKS`], with all others that have ended
+//! by then. What is claimed is no part any more at once. On a systemd host a slice that was divided stays divided until
+//! a reload.
+//!
+//! **Properties** (`tests/agent/rest.rs`): services and sessions stay whole and no process of theirs is moved; parts come
+//! and go without a reload; what is listed and opened in one tick is bounded; in the end all is as it was.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+
+use super::access::HostAccess;
+use super::discovery::list;
+use super::location::{Location, RestParts, rest_of};
+use super::on_host::Ground;
+use crate::control::finding::{Code, Finding};
+use crate::control::tree::Tree;
+use crate::host::cgroup::{Facet, Layout};
+use crate::host::kernfs::KernFs;
+use crate::policy::rest::{Claimed, Left};
+
+/// Cgroups whose children are listed in one tick.
+const LISTINGS_A_TICK: usize = 64;
+/// Cgroups that are taken in, and so opened, in one tick.
+const NEW_A_TICK: usize = 64;
+/// Ticks between two rounds, where nothing was claimed or left meanwhile; more by the number of cgroups.
+const ROUND_TICKS: u64 = 5;
+/// Cgroups for each of which a tick passes between two rounds.
+const CGROUPS_A_TICK: usize = 100;
+/// Cgroups that are members.
+const PARTS_MAX: usize = 1000;
+/// What was there first is weighed after so many ticks: systemd answers where units are, and which run, in the next.
+const SETTLING_TICKS: u64 = 3;
+/// What came later is weighed after so many ticks.
+const YOUNG_TICKS: u64 = 10;
+/// A part that has ended stays for so many ticks.
+const ENDED_TICKS: u64 = 300;
+
+/// The cgroups that are left, and the search for them.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    found: BTreeMap<String, Seen>,
+    /// What others have, while it is known.
+    pub(super) claimed: Option<Claimed>,
+    tick: u64,
+    began: u64,
+    next_at: u64,
+    /// Cgroups whose children are still to be listed in this round.
+    left: VecDeque<String>,
+    nr_listed: usize,
+    nr_beyond: usize,
+    /// Whether some were left for the next round.
+    is_partial: bool,
+    /// Whether all that was there first has been seen: not before the first of these ticks.
+    is_settled: bool,
+    settles_at: Option<u64>,
+    /// What could not be read or taken in, in this round and in the last.
+    findings: Vec<(Code, String)>,
+    told: Vec<(Code, String)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    weighed_at: u64,
+    last: u64,
+}
+
+/// What tenants at these locations and `members` claim. `home` is where a unit is or was; what stays divided is above
+/// others in `before`.
+pub(super) fn claimed<'a>(
+    locations: &[Location],
+    members: &[(usize, String)],
+    home: impl Fn(&str) -> Option<&'a str>,
+    before: Option<&Tree>,
+) -> Claimed {
+    let of_members = members.iter().filter_map(|(tenant, at)| match &locations[*tenant] {
+        Location::Members(sources) => Some(sources.location_of(at)),
+        _ => None,
+    });
+    let parts = rest_of(locations).and_then(|(_, sources)| sources.rest);
+    let has_systemd = parts == Some(RestParts::Units);
+    let mut claimed = Claimed { has_systemd, ..Claimed::default() };
+    for location in locations.iter().cloned().chain(of_members) {
+        claimed.cgroups.extend(location.in_place().map(str::to_string));
+        if let Some(unit) = location.unit() {
+            claimed.cgroups.extend(home(unit).map(str::to_string));
+            claimed.units.insert(unit.to_string());
+        }
+    }
+    let above = before.into_iter().flat_map(Tree::ancestors).map(|(_, above)| above);
+    claimed.divided = above.filter(|it| it.is_unit).map(|it| it.cgroup.clone()).collect();
+    claimed
+}
+
+impl Rest {
+    /// The parts of the rest beside what is `claimed`.
+    pub(super) fn parts<'a>(&'a self, claimed: &Claimed) -> Vec<&'a str> {
+        let weighed = self.found.iter().filter(|(_, seen)| seen.weighed_at <= self.tick);
+        claimed.parts(weighed.map(|(path, _)| path.as_str()))
+    }
+
+    /// What could not be read or taken in.
+    pub(super) fn findings(&self, tenant: &str) -> impl Iterator<Item = Finding> {
+        self.told.iter().map(move |(code, what)| Finding::of(tenant, *code, what.as_str()))
+    }
+
+    /// Another policy counts from now on.
+    pub(super) fn restart(&mut self) {
+        (self.is_settled, self.settles_at, self.claimed) = (false, None, None);
+    }
+
+    /// Something else is claimed now: the next round begins without a pause.
+    pub(super) fn hurry(&mut self) {
+        self.next_at = 0;
+    }
+
+    /// There is no tenant that has the rest.
+    pub(super) fn clear(&mut self) {
+        *self = Rest::default();
+    }
+
+    /// Searches on; returns whether parts came or went.
+    pub(super) fn proceed<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        claimed: &Claimed,
+        ground: impl FnOnce(&K) -> Ground,
+        tick: u64,
+    ) -> bool {
+        let last_tick = std::mem::replace(&mut self.tick, tick);
+        let is_due = |seen: &Seen| seen.weighed_at > last_tick && seen.weighed_at <= tick;
+        let have_come = self.found.values().any(is_due);
+        if self.left.is_empty() {
+            if tick < self.next_at {
+                return have_come;
+            }
+            self.left.push_back(String::new());
+            (self.began, self.nr_listed, self.nr_beyond) = (tick, 0, 0);
+            self.is_partial = false;
+            self.findings.clear();
+        }
+        let (ground, mut nr_new) = (ground(&host.kernel), 0);
+        for _ in 0..LISTINGS_A_TICK {
+            let Some(dir) = self.left.pop_front() else { break };
+            match list(host, &dir) {
+                Ok(names) => self.look(&dir, names, claimed, (&host.layout, &ground), &mut nr_new),
+                Err(error) if error.is_gone() => {}
+                Err(error) => self.findings.push((Code::Unreadable, error.to_string())),
+            }
+        }
+        let have_gone = self.left.is_empty() && self.end();
+        have_come || have_gone
+    }
+
+    /// Takes in the cgroups in `dir`.
+    fn look(
+        &mut self,
+        dir: &str,
+        names: Vec<String>,
+        claimed: &Claimed,
+        (layout, ground): (&Layout, &Ground),
+        nr_new: &mut usize,
+    ) {
+        self.nr_listed += names.len();
+        let is_plain = |name: &String| !name.chars().any(char::is_control);
+        for path in names.iter().filter(|it| is_plain(it)).map(|name| format!("{dir}/{name}")) {
+            match claimed.left_of(&path) {
+                Left::Nothing => {}
+                Left::Part => self.left.push_back(path),
+                // The agent makes it, or is in it in another hierarchy.
+                Left::All if ground.settle(layout, &path, false).is_err() => {}
+                Left::All => self.take_in(path, nr_new),
+            }
+        }
+    }
+
+    fn take_in(&mut self, path: String, nr_new: &mut usize) {
+        let tick = self.tick;
+        if let Some(seen) = self.found.get_mut(&path) {
+            seen.last = tick;
+        } else if self.found.len() >= PARTS_MAX {
+            self.nr_beyond += 1;
+        } else if *nr_new >= NEW_A_TICK {
+            self.is_partial = true;
+        } else {
+            *nr_new += 1;
+            let ticks = if self.is_settled { YOUNG_TICKS } else { SETTLING_TICKS };
+            self.found.insert(path, Seen { weighed_at: tick + ticks, last: tick });
+        }
+    }
+
+    /// Takes in that the search saw all there is; returns whether parts went.
+    fn end(&mut self) -> bool {
+        let settles_at = *self.settles_at.get_or_insert(self.tick + SETTLING_TICKS);
+        self.is_settled |= !self.is_partial && self.tick >= settles_at;
+        let pause = match self.is_partial {
+            true => 1,
+            false => ROUND_TICKS.max((self.nr_listed / CGROUPS_A_TICK) as u64),
+        };
+        self.next_at = self.tick + pause;
+        self.told = std::mem::take(&mut self.findings);
+        if self.nr_beyond > 0 {
+            let what = format!(
+                "{} cgroups beyond {PARTS_MAX} that no tenant claims are not weighed: make a tenant of what is above \
+                 them",
+                self.nr_beyond
+            );
+            self.told.push((Code::NotAttached, what));
+        }
+        let (began, tick) = (self.began, self.tick);
+        let has_ended = |seen: &Seen| seen.last < began;
+        let are_due = self.found.values().any(|it| has_ended(it) && tick > it.last + ENDED_TICKS);
+        if are_due {
+            self.found.retain(|_, seen| !has_ended(seen));
+        }
+        are_due
+    }
+}
+
+/// The agent's own cgroup, and that in which it makes others, where CPU time is divided: claimed too.
+pub(super) fn own(layout: &Layout) -> impl Iterator<Item = String> {
+    let tree = layout.tree(Facet::Cpu).map(|tree| &layout.trees[tree]);
+    tree.into_iter().flat_map(|tree| {
+        let below = |dir: &Path| dir.strip_prefix(&tree.mount).ok().map(Path::to_path_buf);
+        let paths = [below(&tree.own), below(&tree.root)].into_iter().flatten();
+        paths.map(|path| format!("/{}", path.display()))
+    })
+}
