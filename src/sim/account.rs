@@ -21,11 +21,15 @@ pub(super) enum Kind {
     ActiveFile,
     InactiveFile,
     Kernel,
+    /// Locked into memory (`mlock`): never reclaimed.
+    Locked,
+    /// Anonymous pages in swap: remembered, and not held.
+    Swapped,
 }
 
 /// A number of pages of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pages([u64; 4]);
+pub(super) struct Pages([u64; 6]);
 
 impl Pages {
     pub(super) fn of(&self, kind: Kind) -> u64 {
@@ -34,6 +38,16 @@ impl Pages {
 
     pub(super) fn file(&self) -> u64 {
         self.of(Kind::ActiveFile) + self.of(Kind::InactiveFile)
+    }
+
+    /// What a process cannot do without: its anonymous memory, wherever it is, and what it has locked.
+    pub(super) fn anonymous(&self) -> u64 {
+        self.of(Kind::Anon) + self.of(Kind::Locked) + self.of(Kind::Swapped)
+    }
+
+    /// What is in memory.
+    pub(super) fn resident(&self) -> u64 {
+        self.0.iter().sum::<u64>() - self.of(Kind::Swapped)
     }
 
     pub(super) fn add(&mut self, other: &Pages) {
@@ -60,6 +74,9 @@ pub(super) struct MemoryEvents {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryCounters {
     pub(super) refault_file: u64,
+    /// Pages read back from swap.
+    pub(super) refault_anon: u64,
+    pub(super) swap_out: u64,
     pub(super) fault: u64,
     pub(super) major_fault: u64,
     pub(super) scan_background: u64,
@@ -80,6 +97,8 @@ pub(super) struct MemoryAccount {
     /// Everything charged here and below: `memory.current` in pages.
     pub(super) usage: u64,
     pub(super) peak: u64,
+    /// Pages in swap of here and below: `memory.swap.current`.
+    pub(super) swapped: u64,
     /// Including what happened below.
     pub(super) events: MemoryEvents,
     pub(super) local_events: MemoryEvents,

@@ -295,7 +295,7 @@ impl SimKernel {
             let counters = &account.counters;
             let lines = [
                 ("cache", pages.file() * PAGE_BYTES),
-                ("rss", of(Kind::Anon)),
+                ("rss", of(Kind::Anon) + of(Kind::Locked)),
                 ("rss_huge", 0),
                 ("shmem", 0),
                 ("mapped_file", 0),
@@ -313,7 +313,7 @@ impl SimKernel {
                 ("active_anon", of(Kind::Anon)),
                 ("inactive_file", of(Kind::InactiveFile)),
                 ("active_file", of(Kind::ActiveFile)),
-                ("unevictable", 0),
+                ("unevictable", of(Kind::Locked)),
             ];
             lines.iter().map(|(name, value)| format!("{prefix}{name} {value}\n")).collect()
         };

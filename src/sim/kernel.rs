@@ -10,6 +10,7 @@ use super::handles::Handles;
 use super::parse::{CpuSet, PAGE_BYTES};
 use super::process::{Process, ProcessUsage, Stall, Thread};
 use super::rates::{CpuTimes, Rates};
+use super::swap::Swap;
 use super::tree::{CgroupId, Tree, Version};
 use super::workload::{Load, Trace, Workload};
 use crate::resource::{PerResource, Resource};
@@ -52,8 +53,10 @@ pub struct SimHost {
     pub threads_per_core: u32,
     /// Memory nodes, each with its own socket and last-level cache, at least 1.
     pub numa_nodes: u32,
-    /// Installed memory. There is no swap.
+    /// Installed memory.
     pub memory_bytes: u64,
+    /// Where anonymous memory can go.
+    pub swap: Option<Swap>,
     /// Which hierarchies are mounted.
     pub layout: Layout,
     /// The controllers that the kernel has.
@@ -84,6 +87,7 @@ impl Default for SimHost {
             threads_per_core: 1,
             numa_nodes: 1,
             memory_bytes: 8 << 30,
+            swap: None,
             layout: Layout::Unified,
             controllers: Controller::ALL.to_vec(),
             psi: true,
@@ -230,7 +234,8 @@ impl SimKernel {
                 read_bytes: 0,
                 disk_read_bytes: 0,
                 refault_bytes: 0,
-                touch_remainder: [0.0; 4],
+                touched_bytes: 0.0,
+                touch_remainder: [0.0; 6],
                 stall: Stall::default(),
             },
         );

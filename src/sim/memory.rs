@@ -1,9 +1,9 @@
 //! Memory: what processes touch, where it is charged, and what happens when there is not enough.
 //!
 //! **Terms.** A *charge* is a page that counts for the cgroup in which its process was when it touched
-//! the page; it counts for every cgroup above too, and stays when the process moves. *Anonymous* pages cannot
-//! be reclaimed, because there is no swap; *file* pages can, the inactive ones (read once) before the
-//! active ones (read all the time, and soon read again: a refault).
+//! the page; it counts for every cgroup above too, and stays when the process moves. *Anonymous* pages can
+//! be reclaimed only where there is swap; *file* pages can, the inactive ones (read once) before the
+//! active ones (read all the time, and soon read again: a refault). Stacks and locked pages cannot.
 //!
 //! **Algorithm.** In each step a process touches what its load still lacks, at the speed of the load and
 //! only while it is awake. A charge that would exceed a `memory.max` on the way up reclaims below that
@@ -12,6 +12,10 @@
 //! 64 s × overage², at most 2 s at a time, nothing below 10 ms (mm/memcontrol.c,
 //! `calculate_high_delay`, `mem_cgroup_handle_over_high`). A host without free memory reclaims everywhere
 //! and in the end kills the largest process of all.
+//!
+//! **Throughput.** A process that is awake touches its anonymous memory and its hot files at the speed `v` of its
+//! load. With a part `m` of them missing, each miss costs `c` seconds, so that it is awake `1 / (1 + v·m·c)` of the
+//! time, for one thread: its work is a function of what is resident.
 //!
 //! **Properties.** `memory.current` never exceeds `memory.max` after a step; the host's pages sum to its
 //! memory; anonymous pages are freed only with their process (`tests/sim/memory.rs`).
@@ -36,7 +40,7 @@ const HIGH_DELAY_MIN_SEC: f64 = 0.01;
 /// Speed of reading files from disk: 2 GiB/s.
 const DISK_PAGES_PER_SEC: f64 = (2_u64 << 30) as f64 / PAGE_BYTES as f64;
 
-/// Speed at which a process that must reclaim finds clean pages: 4 GiB/s.
+/// Speed at which a process that must reclaim looks at pages: 4 GiB/s.
 const RECLAIM_PAGES_PER_SEC: f64 = (4_u64 << 30) as f64 / PAGE_BYTES as f64;
 
 /// Kernel memory of a thread: its stack of 16 KiB.
@@ -61,7 +65,7 @@ impl SimKernel {
     /// Free pages.
     pub(super) fn free_pages(&self) -> u64 {
         let used = self.kernel_pages() + self.tree[self.memory_root()].memory_account.usage;
-        self.total_pages().saturating_sub(used)
+        self.total_pages().saturating_sub(used + self.swap_memory_pages())
     }
 
     /// All pages of the host.
@@ -93,21 +97,40 @@ impl SimKernel {
             if changed {
                 self.rates = None;
             }
+            if process.load.working_set_bytes > 0 || process.load.hot_file_bytes > 0 {
+                let speed = process.load.touch_bytes_per_sec as f64;
+                process.touched_bytes += speed * dt_sec * process.stall.awake_ratio();
+            }
+            self.touch_locked(pid, dt_sec);
             self.touch_anon(pid, dt_sec);
+            self.swap_in(pid, dt_sec);
             self.touch_files(pid, dt_sec);
         }
     }
 
     fn touch_anon(&mut self, pid: u32, dt_sec: f64) {
         let Some(process) = self.processes.get(&pid) else { return };
-        let have = process.pages().of(Kind::Anon);
-        let target = process.load.working_set_bytes / PAGE_BYTES;
+        let (pages, target) = (process.pages(), process.load.working_set_bytes / PAGE_BYTES);
+        let have = pages.of(Kind::Anon) + pages.of(Kind::Swapped);
         if have > target {
-            self.free(pid, Kind::Anon, have - target);
+            let of_swap = pages.of(Kind::Swapped).min(have - target);
+            self.free(pid, Kind::Swapped, of_swap);
+            self.free(pid, Kind::Anon, have - target - of_swap);
         } else if have < target {
-            let missing = target - have;
-            let pages = self.touched(pid, Kind::Anon, dt_sec, 1.0).min(missing);
+            let pages = self.touched(pid, Kind::Anon, dt_sec, 1.0).min(target - have);
             self.charge(pid, Kind::Anon, pages);
+        }
+    }
+
+    fn touch_locked(&mut self, pid: u32, dt_sec: f64) {
+        let Some(process) = self.processes.get(&pid) else { return };
+        let have = process.pages().of(Kind::Locked);
+        let target = process.load.locked_bytes / PAGE_BYTES;
+        if have > target {
+            self.free(pid, Kind::Locked, have - target);
+        } else if have < target {
+            let pages = self.touched(pid, Kind::Locked, dt_sec, 1.0).min(target - have);
+            self.charge(pid, Kind::Locked, pages);
         }
     }
 
@@ -143,7 +166,7 @@ impl SimKernel {
     }
 
     /// Whole pages of `kind` that a process gets to touch in `dt_sec`; the rest is carried over.
-    fn touched(&mut self, pid: u32, kind: Kind, dt_sec: f64, ratio: f64) -> u64 {
+    pub(super) fn touched(&mut self, pid: u32, kind: Kind, dt_sec: f64, ratio: f64) -> u64 {
         let Some(process) = self.processes.get_mut(&pid) else { return 0 };
         let speed = process.load.touch_bytes_per_sec as f64 / PAGE_BYTES as f64;
         let remainder = &mut process.touch_remainder[kind as usize];
@@ -241,9 +264,14 @@ impl SimKernel {
 
     /// Reclaims on behalf of a process, which sleeps meanwhile.
     fn reclaim_for(&mut self, pid: u32, id: CgroupId, wanted: u64) {
-        let reclaimed = self.reclaim(id, wanted, super::reclaim::Reason::Direct);
+        let written = |kernel: &Self| kernel.tree[id].memory_account.counters.swap_out;
+        let scanned = |kernel: &Self| kernel.tree[id].memory_account.counters.scan_direct;
+        let before = (written(self), scanned(self));
+        self.reclaim(id, wanted, super::reclaim::Reason::Direct);
+        let (written, scanned) = (written(self) - before.0, scanned(self) - before.1);
+        let out_sec = self.host.swap.map_or(0.0, |swap| swap.out_sec(written));
         if let Some(process) = self.processes.get_mut(&pid) {
-            process.stall.memory_sec += reclaimed as f64 / RECLAIM_PAGES_PER_SEC;
+            process.stall.memory_sec += scanned as f64 / RECLAIM_PAGES_PER_SEC + out_sec;
         }
     }
 
@@ -271,7 +299,7 @@ impl SimKernel {
     }
 
     /// Charges `pages` to `id`.
-    fn book(&mut self, pid: u32, id: CgroupId, kind: Kind, pages: u64) {
+    pub(super) fn book(&mut self, pid: u32, id: CgroupId, kind: Kind, pages: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         *process.charges.entry(id).or_default().of_mut(kind) += pages;
         let account = &mut self.tree[id].memory_account;
@@ -280,7 +308,10 @@ impl SimKernel {
         let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
         for id in lineage {
             let account = &mut self.tree[id].memory_account;
-            account.usage += pages;
+            match kind {
+                Kind::Swapped => account.swapped += pages,
+                _ => account.usage += pages,
+            }
             account.peak = account.peak.max(account.usage);
         }
     }
@@ -289,11 +320,17 @@ impl SimKernel {
     pub(super) fn unbook(&mut self, id: CgroupId, kind: Kind, pages: u64) {
         *self.tree[id].memory_account.local.of_mut(kind) -= pages;
         let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
-        lineage.into_iter().for_each(|id| self.tree[id].memory_account.usage -= pages);
+        for id in lineage {
+            let account = &mut self.tree[id].memory_account;
+            match kind {
+                Kind::Swapped => account.swapped -= pages,
+                _ => account.usage -= pages,
+            }
+        }
     }
 
     /// Gives back `pages` of a process, the latest cgroup's first.
-    fn free(&mut self, pid: u32, kind: Kind, pages: u64) {
+    pub(super) fn free(&mut self, pid: u32, kind: Kind, pages: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let mut left = pages;
         let mut freed = Vec::new();
@@ -330,7 +367,7 @@ impl SimKernel {
     pub(super) fn release_memory(&mut self, pid: u32, process: &Process) {
         for (&id, pages) in &process.charges {
             self.tree[id].memory_account.chargers.remove(&pid);
-            for kind in [Kind::Anon, Kind::Kernel] {
+            for kind in [Kind::Anon, Kind::Kernel, Kind::Locked, Kind::Swapped] {
                 self.unbook(id, kind, pages.of(kind));
             }
             for kind in [Kind::ActiveFile, Kind::InactiveFile] {

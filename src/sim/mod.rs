@@ -17,7 +17,7 @@
 //! | `files`, `show`, `store`, `files_v1` | interface files: which, their texts, what they accept |
 //! | `proc_files`, `sys_files` | `/proc` and `/sys/devices/system` |
 //! | `fluid`, `flow`, `cpu` | CPU time: weighted max-min with quotas and affinities |
-//! | `memory`, `reclaim`, `oom` | memory: charges, protection, throttling, kills |
+//! | `memory`, `reclaim`, `swap`, `oom` | memory: charges, protection, throttling, swap, kills |
 //! | `pressure` | stalls, as PSI reports them |
 //! | `workload`, `process` | the loads of processes, and their state |
 //! | `systemd` | `SimSystemd`: units on top of all this; for tests, with the feature `doubles` |
@@ -27,7 +27,7 @@
 //! `cpu.weight` of 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a removed
 //! cgroup returns ENODEV for good; an unprivileged writer gets EACCES, and a read-only mount EROFS. As root,
 //! `tests/sim/real.rs` compares this kernel with the real one. Files that the agent does not use (`cpu.idle`,
-//! `io.max`, swap, …) are absent, or report that nothing happened.
+//! `io.max`, …) are absent, or report that nothing happened.
 //!
 //! **Properties** and their tests: conservation of CPU time and of memory, exact shares by weight, quota and
 //! affinity, protection, determinism, and each errno (`tests/sim.rs`).
@@ -55,6 +55,7 @@ mod rules;
 mod show;
 mod spec;
 mod store;
+mod swap;
 mod sys_files;
 #[cfg(feature = "doubles")]
 mod systemd;
@@ -67,6 +68,7 @@ pub use controller::Controller;
 pub use fault::{Call, Fault, Faulty, When};
 pub use kernel::{Access, Layout, SimHost, SimKernel};
 pub use process::ProcessUsage;
+pub use swap::Swap;
 #[cfg(feature = "doubles")]
 pub use systemd::{SimSystemd, SimUnit, SimUnits, UnitFault};
 pub use workload::{Load, Trace, Workload};

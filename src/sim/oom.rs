@@ -1,13 +1,12 @@
 //! The choice of the process that is killed when memory runs out.
 //!
-//! The process with the most anonymous pages below the limit that was hit; with `memory.oom.group` all of
+//! The process with the most anonymous pages, in memory or in swap, below the limit that was hit; with `memory.oom.group` all of
 //! the highest such cgroup between it and the limit (mm/oom_kill.c, `oom_badness`; mm/memcontrol.c,
 //! `mem_cgroup_get_oom_group`). `oom` counts at the limit, `oom_kill` where the victim was. Page cache does
 //! not count: killing its reader would free none of it.
 
 use std::cmp::Reverse;
 
-use super::account::Kind;
 use super::kernel::SimKernel;
 use super::process::Process;
 use super::tree::CgroupId;
@@ -36,7 +35,7 @@ impl SimKernel {
         let below = |p: &Process| self.tree.lineage(p.cgroups[hierarchy]).any(|above| above == id);
         let candidates =
             self.processes.iter().filter(|(pid, p)| !self.is_exempt(**pid) && below(p));
-        let anon = |process: &Process| process.pages().of(Kind::Anon);
+        let anon = |process: &Process| process.pages().anonymous();
         candidates.max_by_key(|&(&pid, p)| (anon(p), Reverse(pid))).map(|(&pid, _)| pid)
     }
 

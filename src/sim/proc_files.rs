@@ -1,7 +1,7 @@
 //! `/proc`: the host's time and memory, and its processes.
 //!
 //! Times are in ticks of 1/100 s (`USER_HZ`), memory in kB of 1024 bytes. There is no hotplug of
-//! memory, nothing is shared or mapped from files, and there is no swap: those lines are 0.
+//! memory, nothing is shared or mapped from files, nothing is written back: those lines are 0.
 
 use nix::errno::Errno;
 
@@ -114,7 +114,8 @@ impl SimKernel {
     fn show_meminfo(&self) -> String {
         let kb = |pages: u64| pages * (PAGE_BYTES / 1024);
         let pages = self.pages_below(self.memory_root());
-        let (free, file, anon) = (self.free_pages(), pages.file(), pages.of(Kind::Anon));
+        let (free, file, locked) = (self.free_pages(), pages.file(), pages.of(Kind::Locked));
+        let (anon, slots) = (pages.of(Kind::Anon) + locked, self.swap_slots());
         let available = free.saturating_sub(self.reserve_pages()) + file;
         let (active_file, inactive_file) =
             (pages.of(Kind::ActiveFile), pages.of(Kind::InactiveFile));
@@ -125,16 +126,16 @@ impl SimKernel {
             ("Buffers", 0),
             ("Cached", file),
             ("SwapCached", 0),
-            ("Active", anon + active_file),
+            ("Active", anon - locked + active_file),
             ("Inactive", inactive_file),
-            ("Active(anon)", anon),
+            ("Active(anon)", anon - locked),
             ("Inactive(anon)", 0),
             ("Active(file)", active_file),
             ("Inactive(file)", inactive_file),
-            ("Unevictable", 0),
-            ("Mlocked", 0),
-            ("SwapTotal", 0),
-            ("SwapFree", 0),
+            ("Unevictable", locked),
+            ("Mlocked", locked),
+            ("SwapTotal", slots),
+            ("SwapFree", slots - self.swapped_pages()),
             ("Dirty", 0),
             ("Writeback", 0),
             ("AnonPages", anon),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::account::{Kind, Pages};
+use super::account::Pages;
 use super::parse::PAGE_BYTES;
 use super::tree::CgroupId;
 use super::workload::{Load, Trace};
@@ -39,8 +39,10 @@ pub(super) struct Process {
     pub(super) disk_read_bytes: u64,
     /// The part of the latter that it had read before.
     pub(super) refault_bytes: u64,
+    /// Memory that it has touched, over and over: its work, where that is bound by memory.
+    pub(super) touched_bytes: f64,
     /// Parts of pages that it touched in the last step and that did not make a whole one, by kind.
-    pub(super) touch_remainder: [f64; 4],
+    pub(super) touch_remainder: [f64; 6],
     pub(super) stall: Stall,
 }
 
@@ -53,8 +55,10 @@ pub struct ProcessUsage {
     pub wait_nsec: f64,
     /// Memory that it holds now, file pages included.
     pub memory_bytes: u64,
-    /// Bytes of files that it read from disk though it had read them before.
+    /// Bytes that it read from disk or swap though it had them before.
     pub refault_bytes: u64,
+    /// Bytes of its anonymous memory and hot files that it touched, over and over: what memory lets it do.
+    pub touched_bytes: f64,
 }
 
 /// Time that a process still has to spend in the kernel, and the part of its time that it spends there now.
@@ -99,13 +103,12 @@ impl Process {
 
     /// What it has used since it began.
     pub(super) fn usage(&self) -> ProcessUsage {
-        let pages = self.pages();
         ProcessUsage {
             run_nsec: self.user_nsec + self.system_nsec,
             wait_nsec: self.threads.iter().map(|thread| thread.wait_nsec).sum(),
-            memory_bytes: (pages.of(Kind::Anon) + pages.of(Kind::Kernel) + pages.file())
-                * PAGE_BYTES,
+            memory_bytes: self.pages().resident() * PAGE_BYTES,
             refault_bytes: self.refault_bytes,
+            touched_bytes: self.touched_bytes,
         }
     }
 

@@ -1,9 +1,13 @@
-//! Reclaim of file pages when memory is short, and the effect of `memory.min` and `memory.low`.
+//! Reclaim when memory is short, and the effect of `memory.min` and `memory.low`.
 //!
-//! **Algorithm.** Every cgroup below the target is scanned in proportion to its file pages, less the part
-//! that is protected (mm/vmscan.c, `get_scan_count`: the scan shrinks by protection / usage), and never
-//! below its protection. Inactive pages go before active ones. Only where that is not enough does a second
+//! **Algorithm.** Every cgroup below the target is scanned in proportion to its pages that can be taken, less the
+//! part that is protected (mm/vmscan.c, `get_scan_count`: the scan shrinks by protection / usage), and never
+//! below its protection. Inactive file pages go first; then active ones and, where swap has room, anonymous
+//! ones, as at a `vm.swappiness` of 60. Only where that is not enough does a second
 //! pass ignore `memory.low` (counted in `memory.events` as `low`); `memory.min` is never broken.
+//!
+//! A page in use is looked at twice before it is taken. A reclaim that does not find what it needs has looked at
+//! what there is again and again: that is counted in `pgscan` and not in `pgsteal`, and takes time.
 //!
 //! Protection is what the ancestors let through: under overcommitment in proportion to what each child
 //! uses of its own protection; with `memory_recursiveprot` a parent's unclaimed protection goes to its
@@ -28,6 +32,12 @@ pub(super) enum Reason {
 /// Rounds of one pass; each comes closer, and the rest after them is negligible.
 const ROUNDS: u32 = 16;
 
+/// What a reclaim in vain looks at: 32 pages (`SWAP_CLUSTER_MAX`) in each of 16 attempts (`MAX_RECLAIM_RETRIES`).
+const FUTILE_PAGES: u64 = 512;
+
+/// The part of the scan that goes to anonymous pages where both are in use: `vm.swappiness` of 60, of 200.
+const ANON_SCAN_RATIO: f64 = 0.3;
+
 /// Effective `memory.min` and `memory.low`, in pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Protection {
@@ -51,7 +61,29 @@ impl SimKernel {
                 }
             }
         }
+        if left > 0 {
+            self.count_scan(target, FUTILE_PAGES, 0, reason);
+        }
         wanted - left
+    }
+
+    fn count_scan(&mut self, id: CgroupId, scanned: u64, stolen: u64, reason: Reason) {
+        self.count(id, |counters| match reason {
+            Reason::Background => {
+                counters.scan_background += scanned;
+                counters.steal_background += stolen;
+            }
+            Reason::Direct => {
+                counters.scan_direct += scanned;
+                counters.steal_direct += stolen;
+            }
+        });
+    }
+
+    /// Pages charged to `id` itself that could be taken.
+    fn evictable(&self, id: CgroupId) -> u64 {
+        let local = &self.tree[id].memory_account.local;
+        local.file() + local.of(Kind::Anon).min(self.swap_room(id))
     }
 
     /// Keeps some memory free ahead of need: from one reserve up to two.
@@ -80,13 +112,13 @@ impl SimKernel {
                 true => protection.min.max(protection.low),
                 false => protection.min,
             };
-            let (file, spare) = (account.local.file(), account.usage.saturating_sub(kept));
-            if file == 0 || spare == 0 {
+            let (evictable, spare) = (self.evictable(id), account.usage.saturating_sub(kept));
+            if evictable == 0 || spare == 0 {
                 continue;
             }
-            let scanned = file as f64 * spare as f64 / account.usage as f64;
+            let scanned = evictable as f64 * spare as f64 / account.usage as f64;
             let breaks_low = !respects_low && account.usage <= protection.low;
-            candidates.push((id, scanned, file.min(spare), breaks_low));
+            candidates.push((id, scanned, evictable.min(spare), breaks_low));
         }
         let sum: f64 = candidates.iter().map(|&(_, scanned, _, _)| scanned).sum();
         let mut left = wanted;
@@ -150,45 +182,59 @@ impl SimKernel {
         own
     }
 
-    /// Takes `pages` file pages charged to `id` itself: inactive before active, ownerless before owned, and
-    /// of its processes in proportion to what they have, as they share one list.
+    /// Takes `pages` charged to `id` itself: inactive file pages first, then those in use of both kinds.
     fn evict(&mut self, id: CgroupId, pages: u64, reason: Reason) {
-        let mut left = pages;
-        for kind in [Kind::InactiveFile, Kind::ActiveFile] {
-            let account = &mut self.tree[id].memory_account;
-            let orphans = account.orphans.of_mut(kind);
-            let part = left.min(*orphans);
-            *orphans -= part;
-            let mut taken = part;
-            let chargers = account.chargers.clone();
-            let charged = |pid: &u32| self.processes.get(pid)?.charges.get(&id);
-            let mut owned: u64 = chargers.iter().filter_map(charged).map(|p| p.of(kind)).sum();
-            for pid in chargers {
-                let charged = self.processes.get_mut(&pid).and_then(|p| p.charges.get_mut(&id));
-                let Some(charged) = charged.filter(|charged| charged.of(kind) > 0) else {
-                    continue;
-                };
-                // The last one has all that is left of what is owned, so nothing is lost to rounding.
-                let share = (left - taken) as f64 * charged.of(kind) as f64 / owned as f64;
-                let part = (share.ceil() as u64).min(left - taken).min(charged.of(kind));
-                owned -= charged.of(kind);
-                *charged.of_mut(kind) -= part;
-                taken += part;
-            }
-            self.unbook(id, kind, taken);
+        let mut left = pages - self.evict_kind(id, Kind::InactiveFile, pages);
+        let mut scanned = pages - left;
+        if left > 0 {
+            let (local, room) = (self.tree[id].memory_account.local, self.swap_room(id));
+            let anon = local.of(Kind::Anon).min(room);
+            let weighed = anon as f64 * ANON_SCAN_RATIO;
+            let active = local.of(Kind::ActiveFile) as f64 * (1.0 - ANON_SCAN_RATIO);
+            let of_anon = (left as f64 * weighed / (weighed + active).max(1.0)) as u64;
+            // What the one list does not have comes from the other.
+            let of_anon = of_anon.max(left.saturating_sub(local.of(Kind::ActiveFile)));
+            let swapped = self.evict_kind(id, Kind::Anon, of_anon.min(anon));
+            let taken = swapped + self.evict_kind(id, Kind::ActiveFile, left - swapped);
+            self.count(id, |counters| counters.swap_out += swapped);
+            scanned += 2 * taken;
             left -= taken;
         }
-        let evicted = pages - left;
-        self.count(id, |counters| match reason {
-            Reason::Background => {
-                counters.scan_background += evicted;
-                counters.steal_background += evicted;
-            }
-            Reason::Direct => {
-                counters.scan_direct += evicted;
-                counters.steal_direct += evicted;
-            }
-        });
+        self.count_scan(id, scanned, pages - left, reason);
+    }
+
+    /// Takes `pages` of one kind: ownerless before owned, and of its processes in proportion to what they have, as
+    /// they share one list. Returns how many there were.
+    fn evict_kind(&mut self, id: CgroupId, kind: Kind, pages: u64) -> u64 {
+        if pages == 0 {
+            return 0;
+        }
+        let account = &mut self.tree[id].memory_account;
+        let orphans = account.orphans.of_mut(kind);
+        let mut taken = pages.min(*orphans);
+        *orphans -= taken;
+        let chargers = account.chargers.clone();
+        let charged = |pid: &u32| self.processes.get(pid)?.charges.get(&id);
+        let mut owned: u64 = chargers.iter().filter_map(charged).map(|p| p.of(kind)).sum();
+        let mut written = Vec::new();
+        for pid in chargers {
+            let charged = self.processes.get_mut(&pid).and_then(|p| p.charges.get_mut(&id));
+            let Some(charged) = charged.filter(|charged| charged.of(kind) > 0) else {
+                continue;
+            };
+            // The last one has all that is left of what is owned, so nothing is lost to rounding.
+            let share = (pages - taken) as f64 * charged.of(kind) as f64 / owned as f64;
+            let part = (share.ceil() as u64).min(pages - taken).min(charged.of(kind));
+            owned -= charged.of(kind);
+            *charged.of_mut(kind) -= part;
+            taken += part;
+            written.push((pid, part));
+        }
+        self.unbook(id, kind, taken);
+        if kind == Kind::Anon {
+            written.into_iter().for_each(|(pid, part)| self.book(pid, id, Kind::Swapped, part));
+        }
+        taken
     }
 
     /// The first step of the legacy hierarchy: the cgroup furthest over its soft limit is reclaimed first.

@@ -64,7 +64,7 @@ impl SimKernel {
             File::MemoryEventsLocal => show_events(&cgroup.memory_account.local_events),
             File::MemoryStat => self.show_memory_stat(id),
             File::MemoryOomGroup => format!("{}\n", u8::from(cgroup.memory.oom_group)),
-            File::MemorySwapCurrent => "0\n".into(),
+            File::MemorySwapCurrent => bytes(cgroup.memory_account.swapped),
             File::PidsCurrent => format!("{}\n", self.nr_processes(id)),
             File::PidsMax => or_max(cgroup.pids_max),
             File::PidsEvents => format!("max {}\n", cgroup.nr_refused_forks),
@@ -123,7 +123,7 @@ impl SimKernel {
         let scanned = counters.scan_background + counters.scan_direct;
         let stolen = counters.steal_background + counters.steal_direct;
         let lines: &[(&str, u64)] = &[
-            ("anon", of(Kind::Anon)),
+            ("anon", (pages.of(Kind::Anon) + pages.of(Kind::Locked)) * PAGE_BYTES),
             ("file", pages.file() * PAGE_BYTES),
             ("kernel", of(Kind::Kernel)),
             ("kernel_stack", of(Kind::Kernel)),
@@ -144,11 +144,11 @@ impl SimKernel {
             ("active_anon", of(Kind::Anon)),
             ("inactive_file", of(Kind::InactiveFile)),
             ("active_file", of(Kind::ActiveFile)),
-            ("unevictable", 0),
+            ("unevictable", of(Kind::Locked)),
             ("slab_reclaimable", 0),
             ("slab_unreclaimable", 0),
             ("slab", 0),
-            ("workingset_refault_anon", 0),
+            ("workingset_refault_anon", counters.refault_anon),
             ("workingset_refault_file", counters.refault_file),
             ("workingset_activate_anon", 0),
             ("workingset_activate_file", counters.refault_file),

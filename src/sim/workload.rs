@@ -18,8 +18,10 @@ pub struct Load {
     pub duty: f64,
     /// The part of its CPU time spent in the kernel, 0 ..= 1.
     pub system_ratio: f64,
-    /// Anonymous memory that it touches all the time: not reclaimable, as there is no swap.
+    /// Anonymous memory that it touches all the time: without swap it cannot be reclaimed.
     pub working_set_bytes: u64,
+    /// Memory that it has locked.
+    pub locked_bytes: u64,
     /// File pages that it comes back to all the time: reclaimable, then read again (a refault).
     pub hot_file_bytes: u64,
     /// File pages that it reads once and would leave behind: reclaimable at no cost to it.
@@ -36,6 +38,7 @@ impl Default for Load {
             duty: 0.0,
             system_ratio: 0.05,
             working_set_bytes: 0,
+            locked_bytes: 0,
             hot_file_bytes: 0,
             cache_bytes: 0,
             touch_bytes_per_sec: 256 << 20,
@@ -57,6 +60,11 @@ impl Load {
     /// The same with `bytes` of anonymous working set.
     pub fn with_working_set(self, bytes: u64) -> Load {
         Load { working_set_bytes: bytes, ..self }
+    }
+
+    /// The same with `bytes` of locked memory.
+    pub fn with_locked(self, bytes: u64) -> Load {
+        Load { locked_bytes: bytes, ..self }
     }
 
     /// The same with `bytes` of file pages that it keeps coming back to.
@@ -89,6 +97,7 @@ impl Load {
             duty: mix(self.duty, other.duty),
             system_ratio: mix(self.system_ratio, other.system_ratio),
             working_set_bytes: bytes(self.working_set_bytes, other.working_set_bytes),
+            locked_bytes: bytes(self.locked_bytes, other.locked_bytes),
             hot_file_bytes: bytes(self.hot_file_bytes, other.hot_file_bytes),
             cache_bytes: bytes(self.cache_bytes, other.cache_bytes),
             touch_bytes_per_sec: bytes(self.touch_bytes_per_sec, other.touch_bytes_per_sec),

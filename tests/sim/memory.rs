@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{MIB, MOUNT, SECOND, field, host, read, write};
-use tenantd::sim::{Load, SimHost, SimKernel};
+use tenantd::sim::{Load, SimHost, SimKernel, Swap};
 
 /// A process with `anon` MiB of working set.
 fn anon(mib: u64) -> Load {
@@ -327,6 +327,95 @@ fn a_lowered_max_kills_at_once() {
     write(&mut kernel, "/a/memory.max", "50M").unwrap();
     assert!(!kernel.pids().contains(&pid));
     assert_eq!(read(&kernel, "/a/cgroup.events"), "populated 0\nfrozen 0\n");
+}
+
+/// What a process touched in `seconds`, as part of what it would have with all of its memory.
+fn throughput(kernel: &mut SimKernel, pid: u32, speed: u64, seconds: u32) -> f64 {
+    let touched = |kernel: &SimKernel| kernel.process_usage(pid).unwrap().touched_bytes;
+    let before = touched(kernel);
+    kernel.advance(SECOND * seconds);
+    (touched(kernel) - before) / (speed as f64 * f64::from(seconds))
+}
+
+/// A process that touches `v` pages a second, of which a part `m` is missing and costs `c` seconds each, is awake
+/// `1 / (1 + v·m·c)` of the time.
+#[test]
+fn throughput_is_a_function_of_what_is_resident() {
+    let speed = 1024 * MIB;
+    let mut kernel = host(1, &["/a"]);
+    let load = Load { touch_bytes_per_sec: speed, ..Load::busy(1) };
+    let pid = kernel.spawn("/a", load.with_hot_file(100 * MIB)).unwrap();
+    kernel.advance(SECOND * 3);
+    assert!(throughput(&mut kernel, pid, speed, 4) > 0.999);
+    write(&mut kernel, "/a/memory.max", &(60 * MIB).to_string()).unwrap();
+    kernel.advance(SECOND * 3);
+    let resident = field(&kernel, "/a/memory.stat", "active_file") as f64 / (100 * MIB) as f64;
+    // Read at 2 GiB/s; and two pages are looked at, at 4 GiB/s, for each that is taken instead.
+    let miss_cost = 1.0 / 2048.0 + 2.0 / 4096.0;
+    let expected = 1.0 / (1.0 + 1024.0 * (1.0 - resident) * miss_cost);
+    let got = throughput(&mut kernel, pid, speed, 4);
+    assert!((got - expected).abs() < 0.03, "{got} at {resident}, not {expected}");
+}
+
+#[test]
+fn swap_takes_anonymous_memory_and_gives_it_back_at_a_cost() {
+    for (swap, least, most) in [(Swap::zram(2 << 30), 0.5, 0.95), (Swap::disk(2 << 30), 0.02, 0.5)]
+    {
+        let host = SimHost { memory_bytes: 1 << 30, swap: Some(swap), ..SimHost::default() };
+        let mut kernel = SimKernel::new(host);
+        ["/a", "/b"].iter().for_each(|path| kernel.make_cgroup(path).unwrap());
+        let speed = 512 * MIB;
+        let load = Load { touch_bytes_per_sec: speed, ..Load::busy(1) };
+        let a = kernel.spawn("/a", load.with_working_set(600 * MIB)).unwrap();
+        kernel.advance(SECOND * 3);
+        assert!(throughput(&mut kernel, a, speed, 3) > 0.999);
+        write(&mut kernel, "/a/memory.high", &(500 * MIB).to_string()).unwrap();
+        kernel.advance(SECOND);
+        let at = |file: &str| field_of_one(&kernel, &format!("/a/{file}")) / MIB;
+        assert!((95..=101).contains(&at("memory.swap.current")), "{}", at("memory.swap.current"));
+        assert!(at("memory.current") <= 501, "{}", at("memory.current"));
+        let got = throughput(&mut kernel, a, speed, 5);
+        assert!((least..most).contains(&got), "{swap:?}: {got}");
+        assert!(field(&kernel, "/a/memory.stat", "workingset_refault_anon") > 1000);
+        // What swap cannot take is killed for; here it can.
+        let b = kernel.spawn("/b", load.with_working_set(900 * MIB)).unwrap();
+        kernel.advance(SECOND * 20);
+        assert!([a, b].iter().all(|pid| kernel.pids().contains(pid)), "{swap:?}");
+        kernel.kill(a).unwrap();
+        assert_eq!(field_of_one(&kernel, "/a/memory.swap.current"), 0);
+    }
+}
+
+#[test]
+fn a_bound_of_swap_keeps_anonymous_memory_where_it_is() {
+    let host = SimHost { swap: Some(Swap::disk(8 << 30)), ..SimHost::default() };
+    let mut kernel = SimKernel::new(host);
+    kernel.make_cgroup("/a").unwrap();
+    write(&mut kernel, "/a/memory.swap.max", &(20 * MIB).to_string()).unwrap();
+    kernel.spawn("/a", anon(200).with_locked(50 * MIB)).unwrap();
+    kernel.advance(SECOND * 2);
+    assert_eq!(field(&kernel, "/a/memory.stat", "unevictable"), 50 * MIB);
+    write(&mut kernel, "/a/memory.high", &(100 * MIB).to_string()).unwrap();
+    kernel.advance(SECOND);
+    // Some of it is being read back at any moment.
+    let swapped = field_of_one(&kernel, "/a/memory.swap.current");
+    assert!((19 * MIB..=20 * MIB).contains(&swapped), "{swapped}");
+    assert_eq!(field(&kernel, "/a/memory.stat", "anon") + swapped, 250 * MIB);
+}
+
+/// The outage of ninety minutes: a hog above a `memory.high` that cannot be met, without swap.
+#[test]
+fn a_high_that_cannot_be_met_stalls_without_end() {
+    let mut kernel = host(1, &["/a"]);
+    kernel.spawn("/a", Load::busy(1).with_working_set(300 * MIB)).unwrap();
+    kernel.advance(SECOND * 3);
+    write(&mut kernel, "/a/memory.high", &(100 * MIB).to_string()).unwrap();
+    let pid = kernel.spawn("/a", Load::busy(1).with_working_set(300 * MIB)).unwrap();
+    kernel.advance(SECOND * 60);
+    let stat = |key| field(&kernel, "/a/memory.stat", key);
+    assert!(stat("pgscan") > 1000 && stat("pgsteal") * 10 < stat("pgscan"));
+    assert_eq!(field(&kernel, "/a/memory.events", "oom_kill"), 0);
+    assert!(kernel.process_usage(pid).unwrap().run_nsec < 10e9);
 }
 
 /// `MemTotal` less what is free, cached or anonymous is the kernel's own, and that never changes.
