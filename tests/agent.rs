@@ -9,6 +9,7 @@ mod effect;
 mod evenness;
 mod explain;
 mod faults;
+mod guarantee;
 mod hosts;
 mod in_place;
 mod kills;

@@ -22,9 +22,14 @@ type Desired = (Knob, Value, String);
 pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
     let targets: Vec<Target> = states.iter().map(|state| state.target.clone()).collect();
     let protections = target::protections(tree, &targets);
+    let promised = tree.any_below(|number| target::is_promised(tree, number));
     let of = |number| match tree.node_number(number) {
         Some(node) if !tree.has_members(number) => {
-            let mut wanted = target::knobs_of(&targets[number], protections[number]);
+            let mut wanted = target::knobs_of(&targets[number], protections[number].low_bytes);
+            if promised[number] && states[number].observed(Knob::MemoryMin).is_some() {
+                let bytes = protections[number].min_bytes.floor();
+                wanted.push((Knob::MemoryMin, Value::amount(MEMORY, bytes), String::new()));
+            }
             bound_by_groups(tree, node, &mut wanted);
             // The CPUs are those of the tenant.
             wanted.extend(cpus(&states[node]));
@@ -35,7 +40,12 @@ pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
     let mut desired: Vec<Vec<Desired>> = (0..tree.len()).map(of).collect();
     let protected = tree.ancestors().filter(|(_, ancestor)| ancestor.has_protection);
     for (number, _) in protected.filter(|(number, _)| states[*number].is_present) {
-        desired[number].push(protection(&states[number], protections[number]));
+        let state = &states[number];
+        let below = protections[number];
+        desired[number].push(protection(state, Knob::MemoryLow, below.low_bytes));
+        if state.observed(Knob::MemoryMin).is_some() {
+            desired[number].push(protection(state, Knob::MemoryMin, below.min_bytes));
+        }
     }
     for number in govern::weighed_ancestors(tree) {
         desired[number].extend(weight(&states[number]));
@@ -87,17 +97,18 @@ pub(super) fn reason(action: &Action, tree: &Tree, states: &[NodeState]) -> Opti
 }
 
 /// The protection of an ancestor: what is protected below it, in addition to what it had.
-fn protection(state: &NodeState, below_bytes: f64) -> Desired {
+fn protection(state: &NodeState, knob: Knob, below_bytes: f64) -> Desired {
     let sum = Value::amount(MEMORY, below_bytes.floor());
-    let reason = format!("what is protected below it, {sum}");
-    match state.held_before(Knob::MemoryLow) {
-        Some(Value::Amount(_, Limit::Finite(0))) | None => (Knob::MemoryLow, sum, reason),
+    let kind = if knob == Knob::MemoryMin { "guaranteed" } else { "protected" };
+    let reason = format!("what is {kind} below it, {sum}");
+    match state.held_before(knob) {
+        Some(Value::Amount(_, Limit::Finite(0))) | None => (knob, sum, reason),
         Some(Value::Amount(_, Limit::Finite(before))) => {
             let all = Value::amount(MEMORY, below_bytes.floor() + *before as f64);
             let before = MEMORY.figure(*before as f64);
-            (Knob::MemoryLow, all, format!("{reason}, in addition to its own {before}"))
+            (knob, all, format!("{reason}, in addition to its own {before}"))
         }
-        Some(max) => (Knob::MemoryLow, max.clone(), "its own, which is all of it".to_string()),
+        Some(max) => (knob, max.clone(), "its own, which is all of it".to_string()),
     }
 }
 
@@ -110,7 +121,8 @@ fn weight(state: &NodeState) -> Option<Desired> {
 
 /// Whether `action` takes protection away from a node before the demands of all below it are known.
 pub(super) fn is_premature(action: &Action, unknown: &[bool]) -> bool {
-    action.knob == Knob::MemoryLow && unknown[action.node] && action.shrinks()
+    let is_protection = matches!(action.knob, Knob::MemoryMin | Knob::MemoryLow);
+    is_protection && unknown[action.node] && action.shrinks()
 }
 
 /// For each node, whether the demand of any tenant in or below it was never estimated.

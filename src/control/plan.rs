@@ -44,7 +44,9 @@ pub enum Knob {
     CpuWeight,
     /// The CPU time it never exceeds.
     CpuMax,
-    /// The memory that reclaim leaves it.
+    /// The memory that reclaim leaves it in any case.
+    MemoryMin,
+    /// The memory that reclaim leaves it as long as there is other memory to take.
     MemoryLow,
     /// The memory it never exceeds.
     MemoryMax,
@@ -56,9 +58,10 @@ pub enum Knob {
 
 impl Knob {
     /// All knobs.
-    pub const ALL: [Knob; 6] = [
+    pub const ALL: [Knob; 7] = [
         Knob::CpuWeight,
         Knob::CpuMax,
+        Knob::MemoryMin,
         Knob::MemoryLow,
         Knob::MemoryMax,
         Knob::PidsMax,
@@ -66,13 +69,13 @@ impl Knob {
     ];
 
     /// Those that are set above tenants as well.
-    pub const ABOVE: [Knob; 2] = [Knob::CpuWeight, Knob::MemoryLow];
+    pub const ABOVE: [Knob; 3] = [Knob::CpuWeight, Knob::MemoryMin, Knob::MemoryLow];
 
     /// The resource that it divides; none where it only bounds a number.
     pub fn resource(self) -> Option<Resource> {
         match self {
             Knob::CpuWeight | Knob::CpuMax | Knob::Cpus => Some(Resource::Cpu),
-            Knob::MemoryLow | Knob::MemoryMax => Some(Resource::Memory),
+            Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryMax => Some(Resource::Memory),
             Knob::PidsMax => None,
         }
     }
@@ -87,6 +90,7 @@ impl Knob {
         match self {
             Knob::CpuWeight => "CPU weight",
             Knob::CpuMax => "CPU limit",
+            Knob::MemoryMin => "guaranteed memory",
             Knob::MemoryLow => "memory protection",
             Knob::MemoryMax => "memory limit",
             Knob::PidsMax => "limit of processes",
@@ -151,8 +155,8 @@ impl Value {
             Knob::MemoryLow => {
                 distance <= (MEMORY_DEAD_BAND_RATIO * then).max(MEMORY_DEAD_BAND_BYTES as f64)
             }
-            // Limits come from the policy and move only with it: a page of rounding, nothing more.
-            Knob::MemoryMax => distance < 4096.0,
+            // Promises and limits come from the policy and move only with it: a page of rounding, nothing more.
+            Knob::MemoryMin | Knob::MemoryMax => distance < 4096.0,
             Knob::CpuMax | Knob::PidsMax | Knob::Cpus => distance < 1.0,
         }
     }

@@ -27,7 +27,9 @@
 //!
 //! **Memory.** Protection is the larger of the allocation and the guarantee, as far as that leaves
 //! something to reclaim ([`super::protect`]); a group's is the sum of its children's, because
-//! protection below an unprotected parent is void.
+//! protection below an unprotected parent is void. All of it is `memory.low`, which the kernel breaks
+//! where it finds nothing else to take: against anonymous memory without swap that is soon. What is
+//! guaranteed is `memory.min` as well, which it never breaks.
 //!
 //! **Properties** (`tests/control.rs`): allocations never exceed the capacity; weights divide contended CPUs
 //! as allocated (`weights_bring_about_the_allocation`); a waking tenant has its fair share at once
@@ -52,6 +54,9 @@ use crate::units::Limit;
 
 /// A tenant whose allocation lacks less than this part of its demand counts as satisfied.
 const SATISFIED_RATIO: f64 = 1e-6;
+
+/// Steps in which a guarantee that leaves nothing to reclaim is given up.
+const PROMISE_STEPS: f64 = 16.0;
 
 /// Tenants whose weights cannot be written, reported by name; more are counted.
 const MOST_REPORTED: usize = 4;
@@ -99,6 +104,17 @@ impl Target {
     /// What should be protected of a tenant's memory: its allocation or its guarantee, whichever is more.
     pub(super) fn wanted_protection(&self) -> f64 {
         self.allocation[MEMORY].max(self.guarantee[MEMORY].unwrap_or(0.0))
+    }
+
+    /// What of its guarantee is kept where this much is protected. Less than all moves in steps: what cannot be
+    /// reclaimed changes with every tick, and a promise is written to the byte.
+    fn promised_bytes(&self, protection_bytes: f64) -> f64 {
+        let promised = self.guarantee[MEMORY].unwrap_or(0.0);
+        if protection_bytes >= promised {
+            return promised;
+        }
+        let step = promised / PROMISE_STEPS;
+        (protection_bytes / step).floor() * step
     }
 
     /// What it is weighed by.
@@ -324,7 +340,7 @@ fn floor(burst: f64, by_weight: f64) -> f64 {
 /// empty: most values stay as they are, and [`reason`] makes the text for those that are written.
 pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, String)>> {
     let protections = protections(&Tree::new(nodes.into()), targets);
-    targets.iter().zip(protections).map(|(target, bytes)| knobs_of(target, bytes)).collect()
+    targets.iter().zip(protections).map(|(target, it)| knobs_of(target, it.low_bytes)).collect()
 }
 
 /// Those of one target, where this much is protected of its memory.
@@ -414,6 +430,9 @@ fn need(node: &TreeNode, target: &Target, usage: Option<&Usage>) -> Need {
 pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> String {
     match (knob, wanted) {
         (Knob::CpuWeight, _) => weight_reason(target),
+        (Knob::MemoryMin, Value::Amount(_, Limit::Finite(bytes))) => {
+            min_reason(node, target, *bytes as f64)
+        }
         (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => {
             low_reason(node, target, *bytes as f64)
         }
@@ -447,17 +466,36 @@ fn limit_reason(node: &TreeNode, target: &Target, resource: Option<Resource>) ->
     }
 }
 
+/// How much memory of a cgroup is protected for the tenants in and below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Protection {
+    /// In any case: what is guaranteed, as far as that leaves something to reclaim.
+    pub(super) min_bytes: f64,
+    /// As long as there is other memory to take: all that is protected.
+    pub(super) low_bytes: f64,
+}
+
+/// Whether memory is guaranteed to the tenant whose cgroup has this number.
+pub fn is_promised(tree: &Tree, number: usize) -> bool {
+    let guarantee = tree.node(number).filter(|_| tree.has_work(number));
+    guarantee.is_some_and(|node| node.guarantee[MEMORY].is_some_and(|bytes| bytes > 0.0))
+}
+
 /// How much memory is protected of each governed cgroup for the tenants below it, by number.
-pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<f64> {
-    let mut protections = vec![0.0; tree.len()];
+pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<Protection> {
+    let mut protections = vec![Protection::default(); tree.len()];
     for number in tree.from_above().rev() {
         if tree.has_work(number) {
             let target = &targets[number];
             let wanted = || target.wanted_protection();
-            protections[number] = target.bounded_protection_bytes.unwrap_or_else(wanted);
+            let low_bytes = target.bounded_protection_bytes.unwrap_or_else(wanted);
+            protections[number] =
+                Protection { min_bytes: target.promised_bytes(low_bytes), low_bytes };
         }
         if let CgroupParent::Governed(parent) = tree.parents()[number] {
-            protections[parent] += protections[number];
+            let Protection { min_bytes, low_bytes } = protections[number];
+            protections[parent].min_bytes += min_bytes;
+            protections[parent].low_bytes += low_bytes;
         }
     }
     protections
@@ -475,6 +513,18 @@ fn weight_reason(target: &Target) -> String {
         }
         true => format!("satisfied: keeps the weight of its fair share, {burst:.2} CPUs"),
         false => format!("wants more than its {allocation:.2} CPUs: weighed by them"),
+    }
+}
+
+fn min_reason(node: &TreeNode, target: &Target, kept: f64) -> String {
+    let (shown, promised) = (MEMORY.figure(kept), target.guarantee[MEMORY].unwrap_or(0.0));
+    match node.is_leaf {
+        false => format!("what is guaranteed below it, {shown}"),
+        true if kept + 1.0 < promised => {
+            let promised = MEMORY.figure(promised);
+            format!("{shown} of the guaranteed {promised}: more would leave nothing to reclaim")
+        }
+        true => format!("guaranteed {shown}"),
     }
 }
 

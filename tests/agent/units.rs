@@ -13,7 +13,7 @@ use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
 use tenantd::host::systemd::{Order, Property, PropertyValue, Setting};
 use tenantd::resource::CPU;
-use tenantd::sim::{Fault, Load, SimUnit, UnitFault};
+use tenantd::sim::{Fault, Load, SimKernel, SimUnit, UnitFault};
 
 use super::world::{GIB, MIB, Snapshot, World, assert_near, assert_same, snapshot, tenant};
 
@@ -39,6 +39,13 @@ tenants:
 const WEB: &str = "system.slice/web.service";
 const DB: &str = "system.slice/db.service";
 
+/// Gives a cgroup all the protection that anything below it may want.
+pub(super) fn protect(kernel: &mut SimKernel, path: &str) {
+    for file in ["memory.min", "memory.low"] {
+        kernel.write_file(&format!("/sys/fs/cgroup/{path}/{file}"), "max").unwrap();
+    }
+}
+
 fn number(property: Property, number: u64) -> Setting {
     Setting { property, value: PropertyValue::Number(number) }
 }
@@ -50,7 +57,7 @@ pub(super) fn services(more: &str) -> World {
         systemd.add(kernel, "web.service", "/system.slice/web.service");
         systemd.add(kernel, "db.service", "/system.slice/db.service");
         // Protection of services is void without this.
-        kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
+        protect(kernel, "system.slice");
         let db = systemd.units.get_mut("db.service").unwrap();
         db.file.insert(Property::CpuWeight, PropertyValue::Number(70));
         systemd.reload();

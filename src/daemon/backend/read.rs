@@ -14,10 +14,11 @@ use crate::control::plan::{Knob, Value};
 use crate::control::sample::PidsSample;
 use crate::control::state::Outcome;
 use crate::control::step::Sampling;
-use crate::control::tree::Tree;
+use crate::control::tree::{Tree, TreeNode};
 use crate::dop::Topology;
-use crate::host::cgroup::{self, Facet};
+use crate::host::cgroup::{self, Dialect, Facet};
 use crate::host::kernfs::KernFs;
+use crate::resource::MEMORY;
 
 impl Backends {
     /// Reads the counters of one tenant; `None` where its cgroup is not open, or went.
@@ -105,7 +106,11 @@ impl Backends {
         let pins = host.pins;
         let is_ancestor = tree.is_ancestor(number);
         let node = tree.node(number);
+        // The legacy hierarchy has no such file.
+        let is_promised = |node: &TreeNode| !node.is_leaf || node.guarantee[MEMORY].is_some();
+        let has_least = host.layout.dialect == Dialect::Unified && node.is_none_or(is_promised);
         let is_asked = |knob: &Knob| match knob {
+            Knob::MemoryMin => has_least,
             Knob::CpuWeight | Knob::MemoryLow => true,
             Knob::CpuMax | Knob::MemoryMax => !is_ancestor,
             Knob::PidsMax => node.is_some_and(|node| node.written.limit.pids.is_some()),

@@ -8,6 +8,7 @@ use super::access::HostAccess;
 use super::backends::Backends;
 use crate::control::control_loop::ControlLoop;
 use crate::control::plan::{Action, Knob, Value};
+use crate::control::target;
 use crate::control::tree::{Tree, TreeNode};
 use crate::daemon::recovery::all_cpus::unconfine;
 use crate::daemon::recovery::deadline::Deadline;
@@ -57,16 +58,20 @@ impl<'a, K: KernFs> Release<'a, K> {
     /// The knobs of nodes that stay which the old policy named and the new one does not.
     pub(in crate::daemon) fn unnamed(&self) -> Vec<(usize, Knob)> {
         let has_exclusive = has_exclusive(self.new.nodes());
+        let (was_promised, is_promised) = (promised(&self.old), promised(self.new));
         let mut unnamed = Vec::new();
         for (number, old) in self.old.nodes().iter().enumerate() {
-            let Some(new) = self.kept[number].map(|new| &self.new.nodes()[new]) else { continue };
+            let Some(kept) = self.kept[number] else { continue };
+            let new = &self.new.nodes()[kept];
             let is_free = new.cpus == CpusPolicy::Shared && !has_exclusive;
             let (was, is) = (old.written.limit, new.written.limit);
             let is_unlimited = |r: &Resource| was[*r].is_some() && is[*r].is_none();
             let unlimited = Resource::ALL.into_iter().filter(is_unlimited).map(Knob::limit);
             let uncounted = (was.pids.is_some() && is.pids.is_none()).then_some(Knob::PidsMax);
             let unpinned = (is_free && self.is_pinned[number]).then_some(Knob::Cpus);
-            for knob in unlimited.chain(uncounted).chain(unpinned) {
+            let unpromised =
+                (was_promised[number] && !is_promised[kept]).then_some(Knob::MemoryMin);
+            for knob in unlimited.chain(uncounted).chain(unpinned).chain(unpromised) {
                 unnamed.extend(self.old.cgroups_of(number).map(|cgroup| (cgroup, knob)));
             }
         }
@@ -323,6 +328,11 @@ impl<'a, K: KernFs> Release<'a, K> {
         };
         knobs.into_iter().filter_map(file).flatten().collect()
     }
+}
+
+/// For each number, whether memory is guaranteed to it or to anything below it.
+fn promised(tree: &Tree) -> Vec<bool> {
+    tree.any_below(|number| target::is_promised(tree, number))
 }
 
 /// Whether any tenant has exclusive CPUs.

@@ -8,9 +8,10 @@
 //! tick before. A memory limit that could be met only by killing is not requested. A value that does not
 //! arrive is reported and tried again with growing pauses.
 //!
-//! **Protection is lowered at once.** Where memory has run out, systemd may not get to run for minutes, because
+//! **Relief comes at once.** Where memory has run out, systemd may not get to run for minutes, because
 //! reclaim takes its programs before it takes anything protected; and only less protection lets it run again. So
-//! a lower `memory.low` is written into the file as well as requested, also while an order is pending.
+//! lower `memory.min` and `memory.low` are written into the file as well as requested, also while an order is
+//! pending.
 //!
 //! The state of the bus and the locations of the units are not known here; that is [`super::systemd`].
 
@@ -81,7 +82,7 @@ impl Systemd {
     pub(super) fn forget(&mut self, number: usize, knob: Knob) {
         let Some(unit) = self.unit_mut(number) else { return };
         unit.ordered.forget(knob);
-        unit.lowered.take_if(|lowered| lowered.knob == knob);
+        unit.relieved.retain(|action| action.knob != knob);
         if let Some(pending) = &mut unit.pending {
             pending.actions.retain(|action| action.knob != knob);
         }
@@ -97,7 +98,7 @@ impl Systemd {
         tick: u64,
         actions: &[Action],
     ) -> Vec<Outcome> {
-        let late = self.lower(host, places, actions);
+        let late = self.relieve(host, places, actions);
         let actions = || actions.iter().chain(&late);
         let mut wanted: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
         for action in actions().filter(|action| self.owns(action.node)) {
@@ -125,34 +126,35 @@ impl Systemd {
         place.is_emptied && self.unit(number).is_some_and(|unit| !unit.unit.ends_with(".slice"))
     }
 
-    /// Writes protections that are to be less than they are into the files; returns those that are not among
-    /// the `actions` and that systemd was not asked for when they were written.
-    fn lower<K: KernFs>(
+    /// Writes what relieves the host into the files; returns what is not among the `actions` and systemd was not asked
+    /// for when it was written.
+    fn relieve<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         places: &[Place],
         actions: &[Action],
     ) -> Vec<Action> {
-        let knob = Knob::MemoryLow;
-        for action in actions.iter().filter(|action| action.knob == knob && action.shrinks()) {
+        for action in actions.iter().filter(|action| relieves(action)) {
+            let (knob, property) = (action.knob, Property::of(action.knob));
             let Some(unit) = self.unit_mut(action.node) else { continue };
             let Some(cgroup) = &places[action.node].cgroup else { continue };
-            let is_journalled =
-                host.journal.knows_property(&unit.unit, &unit.life, Property::of(knob));
+            let is_journalled = host.journal.knows_property(&unit.unit, &unit.life, property);
             // Without effect where the cgroup is gone; systemd is asked all the same.
-            if !is_journalled || host.enforcer().lower_protection(action, cgroup).is_err() {
+            if !is_journalled || host.enforcer().write_relief(action, cgroup).is_err() {
                 continue;
             }
-            unit.lowered = Some(action.clone());
+            unit.relieved.retain(|relieved| relieved.knob != knob);
+            unit.relieved.push(action.clone());
             if let Some(pending) = &mut unit.pending {
-                pending.recorded.retain(|property| *property != Property::of(knob));
+                pending.recorded.retain(|recorded| *recorded != property);
             }
             unit.ordered.add(knob, action.to.clone());
         }
-        let is_new = |lowered: &&Action| {
-            !actions.iter().any(|action| action.node == lowered.node && action.knob == knob)
+        let is_new = |relieved: &&Action| {
+            let is_same = |action: &Action| (action.node, action.knob);
+            !actions.iter().any(|action| is_same(action) == is_same(relieved))
         };
-        self.units().filter_map(|unit| unit.lowered.as_ref()).filter(is_new).cloned().collect()
+        self.units().flat_map(|unit| &unit.relieved).filter(is_new).cloned().collect()
     }
 
     fn order_one<K: KernFs>(
@@ -203,7 +205,7 @@ impl Systemd {
         }
         for action in &actions {
             unit.ordered.add(action.knob, action.to.clone());
-            unit.lowered.take_if(|lowered| lowered.knob == action.knob);
+            unit.relieved.retain(|relieved| relieved.knob != action.knob);
         }
         unit.asked_about.clear();
         unit.pending = Some(Pending { actions, recorded, answered_at: None });
@@ -297,8 +299,8 @@ impl Systemd {
         let time = self.time;
         let Some(unit) = self.unit_mut(number) else { return Vec::new() };
         // A file that was written directly holds its value before what systemd was asked for earlier arrives.
-        let lowered = unit.lowered.as_ref().map(|lowered| lowered.knob);
-        for seen in observed.iter().filter(|seen| Some(seen.knob) != lowered) {
+        let relieved: Vec<Knob> = unit.relieved.iter().map(|action| action.knob).collect();
+        for seen in observed.iter().filter(|seen| !relieved.contains(&seen.knob)) {
             unit.ordered.note(seen.knob, &seen.value);
         }
         let Some(pending) = unit.pending.take() else { return Vec::new() };
@@ -310,7 +312,7 @@ impl Systemd {
         let is_late = pending.answered_at.is_some_and(|at| time >= at + ARRIVAL_TIME);
         let mut outcomes = Vec::new();
         if is_late {
-            for action in waiting.into_iter().filter(|action| Some(action.knob) != lowered) {
+            for action in waiting.into_iter().filter(|action| !relieved.contains(&action.knob)) {
                 let found = now(action.knob).map(|seen| seen.value.to_string());
                 let error = not_arrived(&unit.unit, &action, found);
                 outcomes.push((action, Err(error.refusal())));
@@ -327,6 +329,11 @@ impl Systemd {
         }
         outcomes
     }
+}
+
+/// Whether less is protected, so that reclaim finds something.
+fn relieves(action: &Action) -> bool {
+    matches!(action.knob, Knob::MemoryMin | Knob::MemoryLow) && action.shrinks()
 }
 
 /// Drops the records that `settings` of a unit were left to another program, by an agent or under a policy before:

@@ -40,8 +40,8 @@ pub(super) struct UnitState {
     pub(super) asked_about: Vec<(Knob, Value)>,
     pub(super) pending: Option<Pending>,
     pub(super) ordered: Requests,
-    /// A protection that was lowered in the file and that systemd was not asked for yet.
-    pub(super) lowered: Option<Action>,
+    /// What was written into the file to relieve the host, and systemd was not asked for yet.
+    pub(super) relieved: Vec<Action>,
     pub(super) kills: Kills,
     pub(super) nr_misses: u32,
     pub(super) message: Option<String>,
@@ -155,7 +155,7 @@ impl UnitState {
             asked_about: Vec::new(),
             pending: None,
             ordered: Requests::default(),
-            lowered: None,
+            relieved: Vec::new(),
             kills: Kills::default(),
             nr_misses: 0,
             message: None,
@@ -167,14 +167,14 @@ impl UnitState {
         let pause = (1_u64 << self.nr_misses.min(8)).min(LOOK_TICKS_MAX);
         self.nr_misses = self.nr_misses.saturating_add(1);
         self.phase = Phase::Missing { look_at: tick + pause };
-        self.lowered = None;
+        self.relieved.clear();
         self.message = Some(why);
     }
 
     /// Its node has another number in the tree of a new policy.
     pub(super) fn renumber(&mut self, number: usize) {
         let pending = self.pending.iter_mut().flat_map(|pending| &mut pending.actions);
-        pending.chain(&mut self.lowered).for_each(|action| action.node = number);
+        pending.chain(&mut self.relieved).for_each(|action| action.node = number);
     }
 
     /// Whether what was read of it may not be what it holds now. One that is gone when it is stopped may have been

@@ -93,7 +93,9 @@ impl<K> Scene<'_, K> {
         }
         let protects = !matches!(wanted, Value::Amount(_, Limit::Finite(0)));
         let why = match knob {
-            Knob::MemoryLow if protects && self.competition.leaves_unprotected() => {
+            Knob::MemoryMin | Knob::MemoryLow
+                if protects && self.competition.leaves_unprotected() =>
+            {
                 let dir =
                     self.backends.dir_of(self.host, self.control.tree(), number, Facet::Memory)?;
                 self.competition.void_protection(&dir)

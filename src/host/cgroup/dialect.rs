@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | CPU weight | `cpu.weight`, 1 ..= 10,000 | `cpu.shares` = weight × 1024 / 100, 2 ..= 262,144 |
 //! | CPU limit | `cpu.max` = quota and period in µs | `cpu.cfs_period_us`, then `cpu.cfs_quota_us` |
+//! | guaranteed memory | `memory.min` | none |
 //! | memory protection | `memory.low` | `memory.soft_limit_in_bytes` |
 //! | memory limit | `memory.max` | `memory.limit_in_bytes` |
 //! | limit of processes | `pids.max` | `pids.max` |
@@ -52,7 +53,7 @@ impl Dialect {
     pub fn facet(self, knob: Knob) -> Facet {
         match knob {
             Knob::CpuWeight | Knob::CpuMax => Facet::Cpu,
-            Knob::MemoryLow | Knob::MemoryMax => Facet::Memory,
+            Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryMax => Facet::Memory,
             Knob::PidsMax => Facet::Pids,
             Knob::Cpus => Facet::Cpuset,
         }
@@ -69,6 +70,8 @@ impl Dialect {
             (Dialect::Legacy, Knob::CpuMax) => "cpu.cfs_quota_us",
             (Dialect::Legacy, Knob::MemoryLow) => "memory.soft_limit_in_bytes",
             (Dialect::Legacy, Knob::MemoryMax) => "memory.limit_in_bytes",
+            // The legacy hierarchy has no such file, and a plan for it has no such value.
+            (_, Knob::MemoryMin) => "memory.min",
             (_, Knob::PidsMax) => "pids.max",
             (_, Knob::Cpus) => "cpuset.cpus",
         }
@@ -134,7 +137,7 @@ impl Dialect {
                     Err(_) => Value::Amount(CPU, Limit::Max),
                 })
             }
-            (_, Knob::MemoryLow | Knob::MemoryMax) => {
+            (_, Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryMax) => {
                 let limit = match parse::limit(text)? {
                     Limit::Finite(bytes) if bytes >= V1_MEMORY_MAX_BYTES => Limit::Max,
                     limit => limit,

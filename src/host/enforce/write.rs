@@ -107,7 +107,7 @@ impl<K: KernFs> Enforcer<'_, K> {
 
     /// Writes a lower protection of memory into a file of systemd's, which is asked for the same value. The unit's
     /// own value is in the journal.
-    pub(crate) fn lower_protection(
+    pub(crate) fn write_relief(
         &mut self,
         action: &Action,
         cgroup: &Cgroup,

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | CPU weight | `CPUWeight` | `t`, 1 ..= 10,000 |
 //! | CPU limit | `CPUQuotaPerSecUSec` | `t`, µs of CPU time a second |
+//! | guaranteed memory | `MemoryMin` | `t`, bytes |
 //! | memory protection | `MemoryLow` | `t`, bytes |
 //! | memory limit | `MemoryMax` | `t`, bytes |
 //! | limit of processes | `TasksMax` | `t`, a number |
@@ -28,6 +29,8 @@ pub enum Property {
     CpuWeight,
     #[serde(rename = "CPUQuotaPerSecUSec")]
     CpuQuotaPerSecUsec,
+    #[serde(rename = "MemoryMin")]
+    MemoryMin,
     #[serde(rename = "MemoryLow")]
     MemoryLow,
     #[serde(rename = "MemoryMax")]
@@ -62,9 +65,10 @@ const NONE: u64 = u64::MAX;
 
 impl Property {
     /// All of them, in the order of [`Knob::ALL`].
-    pub const ALL: [Property; 6] = [
+    pub const ALL: [Property; 7] = [
         Property::CpuWeight,
         Property::CpuQuotaPerSecUsec,
+        Property::MemoryMin,
         Property::MemoryLow,
         Property::MemoryMax,
         Property::TasksMax,
@@ -76,6 +80,7 @@ impl Property {
         match knob {
             Knob::CpuWeight => Property::CpuWeight,
             Knob::CpuMax => Property::CpuQuotaPerSecUsec,
+            Knob::MemoryMin => Property::MemoryMin,
             Knob::MemoryLow => Property::MemoryLow,
             Knob::MemoryMax => Property::MemoryMax,
             Knob::PidsMax => Property::TasksMax,
@@ -88,6 +93,7 @@ impl Property {
         match self {
             Property::CpuWeight => Knob::CpuWeight,
             Property::CpuQuotaPerSecUsec => Knob::CpuMax,
+            Property::MemoryMin => Knob::MemoryMin,
             Property::MemoryLow => Knob::MemoryLow,
             Property::MemoryMax => Knob::MemoryMax,
             Property::TasksMax => Knob::PidsMax,
@@ -100,6 +106,7 @@ impl Property {
         match self {
             Property::CpuWeight => "CPUWeight",
             Property::CpuQuotaPerSecUsec => "CPUQuotaPerSecUSec",
+            Property::MemoryMin => "MemoryMin",
             Property::MemoryLow => "MemoryLow",
             Property::MemoryMax => "MemoryMax",
             Property::TasksMax => "TasksMax",
@@ -112,6 +119,7 @@ impl Property {
         match self {
             Property::CpuWeight => "50-CPUWeight.conf",
             Property::CpuQuotaPerSecUsec => "50-CPUQuota.conf",
+            Property::MemoryMin => "50-MemoryMin.conf",
             Property::MemoryLow => "50-MemoryLow.conf",
             Property::MemoryMax => "50-MemoryMax.conf",
             Property::TasksMax => "50-TasksMax.conf",
@@ -131,7 +139,7 @@ impl Property {
     pub fn unset(self) -> PropertyValue {
         match self {
             Property::AllowedCpus => PropertyValue::Mask(Vec::new()),
-            Property::MemoryLow => PropertyValue::Number(0),
+            Property::MemoryMin | Property::MemoryLow => PropertyValue::Number(0),
             _ => PropertyValue::Number(NONE),
         }
     }

@@ -6,7 +6,7 @@ use tenantd::host::systemd::{Order, Property, Setting};
 use tenantd::resource::CPU;
 use tenantd::sim::{Load, SimUnit, UnitFault};
 
-use super::{DB, UNITS, WEB, assert_whole, number, reload, said, services, whole};
+use super::{DB, UNITS, WEB, assert_whole, number, protect, reload, said, services, whole};
 use crate::agent::world::{GIB, MIB, World};
 use crate::util;
 
@@ -20,7 +20,7 @@ fn web(tenant: &str, file: &[Setting]) -> World {
     let world = World::new(&only_web(tenant));
     world.host.systemd(|systemd, kernel| {
         systemd.add(kernel, "web.service", "/system.slice/web.service");
-        kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
+        protect(kernel, "system.slice");
         let web = systemd.units.get_mut("web.service").unwrap();
         web.file.extend(file.iter().map(|said| (said.property, said.value.clone())));
         systemd.reload();
@@ -235,7 +235,7 @@ fn a_unit_that_is_named_by_an_alias_is_given_back() {
         systemd.add(kernel, "web.service", "/system.slice/web.service");
         systemd.add(kernel, "db.service", "/system.slice/db.service");
         systemd.aliases.insert("httpd.service".into(), "web.service".into());
-        kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
+        protect(kernel, "system.slice");
     });
     let before = whole(&world);
     world.start().unwrap();
@@ -304,7 +304,7 @@ fn the_previous_value_of_a_unit_after_a_daemon_reload_is_not_drift() {
         let mut world = World::new(&format!("{control}{}", only_web("limit: { memory: 600MiB }")));
         world.host.systemd(|systemd, kernel| {
             systemd.add(kernel, "web.service", "/system.slice/web.service");
-            kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
+            protect(kernel, "system.slice");
         });
         edit(&world, "web.service", &number(Property::MemoryMax, 700 * MIB));
         let before = whole(&world);
@@ -498,7 +498,7 @@ fn a_cpu_that_is_offline_at_the_stop_is_given_back_as_well() {
         world.host.systemd(|systemd, kernel| {
             systemd.add(kernel, "web.service", "/system.slice/web.service");
             systemd.add(kernel, "db.service", "/system.slice/db.service");
-            kernel.write_file("/sys/fs/cgroup/system.slice/memory.low", "max").unwrap();
+            protect(kernel, "system.slice");
         });
         for unit in [WEB, DB] {
             world.spawn(&format!("/{unit}"), Load::busy(8));
