@@ -16,6 +16,7 @@
 //! allocations never exceed the capacity over any number of ticks; a loop whose values are all in place
 //! writes nothing.
 
+mod memory;
 mod results;
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ use super::fairness::Episode;
 use super::finding::{Code, Finding};
 use super::govern::{self, Foreign};
 use super::members;
+use super::memory_alarm::Alarm;
 use super::place;
 use super::plan::{self, Action, Knob, NodeKnobs, Value};
 use super::sample::HostSample;
@@ -66,6 +68,7 @@ pub struct ControlLoop {
     topology: Option<Topology>,
     episode: Episode,
     nr_drift: u64,
+    alarm: Alarm,
 }
 
 impl ControlLoop {
@@ -81,6 +84,7 @@ impl ControlLoop {
             topology: None,
             episode: Episode::default(),
             nr_drift: 0,
+            alarm: Alarm::default(),
         }
     }
 
@@ -197,6 +201,7 @@ impl ControlLoop {
         let tenants = &self.states[..self.tree.nodes().len()];
         let capacity = capacity::measure(tenants, reserve, &above, host, since);
         self.estimate(host, elapsed);
+        self.listen(host, since);
         let mut findings = self.allocate(capacity.divided, &above, host);
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
@@ -278,13 +283,17 @@ impl ControlLoop {
         let mut targets = target::targets(nodes, &demands, capacity, self.settings.allocation);
         let usages = self.states.iter().map(|state| state.usage.as_ref()).take(nodes.len());
         let shortage = target::protect(nodes, usages, &host, above, &mut targets);
+        let withdrawn = self.withdraw(&mut targets);
         let shortage =
             shortage.map(|shortage| Finding::of_host(Code::Unkeepable, shortage.to_string()));
         members::divide(&self.tree, &self.states, &mut targets);
         if self.tree.is_apart() {
             govern::weigh(&self.tree, &foreign, &mut targets);
         }
-        let findings = shortage.into_iter().chain(target::findings(self.tree.nodes(), &targets));
+        let findings = shortage
+            .into_iter()
+            .chain(withdrawn)
+            .chain(target::findings(self.tree.nodes(), &targets));
         let findings = findings.chain(self.tree.cuts()).collect();
         for (state, target) in self.states.iter_mut().zip(targets) {
             state.target = target;

@@ -21,6 +21,7 @@
 //! | | [`members`] | the same for tenants of several cgroups: sums, and parts of them |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
 //! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
+//! | memory alarm | [`memory_alarm`] | how long the whole host has waited for memory → what protection is withdrawn |
 //! | would get | [`would_get`] | demands, policy, capacity → what each tenant would be allocated if it woke up |
 //! | width | [`width`] | allocations → degrees of parallelism |
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
@@ -56,6 +57,7 @@ pub mod fault;
 pub mod finding;
 pub mod govern;
 pub mod members;
+pub mod memory_alarm;
 pub mod pids;
 pub mod place;
 pub mod plan;

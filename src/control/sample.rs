@@ -125,6 +125,8 @@ pub struct HostSample {
     pub memory_total_bytes: u64,
     /// Memory that could be had without swapping, in bytes (`MemAvailable`).
     pub memory_available_bytes: Option<u64>,
+    /// Time all tasks of the host that were not idle waited for memory at once, in µs.
+    pub memory_full_usec: Option<u64>,
     /// Memory that reclaim cannot take without swap: all that is neither free nor file cache nor one of the
     /// kernel's caches.
     pub unreclaimable_bytes: Option<u64>,

@@ -19,6 +19,8 @@ pub struct Machine {
     stat: FileId,
     meminfo: FileId,
     min_free: Option<FileId>,
+    /// Absent without PSI.
+    pressure: Option<FileId>,
 }
 
 impl Machine {
@@ -32,7 +34,8 @@ impl Machine {
         let meminfo = kernel.open_file(proc, "meminfo")?;
         // Not everything that is like Linux has it.
         let min_free = kernel.open_file(proc, "sys/vm/min_free_kbytes").ok();
-        Ok(Machine { proc, stat, meminfo, min_free })
+        let pressure = kernel.open_file(proc, "pressure/memory").ok();
+        Ok(Machine { proc, stat, meminfo, min_free, pressure })
     }
 
     /// The kept directory of `/proc`.
@@ -70,6 +73,10 @@ impl Machine {
             idle_usec: Some((total.idle + total.iowait.unwrap_or(0)) * USEC_PER_JIFFY),
             memory_total_bytes: meminfo.mem_total,
             memory_available_bytes: meminfo.mem_available,
+            memory_full_usec: self.pressure.and_then(|file| {
+                // EOPNOTSUPP where it is compiled in and switched off.
+                parse::pressure(kernel.read(file).ok()?).ok()?.full_usec
+            }),
             unreclaimable_bytes: unreclaimable_bytes(&meminfo),
             anon_bytes: meminfo.anon_pages.map(|anon| anon + meminfo.shmem.unwrap_or(0)),
             swap_free_bytes: Some(meminfo.swap_free),
