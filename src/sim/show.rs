@@ -119,6 +119,12 @@ impl SimKernel {
     fn show_memory_stat(&self, id: CgroupId) -> String {
         let pages = self.pages_below(id);
         let of = |kind| pages.of(kind) * PAGE_BYTES;
+        // What is read through descriptors stays in the oldest generation, however often.
+        let inactive = if self.host.has_generations {
+            pages.file() * PAGE_BYTES
+        } else {
+            of(Kind::InactiveFile)
+        };
         let counters = &self.tree[id].memory_account.counters;
         let scanned = counters.scan_background + counters.scan_direct;
         let stolen = counters.steal_background + counters.steal_direct;
@@ -142,8 +148,8 @@ impl SimKernel {
             ("shmem_thp", 0),
             ("inactive_anon", 0),
             ("active_anon", of(Kind::Anon)),
-            ("inactive_file", of(Kind::InactiveFile)),
-            ("active_file", of(Kind::ActiveFile)),
+            ("inactive_file", inactive),
+            ("active_file", pages.file() * PAGE_BYTES - inactive),
             ("unevictable", of(Kind::Locked)),
             ("slab_reclaimable", 0),
             ("slab_unreclaimable", 0),
