@@ -11,6 +11,7 @@ use super::plan::{Action, Knob, NodeKnobs, Value};
 use super::state::NodeState;
 use super::target::{self, Target};
 use super::tree::Tree;
+use super::value_reason;
 use super::width;
 use crate::resource::{CPU, MEMORY};
 use crate::units::Limit;
@@ -92,7 +93,7 @@ pub(super) fn reason(action: &Action, tree: &Tree, states: &[NodeState]) -> Opti
             let width = &states[tree.node_number(action.node)?].width;
             width::cpus_reason(width.dop(), width.cpus()?.len())
         }
-        knob => target::reason(knob, &action.to, node, &state.target),
+        knob => value_reason::reason(knob, &action.to, node, &state.target),
     })
 }
 
@@ -114,7 +115,7 @@ fn protection(state: &NodeState, knob: Knob, below_bytes: f64) -> Desired {
 
 /// The weight of an ancestor; none where it is not there.
 fn weight(state: &NodeState) -> Option<Desired> {
-    let reason = || target::reason_above(Knob::CpuWeight, &state.target);
+    let reason = || value_reason::reason_above(Knob::CpuWeight, &state.target);
     let weight = Value::Weight(state.target.cpu_weight);
     state.is_present.then(|| (Knob::CpuWeight, weight, reason()))
 }

@@ -6,9 +6,9 @@ use super::demand::Demand;
 use super::explain_value::value_step;
 use super::explanation::{AboveStep, MemberStep, Outcome, ValueStep, WeightStep};
 use super::plan::Knob;
-use super::target;
 use super::trace::{Record, Trace, ValueRecord};
 use super::tree::{CgroupParent, Member, TreeNode};
+use super::value_reason;
 use super::width;
 use crate::resource::{CPU, PerResource};
 
@@ -75,7 +75,8 @@ impl<'a> Shares<'a> {
         let tree = &self.trace.tree;
         let step = |number: usize| {
             let (unit, record) = (tree.name(number), self.trace.records.get(number)?);
-            let reason = |value: &ValueRecord| target::reason_above(value.knob, &record.target);
+            let reason =
+                |value: &ValueRecord| value_reason::reason_above(value.knob, &record.target);
             let values = record.values.iter().map(|v| value_step(self.trace, unit, v, reason(v)));
             let (unit, sibling_share) = (unit.to_string(), self.among_siblings(number));
             Some(AboveStep { unit, sibling_share, values: values.collect() })
@@ -144,6 +145,6 @@ fn reason(node: &TreeNode, (record, width): (&Record, &Record), value: &ValueRec
             let nr_cpus = width.cpus.as_ref().map_or(0, |cpus| cpus.len());
             width::cpus_reason(width.dop, nr_cpus)
         }
-        knob => target::reason(knob, &value.wanted, node, &record.target),
+        knob => value_reason::reason(knob, &value.wanted, node, &record.target),
     }
 }

@@ -20,7 +20,6 @@
 //! | | `siblings` | what siblings of either tree are weighed by |
 //! | | [`members`] | the same for tenants of several cgroups: sums, and parts of them |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
-//! | target | [`target`] | demands, policy, host → allocation and the values that enforce it |
 //! | memory alarm | [`memory_alarm`] | how long the whole host has waited for memory → what protection is withdrawn |
 //! | would get | [`would_get`] | demands, policy, capacity → what each tenant would be allocated if it woke up |
 //! | width | [`width`] | allocations → degrees of parallelism |
@@ -28,6 +27,7 @@
 //! | pids | [`pids`] | processes and refused forks → what a limit stops |
 //! | drift | [`drift`] | what the files hold → what others wrote there |
 //! | desired | `desired` | targets and places → what every file shall hold |
+//! | | [`value_reason`] | targets → the reason of a value, as text |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
 //! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
 //! | shortfall | [`shortfall`], [`fault`] | what was got and what is due → what each lacks; how often so far |
@@ -73,6 +73,7 @@ pub mod target;
 pub mod trace;
 pub mod tree;
 pub mod usage;
+pub mod value_reason;
 pub mod weight;
 pub mod width;
 pub mod would_get;

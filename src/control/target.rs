@@ -48,7 +48,7 @@ use crate::control::tree::{CgroupParent, Tree, TreeNode};
 use crate::control::usage::Usage;
 use crate::control::weight;
 use crate::fair::{self, Algorithm, Problem, WorkConserving};
-use crate::policy::model::{Allocation, Amount};
+use crate::policy::model::Allocation;
 use crate::resource::{CPU, MEMORY, PerResource, Resource};
 use crate::units::Limit;
 
@@ -341,7 +341,7 @@ fn floor(burst: f64, by_weight: f64) -> f64 {
 }
 
 /// The knobs that enforce each target of nodes in cgroups that are nested as the policy is. Their reasons are
-/// empty: most values stay as they are, and [`reason`] makes the text for those that are written.
+/// empty: most values stay as they are, and [`super::value_reason`] makes the text for those that are written.
 pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, String)>> {
     let protections = protections(&Tree::new(nodes.into()), targets);
     targets.iter().zip(protections).map(|(target, it)| knobs_of(target, it.low_bytes)).collect()
@@ -443,46 +443,6 @@ fn need(node: &TreeNode, target: &Target, usage: Option<&Usage>) -> Need {
     }
 }
 
-/// Why a knob of a node shall hold `wanted`.
-pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> String {
-    match (knob, wanted) {
-        (Knob::CpuWeight, _) => weight_reason(target),
-        (Knob::MemoryMin, Value::Amount(_, Limit::Finite(bytes))) => {
-            min_reason(node, target, *bytes as f64)
-        }
-        (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => {
-            low_reason(node, target, *bytes as f64)
-        }
-        (knob, _) => limit_reason(node, target, knob.resource()),
-    }
-}
-
-/// Why a knob of an ancestor shall hold what it shall.
-pub fn reason_above(knob: Knob, target: &Target) -> String {
-    match knob {
-        Knob::CpuWeight => {
-            let cores = target.allocation[CPU];
-            format!("what the tenants and the other work below it should have, {cores:.2} CPUs")
-        }
-        _ => "what is protected below it, in addition to what it had".to_string(),
-    }
-}
-
-fn limit_reason(node: &TreeNode, target: &Target, resource: Option<Resource>) -> String {
-    let is_part = match resource {
-        Some(resource) => target.limit[resource] != node.limit[resource],
-        None => target.pids_limit != node.written.limit.pids,
-    };
-    if is_part {
-        return "its part of the policy's limit, by what the tenant's cgroups could use"
-            .to_string();
-    }
-    match resource.and_then(|resource| node.written.limit[resource]) {
-        Some(Amount::Percent(percent)) => format!("the policy's limit, {percent} of the machine"),
-        _ => "the policy's limit".to_string(),
-    }
-}
-
 /// How much memory of a cgroup is protected for the tenants in and below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Protection {
@@ -516,48 +476,4 @@ pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<Protection> {
         }
     }
     protections
-}
-
-fn weight_reason(target: &Target) -> String {
-    let (allocation, burst) = (target.allocation[CPU], target.burst_cores);
-    if weight::is_reported(target.cpu_weight, target.exact_cpu_weight) {
-        let exact = target.exact_cpu_weight;
-        return format!("as near to {exact:.2} as the kernel's weights come");
-    }
-    match target.satisfied {
-        true if allocation > burst => {
-            format!("satisfied with {allocation:.2} CPUs, {:.2} of them lent", allocation - burst)
-        }
-        true => format!("satisfied: keeps the weight of its fair share, {burst:.2} CPUs"),
-        false => format!("wants more than its {allocation:.2} CPUs: weighed by them"),
-    }
-}
-
-fn min_reason(node: &TreeNode, target: &Target, kept: f64) -> String {
-    let (shown, promised) = (MEMORY.figure(kept), target.guarantee[MEMORY].unwrap_or(0.0));
-    match node.is_leaf {
-        false => format!("what is guaranteed below it, {shown}"),
-        true if kept + 1.0 < promised => {
-            let promised = MEMORY.figure(promised);
-            format!("{shown} of the guaranteed {promised}: more would leave nothing to reclaim")
-        }
-        true => format!("guaranteed {shown}"),
-    }
-}
-
-fn low_reason(node: &TreeNode, target: &Target, protection: f64) -> String {
-    let shown = MEMORY.figure(protection);
-    if target.bounded_protection_bytes.is_some() && node.is_leaf {
-        let wanted = MEMORY.figure(target.wanted_protection());
-        return format!("{shown} of {wanted}: more would leave nothing to reclaim");
-    }
-    match (node.is_leaf, protection > target.allocation[MEMORY]) {
-        (true, false) if target.lent_bytes > 0.0 => {
-            let allocated = MEMORY.figure(target.allocation[MEMORY]);
-            format!("its fair share, {shown} of the allocated {allocated}: the rest is lent")
-        }
-        (false, _) => format!("what is protected below it, {shown}"),
-        (true, true) => format!("guaranteed {shown}"),
-        (true, false) => format!("allocated {shown}"),
-    }
 }

@@ -7,9 +7,9 @@ use tenantd::control::demand::Demand;
 use tenantd::control::plan::{Knob, Value};
 use tenantd::control::protect::{self, Memory, Need};
 use tenantd::control::sample::HostSample;
-use tenantd::control::target;
 use tenantd::control::tree;
 use tenantd::control::usage::Usage;
+use tenantd::control::{target, value_reason};
 use tenantd::policy::model::Allocation;
 use tenantd::resource::{MEMORY, PerResource};
 use tenantd::units::Limit;
@@ -144,7 +144,7 @@ fn the_values_written_are_bounded_at_every_level() {
     assert_eq!(low(&targets)[..3], [320.0, 320.0, 0.0]);
     let knobs = target::knobs(&nodes, &targets);
     let (knob, value, _) = &knobs[1][knobs[1].len() - 1];
-    let reason = target::reason(*knob, value, &nodes[1], &targets[1]);
+    let reason = value_reason::reason(*knob, value, &nodes[1], &targets[1]);
     assert!(reason.contains("320MiB of 600MiB"), "{reason}");
     assert!(nodes[1].guarantee[MEMORY].is_some());
     // A host that tells nothing of its memory bounds nothing.
