@@ -17,10 +17,14 @@
 //!
 //! **Rule.** `Σ kept + what is inelastic outside every tenant + what the kernel keeps free + margin
 //! ≤ memory`. Guarantees come first: they are promises. What is wanted beyond them is scaled down,
-//! by one ratio for all tenants; and only where even the guarantees do not fit are these scaled
-//! down, again all by one ratio. Both ratios are as large as the rule allows. A protection within
-//! its tenant's inelastic part costs nothing, but where not even that leaves room nothing is
-//! protected: the host is then as it would be without the agent.
+//! by one ratio for all tenants, as large as the rule allows. A protection within its tenant's
+//! inelastic part costs nothing, but where not even that leaves room only guarantees are protected.
+//!
+//! **Guarantees give way to what is guaranteed and to what is outside of the tenants, and to nothing
+//! else.** A tenant that takes anonymous memory beyond its own guarantee would otherwise take the
+//! guarantees of all others with it. What it takes beyond the memory that is left is for the kernel's
+//! OOM killer, which the guarantees bring about, or for a limit in the policy. Where they do not fit
+//! beside what is outside, they are scaled down by one ratio.
 //!
 //! **The margin.** A process can take 1 GiB of memory a second, more than any controller with a
 //! tick of a second can answer. Two things are done about it:
@@ -37,7 +41,7 @@
 //!   protections in advance.
 //!
 //! **Properties** (tests below, and `tests/control/protect.rs`): the rule holds, or nothing
-//! is protected (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before
+//! beyond guarantees is protected (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before
 //! allocations (`guarantees_are_protected_first`), the ratios are the largest possible
 //! (`no_more_could_be_protected`), and where everything fits nothing is changed
 //! (`protection_that_fits_is_not_bounded`).
@@ -151,7 +155,11 @@ pub fn protect(memory: &Memory, needs: &[Need]) -> Protections {
     let nothing = vec![0.0; needs.len()];
     let guarantee_ratio = match guarantees.iter().all(|&promised| promised == 0.0) {
         true => 1.0,
-        false => largest_ratio(room, &inelastic, &nothing, &guarantees),
+        false => {
+            let within =
+                inelastic.iter().zip(&guarantees).map(|(held, promised)| held.min(*promised));
+            largest_ratio(room, &within.collect::<Vec<f64>>(), &nothing, &guarantees)
+        }
     };
     let allocation_ratio = match guarantee_ratio < 1.0 {
         true => 0.0,
@@ -296,10 +304,14 @@ mod tests {
         let memory = machine(2048.0);
         let protections = protect(&memory, &[cache(900.0, 400.0), anonymous(1300.0, 1200.0)]);
         assert_eq!(mib(&protections)[0], 620.0);
-        // They are scaled down together where not even they fit.
-        let both = [cache(900.0, 600.0), cache(900.0, 200.0), anonymous(1520.0, 1000.0)];
-        let protections = protect(&memory, &both);
-        assert_eq!(mib(&protections), [300.0, 100.0, 0.0]);
+        // Whatever another tenant takes beyond its own.
+        let protections = protect(&memory, &[cache(900.0, 600.0), anonymous(1900.0, 1000.0)]);
+        assert_eq!(mib(&protections), [600.0, 0.0]);
+        assert!(!protections.shortage.unwrap().breaks_guarantees());
+        // They are scaled down together where not even they fit beside what is outside.
+        let memory = Memory { outside_unreclaimable_bytes: 1520.0 * MIB, ..machine(2048.0) };
+        let protections = protect(&memory, &[cache(900.0, 600.0), cache(900.0, 200.0)]);
+        assert_eq!(mib(&protections), [300.0, 100.0]);
         let shortage = protections.shortage.unwrap();
         assert!((shortage.guarantee_ratio - 0.5).abs() < 1e-9 && shortage.breaks_guarantees());
     }
@@ -327,14 +339,15 @@ mod tests {
     }
 
     #[test]
-    fn without_reclaimable_memory_nothing_is_protected() {
-        let protections =
-            protect(&machine(2048.0), &[cache(600.0, 300.0), anonymous(2000.0, 100.0)]);
-        assert_eq!(mib(&protections), [0.0, 0.0]);
-        assert!(protections.shortage.is_some_and(|shortage| shortage.breaks_guarantees()));
-        // A guarantee that was not given is not broken.
-        let protections = protect(&machine(2048.0), &[cache(600.0, 0.0), anonymous(2000.0, 100.0)]);
-        assert!(protections.shortage.is_some_and(|shortage| !shortage.breaks_guarantees()));
-        assert_eq!(protect(&machine(2048.0), &[]), Protections::default());
+    fn without_reclaimable_memory_only_guarantees_are_protected() {
+        let protect = |promised| {
+            protect(&machine(2048.0), &[cache(600.0, promised), anonymous(2000.0, 100.0)])
+        };
+        for promised in [0.0, 300.0] {
+            let protections = protect(promised);
+            assert_eq!(mib(&protections), [promised, 0.0]);
+            assert!(protections.shortage.is_some_and(|shortage| !shortage.breaks_guarantees()));
+        }
+        assert_eq!(super::protect(&machine(2048.0), &[]), Protections::default());
     }
 }

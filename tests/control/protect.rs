@@ -45,9 +45,14 @@ fn memory() -> impl Strategy<Value = Memory> {
     )
 }
 
+/// What is promised of a need.
+fn promised(need: &Need) -> f64 {
+    need.guarantee_bytes.min(need.wanted_bytes)
+}
+
 /// What cannot be reclaimed where so much is protected, growth included: counted anew, one tenant
-/// after the other.
-fn kept(memory: &Memory, needs: &[Need], bytes: &[f64]) -> f64 {
+/// after the other. Where `most` is given, what a tenant holds counts up to that.
+fn kept(memory: &Memory, needs: &[Need], bytes: &[f64], most: Option<fn(&Need) -> f64>) -> f64 {
     let anon: f64 =
         needs.iter().map(|need| need.anon_bytes).sum::<f64>() + memory.outside_anon_bytes;
     let swappable = if anon > 0.0 { (memory.swap_free_bytes / anon).min(1.0) } else { 0.0 };
@@ -55,7 +60,8 @@ fn kept(memory: &Memory, needs: &[Need], bytes: &[f64]) -> f64 {
     for (need, protected) in needs.iter().zip(bytes) {
         let grown = need.unreclaimable_bytes + 2.0 * need.growth_bytes;
         let held = grown.min(need.limit_bytes.max(need.unreclaimable_bytes));
-        sum += (held - swappable * need.anon_bytes).max(*protected);
+        let held = (held - swappable * need.anon_bytes).max(0.0);
+        sum += held.min(most.map_or(f64::INFINITY, |most| most(need))).max(*protected);
     }
     sum
 }
@@ -67,9 +73,16 @@ proptest! {
     fn what_is_protected_leaves_room(memory in memory(), needs in vec(need(), 0..8)) {
         let protections = protect::protect(&memory, &needs);
         let room = memory.total_bytes - protect::margin(memory.total_bytes) - memory.kept_free_bytes;
+        let promises: Vec<f64> = needs.iter().map(promised).collect();
+        let least = kept(&memory, &needs, &promises, None);
+        let sum = kept(&memory, &needs, &protections.bytes, None);
+        prop_assert!(sum <= room.max(least) + 1.0, "{sum} of {room}, {least} for guarantees");
+        // Nor do these take more than is left by what is outside.
         let nothing = vec![0.0; needs.len()];
-        let least = kept(&memory, &needs, &nothing);
-        let sum = kept(&memory, &needs, &protections.bytes);
+        let guaranteed: Vec<f64> =
+            protections.bytes.iter().zip(&promises).map(|(bytes, most)| bytes.min(*most)).collect();
+        let least = kept(&memory, &needs, &nothing, Some(promised));
+        let sum = kept(&memory, &needs, &guaranteed, Some(promised));
         prop_assert!(sum <= room.max(least) + 1.0, "{sum} of {room}, {least} without any");
         for (need, bytes) in needs.iter().zip(&protections.bytes) {
             prop_assert!((0.0..=need.wanted_bytes * (1.0 + 1e-12)).contains(bytes), "{bytes} of {need:?}");
@@ -93,12 +106,14 @@ proptest! {
         let more: Vec<f64> = needs
             .iter()
             .map(|need| {
-                let promised = need.guarantee_bytes.min(need.wanted_bytes);
+                let promised = promised(need);
                 promised * guarantee + (need.wanted_bytes - promised) * allocation
             })
             .collect();
         let room = memory.total_bytes - protect::margin(memory.total_bytes) - memory.kept_free_bytes;
-        prop_assert!(kept(&memory, &needs, &more) > room, "{shortage:?}");
+        let most: Option<fn(&Need) -> f64> =
+            if shortage.breaks_guarantees() { Some(promised) } else { None };
+        prop_assert!(kept(&memory, &needs, &more, most) > room, "{shortage:?}");
     }
 }
 
