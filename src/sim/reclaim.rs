@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use super::account::Kind;
 use super::controller::Controller;
 use super::kernel::SimKernel;
+use super::parse::PAGE_BYTES;
 use super::tree::{CgroupId, Version};
 
 /// The reason for a reclaim.
@@ -235,6 +236,55 @@ impl SimKernel {
             written.into_iter().for_each(|(pid, part)| self.book(pid, id, Kind::Swapped, part));
         }
         taken
+    }
+
+    /// Pages that fit into swap.
+    pub(super) fn swap_slots(&self) -> u64 {
+        self.host.swap.map_or(0, |swap| swap.bytes / PAGE_BYTES)
+    }
+
+    /// Pages in swap.
+    pub(super) fn swapped_pages(&self) -> u64 {
+        self.tree[self.memory_root()].memory_account.swapped
+    }
+
+    /// Pages of memory that hold what is in swap.
+    pub(super) fn swap_memory_pages(&self) -> u64 {
+        let ratio = self.host.swap.map_or(0.0, |swap| swap.memory_ratio);
+        (self.swapped_pages() as f64 * ratio).ceil() as u64
+    }
+
+    /// How many pages of `id` could be written out now.
+    pub(super) fn swap_room(&self, id: CgroupId) -> u64 {
+        let free = self.swap_slots().saturating_sub(self.swapped_pages());
+        let rooms = self.tree.lineage(id).map(|id| {
+            self.tree[id].memory.swap_max.saturating_sub(self.tree[id].memory_account.swapped)
+        });
+        rooms.fold(free, u64::min)
+    }
+
+    /// Reads pages back that a process touches: `miss` of its accesses meet one that is in swap.
+    pub(super) fn swap_in(&mut self, pid: u32, dt_sec: f64) {
+        let Some(swap) = self.host.swap else { return };
+        let Some(process) = self.processes.get(&pid) else { return };
+        let pages = process.pages();
+        let swapped = pages.of(Kind::Swapped);
+        if swapped == 0 {
+            return;
+        }
+        let miss_ratio = swapped as f64 / (swapped + pages.of(Kind::Anon)) as f64;
+        let touched = self.touched(pid, Kind::Swapped, dt_sec, miss_ratio).min(swapped);
+        let read = self.charge(pid, Kind::Anon, touched);
+        self.free(pid, Kind::Swapped, read);
+        // It may have been killed for them.
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.refault_bytes += read * PAGE_BYTES;
+        process.stall.memory_sec += swap.in_sec(read);
+        let id = self.memory_cgroup(&self.processes[&pid]);
+        self.count(id, |counters| {
+            counters.refault_anon += read;
+            counters.major_fault += read;
+        });
     }
 
     /// The first step of the legacy hierarchy: the cgroup furthest over its soft limit is reclaimed first.
