@@ -7,7 +7,7 @@
 //! the sums, its pressure that of the member under most, and the machine is divided among tenants by these. What a
 //! tenant gets is then divided among its members by max-min fairness of their own demands: no member has more than one
 //! that wants more. So is its guarantee, and its limit; of what is left each member has an equal part, as it may want
-//! more at any moment. Limits stay where they are until that gives a member which needs it a twentieth more: they are
+//! more at any moment. Both stay where they are until that gives a member which needs it a twentieth more: they are
 //! hard, and moving them costs a write each. A member that wakes up has an equal part of the tenant's burst.
 //!
 //! **Coming and going.** A member that was not measured yet has no demand, and gets nothing but its part of the
@@ -31,7 +31,7 @@ use super::usage::Usage;
 use crate::fair::max_min::{self, Claim};
 use crate::resource::{CPU, MEMORY, PerResource};
 
-/// Limits of members are divided anew where one that needs more gets at least so much more.
+/// Limits and guarantees of members are divided anew where one that needs more gets at least so much more.
 const GAIN_RATIO: f64 = 1.05;
 
 /// A member that has this part of its limit of processes needs more.
@@ -166,13 +166,16 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
     let demands: Vec<PerResource<f64>> = demands.collect();
     let divided = |r, amount: f64| part_by_part(amount, demands.iter().map(|demand| demand[r]));
     let allocation = PerResource::from_fn(|r| divided(r, whole.allocation[r]));
-    let guarantee = PerResource::from_fn(|r| whole.guarantee[r].map(|amount| divided(r, amount)));
-    let limit = PerResource::from_fn(|r| {
-        let fresh = divided(r, whole.limit[r]?);
-        let before: Option<Vec<f64>> = members.iter().map(|state| state.target.limit[r]).collect();
-        let kept = before.filter(|before| may_stay(before, &fresh, |index| demands[index][r]));
-        Some(kept.unwrap_or(fresh))
-    });
+    let bounds = |of: fn(&Target) -> &PerResource<Option<f64>>| {
+        PerResource::from_fn(|r| {
+            let fresh = divided(r, of(whole)[r]?);
+            let before: Option<Vec<f64>> =
+                members.iter().map(|state| of(&state.target)[r]).collect();
+            let kept = before.filter(|before| may_stay(before, &fresh, |index| demands[index][r]));
+            Some(kept.unwrap_or(fresh))
+        })
+    };
+    let (guarantee, limit) = (bounds(|it| &it.guarantee), bounds(|it| &it.limit));
     let pids_limit = whole.pids_limit.map(|limit| pids_parts(limit, members));
     let nr = demands.len() as f64;
     let mut parts: Vec<Target> = Vec::with_capacity(demands.len());

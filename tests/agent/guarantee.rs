@@ -111,3 +111,33 @@ fn a_hog_ends_before_a_guarantee_is_broken() {
     assert_eq!(refaults(&world), before);
     assert_eq!(min(&world, "db"), 700 * MIB);
 }
+
+/// Each value costs a request to systemd.
+#[test]
+fn parts_of_a_guarantee_stay_while_demands_change_a_little() {
+    let units = "match: { unit: [ one.service, two.service ] }";
+    let mut world =
+        World::new(&format!("tenants: {{ db: {{ {units}, guarantee: {{ memory: 256MiB }} }} }}"));
+    let dirs = ["system.slice/one.service", "system.slice/two.service"];
+    world.host.systemd(|systemd, kernel| {
+        for name in ["one.service", "two.service"] {
+            systemd.add(kernel, name, &format!("/system.slice/{name}"));
+        }
+    });
+    let load = |mib: u64| Load::busy(1).with_working_set(mib * MIB);
+    let pids = dirs.map(|dir| world.spawn(&format!("/{dir}"), load(100)));
+    world.start().unwrap();
+    world.ticks(10);
+    let parts = |world: &World| dirs.map(|dir| min(world, dir));
+    let before = parts(&world);
+    assert_eq!(before.iter().sum::<u64>().div_ceil(MIB), 256, "{before:?}");
+    for mib in [103, 101, 98, 104, 100] {
+        world.set_load(pids[0], load(mib));
+        world.ticks(2);
+        assert_eq!(parts(&world), before, "{mib}");
+    }
+    // One that needs much more gets it.
+    world.set_load(pids[0], load(200));
+    world.ticks(5);
+    assert!(parts(&world)[0] > before[0] + 16 * MIB, "{:?} after {before:?}", parts(&world));
+}
