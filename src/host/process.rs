@@ -270,18 +270,19 @@ fn stays_at(rule: &ClaimRule, place: &Place) -> Stays {
     }
 }
 
-/// A process that somebody wants to be moved: how it would be, whose it is, and where it is.
+/// A process that somebody wants to be moved: how it would be, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The move.
     pub claim: Claim,
-    /// Its effective user.
-    pub uid: Option<u32>,
     /// The unit of systemd that it would leave.
     pub unit: Option<String>,
+    /// Its directory in `/proc`, open, to be closed by the caller. Like a pidfd it means this process alone: while that
+    /// is alive, what is read or moved by its number is of this process.
+    pub held: DirId,
 }
 
-/// Process `pid` as one to be moved for `node`; `None` where it is gone, or cannot be moved.
+/// Process `pid` as one to be moved for `node`, held; `None` where it is gone, or cannot be moved.
 pub fn candidate(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -289,13 +290,24 @@ pub fn candidate(
     pid: u32,
     node: usize,
 ) -> Option<Candidate> {
-    let start_ticks = claimable_since(kernel, proc, pid)?;
-    let uid = user(kernel, proc, pid);
-    let Place { dirs, unit, .. } = place(kernel, proc, layout, pid)?;
-    // All of it was read of the same process.
-    (self::start_ticks(kernel, proc, pid) == Some(start_ticks)).then_some(())?;
-    let claim = Claim { node, pid, start_ticks, from: dirs, is_split: false };
-    Some(Candidate { claim, uid, unit })
+    let held = kernel.open_dir(&kernel.dir_path(proc).join(pid.to_string())).ok()?;
+    let mut read = || {
+        let start_ticks = claimable_since(kernel, proc, pid)?;
+        let Place { dirs, unit, .. } = place(kernel, proc, layout, pid)?;
+        let claim = Claim { node, pid, start_ticks, from: dirs, is_split: false };
+        is_alive(kernel, held).then_some(Candidate { claim, unit, held })
+    };
+    let candidate = read();
+    if candidate.is_none() {
+        kernel.close_dir(held);
+    }
+    candidate
+}
+
+/// Whether the process of a directory that is held is alive.
+pub fn is_alive(kernel: &mut impl KernFs, held: DirId) -> bool {
+    let stat = kernel.read_once(held, "stat").ok().map(Stat::from_read);
+    stat.is_some_and(|stat| stat.is_ok_and(|stat| stat.state != ZOMBIE))
 }
 
 /// When `pid` started, where it is a process that can be moved.
@@ -450,9 +462,17 @@ pub fn user(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u32> {
     owner(kernel, proc, pid)?.euid
 }
 
+/// Whether process `pid` is of this user alone, by its real and its effective user; `None` where it is gone or cannot be
+/// read.
+pub fn is_of(kernel: &mut impl KernFs, proc: DirId, pid: u32, user: u32) -> Option<bool> {
+    let owner = owner(kernel, proc, pid)?;
+    Some([owner.ruid, owner.euid] == [Some(user); 2])
+}
+
 /// The owner of a process.
 #[derive(Debug, Default)]
 struct Owner {
+    ruid: Option<u32>,
     euid: Option<u32>,
     /// The effective group and the supplementary ones.
     gids: Vec<u32>,
@@ -469,7 +489,7 @@ fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Owner> {
         let mut numbers = values.split_ascii_whitespace().map_while(|word| word.parse().ok());
         match key {
             // Real, effective, saved and file system numbers.
-            "Uid" => owner.euid = numbers.nth(1),
+            "Uid" => (owner.ruid, owner.euid) = (numbers.next(), numbers.next()),
             "Gid" => owner.gids.extend(numbers.nth(1)),
             "Groups" => owner.gids.extend(numbers),
             _ => {}

@@ -21,6 +21,24 @@ impl Policy {
         any(&self.tenants)
     }
 
+    /// Whether a tenant of this path may be found by the template of its group.
+    pub fn may_find(&self, path: &str) -> bool {
+        let mut tenants = &self.tenants;
+        let mut names = path.split('/').peekable();
+        while let Some(name) = names.next() {
+            let Some(tenant) = tenants.iter().find(|tenant| tenant.name == name) else {
+                return false;
+            };
+            let below = names.peek();
+            let is_named = |below: &&str| tenant.tenants.iter().any(|it| it.name == **below);
+            if below.is_some_and(|below| !is_named(below)) {
+                return tenant.each.is_some() && names.count() == 1;
+            }
+            tenants = &tenant.tenants;
+        }
+        false
+    }
+
     /// The users and groups that tenants and templates claim, as they are written.
     pub fn owners(&self) -> Vec<String> {
         fn of(tenants: &[Tenant]) -> Vec<String> {

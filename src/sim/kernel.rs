@@ -224,6 +224,7 @@ impl SimKernel {
             Process {
                 name: workload.name.chars().take(15).collect(),
                 uid: workload.uid,
+                real_uid: None,
                 gid: workload.gid,
                 started_nsec: self.now_nsec,
                 trace: workload.trace,
@@ -290,6 +291,16 @@ impl SimKernel {
             return Err(Errno::ESRCH);
         }
         self.end_process(pid);
+        Ok(())
+    }
+
+    /// Gives a process another real and another effective user, as setresuid(2) does.
+    ///
+    /// # Errors
+    /// ESRCH where it ended before.
+    pub fn set_users(&mut self, pid: u32, real: u32, effective: u32) -> Result<(), Errno> {
+        let process = self.processes.get_mut(&pid).ok_or(Errno::ESRCH)?;
+        (process.real_uid, process.uid) = (Some(real), effective);
         Ok(())
     }
 

@@ -205,12 +205,13 @@ impl SimKernel {
 
     fn show_status(&self, pid: u32, process: &Process) -> String {
         let Process { name, uid, gid, .. } = process;
+        let real = process.real_uid.unwrap_or(*uid);
         let pages = process.pages();
         let anon_kb = pages.of(Kind::Anon) * PAGE_BYTES / 1024;
         let state = if process.load.duty > 0.0 { "R (running)" } else { "S (sleeping)" };
         format!(
             "Name:\t{name}\nUmask:\t0022\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\n\
-             PPid:\t{}\nTracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n\
+             PPid:\t{}\nTracerPid:\t0\nUid:\t{real}\t{uid}\t{uid}\t{uid}\n\
              Gid:\t{gid}\t{gid}\t{gid}\t{gid}\nFDSize:\t64\nGroups:\t{gid} \nVmRSS:\t{anon_kb:8} kB\n\
              RssAnon:\t{anon_kb:8} kB\nRssFile:\t{:8} kB\nRssShmem:\t{:8} kB\nVmSwap:\t{:8} kB\n\
              Threads:\t{}\nCpus_allowed_list:\t{}\n",

@@ -20,6 +20,8 @@ pub(super) struct Thread {
 pub(super) struct Process {
     pub(super) name: String,
     pub(super) uid: u32,
+    /// The real user, where that is another.
+    pub(super) real_uid: Option<u32>,
     pub(super) gid: u32,
     pub(super) started_nsec: u64,
     pub(super) trace: Trace,

@@ -356,6 +356,60 @@ fn what_is_not_to_be_moved_is_refused_with_its_owner() {
     assert_eq!(world.stop().failures, [""; 0]);
 }
 
+/// A process of the user's that becomes another's, or ends, at any moment.
+#[test]
+fn a_process_is_the_users_when_it_is_moved() {
+    for ends in [false, true] {
+        let mut world = host(SimHost::default());
+        world.start().unwrap();
+        world.ticks(3);
+        let spawn = |world: &World| {
+            let workload = Workload::constant("load", Load::idle()).owned_by(1000);
+            world.host.with(|kernel| kernel.spawn("/jobs/2", workload)).unwrap()
+        };
+        let pid = spawn(&world);
+        let ana = Caller { user: Some(1000), pid: 0 };
+        let set =
+            move |kernel: &mut SimKernel, real: u32| kernel.set_users(pid, real, 1000).unwrap();
+        // A program of another user's that has hers for a while.
+        world.host.with(|kernel| set(kernel, 0));
+        for work in [processes(&[pid]), cgroup("/jobs/2")] {
+            let outcome = world.agent.as_mut().unwrap().attach_work("a", &work, false, ana);
+            assert!(matches!(outcome, Err(AttachError::NotPermitted(_))), "{outcome:?}");
+        }
+        let nr_dirs = |world: &World| world.host.with(|kernel| kernel.nr_kept_dirs());
+        let (mut nr_taken_back, before) = (0, nr_dirs(&world));
+        for call in 0.. {
+            let pid = if ends { spawn(&world) } else { pid };
+            world.host.with(|kernel| kernel.set_users(pid, 1000, 1000).unwrap());
+            world.host.take_calls();
+            let begin = world.host.nr_calls();
+            world.host.before_call(begin + call, move |kernel| match ends {
+                true => kernel.kill(pid).unwrap(),
+                false => kernel.set_users(pid, 1000, 0).unwrap(),
+            });
+            let outcome =
+                world.agent.as_mut().unwrap().attach_work("a", &processes(&[pid]), false, ana);
+            let was_moved =
+                world.host.take_changes().iter().any(|it| it.path.ends_with("cgroup.procs"));
+            if world.host.nr_calls() <= begin + call {
+                break;
+            }
+            match outcome {
+                Ok(_) => drop(detach(&mut world, &processes(&[pid]))),
+                Err(_) => nr_taken_back += usize::from(was_moved),
+            }
+            if !ends {
+                assert_eq!(place(&world, pid), "/jobs/2", "at call {call}");
+            }
+        }
+        world.host.heal();
+        assert!(nr_taken_back > 0 && nr_dirs(&world) <= before + 1, "{nr_taken_back}");
+        world.tick();
+        assert_eq!(world.stop().failures, [""; 0]);
+    }
+}
+
 /// Beside systemd: the cgroup of a unit is that unit, and processes leave units only where that is asked for.
 #[test]
 fn work_in_units_is_handed_over_as_units() {

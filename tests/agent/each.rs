@@ -1,5 +1,6 @@
 //! Templates: a tenant for each user, unit or cgroup that comes, until it goes.
 
+mod attached;
 mod processes;
 
 use std::collections::BTreeSet;

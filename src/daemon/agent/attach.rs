@@ -7,8 +7,9 @@
 //! systemd takes it for one that has ended then.
 //!
 //! An administrator may hand over anything. Any other user may hand processes over that are his, and cgroups with none
-//! but his, to tenants that allow him, and take back what he handed over. Whose a process is, and that it is still the
-//! same one, is asked of the kernel right before it is moved and again after.
+//! but his, to tenants that allow him, and take back what he handed over. Whose a process is, by its real and its effective
+//! user, is asked right before it is moved and again after, and its directory in `/proc` is held meanwhile: while that is
+//! alive, its number is its own. A pidfd would tell the same; nothing safe opens one.
 //!
 //! What was handed over is listed in the state directory; how it lasts is in [`super::attached`].
 //!
@@ -167,17 +168,29 @@ impl<K: KernFs> Agent<K> {
         leaves_unit: bool,
         caller: Caller,
     ) -> Result<Moved, AttachError> {
-        let tenant = self.nodes()[node].path.clone();
         let mut candidates = Vec::new();
-        for pid in pids {
+        let found = pids.iter().try_for_each(|pid| {
             candidates.extend(self.candidate(node, *pid, leaves_unit, caller)?);
-        }
+            Ok(())
+        });
+        let moved = found.and_then(|()| self.move_all(node, &candidates, caller));
+        candidates.iter().for_each(|candidate| self.host.kernel.close_dir(candidate.held));
+        moved
+    }
+
+    fn move_all(
+        &mut self,
+        node: usize,
+        candidates: &[Candidate],
+        caller: Caller,
+    ) -> Result<Moved, AttachError> {
+        let tenant = self.nodes()[node].path.clone();
         let own = self.own_cgroup(node)?;
         let mut moved = Moved { cgroup: self.shown(own), ..Moved::default() };
         let mut attached = Vec::new();
-        for candidate in &candidates {
+        for candidate in candidates {
             let claim = &candidate.claim;
-            if let Err(why) = self.join(own, candidate) {
+            if let Err(why) = self.join(own, candidate, caller.user) {
                 moved.failures.push(format!("process {} is not attached: {why}", claim.pid));
                 continue;
             }
@@ -214,7 +227,7 @@ impl<K: KernFs> Agent<K> {
         leaves_unit: bool,
         caller: Caller,
     ) -> Result<Option<Candidate>, AttachError> {
-        let (proc, tenant) = (self.host.proc(), self.nodes()[node].path.clone());
+        let proc = self.host.proc();
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         if pid <= 1 || process::own_pid(kernel, proc).is_ok_and(|own| own == pid) {
             return refused(format!("process {pid} cannot be moved"));
@@ -222,15 +235,32 @@ impl<K: KernFs> Agent<K> {
         let Some(found) = process::candidate(kernel, proc, layout, pid, node) else {
             return refused(format!("process {pid} has ended, or is one of the kernel's"));
         };
-        if caller.user.is_some() && found.uid != caller.user {
-            return Err(AttachError::NotPermitted(format!("process {pid} is not yours")));
+        let vetted = self.vet(node, &found, leaves_unit, caller);
+        if !matches!(vetted, Ok(true)) {
+            self.host.kernel.close_dir(found.held);
         }
+        Ok(vetted?.then_some(found))
+    }
+
+    /// Whether a process is to be moved; not where it is the tenant's already.
+    fn vet(
+        &mut self,
+        node: usize,
+        found: &Candidate,
+        leaves_unit: bool,
+        caller: Caller,
+    ) -> Result<bool, AttachError> {
+        let (tenant, pid) = (self.nodes()[node].path.clone(), found.claim.pid);
+        if let Some(user) = caller.user {
+            self.check_owner(pid, user).map_err(AttachError::NotPermitted)?;
+        }
+        let layout = &self.host.layout;
         let tree = layout.tree(Facet::Cpu).unwrap_or(0);
         let mount = &layout.trees[tree].mount;
         let from = found.claim.from[tree].strip_prefix(mount).unwrap_or(Path::new(""));
         let from = format!("/{}", from.display());
         match self.owner_of(&from, false, node) {
-            Some(owner) if owner == tenant => return Ok(None),
+            Some(owner) if owner == tenant => return Ok(false),
             Some(owner) => {
                 return refused(format!("process {pid} is {owner}'s, in {from}: detach it first"));
             }
@@ -241,23 +271,30 @@ impl<K: KernFs> Agent<K> {
                 "process {pid} is in {unit}, which systemd would take it to have left: attach its cgroup \
                  (--cgroup {from}), name the unit in the policy, or say --leave-unit"
             )),
-            _ => Ok(Some(found)),
+            _ => Ok(true),
         }
     }
 
-    /// Moves a process into the cgroup with this number.
-    pub(super) fn join(&mut self, own: usize, candidate: &Candidate) -> Result<(), String> {
-        let (claim, proc) = (&candidate.claim, self.host.proc());
-        let is_same = |kernel: &mut K| {
-            process::start_ticks(kernel, proc, claim.pid) == Some(claim.start_ticks)
-        };
-        if !is_same(&mut self.host.kernel) {
-            return Err("it has ended".to_string());
+    /// Fails unless process `pid` is of this user, by its real and by its effective user.
+    fn check_owner(&mut self, pid: u32, user: u32) -> Result<(), String> {
+        let proc = self.host.proc();
+        match process::is_of(&mut self.host.kernel, proc, pid, user) {
+            Some(true) => Ok(()),
+            _ => Err(format!("process {pid} is not yours")),
         }
+    }
+
+    /// Moves a process into the cgroup with this number, for `user` only where it still is that user's.
+    pub(super) fn join(
+        &mut self,
+        own: usize,
+        candidate: &Candidate,
+        user: Option<u32>,
+    ) -> Result<(), String> {
+        let claim = &candidate.claim;
+        self.check(candidate, user)?;
         self.backends.join(&mut self.host, own, claim).map_err(|error| with_causes(&error))?;
-        if is_same(&mut self.host.kernel) {
-            return Ok(());
-        }
+        let Err(why) = self.check(candidate, user) else { return Ok(()) };
         // Another one may have its number, and been moved in its place.
         for from in &claim.from {
             if let Ok(dir) = self.host.kernel.open_dir(from) {
@@ -265,7 +302,17 @@ impl<K: KernFs> Agent<K> {
                 self.host.kernel.close_dir(dir);
             }
         }
-        Err("it has ended".to_string())
+        Err(why)
+    }
+
+    /// Fails where a process has ended or is not the user's. Its number is its own as long as it is alive, so what was
+    /// read by the number before was of this process.
+    fn check(&mut self, candidate: &Candidate, user: Option<u32>) -> Result<(), String> {
+        let owned = user.map_or(Ok(()), |user| self.check_owner(candidate.claim.pid, user));
+        match process::is_alive(&mut self.host.kernel, candidate.held) {
+            true => owned,
+            false => Err("it has ended".to_string()),
+        }
     }
 
     /// The number of the cgroup that the agent makes for a tenant, open.
@@ -399,7 +446,7 @@ impl<K: KernFs> Agent<K> {
             for pid in processes_at(kernel, dir)? {
                 nr_processes += 1;
                 // One that ended is nobody's.
-                if process::user(kernel, proc, pid).is_some_and(|uid| uid != user) {
+                if process::is_of(kernel, proc, pid, user) == Some(false) {
                     let why = format!("process {pid} in {} is not yours", dir.display());
                     return Err(AttachError::NotPermitted(why));
                 }
@@ -412,19 +459,6 @@ impl<K: KernFs> Agent<K> {
             )),
             _ => Ok(()),
         }
-    }
-
-    pub(super) fn cpu_dir(&self, path: &str) -> PathBuf {
-        let layout = &self.host.layout;
-        layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].dir_of(path)
-    }
-
-    pub(super) fn inode(&mut self, dir: &Path) -> Result<u64, KernError> {
-        let kernel = &mut self.host.kernel;
-        let dir = kernel.open_dir(dir)?;
-        let inode = kernel.inode(dir);
-        kernel.close_dir(dir);
-        inode
     }
 
     /// Where the cgroup with this number is, from the mount.

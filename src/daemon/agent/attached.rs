@@ -5,6 +5,8 @@
 //! what belongs to a tenant that a reload removed. A tenant that has members because of what was handed to it keeps
 //! having them: its own cgroup is one of them then, and making it its only one again would lose what is known of it.
 
+use std::path::{Path, PathBuf};
+
 use tracing::warn;
 
 use super::start::Agent;
@@ -13,8 +15,9 @@ use crate::control::tree::{Tree, TreeNode};
 use crate::daemon::backend::location::Location;
 use crate::daemon::backend::on_host;
 use crate::daemon::recovery::attachments::{AttachedCgroup, AttachedProcess};
+use crate::host::cgroup::Facet;
 use crate::host::enforce::with_causes;
-use crate::host::kernfs::KernFs;
+use crate::host::kernfs::{KernError, KernFs};
 use crate::host::process;
 use crate::policy::model::Mode;
 
@@ -24,11 +27,8 @@ impl<K: KernFs> Agent<K> {
         if self.keeper.attachments.is_empty() {
             return;
         }
-        // What a template finds comes with the next ticks.
-        if !self.base.has_templates {
-            let tree = self.control.tree().clone();
-            self.detach_unknown(&tree);
-        }
+        let tree = self.control.tree().clone();
+        self.detach_unknown(&tree);
         let mut findings = Vec::new();
         self.settle_attached(&mut findings);
         findings.iter().for_each(|finding| warn!("{finding}"));
@@ -68,42 +68,48 @@ impl<K: KernFs> Agent<K> {
         self.keeper.attachments.cgroups().iter().filter(is_missing).cloned().collect()
     }
 
-    /// Moves processes that are not in their tenant's cgroup yet.
+    /// Moves processes that are not in their tenant's cgroup yet; those whose tenant a template finds wait for it.
     fn rejoin(&mut self, findings: &mut Vec<Finding>) {
-        let outside = |it: &&AttachedProcess| !it.is_inside;
-        let waiting = self.keeper.attachments.processes().iter().filter(outside);
+        let nodes = self.control.tree().shared_nodes();
+        let node_of = |tenant: &str| nodes.iter().position(|node| node.path == tenant);
+        let attachments = &mut self.keeper.attachments;
+        attachments.set_inside(|it| it.is_inside && node_of(&it.tenant).is_some());
+        let waiting = attachments.processes().iter().filter(|it| !it.is_inside);
         let waiting: Vec<AttachedProcess> = waiting.cloned().collect();
-        if waiting.is_empty() {
-            return;
-        }
-        for process in &waiting {
-            let node = self.nodes().iter().position(|node| node.path == process.tenant);
-            let Some(node) = node else { continue };
+        let mut ended = Vec::new();
+        for process in waiting {
             let (proc, pid) = (self.host.proc(), process.pid);
             let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-            let found = process::candidate(kernel, proc, layout, pid, node);
-            let Some(found) = found.filter(|it| it.claim.start_ticks == process.start_ticks) else {
+            let Some(node) = node_of(&process.tenant) else {
+                let start_ticks = process::start_ticks(kernel, proc, pid);
+                ended.extend((start_ticks != Some(process.start_ticks)).then_some(process));
                 continue;
             };
-            let outcome = match self.own_cgroup(node) {
-                Ok(own) => self.join(own, &found),
-                Err(error) => Err(error.to_string()),
+            let Some(found) = process::candidate(kernel, proc, layout, pid, node) else { continue };
+            let outcome = match found.claim.start_ticks == process.start_ticks {
+                true => self.own_cgroup(node).map_err(|error| error.to_string()),
+                false => Err("it has ended".to_string()),
             };
+            let outcome = outcome.and_then(|own| self.join(own, &found, process.by));
+            self.host.kernel.close_dir(found.held);
             if let Err(why) = outcome {
                 let what = format!("process {pid} is not attached again: {why}");
                 findings.push(Finding::of(&process.tenant, Code::NotClaimed, what));
             }
         }
-        let nodes = self.control.tree().nodes();
-        let is_there = |tenant: &str| nodes.iter().any(|node| node.path == tenant);
-        self.keeper.attachments.set_inside(|it| it.is_inside || is_there(&it.tenant));
+        let attachments = &mut self.keeper.attachments;
+        attachments.set_inside(|it| it.is_inside || node_of(&it.tenant).is_some());
+        if !ended.is_empty() {
+            attachments.retain(|_| true, |it| !ended.contains(it));
+        }
     }
 
-    /// Takes back what was handed to tenants that are not in `tree`; their cgroups are given back with them.
+    /// Takes back what was handed to tenants that are not in `tree` and that no template finds; their cgroups are given
+    /// back with them.
     pub(super) fn detach_unknown(&mut self, tree: &Tree) {
         let is_there = |tenant: &str| {
             let is_it = |node: &TreeNode| node.is_leaf && node.path == tenant;
-            let is_known = tree.nodes().iter().any(is_it);
+            let is_known = tree.nodes().iter().any(is_it) || self.policy.may_find(tenant);
             if !is_known {
                 warn!(
                     tenant,
@@ -180,5 +186,20 @@ impl<K: KernFs> Agent<K> {
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
         self.host.governs_above = on_host::governed_above(kernel, layout, &self.policy, locations);
         self.settle_members(locations, is_enforcing, findings);
+    }
+
+    /// The directory of a cgroup, from the mount, where CPU time is divided.
+    pub(super) fn cpu_dir(&self, path: &str) -> PathBuf {
+        let layout = &self.host.layout;
+        layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].dir_of(path)
+    }
+
+    /// The inode number of the cgroup at `dir`.
+    pub(super) fn inode(&mut self, dir: &Path) -> Result<u64, KernError> {
+        let kernel = &mut self.host.kernel;
+        let dir = kernel.open_dir(dir)?;
+        let inode = kernel.inode(dir);
+        kernel.close_dir(dir);
+        inode
     }
 }
