@@ -44,7 +44,8 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn expand(&mut self) -> Result<bool, ChangeError> {
-        let expanded = expand(&self.policy, &self.base.numbers, &self.backends.found());
+        let expanded =
+            expand(&self.policy, &self.base.numbers, &self.backends.found(self.control.tree()));
         if expanded.policy == self.base.expanded {
             self.base.note(&expanded);
             return Ok(false);

@@ -51,7 +51,8 @@ impl<K: KernFs> Agent<K> {
             return Err(ChangeError::NeedsRestart("host.hierarchy"));
         }
         let numbers = self.options.accounts.numbers(&policy);
-        let (base, expanded) = Base::new(&policy, numbers, claim_rules, &self.backends.found());
+        let (base, expanded) =
+            Base::new(&policy, numbers, claim_rules, &self.backends.found(self.control.tree()));
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
         let attached = |nodes: &[TreeNode], at| self.with_attached(nodes, at);
         let layer =

@@ -385,6 +385,9 @@ impl Backends {
 
     /// Whether members came or went since the last call, or cgroups were found.
     pub(in crate::daemon) fn has_grown(&mut self) -> bool {
+        if self.systemd.has_moved {
+            self.members.note_homes(|unit| self.systemd.home_of(unit));
+        }
         let has_members = std::mem::take(&mut self.members.has_changed);
         let has_moved = std::mem::take(&mut self.has_moved);
         std::mem::take(&mut self.systemd.has_moved) || has_members || has_moved

@@ -1,9 +1,12 @@
 //! Finding what the templates of the policy stand for, with the search of processes and the questions to systemd.
 
+use std::collections::BTreeSet;
+
 use super::access::HostAccess;
 use super::backends::Backends;
 use super::found::Wants;
 use crate::control::finding::Finding;
+use crate::control::tree::Tree;
 use crate::daemon::recovery::residents::REST_CGROUP;
 use crate::host::kernfs::KernFs;
 use crate::policy::Accounts;
@@ -51,9 +54,12 @@ impl Backends {
         self.search.look_again(|uid| self.claim_rules.has_user(uid));
     }
 
-    /// What is found now.
-    pub(in crate::daemon) fn found(&self) -> Found {
-        let units = self.members.running().cloned().collect();
+    /// What is found now. A unit in the slice of a tenant is that tenant's, whatever patterns it fits.
+    pub(in crate::daemon) fn found(&self, tree: &Tree) -> Found {
+        let places = self.places[..tree.nodes().len()].iter();
+        let units = places.filter_map(|place| place.location.unit());
+        let slices: BTreeSet<&str> = units.filter(|unit| unit.ends_with(".slice")).collect();
+        let units = self.members.running(&slices).cloned().collect();
         let discovery = &self.members.discovery;
         let sources = self.finds.wants.cgroups.iter().map(|(_, sources)| sources);
         let patterns = sources.flat_map(|sources| &sources.cgroup_patterns);

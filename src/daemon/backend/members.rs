@@ -5,7 +5,8 @@
 //!
 //! **Rules.** What is named is a member always, also while it is not there. What fits a pattern, or is the slice of a
 //! user in a group, is a member while it runs. A unit or cgroup is one tenant's only: that which names it comes first,
-//! then that to which it is attached, then the first in the policy; what is inside of one is part of it. Which cgroups
+//! then that to which it is attached, then that in whose slice or service it is, whatever patterns it fits, then the
+//! first in the policy; what is inside of one is part of it. Which cgroups
 //! match patterns is found by searching ([`super::discovery`]). Systemd is asked which units run in every tick, and less
 //! often where there are hundreds. A member that does not run any more stays for [`LINGER_TICKS`], because a restart is
 //! no end; then all of them that have ended go together, for giving units back takes calls to systemd.
@@ -34,6 +35,9 @@ pub(super) struct Members {
     running: BTreeMap<String, u64>,
     /// The groups of the users whose slices run.
     groups_of: BTreeMap<String, Vec<u32>>,
+    /// Where they were found, from the mount. That is known once they are members, and kept when they are none because
+    /// of it.
+    homes: BTreeMap<String, String>,
     /// Whether systemd was asked, and has not answered.
     is_asking: bool,
     ask_at: u64,
@@ -72,7 +76,8 @@ impl Members {
             members.extend(of_tenant.map(|(number, at)| (*number, at.to_string())));
             for unit in self.running.keys() {
                 let groups = self.groups_of.get(unit).map_or(&[][..], Vec::as_slice);
-                if sources.fits(unit, groups) && taken.insert(unit) {
+                let is_free = !self.is_inside(unit, &taken);
+                if sources.fits(unit, groups) && is_free && taken.insert(unit) {
                     members.push((number, unit.clone()));
                 }
             }
@@ -86,9 +91,29 @@ impl Members {
         members
     }
 
-    /// The units that run and fit any tenant or template, or did a moment ago.
-    pub(super) fn running(&self) -> impl Iterator<Item = &String> {
-        self.running.keys()
+    /// The units that run and fit any tenant or template, or did a moment ago, and are in none of the units `taken`.
+    pub(super) fn running(&self, taken: &BTreeSet<&str>) -> impl Iterator<Item = &String> {
+        self.running.keys().filter(|unit| !self.is_inside(unit, taken))
+    }
+
+    /// Notes where units are that fit, as far as that is known.
+    pub(super) fn note_homes<'a>(&mut self, home_of: impl Fn(&str) -> Option<&'a str>) {
+        for unit in self.running.keys() {
+            if let Some(home) = home_of(unit)
+                && self.homes.get(unit).is_none_or(|known| known != home)
+            {
+                self.homes.insert(unit.clone(), home.to_string());
+                self.has_changed_for_each = true;
+            }
+        }
+        self.homes.retain(|unit, _| self.running.contains_key(unit));
+    }
+
+    /// Whether a unit is in one of those that are `taken`.
+    fn is_inside(&self, unit: &str, taken: &BTreeSet<&str>) -> bool {
+        let home = self.homes.get(unit).map(String::as_str);
+        let mut above = std::iter::successors(home.and_then(dir_of), |path| dir_of(path));
+        above.any(|up| taken.contains(up) || unit_at(up).is_some_and(|it| taken.contains(it)))
     }
 
     /// What systemd is to be asked now, if anything: which units run that fit a tenant at one of these locations, or

@@ -126,3 +126,40 @@ fn a_unit_that_is_named_and_missing_is_reported_and_one_of_a_pattern_is_not() {
     assert_eq!(said(&status, "php").len(), 0, "{:?}", status.findings);
     assert_eq!(world.stop().failures, [""; 0]);
 }
+
+/// A container in the slice of one tenant fits the pattern of another: where it is counts, and it is moved by nobody.
+#[test]
+fn a_unit_in_the_slice_of_a_tenant_is_that_tenants() {
+    for by_template in [false, true] {
+        let boxes = match by_template {
+            true => "boxes: { each: { match: { unit: 'box-*.scope' } } }",
+            false => "boxes: { match: { unit: 'box-*.scope' } }",
+        };
+        let mut world =
+            World::new(&format!("tenants:\n  large: {{ owner: systemd }}\n  {boxes}\n"));
+        let add = |world: &World, name: &str, slice: &str| {
+            world.host.systemd(|systemd, kernel| {
+                systemd.add_transient(name, &format!("/{slice}/{name}"));
+                systemd.start(kernel, name);
+            });
+            world.spawn(&format!("/{slice}/{name}"), Load::busy(8).with_working_set(64 * MIB))
+        };
+        world
+            .host
+            .systemd(|systemd, kernel| systemd.add(kernel, "machine.slice", "/machine.slice"));
+        world.start().unwrap();
+        world.ticks(4);
+        let (inside, outside) = ("tenants.slice/tenants-large.slice", "machine.slice");
+        let pids = [add(&world, "box-1.scope", inside), add(&world, "box-2.scope", outside)];
+        let status = world.ticks(20);
+        assert_eq!(status.findings, [""; 0], "{by_template}");
+        assert_near(&world.shares(&[inside, "machine.slice/box-2.scope"], 20), &[0.5, 0.5], 0.03);
+        let weight = world.file(&format!("{inside}/box-1.scope/cpu.weight"));
+        assert_eq!(weight, "100", "it is not divided from others of its slice");
+        let drop_ins =
+            |unit: &str| world.host.systemd(|systemd, _| systemd.units[unit].drop_ins.clone());
+        assert_eq!(drop_ins("box-1.scope"), BTreeMap::new());
+        pids.iter().for_each(|pid| world.host.with(|kernel| kernel.kill(*pid)).unwrap());
+        assert_eq!(world.stop().failures, [""; 0]);
+    }
+}
