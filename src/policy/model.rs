@@ -55,16 +55,26 @@ impl Policy {
 
     /// The policy on a host where each template finds one tenant, which is called `*`.
     pub fn with_one_of_each(&self) -> Policy {
-        fn add(tenants: &mut [Tenant]) {
+        self.with_found(&|_| vec!["*".to_string()])
+    }
+
+    /// The policy on a host where the template of each group, by its path, finds tenants of these names. What the group
+    /// names comes first.
+    pub fn with_found(&self, names: &impl Fn(&str) -> Vec<String>) -> Policy {
+        fn add(tenants: &mut [Tenant], above: &str, names: &impl Fn(&str) -> Vec<String>) {
             for tenant in tenants {
-                add(&mut tenant.tenants);
-                let one = tenant.template().iter().cloned();
-                let found: Vec<Tenant> = one.map(|it| Tenant { name: "*".into(), ..it }).collect();
-                tenant.tenants.extend(found);
+                let path = format!("{above}{}", tenant.name);
+                add(&mut tenant.tenants, &format!("{path}/"), names);
+                let Some(template) = tenant.each.clone() else { continue };
+                for name in names(&path) {
+                    if !tenant.tenants.iter().any(|known| known.name == name) {
+                        tenant.tenants.push(Tenant { name, ..(*template).clone() });
+                    }
+                }
             }
         }
         let mut policy = self.clone();
-        add(&mut policy.tenants);
+        add(&mut policy.tenants, "", names);
         policy
     }
 

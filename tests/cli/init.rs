@@ -7,6 +7,7 @@ use tenantd::cli::init::survey::{Survey, survey};
 use tenantd::cli::init::{Destination, SHIPPED, destination};
 use tenantd::policy::report::Severity;
 use tenantd::policy::{Account, HostFacts, Policy, load_from};
+use tenantd::resource::CPU;
 use tenantd::sim::{Layout, Load, SimHost, SimKernel, Workload};
 use tenantd::units::Bytes;
 
@@ -165,20 +166,25 @@ fn strange_names_are_quoted() {
     run(&mut kernel, "/system.slice/cron.service", 0, 0, 1);
     run(&mut kernel, "/a\\x2db.slice", 0, 8, 64);
     let (_, text, policy) = proposed(&mut kernel);
-    let mut found = leaves(&policy);
-    found.sort();
-    let expected = [
-        ("a-b", "a\\x2db.slice"),
-        ("people/ana", "ana"),
-        ("people/no", "no"),
-        ("people/tenant-1003", "1003"),
-    ];
-    let mut expected: Vec<_> = owned(&expected);
-    expected.sort();
-    // The numbered account is a tenant of its number, and one without a valid name is none.
-    expected.retain(|(path, _)| path != "people/tenant-1003");
-    found.retain(|(path, _)| !path.ends_with("1003"));
-    assert_eq!(found, expected, "{text}");
+    assert_eq!(leaves(&policy), owned(&[("a-b", "a\\x2db.slice")]), "{text}");
+    // Several people are each a tenant, whoever they are.
+    let people = policy.tenants.iter().find(|tenant| tenant.name == "people").unwrap();
+    let template = people.each.as_ref().unwrap();
+    assert_eq!(
+        (&template.matches.users[..], template.weight[CPU].get()),
+        (&["*".to_string()][..], 100.0)
+    );
+    for name in ["ana", "no", "1003"] {
+        assert!(text.contains(&format!("#   {name}, ")), "{name}: {text}");
+    }
+}
+
+#[test]
+fn a_name_that_is_a_word_of_yaml_is_quoted() {
+    let mut kernel = kernel(Layout::Unified);
+    run(&mut kernel, "/user.slice/user-1001.slice", 1001, 1, 1);
+    let (_, text, policy) = proposed(&mut kernel);
+    assert_eq!(leaves(&policy), owned(&[("people/no", "no")]), "{text}");
 }
 
 #[test]

@@ -55,6 +55,30 @@ fn every_scenario_of_the_repository_runs() {
     }
 }
 
+/// Tenants that a template would find are those that the scenario names.
+#[test]
+fn people_of_a_template_are_those_with_work() {
+    let policy = "policy: { version: 1, tenants: { a: { weight: 100 }, idle: { each: { match: { unit: 'x*.scope' } } }, \
+                  people: { weight: 300, each: { match: { users: '*' }, weight: 1 }, \
+                  tenants: { ana: { weight: 3, match: { users: ana } } } } } }";
+    let work =
+        "tenants: { a: { threads: 8 }, people/ana: { threads: 8 }, people/ben: { threads: 8 } }";
+    let head = "version: 1\nhost: { cpus: 4, memory: 1GiB }\nduration: 20s\n";
+    let answer = parsed(&format!("{head}{policy}\n{work}\n"));
+    let used = |tenant: usize| number(&answer["tenants"][tenant]["tenantd"]["usage_cores"]);
+    let all = [used(1), used(2), used(0)];
+    let whole: f64 = all.iter().sum();
+    for (part, expected) in all.iter().zip([0.5625, 0.1875, 0.25]) {
+        assert!((part / whole - expected).abs() < 0.02, "{all:?}");
+    }
+    let unknown =
+        refused(&format!("{head}{policy}\ntenants: {{ others/ben: {{ threads: 1 }} }}\n"));
+    assert!(
+        unknown.iter().any(|it| it.contains("the policy has no tenant `others/ben`")),
+        "{unknown:?}"
+    );
+}
+
 /// All at once: what the weights say, exactly, because the simulated kernel divides exactly.
 #[test]
 fn hungry_tenants_get_what_they_are_entitled_to() {

@@ -2,7 +2,7 @@
 //!
 //! A service or slice becomes a tenant where it used a part of the machine that is worth dividing; the busiest come
 //! first, and there are at most [`MOST_TENANTS`]. Programs of the system itself never do. Each of the people who are
-//! logged in is a tenant of one group. What is left is named in a comment.
+//! logged in is a tenant of one group: one alone by name, several by a template. What is left is named in a comment.
 //!
 //! **Every proposal is valid here.** Each tenant is tried with those before it, and dropped where `check` has an error
 //! or a warning.
@@ -16,8 +16,8 @@ use crate::units::{Bytes, MilliCpus};
 
 /// Tenants that are services, slices or containers.
 pub const MOST_TENANTS: usize = 8;
-/// Tenants that are people.
-pub const MOST_PEOPLE: usize = 20;
+/// So many people are a tenant each, found by a template; fewer are named.
+const SEVERAL: usize = 2;
 /// What is named in the comment on the rest.
 const MOST_NAMED: usize = 12;
 
@@ -67,10 +67,11 @@ pub fn propose(survey: &Survey, is_accepted: impl Fn(&str) -> bool) -> String {
     }
     let mut users: Vec<&Found> = survey.users.values().collect();
     users.sort_by(|a, b| share(survey, b).total_cmp(&share(survey, a)));
-    for found in users {
+    // Several people are found by a template, with those to come.
+    for found in users.into_iter().filter(|_| survey.users.len() < SEVERAL) {
         let rule = format!("{{ users: {} }}", quoted(&found.name));
         let person = Tenant { name: safe(&found.name), rule, found: found.clone() };
-        proposal.take(person, MOST_PEOPLE, &is_accepted, |it| &mut it.people);
+        proposal.take(person, SEVERAL, &is_accepted, |it| &mut it.people);
     }
     proposal.fill(&mut names, &is_accepted);
     proposal.text()
@@ -104,7 +105,7 @@ impl Proposal<'_> {
     fn fill(&mut self, names: &mut BTreeSet<String>, is_accepted: &impl Fn(&str) -> bool) {
         let slices = [
             ("services", &self.survey.system_slice, self.services.is_empty()),
-            ("users", &self.survey.user_slice, self.people.is_empty()),
+            ("users", &self.survey.user_slice, self.survey.users.is_empty()),
         ];
         for (name, slice, is_empty) in slices {
             if let Some(found) = slice.as_ref().filter(|_| is_empty) {
@@ -155,14 +156,15 @@ tenants:
     }
 
     fn write_people(&self, text: &mut String) {
-        if self.people.is_empty() {
+        let are_several = self.survey.users.len() >= SEVERAL;
+        if self.people.is_empty() && !are_several {
             return;
         }
         *text += "\n  # People who run something now, as one group: it is weighed against the tenants above, and they\n  \
                   # against one another.\n";
         *text += match (&self.survey.user_slice, self.survey.has_units) {
             (Some(_), _) => {
-                "  # All users together, also those to come: instead of `tenants:` say\n  \
+                "  # All users together as one tenant: say, with nothing else below but the weight,\n  \
                  #   match: { unit: user.slice }\n"
             }
             (None, true) => "",
@@ -171,12 +173,33 @@ tenants:
                  # for them, and back at the end.\n"
             }
         };
-        *text += "  people:\n    weight: 100\n    # limit: { memory: 75% }\n    tenants:\n";
+        *text += "  people:\n    weight: 100\n    # limit: { memory: 75% }\n";
+        if are_several {
+            *text += "    # Each of them, also those to come, is a tenant while something of theirs runs. Those whom `tenants:`\n    \
+                      # names come first, as in\n    \
+                      #   tenants: { ana: { weight: 300, match: { users: ana } } }\n    \
+                      each:\n      match: { users: \"*\" }\n      weight: 100\n";
+            return self.write_present(text);
+        }
+        *text += "    tenants:\n";
         for tenant in &self.people {
             let Tenant { name, rule, found } = tenant;
             let name = quoted(name);
             let used = used(found);
             writeln!(text, "      {name}: {{ weight: 100, match: {rule} }}   # {used}").ok();
+        }
+    }
+
+    /// Who runs something now.
+    fn write_present(&self, text: &mut String) {
+        *text += "    # Now:\n";
+        let users = self.survey.users.values();
+        for found in users.clone().take(MOST_NAMED) {
+            let name: String = found.name.chars().filter(|c| !c.is_control()).collect();
+            writeln!(text, "    #   {name}, {}", used(found)).ok();
+        }
+        if users.len() > MOST_NAMED {
+            writeln!(text, "    #   and {} more", users.len() - MOST_NAMED).ok();
         }
     }
 
@@ -194,7 +217,8 @@ tenants:
         });
         let cgroups = rest(&self.survey.cgroups, |it| format!("{} ({})", it.name, used(it)));
         let users: Vec<Found> = self.survey.users.values().cloned().collect();
-        let users = rest(&users, |it| it.name.clone());
+        let users =
+            if users.len() < SEVERAL { rest(&users, |it| it.name.clone()) } else { Vec::new() };
         for (what, remedy, rest) in [
             ("Also running, and no tenant", "match: { unit: NAME }", units),
             ("Containers in scopes of their own", "match: { unit: NAME }", containers),

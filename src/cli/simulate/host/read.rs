@@ -24,7 +24,7 @@ use crate::policy::parse::Budget;
 use crate::policy::reader::Reader;
 use crate::policy::report::Source;
 use crate::policy::tree::{Entry, Kind, Node};
-use crate::policy::{self, HostFacts, Report};
+use crate::policy::{self, HostFacts, Report, is_tenant_name};
 use crate::resource::MEMORY;
 use crate::sim::SimHost;
 use crate::units::Bytes;
@@ -98,7 +98,7 @@ pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Scenario, Report> {
     let (source, tree) = problem::tree(name, text, Budget::PROBLEM.depth, &TEXT)?;
     let mut report = Report::default();
     let reader = Reader::new(&mut report, &source, &CODES, "");
-    let mut scenarios = Scenarios { reader, source: Arc::clone(&source) };
+    let mut scenarios = Scenarios { reader, source: Arc::clone(&source), names: Vec::new() };
     let scenario = scenarios.read(&tree);
     report.sort(&[source]);
     match (report.has_errors(), scenario) {
@@ -111,6 +111,8 @@ pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Scenario, Report> {
 struct Scenarios<'r> {
     reader: Reader<'r>,
     source: Arc<Source>,
+    /// The tenants with work, as the scenario names them.
+    names: Vec<String>,
 }
 
 impl Scenarios<'_> {
@@ -121,6 +123,9 @@ impl Scenarios<'_> {
         self.reader.values(&fields, &mut file);
         let host = self.host(&file.host, &fields);
         let facts = facts(&host);
+        if let Some(Kind::Map(entries)) = fields.get("tenants").map(|entry| &entry.value.kind) {
+            self.names = entries.iter().map(|entry| entry.key.to_string()).collect();
+        }
         let first = fields.get("policy").and_then(|entry| self.policy(&entry.value, &facts));
         let mut policies: Vec<(Duration, Policy)> =
             first.into_iter().map(|policy| (Duration::ZERO, policy)).collect();
@@ -180,7 +185,7 @@ impl Scenarios<'_> {
             }
         };
         match loaded {
-            Ok(loaded) => Some(simulated(loaded.policy)),
+            Ok(loaded) => Some(simulated(&loaded.policy, &self.names)),
             Err(report) => {
                 let findings = report.findings().iter().cloned();
                 findings.for_each(|finding| self.reader.report.push(finding));
@@ -330,14 +335,23 @@ fn facts(host: &SimHost) -> HostFacts {
     HostFacts::of_size(host.cpus, Bytes(host.memory_bytes))
 }
 
-/// The policy as it is enforced on a simulated host.
-fn simulated(mut policy: Policy) -> Policy {
-    fn plain(tenant: &mut Tenant) {
-        tenant.matches = Matches::default();
-        tenant.owner = OwnerChoice::default();
-        tenant.tenants.iter_mut().for_each(plain);
+/// The policy as it is enforced on a simulated host, on which templates find the tenants of these paths.
+fn simulated(policy: &Policy, paths: &[String]) -> Policy {
+    fn plain(tenants: &mut Vec<Tenant>) {
+        for tenant in &mut *tenants {
+            tenant.matches = Matches::default();
+            tenant.owner = OwnerChoice::default();
+            plain(&mut tenant.tenants);
+        }
+        // A group in which nobody was found is none.
+        tenants.retain_mut(|tenant| tenant.each.take().is_none() || !tenant.tenants.is_empty());
     }
-    policy.tenants.iter_mut().for_each(plain);
+    let found = |group: &str| {
+        let names = paths.iter().filter_map(|path| path.strip_prefix(group)?.strip_prefix('/'));
+        names.filter(|name| is_tenant_name(name)).map(str::to_string).collect()
+    };
+    let mut policy = policy.with_found(&found);
+    plain(&mut policy.tenants);
     policy.mode = Mode::Enforce;
     policy.host.root = RootChoice::Auto;
     policy.host.hierarchy = HierarchyChoice::Auto;
