@@ -4,9 +4,11 @@ import grp
 import json
 from pathlib import Path
 
-from cgroups import MOUNT, Cgroup, wait_until
+from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import Skip, finish, run
 from marks import both
+from test_reach import Scattered
+from test_systemd import Host
 
 PACKAGES = Path("/payload/package")
 POLICY = Path("/etc/tenantd/policy.yaml")
@@ -201,3 +203,27 @@ def test_the_rpm_is_installed_enforces_and_is_removed(host):
     kept.parent.rmdir()
     left = [path for path in traces() if path not in before]
     assert left == [], left
+
+
+@both
+def test_a_purge_restores_what_was_weighed_above(host):
+    """While slices above tenants are weighed and protected: every value is back, those of slices too."""
+    scene = Scattered(host)
+    install(host)
+    # What the package made for its service stays until it is purged; what systemd enabled for that stays longer.
+    run("systemctl", "stop", "tenantd.socket", "tenantd.service", "tenants.slice")
+    wait_until(lambda: not (MOUNT / "tenants.slice").exists(), "the slice of all tenants to go")
+    world = Host(*scene.world.units, leave_out=scene.world.leave_out)
+    policy = {"version": 1, "mode": "enforce", "host": {"reserve": {"cpu": 0, "memory": 0}}, "tenants": scene.tenants}
+    POLICY.write_text(json.dumps(policy))
+    run("systemctl", "start", "tenantd.service")
+    log = lambda: run("journalctl", "--no-pager", "-o", "cat", "-u", "tenantd")
+
+    def are_weighed():
+        system, user = (int(slice.read("cpu.weight")) for slice in scene.slices[:2])
+        return system > 2 * user and any(slice.read("memory.low") != "0" for slice in scene.slices)
+
+    with telling(log):
+        wait_until(are_weighed, "the weights of the slices")
+    run("dpkg", "--purge", "tenantd")
+    world.expect_as_before(log)
