@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
-use super::bridge::{self, Caller, Command, Published, Work};
+use super::bridge::{self, Allowed, Caller, Command, Published, Submission, Work};
 use super::error::CallError;
 use super::interface::*;
+use super::jobs::CancelParameters;
 use super::peers::Peer;
 use super::wire::{self, Call};
 use crate::control::explain;
+use crate::policy::model::Tenant;
 
 /// The most similar names in the answer to an unknown one.
 const NAMES_MAX: usize = 10;
@@ -30,14 +32,21 @@ pub(super) enum Reply {
     Once(Message),
     /// Send a frame now and one for each tick.
     Watch,
+    /// Send a frame with the jobs now, and one at each change.
+    WatchJobs,
     /// Pass a command to the agent, and send its answer.
     Ask(Command),
+    /// Pass a job to the agent, and send its answers.
+    Submit(Box<Submission>),
+    /// Take a job out of the queue.
+    Cancel(u64, Caller),
 }
 
 /// What the server does with a call that reads: it has no variant that reaches the agent.
 enum ReadReply {
     Once(Message),
     Watch,
+    WatchJobs,
 }
 
 /// Answers `call` of `peer` from the tick that was published last.
@@ -47,7 +56,7 @@ pub(super) fn answer(call: &Call, peer: &Peer, newest: &Published) -> Reply {
         Err(error) => Reply::Once(refusal(&error)),
     };
     match reply {
-        Reply::Once(_) | Reply::Watch if call.oneway => Reply::None,
+        Reply::Once(_) | Reply::Watch | Reply::WatchJobs if call.oneway => Reply::None,
         reply => reply,
     }
 }
@@ -67,7 +76,20 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
         Request::Read(request) => match read(request, call.more, newest)? {
             ReadReply::Once(message) => Reply::Once(message),
             ReadReply::Watch => Reply::Watch,
+            ReadReply::WatchJobs => Reply::WatchJobs,
         },
+        Request::Change(Change::Submit(_)) if !call.more || call.oneway => {
+            return Err(CallError::ExpectedMore {});
+        }
+        Request::Change(Change::Submit(parameters)) => {
+            let allowed = match is_administrator {
+                true => Allowed::All,
+                false => allowed(peer, parameters.tenant.as_deref(), newest),
+            };
+            let (uid, pid) = (peer.uid, u32::try_from(peer.pid).unwrap_or(0));
+            let submission = Submission { parameters, uid, pid, process: None, allowed };
+            Reply::Submit(Box::new(submission))
+        }
         Request::Change(request) => {
             let user = match &request {
                 _ if is_administrator => None,
@@ -80,7 +102,7 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
                 _ => Some(peer.uid),
             };
             let pid = u32::try_from(peer.pid).unwrap_or(0);
-            Reply::Ask(command(request, Caller { user, pid })?)
+            change(request, Caller { user, pid })?
         }
     })
 }
@@ -108,6 +130,10 @@ fn read(request: Read, more: bool, newest: &Published) -> Result<ReadReply, Call
         }
         Read::GetPlan(Nothing {}) => once(newest.plan_json()),
         Read::GetPolicy(Nothing {}) => serialised(&newest.governance.outline()),
+        Read::List(Nothing {}) => once(newest.jobs.json()),
+        Read::WatchJobs(Nothing {}) => {
+            return if more { Ok(ReadReply::WatchJobs) } else { Err(CallError::ExpectedMore {}) };
+        }
     }))
 }
 
@@ -121,9 +147,29 @@ fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> bool {
     })
 }
 
-/// The command for the agent that makes a change.
-fn command(request: Change, caller: Caller) -> Result<Command, CallError> {
-    Ok(match request {
+/// What the peer may submit jobs to by `allow`: `tenant`, or where none is named all tenants and groups that say so.
+fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Allowed {
+    fn walk(peer: &Peer, prefix: &str, tenants: &[Tenant], into: &mut Vec<String>) {
+        for tenant in tenants {
+            let path = format!("{prefix}{}", tenant.name);
+            match peer.is_named(&tenant.allow) {
+                true => into.push(path),
+                false => walk(peer, &format!("{path}/"), &tenant.tenants, into),
+            }
+        }
+    }
+    let mut allowed = Vec::new();
+    match tenant {
+        Some(tenant) if may_attach(peer, tenant, newest) => allowed.push(tenant.to_string()),
+        Some(_) => {}
+        None => walk(peer, "", &newest.governance.policy.tenants, &mut allowed),
+    }
+    Allowed::These(allowed)
+}
+
+/// What is asked of the agent to make a change.
+fn change(request: Change, caller: Caller) -> Result<Reply, CallError> {
+    Ok(Reply::Ask(match request {
         Change::Reload(Nothing {}) => Command::Reload,
         Change::SetMode(SetModeParameters { mode }) => Command::SetMode(mode),
         Change::Restore(Nothing {}) => Command::Restore,
@@ -134,7 +180,10 @@ fn command(request: Change, caller: Caller) -> Result<Command, CallError> {
         Change::Detach(DetachParameters { cgroup, pids }) => {
             Command::Detach(work(cgroup, pids)?, caller)
         }
-    })
+        Change::Cancel(CancelParameters { id }) => return Ok(Reply::Cancel(id, caller)),
+        // It has several replies, so it is no command.
+        Change::Submit(_) => return Err(CallError::ExpectedMore {}),
+    }))
 }
 
 /// Either a cgroup or processes.
@@ -156,6 +205,11 @@ fn serialised(reply: &impl serde::Serialize) -> Message {
 /// A reply with these parameters.
 pub(super) fn once(parameters: &str) -> Message {
     vec![wire::reply(parameters, false).into()]
+}
+
+/// A reply with these parameters, after which others come.
+pub(super) fn several(parameters: &str) -> Message {
+    vec![wire::reply(parameters, true).into()]
 }
 
 /// A reply with an error.
@@ -192,6 +246,7 @@ mod tests {
             json!({ "mode": "enforce" }),
             json!({ "tenant": "web", "cgroup": "/jobs" }),
             json!({ "cgroup": "/jobs" }),
+            json!({ "id": 7 }),
         ];
         let call = |parameters: Value| Call {
             method: method.full_name(),
@@ -215,7 +270,14 @@ mod tests {
                         Access::Own,
                         Reply::Ask(Command::Detach(_, Caller { user: Some(54321), .. })),
                     ) => {}
-                    (_, Reply::Ask(command)) => panic!("{call:?} reaches the agent: {command:?}"),
+                    (Access::Own, Reply::Cancel(7, Caller { user: Some(54321), .. })) => {}
+                    (Access::Own, Reply::Submit(submission)) => {
+                        let nothing = Allowed::These(Vec::new());
+                        assert_eq!((submission.uid, submission.allowed), (54321, nothing));
+                    }
+                    (_, reply @ (Reply::Ask(_) | Reply::Cancel(..) | Reply::Submit(_))) => {
+                        panic!("{call:?} reaches the agent: {reply:?}")
+                    }
                     (Access::Change, Reply::Once(message)) => {
                         assert_eq!(message, denied, "{call:?}")
                     }
@@ -268,7 +330,10 @@ mod tests {
     fn root_reaches_the_agent_with_each_changing_method_and_no_other() {
         let newest = Published::default();
         for method in Method::ALL {
-            let asks = |call: &Call| matches!(answer(call, &ROOT, &newest), Reply::Ask(_));
+            let asks = |call: &Call| {
+                let reply = answer(call, &ROOT, &newest);
+                matches!(reply, Reply::Ask(_) | Reply::Cancel(..) | Reply::Submit(_))
+            };
             let reaches_agent = calls(*method).iter().any(asks);
             assert_eq!(reaches_agent, method.access() != Access::Read, "{method:?}");
         }

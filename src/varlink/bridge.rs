@@ -3,10 +3,11 @@
 //! **Problem.** A tick must never wait for a reader, and a reader must see one consistent tick. **Answer.** After
 //! each tick the agent's end publishes one immutable value, by exchanging a pointer, and wakes the socket's end;
 //! reads are answered from that value and never reach the agent. Changes go the other way through a bounded
-//! queue and are made between two ticks; their answers return with a ticket. Each end has a descriptor for the
-//! epoll of its thread.
+//! queue and are made between two ticks; their answers return with a ticket. What concerns jobs has a queue of its own,
+//! which is as long as there are connections: that a client has left must not be lost. Each end has a descriptor for
+//! the epoll of its thread.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use super::error::CallError;
 use super::interface::{PlanReply, PolicyReply};
+use super::jobs::{ListReply, SubmitParameters};
 use crate::control::status::Status;
 use crate::control::trace::Trace;
 use crate::policy::model::{Accounts, Mode, Policy};
@@ -45,8 +47,25 @@ impl Governance {
     }
 }
 
-/// One tick, for all readers.
+/// The jobs, for all readers.
 #[derive(Debug, Default)]
+pub struct PublishedJobs {
+    /// How often they were published before.
+    pub sequence: u64,
+    /// The jobs.
+    pub list: ListReply,
+    json: OnceLock<Arc<str>>,
+}
+
+impl PublishedJobs {
+    /// The reply with them as JSON, serialised on the first call.
+    pub fn json(&self) -> &Arc<str> {
+        self.json.get_or_init(|| json(&self.list))
+    }
+}
+
+/// One tick, for all readers.
+#[derive(Clone, Debug, Default)]
 pub struct Published {
     /// Its status.
     pub status: Arc<Status>,
@@ -54,8 +73,10 @@ pub struct Published {
     pub trace: Arc<Trace>,
     /// The policy of the tick.
     pub governance: Arc<Governance>,
-    status_json: OnceLock<Arc<str>>,
-    plan_json: OnceLock<Arc<str>>,
+    /// The jobs, which change between ticks as well.
+    pub jobs: Arc<PublishedJobs>,
+    status_json: Arc<OnceLock<Arc<str>>>,
+    plan_json: Arc<OnceLock<Arc<str>>>,
 }
 
 impl Published {
@@ -108,6 +129,41 @@ pub enum Command {
     Detach(Work, Caller),
 }
 
+/// What a client asks for a job, or of jobs.
+#[derive(Debug)]
+pub enum JobCall {
+    /// It is to wait for its turn.
+    Submit(Ticket, Box<Submission>),
+    /// It is to leave the queue.
+    Cancel(Ticket, u64, Caller),
+    /// The client of this ticket has closed its connection.
+    Left(Ticket),
+}
+
+/// A job that is submitted, with what the kernel says of who submits it.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// What was asked for.
+    pub parameters: SubmitParameters,
+    /// The user.
+    pub uid: u32,
+    /// The process, which is the job.
+    pub pid: u32,
+    /// The same as a descriptor, where the kernel has them: its number may be another process's by now.
+    pub process: Option<Arc<OwnedFd>>,
+    /// The tenants that it may be submitted to, beside that of the user.
+    pub allowed: Allowed,
+}
+
+/// Tenants that a user may submit jobs to, beside his own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// Every tenant: he may change the agent.
+    All,
+    /// These tenants, and those in these groups.
+    These(Vec<String>),
+}
+
 /// What is handed to a tenant, or taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -133,6 +189,15 @@ pub struct Ticket(pub(super) u64);
 /// The answer to a command: the JSON of its reply, or an error.
 pub type Answer = Result<Arc<str>, CallError>;
 
+/// An answer on its way to a client.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) ticket: Ticket,
+    pub(super) answer: Answer,
+    /// Whether others follow.
+    pub(super) continues: bool,
+}
+
 /// The part that both ends share.
 #[derive(Debug)]
 struct Shared {
@@ -156,7 +221,8 @@ impl Shared {
 pub struct AgentEnd {
     shared: Arc<Shared>,
     commands: Receiver<(Ticket, Command)>,
-    answers: Sender<(Ticket, Answer)>,
+    job_calls: Receiver<JobCall>,
+    answers: Sender<Delivery>,
 }
 
 /// The end of the socket thread.
@@ -164,7 +230,8 @@ pub struct AgentEnd {
 pub struct SocketEnd {
     shared: Arc<Shared>,
     commands: SyncSender<(Ticket, Command)>,
-    answers: Receiver<(Ticket, Answer)>,
+    job_calls: Sender<JobCall>,
+    answers: Receiver<Delivery>,
 }
 
 /// Both ends, with `first` published.
@@ -180,14 +247,29 @@ pub fn bridge(first: Published) -> std::io::Result<(AgentEnd, SocketEnd)> {
         wake_agent: EventFd::from_flags(flags)?,
     });
     let (ask, commands) = mpsc::sync_channel(COMMANDS_MAX);
+    let (call, job_calls) = mpsc::channel();
     let (answer, answers) = mpsc::channel();
-    let socket = SocketEnd { shared: Arc::clone(&shared), commands: ask, answers };
-    Ok((AgentEnd { shared, commands, answers: answer }, socket))
+    let socket = SocketEnd { shared: Arc::clone(&shared), commands: ask, job_calls: call, answers };
+    Ok((AgentEnd { shared, commands, job_calls, answers: answer }, socket))
 }
 
 impl AgentEnd {
-    /// Publishes a tick.
-    pub fn publish(&self, published: Published) {
+    /// Publishes a tick. The jobs stay as they were published last.
+    pub fn publish(&self, mut published: Published) {
+        published.jobs = Arc::clone(&self.shared.newest().jobs);
+        self.replace(published);
+    }
+
+    /// Publishes the jobs. The tick stays as it was published last.
+    pub fn publish_jobs(&self, list: ListReply) {
+        let newest = self.shared.newest();
+        let sequence = newest.jobs.sequence + 1;
+        let jobs = Arc::new(PublishedJobs { sequence, list, json: OnceLock::new() });
+        self.replace(Published { jobs, ..Published::clone(&newest) });
+    }
+
+    /// This end alone publishes, so what it replaces is what it has read.
+    fn replace(&self, published: Published) {
         let published = Arc::new(published);
         let mut place = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *place, published);
@@ -197,22 +279,39 @@ impl AgentEnd {
         drop(before);
     }
 
-    /// The next command in the queue.
-    pub fn next_command(&self) -> Option<(Ticket, Command)> {
-        let command = self.commands.try_recv().ok();
-        if command.is_none() {
-            // A command that arrives between the two checks must not be missed, so the queue is read again after
-            // the descriptor.
-            let _ = self.shared.wake_agent.read();
-            return self.commands.try_recv().ok();
-        }
-        command
+    /// Clears the wake-up; to be called before the queues are read, so that nothing is missed that arrives meanwhile.
+    pub fn clear_wake(&self) {
+        let _ = self.shared.wake_agent.read();
     }
 
-    /// Sends the answer to a command.
+    /// Wakes this end again: something may be left in the queues.
+    pub fn stay_awake(&self) {
+        wake(&self.shared.wake_agent);
+    }
+
+    /// The next command in the queue.
+    pub fn next_command(&self) -> Option<(Ticket, Command)> {
+        self.commands.try_recv().ok()
+    }
+
+    /// The next call that concerns jobs.
+    pub fn next_job_call(&self) -> Option<JobCall> {
+        self.job_calls.try_recv().ok()
+    }
+
+    /// Sends the answer to a command, the last one.
     pub fn answer(&self, ticket: Ticket, answer: Answer) {
+        self.deliver(Delivery { ticket, answer, continues: false });
+    }
+
+    /// Sends one of several answers to a call; others follow.
+    pub fn tell(&self, ticket: Ticket, reply: Arc<str>) {
+        self.deliver(Delivery { ticket, answer: Ok(reply), continues: true });
+    }
+
+    fn deliver(&self, delivery: Delivery) {
         // The send fails only where the socket thread has ended.
-        let _ = self.answers.send((ticket, answer));
+        let _ = self.answers.send(delivery);
         wake(&self.shared.wake_socket);
     }
 }
@@ -251,8 +350,14 @@ impl SocketEnd {
         }
     }
 
+    /// Passes on what concerns jobs. Where the agent has stopped, nobody waits for an answer.
+    pub fn call(&self, call: JobCall) {
+        let _ = self.job_calls.send(call);
+        wake(&self.shared.wake_agent);
+    }
+
     /// The next answer of the agent.
-    pub fn next_answer(&self) -> Option<(Ticket, Answer)> {
+    pub(super) fn next_answer(&self) -> Option<Delivery> {
         self.answers.try_recv().ok()
     }
 

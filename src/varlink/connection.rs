@@ -9,7 +9,7 @@ use std::time::Instant;
 use nix::sys::epoll::EpollFlags;
 
 use super::answer::{self, Message};
-use super::bridge::Published;
+use super::bridge::{Published, Ticket};
 use super::peers::Peer;
 use super::wire::{Call, Framer, WireError};
 
@@ -30,6 +30,13 @@ pub(super) enum Turn {
         /// The tick of the last frame.
         seen: u64,
     },
+    /// The client gets each change of the jobs.
+    WatchingJobs {
+        /// The sequence of the last frame.
+        seen: u64,
+    },
+    /// The client is a job that waits.
+    Submitted(Ticket),
 }
 
 /// One connection.
@@ -121,6 +128,11 @@ impl Connection {
         self.queued_at
     }
 
+    /// Whether the client gets what is published.
+    pub(super) fn is_watching(&self) -> bool {
+        matches!(self.turn, Turn::Watching { .. } | Turn::WatchingJobs { .. })
+    }
+
     /// Whether no more calls will arrive.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
@@ -140,6 +152,12 @@ impl Connection {
         self.queued_at = Instant::now();
         self.last_taken = self.queued_at;
         self.output.extend(message);
+    }
+
+    /// Queues a frame with the jobs.
+    pub(super) fn show_jobs(&mut self, newest: &Published) {
+        self.turn = Turn::WatchingJobs { seen: newest.jobs.sequence };
+        self.queue(answer::several(newest.jobs.json()));
     }
 
     /// Queues a frame with the last tick.

@@ -16,7 +16,7 @@ macro_rules! methods {
         change { $($(#[$change_doc:meta])* $change_in:ident.$change:ident($change_takes:ty) -> $change_gives:ty;)* }
         own { $($(#[$own_doc:meta])* $own_in:ident.$own:ident($own_takes:ty) -> $own_gives:ty;)* }
     ) => {
-        /// A method of [`MANAGER`] or [`SERVICE`].
+        /// A method of [`MANAGER`], [`JOBS`] or [`SERVICE`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Method {
             $($(#[$read_doc])* $read,)*

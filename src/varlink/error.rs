@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::jobs::WaitReason;
 use crate::policy::report::Finding;
 
 /// Why a call failed.
@@ -75,4 +76,55 @@ pub enum CallError {
     #[error("tenantd is busy: try again")]
     #[serde(rename = "io.tenantd.Manager.Busy")]
     Busy {},
+    /// The caller is no tenant, and has to name one.
+    #[error("{}", own_tenant(tenants))]
+    #[serde(rename = "io.tenantd.Jobs.NoOwnTenant")]
+    NoOwnTenant {
+        /// Those that it may submit to.
+        tenants: Vec<String>,
+    },
+    /// There is no such job.
+    #[error("there is no job {id}")]
+    #[serde(rename = "io.tenantd.Jobs.NoSuchJob")]
+    NoSuchJob {
+        /// The number that was asked for.
+        id: u64,
+    },
+    /// The queue takes no more jobs of this tenant, or of this user.
+    #[error("{reason}")]
+    #[serde(rename = "io.tenantd.Jobs.QueueFull")]
+    QueueFull {
+        /// Whose queue, and how many it takes.
+        reason: String,
+    },
+    /// A job cannot start at once, and was not to wait.
+    #[error("it cannot start now: {}", reason.text)]
+    #[serde(rename = "io.tenantd.Jobs.WouldWait")]
+    WouldWait {
+        /// Why not.
+        reason: WaitReason,
+    },
+    /// A job could never start on this machine under this policy.
+    #[error("{reason}")]
+    #[serde(rename = "io.tenantd.Jobs.NeverFits")]
+    NeverFits {
+        /// Why not.
+        reason: String,
+    },
+    /// A job was taken out of the queue.
+    #[error("{reason}")]
+    #[serde(rename = "io.tenantd.Jobs.Cancelled")]
+    Cancelled {
+        /// By whom or why.
+        reason: String,
+    },
+}
+
+fn own_tenant(tenants: &[String]) -> String {
+    match tenants {
+        [] => {
+            "you are no tenant, and no tenant of the policy allows you to submit jobs".to_string()
+        }
+        names => format!("you are no tenant: name one of {}", names.join(", ")),
+    }
 }

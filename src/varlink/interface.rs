@@ -1,4 +1,4 @@
-//! The two interfaces: the table of their methods, and the types that go over the wire.
+//! The three interfaces: the table of their methods, and the types that go over the wire.
 //!
 //! The `.varlink` files beside this one are the documentation and are served to clients that introspect. A test
 //! parses them and compares every type, method and error with the types here, in [`super::error`] and in
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::declare::methods;
 use super::error::CallError;
+use super::jobs::{CancelParameters, CancelReply, ListReply, SubmitParameters, SubmitReply};
 use super::wire::Call;
 use crate::control::explanation::Explanation;
 use crate::control::status::{ActionStatus, MoveStatus, Status};
@@ -20,10 +21,14 @@ use crate::policy::report::Finding;
 pub const SERVICE: &str = "org.varlink.service";
 /// The interface of the agent.
 pub const MANAGER: &str = "io.tenantd.Manager";
+/// The interface of the queue of jobs.
+pub const JOBS: &str = "io.tenantd.Jobs";
 /// The definition of [`SERVICE`].
 pub const SERVICE_IDL: &str = include_str!("org.varlink.service.varlink");
 /// The definition of [`MANAGER`].
 pub const MANAGER_IDL: &str = include_str!("io.tenantd.Manager.varlink");
+/// The definition of [`JOBS`].
+pub const JOBS_IDL: &str = include_str!("io.tenantd.Jobs.varlink");
 
 methods! {
     read {
@@ -41,6 +46,10 @@ methods! {
         MANAGER.GetPlan(Nothing) -> PlanReply;
         /// The policy in force.
         MANAGER.GetPolicy(Nothing) -> PolicyReply;
+        /// The jobs that run and wait.
+        JOBS.List(Nothing) -> ListReply;
+        /// The same at each change, with `more`.
+        JOBS.WatchJobs(Nothing) -> ListReply;
     }
     change {
         /// Load the policy again.
@@ -55,6 +64,10 @@ methods! {
         MANAGER.Attach(AttachParameters) -> AttachReply;
         /// Take it back.
         MANAGER.Detach(DetachParameters) -> DetachReply;
+        /// Submit the calling process as a job, with `more`.
+        JOBS.Submit(SubmitParameters) -> SubmitReply;
+        /// Take a job out of the queue.
+        JOBS.Cancel(CancelParameters) -> CancelReply;
     }
 }
 
@@ -109,7 +122,7 @@ impl Method {
         let Some((interface, name)) = full_name.rsplit_once('.') else {
             return Err(CallError::InterfaceNotFound { interface: full_name.to_string() });
         };
-        if interface != SERVICE && interface != MANAGER {
+        if definition(interface).is_none() {
             return Err(CallError::InterfaceNotFound { interface: interface.to_string() });
         }
         let mut methods = Method::ALL.iter().copied();
@@ -123,6 +136,7 @@ pub fn definition(interface: &str) -> Option<&'static str> {
     match interface {
         SERVICE => Some(SERVICE_IDL),
         MANAGER => Some(MANAGER_IDL),
+        JOBS => Some(JOBS_IDL),
         _ => None,
     }
 }
@@ -208,7 +222,7 @@ impl InfoReply {
             product: "tenantd".into(),
             version: env!("CARGO_PKG_VERSION").into(),
             url: "https://varlink.org".into(),
-            interfaces: vec![SERVICE.into(), MANAGER.into()],
+            interfaces: vec![SERVICE.into(), MANAGER.into(), JOBS.into()],
         }
     }
 }
@@ -331,6 +345,6 @@ mod tests {
             methods.map(|method| method.names().1).collect()
         };
         assert_eq!(names(Access::Change), ["Reload", "SetMode", "Restore"]);
-        assert_eq!(names(Access::Own), ["Attach", "Detach"]);
+        assert_eq!(names(Access::Own), ["Attach", "Detach", "Submit", "Cancel"]);
     }
 }

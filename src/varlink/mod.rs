@@ -7,8 +7,9 @@
 //! | file | contents |
 //! |---|---|
 //! | [`interface`] | the table of methods, and the types that go over the wire |
+//! | [`jobs`] | the types of the queue of jobs |
 //! | `declare` | the macro that makes types out of that table |
-//! | [`error`] | the errors of both interfaces |
+//! | [`error`] | the errors of all interfaces |
 //! | [`wire`] | bytes into messages, every size bounded |
 //! | [`bridge`] | the connection between the control thread and the socket thread |
 //! | [`peers`] | the process at the other end, and its permissions |
@@ -27,6 +28,7 @@ mod connection;
 mod declare;
 pub mod error;
 pub mod interface;
+pub mod jobs;
 mod limit_log;
 pub mod listen;
 pub mod peers;

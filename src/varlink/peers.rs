@@ -13,9 +13,12 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::errno::Errno;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
 use crate::policy::model::Accounts;
@@ -31,6 +34,19 @@ pub struct Peer {
     pub pid: i32,
 }
 
+/// The process that connected, as a descriptor that no other process ever has; `None` where the kernel has none
+/// (before 6.5).
+///
+/// # Errors
+/// The process has ended, or this one has no descriptors left.
+pub fn process(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    match getsockopt(stream, PeerPidfd) {
+        Ok(process) => Ok(Some(process)),
+        Err(Errno::ENOPROTOOPT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 impl Peer {
     /// The peer of `stream`.
     ///
@@ -43,9 +59,11 @@ impl Peer {
 
     /// Whether it is one of these accounts, or root.
     pub fn is_among(&self, accounts: &Accounts) -> bool {
-        if self.uid == 0 {
-            return true;
-        }
+        self.uid == 0 || self.is_named(accounts)
+    }
+
+    /// Whether it is one of these accounts.
+    pub fn is_named(&self, accounts: &Accounts) -> bool {
         if is_numbered(&accounts.users, self.uid) || is_numbered(&accounts.groups, self.gid) {
             return true;
         }

@@ -11,7 +11,8 @@
 //! ([`super::wire`]); the time from its first byte to its last; one call of a connection at a time, so that a
 //! client that sends a thousand calls is read only as fast as it takes the replies; the pending replies of all
 //! connections together; the time in which a client takes no byte of a reply. A connection that exceeds a limit
-//! is closed, the longest waiting first, and logged ([`super::limit_log`]).
+//! is closed, the longest waiting first, and logged ([`super::limit_log`]). A connection whose client is a job that
+//! waits counts for nothing here: the queue bounds their number, for each tenant and each user.
 //!
 //! **Watchers** get the last tick when they have room for it, with the number of ticks that were skipped. They
 //! have no deadline: a paused pager keeps its connection. Per watcher the server holds only the frame in
@@ -23,6 +24,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -30,11 +32,11 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use tracing::{debug, info, warn};
 
 use super::answer::{self, Reply};
-use super::bridge::{SocketEnd, Ticket};
+use super::bridge::{Delivery, JobCall, SocketEnd, Submission, Ticket};
 use super::connection::{Connection, Turn};
 use super::limit_log::LimitLog;
 use super::listen::Listener;
-use super::peers::Peer;
+use super::peers::{self, Peer};
 use super::wire::REQUEST_MAX_BYTES;
 
 /// The limits of a server.
@@ -171,8 +173,7 @@ impl Server {
     /// The deadline of `connection`.
     fn deadline(&self, connection: &Connection) -> Option<Instant> {
         let request = connection.request_began().map(|began| began + self.limits.request_time);
-        let is_watching = matches!(connection.turn, Turn::Watching { .. });
-        let last_taken = connection.last_taken().filter(|_| !is_watching);
+        let last_taken = connection.last_taken().filter(|_| !connection.is_watching());
         let taken = last_taken.map(|last| last + self.limits.answer_time);
         request.into_iter().chain(taken).min()
     }
@@ -239,24 +240,39 @@ impl Server {
     }
 
     fn has_room_for(&self, peer: Peer) -> bool {
-        let of_user = self.connections.values().filter(|c| c.peer.uid == peer.uid).count();
+        let is_counted = |c: &&Connection| !matches!(c.turn, Turn::Submitted(_));
+        let (mut nr_open, mut of_user) = (0, 0);
+        for connection in self.connections.values().filter(is_counted) {
+            nr_open += 1;
+            of_user += usize::from(connection.peer.uid == peer.uid);
+        }
         let all = match peer.uid {
             0 => self.limits.connections,
             _ => self.limits.connections.saturating_sub(self.limits.kept_for_root),
         };
-        of_user < self.limits.connections_per_user && self.connections.len() < all
+        of_user < self.limits.connections_per_user && nr_open < all
+    }
+
+    /// Forgets a connection. A job whose client has gone leaves the queue.
+    fn remove(&mut self, number: u64) -> Option<Connection> {
+        let connection = self.connections.remove(&number)?;
+        if let Turn::Submitted(ticket) = connection.turn {
+            self.tickets.remove(&ticket);
+            self.bridge.call(JobCall::Left(ticket));
+        }
+        Some(connection)
     }
 
     /// Closes a connection that exceeds a limit, and logs it.
     fn close_over_limit(&mut self, number: u64, why: &str) {
-        if let Some(connection) = self.connections.remove(&number) {
+        if let Some(connection) = self.remove(number) {
             self.limit_log.record(connection.peer, &format!("closed a connection: {why}"));
         }
     }
 
     /// Closes a connection that has ended.
     fn close(&mut self, number: u64, why: &str) {
-        if let Some(connection) = self.connections.remove(&number) {
+        if let Some(connection) = self.remove(number) {
             debug!(uid = connection.peer.uid, pid = connection.peer.pid, "closed: {why}");
             // Closing the only descriptor also removes it from the epoll.
         }
@@ -298,6 +314,15 @@ impl Server {
                     _ => break,
                 }
             }
+            if let Turn::WatchingJobs { seen } = connection.turn {
+                match self.bridge.newest() {
+                    newest if newest.jobs.sequence > seen => {
+                        connection.show_jobs(&newest);
+                        continue;
+                    }
+                    _ => break,
+                }
+            }
             if connection.turn != Turn::Idle {
                 break;
             }
@@ -318,7 +343,16 @@ impl Server {
                     connection.turn = Turn::Watching { seen: newest.status.tick };
                     connection.show(&newest, 0);
                 }
+                Reply::WatchJobs => connection.show_jobs(&newest),
                 Reply::Ask(command) => self.ask(number, command, call.oneway),
+                Reply::Submit(submission) => self.submit(number, submission),
+                Reply::Cancel(id, caller) => {
+                    let ticket = self.ticket();
+                    if !call.oneway {
+                        self.wait_for(number, ticket, Turn::Waiting);
+                    }
+                    self.bridge.call(JobCall::Cancel(ticket, id, caller));
+                }
             }
         }
         self.settle(number);
@@ -326,18 +360,41 @@ impl Server {
 
     /// Queues a command; its connection waits for the answer.
     fn ask(&mut self, number: u64, command: super::bridge::Command, oneway: bool) {
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let ticket = self.ticket();
         match self.bridge.ask(ticket, command) {
-            Ok(()) if oneway => {}
-            Ok(()) => {
-                connection.turn = Turn::Waiting;
-                self.tickets.insert(ticket, number);
+            _ if oneway => {}
+            Ok(()) => self.wait_for(number, ticket, Turn::Waiting),
+            Err(busy) => {
+                if let Some(connection) = self.connections.get_mut(&number) {
+                    connection.queue(answer::refusal(&busy));
+                }
             }
-            Err(_) if oneway => {}
-            Err(busy) => connection.queue(answer::refusal(&busy)),
         }
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+
+    /// The connection waits for the answer to `ticket`.
+    fn wait_for(&mut self, number: u64, ticket: Ticket, turn: Turn) {
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.turn = turn;
+            self.tickets.insert(ticket, number);
+        }
+    }
+
+    /// Submits the client as a job; its connection gets the answers.
+    fn submit(&mut self, number: u64, mut submission: Box<Submission>) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        match peers::process(connection.stream()) {
+            Ok(process) => submission.process = process.map(Arc::new),
+            Err(error) => return self.close(number, &format!("its process has ended: {error}")),
+        }
+        let ticket = self.ticket();
+        self.wait_for(number, ticket, Turn::Submitted(ticket));
+        self.bridge.call(JobCall::Submit(ticket, submission));
     }
 
     /// Updates the events of a connection, and enforces the limit of pending replies.
@@ -377,7 +434,7 @@ impl Server {
     fn handle_bridge(&mut self) {
         self.bridge.clear_wake();
         self.deliver_answers();
-        let watching = |c: &Connection| matches!(c.turn, Turn::Watching { .. }) && !c.has_output();
+        let watching = |c: &Connection| c.is_watching() && !c.has_output();
         let watchers: Vec<u64> =
             self.connections.iter().filter(|(_, c)| watching(c)).map(|(n, _)| *n).collect();
         for number in watchers {
@@ -386,12 +443,18 @@ impl Server {
     }
 
     fn deliver_answers(&mut self) {
-        while let Some((ticket, answer)) = self.bridge.next_answer() {
-            let Some(number) = self.tickets.remove(&ticket) else { continue };
+        while let Some(Delivery { ticket, answer, continues }) = self.bridge.next_answer() {
+            let Some(number) = self.tickets.get(&ticket).copied() else { continue };
+            if !continues {
+                self.tickets.remove(&ticket);
+            }
             // The connection may have been closed meanwhile.
             let Some(connection) = self.connections.get_mut(&number) else { continue };
-            connection.turn = Turn::Idle;
+            if !continues {
+                connection.turn = Turn::Idle;
+            }
             connection.queue(match answer {
+                Ok(parameters) if continues => answer::several(&parameters),
                 Ok(parameters) => answer::once(&parameters),
                 Err(error) => answer::refusal(&error),
             });

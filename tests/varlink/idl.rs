@@ -226,8 +226,17 @@ fn the_types_of_the_manager_are_those_of_rust() {
     manager.compare_words::<Severity>("Severity");
 }
 
+#[test]
+fn the_types_of_jobs_are_those_of_rust() {
+    use tenantd::varlink::jobs::{JobState, WaitKind};
+    let jobs = parse(JOBS_IDL);
+    assert_eq!(jobs.name, JOBS);
+    jobs.compare_words::<JobState>("JobState");
+    jobs.compare_words::<WaitKind>("WaitKind");
+}
+
 /// Compares the parameters and the reply of each method of the table with its definition.
-struct Signatures([Interface; 2]);
+struct Signatures([Interface; 3]);
 
 impl Visitor for Signatures {
     fn method<S: Signature>(&mut self) {
@@ -241,13 +250,13 @@ impl Visitor for Signatures {
 
 #[test]
 fn each_method_matches_its_definition() {
-    Method::visit(&mut Signatures([parse(SERVICE_IDL), parse(MANAGER_IDL)]));
+    Method::visit(&mut Signatures([SERVICE_IDL, MANAGER_IDL, JOBS_IDL].map(parse)));
 }
 
 #[test]
 fn every_method_is_defined_and_every_definition_is_a_method() {
     let mut defined = Vec::new();
-    for text in [SERVICE_IDL, MANAGER_IDL] {
+    for text in [SERVICE_IDL, MANAGER_IDL, JOBS_IDL] {
         let interface = parse(text);
         let methods = interface.methods.keys().map(|name| format!("{}.{name}", interface.name));
         defined.extend(methods);
@@ -266,7 +275,7 @@ fn every_method_is_defined_and_every_definition_is_a_method() {
 fn the_documented_access_is_the_enforced_one() {
     for method in Method::ALL {
         let (interface, name) = method.names();
-        let text = if interface == SERVICE { SERVICE_IDL } else { MANAGER_IDL };
+        let text = definition(interface).unwrap();
         let (before, _) = text.split_once(&format!("\nmethod {name}(")).unwrap();
         let access = match method.access() {
             Access::Read => "# Access: read.",
@@ -280,7 +289,7 @@ fn the_documented_access_is_the_enforced_one() {
 #[test]
 fn every_error_is_defined_and_every_definition_is_an_error() {
     let mut defined = Vec::new();
-    for text in [SERVICE_IDL, MANAGER_IDL] {
+    for text in [SERVICE_IDL, MANAGER_IDL, JOBS_IDL] {
         let interface = parse(text);
         for (name, parameters) in &interface.errors {
             let full_name = format!("{}.{name}", interface.name);

@@ -29,7 +29,10 @@ fn a_service_describes_itself() {
     let mut client = ground.client();
     let info = client.call("org.varlink.service.GetInfo", json!({}));
     assert_eq!(info["parameters"]["product"], "tenantd");
-    assert_eq!(info["parameters"]["interfaces"], json!(["org.varlink.service", MANAGER]));
+    assert_eq!(
+        info["parameters"]["interfaces"],
+        json!(["org.varlink.service", MANAGER, "io.tenantd.Jobs"])
+    );
     let describe = "org.varlink.service.GetInterfaceDescription";
     for (interface, text) in [("org.varlink.service", SERVICE_IDL), (MANAGER, MANAGER_IDL)] {
         let reply = client.call(describe, json!({ "interface": interface }));

@@ -30,7 +30,7 @@ use crate::policy::model::Mode;
 use crate::policy::outline::{Change, ChangeKind, Outline};
 use crate::policy::report::{Report, Severity, Style};
 use crate::policy::{HostFacts, Loaded, load, load_with_host};
-use crate::varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
+use crate::varlink::bridge::{self, AgentEnd, Command, Governance, JobCall, Published, json};
 use crate::varlink::error::CallError;
 use crate::varlink::interface::{AttachReply, DetachReply, ModeReply, ReloadReply, RestoreReply};
 use crate::varlink::listen::Listener;
@@ -143,6 +143,34 @@ impl<K: KernFs> Service<K> {
     fn publication(&self) -> Published {
         let trace = Arc::clone(self.agent.trace());
         Published::new(self.agent.shared_status(), trace, Arc::clone(&self.governance))
+    }
+
+    /// Answers what came in on the socket: all that concerns jobs, and one change.
+    pub fn serve_socket(&mut self) {
+        let Some((bridge, _)) = &self.socket else { return };
+        bridge.clear_wake();
+        self.serve_jobs();
+        if self.serve_command()
+            && let Some((bridge, _)) = &self.socket
+        {
+            bridge.stay_awake();
+        }
+    }
+
+    fn serve_jobs(&mut self) {
+        let Some((bridge, _)) = &self.socket else { return };
+        while let Some(call) = bridge.next_job_call() {
+            match call {
+                JobCall::Submit(ticket, _) => {
+                    let reason = "this tenantd admits no jobs".to_string();
+                    bridge.answer(ticket, Err(CallError::Failed { reason }));
+                }
+                JobCall::Cancel(ticket, id, _) => {
+                    bridge.answer(ticket, Err(CallError::NoSuchJob { id }));
+                }
+                JobCall::Left(_) => {}
+            }
+        }
     }
 
     /// Makes the next change that was requested on the socket, if there is one.
@@ -296,7 +324,7 @@ impl<K: KernFs> Service<K> {
                     self.publish();
                 }
                 Wake::Command => {
-                    self.serve_command();
+                    self.serve_socket();
                 }
                 Wake::Files => self.look_at_files(events)?,
                 Wake::Settled => {
