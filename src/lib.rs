@@ -19,6 +19,7 @@
 //! | [`fair`] | the shares: max-min, DRF, hierarchies, whole tasks, measures |
 //! | [`dop`] | how wide each tenant runs, and on which CPUs |
 //! | [`queue`] | which waiting request goes next |
+//! | [`admission`] | which job starts next, how wide, and why the others wait |
 //! | [`policy`] | YAML in, a checked and typed model out |
 //! | [`control`] | one tick as a function: samples in, ordered actions out |
 //! | [`host`] | the machine: kernel files, cgroups, processes, the journal |
@@ -31,6 +32,7 @@
 
 #![deny(missing_docs)]
 
+pub mod admission;
 pub mod cli;
 pub mod control;
 pub mod daemon;

@@ -26,11 +26,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::fair::integer::{self, Claim};
 use crate::fair::problem::WEIGHT_RANGE;
 
 /// How wide one query may run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Width {
     /// As wide as is fair.
     #[default]

@@ -22,11 +22,13 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::tag::Tag;
 use super::types::{TenantId, Terms};
 
 /// Tags of the tenants that have any.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Bounds {
     tenants: Vec<Option<Bound>>,
     /// Tenants with a reservation and a head, by `R`.
@@ -35,7 +37,7 @@ pub(super) struct Bounds {
     withheld: BTreeSet<(Tag, TenantId)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Bound {
     reservation: f64,
     limit: f64,
@@ -47,7 +49,7 @@ struct Bound {
 }
 
 /// Why a request runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     /// To keep a reservation.
     Reservation,

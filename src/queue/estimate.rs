@@ -31,8 +31,10 @@
 //!   (`charges_add_up_to_the_cost`).
 //! - The published traces (vectors `tdfqe_bookkeeping`).
 
+use serde::{Deserialize, Serialize};
+
 /// How costs are estimated.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Estimator {
     /// Requests state their costs.
     Declared,
@@ -82,7 +84,7 @@ impl Estimator {
 /// The estimates of one tenant and what it has been charged, in cost units.
 ///
 /// Charges are added up as cost and divided by the weight when a tag is asked for, once.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     estimator: Estimator,
     charged: f64,

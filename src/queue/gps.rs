@@ -24,12 +24,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use serde::{Deserialize, Serialize};
+
 use super::tag::Tag;
 use super::types::TenantId;
 use super::weights::WeightSum;
 
 /// GPS over any number of tenants.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Gps {
     /// Cost units a second.
     speed: f64,
@@ -47,7 +49,7 @@ pub struct Gps {
 }
 
 /// One tenant in GPS.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Fluid {
     weight: f64,
     is_active: bool,

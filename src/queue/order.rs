@@ -6,6 +6,8 @@
 
 use std::fmt::Debug;
 
+use serde::{Deserialize, Serialize};
+
 use super::types::{Request, TenantId, Terms};
 
 /// The first waiting request of a tenant, as an order gets it.
@@ -21,7 +23,7 @@ pub(super) struct Head<'a> {
 }
 
 /// A running request, as an order gets it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Running {
     pub(super) tenant: TenantId,
     pub(super) class: u32,

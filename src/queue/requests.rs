@@ -5,9 +5,11 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::bounds::{Bounds, Phase};
-use super::discipline::Discipline;
-use super::order::{Activity, Head, Order, Running};
+use super::discipline::{AnyOrder, Discipline};
+use super::order::{Activity, Head, Running};
 use super::types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket};
 
 /// A discipline on a machine.
@@ -31,7 +33,7 @@ pub enum Pick {
     Nothing,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Waiting {
     request: Request,
     arrival: u64,
@@ -39,9 +41,11 @@ struct Waiting {
     stamp: f64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Tenant {
     is_admitted: bool,
+    /// Whether its requests are passed over for now.
+    is_held: bool,
     waiting: VecDeque<Waiting>,
     nr_running: u32,
 }
@@ -55,7 +59,7 @@ impl Tenant {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Slot {
     running: Running,
     phase: Phase,
@@ -64,10 +68,10 @@ struct Slot {
 }
 
 /// Requests of many tenants, and the order in which they run.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Queue {
     discipline: Discipline,
-    order: Box<dyn Order>,
+    order: AnyOrder,
     bounds: Bounds,
     tenants: Vec<Tenant>,
     slots: Vec<Option<Slot>>,
@@ -164,22 +168,62 @@ impl Queue {
 
     /// The request that a free `worker` begins now.
     pub fn pick(&mut self, worker: u32, now: f64) -> Pick {
-        while let Some(tenant) = self.bounds.released(now) {
-            self.show(tenant, now);
-        }
-        let owed = self.bounds.owed(now).find(|tenant| self.order.may_run(*tenant));
-        let picked = match owed {
-            Some(tenant) => self.dispatch(tenant, Phase::Reservation, now),
-            None => {
-                let next = self.order.next(worker, now);
-                next.and_then(|tenant| self.dispatch(tenant, Phase::Share, now))
-            }
-        };
+        let next = self.next_in_phase(worker, now);
+        let picked = next.and_then(|(tenant, phase)| self.dispatch(tenant, phase, now));
         match (picked, self.bounds.next_release()) {
             (Some(picked), _) => Pick::Run(picked),
             (None, Some(time)) => Pick::NotBefore(time),
             (None, None) => Pick::Nothing,
         }
+    }
+
+    /// The tenant whose first request a free `worker` would begin now. It stays where it is: a caller with conditions
+    /// of its own begins it ([`Queue::take`]), or passes the tenant over ([`Queue::hold`]).
+    pub fn next(&mut self, worker: u32, now: f64) -> Option<TenantId> {
+        self.next_in_phase(worker, now).map(|(tenant, _)| tenant)
+    }
+
+    fn next_in_phase(&mut self, worker: u32, now: f64) -> Option<(TenantId, Phase)> {
+        while let Some(tenant) = self.bounds.released(now) {
+            self.show(tenant, now);
+        }
+        let owed = self.bounds.owed(now).find(|tenant| self.order.may_run(*tenant));
+        match owed {
+            Some(tenant) => Some((tenant, Phase::Reservation)),
+            None => Some((self.order.next(worker, now)?, Phase::Share)),
+        }
+    }
+
+    /// Begins the first request of a tenant, whoever's turn it is.
+    pub fn take(&mut self, tenant: TenantId, now: f64) -> Option<Picked> {
+        self.dispatch(tenant, Phase::Share, now)
+    }
+
+    /// Passes a tenant over from now on, or no longer.
+    pub fn hold(&mut self, tenant: TenantId, is_held: bool, now: f64) {
+        if let Some(known) = self.tenants.get_mut(tenant.index())
+            && known.is_held != is_held
+        {
+            known.is_held = is_held;
+            self.show(tenant, now);
+        }
+    }
+
+    /// Puts a waiting request before the others of its tenant. Returns whether it waits. O(waiting requests of the
+    /// tenant).
+    pub fn promote(&mut self, tenant: TenantId, id: u64, now: f64) -> bool {
+        let Some(known) = self.tenants.get_mut(tenant.index()) else { return false };
+        let at = known.waiting.iter().position(|waiting| waiting.request.id == id);
+        let Some(promoted) = at.and_then(|at| known.waiting.remove(at)) else { return false };
+        known.waiting.push_front(promoted);
+        self.show(tenant, now);
+        true
+    }
+
+    /// The waiting requests of a tenant, the next one first.
+    pub fn requests_of(&self, tenant: TenantId) -> impl Iterator<Item = &Request> {
+        let known = self.tenants.get(tenant.index());
+        known.into_iter().flat_map(|known| known.waiting.iter().map(|waiting| &waiting.request))
     }
 
     fn dispatch(&mut self, tenant: TenantId, phase: Phase, now: f64) -> Option<Picked> {
@@ -221,6 +265,8 @@ impl Queue {
             arrived: waiting.arrived,
             stamp: waiting.stamp,
         });
+        let is_held = self.tenants[tenant.index()].is_held;
+        let head = head.filter(|_| !is_held);
         let is_allowed = self.bounds.show(tenant, head.is_some(), now);
         self.order.head(tenant, head.filter(|_| is_allowed), now);
     }

@@ -12,6 +12,8 @@
 
 use std::cmp::Ordering;
 
+use serde::{Deserialize, Serialize};
+
 /// Bits of the mantissa that do not count.
 const DROPPED_BITS: u32 = 52 - 40;
 
@@ -19,7 +21,7 @@ const DROPPED_BITS: u32 = 52 - 40;
 pub(super) const STEP: f64 = 1.0 / ((1_u64 << 39) as f64);
 
 /// A number with a total order: a tag, a priority, a ratio.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Tag(f64);
 
 impl Tag {

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A tenant, by its place in the order that breaks ties. Small numbers: they index tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TenantId(pub u32);
 
 impl TenantId {
@@ -95,7 +97,7 @@ pub enum TermsError {
 }
 
 /// One unit of work for one worker.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// Its owner's identifier. The queue reads it only to withdraw a request.
     pub id: u64,
@@ -116,7 +118,7 @@ impl Request {
 }
 
 /// A running request; valid until it is completed, and reused after that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ticket(pub(super) u32);
 
 impl fmt::Display for Ticket {
@@ -137,7 +139,7 @@ pub struct Picked {
 }
 
 /// The machine that requests are dispatched to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Workers, at least one, each with one request at a time.
     pub workers: u32,

@@ -21,12 +21,14 @@
 //! # Properties
 //! - `v` never decreases, and is constant while no tenant is active (`virtual_time_never_falls`).
 
+use serde::{Deserialize, Serialize};
+
 use super::gps::Gps;
 use super::types::{Machine, TenantId};
 use super::weights::WeightSum;
 
 /// How virtual time passes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Method {
     /// At the rate of the tenants that have requests waiting or running.
     #[default]
@@ -36,7 +38,7 @@ pub enum Method {
 }
 
 /// A clock of virtual time.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Clock {
     Active(Active),
     Gps(Gps),
@@ -44,7 +46,7 @@ pub(super) enum Clock {
 
 /// `v = base + (now − since) · speed / Σ weights`. The sums are kept apart until the active set changes, so
 /// that a long steady time is one product and not a sum of rounding errors.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Active {
     speed: f64,
     base: f64,

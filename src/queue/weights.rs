@@ -3,14 +3,29 @@
 //! A floating-point sum to which a weight of 10⁹ was added and taken off again has lost the weight of 10⁻⁹
 //! that was in it before. Weights are therefore summed up as integers, in units of 2⁻⁶⁴.
 
+use serde::{Deserialize, Serialize};
+
 use super::types::Terms;
 
 /// One over the unit of the sum.
 const SCALE: f64 = 18_446_744_073_709_551_616.0;
 
-/// A sum of weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A sum of weights, stored as the upper and the lower half: not every format has numbers of 128 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(i64, u64)", into = "(i64, u64)")]
 pub(super) struct WeightSum(i128);
+
+impl From<(i64, u64)> for WeightSum {
+    fn from((high, low): (i64, u64)) -> WeightSum {
+        WeightSum(i128::from(high) << 64 | i128::from(low))
+    }
+}
+
+impl From<WeightSum> for (i64, u64) {
+    fn from(sum: WeightSum) -> (i64, u64) {
+        ((sum.0 >> 64) as i64, sum.0 as u64)
+    }
+}
 
 impl WeightSum {
     pub(super) fn add(&mut self, weight: f64) {

@@ -21,6 +21,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::super::order::{Activity, Head, Order, Running};
 use super::super::tag::Tag;
 use super::super::types::{Request, TenantId, Terms};
@@ -30,8 +32,8 @@ use crate::fair::yarn::{by_dominance, min_share_ratios};
 type Key = (bool, Vec<Tag>, TenantId);
 
 /// The order by dominant share.
-#[derive(Debug)]
-pub(super) struct Dominant {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::queue) struct Dominant {
     capacity: Vec<f64>,
     /// What running requests hold of each resource.
     held: Vec<f64>,
@@ -39,7 +41,7 @@ pub(super) struct Dominant {
     heads: BTreeSet<Key>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Holder {
     weight: f64,
     min_share: Vec<f64>,

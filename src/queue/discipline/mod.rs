@@ -9,6 +9,10 @@ mod plain;
 mod staggered;
 mod tags;
 
+use std::ops::{Deref, DerefMut};
+
+use serde::{Deserialize, Serialize};
+
 use self::dominant::Dominant;
 use self::multilevel::Multilevel;
 use self::plain::{ByArrival, RoundRobin};
@@ -20,7 +24,7 @@ use super::types::{Machine, Request};
 use super::virtual_time::Method;
 
 /// Which request goes next.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Discipline {
     /// The earliest request.
     Fifo,
@@ -52,8 +56,44 @@ pub enum Discipline {
     },
 }
 
+/// The order of any discipline, as a value that can be copied and stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum AnyOrder {
+    ByArrival(ByArrival),
+    RoundRobin(RoundRobin),
+    Tags(Tags),
+    Dominant(Dominant),
+    Multilevel(Multilevel),
+}
+
+impl Deref for AnyOrder {
+    type Target = dyn Order;
+
+    fn deref(&self) -> &(dyn Order + 'static) {
+        match self {
+            AnyOrder::ByArrival(order) => order,
+            AnyOrder::RoundRobin(order) => order,
+            AnyOrder::Tags(order) => order,
+            AnyOrder::Dominant(order) => order,
+            AnyOrder::Multilevel(order) => order,
+        }
+    }
+}
+
+impl DerefMut for AnyOrder {
+    fn deref_mut(&mut self) -> &mut (dyn Order + 'static) {
+        match self {
+            AnyOrder::ByArrival(order) => order,
+            AnyOrder::RoundRobin(order) => order,
+            AnyOrder::Tags(order) => order,
+            AnyOrder::Dominant(order) => order,
+            AnyOrder::Multilevel(order) => order,
+        }
+    }
+}
+
 /// A discipline by its name in policies and scenarios.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are the field's own")]
 pub enum Name {
     Fifo,
@@ -142,17 +182,19 @@ impl Discipline {
     }
 
     /// The order of requests on this machine.
-    pub(super) fn order(&self, machine: Machine) -> Box<dyn Order> {
+    pub(super) fn order(&self, machine: Machine) -> AnyOrder {
         match self {
-            Discipline::Fifo => Box::new(ByArrival::fifo()),
-            Discipline::Priority { ageing } => Box::new(ByArrival::with_priority(*ageing)),
-            Discipline::RoundRobin => Box::<RoundRobin>::default(),
-            Discipline::Fair { rule, estimator, virtual_time } => {
-                Box::new(Tags::new(*rule, *estimator, *virtual_time, machine))
+            Discipline::Fifo => AnyOrder::ByArrival(ByArrival::fifo()),
+            Discipline::Priority { ageing } => {
+                AnyOrder::ByArrival(ByArrival::with_priority(*ageing))
             }
-            Discipline::Drf { capacity } => Box::new(Dominant::new(capacity.clone())),
+            Discipline::RoundRobin => AnyOrder::RoundRobin(RoundRobin::default()),
+            Discipline::Fair { rule, estimator, virtual_time } => {
+                AnyOrder::Tags(Tags::new(*rule, *estimator, *virtual_time, machine))
+            }
+            Discipline::Drf { capacity } => AnyOrder::Dominant(Dominant::new(capacity.clone())),
             Discipline::Multilevel { multiplier } => {
-                Box::new(Multilevel::new(*multiplier, machine.rate))
+                AnyOrder::Multilevel(Multilevel::new(*multiplier, machine.rate))
             }
         }
     }

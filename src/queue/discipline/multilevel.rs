@@ -33,6 +33,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::super::order::{Activity, Head, Order, Running};
 use super::super::types::{Request, TenantId, Terms};
 
@@ -51,7 +53,7 @@ pub const MULTIPLIER: f64 = 2.0;
 const NANOS: u64 = 1_000_000_000;
 
 /// The place of a task.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Priority {
     /// Its level.
     pub level: usize,
@@ -66,7 +68,7 @@ pub fn level_of(scheduled_nanos: u64) -> usize {
 }
 
 /// The times of the levels, and the waiting splits in each.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Levels {
     multiplier: f64,
     times: [u64; LEVELS],
@@ -183,8 +185,8 @@ impl Levels {
 }
 
 /// Multilevel feedback over tenants.
-#[derive(Debug)]
-pub(super) struct Multilevel {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::queue) struct Multilevel {
     levels: Levels,
     /// Cost units a second.
     rate: f64,
@@ -194,7 +196,7 @@ pub(super) struct Multilevel {
     chosen: Option<(usize, Split)>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Task {
     scheduled_nanos: u64,
     priority: Priority,

@@ -18,13 +18,15 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::super::order::{Activity, Head, Order};
 use super::super::tag::Tag;
 use super::super::types::{TenantId, Terms};
 
 /// First in, first out; and priority with ageing, of which it is the case without priorities.
-#[derive(Debug)]
-pub(super) struct ByArrival {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::queue) struct ByArrival {
     /// Priority gained in a second of waiting; `None` for no priorities at all.
     ageing: Option<f64>,
     priorities: Vec<f64>,
@@ -76,8 +78,8 @@ impl Order for ByArrival {
 }
 
 /// One request of each tenant in turn.
-#[derive(Debug, Default)]
-pub(super) struct RoundRobin {
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(in crate::queue) struct RoundRobin {
     heads: BTreeSet<TenantId>,
     last: Option<TenantId>,
 }

@@ -31,6 +31,8 @@
 //! # Properties
 //! - The same answer as a scan (`the_index_equals_a_scan`, `each_discipline_equals_its_slow_reference`).
 
+use serde::{Deserialize, Serialize};
+
 use super::super::tag::{STEP, Tag};
 use super::super::types::TenantId;
 
@@ -38,7 +40,7 @@ use super::super::types::TenantId;
 const BLOCK_MIN: usize = 16;
 
 /// One head.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) finish: Tag,
     pub(super) tenant: TenantId,
@@ -61,7 +63,7 @@ impl Entry {
 }
 
 /// Heads in blocks, see above.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Staggered {
     /// `i/n` for each worker.
     ratios: Vec<f64>,

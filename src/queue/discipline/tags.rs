@@ -46,6 +46,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::super::estimate::{Estimator, Ledger};
 use super::super::order::{Activity, Head, Order, Running};
 use super::super::tag::Tag;
@@ -54,7 +56,7 @@ use super::super::virtual_time::{Clock, Method};
 use super::staggered::{Entry, Staggered};
 
 /// Which tag decides, and which heads are considered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rule {
     /// Smallest start tag: FQ.
     Start,
@@ -67,7 +69,7 @@ pub enum Rule {
 }
 
 /// All heads, in the order of one rule.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 enum Index {
     Start(BTreeSet<(Tag, Tag, TenantId)>),
     Finish(BTreeSet<(Tag, TenantId)>),
@@ -135,7 +137,7 @@ impl Index {
 }
 
 /// One tenant's tag: `S = base + charged / weight`.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Tagged {
     weight: f64,
     is_endless: bool,
@@ -161,8 +163,8 @@ impl Tagged {
 }
 
 /// A discipline of tags.
-#[derive(Debug)]
-pub(super) struct Tags {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::queue) struct Tags {
     estimator: Estimator,
     clock: Clock,
     index: Index,

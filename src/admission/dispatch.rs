@@ -1,0 +1,134 @@
+//! Who starts now.
+
+use super::fit::{Free, Lack};
+use super::state::{Admission, Run, State};
+use super::types::{Dispatch, JobId, Measured, Start};
+use crate::queue::TenantId;
+
+/// How many jobs of a tenant whose first does not fit are looked at for one that does.
+const LOOKED_AT_MAX: usize = 256;
+
+/// A job whose turn came in this dispatch and that lacks something.
+struct Passed {
+    id: JobId,
+    lack: Lack,
+}
+
+impl Admission {
+    /// Starts every job that may start now, and divides the slots anew.
+    ///
+    /// O(running + tried · log tenants), where tried are the jobs that start and those that are passed over.
+    pub fn dispatch(&mut self, measured: Measured, now: f64) -> Dispatch {
+        self.measured = measured;
+        let mut started = Vec::new();
+        if !self.free_workers.is_empty() && self.nr_waiting() > 0 {
+            self.start_all(now, &mut started);
+        }
+        self.divide(&started)
+    }
+
+    fn start_all(&mut self, now: f64, started: &mut Vec<JobId>) {
+        let mut free = self.free_now();
+        let mut passed: Vec<Passed> = Vec::new();
+        let mut held: Vec<TenantId> = Vec::new();
+        while let Some(worker) = self.free_workers.first().copied() {
+            if free.slots == 0 {
+                break;
+            }
+            let Some(id) = self.choose(worker, &free, &mut passed, &mut held, now) else { break };
+            if !self.start(id, worker, now) {
+                break;
+            }
+            let job = &self.jobs[&id];
+            free.take(&job.need, job.reserved_bytes());
+            passed.retain(|it| it.id != id);
+            self.count_overtaken(id, &passed);
+            started.push(id);
+        }
+        held.into_iter().for_each(|tenant| self.queue.hold(tenant, false, now));
+    }
+
+    /// The job that starts next: a senior that fits, or what the discipline chooses among those that fit.
+    fn choose(
+        &mut self,
+        worker: u32,
+        free: &Free,
+        passed: &mut Vec<Passed>,
+        held: &mut Vec<TenantId>,
+        now: f64,
+    ) -> Option<JobId> {
+        let senior = self.seniors.iter().find(|id| self.may_start(**id, free)).copied();
+        if senior.is_some() {
+            return senior;
+        }
+        while let Some(tenant) = self.queue.next(worker, now) {
+            let mut waiting = self.queue.requests_of(tenant).map(|request| JobId(request.id));
+            let first = waiting.next()?;
+            if self.may_start(first, free) {
+                return Some(first);
+            }
+            let job = &self.jobs[&first];
+            let lack = self.lack(&job.need, free);
+            // What keeps the whole tenant need not be asked of each of its jobs.
+            let nr_others = if lack == Some(Lack::TenantRunning) { 0 } else { LOOKED_AT_MAX };
+            let other = waiting.take(nr_others).find(|id| self.may_start(*id, free));
+            if let Some(lack) = lack.filter(|_| passed.iter().all(|it| it.id != first)) {
+                passed.push(Passed { id: first, lack });
+            }
+            if other.is_some() {
+                return other;
+            }
+            self.queue.hold(tenant, true, now);
+            held.push(tenant);
+        }
+        None
+    }
+
+    fn start(&mut self, id: JobId, worker: u32, now: f64) -> bool {
+        let tenant = self.jobs[&id].need.tenant;
+        if !self.queue.promote(tenant, id.0, now) {
+            return false;
+        }
+        let Some(picked) = self.queue.take(tenant, now) else { return false };
+        self.free_workers.remove(&worker);
+        self.seniors.retain(|senior| *senior != id);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.state = State::Running(Run { ticket: picked.ticket, worker, since: now, dop: 0 });
+        }
+        true
+    }
+
+    /// Those whose turn had come have been overtaken by `id`, as far as it takes of what they lack.
+    fn count_overtaken(&mut self, id: JobId, passed: &[Passed]) {
+        let taker = self.jobs[&id].need.clone();
+        for Passed { id, lack } in passed {
+            let Some(job) = self.jobs.get_mut(id) else { continue };
+            if !lack.is_taken_by(&job.need, &taker) {
+                continue;
+            }
+            if let State::Waiting { overtaken } = &mut job.state {
+                *overtaken += 1;
+                if *overtaken >= self.rules.overtakes_max && !self.seniors.contains(id) {
+                    self.seniors.push(*id);
+                }
+            }
+        }
+    }
+
+    /// Divides the slots, and tells who starts and whose width changes.
+    fn divide(&mut self, started: &[JobId]) -> Dispatch {
+        let widths = self.widths();
+        let mut dispatch = Dispatch::default();
+        for (id, dop) in &widths {
+            let Some(job) = self.jobs.get_mut(id) else { continue };
+            let State::Running(run) = &mut job.state else { continue };
+            let before = std::mem::replace(&mut run.dop, *dop);
+            if before != *dop && !started.contains(id) {
+                dispatch.widths.push((*id, *dop));
+            }
+        }
+        let dop = |id: &JobId| self.jobs.get(id).and_then(|job| job.run()).map_or(1, |run| run.dop);
+        dispatch.starts = started.iter().map(|id| Start { job: *id, dop: dop(id) }).collect();
+        dispatch
+    }
+}

@@ -1,0 +1,111 @@
+//! Why a job waits, its place, and how long it may take.
+
+use super::fit::{Free, Lack, Need};
+use super::reason::Reason;
+use super::state::Admission;
+use super::types::JobId;
+
+/// What is to be expected of a job that waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outlook {
+    /// The job.
+    pub job: JobId,
+    /// Its place among all that wait, from 1.
+    pub position: u64,
+    /// What keeps it from starting.
+    pub reason: Reason,
+    /// How long it will still wait, in seconds; `None` before any job has ended.
+    pub estimate_seconds: Option<f64>,
+}
+
+impl Admission {
+    /// What is to be expected of all jobs that wait, in the order in which they would start if none came and none
+    /// lacked anything. O(waiting · (log waiting + seniors)).
+    pub fn outlooks(&self, now: f64) -> Vec<Outlook> {
+        if self.nr_waiting() == 0 {
+            return Vec::new();
+        }
+        let free = self.free_now();
+        let outlook = |(index, job): (usize, JobId)| Outlook {
+            job,
+            position: index as u64 + 1,
+            reason: self.reason(job, &free),
+            estimate_seconds: self.estimate_seconds(index),
+        };
+        self.order(now).into_iter().enumerate().map(outlook).collect()
+    }
+
+    /// What keeps a waiting job from starting; `None` for one that does not wait.
+    pub fn why(&self, id: JobId) -> Option<Reason> {
+        let is_waiting = self.jobs.get(&id).is_some_and(|job| job.is_waiting());
+        is_waiting.then(|| self.reason(id, &self.free_now()))
+    }
+
+    fn reason(&self, id: JobId, free: &Free) -> Reason {
+        let job = &self.jobs[&id];
+        let lack = self.lack(&job.need, free);
+        let is_full = self.free_workers.is_empty();
+        if let Some(max) = self.rules.max_running.filter(|_| is_full && lack.is_none()) {
+            return Reason::Running { max };
+        }
+        if let Some(lack) = lack {
+            return self.reason_of(lack, &job.need, free);
+        }
+        match self.senior_before(id, &job.need, free) {
+            Some(job) => Reason::Overtaken { job, times: self.rules.overtakes_max },
+            None => Reason::Turn,
+        }
+    }
+
+    pub(super) fn reason_of(&self, lack: Lack, need: &Need, free: &Free) -> Reason {
+        let terms = self.terms(need.tenant);
+        let memory = self.capacity.memory_bytes.unwrap_or(0);
+        match lack {
+            Lack::TenantRunning => Reason::TenantRunning {
+                max: terms.and_then(|terms| terms.max_running).unwrap_or(0),
+            },
+            Lack::UserRunning => Reason::UserRunning {
+                max: terms.and_then(|terms| terms.max_running_per_user).unwrap_or(0),
+            },
+            Lack::TenantMemory => {
+                let total = terms.and_then(|terms| terms.memory_max_bytes).unwrap_or(0);
+                let free = total.saturating_sub(free.reserved_of(need.tenant));
+                Reason::TenantMemory { wanted: need.memory_bytes, free, total }
+            }
+            Lack::Units(at) => {
+                let (name, total) = self.capacity.units.get(at).cloned().unwrap_or_default();
+                let of = |units: &[u32]| units.get(at).copied().unwrap_or(0);
+                Reason::Units { name, wanted: of(&need.units), free: of(&free.units), total }
+            }
+            Lack::Memory => Reason::Memory {
+                wanted: need.memory_bytes,
+                free: free.memory_bytes.unwrap_or(memory),
+                total: memory,
+            },
+            Lack::Slots => Reason::Slots {
+                wanted: need.floor,
+                free: free.slots,
+                total: u64::from(self.slots()),
+            },
+        }
+    }
+
+    /// The jobs that wait, in the order in which they would start if none lacked anything.
+    fn order(&self, now: f64) -> Vec<JobId> {
+        let (mut queue, mut order) = (self.queue.clone(), self.seniors.clone());
+        while let Some(tenant) = queue.next(0, now) {
+            let Some(picked) = queue.take(tenant, now) else { break };
+            let id = JobId(picked.request.id);
+            if !self.seniors.contains(&id) {
+                order.push(id);
+            }
+        }
+        order
+    }
+
+    /// Jobs end as often as they did lately, on all workers together.
+    fn estimate_seconds(&self, nr_before: usize) -> Option<f64> {
+        let nr_turns = (nr_before + 1) as f64 / f64::from(self.workers());
+        Some(self.pace_seconds? * nr_turns)
+    }
+}

@@ -1,0 +1,130 @@
+//! Whether a job fits into what is free, and what it lacks.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::types::{Capacity, Terms};
+use crate::queue::TenantId;
+
+/// What a job needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Need {
+    pub(super) tenant: TenantId,
+    pub(super) user: u32,
+    pub(super) class: u32,
+    /// The slots without which it does not start.
+    pub(super) floor: u64,
+    /// The most that it can use.
+    pub(super) ceiling: u64,
+    /// What it declared.
+    pub(super) memory_bytes: u64,
+    /// Of each counted resource.
+    pub(super) units: Vec<u32>,
+}
+
+/// What a job lacks, the first of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// Its tenant runs as many jobs as it may.
+    TenantRunning,
+    /// Its user runs as many jobs in this tenant as one user may.
+    UserRunning,
+    /// Memory of its tenant's limit.
+    TenantMemory,
+    /// A counted resource, by its place.
+    Units(usize),
+    /// Memory.
+    Memory,
+    /// Slots for its floor.
+    Slots,
+}
+
+impl Lack {
+    /// Whether a job that starts makes it worse for the one that lacks this.
+    pub(super) fn is_taken_by(self, lacking: &Need, other: &Need) -> bool {
+        match self {
+            // What a tenant or a user may run is filled in the order of submission: no job is passed for ever.
+            Lack::TenantRunning | Lack::UserRunning => false,
+            Lack::TenantMemory => lacking.tenant == other.tenant,
+            Lack::Units(at) => other.units.get(at).is_some_and(|count| *count > 0),
+            // Every job takes slots, and memory, declared or not.
+            Lack::Memory | Lack::Slots => true,
+        }
+    }
+}
+
+/// What is free.
+#[derive(Clone, Debug)]
+pub(super) struct Free {
+    pub(super) slots: u64,
+    /// `None` where the memory is not known: then nothing lacks it.
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) units: Vec<u32>,
+    held: BTreeMap<TenantId, Held>,
+}
+
+/// What the running jobs of one tenant hold.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    running: u32,
+    memory_bytes: u64,
+    of_users: BTreeMap<u32, u32>,
+}
+
+impl Free {
+    /// What there is while no job runs and this much memory is used outside of jobs.
+    pub(super) fn new(slots: u32, capacity: &Capacity, outside_bytes: u64) -> Free {
+        Free {
+            slots: u64::from(slots),
+            memory_bytes: capacity.memory_bytes.map(|bytes| bytes.saturating_sub(outside_bytes)),
+            units: capacity.units.iter().map(|(_, count)| *count).collect(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// A job runs, for which so much memory is reserved.
+    pub(super) fn take(&mut self, need: &Need, reserved_bytes: u64) {
+        self.slots = self.slots.saturating_sub(need.floor);
+        self.memory_bytes = self.memory_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
+        for (free, taken) in self.units.iter_mut().zip(&need.units) {
+            *free = free.saturating_sub(*taken);
+        }
+        let held = self.held.entry(need.tenant).or_default();
+        held.running += 1;
+        held.memory_bytes = held.memory_bytes.saturating_add(reserved_bytes);
+        *held.of_users.entry(need.user).or_default() += 1;
+    }
+
+    /// Memory that is reserved for the jobs of a tenant.
+    pub(super) fn reserved_of(&self, tenant: TenantId) -> u64 {
+        self.held.get(&tenant).map_or(0, |held| held.memory_bytes)
+    }
+
+    /// The first thing that a job of a tenant with these terms lacks; `None` where it fits.
+    pub(super) fn lack(&self, terms: &Terms, need: &Need) -> Option<Lack> {
+        let held = self.held.get(&need.tenant);
+        let running = held.map_or(0, |held| held.running);
+        let of_user = held.and_then(|held| held.of_users.get(&need.user)).copied().unwrap_or(0);
+        let wanted = need.memory_bytes;
+        let reserved = self.reserved_of(need.tenant).saturating_add(wanted);
+        let is_short = |(wanted, free): (&u32, &u32)| wanted > free;
+        if terms.max_running.is_some_and(|max| running >= max) {
+            return Some(Lack::TenantRunning);
+        }
+        if terms.max_running_per_user.is_some_and(|max| of_user >= max) {
+            return Some(Lack::UserRunning);
+        }
+        // One that declares nothing reserves nothing: what bounds its memory is its tenant's share of the machine.
+        if wanted > 0 && terms.memory_max_bytes.is_some_and(|max| reserved > max) {
+            return Some(Lack::TenantMemory);
+        }
+        if let Some(at) = need.units.iter().zip(&self.units).position(is_short) {
+            return Some(Lack::Units(at));
+        }
+        if wanted > 0 && self.memory_bytes.is_some_and(|free| wanted > free) {
+            return Some(Lack::Memory);
+        }
+        (need.floor > self.slots).then_some(Lack::Slots)
+    }
+}

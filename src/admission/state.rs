@@ -1,0 +1,442 @@
+//! The state of the queue of one host, and what happens to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::fit::Need;
+use super::reason::{Reason, Refusal};
+use super::types::{Capacity, JobId, JobView, Measured, Phase, Request, Rules, Terms};
+use crate::dop::target::Width;
+use crate::queue::discipline::{Name, Parameters, multilevel};
+use crate::queue::virtual_time::Method;
+use crate::queue::{self, Estimator, Machine, Queue, Setup, TenantId, Ticket};
+
+/// What a job of an unknown class is taken to cost, in CPU seconds.
+const COST_SECONDS: f64 = 1.0;
+
+/// Classes that are told apart; further ones are as jobs without a class.
+const CLASSES_MAX: usize = 1024;
+
+/// How much of the mean duration of jobs stays when one ends.
+const PACE_KEPT: f64 = 0.9;
+
+/// The order of DRF is asked which tenant goes next and never whether its job fits: that is decided here, so that a job
+/// that does not fit is not passed over in silence. All shares are taken of a machine so many times as large, which
+/// leaves their order as it is.
+const ROOMY: f64 = 1024.0;
+
+/// The queue of jobs of one host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Admission {
+    pub(super) rules: Rules,
+    pub(super) capacity: Capacity,
+    pub(super) measured: Measured,
+    pub(super) queue: Queue,
+    /// By number in the queue; `None` for a tenant that has left the policy.
+    pub(super) tenants: Vec<Option<Terms>>,
+    numbers: BTreeMap<String, u32>,
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    pub(super) free_workers: BTreeSet<u32>,
+    /// Jobs that were overtaken as often as allowed, in the order in which that came about.
+    pub(super) seniors: Vec<JobId>,
+    /// The number of each class.
+    classes: BTreeMap<String, u32>,
+    next_job: u64,
+    /// The mean time that jobs ran, in seconds; `None` before any has ended.
+    pub(super) pace_seconds: Option<f64>,
+}
+
+/// One job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub(super) request: Request,
+    pub(super) need: Need,
+    pub(super) submitted: f64,
+    pub(super) state: State,
+    pub(super) cpu_seconds: f64,
+    pub(super) used_bytes: Option<u64>,
+}
+
+/// What it is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum State {
+    Waiting { overtaken: u32 },
+    Running(Run),
+    Lingering { since: f64 },
+}
+
+/// A job with a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) ticket: Ticket,
+    pub(super) worker: u32,
+    pub(super) since: f64,
+    pub(super) dop: u32,
+}
+
+impl Job {
+    pub(super) fn run(&self) -> Option<&Run> {
+        match &self.state {
+            State::Running(run) => Some(run),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting { .. })
+    }
+
+    /// What is kept for it while it runs.
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        self.need.memory_bytes.max(self.used_bytes.unwrap_or(0))
+    }
+}
+
+impl Admission {
+    /// An empty queue without tenants.
+    pub fn new(rules: Rules, capacity: Capacity) -> Admission {
+        let queue = Queue::new(setup(&rules, &capacity));
+        let mut admission = Admission {
+            rules,
+            capacity,
+            measured: Measured::default(),
+            queue,
+            tenants: Vec::new(),
+            numbers: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            free_workers: BTreeSet::new(),
+            seniors: Vec::new(),
+            classes: BTreeMap::new(),
+            next_job: 1,
+            pace_seconds: None,
+        };
+        admission.free_workers = (0..admission.workers()).collect();
+        admission
+    }
+
+    // --- the policy and the machine ---
+
+    /// Takes up a policy. Returns the jobs that waited for tenants that are not in it: they have left the queue. Jobs
+    /// that run go on.
+    pub fn policy(&mut self, rules: Rules, tenants: Vec<Terms>, now: f64) -> Vec<JobId> {
+        let has_changed = rules != self.rules;
+        self.rules = rules;
+        self.tenants.iter_mut().for_each(|known| *known = None);
+        for terms in tenants {
+            let next = self.numbers.len() as u32;
+            let number = *self.numbers.entry(terms.path.clone()).or_insert(next);
+            if self.tenants.len() <= number as usize {
+                self.tenants.resize(number as usize + 1, None);
+            }
+            self.admit(TenantId(number), &terms, now);
+            self.tenants[number as usize] = Some(terms);
+        }
+        let is_gone = |job: &Job| job.is_waiting() && self.terms(job.need.tenant).is_none();
+        let gone: Vec<JobId> =
+            self.jobs.iter().filter(|(_, job)| is_gone(job)).map(|(id, _)| *id).collect();
+        for job in &gone {
+            self.cancel(*job, now);
+        }
+        if has_changed {
+            self.reform(now);
+        }
+        self.renew_needs();
+        gone
+    }
+
+    /// Takes up what the machine has.
+    pub fn capacity(&mut self, capacity: Capacity, now: f64) {
+        if capacity == self.capacity {
+            return;
+        }
+        let is_of_order =
+            self.rules.discipline == Name::Drf || capacity.slots != self.capacity.slots;
+        self.capacity = capacity;
+        if is_of_order {
+            self.reform(now);
+        }
+        self.renew_needs();
+    }
+
+    fn admit(&mut self, tenant: TenantId, terms: &Terms, now: f64) {
+        let weight = terms.weight.clamp(queue::Terms::WEIGHT_MIN, queue::Terms::WEIGHT_MAX);
+        let terms = queue::Terms { weight, priority: weight, ..queue::Terms::default() };
+        let outcome = self.queue.admit(tenant, &terms, now);
+        debug_assert!(outcome.is_ok(), "{outcome:?}");
+    }
+
+    /// Begins a queue of another discipline or size with the same jobs: those that run are charged for what they have
+    /// used, those that wait keep their places.
+    fn reform(&mut self, now: f64) {
+        self.queue = Queue::new(setup(&self.rules, &self.capacity));
+        let numbers: Vec<u32> = (0..self.tenants.len() as u32).collect();
+        for number in numbers {
+            let terms = self.tenants[number as usize].clone();
+            let terms = terms.unwrap_or_else(|| Terms::new("", queue::Terms::WEIGHT_MIN));
+            self.admit(TenantId(number), &terms, now);
+        }
+        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
+        for id in &jobs {
+            let Some(Job { state: State::Running(run), .. }) = self.jobs.get(id) else { continue };
+            let (run, cpu_seconds) = (*run, self.jobs[id].cpu_seconds);
+            self.enqueue(*id, now);
+            let Some(picked) = self.queue.take(self.jobs[id].need.tenant, now) else { continue };
+            self.queue.charge(picked.ticket, cpu_seconds, now);
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.state = State::Running(Run { ticket: picked.ticket, ..run });
+            }
+        }
+        for id in jobs {
+            if self.jobs[&id].is_waiting() {
+                self.enqueue(id, now);
+            }
+        }
+        let taken: BTreeSet<u32> = self.runs().map(|(_, run)| run.worker).collect();
+        self.free_workers = (0..self.workers()).filter(|worker| !taken.contains(worker)).collect();
+    }
+
+    fn renew_needs(&mut self) {
+        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        for id in ids {
+            let job = &self.jobs[&id];
+            let need = self.need(job.need.tenant, job.need.class, &job.request);
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.need = need;
+            }
+        }
+    }
+
+    // --- jobs ---
+
+    /// A job is submitted: it waits until a dispatch starts it.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn submit(&mut self, request: Request, now: f64) -> Result<JobId, Refusal> {
+        let tenant = self.numbers.get(&request.tenant).copied().map(TenantId);
+        let tenant = tenant.filter(|tenant| self.terms(*tenant).is_some());
+        let Some(tenant) = tenant else { return Err(Refusal::NoSuchTenant) };
+        let class = self.class(request.class.as_deref());
+        let need = self.need(tenant, class, &request);
+        if let Some(reason) = self.never_fits(&need, &request) {
+            return Err(Refusal::NeverFits(reason));
+        }
+        let of_user = self.jobs.values().filter(|job| job.is_waiting());
+        let of_user = of_user.filter(|job| job.request.user == request.user).count();
+        if self.queue.waiting_of(tenant) >= self.rules.max_waiting as usize {
+            return Err(Refusal::TenantQueueFull { max: self.rules.max_waiting });
+        }
+        if of_user >= self.rules.max_waiting_per_user as usize {
+            return Err(Refusal::UserQueueFull { max: self.rules.max_waiting_per_user });
+        }
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        let state = State::Waiting { overtaken: 0 };
+        let job = Job { request, need, submitted: now, state, cpu_seconds: 0.0, used_bytes: None };
+        self.jobs.insert(id, job);
+        self.enqueue(id, now);
+        Ok(id)
+    }
+
+    fn enqueue(&mut self, id: JobId, now: f64) {
+        let need = &self.jobs[&id].need;
+        let memory = need.memory_bytes as f64;
+        let units = need.units.iter().map(|count| f64::from(*count));
+        let holds = [need.floor as f64, memory].into_iter().chain(units).collect();
+        let request = queue::Request { id: id.0, cost: COST_SECONDS, class: need.class, holds };
+        let waits = self.queue.enqueue(need.tenant, request, now);
+        debug_assert!(waits, "a job of a tenant that was not admitted");
+    }
+
+    /// A job that waits leaves the queue. Returns whether it waited.
+    pub fn cancel(&mut self, id: JobId, now: f64) -> bool {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.is_waiting()) else { return false };
+        self.queue.withdraw(job.need.tenant, id.0, now);
+        self.jobs.remove(&id);
+        self.seniors.retain(|senior| *senior != id);
+        true
+    }
+
+    /// A running job has used so much CPU time since it started, and uses so much memory now.
+    pub fn charge(&mut self, id: JobId, cpu_seconds: f64, used_bytes: Option<u64>, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.used_bytes = used_bytes.or(job.used_bytes);
+        // A counter that could not be read, or began anew, takes nothing back.
+        let more = (cpu_seconds - job.cpu_seconds).max(0.0);
+        job.cpu_seconds += more;
+        if let State::Running(run) = job.state
+            && more > 0.0
+        {
+            self.queue.charge(run.ticket, more, now);
+        }
+    }
+
+    /// A job has ended, after it was charged for the last time. Returns whether it was there.
+    pub fn ended(&mut self, id: JobId, now: f64) -> bool {
+        self.release(id, now);
+        self.seniors.retain(|senior| *senior != id);
+        self.jobs.remove(&id).is_some()
+    }
+
+    /// The first process of a running job has ended, and it left others behind: it lingers from now on.
+    pub fn left_daemons(&mut self, id: JobId, now: f64) {
+        let since = self.release(id, now);
+        if let (Some(job), Some(since)) = (self.jobs.get_mut(&id), since) {
+            job.state = State::Lingering { since };
+        }
+    }
+
+    /// Takes back what a running job has. Returns when it started.
+    fn release(&mut self, id: JobId, now: f64) -> Option<f64> {
+        let run = *self.jobs.get(&id)?.run()?;
+        self.queue.complete(run.ticket, 0.0, now);
+        if run.worker < self.workers() {
+            self.free_workers.insert(run.worker);
+        }
+        let ran = (now - run.since).max(0.0);
+        let mean = |pace: f64| PACE_KEPT * pace + (1.0 - PACE_KEPT) * ran;
+        self.pace_seconds = Some(self.pace_seconds.map_or(ran, mean));
+        Some(run.since)
+    }
+
+    /// Goes on where an earlier agent ended: jobs that waited have left the queue.
+    pub fn resume(&mut self, now: f64) {
+        let waiting = self.jobs.iter().filter(|(_, job)| job.is_waiting());
+        let waiting: Vec<JobId> = waiting.map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.cancel(id, now);
+        }
+    }
+
+    // --- queries ---
+
+    /// Every job, in the order in which they were submitted.
+    pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
+        self.jobs.iter().map(|(id, job)| view(*id, job))
+    }
+
+    /// One job.
+    pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
+        self.jobs.get(&id).map(|job| view(id, job))
+    }
+
+    /// Jobs that wait.
+    pub fn nr_waiting(&self) -> usize {
+        self.queue.waiting()
+    }
+
+    /// Jobs that may run at once.
+    pub fn workers(&self) -> u32 {
+        workers(&self.rules, &self.capacity)
+    }
+
+    /// Slots that are divided: at least one for each worker.
+    pub fn slots(&self) -> u32 {
+        self.capacity.slots.max(self.workers())
+    }
+
+    /// What there is.
+    pub fn resources(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// What is free of slots (beyond the floors of running jobs), memory and units.
+    pub fn free(&self) -> Capacity {
+        let free = self.free_now();
+        let names = self.capacity.units.iter().map(|(name, _)| name.clone());
+        Capacity {
+            slots: u32::try_from(free.slots).unwrap_or(u32::MAX),
+            memory_bytes: free.memory_bytes,
+            units: names.zip(free.units).collect(),
+        }
+    }
+
+    pub(super) fn terms(&self, tenant: TenantId) -> Option<&Terms> {
+        self.tenants.get(tenant.0 as usize)?.as_ref()
+    }
+
+    pub(super) fn runs(&self) -> impl Iterator<Item = (JobId, &Run)> {
+        self.jobs.iter().filter_map(|(id, job)| Some((*id, job.run()?)))
+    }
+
+    fn class(&mut self, name: Option<&str>) -> u32 {
+        let Some(name) = name else { return 0 };
+        let next = self.classes.len() as u32 + 1;
+        match self.classes.get(name) {
+            Some(class) => *class,
+            None if self.classes.len() >= CLASSES_MAX => 0,
+            None => {
+                self.classes.insert(name.to_string(), next);
+                next
+            }
+        }
+    }
+
+    /// What a request comes to on this machine.
+    fn need(&self, tenant: TenantId, class: u32, request: &Request) -> Need {
+        let slots = u64::from(self.slots());
+        let dop_max = self.terms(tenant).and_then(|terms| terms.dop_max);
+        let widest = dop_max.map_or(slots, |max| u64::from(max).clamp(1, slots));
+        let (floor, ceiling) = match request.width {
+            Width::Auto => (1, widest),
+            Width::AtMost(max) => (1, max.clamp(1, widest)),
+            Width::Manual(dop) => (dop.max(1), dop.max(1)),
+        };
+        let count = |name: &String| {
+            let wanted = request.units.iter().filter(|(of, _)| of == name);
+            wanted.map(|(_, count)| *count).fold(0, u32::saturating_add)
+        };
+        let units = self.capacity.units.iter().map(|(name, _)| count(name)).collect();
+        let (user, memory_bytes) = (request.user, request.memory_bytes);
+        Need { tenant, user, class, floor, ceiling, memory_bytes, units }
+    }
+
+    /// What keeps a job from starting even if no other ran.
+    fn never_fits(&self, need: &Need, request: &Request) -> Option<Reason> {
+        let known = |name: &String| self.capacity.units.iter().any(|(of, _)| of == name);
+        let unknown = request.units.iter().find(|(name, count)| *count > 0 && !known(name));
+        if let Some((name, count)) = unknown {
+            return Some(Reason::Units { name: name.clone(), wanted: *count, free: 0, total: 0 });
+        }
+        let empty = self.free_of_empty();
+        self.lack(need, &empty).map(|lack| self.reason_of(lack, need, &empty))
+    }
+}
+
+fn view(job: JobId, known: &Job) -> JobView<'_> {
+    JobView {
+        job,
+        request: &known.request,
+        submitted: known.submitted,
+        phase: match known.state {
+            State::Waiting { overtaken } => Phase::Waiting { overtaken },
+            State::Running(run) => Phase::Running { since: run.since, dop: run.dop },
+            State::Lingering { since } => Phase::Lingering { since },
+        },
+        cpu_seconds: known.cpu_seconds,
+        used_bytes: known.used_bytes,
+    }
+}
+
+fn workers(rules: &Rules, capacity: &Capacity) -> u32 {
+    rules.max_running.unwrap_or(capacity.slots).max(1)
+}
+
+fn setup(rules: &Rules, capacity: &Capacity) -> Setup {
+    let workers = workers(rules, capacity);
+    let slots = f64::from(capacity.slots.max(workers));
+    let memory = capacity.memory_bytes.unwrap_or(1).max(1) as f64;
+    let units = capacity.units.iter().map(|(_, count)| f64::from((*count).max(1)));
+    let all = [slots, memory].into_iter().chain(units);
+    let parameters = Parameters {
+        ageing: 1.0,
+        alpha: Estimator::ALPHA,
+        initial: COST_SECONDS,
+        virtual_time: Method::Active,
+        capacity: all.map(|amount| amount * ROOMY).collect(),
+        multiplier: multilevel::MULTIPLIER,
+    };
+    let machine = Machine { workers, rate: f64::from(capacity.slots.max(1)) / f64::from(workers) };
+    Setup { discipline: rules.discipline.with(&parameters), machine }
+}
