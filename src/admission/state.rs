@@ -300,6 +300,53 @@ impl Admission {
         Some(run.since)
     }
 
+    /// A job that an earlier agent started runs, or lingers: it is in the queue as if this one had started it. `times` are
+    /// when it was submitted and started.
+    pub fn adopt(
+        &mut self,
+        id: JobId,
+        request: Request,
+        times: (f64, f64),
+        (cpu_seconds, lingers): (f64, bool),
+        now: f64,
+    ) {
+        self.cancel(id, now);
+        self.next_job = self.next_job.max(id.0 + 1);
+        if !self.jobs.contains_key(&id) {
+            self.take_in(id, request, times, now);
+        }
+        self.charge(id, cpu_seconds, None, now);
+        if lingers {
+            self.left_daemons(id, now);
+        }
+    }
+
+    fn take_in(&mut self, id: JobId, request: Request, (submitted, since): (f64, f64), now: f64) {
+        let next = self.numbers.len() as u32;
+        let number = *self.numbers.entry(request.tenant.clone()).or_insert(next);
+        if self.tenants.len() <= number as usize {
+            // It has left the policy.
+            self.tenants.resize(number as usize + 1, None);
+            let terms = Terms::new(&*request.tenant, queue::Terms::WEIGHT_MIN);
+            self.admit(TenantId(number), &terms, now);
+        }
+        let class = self.class(request.class.as_deref());
+        let need = self.need(TenantId(number), class, &request);
+        let state = State::Waiting { overtaken: 0 };
+        let job = Job { request, need, submitted, state, cpu_seconds: 0.0, used_bytes: None };
+        self.jobs.insert(id, job);
+        self.enqueue(id, now);
+        self.queue.promote(TenantId(number), id.0, now);
+        let Some(picked) = self.queue.take(TenantId(number), now) else { return };
+        // There may be fewer workers than jobs: it runs nevertheless.
+        let beyond = self.runs().map(|(_, run)| run.worker + 1).max().unwrap_or(0);
+        let free = self.free_workers.pop_first();
+        let worker = free.unwrap_or(beyond.max(self.workers()));
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.state = State::Running(Run { ticket: picked.ticket, worker, since, dop: 0 });
+        }
+    }
+
     /// Goes on where an earlier agent ended: jobs that waited have left the queue.
     pub fn resume(&mut self, now: f64) {
         let waiting = self.jobs.iter().filter(|(_, job)| job.is_waiting());
@@ -319,6 +366,11 @@ impl Admission {
     /// One job.
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         self.jobs.get(&id).map(|job| view(id, job))
+    }
+
+    /// The part of the policy that is the same for all tenants.
+    pub fn rules(&self) -> Rules {
+        self.rules
     }
 
     /// Jobs that wait.

@@ -7,11 +7,13 @@
 //! | [`recovery`] | what one agent leaves to the next, and to `--restore` |
 //! | [`backend`] | where tenants live, behind one set of verbs |
 //! | `report` | what a tick leaves for readers: status, trace, log |
+//! | `jobs` | admitted jobs: their clients, processes and cgroups |
 //! | [`agent`] | sample, step, apply, report; reload; mode |
 //! | [`service`] | the agent with its policy on disk, its socket and its service manager |
 
 pub mod agent;
 pub mod backend;
+mod jobs;
 pub mod recovery;
 mod report;
 pub mod service;

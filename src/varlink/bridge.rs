@@ -184,7 +184,7 @@ pub struct Caller {
 
 /// The number of a command, unique for the life of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(pub(super) u64);
+pub struct Ticket(pub u64);
 
 /// The answer to a command: the JSON of its reply, or an error.
 pub type Answer = Result<Arc<str>, CallError>;

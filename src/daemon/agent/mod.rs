@@ -6,6 +6,7 @@
 //! | `tick` | one tick |
 //! | [`attach`] | handing running work to tenants |
 //! | `attached` | the same across restarts |
+//! | [`jobs`], `job_start` | jobs: submitted, started, charged, ended |
 //! | [`mode`] | switching between observe and enforce |
 //! | `ready` | the part of a reload that may fail |
 //! | [`reload`] | taking up another policy |
@@ -16,6 +17,8 @@ pub mod attach;
 mod attached;
 mod base;
 mod each;
+mod job_start;
+pub mod jobs;
 pub mod mode;
 mod ready;
 pub mod reload;

@@ -21,6 +21,8 @@ use crate::daemon::backend::ancestry;
 use crate::daemon::backend::backends::Backends;
 use crate::daemon::backend::members;
 use crate::daemon::backend::root;
+use crate::daemon::jobs::record::Jobs;
+use crate::daemon::jobs::store::Store;
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::leftover::{self, Keeper};
 use crate::daemon::recovery::restored::Restored;
@@ -63,6 +65,7 @@ pub struct Agent<K> {
     pub(super) backends: Backends,
     pub(super) keeper: Keeper,
     pub(super) reporter: Reporter,
+    pub(super) jobs: Jobs,
     /// The service manager, which gets watchdog notifications while a change takes long.
     pub(super) notifier: Arc<Notifier>,
 }
@@ -128,6 +131,10 @@ impl<K: KernFs> Agent<K> {
         let mut reporter = Reporter::new(&host);
         reporter.find_obstacles(&mut host, &backends, is_enforcing);
         let control = ControlLoop::new(settings, tree);
+        let store = match (state_dir, host.machine.boot_id(&mut host.kernel)) {
+            (Some(state_dir), Ok(boot_id)) => Store::new(state_dir, &boot_id),
+            _ => Store::default(),
+        };
         let mut agent = Agent {
             host,
             base,
@@ -137,6 +144,7 @@ impl<K: KernFs> Agent<K> {
             backends,
             keeper,
             reporter,
+            jobs: Jobs::new(store),
             notifier: Arc::new(notifier),
         };
         let wants = agent.wants(&agent.policy);

@@ -12,7 +12,7 @@ use tracing::warn;
 
 /// One file.
 #[derive(Debug)]
-pub(super) struct BootFile {
+pub(in crate::daemon) struct BootFile {
     path: PathBuf,
     boot_id: String,
 }
@@ -27,12 +27,12 @@ struct Record<T> {
 
 impl BootFile {
     /// The file `name` in `state_dir` for this boot; nothing is read or written yet.
-    pub(super) fn new(state_dir: &Path, name: &str, boot_id: &str) -> BootFile {
+    pub(in crate::daemon) fn new(state_dir: &Path, name: &str, boot_id: &str) -> BootFile {
         BootFile { path: state_dir.join(name), boot_id: boot_id.to_string() }
     }
 
     /// What it holds of this boot.
-    pub(super) fn load<T: DeserializeOwned + Default>(&self) -> T {
+    pub(in crate::daemon) fn load<T: DeserializeOwned + Default>(&self) -> T {
         match self.read::<T>() {
             Ok(record) if record.boot_id == self.boot_id => record.content,
             Ok(_) => T::default(),
@@ -49,7 +49,7 @@ impl BootFile {
     }
 
     /// Replaces what it holds.
-    pub(super) fn write(&self, content: &impl Serialize) -> io::Result<()> {
+    pub(in crate::daemon) fn write(&self, content: &impl Serialize) -> io::Result<()> {
         let record = Record { boot_id: self.boot_id.clone(), content };
         let fresh = self.path.with_extension("new");
         fs::write(&fresh, serde_json::to_vec(&record)?)?;
@@ -57,7 +57,7 @@ impl BootFile {
     }
 
     /// Removes it.
-    pub(super) fn remove(&self) -> io::Result<()> {
+    pub(in crate::daemon) fn remove(&self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -65,7 +65,7 @@ impl BootFile {
     }
 
     /// Its path, for messages.
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::daemon) fn path(&self) -> &Path {
         &self.path
     }
 }

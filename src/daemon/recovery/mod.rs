@@ -28,7 +28,7 @@
 
 pub(super) mod all_cpus;
 pub(super) mod attachments;
-mod boot_file;
+pub(super) mod boot_file;
 pub(super) mod deadline;
 pub mod dop_files;
 mod held_files;

@@ -41,6 +41,8 @@ pub enum Wake {
     Settled,
     /// The watchdog of the service manager is to be notified.
     Watchdog,
+    /// Jobs are to be looked at.
+    Jobs,
 }
 
 /// A source of events; the more urgent first.
@@ -50,6 +52,7 @@ enum Token {
     Stop,
     Tick,
     Watchdog,
+    Jobs,
     Reload,
     Command,
     Files,
@@ -57,10 +60,11 @@ enum Token {
 }
 
 impl Token {
-    const ALL: [Token; 7] = [
+    const ALL: [Token; 8] = [
         Token::Stop,
         Token::Tick,
         Token::Watchdog,
+        Token::Jobs,
         Token::Reload,
         Token::Command,
         Token::Files,
@@ -165,6 +169,14 @@ impl EventLoop {
         add(&self.epoll, descriptor, Token::Command)
     }
 
+    /// Wakes with [`Wake::Jobs`] while `descriptor` is readable.
+    ///
+    /// # Errors
+    /// The system refused to watch it.
+    pub fn add_jobs(&self, descriptor: &impl AsFd) -> io::Result<()> {
+        add(&self.epoll, descriptor, Token::Jobs)
+    }
+
     /// Wakes with [`Wake::Files`] while `descriptor` is readable. It is forgotten when it is closed.
     ///
     /// # Errors
@@ -227,6 +239,7 @@ impl EventLoop {
             Token::Watchdog => expired(&self.watchdog)?.then_some(Wake::Watchdog),
             Token::Settled => expired(&self.settled)?.then_some(Wake::Settled),
             Token::Command => Some(Wake::Command),
+            Token::Jobs => Some(Wake::Jobs),
             Token::Files => Some(Wake::Files),
         })
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::time::{ClockId, clock_gettime};
 use tracing::{error, info, warn};
 
 use super::event_loop::{EventLoop, Wake};
@@ -20,6 +21,7 @@ use super::policy_watch::{PolicyWatch, STILL};
 use crate::control::finding::{Code, Finding};
 use crate::control::status::AgentStatus;
 use crate::daemon::agent::attach::{AttachError, Moved};
+use crate::daemon::agent::jobs::JobAnswer;
 use crate::daemon::agent::{Agent, ChangeError};
 use crate::daemon::backend::claims;
 use crate::host::cost;
@@ -129,6 +131,7 @@ impl<K: KernFs> Service<K> {
         });
         stamp(&mut self.agent);
         self.publish();
+        self.tend_jobs(true);
     }
 
     fn publish(&mut self) {
@@ -160,16 +163,33 @@ impl<K: KernFs> Service<K> {
     fn serve_jobs(&mut self) {
         let Some((bridge, _)) = &self.socket else { return };
         while let Some(call) = bridge.next_job_call() {
+            let now = since_boot();
             match call {
-                JobCall::Submit(ticket, _) => {
-                    let reason = "this tenantd admits no jobs".to_string();
-                    bridge.answer(ticket, Err(CallError::Failed { reason }));
+                JobCall::Submit(ticket, job) => self.agent.submit_job(ticket, &job, now),
+                JobCall::Cancel(ticket, id, caller) => {
+                    self.agent.cancel_job(ticket, id, caller, now);
                 }
-                JobCall::Cancel(ticket, id, _) => {
-                    bridge.answer(ticket, Err(CallError::NoSuchJob { id }));
-                }
-                JobCall::Left(_) => {}
+                JobCall::Left(ticket) => self.agent.job_client_left(ticket, now),
             }
+            // A client that was admitted does not wait for the others.
+            send_answers(bridge, &mut self.agent);
+        }
+        self.publish_jobs();
+    }
+
+    /// Looks after the jobs, with a tick or between two.
+    fn tend_jobs(&mut self, is_tick: bool) {
+        self.agent.tend_jobs(is_tick, since_boot());
+        if let Some((bridge, _)) = &self.socket {
+            send_answers(bridge, &mut self.agent);
+        }
+        self.publish_jobs();
+    }
+
+    fn publish_jobs(&mut self) {
+        let Some((bridge, _)) = &self.socket else { return };
+        if let Some(list) = self.agent.take_job_list(since_boot()) {
+            bridge.publish_jobs(list);
         }
     }
 
@@ -318,6 +338,7 @@ impl<K: KernFs> Service<K> {
                     is_done |= once && was_complete && self.agent.status().tick >= 2;
                 }
                 Wake::Watchdog => {}
+                Wake::Jobs => self.tend_jobs(false),
                 Wake::Reload => {
                     // The result is logged.
                     let _ = self.reload();
@@ -353,6 +374,7 @@ impl<K: KernFs> Service<K> {
         }
         if let Some((bridge, _)) = &self.socket {
             events.add_commands(bridge)?;
+            self.agent.watch_jobs(|watch| events.add_jobs(watch))?;
         }
         self.notifier.ready(&self.summary());
         Ok(())
@@ -407,6 +429,28 @@ impl<K: KernFs> Service<K> {
             }
         }
         self.agent
+    }
+}
+
+/// Seconds since the machine started, on a clock that goes on between two agents.
+fn since_boot() -> f64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from);
+    // The system has this clock.
+    now.unwrap_or_default().as_secs_f64()
+}
+
+/// Sends what clients of jobs are to be told.
+fn send_answers<K: KernFs>(bridge: &AgentEnd, agent: &mut Agent<K>) {
+    for (ticket, answer) in agent.take_job_answers() {
+        match answer {
+            JobAnswer::Waits(reply) => bridge.tell(ticket, json(&reply)),
+            JobAnswer::Submitted(outcome) => {
+                bridge.answer(ticket, outcome.map(|reply| json(&reply)));
+            }
+            JobAnswer::Cancelled(outcome) => {
+                bridge.answer(ticket, outcome.map(|reply| json(&reply)));
+            }
+        }
     }
 }
 

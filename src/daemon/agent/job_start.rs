@@ -1,0 +1,302 @@
+//! Starting jobs: their cgroups, their CPUs, and the move of their processes; and finding those of an earlier agent.
+
+use std::path::Path;
+
+use tracing::debug;
+
+use super::jobs::started_reply;
+use super::start::Agent;
+use crate::admission::{JobId, Phase};
+use crate::control::plan::{Knob, Value};
+use crate::daemon::jobs::cgroup::{JobCgroup, may_confine};
+use crate::daemon::jobs::place::{self, Wide};
+use crate::daemon::jobs::record::{Home, JobProcess, Record};
+use crate::daemon::jobs::reply::{self, JobAnswer};
+use crate::daemon::jobs::store::KeptJob;
+use crate::daemon::jobs::watch::is_alive;
+use crate::dop::CpuSet;
+use crate::host::cgroup::{Dialect, Facet};
+use crate::host::enforce::{EnforceError, Enforcer, with_causes};
+use crate::host::kernfs::KernFs;
+use crate::host::process;
+use crate::resource::MEMORY;
+use crate::units::Limit;
+use crate::varlink::error::CallError;
+
+impl<K: KernFs> Agent<K> {
+    /// Starts every job that may start now.
+    pub(super) fn start_jobs(&mut self, now: f64) {
+        loop {
+            let dispatch = self.jobs.dispatch(now);
+            if dispatch.starts.is_empty() && dispatch.widths.is_empty() {
+                break;
+            }
+            let mut started = Vec::new();
+            for start in &dispatch.starts {
+                match self.house(start.job) {
+                    Ok(()) => started.push(start.job),
+                    Err(why) => self.give_up_job(start.job, &why, now),
+                }
+            }
+            self.place_jobs();
+            self.weigh_jobs();
+            if !started.is_empty() {
+                // Before their processes are moved: an agent that is killed in between finds empty cgroups.
+                self.keep_jobs();
+            }
+            for job in started {
+                match self.enter(job) {
+                    Ok(()) => self.tell_started(job),
+                    Err(why) => self.give_up_job(job, &why, now),
+                }
+            }
+        }
+        let needs_refresh = self.jobs.needs_refresh();
+        if let Some(watch) = &mut self.jobs.watch {
+            watch.refresh(needs_refresh);
+        }
+    }
+
+    /// A job cannot start: its worker is free again.
+    fn give_up_job(&mut self, job: JobId, why: &str, now: f64) {
+        debug!("job {job} does not start: {why}");
+        let reason = format!("it cannot start: {why}");
+        self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::Failed { reason })));
+        self.end_job(job, now);
+        self.keep_jobs();
+    }
+
+    /// Makes the cgroup of a job.
+    fn house(&mut self, job: JobId) -> Result<(), String> {
+        let view = self.jobs.admission.job(job).ok_or("it is not known")?;
+        let (tenant, memory_bytes) = (view.request.tenant.clone(), view.request.memory_bytes);
+        let node = self.nodes().iter().position(|node| node.path == tenant);
+        let node = node.ok_or_else(|| format!("the policy has no tenant {tenant}"))?;
+        let mut ineffective = Vec::new();
+        let above = self.nest(node, &mut ineffective)?;
+        let below = format!("{above}/job-{job}");
+        let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+        let cgroup = JobCgroup::make(kernel, layout, &below).map_err(|error| error.to_string())?;
+        if memory_bytes > 0 {
+            let limit = Value::Amount(MEMORY, Limit::Finite(memory_bytes));
+            if let Err(error) = cgroup.set(kernel, layout, Knob::MemoryMax, &limit) {
+                ineffective.push(format!("no memory limit is in force: {error}"));
+            }
+        }
+        let path = self.path_of(&below);
+        let home = Home { cgroup, path, cpus: None, weight: None, ineffective };
+        match self.jobs.records.get_mut(&job) {
+            Some(record) => record.home = Some(home),
+            None => home.cgroup.close(&mut self.host.kernel),
+        }
+        Ok(())
+    }
+
+    /// The cgroup of a tenant in which jobs are made, below the root of each tree, with the controllers that they need as
+    /// far as they can be had.
+    fn nest(&mut self, node: usize, ineffective: &mut Vec<String>) -> Result<String, String> {
+        let own = self.own_cgroup(node).map_err(|error| error.to_string())?;
+        let tree = self.control.tree();
+        let dir = self.backends.dir_of(&self.host, tree, own, Facet::Cpu);
+        let dir = dir.ok_or("its tenant has no cgroup")?;
+        let cpu = &self.host.layout.trees[self.host.layout.tree(Facet::Cpu).unwrap_or(0)];
+        let below = dir.strip_prefix(&cpu.root).map_err(|_| "its tenant is not below the root")?;
+        let below = below.to_path_buf();
+        let mut enforcer = Enforcer { pins: true, ..self.host.enforcer() };
+        let prepared = match enforcer.layout.dialect {
+            Dialect::Unified => enable_down_to(&mut enforcer, &below),
+            Dialect::Legacy => make_cpusets(&mut enforcer, &below),
+        };
+        if let Err(error) = prepared {
+            ineffective.push(format!("limits and CPUs of its own: {}", with_causes(&error)));
+        }
+        Ok(below.display().to_string())
+    }
+
+    /// A path below the root, from the mount.
+    fn path_of(&self, below: &str) -> String {
+        let layout = &self.host.layout;
+        let tree = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)];
+        let path = tree.root.join(below);
+        let path = path.strip_prefix(&tree.mount).unwrap_or(&path);
+        format!("/{}", path.display())
+    }
+
+    /// Gives every running job as many CPUs as it is wide.
+    fn place_jobs(&mut self) {
+        let Some(topology) = self.control.topology().cloned() else { return };
+        let dialect = self.host.layout.dialect;
+        // Jobs of tenants with CPUs of their own are placed on these.
+        let mut groups: Vec<(Option<CpuSet>, Vec<Wide>)> = Vec::new();
+        for (job, home) in self.jobs.homes() {
+            let Some(view) = self.jobs.admission.job(job) else { continue };
+            let Phase::Running { dop, .. } = view.phase else { continue };
+            let node = self.nodes().iter().position(|node| node.path == view.request.tenant);
+            let of_tenant = node.and_then(|node| self.control.states()[node].width.cpus()).cloned();
+            let is_confinable = home.cgroup.can_be_confined(&self.host.layout);
+            if !is_confinable || !may_confine(dialect, of_tenant.is_some()) {
+                continue;
+            }
+            let entry = Wide { job, dop, previous: home.cpus.clone() };
+            match groups.iter_mut().find(|(cpus, _)| *cpus == of_tenant) {
+                Some((_, jobs)) => jobs.push(entry),
+                None => groups.push((of_tenant, vec![entry])),
+            }
+        }
+        for (cpus, jobs) in groups {
+            let restricted = cpus.and_then(|cpus| topology.restricted_to(&cpus).ok());
+            for (job, cpus) in place::cpus(&jobs, restricted.as_ref().unwrap_or(&topology)) {
+                self.confine(job, cpus);
+            }
+        }
+    }
+
+    fn confine(&mut self, job: JobId, cpus: CpuSet) {
+        let record = self.jobs.records.get_mut(&job);
+        let Some(home) = record.and_then(|record| record.home.as_mut()) else { return };
+        if home.cpus.as_ref() == Some(&cpus) {
+            return;
+        }
+        match home.cgroup.confine(&mut self.host.kernel, &self.host.layout, &cpus) {
+            Ok(()) => home.cpus = Some(cpus),
+            Err(error) => {
+                let what = format!("it is not confined to CPUs: {error}");
+                if !home.ineffective.contains(&what) {
+                    home.ineffective.push(what);
+                }
+            }
+        }
+    }
+
+    /// Writes the weights of jobs within their tenants.
+    pub(super) fn weigh_jobs(&mut self) {
+        for (job, weight) in place::changed_weights(&self.jobs, self.policy.admission.running) {
+            let record = self.jobs.records.get_mut(&job);
+            let Some(home) = record.and_then(|record| record.home.as_mut()) else { continue };
+            let value = Value::Weight(weight);
+            let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+            match home.cgroup.set(kernel, layout, Knob::CpuWeight, &value) {
+                // One without the controller has no weight, and is not asked again.
+                Ok(()) => home.weight = Some(weight),
+                Err(error) => {
+                    debug!("job {job} has no weight: {error}");
+                    home.weight = Some(weight);
+                }
+            }
+        }
+    }
+
+    /// Moves the process of a job into its cgroup.
+    fn enter(&mut self, job: JobId) -> Result<(), String> {
+        let proc = self.host.proc();
+        let Some(record) = self.jobs.records.get(&job) else { return Err("it is gone".into()) };
+        let Some(home) = &record.home else { return Err("it has no cgroup".into()) };
+        let JobProcess { pid, start_ticks, handle } = &record.process;
+        let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+        let runs = |kernel: &mut K| {
+            handle.as_ref().is_none_or(|handle| is_alive(handle))
+                && process::start_ticks(kernel, proc, *pid) == Some(*start_ticks)
+        };
+        let gone = format!("process {pid} has ended");
+        let Some(found) = process::candidate(kernel, proc, layout, *pid, 0) else {
+            return Err(gone);
+        };
+        if found.claim.start_ticks != *start_ticks || !runs(kernel) {
+            return Err(gone);
+        }
+        let moved = home.cgroup.take(kernel, layout, *pid);
+        if moved.is_ok() && runs(kernel) {
+            if let (Some(watch), Some(handle)) = (&self.jobs.watch, handle) {
+                // Without it, its end is seen with the next refresh.
+                let _ = watch.add(handle);
+            }
+            return Ok(());
+        }
+        // Another one may have its number, and been moved in its place; or it is in some of the trees.
+        for from in &found.claim.from {
+            if let Ok(dir) = kernel.open_dir(from) {
+                let _ = kernel.move_process(dir, *pid);
+                kernel.close_dir(dir);
+            }
+        }
+        Err(moved.err().map_or(gone, |error| error.to_string()))
+    }
+
+    fn tell_started(&mut self, job: JobId) {
+        let Some(view) = self.jobs.admission.job(job) else { return };
+        let Phase::Running { dop, .. } = view.phase else { return };
+        let tenant = view.request.tenant.clone();
+        let Some(record) = self.jobs.records.get(&job) else { return };
+        let Some(home) = &record.home else { return };
+        let (pid, path) = (record.process.pid, &home.path);
+        debug!(tenant, action = "job", "job {job} started: process {pid} in {path}, {dop} wide");
+        let answer = started_reply(job, &tenant, reply::started(home, dop));
+        self.jobs.answer(job, answer);
+    }
+
+    /// Takes up a job of an earlier agent, if its cgroup is still there and not empty.
+    pub(super) fn adopt_job(&mut self, kept: KeptJob, now: f64) {
+        let proc = self.host.proc();
+        let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+        let Ok(cgroup) = JobCgroup::open(kernel, layout, &kept.below) else { return };
+        let sample = cgroup.sample(kernel).ok();
+        let is_same = cgroup.inode() == kept.inode;
+        let is_populated = sample.as_ref().is_some_and(|it| it.populated != Some(false));
+        if !is_same || !is_populated {
+            if is_same {
+                self.jobs.left.push(cgroup);
+            } else {
+                cgroup.close(kernel);
+            }
+            return;
+        }
+        let is_first_there = process::start_ticks(kernel, proc, kept.pid) == Some(kept.start_ticks);
+        let lingers = kept.lingers || !is_first_there;
+        let job = kept.job();
+        let cpu_seconds = sample.and_then(|it| it.usage_usec).map_or(0.0, |usec| usec as f64 / 1e6);
+        let times = (kept.submitted, kept.since);
+        self.jobs.admission.adopt(job, kept.request, times, (cpu_seconds, lingers), now);
+        let (pid, start_ticks) = (kept.pid, kept.start_ticks);
+        let cpus = kept.cpus.and_then(|cpus| cpus.parse().ok());
+        let (path, ineffective) = (kept.path, kept.ineffective);
+        let home = Home { cgroup, path, cpus, weight: None, ineffective };
+        let record = Record {
+            ticket: None,
+            process: JobProcess { pid, start_ticks, handle: None },
+            command: kept.command,
+            told: None,
+            home: Some(home),
+        };
+        self.jobs.records.insert(job, record);
+    }
+}
+
+/// Enables the controllers of jobs in the root and in every cgroup from there down to `below`.
+fn enable_down_to<K: KernFs>(
+    enforcer: &mut Enforcer<'_, K>,
+    below: &Path,
+) -> Result<(), EnforceError> {
+    let layout = enforcer.layout;
+    for tree in &layout.trees {
+        let path = tree.root.join(below);
+        let mut above: Vec<&Path> =
+            path.ancestors().take_while(|up| up.starts_with(&tree.root)).collect();
+        above.reverse();
+        above.into_iter().try_for_each(|up| enforcer.enable(up))?;
+    }
+    Ok(())
+}
+
+/// Makes the cgroup `below` in the cpuset tree of the legacy hierarchy, which tenants that are not pinned do not join.
+fn make_cpusets<K: KernFs>(
+    enforcer: &mut Enforcer<'_, K>,
+    below: &Path,
+) -> Result<(), EnforceError> {
+    let layout = enforcer.layout;
+    for tree in layout.trees.iter().filter(|tree| !tree.is_for_all()) {
+        let path = tree.root.join(below);
+        enforcer.make_all(&tree.mount, &path)?;
+        enforcer.fill_legacy(tree, &path)?;
+    }
+    Ok(())
+}

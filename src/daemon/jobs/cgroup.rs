@@ -1,0 +1,239 @@
+//! The cgroup of a job: made, limited, read and removed without the journal (see the head of the room).
+
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use tracing::debug;
+
+use crate::control::plan::{Knob, Value};
+use crate::control::sample::TenantSample;
+use crate::daemon::recovery::processes::{nested, processes_at};
+use crate::dop::CpuSet;
+use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, Tree};
+use crate::host::kernfs::{KernError, KernFs};
+
+/// The cgroup of one job.
+#[derive(Debug)]
+pub(in crate::daemon) struct JobCgroup {
+    /// Below the root of each tree.
+    pub(in crate::daemon) below: String,
+    cgroup: Cgroup,
+}
+
+/// The files that a cpuset of the legacy hierarchy needs before it takes a process.
+const CPUSET_FILES: [&str; 2] = ["cpuset.mems", "cpuset.cpus"];
+
+impl JobCgroup {
+    /// Makes the cgroup at `below` in every tree where the one above it is.
+    ///
+    /// # Errors
+    /// The kernel refused; nothing is left behind.
+    pub(in crate::daemon) fn make<K: KernFs>(
+        kernel: &mut K,
+        layout: &Layout,
+        below: &str,
+    ) -> Result<JobCgroup, KernError> {
+        let outcome = layout.trees.iter().try_for_each(|tree| make_in(kernel, tree, below));
+        let opened = outcome.and_then(|()| JobCgroup::open(kernel, layout, below));
+        if opened.is_err() {
+            let _ = remove(kernel, layout, below);
+        }
+        opened
+    }
+
+    /// Opens the cgroup at `below`.
+    ///
+    /// # Errors
+    /// It is gone, or the kernel refused.
+    pub(in crate::daemon) fn open<K: KernFs>(
+        kernel: &mut K,
+        layout: &Layout,
+        below: &str,
+    ) -> Result<JobCgroup, KernError> {
+        let cgroup = Cgroup::open(kernel, layout, below)?;
+        Ok(JobCgroup { below: below.to_string(), cgroup })
+    }
+
+    /// Tells this cgroup from a later one of the same name.
+    pub(in crate::daemon) fn inode(&self) -> u64 {
+        self.cgroup.generation()
+    }
+
+    /// Whether it has CPUs of its own to confine it to.
+    pub(in crate::daemon) fn can_be_confined(&self, layout: &Layout) -> bool {
+        self.cgroup.dir(layout, Facet::Cpuset).is_some()
+    }
+
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// The kernel refused, or the cgroup has no such file.
+    pub(in crate::daemon) fn set<K: KernFs>(
+        &self,
+        kernel: &mut K,
+        layout: &Layout,
+        knob: Knob,
+        value: &Value,
+    ) -> Result<(), KernError> {
+        let dir = self.cgroup.knob_dir(layout, knob)?;
+        let mut spellings = layout.dialect.spell(knob, value).into_iter();
+        spellings.try_for_each(|spelling| kernel.write(dir, spelling.file, &spelling.text))
+    }
+
+    /// Confines it to these CPUs.
+    ///
+    /// # Errors
+    /// As [`JobCgroup::set`].
+    pub(in crate::daemon) fn confine<K: KernFs>(
+        &self,
+        kernel: &mut K,
+        layout: &Layout,
+        cpus: &CpuSet,
+    ) -> Result<(), KernError> {
+        self.set(kernel, layout, Knob::Cpus, &Value::CpuList(cpus.clone()))
+    }
+
+    /// Moves a process into it, in every tree.
+    ///
+    /// # Errors
+    /// It ended (ESRCH), or the kernel refused.
+    pub(in crate::daemon) fn take<K: KernFs>(
+        &self,
+        kernel: &mut K,
+        layout: &Layout,
+        pid: u32,
+    ) -> Result<(), KernError> {
+        let mut homes = layout.trees.iter().filter_map(|tree| tree.facets.first().copied());
+        homes.try_for_each(|facet| match self.cgroup.dir(layout, facet) {
+            Some(dir) => kernel.move_process(dir, pid),
+            None => Ok(()),
+        })
+    }
+
+    /// Reads its counters, also where it is empty; what cannot be read is absent.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(in crate::daemon) fn sample<K: KernFs>(
+        &self,
+        kernel: &mut K,
+    ) -> Result<TenantSample, KernError> {
+        self.cgroup.sample(kernel, true, &mut Vec::new())
+    }
+
+    /// The processes in it and in what was made inside.
+    pub(in crate::daemon) fn processes<K: KernFs>(
+        &self,
+        kernel: &mut K,
+        layout: &Layout,
+    ) -> Vec<u32> {
+        let Some(tree) = layout.tree(Facet::Cpu).map(|index| &layout.trees[index]) else {
+            return Vec::new();
+        };
+        let dir = tree.root.join(&self.below);
+        let inside = nested(kernel, &dir).unwrap_or_default();
+        let dirs = std::iter::once(dir).chain(inside);
+        dirs.flat_map(|dir| processes_at(kernel, &dir).unwrap_or_default()).collect()
+    }
+
+    /// Removes it and closes it; gives it back where that cannot be done yet.
+    pub(in crate::daemon) fn end<K: KernFs>(
+        self,
+        kernel: &mut K,
+        layout: &Layout,
+    ) -> Option<JobCgroup> {
+        match remove(kernel, layout, &self.below) {
+            Ok(()) => {
+                self.cgroup.close(kernel);
+                None
+            }
+            Err(error) => {
+                debug!("the cgroup {} is removed later: {error}", self.below);
+                Some(self)
+            }
+        }
+    }
+
+    /// Forgets its descriptors.
+    pub(in crate::daemon) fn close<K: KernFs>(self, kernel: &mut K) {
+        self.cgroup.close(kernel);
+    }
+}
+
+fn make_in<K: KernFs>(kernel: &mut K, tree: &Tree, below: &str) -> Result<(), KernError> {
+    let path = tree.root.join(below);
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let above = match kernel.open_dir(above) {
+        Ok(above) => above,
+        // A tree that its tenant is not in.
+        Err(error) if error.is_gone() && !tree.is_for_all() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let outcome = match kernel.make_dir(above, &name.to_string_lossy()) {
+        Err(error) if error.errno != Errno::EEXIST => Err(error),
+        _ if tree.facets.contains(&Facet::Cpuset) => fill(kernel, above, &path),
+        _ => Ok(()),
+    };
+    kernel.close_dir(above);
+    outcome
+}
+
+/// Gives a cpuset of the legacy hierarchy what the one above it has, without which it takes no process. One of the unified
+/// hierarchy inherits it.
+fn fill<K: KernFs>(
+    kernel: &mut K,
+    above: crate::host::kernfs::DirId,
+    path: &Path,
+) -> Result<(), KernError> {
+    let dir = kernel.open_dir(path)?;
+    let is_legacy = kernel.read_once(dir, "cgroup.type").is_err();
+    let outcome = CPUSET_FILES.iter().filter(|_| is_legacy).try_for_each(|file| {
+        let list = String::from_utf8_lossy(kernel.read_once(above, file)?).trim().to_string();
+        kernel.write(dir, file, &list)
+    });
+    kernel.close_dir(dir);
+    outcome
+}
+
+/// Removes the cgroup at `below`, and empty ones inside it, from every tree.
+///
+/// # Errors
+/// EBUSY where processes are in it.
+pub(in crate::daemon) fn remove<K: KernFs>(
+    kernel: &mut K,
+    layout: &Layout,
+    below: &str,
+) -> Result<(), KernError> {
+    let mut outcome = Ok(());
+    for tree in &layout.trees {
+        let path = tree.root.join(below);
+        let mut removed = remove_dir(kernel, &path);
+        if removed.as_ref().is_err_and(|error| error.errno == Errno::EBUSY) {
+            let inside = nested(kernel, &path)?;
+            for path in inside.iter().rev().map(PathBuf::as_path).chain([path.as_path()]) {
+                removed = remove_dir(kernel, path);
+            }
+        }
+        outcome = outcome.and(removed);
+    }
+    outcome
+}
+
+fn remove_dir<K: KernFs>(kernel: &mut K, path: &Path) -> Result<(), KernError> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let outcome = kernel.open_dir(above).and_then(|above| {
+        let outcome = kernel.remove_dir(above, &name.to_string_lossy());
+        kernel.close_dir(above);
+        outcome
+    });
+    match outcome {
+        Err(error) if !error.is_gone() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether jobs of a tenant that is confined to CPUs of its own are confined by a cgroup of theirs. On the legacy
+/// hierarchy they are not: the kernel would refuse to take CPUs from the tenant while a job inside has them.
+pub(in crate::daemon) fn may_confine(dialect: Dialect, is_tenant_pinned: bool) -> bool {
+    dialect == Dialect::Unified || !is_tenant_pinned
+}

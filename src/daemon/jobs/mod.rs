@@ -1,0 +1,39 @@
+//! Admitted jobs: their clients, their processes and their cgroups.
+//!
+//! **Problem.** A job is a process that somebody else started, in a cgroup that has to be there before it executes its
+//! command. Its client may vanish in every state; its number may be another process's by the time it is moved; the
+//! agent may be killed at any point.
+//!
+//! **Owner.** The control thread owns the queue, the records and the cgroups. What clients ask comes as messages of
+//! the socket's thread and is answered with messages; nothing is locked. A submission is decided and started at once,
+//! not in the next tick.
+//!
+//! **Start.** The cgroup `job-N` is made inside the tenant's own cgroup and gets its memory limit, its CPUs and its weight;
+//! then the process is moved, and only then the client is told. That the process is the one that connected, and its
+//! user the one that it had then, is checked before the move (by its descriptor where the kernel has one, else by when
+//! it started) and again after it: a process that was moved in its place goes back to where it came from.
+//!
+//! **End.** A job has ended when its cgroup is empty. Where its first process has ended and others are left, it lingers:
+//! its slots come back, and its processes stay accounted to the tenant.
+//!
+//! **Restart.** The running jobs are in `jobs.json` of the state directory before their processes are moved, the state of
+//! the queue in `queue.json`. They are not in the journal: a job outlives the agent, nobody moves it back, and its
+//! cgroup is of no use to anybody once it is empty. Neither file is synced to disk: no cgroup outlives the machine.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `record` | what is known of each job beside the queue; the state of the room |
+//! | `cgroup` | the cgroup of a job |
+//! | `place` | which CPUs each job runs on, and its weight |
+//! | `store` | the files of the state directory |
+//! | `terms` | what the policy says of jobs |
+//! | `reply` | what clients are told |
+//! | `watch` | what wakes the agent while jobs run |
+
+pub(super) mod cgroup;
+pub(super) mod place;
+pub(super) mod record;
+pub(super) mod reply;
+pub(super) mod store;
+pub(super) mod terms;
+pub(super) mod watch;

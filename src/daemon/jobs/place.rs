@@ -1,0 +1,58 @@
+//! Which CPUs each running job has, and what weight within its tenant.
+
+use std::collections::BTreeMap;
+
+use super::record::Jobs;
+use crate::admission::{JobId, Phase, weights};
+use crate::dop::placement::{Request, Want, place};
+use crate::dop::{CpuSet, Topology};
+use crate::policy::types::RunningShares;
+
+/// A weight that differs by less is not written.
+const DEAD_BAND: f64 = 0.05;
+
+/// A running job that is to be placed.
+#[derive(Clone, Debug)]
+pub(in crate::daemon) struct Wide {
+    pub(in crate::daemon) job: JobId,
+    pub(in crate::daemon) dop: u32,
+    /// Where it is.
+    pub(in crate::daemon) previous: Option<CpuSet>,
+}
+
+/// The CPUs of each job, as many as it is wide, among those of `topology`.
+pub(in crate::daemon) fn cpus(jobs: &[Wide], topology: &Topology) -> Vec<(JobId, CpuSet)> {
+    let request = |wide: &Wide| Request {
+        previous: wide.previous.clone(),
+        ..Request::new(Want::Dop(wide.dop))
+    };
+    let requests: Vec<Request> = jobs.iter().map(request).collect();
+    let placement = place(topology, &requests);
+    jobs.iter().map(|wide| wide.job).zip(placement.sets).collect()
+}
+
+/// The weights that are to be written, of jobs that have a cgroup.
+pub(in crate::daemon) fn changed_weights(jobs: &Jobs, shares: RunningShares) -> Vec<(JobId, f64)> {
+    let mut of_tenants: BTreeMap<&str, Vec<(JobId, f64)>> = BTreeMap::new();
+    for view in jobs.admission.jobs() {
+        if !matches!(view.phase, Phase::Waiting { .. }) {
+            let of_tenant = of_tenants.entry(view.request.tenant.as_str()).or_default();
+            of_tenant.push((view.job, view.cpu_seconds));
+        }
+    }
+    let mut changed = Vec::new();
+    for of_tenant in of_tenants.into_values() {
+        let seconds: Vec<f64> = of_tenant.iter().map(|(_, seconds)| *seconds).collect();
+        let weights = match shares {
+            RunningShares::Multilevel => weights(&seconds),
+            RunningShares::Equal => vec![weights(&[f64::MAX])[0]; seconds.len()],
+        };
+        let weighed = of_tenant.iter().map(|(job, _)| *job).zip(weights);
+        changed.extend(weighed.filter(|(job, weight)| {
+            let home = jobs.records.get(job).and_then(|record| record.home.as_ref());
+            let is_new = |old: f64| (weight - old).abs() > old * DEAD_BAND;
+            home.is_some_and(|home| home.weight.is_none_or(is_new))
+        }));
+    }
+    changed
+}

@@ -1,0 +1,174 @@
+//! What is known of each job beside the queue, and the state of the room.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::cgroup::JobCgroup;
+use super::reply::JobAnswer;
+use super::reply::waiting;
+use super::store::{KeptJob, Store};
+use super::watch::Watch;
+use crate::admission::{Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Rules};
+use crate::control::tree::TreeNode;
+use crate::dop::CpuSet;
+use crate::varlink::bridge::Ticket;
+use crate::varlink::jobs::{SubmitReply, Waiting};
+
+/// All jobs of the agent.
+#[derive(Debug)]
+pub(in crate::daemon) struct Jobs {
+    pub(in crate::daemon) admission: Admission,
+    pub(in crate::daemon) records: BTreeMap<JobId, Record>,
+    pub(in crate::daemon) store: Store,
+    /// Answers that are to be sent.
+    pub(in crate::daemon) outbox: Vec<(Ticket, JobAnswer)>,
+    /// Whether anything changed that readers see.
+    pub(in crate::daemon) has_changed: bool,
+    /// What wakes the agent; `None` for a kernel in memory.
+    pub(in crate::daemon) watch: Option<Watch>,
+    /// The policy's nodes that the terms of tenants were read from.
+    pub(in crate::daemon) nodes: Arc<[TreeNode]>,
+    pub(in crate::daemon) measured: Measured,
+    /// Cgroups of ended jobs that could not be removed yet.
+    pub(in crate::daemon) left: Vec<JobCgroup>,
+}
+
+/// One job.
+#[derive(Debug)]
+pub(in crate::daemon) struct Record {
+    /// The client, while it waits.
+    pub(in crate::daemon) ticket: Option<Ticket>,
+    pub(in crate::daemon) process: JobProcess,
+    pub(in crate::daemon) command: Option<String>,
+    /// What the client was told last.
+    pub(in crate::daemon) told: Option<Waiting>,
+    /// Its cgroup, once it has started.
+    pub(in crate::daemon) home: Option<Home>,
+}
+
+/// The first process of a job.
+#[derive(Clone, Debug)]
+pub(in crate::daemon) struct JobProcess {
+    pub(in crate::daemon) pid: u32,
+    pub(in crate::daemon) start_ticks: u64,
+    /// The same, where the kernel has a descriptor of it.
+    pub(in crate::daemon) handle: Option<Arc<OwnedFd>>,
+}
+
+/// Where a job runs.
+#[derive(Debug)]
+pub(in crate::daemon) struct Home {
+    pub(in crate::daemon) cgroup: JobCgroup,
+    /// From the mount.
+    pub(in crate::daemon) path: String,
+    /// The CPUs that it is confined to.
+    pub(in crate::daemon) cpus: Option<CpuSet>,
+    /// The weight that was written last.
+    pub(in crate::daemon) weight: Option<f64>,
+    pub(in crate::daemon) ineffective: Vec<String>,
+}
+
+impl Jobs {
+    /// No jobs, and nothing that keeps them.
+    pub(in crate::daemon) fn new(store: Store) -> Jobs {
+        Jobs {
+            admission: Admission::new(Rules::default(), Capacity::default()),
+            records: BTreeMap::new(),
+            store,
+            outbox: Vec::new(),
+            has_changed: true,
+            watch: None,
+            nodes: Arc::from([]),
+            measured: Measured::default(),
+            left: Vec::new(),
+        }
+    }
+
+    /// The job that waits for this client.
+    pub(in crate::daemon) fn of_ticket(&self, ticket: Ticket) -> Option<JobId> {
+        let mut records = self.records.iter();
+        records.find(|(_, record)| record.ticket == Some(ticket)).map(|(job, _)| *job)
+    }
+
+    /// The started jobs with their cgroups.
+    pub(in crate::daemon) fn homes(&self) -> impl Iterator<Item = (JobId, &Home)> {
+        self.records.iter().filter_map(|(job, record)| Some((*job, record.home.as_ref()?)))
+    }
+
+    /// Whether jobs have to be looked at between ticks.
+    pub(in crate::daemon) fn needs_refresh(&self) -> bool {
+        !self.left.is_empty() || self.homes().next().is_some()
+    }
+
+    /// Starts what may start.
+    pub(in crate::daemon) fn dispatch(&mut self, now: f64) -> Dispatch {
+        let dispatch = self.admission.dispatch(self.measured, now);
+        self.has_changed |= !dispatch.starts.is_empty() || !dispatch.widths.is_empty();
+        dispatch
+    }
+
+    /// Tells the client of a job that it waits, unless it knows that already.
+    pub(in crate::daemon) fn tell(&mut self, outlook: &Outlook, nr_waiting: usize) {
+        let waiting = waiting(outlook, nr_waiting);
+        let Some(view) = self.admission.job(outlook.job) else { return };
+        let Some(record) = self.records.get_mut(&outlook.job) else { return };
+        let Some(ticket) = record.ticket else { return };
+        if record.told.as_ref() == Some(&waiting) {
+            return;
+        }
+        record.told = Some(waiting.clone());
+        let tenant = view.request.tenant.clone();
+        let reply =
+            SubmitReply { id: outlook.job.0, tenant, waiting: Some(waiting), started: None };
+        self.outbox.push((ticket, JobAnswer::Waits(reply)));
+    }
+
+    /// The first process of a job has ended.
+    pub(in crate::daemon) fn forget_process(&mut self, job: JobId) {
+        let record = self.records.get_mut(&job);
+        let handle = record.and_then(|record| record.process.handle.take());
+        if let (Some(watch), Some(handle)) = (&self.watch, handle) {
+            watch.forget(&handle);
+        }
+    }
+
+    /// The started jobs, for the next agent.
+    pub(in crate::daemon) fn kept(&self) -> Vec<KeptJob> {
+        let mut kept = Vec::new();
+        for (job, home) in self.homes() {
+            let (Some(view), Some(record)) = (self.admission.job(job), self.records.get(&job))
+            else {
+                continue;
+            };
+            let (since, lingers) = match view.phase {
+                Phase::Running { since, .. } => (since, false),
+                Phase::Lingering { since } => (since, true),
+                Phase::Waiting { .. } => continue,
+            };
+            kept.push(KeptJob {
+                id: job.0,
+                request: view.request.clone(),
+                submitted: view.submitted,
+                since,
+                pid: record.process.pid,
+                start_ticks: record.process.start_ticks,
+                command: record.command.clone(),
+                below: home.cgroup.below.clone(),
+                path: home.path.clone(),
+                inode: home.cgroup.inode(),
+                cpus: home.cpus.as_ref().map(ToString::to_string),
+                ineffective: home.ineffective.clone(),
+                lingers,
+            });
+        }
+        kept
+    }
+
+    /// Answers the client of a job for the last time.
+    pub(in crate::daemon) fn answer(&mut self, job: JobId, answer: JobAnswer) {
+        if let Some(ticket) = self.records.get_mut(&job).and_then(|record| record.ticket.take()) {
+            self.outbox.push((ticket, answer));
+        }
+    }
+}

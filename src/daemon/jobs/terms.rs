@@ -1,0 +1,35 @@
+//! What the policy says of jobs, as the queue takes it.
+
+use crate::admission::Terms;
+use crate::control::tree::TreeNode;
+use crate::policy::model::DopPolicy;
+use crate::resource::{CPU, MEMORY};
+
+/// The terms of every tenant among `nodes`. The weight of a tenant is its part of what its siblings have together, times
+/// that of its group, and so on up.
+pub(in crate::daemon) fn of(nodes: &[TreeNode]) -> Vec<Terms> {
+    let mut sums = vec![0.0; nodes.len() + 1];
+    let siblings = |node: &TreeNode| node.parent.map_or(0, |parent| parent + 1);
+    nodes.iter().for_each(|node| sums[siblings(node)] += node.weight[CPU]);
+    let mut shares: Vec<f64> = Vec::with_capacity(nodes.len());
+    let mut terms = Vec::new();
+    for node in nodes {
+        // Groups come before what is in them.
+        let above = node.parent.map_or(1.0, |parent| shares[parent]);
+        let share = above * node.weight[CPU] / sums[siblings(node)];
+        shares.push(share);
+        if node.is_leaf {
+            let cpus = node.limit[CPU].map(|cpus| (cpus.ceil() as u32).max(1));
+            let dop = match node.dop {
+                DopPolicy::Manual(dop) | DopPolicy::AtMost(dop) => Some(dop),
+                DopPolicy::Auto | DopPolicy::Imci => None,
+            };
+            terms.push(Terms {
+                memory_max_bytes: node.limit[MEMORY].map(|bytes| bytes as u64),
+                dop_max: cpus.into_iter().chain(dop).min(),
+                ..Terms::new(&*node.path, share)
+            });
+        }
+    }
+    terms
+}

@@ -1,0 +1,82 @@
+//! What wakes the agent while jobs run: the end of their first processes, and a timer.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+/// How often running jobs are charged, and looked at where the kernel does not tell of their end.
+pub(in crate::daemon) const REFRESH: Duration = Duration::from_millis(100);
+
+const TIMER: u64 = 0;
+const PROCESS: u64 = 1;
+
+/// One descriptor that is readable when jobs are to be looked at.
+#[derive(Debug)]
+pub(in crate::daemon) struct Watch {
+    epoll: Epoll,
+    timer: TimerFd,
+    is_ticking: bool,
+}
+
+impl Watch {
+    /// Wakes nobody yet.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub(in crate::daemon) fn new() -> nix::Result<Watch> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
+        Ok(Watch { epoll, timer, is_ticking: false })
+    }
+
+    /// Wakes when this process ends; until [`Watch::forget`].
+    pub(in crate::daemon) fn add(&self, process: &OwnedFd) -> nix::Result<()> {
+        self.epoll.add(process, EpollEvent::new(EpollFlags::EPOLLIN, PROCESS))
+    }
+
+    /// Forgets a process.
+    pub(in crate::daemon) fn forget(&self, process: &OwnedFd) {
+        // One that was not added is no harm.
+        let _ = self.epoll.delete(process);
+    }
+
+    /// Wakes every [`REFRESH`] from now on, or no longer.
+    pub(in crate::daemon) fn refresh(&mut self, is_needed: bool) {
+        if is_needed == self.is_ticking {
+            return;
+        }
+        let every = TimeSpec::from_duration(REFRESH);
+        let outcome = match is_needed {
+            true => self.timer.set(Expiration::Interval(every), TimerSetTimeFlags::empty()),
+            false => self.timer.unset(),
+        };
+        self.is_ticking = is_needed && outcome.is_ok();
+    }
+
+    /// Clears the timer's wake-up.
+    pub(in crate::daemon) fn clear(&self) {
+        let mut events = [EpollEvent::empty(); 2];
+        let _ = self.epoll.wait(&mut events, nix::sys::epoll::EpollTimeout::ZERO);
+        if events.iter().any(|event| event.data() == TIMER) && self.is_ticking {
+            let _ = self.timer.wait();
+        }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
+/// Whether a process runs; `true` where that cannot be told.
+pub(in crate::daemon) fn is_alive(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(ready) if ready > 0)
+}
