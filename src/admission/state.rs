@@ -31,6 +31,8 @@ const ROOMY: f64 = 1024.0;
 pub struct Admission {
     pub(super) rules: Rules,
     pub(super) capacity: Capacity,
+    /// Measured anew with each dispatch.
+    #[serde(skip)]
     pub(super) measured: Measured,
     pub(super) queue: Queue,
     /// By number in the queue; `None` for a tenant that has left the policy.
@@ -371,6 +373,11 @@ impl Admission {
     /// The part of the policy that is the same for all tenants.
     pub fn rules(&self) -> Rules {
         self.rules
+    }
+
+    /// Whether no job was ever submitted.
+    pub fn is_unused(&self) -> bool {
+        self.next_job == 1
     }
 
     /// Jobs that wait.

@@ -87,7 +87,7 @@ pub struct Capacity {
 }
 
 /// What is measured when jobs are to start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     /// Memory that is used by everything that is no job, and cannot be taken from it.
     pub outside_bytes: u64,

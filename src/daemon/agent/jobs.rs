@@ -56,6 +56,9 @@ impl<K: KernFs> Agent<K> {
         let tenant = self.tenant_of_job(submission)?;
         let request = request(&submission.parameters, &tenant, submission.uid)?;
         let process = self.process_of_job(submission)?;
+        if self.jobs.records.is_empty() {
+            self.measure_for_jobs(now);
+        }
         let job = self.jobs.admission.submit(request, now);
         let job = job.map_err(|why| refusal(&why, &tenant))?;
         let command = submission.parameters.command.as_deref();
@@ -237,8 +240,10 @@ impl<K: KernFs> Agent<K> {
     pub fn tend_jobs(&mut self, is_tick: bool, now: f64) {
         if is_tick && self.mode() == Mode::Enforce {
             self.renew_job_terms(now);
-            self.measure_for_jobs(now);
             self.adopt_jobs(now);
+            if !self.jobs.records.is_empty() {
+                self.measure_for_jobs(now);
+            }
         }
         if let Some(watch) = &self.jobs.watch {
             watch.clear();
@@ -250,7 +255,9 @@ impl<K: KernFs> Agent<K> {
             self.tell_waiting(now);
             let has_homes = self.jobs.homes().next().is_some();
             self.jobs.has_changed |= has_homes;
-            self.jobs.store.keep_queue(&self.jobs.admission);
+            if !self.jobs.admission.is_unused() {
+                self.jobs.store.keep_queue(&self.jobs.admission);
+            }
         }
     }
 
@@ -373,8 +380,8 @@ impl<K: KernFs> Agent<K> {
             self.jobs.admission = queue;
             self.jobs.nodes = Arc::from([]);
             self.renew_job_terms(now);
-            self.measure_for_jobs(now);
         }
+        self.measure_for_jobs(now);
         let nr_kept = kept.len();
         for job in kept {
             self.adopt_job(job, now);

@@ -1,0 +1,5 @@
+//! The queue of jobs as a value: what holds of it under every discipline, for any course of events.
+
+mod course;
+mod examples;
+mod properties;
