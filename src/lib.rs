@@ -22,6 +22,7 @@
 //! | [`admission`] | which job starts next, how wide, and why the others wait |
 //! | [`policy`] | YAML in, a checked and typed model out |
 //! | [`control`] | one tick as a function: samples in, ordered actions out |
+//! | [`valve`] | the job server of a job, through which a build follows its width |
 //! | [`host`] | the machine: kernel files, cgroups, processes, the journal |
 //! | [`sim`] | a kernel in memory behind the same interface |
 //! | [`varlink`] | the socket for reading and changing the agent |
@@ -44,4 +45,5 @@ pub mod queue;
 pub mod resource;
 pub mod sim;
 pub mod units;
+pub mod valve;
 pub mod varlink;

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from the top; each may name only rooms before it, and itself.
-const ROOMS: [&str; 13] = [
+const ROOMS: [&str; 14] = [
     "units",
     "resource",
     "fair",
@@ -22,6 +22,7 @@ const ROOMS: [&str; 13] = [
     "admission",
     "policy",
     "control",
+    "valve",
     "host",
     "sim",
     "varlink",

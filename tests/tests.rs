@@ -18,4 +18,5 @@ mod queue;
 mod sim;
 mod soak;
 mod util;
+mod valve;
 mod varlink;

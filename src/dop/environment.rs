@@ -1,39 +1,119 @@
-//! How a program gets its width: environment variables and its arguments.
+//! How a command gets its width: variables of its environment, and its arguments.
 //!
-//! The usual runtimes each read a variable of their own before they start threads. Variables that are
-//! already set stay, because they were chosen for the program. Only `TENANTD_DOP` is always set: it is a fact
-//! about this job, and a value inherited from an outer one would be wrong.
+//! **Problem.** Every runtime learns in its own way how many threads to start. The set of CPUs that a process may run on
+//! is what most of them ask, some read a variable of their own, and build tools ask a job server for each command that
+//! they run. Told in the wrong place, a width does harm. **Answer.** A table of variables, each with the condition under
+//! which it helps. A variable that is set stays as it is, because it was chosen for the command, and so does a width on
+//! the command line. `TENANTD_DOP` alone is always set: it is a fact about this job, and an inherited value would be
+//! that of another.
 //!
-//! A program that can resize while it runs watches `/run/tenantd/tenants/NAME/dop` instead.
+//! | variable | read by | set |
+//! |---|---|---|
+//! | `TENANTD_DOP` | scripts | always |
+//! | `OMP_NUM_THREADS` | OpenMP, most BLAS libraries, nproc(1) | |
+//! | `OPENBLAS_NUM_THREADS`, `MKL_NUM_THREADS` | BLAS libraries with threads of their own | |
+//! | `RAYON_NUM_THREADS` | rayon | |
+//! | `GOMAXPROCS` | the Go runtime, which ignores later changes of the set of CPUs where it is there | where that set is not the job's own |
+//! | `MAKEFLAGS` | make, cargo, ninja and other clients of the job server | where the command line has no `-j` |
+//!
+//! Left out on purpose: `OMP_DYNAMIC`, with which GNU's OpenMP subtracts the load of the whole host.
+//!
+//! **One `MAKEFLAGS` for all.** Each client knows some ways to name a job server, and takes the last one that it knows:
+//!
+//! | written | make 4.2, 4.3 | make ≥ 4.4 | ninja ≥ 1.13, cargo, gcc ≥ 13 | cargo before 2023 |
+//! |---|---|---|---|---|
+//! | `--jobserver-fds=R,W` | ignored | ignored | overruled by the next | these descriptors |
+//! | `--jobserver-auth=fifo:PATH` | fatal where it is the last | overruled | this FIFO | |
+//! | `--jobserver-a=R,W`, which is the same option abbreviated | these descriptors | these descriptors | not known | |
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// The variable that is always set.
 pub const TENANTD_DOP: &str = "TENANTD_DOP";
-
 /// The placeholder of the width in the arguments of a command.
 pub const PLACEHOLDER: &str = "{dop}";
+/// Variables that hold a number of threads.
+const THREADS: [&str; 4] =
+    ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"];
+const GOMAXPROCS: &str = "GOMAXPROCS";
+const MAKEFLAGS: &str = "MAKEFLAGS";
+/// Programs whose flags without a value can be written together, as in `-kj4`.
+const WITH_CLUSTERS: [&[u8]; 3] = [b"make", b"gmake", b"remake"];
 
-/// The variables that a child of this width should get. `is_set` returns whether the environment has one
-/// already.
-///
-/// | variable | read by |
-/// |---|---|
-/// | `OMP_NUM_THREADS` | OpenMP, and with it most BLAS libraries |
-/// | `RAYON_NUM_THREADS` | rayon |
-/// | `GOMAXPROCS` | the Go runtime |
-/// | `MAKEFLAGS` | GNU make, as `-jN` |
-pub fn variables(dop: u32, is_set: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
-    let width = dop.max(1).to_string();
-    let hints = [
-        ("OMP_NUM_THREADS", width.clone()),
-        ("RAYON_NUM_THREADS", width.clone()),
-        ("GOMAXPROCS", width.clone()),
-        ("MAKEFLAGS", format!("-j{width}")),
-    ];
-    let unset = hints.into_iter().filter(|(name, _)| !is_set(name));
-    std::iter::once((TENANTD_DOP, width)).chain(unset).collect()
+/// The width of a command, and the means by which it gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Width<'a> {
+    /// The degree of parallelism.
+    pub dop: u32,
+    /// Whether the set of CPUs of the command is its own.
+    pub is_pinned: bool,
+    /// Its job server.
+    pub jobserver: Option<Jobserver<'a>>,
+}
+
+/// A job server, and two descriptors of it that the command inherits.
+#[derive(Clone, Copy, Debug)]
+pub struct Jobserver<'a> {
+    /// The FIFO.
+    pub fifo: &'a str,
+    /// The descriptor from which tokens are read.
+    pub read: i32,
+    /// The one to which they are returned.
+    pub write: i32,
+}
+
+/// Whether a job server would be used: not where the number of jobs was chosen already, by `MAKEFLAGS` or on the command
+/// line. `command` is the program and its arguments.
+pub fn takes_jobserver(command: &[OsString], is_set: impl Fn(&str) -> bool) -> bool {
+    !is_set(MAKEFLAGS) && !names_jobs(command)
+}
+
+/// The variables that `command` should get. `is_set` returns whether the environment has one already.
+pub fn variables(
+    width: &Width,
+    command: &[OsString],
+    is_set: impl Fn(&str) -> bool,
+) -> Vec<(&'static str, String)> {
+    let dop = width.dop.max(1).to_string();
+    let mut variables = vec![(TENANTD_DOP, dop.clone())];
+    let threads = THREADS.into_iter().chain((!width.is_pinned).then_some(GOMAXPROCS));
+    variables.extend(threads.filter(|name| !is_set(name)).map(|name| (name, dop.clone())));
+    if takes_jobserver(command, is_set) {
+        variables.push((MAKEFLAGS, makeflags(&dop, width.jobserver)));
+    }
+    variables
+}
+
+fn makeflags(dop: &str, jobserver: Option<Jobserver>) -> String {
+    // A path with a space would be two flags. There is none below /run.
+    let named = jobserver.filter(|server| !server.fifo.contains([' ', '\t', '\\', '$']));
+    match named {
+        None => format!("-j{dop}"),
+        Some(Jobserver { fifo, read, write }) => format!(
+            "-j{dop} --jobserver-fds={read},{write} --jobserver-auth=fifo:{fifo} --jobserver-a={read},{write}"
+        ),
+    }
+}
+
+/// Whether the arguments say how many jobs to run, as they do to make, ninja, cargo, cmake and others.
+fn names_jobs(command: &[OsString]) -> bool {
+    let Some((program, arguments)) = command.split_first() else { return false };
+    let name = program.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let has_clusters = WITH_CLUSTERS.contains(&name);
+    let options = arguments.iter().map(|argument| argument.as_bytes());
+    options.take_while(|argument| *argument != b"--").any(|argument| {
+        let long = argument.split(|byte| *byte == b'=').next().unwrap_or_default();
+        let Some(flags) = argument.strip_prefix(b"-") else { return false };
+        let letters = flags.strip_suffix(PLACEHOLDER.as_bytes()).unwrap_or(flags);
+        let digits = letters.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let letters = &letters[..letters.len() - digits];
+        let is_cluster = letters.ends_with(b"j") && letters.iter().all(u8::is_ascii_alphabetic);
+        letters == b"j"
+            || (has_clusters && is_cluster)
+            || long == b"--jobs"
+            || long == b"--parallel"
+    })
 }
 
 /// The argument with every `{dop}` replaced by the width. Bytes that are not text pass through.
@@ -54,25 +134,92 @@ pub fn substitute(argument: &OsStr, dop: u32) -> OsString {
 mod tests {
     use super::*;
 
+    const SERVER: Jobserver = Jobserver { fifo: "/run/f", read: 10, write: 11 };
+
+    fn command(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    fn names(width: Width, line: &str, is_set: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        let variables = variables(&width, &command(line), is_set);
+        variables.into_iter().map(|(name, _)| name).collect()
+    }
+
     #[test]
     fn every_runtime_has_its_variable() {
-        let told = variables(6, |_| false);
-        let names: Vec<&str> = told.iter().map(|(name, _)| *name).collect();
-        assert_eq!(
-            names,
-            ["TENANTD_DOP", "OMP_NUM_THREADS", "RAYON_NUM_THREADS", "GOMAXPROCS", "MAKEFLAGS"]
-        );
-        assert!(
-            told.iter().all(
-                |(name, value)| value == "6" || (*name, value.as_str()) == ("MAKEFLAGS", "-j6")
-            )
-        );
+        let free = Width { dop: 6, is_pinned: false, jobserver: None };
+        let all = [
+            "TENANTD_DOP",
+            "OMP_NUM_THREADS",
+            "OPENBLAS_NUM_THREADS",
+            "MKL_NUM_THREADS",
+            "RAYON_NUM_THREADS",
+            "GOMAXPROCS",
+            "MAKEFLAGS",
+        ];
+        assert_eq!(names(free, "make", |_| false), all);
+        let told = variables(&free, &command("make"), |_| false);
+        assert!(told[..6].iter().all(|(_, value)| value == "6"), "{told:?}");
+        assert_eq!(told[6].1, "-j6");
+    }
+
+    #[test]
+    fn go_sees_its_set_of_cpus_and_no_variable() {
+        let pinned = Width { dop: 6, is_pinned: true, jobserver: None };
+        assert!(!names(pinned, "go build", |_| false).contains(&"GOMAXPROCS"));
     }
 
     #[test]
     fn what_is_set_stays_except_our_own() {
-        let told = variables(6, |name| name != "GOMAXPROCS");
-        assert_eq!(told, [("TENANTD_DOP", "6".to_string()), ("GOMAXPROCS", "6".to_string())]);
+        let width = Width { dop: 6, is_pinned: false, jobserver: Some(SERVER) };
+        let set = |name: &str| name != "MKL_NUM_THREADS";
+        assert_eq!(names(width, "make", set), ["TENANTD_DOP", "MKL_NUM_THREADS"]);
+    }
+
+    #[test]
+    fn a_job_server_is_named_for_every_client() {
+        let width = Width { dop: 3, is_pinned: true, jobserver: Some(SERVER) };
+        let told = variables(&width, &command("make all"), |_| false);
+        let flags = &told.last().unwrap().1;
+        let expected = "-j3 --jobserver-fds=10,11 --jobserver-auth=fifo:/run/f --jobserver-a=10,11";
+        assert_eq!(flags, expected);
+        let spaced = Jobserver { fifo: "/my run/f", ..SERVER };
+        let width = Width { jobserver: Some(spaced), ..width };
+        assert_eq!(variables(&width, &command("make"), |_| false).last().unwrap().1, "-j3");
+    }
+
+    #[test]
+    fn a_number_of_jobs_on_the_command_line_stays() {
+        let takes = |line: &str| takes_jobserver(&command(line), |_| false);
+        for chosen in [
+            "make -j4 all",
+            "make -j",
+            "make all -j 4",
+            "/usr/bin/make -kj4",
+            "gmake -sj",
+            "ninja -j1",
+            "ninja -j{dop}",
+            "make -kj{dop}",
+            "cargo build --jobs 2",
+            "cargo build --jobs=2",
+            "cmake --build . --parallel 8",
+            "env CC=gcc nice make -j8",
+        ] {
+            assert!(!takes(chosen), "{chosen}");
+        }
+        for open in [
+            "make",
+            "make -k all",
+            "java -jar job.jar",
+            "cargo test -- -j4",
+            "tar -xjf a.tar",
+            "sh -c make",
+            "make objects-j4",
+            "true",
+        ] {
+            assert!(takes(open), "{open}");
+        }
+        assert!(!takes_jobserver(&command("make"), |name| name == "MAKEFLAGS"));
     }
 
     #[test]
@@ -94,7 +241,9 @@ mod tests {
 
     #[test]
     fn no_runtime_gets_zero_threads() {
-        assert!(variables(0, |_| false).iter().all(|(_, value)| value.ends_with('1')));
+        let none = Width { dop: 0, is_pinned: false, jobserver: None };
+        let told = variables(&none, &command("make"), |_| false);
+        assert!(told.iter().all(|(_, value)| value.ends_with('1')), "{told:?}");
         assert_eq!(substitute(OsStr::new("{dop}"), 0), "1");
     }
 }
