@@ -127,8 +127,8 @@ def test_does_all_its_work_in_its_sandbox(host):
             wait_until(condition, what)
     status = Path(f"/proc/{show(SERVICE, 'MainPID')}/status").read_text()
     capabilities = re.search(r"CapEff:\s+(\w+)", status)[1]
-    # CAP_SYS_NICE and CAP_DAC_OVERRIDE, numbers 23 and 1 (capabilities(7)), and no other.
-    assert int(capabilities, 16) == 1 << 23 | 1 << 1, capabilities
+    # CAP_SYS_NICE, CAP_DAC_OVERRIDE and CAP_CHOWN, numbers 23, 1 and 0 (capabilities(7)), and no other.
+    assert int(capabilities, 16) == 1 << 23 | 1 << 1 | 1 << 0, capabilities
     resident = re.search(r"VmRSS:\s+(.*)", status)[1]
     host.note(f"resident set {resident}")
     run("systemctl", "stop", SERVICE)
