@@ -4,6 +4,7 @@ mod asking;
 mod change;
 pub(crate) mod deadline;
 mod init;
+mod run;
 mod simulate;
 
 use std::os::unix::fs::PermissionsExt;

@@ -11,5 +11,5 @@ mod monitoring;
 mod openmetrics;
 mod packages;
 mod serve;
-mod terminal;
+pub(crate) mod terminal;
 mod top;

@@ -1,5 +1,6 @@
 //! The command lines of `tenantctl` and `tenantd`, as types. The only file that names the argument parser.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,11 +10,14 @@ use clap_complete::Shell;
 
 use crate::policy::model::Mode;
 use crate::units::Bytes;
+use crate::varlink::jobs::Units;
 
 /// The socket of an installed tenantd.
 pub const SOCKET: &str = "/run/tenantd/socket";
 /// The state directory of an installed tenantd.
 pub const STATE_DIR: &str = "/run/tenantd";
+/// The longest time that can be given.
+const TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Query and administer tenantd, the agent that divides one machine fairly among its tenants.
 #[derive(Clone, Debug, Parser)]
@@ -22,8 +26,9 @@ pub struct Tenantctl {
     /// The socket of the running tenantd.
     #[arg(long, global = true, value_name = "PATH", default_value = SOCKET)]
     pub socket: PathBuf,
-    /// The time for each call to tenantd, instead of 10 (to read) or 30 (to change something).
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
+    /// The time for each call to tenantd, in seconds or as in `5min`, instead of 10 (to read) or 30 (to change
+    /// something). For `run`: the time in the queue, instead of any.
+    #[arg(long, global = true, value_name = "TIME", value_parser = time)]
     pub timeout: Option<Duration>,
     /// When to use colours.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
@@ -33,11 +38,12 @@ pub struct Tenantctl {
     pub command: Command,
 }
 
-/// A positive number of seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let in_range = parsed.filter(|time| *time > Duration::ZERO && time.as_secs() <= 3600);
-    in_range.ok_or_else(|| "must be a number of seconds above 0 and up to 3600".to_string())
+/// A positive time of at most 30 days.
+fn time(text: &str) -> Result<Duration, String> {
+    let number = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let parsed = number.or_else(|| humantime::parse_duration(text).ok());
+    let in_range = parsed.filter(|time| *time > Duration::ZERO && *time <= TIME_MAX);
+    in_range.ok_or_else(|| "must be a number of seconds, or a time such as `90s` or `2h`, above 0 and up to 30 days".to_string())
 }
 
 /// The commands of `tenantctl`.
@@ -69,6 +75,12 @@ pub enum Command {
     Attach(AttachArgs),
     /// Take back what was attached.
     Detach(DetachArgs),
+    /// Run a command as a job: it waits for a fair turn, and starts as wide as fits.
+    Run(RunArgs),
+    /// Print the jobs that run and wait.
+    Jobs(JobsArgs),
+    /// Take a job out of the queue, or end its processes.
+    Cancel(CancelArgs),
     /// Compute the allocation of a problem file.
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
@@ -402,6 +414,68 @@ pub struct DetachArgs {
     /// A cgroup that was attached.
     #[arg(long, value_name = "PATH", group = "work")]
     pub cgroup: Option<String>,
+    /// Print one JSON object instead of a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `run`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RunArgs {
+    /// The tenant; by default that of the user.
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// A name for jobs that cost about the same, so that the cost of the next one is known.
+    #[arg(long, value_name = "NAME")]
+    pub class: Option<String>,
+    /// The memory that it needs, such as `4GiB`: it is reserved for the job, which cannot use more.
+    #[arg(long, value_name = "AMOUNT")]
+    pub memory: Option<Bytes>,
+    /// The GPUs that it needs: short for `--resource gpu=N`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub gpu: Option<u32>,
+    /// Units that it needs of a counted resource of the policy; can be repeated.
+    #[arg(long = "resource", value_name = "NAME=N", value_parser = units)]
+    pub resources: Vec<Units>,
+    /// Exactly as many CPUs wide; it waits until they are free.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub dop: Option<u32>,
+    /// At most as many CPUs wide.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "dop")]
+    pub max_dop: Option<u32>,
+    /// Exit with 75 where it cannot start at once.
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Without a tenantd that answers, run the command all the same.
+    #[arg(long)]
+    pub or_run: bool,
+    /// The command. In its arguments `{dop}` becomes the number of CPUs that it may use.
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+fn units(text: &str) -> Result<Units, String> {
+    let parsed = text.split_once('=').and_then(|(name, count)| {
+        let count = count.parse().ok().filter(|count| *count > 0)?;
+        (!name.is_empty()).then(|| Units { name: name.to_string(), count })
+    });
+    parsed.ok_or_else(|| "must be a name and a whole number above 0, as in `gpu=2`".to_string())
+}
+
+/// Arguments of `jobs`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct JobsArgs {
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `cancel`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CancelArgs {
+    /// The number of the job: see `tenantctl jobs`.
+    #[arg(value_name = "ID")]
+    pub id: u64,
     /// Print one JSON object instead of a line.
     #[arg(long)]
     pub json: bool,

@@ -9,6 +9,7 @@
 //! and one whose queue is full all end the call at its deadline.
 
 use std::io::{self, Read, Write};
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -62,6 +63,9 @@ pub enum ClientError {
         /// The time that it had.
         time: Duration,
     },
+    /// A job waited as long as it may.
+    #[error("the job did not start within {0:?}, and has left the queue")]
+    NotStarted(Duration),
     /// The reply is not what the method returns.
     #[error("the reply on {} is not understood: {what}", path.display())]
     NotUnderstood {
@@ -121,7 +125,8 @@ impl Endpoint {
         self.connect()?.call::<S>(parameters)
     }
 
-    fn time(&self, access: Access) -> Duration {
+    /// The time of a call.
+    pub(super) fn time(&self, access: Access) -> Duration {
         self.timeout.unwrap_or(match access {
             Access::Read => READ_TIME,
             Access::Change | Access::Own => CHANGE_TIME,
@@ -175,14 +180,23 @@ impl Client {
         let time = self.endpoint.time(S::METHOD.access());
         let deadline = Instant::now() + time;
         self.send::<S>(parameters, false, time)?;
-        self.receive(S::METHOD, deadline, time)
+        self.receive(S::METHOD, Some((deadline, time)))
     }
 
-    /// Calls `Watch`; the frames come from the iterator.
-    pub(super) fn watch(mut self) -> Result<Frames, ClientError> {
+    /// Calls a method that replies again and again.
+    pub(super) fn stream<S: Signature>(
+        mut self,
+        parameters: &S::Parameters,
+    ) -> Result<Replies<S>, ClientError> {
+        let time = self.endpoint.time(S::METHOD.access());
+        self.send::<S>(parameters, true, time)?;
+        Ok(Replies { client: self, method: PhantomData })
+    }
+
+    /// Calls `Watch`.
+    pub(super) fn watch(self) -> Result<Frames, ClientError> {
         let time = self.endpoint.time(Access::Read);
-        self.send::<method::Watch>(&Nothing {}, true, time)?;
-        Ok(Frames { client: self, time })
+        Ok(Frames { replies: self.stream(&Nothing {})?, time })
     }
 
     fn send<S: Signature>(
@@ -203,12 +217,11 @@ impl Client {
         sent.map_err(|error| self.broken(&error, time))
     }
 
-    /// The next reply, if it is complete before `deadline`.
+    /// The next reply, if it is complete before `deadline`, which is the end of a time.
     fn receive<R: DeserializeOwned>(
         &mut self,
         method: Method,
-        deadline: Instant,
-        time: Duration,
+        deadline: Option<(Instant, Duration)>,
     ) -> Result<R, ClientError> {
         let path = self.endpoint.path.clone();
         let not_understood = |what: String| ClientError::NotUnderstood { path: path.clone(), what };
@@ -224,14 +237,13 @@ impl Client {
                     return Err(not_understood(error.to_string()));
                 }
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = deadline.map(|(end, _)| end.saturating_duration_since(Instant::now()));
+            let time = deadline.map_or(Duration::MAX, |(_, time)| time);
+            if left.is_some_and(|left| left.is_zero()) {
                 return Err(ClientError::Late { path, time });
             }
-            let read = self
-                .stream
-                .set_read_timeout(Some(left))
-                .and_then(|()| self.stream.read(&mut bytes));
+            let read =
+                self.stream.set_read_timeout(left).and_then(|()| self.stream.read(&mut bytes));
             match read {
                 Ok(0) => return Err(ClientError::Ended(path)),
                 Ok(count) => self.framer.push(&bytes[..count]),
@@ -275,10 +287,25 @@ impl Client {
     }
 }
 
+/// The replies of a method that replies again and again.
+#[derive(Debug)]
+pub(super) struct Replies<S> {
+    client: Client,
+    method: PhantomData<S>,
+}
+
+impl<S: Signature> Replies<S> {
+    /// The next reply, within `time` where there is one.
+    pub(super) fn next(&mut self, time: Option<Duration>) -> Result<S::Reply, ClientError> {
+        let deadline = time.map(|time| (Instant::now() + time, time));
+        self.client.receive(S::METHOD, deadline)
+    }
+}
+
 /// The replies of `Watch`.
 #[derive(Debug)]
 pub(super) struct Frames {
-    client: Client,
+    replies: Replies<method::Watch>,
     /// The time for the next frame.
     time: Duration,
 }
@@ -286,10 +313,9 @@ pub(super) struct Frames {
 impl Frames {
     /// The next tick. The first one is sent at once; each later one may take an interval longer than a reply.
     pub(super) fn next_tick(&mut self) -> Result<WatchReply, ClientError> {
-        let deadline = Instant::now() + self.time;
-        let reply: WatchReply = self.client.receive(Method::Watch, deadline, self.time)?;
+        let reply = self.replies.next(Some(self.time))?;
         let interval = Duration::try_from_secs_f64(reply.status.interval_seconds);
-        let reply_time = self.client.endpoint.time(Access::Read);
+        let reply_time = self.replies.client.endpoint.time(Access::Read);
         self.time = reply_time.saturating_add(interval.unwrap_or_default());
         Ok(reply)
     }

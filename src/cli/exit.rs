@@ -27,6 +27,10 @@ pub enum Exit {
     NotPermitted = 77,
     /// A policy or problem file is invalid.
     BadConfiguration = 78,
+    /// As shells have it: the command cannot be executed.
+    NotExecutable = 126,
+    /// As shells have it: there is no such command.
+    NoSuchCommand = 127,
 }
 
 impl Exit {
@@ -58,12 +62,16 @@ impl Exit {
 }
 
 /// The code for a failed call to the daemon.
-fn of_client(error: &ClientError) -> Exit {
+pub(super) fn of_client(error: &ClientError) -> Exit {
     match error {
         ClientError::NotPermittedToConnect(_)
         | ClientError::NotPermitted(_)
-        | ClientError::NotYours(_) => Exit::NotPermitted,
-        ClientError::Refused(CallError::Busy {}) => Exit::TryAgain,
+        | ClientError::NotYours(_)
+        | ClientError::Refused(CallError::NoOwnTenant { .. }) => Exit::NotPermitted,
+        ClientError::NotStarted(_)
+        | ClientError::Refused(
+            CallError::Busy {} | CallError::QueueFull { .. } | CallError::WouldWait { .. },
+        ) => Exit::TryAgain,
         ClientError::Refused(CallError::BadPolicy { .. }) => Exit::BadConfiguration,
         ClientError::Refused(_) => Exit::Failed,
         ClientError::NotRunning(_)

@@ -13,6 +13,7 @@ mod explain;
 mod file;
 mod generate;
 pub mod init;
+mod jobs;
 mod json;
 mod load;
 mod log;
@@ -20,6 +21,7 @@ mod machine;
 pub mod metrics;
 mod plan;
 mod problem;
+mod run;
 pub mod serve;
 mod simulate;
 mod solve;
@@ -52,6 +54,9 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Restore(args) => administer::restore(daemon, args),
         Command::Attach(args) => attach::attach(daemon, args),
         Command::Detach(args) => attach::detach(daemon, args),
+        Command::Run(args) => run::run(daemon, args),
+        Command::Jobs(args) => jobs::list(daemon, args),
+        Command::Cancel(args) => jobs::cancel(daemon, args),
         Command::Top(args) => top::run(daemon, args, colour),
         Command::Metrics(args) => metrics::run(daemon, args),
         Command::Serve(args) => serve::run(daemon, args),

@@ -13,7 +13,7 @@
 //! | `OMP_NUM_THREADS` | OpenMP, most BLAS libraries, nproc(1) | |
 //! | `OPENBLAS_NUM_THREADS`, `MKL_NUM_THREADS` | BLAS libraries with threads of their own | |
 //! | `RAYON_NUM_THREADS` | rayon | |
-//! | `GOMAXPROCS` | the Go runtime, which ignores later changes of the set of CPUs where it is there | where that set is not the job's own |
+//! | `GOMAXPROCS` | the Go runtime, which then ignores changes of the set of CPUs | where that set is not the job's own |
 //! | `MAKEFLAGS` | make, cargo, ninja and other clients of the job server | where the command line has no `-j` |
 //!
 //! Left out on purpose: `OMP_DYNAMIC`, with which GNU's OpenMP subtracts the load of the whole host.

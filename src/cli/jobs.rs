@@ -1,0 +1,159 @@
+//! `tenantctl jobs` and `cancel`: the jobs that run and wait, and the end of one.
+//!
+//! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that nobody ends
+//! processes through the daemon that he could not end himself.
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::json;
+
+use super::administer::print_failures;
+use super::args::{CancelArgs, JobsArgs};
+use super::client::{ClientError, Endpoint};
+use super::exit::Exit;
+use super::text::{WIDTH, age, memory, shortened, visible, wrapped};
+use super::{json, table};
+use crate::varlink::error::CallError;
+use crate::varlink::interface::{Nothing, method};
+use crate::varlink::jobs::{
+    CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Waiting,
+};
+
+/// Columns of the name of a tenant.
+const NAME_WIDTH: usize = 16;
+/// Columns that the others leave for the command.
+const COMMAND_WIDTH: usize = WIDTH - NAME_WIDTH - 46;
+/// Jobs that are printed.
+const JOBS_MAX: usize = 200;
+
+/// Runs `jobs`.
+///
+/// # Errors
+/// The daemon did not answer, or the output could not be written.
+pub(super) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
+    let reply = daemon.call::<method::List>(&Nothing {})?;
+    let mut out = io::stdout().lock();
+    match args.json {
+        true => json::write_line(&mut out, &reply)?,
+        false => print(&mut out, &reply)?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
+    if list.jobs.is_empty() {
+        return writeln!(out, "no jobs; {}", free(&list.pool));
+    }
+    let mut table = table::plain();
+    table.set_header(["job", "tenant", "state", "wide", "cpu", "memory", "for", "command"]);
+    table::align_right(&mut table, [0, 3, 4, 5, 6]);
+    table::set_gap(&mut table, 2);
+    for job in list.jobs.iter().take(JOBS_MAX) {
+        table.add_row(row(job));
+    }
+    table::print(out, &table, list.jobs.len(), JOBS_MAX)?;
+    writeln!(out, "{}", free(&list.pool))?;
+    for job in list.jobs.iter().take(JOBS_MAX) {
+        if let Some(waiting) = &job.waiting {
+            let lead = format!("job {} waits: ", job.id);
+            writeln!(out, "{}", wrapped(&lead, &visible(&reason(waiting))))?;
+        }
+    }
+    Ok(())
+}
+
+fn row(job: &Job) -> [String; 8] {
+    let state = match (job.state, &job.waiting) {
+        (JobState::Waiting, Some(waiting)) => format!("waits {}", waiting.position),
+        (JobState::Waiting, None) => "waits".to_string(),
+        (JobState::Running, _) => "runs".to_string(),
+        (JobState::Lingering, _) => "daemons".to_string(),
+    };
+    let unknown = || "-".to_string();
+    let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| unknown(), age);
+    let wide = job.started.as_ref().map_or_else(unknown, |started| started.dop.to_string());
+    let bytes = job.used_memory_bytes.or(job.memory_bytes);
+    [
+        job.id.to_string(),
+        shortened(&visible(&job.tenant), NAME_WIDTH),
+        state,
+        wide,
+        job.cpu_seconds.map_or_else(unknown, time),
+        bytes.map_or_else(unknown, |bytes| memory(bytes as f64)),
+        time(job.ran_seconds.unwrap_or(job.waited_seconds)),
+        shortened(&visible(job.command.as_deref().unwrap_or("-")), COMMAND_WIDTH),
+    ]
+}
+
+/// What a job waits for, and for how long still.
+pub(super) fn reason(waiting: &Waiting) -> String {
+    let estimate = waiting.estimate_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+    let estimate = estimate.map(|time| format!("; about {}", age(time))).unwrap_or_default();
+    format!("{}{estimate}", waiting.reason.text)
+}
+
+fn free(pool: &Pool) -> String {
+    let Pool { slots, free_slots, .. } = pool;
+    let mut parts = vec![format!("{free_slots} of {slots} slots")];
+    if let (Some(free), Some(all)) = (pool.free_memory_bytes, pool.memory_bytes) {
+        parts.push(format!("{} of {} of memory", memory(free as f64), memory(all as f64)));
+    }
+    for all in &pool.units {
+        let free = pool.free_units.iter().find(|free| free.name == all.name);
+        let free = free.map_or_else(|| "-".to_string(), |free| free.count.to_string());
+        parts.push(format!("{free} of {} {}", all.count, visible(&all.name)));
+    }
+    format!("free: {}", parts.join(", "))
+}
+
+/// Runs `cancel`: a job that waits leaves the queue; the processes of one that runs get SIGTERM.
+///
+/// # Errors
+/// The daemon did not answer, or there is no such job of the user's.
+pub(super) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exit> {
+    let parameters = CancelParameters { id: args.id };
+    let mut client = daemon.connect()?;
+    let CancelReply { is_running, pids } = client.call::<method::Cancel>(&parameters)?;
+    let open =
+        |pid: u32| Some((pid, pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?));
+    let processes: Vec<(u32, OwnedFd)> = pids.into_iter().filter_map(open).collect();
+    // A number may have become that of another process before it was opened. What the daemon still counts among the
+    // job's processes after that is the process that is open, or that has ended.
+    let still = match is_running {
+        false => Vec::new(),
+        true => match client.call::<method::Cancel>(&parameters) {
+            Ok(reply) => reply.pids,
+            Err(ClientError::Refused(CallError::NoSuchJob { .. })) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    let (mut signalled, mut failures) = (Vec::new(), Vec::new());
+    for (pid, process) in processes.iter().filter(|(pid, _)| still.contains(pid)) {
+        match pidfd_send_signal(process, Signal::TERM) {
+            Ok(()) => signalled.push(*pid),
+            Err(Errno::SRCH) => {}
+            Err(error) => failures.push(format!("process {pid}: {}", io::Error::from(error))),
+        }
+    }
+    let mut out = io::stdout().lock();
+    let id = args.id;
+    match (args.json, is_running) {
+        (true, _) => {
+            let object = json!({ "id": id, "is_running": is_running, "pids": signalled, "failures": failures });
+            json::write_line(&mut out, &object)?;
+        }
+        (false, false) => writeln!(out, "job {id} has left the queue")?,
+        (false, true) => {
+            let pids: Vec<String> = signalled.iter().map(u32::to_string).collect();
+            match pids.is_empty() {
+                true => writeln!(out, "job {id}: no process is left to end")?,
+                false => writeln!(out, "job {id}: sent SIGTERM to {}", pids.join(", "))?,
+            }
+        }
+    }
+    Ok(print_failures("", &failures, args.json))
+}

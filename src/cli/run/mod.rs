@@ -1,0 +1,139 @@
+//! `tenantctl run`: waits for its turn, and becomes the command.
+//!
+//! **Problem.** A command shall start when the host has room for it, in the cgroup of its tenant and as wide as fits, and
+//! otherwise be what it would be without `tenantctl`: the same standard streams, terminal, signals, job control and exit
+//! code, in a shell, a pipeline, a CI step or under cron. **Answer.** This process is the job. It waits on its connection
+//! to the daemon, is moved by it, and then executes the command in place ([`launch`]), so that nothing is left in
+//! between. While it waits it handles no signal: whatever ends it closes the connection, and that takes it out of the
+//! queue.
+//!
+//! **Properties** (`tests/cli/run.rs`, `tests/kernel/run.rs`): a command keeps its process ID; signals, the terminal and
+//! job control reach it directly; without a turn it does not start, except where `--or-run` says so.
+
+mod launch;
+mod progress;
+
+use std::ffi::OsString;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::args::RunArgs;
+use super::client::{ClientError, Endpoint};
+use super::exit::{self, Exit};
+use super::text::{shortened, visible};
+use crate::varlink::interface::{Signature, method};
+use crate::varlink::jobs::{Started, SubmitParameters, Units, Waiting};
+use progress::Progress;
+
+/// So long a daemon that went away while jobs waited has to come back: a restart takes less than a second.
+const RESTART_TIME: Duration = Duration::from_secs(10);
+/// Pause before the next attempt to reach a daemon that went away.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
+/// Characters of a command that others are shown.
+const SHOWN_WIDTH: usize = 200;
+/// The counted resource of `--gpu`.
+const GPU: &str = "gpu";
+
+/// Runs the command. It returns only where the command does not run.
+///
+/// # Errors
+/// The daemon does not answer, refuses, or does not let it start in time.
+pub(super) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
+    // A name with a typing error shall not wait for its turn.
+    if let Err(missing) = launch::find(&args.command) {
+        return Ok(launch::report(&args.command, &missing));
+    }
+    let command = match turn(daemon, args) {
+        Ok(started) => {
+            for what in &started.ineffective {
+                eprintln!("tenantctl: {}", visible(what));
+            }
+            launch::command(&args.command, &started)
+        }
+        Err(error) if args.or_run && exit::of_client(&error) == Exit::Unavailable => {
+            eprintln!("tenantctl: {error}; the command runs without a turn");
+            launch::plain(&args.command)
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(launch::execute(command, &args.command))
+}
+
+/// Waits for the turn of this process.
+fn turn(daemon: &Endpoint, args: &RunArgs) -> Result<Started, ClientError> {
+    let deadline = daemon.timeout.map(|time| (Instant::now() + time, time));
+    // The time of the option is that in the queue; a call has its own.
+    let daemon = Endpoint { timeout: None, ..daemon.clone() };
+    let parameters = parameters(args);
+    let mut progress = Progress::default();
+    let mut last_seen: Option<Instant> = None;
+    loop {
+        let mut is_queued = false;
+        let outcome = wait(&daemon, &parameters, deadline, |tenant, waiting| {
+            is_queued = true;
+            progress.show(tenant, waiting);
+        });
+        // A daemon that restarts forgets its queue; a job that has waited is submitted again.
+        if is_queued {
+            last_seen = Some(Instant::now());
+        }
+        let may_return = last_seen.is_some_and(|seen| seen.elapsed() < RESTART_TIME);
+        match outcome {
+            Err(ClientError::Ended(_) | ClientError::NotRunning(_)) if may_return => {
+                thread::sleep(RESTART_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Submits this process, and calls `waits` for each change until it has started or `deadline`, the end of a time, is
+/// past.
+fn wait(
+    daemon: &Endpoint,
+    parameters: &SubmitParameters,
+    deadline: Option<(Instant, Duration)>,
+    mut waits: impl FnMut(&str, &Waiting),
+) -> Result<Started, ClientError> {
+    let mut replies = daemon.connect()?.stream::<method::Submit>(parameters)?;
+    let left = || deadline.map(|(end, _)| end.saturating_duration_since(Instant::now()));
+    // A daemon that is alive answers at once, if only that the job waits.
+    let first = daemon.time(method::Submit::METHOD.access());
+    let mut time = Some(left().map_or(first, |left| left.min(first)));
+    loop {
+        let reply = match (replies.next(time), deadline) {
+            (Err(ClientError::Late { .. }), Some((end, time))) if end <= Instant::now() => {
+                return Err(ClientError::NotStarted(time));
+            }
+            (reply, _) => reply?,
+        };
+        if let Some(started) = reply.started {
+            return Ok(started);
+        }
+        if let Some(waiting) = &reply.waiting {
+            waits(&reply.tenant, waiting);
+        }
+        time = left();
+    }
+}
+
+fn parameters(args: &RunArgs) -> SubmitParameters {
+    let gpus = args.gpu.map(|count| Units { name: GPU.to_string(), count });
+    let units: Vec<Units> = gpus.into_iter().chain(args.resources.iter().cloned()).collect();
+    SubmitParameters {
+        tenant: args.tenant.clone(),
+        class: args.class.clone(),
+        memory_bytes: args.memory.map(|memory| memory.0),
+        dop: args.dop,
+        max_dop: args.max_dop,
+        units: (!units.is_empty()).then_some(units),
+        no_wait: args.no_wait.then_some(true),
+        command: Some(shown(&args.command)),
+    }
+}
+
+/// A command as others see it: without control characters, and not longer than a line or two.
+fn shown(command: &[OsString]) -> String {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    shortened(&visible(&words.join(" ")), SHOWN_WIDTH)
+}
