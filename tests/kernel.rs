@@ -16,4 +16,5 @@ mod kernfs;
 mod life;
 mod rest;
 mod restore;
+mod run;
 mod soak;

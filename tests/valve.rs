@@ -1,7 +1,7 @@
 //! Tests of `valve`: tokens are conserved, whoever is killed, and real build tools follow.
 
 mod tools;
-mod works;
+pub(crate) mod works;
 
 use std::fs;
 use std::io::{Read, Write};

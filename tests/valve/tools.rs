@@ -66,7 +66,7 @@ fn follows(works: &mut Works, notices: Notices, program: &str, arguments: &[&str
     works.wait_for(6);
     // Narrower, as commands end.
     valve.set(1).unwrap();
-    works.end_until_paid(&valve);
+    works.end_until_none("tokens", || valve.debt());
     works.wait_for(2);
     for _ in 0..4 {
         works.end(2);

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -47,7 +48,7 @@ impl Client {
 }
 
 /// Commands that report their beginning and wait for leave to end.
-pub(super) struct Works {
+pub(crate) struct Works {
     report: File,
     leave: File,
     pub(super) dir: PathBuf,
@@ -56,7 +57,7 @@ pub(super) struct Works {
 }
 
 impl Works {
-    pub(super) fn new(dir: &Path) -> Works {
+    pub(crate) fn new(dir: &Path) -> Works {
         for name in ["report", "leave"] {
             nix::unistd::mkfifo(&dir.join(name), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         }
@@ -65,7 +66,7 @@ impl Works {
     }
 
     /// What the shell of such a command runs.
-    pub(super) fn command(&self) -> String {
+    pub(crate) fn command(&self) -> String {
         let dir = self.dir.display();
         // The shell reads a byte at a time, so that each empty line is leave for one command.
         format!("printf s >{dir}/report; read line <{dir}/leave")
@@ -84,7 +85,7 @@ impl Works {
 
     /// Waits until exactly `count` commands run.
     #[track_caller]
-    pub(super) fn wait_for(&mut self, count: u32) {
+    pub(crate) fn wait_for(&mut self, count: u32) {
         while self.running < count {
             let patience = PollTimeout::try_from(PATIENCE).unwrap();
             assert_ne!(self.begun(patience), 0, "{} of {count} commands run", self.running);
@@ -93,20 +94,23 @@ impl Works {
     }
 
     /// Lets commands end.
-    pub(super) fn end(&mut self, count: u32) {
+    pub(crate) fn end(&mut self, count: u32) {
         self.leave.write_all(&vec![b'\n'; count as usize]).unwrap();
         self.running = self.running.saturating_sub(count);
     }
 
-    /// Lets commands end, one after another, until clients owe the valve nothing.
-    pub(super) fn end_until_paid(&mut self, valve: &Valve) {
-        let begin = std::time::Instant::now();
-        while valve.debt() > 0 {
-            let debt = valve.debt();
+    /// Lets commands end, one after another, until none is `left`.
+    pub(crate) fn end_until_none(&mut self, what: &str, left: impl Fn() -> u32) {
+        let begin = Instant::now();
+        loop {
+            let before = left();
+            if before == 0 {
+                return;
+            }
             self.end(1);
-            // The token comes back, or the client was faster and begins the next command with it.
-            while valve.debt() == debt && self.begun(PollTimeout::from(10_u8)) == 0 {
-                assert!(begin.elapsed() < PATIENCE, "{debt} tokens do not come back");
+            // The token is taken, or the client was faster and begins the next command with it.
+            while left() == before && self.begun(PollTimeout::from(10_u8)) == 0 {
+                assert!(begin.elapsed() < PATIENCE, "waited in vain for {before} {what}");
             }
         }
     }

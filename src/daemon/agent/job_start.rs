@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tracing::debug;
 
+use super::job_valves::remove_valve;
 use super::jobs::started_reply;
 use super::start::Agent;
 use crate::admission::{JobId, Phase};
@@ -40,6 +41,7 @@ impl<K: KernFs> Agent<K> {
             }
             self.place_jobs();
             self.weigh_jobs();
+            self.set_valves();
             if !started.is_empty() {
                 // Before their processes are moved: an agent that is killed in between finds empty cgroups.
                 self.keep_jobs();
@@ -70,6 +72,7 @@ impl<K: KernFs> Agent<K> {
     fn house(&mut self, job: JobId) -> Result<(), String> {
         let view = self.jobs.admission.job(job).ok_or("it is not known")?;
         let (tenant, memory_bytes) = (view.request.tenant.clone(), view.request.memory_bytes);
+        let uid = view.request.user;
         let node = self.nodes().iter().position(|node| node.path == tenant);
         let node = node.ok_or_else(|| format!("the policy has no tenant {tenant}"))?;
         let mut ineffective = Vec::new();
@@ -84,7 +87,11 @@ impl<K: KernFs> Agent<K> {
             }
         }
         let path = self.path_of(&below);
-        let home = Home { cgroup, path, cpus: None, weight: None, ineffective };
+        let valve = self.make_valve(job, uid).unwrap_or_else(|error| {
+            ineffective.push(format!("there is no job server for it: {}", with_causes(&error)));
+            None
+        });
+        let home = Home { cgroup, path, cpus: None, weight: None, valve, ineffective };
         match self.jobs.records.get_mut(&job) {
             Some(record) => record.home = Some(home),
             None => home.cgroup.close(&mut self.host.kernel),
@@ -237,12 +244,16 @@ impl<K: KernFs> Agent<K> {
     /// Takes up a job of an earlier agent, if its cgroup is still there and not empty.
     pub(super) fn adopt_job(&mut self, kept: KeptJob, now: f64) {
         let proc = self.host.proc();
+        let valve = self.find_valve(kept.job());
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-        let Ok(cgroup) = JobCgroup::open(kernel, layout, &kept.below) else { return };
+        let Ok(cgroup) = JobCgroup::open(kernel, layout, &kept.below) else {
+            return remove_valve(valve);
+        };
         let sample = cgroup.sample(kernel).ok();
         let is_same = cgroup.inode() == kept.inode;
         let is_populated = sample.as_ref().is_some_and(|it| it.populated != Some(false));
         if !is_same || !is_populated {
+            remove_valve(valve);
             if is_same {
                 self.jobs.left.push(cgroup);
             } else {
@@ -259,7 +270,7 @@ impl<K: KernFs> Agent<K> {
         let (pid, start_ticks) = (kept.pid, kept.start_ticks);
         let cpus = kept.cpus.and_then(|cpus| cpus.parse().ok());
         let (path, ineffective) = (kept.path, kept.ineffective);
-        let home = Home { cgroup, path, cpus, weight: None, ineffective };
+        let home = Home { cgroup, path, cpus, weight: None, valve, ineffective };
         let record = Record {
             ticket: None,
             process: JobProcess { pid, start_ticks, handle: None },

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tracing::{debug, info, warn};
 
+use super::job_valves::remove_valve;
 use super::start::Agent;
 use crate::admission::{Capacity, JobId, Measured, Phase, Request, Rules};
 use crate::daemon::jobs::record::{JobProcess, Record};
@@ -252,6 +253,7 @@ impl<K: KernFs> Agent<K> {
         self.start_jobs(now);
         self.weigh_jobs();
         if is_tick {
+            self.audit_valves();
             self.tell_waiting(now);
             let has_homes = self.jobs.homes().next().is_some();
             self.jobs.has_changed |= has_homes;
@@ -356,6 +358,7 @@ impl<K: KernFs> Agent<K> {
         let Some(home) = self.jobs.records.remove(&job).and_then(|record| record.home) else {
             return;
         };
+        remove_valve(home.valve);
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         self.jobs.left.extend(home.cgroup.end(kernel, layout));
     }

@@ -9,7 +9,7 @@ use crate::control::plan::{Knob, Value};
 use crate::control::sample::TenantSample;
 use crate::daemon::recovery::processes::{nested, processes_at};
 use crate::dop::CpuSet;
-use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, Tree};
+use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, Tree, pids_sample};
 use crate::host::kernfs::{KernError, KernFs};
 
 /// The cgroup of one job.
@@ -119,6 +119,17 @@ impl JobCgroup {
         kernel: &mut K,
     ) -> Result<TenantSample, KernError> {
         self.cgroup.sample(kernel, true, &mut Vec::new())
+    }
+
+    /// The threads in it and in what was made inside, where the kernel counts them.
+    pub(in crate::daemon) fn nr_threads<K: KernFs>(
+        &self,
+        kernel: &mut K,
+        layout: &Layout,
+    ) -> Option<u32> {
+        let dir = self.cgroup.dir(layout, Facet::Pids)?;
+        let sample = pids_sample(kernel, dir, self.inode()).ok()??;
+        u32::try_from(sample.nr_current).ok()
     }
 
     /// The processes in it and in what was made inside.

@@ -12,6 +12,7 @@ use super::watch::Watch;
 use crate::admission::{Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Rules};
 use crate::control::tree::TreeNode;
 use crate::dop::CpuSet;
+use crate::valve::Valve;
 use crate::varlink::bridge::Ticket;
 use crate::varlink::jobs::{SubmitReply, Waiting};
 
@@ -66,6 +67,8 @@ pub(in crate::daemon) struct Home {
     pub(in crate::daemon) cpus: Option<CpuSet>,
     /// The weight that was written last.
     pub(in crate::daemon) weight: Option<f64>,
+    /// Its job server.
+    pub(in crate::daemon) valve: Option<Valve>,
     pub(in crate::daemon) ineffective: Vec<String>,
 }
 

@@ -4,8 +4,8 @@ use super::record::{Home, Jobs, Record};
 use crate::admission::{JobId, JobView, Outlook, Phase, Reason, Refusal};
 use crate::varlink::error::CallError;
 use crate::varlink::jobs::{
-    CancelReply, Job, JobState, ListReply, Pool, Started, SubmitReply, Units, WaitKind, WaitReason,
-    Waiting,
+    CancelReply, Job, JobState, ListReply, Pool, Started, SubmitReply, Units, Valve, WaitKind,
+    WaitReason, Waiting,
 };
 
 /// An answer to a client.
@@ -35,7 +35,10 @@ pub(in crate::daemon) fn started(home: &Home, dop: u32) -> Started {
         dop,
         cpus: home.cpus.as_ref().map(ToString::to_string),
         cgroup: home.path.clone(),
-        valve: None,
+        valve: home.valve.as_ref().map(|valve| Valve {
+            fifo: valve.fifo().display().to_string(),
+            tokens: valve.target(),
+        }),
         ineffective: home.ineffective.clone(),
     }
 }

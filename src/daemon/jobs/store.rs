@@ -3,7 +3,7 @@
 //! The first is written whenever a job starts or ends, the second with a tick, because it is larger. Where they differ, the
 //! first is right.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -68,6 +68,12 @@ impl Store {
             written: String::new(),
             is_taken_up: false,
         }
+    }
+
+    /// The directory of the job server of a job.
+    pub(in crate::daemon) fn valve_dir(&self, job: JobId) -> Option<PathBuf> {
+        let state_dir = self.jobs.as_ref()?.path().parent()?;
+        Some(state_dir.join(format!("job-{job}")))
     }
 
     /// What an earlier agent kept; `None` where it was taken up before.

@@ -1,0 +1,62 @@
+//! The job servers of jobs: as many tokens as each job is wide, less one.
+
+use tracing::debug;
+
+use super::start::Agent;
+use crate::admission::{JobId, Phase};
+use crate::host::enforce::with_causes;
+use crate::host::kernfs::KernFs;
+use crate::valve::{Valve, ValveError};
+
+impl<K: KernFs> Agent<K> {
+    /// Makes the job server of a job of the user `uid`; without a state directory there is no place for it.
+    pub(super) fn make_valve(&self, job: JobId, uid: u32) -> Result<Option<Valve>, ValveError> {
+        let dir = self.jobs.store.valve_dir(job);
+        dir.map(|dir| Valve::create(&dir, uid, 0)).transpose()
+    }
+
+    /// The job server that an earlier agent made for a job.
+    pub(super) fn find_valve(&self, job: JobId) -> Option<Valve> {
+        let valve = Valve::open(&self.jobs.store.valve_dir(job)?);
+        let log =
+            |error: &ValveError| debug!("job {job} has no job server: {}", with_causes(error));
+        valve.inspect_err(log).ok()
+    }
+
+    /// Gives every running job as many tokens as it is wide.
+    pub(super) fn set_valves(&mut self) {
+        for (job, record) in &mut self.jobs.records {
+            let phase = self.jobs.admission.job(*job).map(|view| view.phase);
+            let Some(Phase::Running { dop, .. }) = phase else { continue };
+            let home = record.home.as_mut();
+            let Some(valve) = home.and_then(|home| home.valve.as_mut()) else { continue };
+            let tokens = dop.saturating_sub(1);
+            if valve.target() != tokens
+                && let Err(error) = valve.set(tokens)
+            {
+                debug!("the job server of job {job} keeps its width: {}", with_causes(&error));
+            }
+        }
+    }
+
+    /// Replaces tokens that clients took with them when they were killed.
+    pub(super) fn audit_valves(&mut self) {
+        let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+        for (job, record) in &mut self.jobs.records {
+            let Some(home) = record.home.as_mut() else { continue };
+            let Some(valve) = home.valve.as_mut() else { continue };
+            // Without the number of threads nobody knows which tokens are in use.
+            let Some(threads) = home.cgroup.nr_threads(kernel, layout) else { continue };
+            if let Err(error) = valve.audit(threads) {
+                debug!("the job server of job {job} is not audited: {}", with_causes(&error));
+            }
+        }
+    }
+}
+
+/// Removes the job server of a job that has ended.
+pub(super) fn remove_valve(valve: Option<Valve>) {
+    if let Some(Err(error)) = valve.map(Valve::remove) {
+        debug!("a job server is left: {}", with_causes(&error));
+    }
+}

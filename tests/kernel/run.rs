@@ -1,0 +1,146 @@
+//! `tenantctl run` through a real daemon: jobs in cgroups of their own, as wide as they are told.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::Signal;
+use tenantd::host::cgroup::Facet;
+
+use super::ground::{Daemon, Ground};
+use crate::util::{self, wait_until};
+use crate::valve::works::Works;
+
+/// Two tenants, and twice as many slots as the machine has CPUs.
+const POLICY: &str = "
+control: { interval: 100ms, oversubscription: 2.0 }
+tenants: { ci: { weight: 100 }, nightly: { weight: 100 } }
+";
+
+/// A daemon in mode enforce with this policy.
+fn daemon(ground: &Ground) -> Daemon {
+    let policy = format!("version: 1\nmode: enforce\n{POLICY}");
+    let policy = util::file(ground.scratch.path(), "policy.yaml", policy);
+    let mut command = ground.tenantd();
+    let daemon = Daemon::start(command.arg("--policy").arg(policy).arg("--root").arg(&ground.name));
+    daemon.says("ready");
+    daemon
+}
+
+/// `tenantctl run` with these arguments in front of those of the command.
+fn run(ground: &Ground, arguments: &[&str]) -> Command {
+    let mut command = util::tenantctl();
+    command.arg("--socket").arg(ground.state_dir().join("socket")).arg("run").args(arguments);
+    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OMP_NUM_THREADS"] {
+        command.env_remove(name);
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn slots() -> u32 {
+    2 * std::thread::available_parallelism().unwrap().get() as u32
+}
+
+/// What is left of jobs in the state directory.
+fn job_servers(ground: &Ground) -> Vec<PathBuf> {
+    let entries = fs::read_dir(ground.state_dir()).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.is_dir() && path.to_string_lossy().contains("/job-")).collect()
+}
+
+#[test]
+#[ignore = "makes cgroups"]
+fn a_job_runs_in_a_cgroup_of_its_own_and_leaves_nothing() {
+    let Some(ground) = Ground::take() else { return };
+    let daemon = daemon(&ground);
+    let script = "echo $TENANTD_DOP; grep -c '/ci/job-' /proc/self/cgroup; echo $MAKEFLAGS; exit 7";
+    let ran = util::run(&mut run(&ground, &["--tenant", "ci", "--", "sh", "-c", script])).exits(7);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(lines[0], slots().to_string());
+    assert!(lines[1].parse::<u32>().unwrap() >= 1, "{lines:?}");
+    assert!(lines[2].contains("--jobserver-auth=fifo:"), "{lines:?}");
+    assert_eq!(ran.err, "");
+    wait_until("the job server to be removed", || job_servers(&ground).is_empty());
+    let tenant = ground.dir(Facet::Cpu, "ci");
+    let jobs =
+        || fs::read_dir(&tenant).unwrap().filter(|it| it.as_ref().unwrap().path().is_dir()).count();
+    wait_until("the cgroup to be removed", || jobs() == 0);
+    daemon.stop();
+}
+
+/// A make with commands that wait for leave, as a job; it runs as many as there are slots.
+fn build(ground: &Ground, works: &mut Works) -> Child {
+    let targets: Vec<String> = (0..200).map(|number| format!("t{number}")).collect();
+    let all = targets.join(" ");
+    let text = format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@{}\n", works.command());
+    util::file(ground.scratch.path(), "Makefile", text);
+    let dir = ground.scratch.path().to_str().unwrap();
+    let build = run(ground, &["--tenant", "ci", "--", "make", "-C", dir]).spawn().unwrap();
+    works.wait_for(slots());
+    build
+}
+
+/// A job of another tenant that runs until its input ends.
+fn other(ground: &Ground) -> Child {
+    let mut command =
+        run(ground, &["--tenant", "nightly", "--", "sh", "-c", "echo runs; read line"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut runs = [0; 5];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut runs).unwrap();
+    child
+}
+
+/// Lets commands end until no more than `count` run, as the total of tokens says.
+fn narrow_to(ground: &Ground, works: &mut Works, count: u32) {
+    let servers = job_servers(ground);
+    let tokens = || {
+        let of = |path: &PathBuf| fs::read_to_string(path.join("tokens")).ok()?.trim().parse().ok();
+        servers.iter().filter_map(of).max().unwrap_or(0_u32)
+    };
+    works.end_until_none("tokens", || tokens().saturating_sub(count - 1));
+    works.wait_for(count);
+}
+
+#[test]
+#[ignore = "makes cgroups"]
+fn a_build_gets_narrower_and_wider_as_others_come_and_go() {
+    let Some(ground) = Ground::take() else { return };
+    if util::optional("make", "make").is_none() {
+        return;
+    }
+    let daemon = daemon(&ground);
+    let mut works = Works::new(ground.scratch.path());
+    let build = build(&ground, &mut works);
+    let other = other(&ground);
+    narrow_to(&ground, &mut works, slots() / 2);
+    // Its end gives the slots back.
+    util::finish(other).exits(0);
+    works.wait_for(slots());
+    works.end(400);
+    util::finish(build).exits(0);
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "makes cgroups"]
+fn a_build_outlives_the_daemon_and_follows_the_next() {
+    let Some(ground) = Ground::take() else { return };
+    if util::optional("make", "make").is_none() {
+        return;
+    }
+    let first = daemon(&ground);
+    let mut works = Works::new(ground.scratch.path());
+    let build = build(&ground, &mut works);
+    first.signal(Signal::SIGKILL);
+    works.end(1);
+    works.wait_for(slots());
+    let second = daemon(&ground);
+    let other = other(&ground);
+    narrow_to(&ground, &mut works, slots() / 2);
+    util::finish(other).exits(0);
+    works.wait_for(slots());
+    works.end(400);
+    util::finish(build).exits(0);
+    wait_until("the job server to be removed", || job_servers(&ground).is_empty());
+    second.stop();
+}
