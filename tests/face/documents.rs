@@ -11,8 +11,14 @@ use tenantd::units::Bytes;
 
 use crate::util;
 
-const DOCUMENTS: [&str; 5] =
-    ["README.md", "docs/README.md", "docs/using.md", "docs/host.md", "docs/hosts.md"];
+const DOCUMENTS: [&str; 6] = [
+    "README.md",
+    "docs/README.md",
+    "docs/using.md",
+    "docs/run.md",
+    "docs/host.md",
+    "docs/hosts.md",
+];
 
 fn text(document: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap()
