@@ -31,8 +31,8 @@ impl Daemon {
         command.args(["--root", &format!("tenantd-run-{}", std::process::id())]);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let ready = lines.find(|line| line.as_ref().unwrap().contains("ready"));
-        assert!(ready.is_some(), "tenantd does not start");
+        let started = lines.find(|line| line.as_ref().unwrap().contains("started on"));
+        assert!(started.is_some(), "tenantd does not start");
         // Its further messages are read, so that it never waits for a reader.
         std::thread::spawn(move || lines.for_each(drop));
         Daemon(child)

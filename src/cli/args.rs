@@ -446,7 +446,7 @@ pub struct RunArgs {
     /// Exit with 75 where it cannot start at once.
     #[arg(long)]
     pub no_wait: bool,
-    /// Without a tenantd that answers, run the command all the same.
+    /// Where no tenantd answers, or it only observes, run the command all the same.
     #[arg(long)]
     pub or_run: bool,
     /// The command. In its arguments `{dop}` becomes the number of CPUs that it may use.

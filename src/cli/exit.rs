@@ -73,6 +73,7 @@ pub(super) fn of_client(error: &ClientError) -> Exit {
             CallError::Busy {} | CallError::QueueFull { .. } | CallError::WouldWait { .. },
         ) => Exit::TryAgain,
         ClientError::Refused(CallError::BadPolicy { .. }) => Exit::BadConfiguration,
+        ClientError::Refused(CallError::OnlyObserves {}) => Exit::Unavailable,
         ClientError::Refused(_) => Exit::Failed,
         ClientError::NotRunning(_)
         | ClientError::Ended(_)

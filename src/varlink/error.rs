@@ -76,6 +76,10 @@ pub enum CallError {
     #[error("tenantd is busy: try again")]
     #[serde(rename = "io.tenantd.Manager.Busy")]
     Busy {},
+    /// The agent does not enforce, and starts no jobs.
+    #[error("tenantd only observes: it starts jobs in mode enforce")]
+    #[serde(rename = "io.tenantd.Jobs.OnlyObserves")]
+    OnlyObserves {},
     /// The caller is no tenant, and has to name one.
     #[error("{}", own_tenant(tenants))]
     #[serde(rename = "io.tenantd.Jobs.NoOwnTenant")]

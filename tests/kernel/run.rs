@@ -23,7 +23,9 @@ fn daemon(ground: &Ground) -> Daemon {
     let policy = util::file(ground.scratch.path(), "policy.yaml", policy);
     let mut command = ground.tenantd();
     let daemon = Daemon::start(command.arg("--policy").arg(policy).arg("--root").arg(&ground.name));
-    daemon.says("ready");
+    let mut status = util::tenantctl();
+    status.arg("--socket").arg(ground.state_dir().join("socket")).arg("status");
+    wait_until("the daemon to answer", || status.output().unwrap().status.success());
     daemon
 }
 
@@ -82,8 +84,7 @@ fn build(ground: &Ground, works: &mut Works) -> Child {
 
 /// A job of another tenant that runs until its input ends.
 fn other(ground: &Ground) -> Child {
-    let mut command =
-        run(ground, &["--tenant", "nightly", "--", "sh", "-c", "echo runs; read line"]);
+    let mut command = run(ground, &["--tenant", "nightly", "--", "sh", "-c", "echo runs; cat"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut runs = [0; 5];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut runs).unwrap();

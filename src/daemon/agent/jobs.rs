@@ -50,8 +50,7 @@ impl<K: KernFs> Agent<K> {
         now: f64,
     ) -> Result<JobId, CallError> {
         if self.mode() != Mode::Enforce {
-            let reason = "tenantd only observes: it admits jobs in mode enforce".to_string();
-            return Err(CallError::Failed { reason });
+            return Err(CallError::OnlyObserves {});
         }
         self.renew_job_terms(now);
         let tenant = self.tenant_of_job(submission)?;
