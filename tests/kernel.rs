@@ -12,6 +12,7 @@ mod cpuset;
 mod ground;
 mod hostile;
 mod in_place;
+mod jobs;
 mod kernfs;
 mod life;
 mod rest;

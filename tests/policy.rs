@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use tenantd::policy::expand::{Found, FoundUser};
 use tenantd::policy::report::Style;
-use tenantd::policy::rules::{MOVED, NOT_YET_EFFECTIVE, RULES};
+use tenantd::policy::rules::{MOVED, RULES};
 use tenantd::policy::{Account, HostFacts, Report, UnitFacts, load_with_host};
 use tenantd::units::Bytes;
 
@@ -136,8 +136,8 @@ fn a_fixture_breaks_its_own_rule_and_no_other() {
         let own = code_of(&fixture);
         let found = codes(&report);
         assert!(found.contains(&&*own), "{}: {found:?}", fixture.display());
-        // A key that does nothing yet says so whatever else is said about it, and so do processes that are moved.
-        let always = [NOT_YET_EFFECTIVE.code, MOVED.code];
+        // Processes that are moved are told of whatever else is said.
+        let always = [MOVED.code];
         let other = found.iter().find(|code| **code != own && !always.contains(code));
         assert_eq!(other, None, "{}", fixture.display());
     }

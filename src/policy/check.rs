@@ -56,7 +56,6 @@ fn check_policy(draft: &Draft, nodes: &[Node<'_>], known: &Known<'_>, report: &m
     claims::owners(nodes, report);
     claims::moves(&leaves, report);
     claims::agents_own(&draft.policy.host.root, &leaves, report);
-    not_yet_effective(draft, report);
 }
 
 fn check_host(draft: &Draft, nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
@@ -222,23 +221,6 @@ fn cpus_overlap(leaves: &[Node<'_>], report: &mut Report) {
         if report.is_full() {
             return;
         }
-    }
-}
-
-fn not_yet_effective(draft: &Draft, report: &mut Report) {
-    let mut seen: Vec<(&str, &Place, usize)> = Vec::new();
-    for (key, place) in &draft.later {
-        match seen.iter_mut().find(|(it, ..)| it == key) {
-            Some((.., count)) => *count += 1,
-            None => seen.push((key, place, 1)),
-        }
-    }
-    for (key, first, count) in seen {
-        let mut message = format!("`{key}` is read and checked, and has no effect yet");
-        if count > 1 {
-            message += &format!(" ({count} places)");
-        }
-        report.push(rules::NOT_YET_EFFECTIVE.at(first, message, ""));
     }
 }
 

@@ -20,8 +20,6 @@ use super::tree::{Entry, Kind, Node};
 pub enum Flag {
     /// It is required; the text says what to write.
     Needed(&'static str),
-    /// It is read and checked, and has no effect yet.
-    Later,
     /// A running agent cannot change it: `reload` refuses.
     Restart,
     /// Only a tenant without tenants below it can have it.

@@ -10,10 +10,10 @@ use std::time::Duration;
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::forms::{
-    Count, DopForm, Interval, Keys, KeysOr, Number, OneOrEach, Structure, Template, VersionNumber,
-    WeightNumber, Word,
+    Count, Counts, DopForm, Interval, Keys, KeysOr, Number, OneOrEach, Structure, Template,
+    VersionNumber, WeightNumber, Word,
 };
-use super::key::Flag::{Group, Later, Leaf, Needed, Restart};
+use super::key::Flag::{Group, Leaf, Needed, Restart};
 use super::key::{section, table};
 use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::types::*;
@@ -33,8 +33,8 @@ section! {
         "host" => host: HostPolicy, Keys(HOST);
         /// How and how often the agent decides.
         "control" => control: ControlPolicy, Keys(CONTROL);
-        /// The admission of jobs.
-        "admission" => admission: AdmissionPolicy, Keys(ADMISSION), [Later];
+        /// The admission of jobs (tenantctl run).
+        "admission" => admission: AdmissionPolicy, Keys(ADMISSION);
         /// Users and groups that may reload, change the mode and restore, in addition to root.
         "administrators" => administrators: Accounts, Keys(ACCOUNTS);
         /// The tenants that share the machine, in the order of the file.
@@ -53,6 +53,9 @@ section! {
         /// The cgroup below which tenants are created: relative to the mount point if it starts with /,
         /// else to the agent's own cgroup. auto: the agent's own cgroup.
         "root" => root: RootChoice, Root, [Restart];
+        /// Counted resources that jobs ask for and the kernel does not divide: how many units there are of each, as in
+        /// `{ gpu: 2 }`.
+        "resources" => resources: Vec<(String, u32)>, Counts;
     }
 }
 
@@ -96,8 +99,14 @@ section! {
     pub struct AdmissionPolicy, ADMISSION {
         /// The order in which waiting jobs start.
         "discipline" => discipline: Name, Word;
-        /// The number of jobs that run at the same time.
+        /// The number of jobs that run at the same time. auto: as many as slots.
         "max_running" => max_running: Option<u32>, Count { most: 100_000, auto: true };
+        /// The number of jobs of one tenant that wait. auto: 1000.
+        "max_waiting" => max_waiting: Option<u32>, Count { most: 100_000, auto: true };
+        /// The number of jobs of one user that wait. auto: 250.
+        "max_waiting_per_user" => max_waiting_per_user: Option<u32>, Count { most: 100_000, auto: true };
+        /// How often other jobs start before one whose turn it is and that lacks memory, slots or units. auto: 16.
+        "overtakes" => overtakes: Option<u32>, Count { most: 100_000, auto: true };
         /// How the running jobs of a tenant share it. equal: equally. multilevel: short jobs first.
         "running" => running: RunningShares, Word;
     }
@@ -137,14 +146,27 @@ section! {
         /// The CPUs it runs on. shared: all. dop: as many as its DOP. exclusive: as many as its DOP, shared
         /// with no tenant. Or a list such as 0-3,8.
         "cpus" => cpus: CpusPolicy, CpusForm, [Leaf];
-        /// Users and groups that may hand processes of their own, and cgroups with no others, to it or to the
-        /// tenants in it (tenantctl attach).
+        /// Users and groups that may submit jobs to it or to the tenants in it (tenantctl run), and hand processes of
+        /// their own and cgroups with no others to it (tenantctl attach).
         "allow" => allow: Accounts, Keys(ACCOUNTS);
+        /// Bounds of its jobs.
+        "jobs" => jobs: JobsPolicy, Keys(JOBS), [Leaf];
         /// Its tenants, which share what it gets; a tenant with this key is a group.
         "tenants" => tenants: Vec<Tenant>, Structure, [Group];
         /// A template with the keys of a tenant: each user, unit or cgroup that its match finds and that no
         /// tenant names is a tenant of this group, which comes and goes with it.
         "each" => each: Option<Box<Tenant>>, Template(TENANT), [Group];
+    }
+}
+
+section! {
+    /// `jobs:` bounds of the jobs of a tenant.
+    #[derive(Copy, Eq)]
+    pub struct JobsPolicy, JOBS {
+        /// The number of its jobs that run at the same time. auto: no bound of its own.
+        "max_running" => max_running: Option<u32>, Count { most: 100_000, auto: true };
+        /// The same for the jobs of one user. auto: no bound of its own.
+        "max_running_per_user" => max_running_per_user: Option<u32>, Count { most: 100_000, auto: true };
     }
 }
 

@@ -6,7 +6,7 @@
 
 pub use super::amount::Amount;
 pub use super::keys::{
-    Accounts, AdmissionPolicy, ControlPolicy, HostPolicy, Matches, Policy, Tenant,
+    Accounts, AdmissionPolicy, ControlPolicy, HostPolicy, JobsPolicy, Matches, Policy, Tenant,
 };
 pub use super::types::*;
 

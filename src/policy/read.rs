@@ -66,8 +66,6 @@ pub(super) struct Draft {
     pub(super) given: Places,
     /// The state of each tenant, in pre-order.
     pub(super) located: Vec<Located>,
-    /// Where keys without effect were given, by their names in messages.
-    pub(super) later: Vec<(String, Place)>,
     /// Top-level keys that are the probable correction of misspelt ones.
     pub(super) misspelt: Vec<&'static str>,
     /// Where each top-level tenant was defined, in whichever file.
@@ -136,7 +134,6 @@ impl Draft {
             _ => true,
         });
         reader.values(&fields, &mut self.policy);
-        self.mark_later(&reader, &fields, "");
         self.given.0.append(&mut reader.given);
         if let Some(entry) = fields.get("tenants") {
             let mut names = std::mem::take(&mut self.names);
@@ -253,7 +250,6 @@ impl Draft {
             let names = listed(names);
             reader.report.push(finding.help(format!("give one of {names}, or drop it")));
         }
-        self.mark_later(reader, &fields, "tenant.");
         let index = self.locate(reader, &entry.key, parent);
         let (below, each) = (fields.get("tenants"), fields.get("each"));
         if let Some(group) = below.or(each) {
@@ -283,7 +279,6 @@ impl Draft {
         });
         let mut template = Tenant::default();
         reader.values(&fields, &mut template);
-        self.mark_later(reader, &fields, "each.");
         let place = reader.key_place(each);
         let index = self.locate(reader, "*", Some(group));
         self.located[index].each_at = Some(place);
@@ -299,12 +294,6 @@ impl Draft {
         let given = Places(std::mem::take(&mut reader.given));
         self.located.push(Located { path, parent, given, each_at: None });
         self.located.len() - 1
-    }
-
-    fn mark_later<M>(&mut self, reader: &Reader<'_>, fields: &Fields<'_, M>, prefix: &str) {
-        for (key, entry) in fields.0.iter().filter(|(key, _)| key.flags.contains(&Flag::Later)) {
-            self.later.push((format!("{prefix}{}", key.name), reader.key_place(entry)));
-        }
     }
 }
 

@@ -116,6 +116,4 @@ rules! {
     UNKNOWN_CGROUP = "P067", Note, "a cgroup that is not there now";
     MOVED = "P068", Note, "processes that are moved into a cgroup of their tenant";
     FOUND = "P069", Note, "what an each finds, or is left, now";
-    // What this version does with it.
-    NOT_YET_EFFECTIVE = "P070", Note, "a key that has no effect yet";
 }

@@ -28,7 +28,7 @@ impl Asked {
         Ground::take().map(|ground| Asked::on(ground, yaml))
     }
 
-    fn on(ground: Ground, yaml: &str) -> Asked {
+    pub(super) fn on(ground: Ground, yaml: &str) -> Asked {
         let policy = util::file(ground.scratch.path(), "policy.yaml", enforced(yaml));
         let mut command = ground.tenantd();
         command.arg("--policy").arg(&policy).arg("--root").arg(&ground.name);
@@ -38,7 +38,7 @@ impl Asked {
         asked
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(super) fn socket(&self) -> PathBuf {
         self.ground.state_dir().join("socket")
     }
 
@@ -143,7 +143,7 @@ fn mode_changes_and_restore_leave_no_trace() {
 }
 
 /// The same command as a user without any right; `None`, said in one line, where that cannot be.
-fn as_nobody(command: &Command) -> Option<Command> {
+pub(super) fn as_nobody(command: &Command) -> Option<Command> {
     let mut nobody = Command::new("setpriv");
     nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
     nobody.arg(command.get_program());

@@ -54,7 +54,6 @@ fn paragraph(text: &mut String, prefix: &str, row: &Row) {
     for flag in row.flags {
         said += match flag {
             Flag::Needed(_) => " Required.",
-            Flag::Later => " Read and checked; it has no effect yet.",
             Flag::Restart => " A change takes effect at the next start of tenantd.",
             Flag::Leaf => " Not for groups.",
             Flag::Group => " Not for templates.",

@@ -10,9 +10,10 @@ use super::start::Agent;
 use crate::admission::{JobId, Phase};
 use crate::control::plan::{Knob, Value};
 use crate::daemon::jobs::cgroup::{JobCgroup, may_confine};
+use crate::daemon::jobs::listing;
 use crate::daemon::jobs::place::{self, Wide};
 use crate::daemon::jobs::record::{Home, JobProcess, Record};
-use crate::daemon::jobs::reply::{self, JobAnswer};
+use crate::daemon::jobs::reply::JobAnswer;
 use crate::daemon::jobs::store::KeptJob;
 use crate::daemon::jobs::watch::is_alive;
 use crate::dop::CpuSet;
@@ -237,7 +238,7 @@ impl<K: KernFs> Agent<K> {
         let Some(home) = &record.home else { return };
         let (pid, path) = (record.process.pid, &home.path);
         debug!(tenant, action = "job", "job {job} started: process {pid} in {path}, {dop} wide");
-        let answer = started_reply(job, &tenant, reply::started(home, dop));
+        let answer = started_reply(job, &tenant, listing::started(home, dop));
         self.jobs.answer(job, answer);
     }
 

@@ -7,10 +7,11 @@ use tracing::{debug, info, warn};
 
 use super::job_valves::remove_valve;
 use super::start::Agent;
-use crate::admission::{Capacity, JobId, Measured, Phase, Request, Rules};
+use crate::admission::{Capacity, JobId, Measured, Phase, Request};
+use crate::daemon::jobs::listing::list;
 use crate::daemon::jobs::record::{JobProcess, Record};
 pub use crate::daemon::jobs::reply::JobAnswer;
-use crate::daemon::jobs::reply::{self, list, refusal};
+use crate::daemon::jobs::reply::{self, refusal};
 use crate::daemon::jobs::terms;
 use crate::daemon::jobs::watch::{Watch, is_alive};
 use crate::dop::target::Width;
@@ -122,6 +123,12 @@ impl<K: KernFs> Agent<K> {
         let start_ticks = process::start_ticks(kernel, proc, pid);
         let user = process::user(kernel, proc, pid);
         let handle = submission.process.clone();
+        let is_job = |record: &Record| {
+            (record.process.pid, Some(record.process.start_ticks)) == (pid, start_ticks)
+        };
+        if self.jobs.records.values().any(is_job) {
+            return Err(CallError::Failed { reason: format!("process {pid} is a job already") });
+        }
         let is_there = pid > 1 && handle.as_ref().is_none_or(|handle| is_alive(handle));
         match (start_ticks.filter(|_| is_there), user) {
             (Some(start_ticks), Some(user)) if user == submission.uid => {
@@ -265,17 +272,14 @@ impl<K: KernFs> Agent<K> {
     /// Takes up the policy in force, where it is another one.
     fn renew_job_terms(&mut self, now: f64) {
         let nodes = self.control.tree().shared_nodes();
-        let admission = self.policy.admission;
-        let rules = Rules {
-            discipline: admission.discipline,
-            max_running: admission.max_running,
-            ..Rules::default()
-        };
-        if Arc::ptr_eq(&nodes, &self.jobs.nodes) && self.jobs.admission.rules() == rules {
+        let rules = terms::rules(&self.policy);
+        let is_same = Arc::ptr_eq(&self.policy, &self.jobs.policy);
+        if is_same && Arc::ptr_eq(&nodes, &self.jobs.nodes) {
             return;
         }
-        let gone = self.jobs.admission.policy(rules, terms::of(&nodes), now);
-        self.jobs.nodes = nodes;
+        let policy = if self.base.has_templates { &self.base.expanded } else { &*self.policy };
+        let gone = self.jobs.admission.policy(rules, terms::of(&nodes, policy), now);
+        (self.jobs.nodes, self.jobs.policy) = (nodes, Arc::clone(&self.policy));
         for job in gone {
             let reason = "its tenant has left the policy".to_string();
             self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
@@ -294,7 +298,7 @@ impl<K: KernFs> Agent<K> {
         let total = sample.memory_total_bytes;
         let reserve = self.policy.host.reserve[MEMORY].on(Some(total)).unwrap_or(0);
         let memory_bytes = Some(total.saturating_sub(reserve));
-        let units = self.jobs.admission.resources().units.clone();
+        let units = self.policy.host.resources.clone();
         self.jobs.admission.capacity(Capacity { slots, memory_bytes, units }, now);
         let views = self.jobs.admission.jobs();
         let of_jobs: u64 = views.filter_map(|view| view.used_bytes).sum();

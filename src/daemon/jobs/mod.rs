@@ -28,9 +28,11 @@
 //! | `store` | the files of the state directory |
 //! | `terms` | what the policy says of jobs |
 //! | `reply` | what clients are told |
+//! | `listing` | the jobs as readers see them |
 //! | `watch` | what wakes the agent while jobs run |
 
 pub(super) mod cgroup;
+pub(super) mod listing;
 pub(super) mod place;
 pub(super) mod record;
 pub(super) mod reply;

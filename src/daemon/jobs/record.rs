@@ -12,6 +12,7 @@ use super::watch::Watch;
 use crate::admission::{Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Rules};
 use crate::control::tree::TreeNode;
 use crate::dop::CpuSet;
+use crate::policy::model::Policy;
 use crate::valve::Valve;
 use crate::varlink::bridge::Ticket;
 use crate::varlink::jobs::{SubmitReply, Waiting};
@@ -30,6 +31,8 @@ pub(in crate::daemon) struct Jobs {
     pub(in crate::daemon) watch: Option<Watch>,
     /// The policy's nodes that the terms of tenants were read from.
     pub(in crate::daemon) nodes: Arc<[TreeNode]>,
+    /// The same, for what is not in the nodes.
+    pub(in crate::daemon) policy: Arc<Policy>,
     pub(in crate::daemon) measured: Measured,
     /// Cgroups of ended jobs that could not be removed yet.
     pub(in crate::daemon) left: Vec<JobCgroup>,
@@ -83,6 +86,7 @@ impl Jobs {
             has_changed: true,
             watch: None,
             nodes: Arc::from([]),
+            policy: Arc::default(),
             measured: Measured::default(),
             left: Vec::new(),
         }

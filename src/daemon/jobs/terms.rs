@@ -1,13 +1,32 @@
 //! What the policy says of jobs, as the queue takes it.
 
-use crate::admission::Terms;
+use std::collections::HashMap;
+
+use crate::admission::{Rules, Terms};
 use crate::control::tree::TreeNode;
-use crate::policy::model::DopPolicy;
+use crate::policy::model::{DopPolicy, JobsPolicy, Policy};
 use crate::resource::{CPU, MEMORY};
 
-/// The terms of every tenant among `nodes`. The weight of a tenant is its part of what its siblings have together, times
-/// that of its group, and so on up.
-pub(in crate::daemon) fn of(nodes: &[TreeNode]) -> Vec<Terms> {
+/// What is the same for all tenants.
+pub(in crate::daemon) fn rules(policy: &Policy) -> Rules {
+    let (admission, default) = (&policy.admission, Rules::default());
+    Rules {
+        discipline: admission.discipline,
+        max_running: admission.max_running,
+        overtakes_max: admission.overtakes.unwrap_or(default.overtakes_max),
+        max_waiting: admission.max_waiting.unwrap_or(default.max_waiting),
+        max_waiting_per_user: admission
+            .max_waiting_per_user
+            .unwrap_or(default.max_waiting_per_user),
+    }
+}
+
+/// The terms of every tenant among `nodes`, which are those of `policy`. The weight of a tenant is its part of what its
+/// siblings have together, times that of its group, and so on up.
+pub(in crate::daemon) fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
+    let leaves = policy.leaves().into_iter();
+    let quotas: HashMap<String, JobsPolicy> =
+        leaves.map(|(path, tenant)| (path, tenant.jobs)).collect();
     let mut sums = vec![0.0; nodes.len() + 1];
     let siblings = |node: &TreeNode| node.parent.map_or(0, |parent| parent + 1);
     nodes.iter().for_each(|node| sums[siblings(node)] += node.weight[CPU]);
@@ -24,7 +43,10 @@ pub(in crate::daemon) fn of(nodes: &[TreeNode]) -> Vec<Terms> {
                 DopPolicy::Manual(dop) | DopPolicy::AtMost(dop) => Some(dop),
                 DopPolicy::Auto | DopPolicy::Imci => None,
             };
+            let quota = quotas.get(&node.path).copied().unwrap_or_default();
             terms.push(Terms {
+                max_running: quota.max_running,
+                max_running_per_user: quota.max_running_per_user,
                 memory_max_bytes: node.limit[MEMORY].map(|bytes| bytes as u64),
                 dop_max: cpus.into_iter().chain(dop).min(),
                 ..Terms::new(&*node.path, share)

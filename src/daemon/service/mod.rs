@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`run`] | the agent with its policy on disk, its socket and its service manager |
 //! | [`event_loop`] | epoll, timers and signals around an agent |
+//! | `jobs` | jobs on the socket |
 //! | `policy_watch` | detecting changes of the policy on disk |
 
 pub mod event_loop;
+mod jobs;
 mod policy_watch;
 pub mod run;
 

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::time::{ClockId, clock_gettime};
 use tracing::{error, info, warn};
 
 use super::event_loop::{EventLoop, Wake};
@@ -21,7 +20,6 @@ use super::policy_watch::{PolicyWatch, STILL};
 use crate::control::finding::{Code, Finding};
 use crate::control::status::AgentStatus;
 use crate::daemon::agent::attach::{AttachError, Moved};
-use crate::daemon::agent::jobs::JobAnswer;
 use crate::daemon::agent::{Agent, ChangeError};
 use crate::daemon::backend::claims;
 use crate::host::cost;
@@ -32,7 +30,7 @@ use crate::policy::model::Mode;
 use crate::policy::outline::{Change, ChangeKind, Outline};
 use crate::policy::report::{Report, Severity, Style};
 use crate::policy::{HostFacts, Loaded, load, load_with_host};
-use crate::varlink::bridge::{self, AgentEnd, Command, Governance, JobCall, Published, json};
+use crate::varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
 use crate::varlink::error::CallError;
 use crate::varlink::interface::{AttachReply, DetachReply, ModeReply, ReloadReply, RestoreReply};
 use crate::varlink::listen::Listener;
@@ -64,11 +62,11 @@ impl PolicySource {
 /// An agent with everything around it.
 #[derive(Debug)]
 pub struct Service<K> {
-    agent: Agent<K>,
+    pub(super) agent: Agent<K>,
     source: PolicySource,
     governance: Arc<Governance>,
     notifier: Arc<Notifier>,
-    socket: Option<(AgentEnd, JoinHandle<()>)>,
+    pub(super) socket: Option<(AgentEnd, JoinHandle<()>)>,
     watch: Option<PolicyWatch>,
     /// Whether the policy's files could not be watched: tried again with the next policy.
     watch_refused: bool,
@@ -157,39 +155,6 @@ impl<K: KernFs> Service<K> {
             && let Some((bridge, _)) = &self.socket
         {
             bridge.stay_awake();
-        }
-    }
-
-    fn serve_jobs(&mut self) {
-        let Some((bridge, _)) = &self.socket else { return };
-        while let Some(call) = bridge.next_job_call() {
-            let now = since_boot();
-            match call {
-                JobCall::Submit(ticket, job) => self.agent.submit_job(ticket, &job, now),
-                JobCall::Cancel(ticket, id, caller) => {
-                    self.agent.cancel_job(ticket, id, caller, now);
-                }
-                JobCall::Left(ticket) => self.agent.job_client_left(ticket, now),
-            }
-            // A client that was admitted does not wait for the others.
-            send_answers(bridge, &mut self.agent);
-        }
-        self.publish_jobs();
-    }
-
-    /// Looks after the jobs, with a tick or between two.
-    fn tend_jobs(&mut self, is_tick: bool) {
-        self.agent.tend_jobs(is_tick, since_boot());
-        if let Some((bridge, _)) = &self.socket {
-            send_answers(bridge, &mut self.agent);
-        }
-        self.publish_jobs();
-    }
-
-    fn publish_jobs(&mut self) {
-        let Some((bridge, _)) = &self.socket else { return };
-        if let Some(list) = self.agent.take_job_list(since_boot()) {
-            bridge.publish_jobs(list);
         }
     }
 
@@ -429,28 +394,6 @@ impl<K: KernFs> Service<K> {
             }
         }
         self.agent
-    }
-}
-
-/// Seconds since the machine started, on a clock that goes on between two agents.
-fn since_boot() -> f64 {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from);
-    // The system has this clock.
-    now.unwrap_or_default().as_secs_f64()
-}
-
-/// Sends what clients of jobs are to be told.
-fn send_answers<K: KernFs>(bridge: &AgentEnd, agent: &mut Agent<K>) {
-    for (ticket, answer) in agent.take_job_answers() {
-        match answer {
-            JobAnswer::Waits(reply) => bridge.tell(ticket, json(&reply)),
-            JobAnswer::Submitted(outcome) => {
-                bridge.answer(ticket, outcome.map(|reply| json(&reply)));
-            }
-            JobAnswer::Cancelled(outcome) => {
-                bridge.answer(ticket, outcome.map(|reply| json(&reply)));
-            }
-        }
     }
 }
 

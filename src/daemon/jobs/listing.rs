@@ -1,0 +1,78 @@
+//! The jobs as readers see them.
+
+use super::record::{Home, Jobs, Record};
+use super::reply::waiting;
+use crate::admission::{JobId, JobView, Phase};
+use crate::varlink::jobs::{Job, JobState, ListReply, Pool, Started, Units, Valve};
+
+/// What a started job is told.
+pub(in crate::daemon) fn started(home: &Home, dop: u32) -> Started {
+    Started {
+        dop,
+        cpus: home.cpus.as_ref().map(ToString::to_string),
+        cgroup: home.path.clone(),
+        valve: home.valve.as_ref().map(|valve| Valve {
+            fifo: valve.fifo().display().to_string(),
+            tokens: valve.target(),
+        }),
+        ineffective: home.ineffective.clone(),
+    }
+}
+
+/// All jobs, those that run first.
+pub(in crate::daemon) fn list(jobs: &Jobs, now: f64) -> ListReply {
+    let admission = &jobs.admission;
+    let mut listed = Vec::new();
+    for view in admission.jobs().filter(|view| !matches!(view.phase, Phase::Waiting { .. })) {
+        listed.extend(jobs.records.get(&view.job).map(|record| job(&view, record, now)));
+    }
+    let outlooks = admission.outlooks(now);
+    for outlook in &outlooks {
+        let (view, record) = (admission.job(outlook.job), jobs.records.get(&outlook.job));
+        if let (Some(view), Some(record)) = (view, record) {
+            let waiting = Some(waiting(outlook, outlooks.len()));
+            listed.push(Job { waiting, ..job(&view, record, now) });
+        }
+    }
+    let (all, free) = (admission.resources(), admission.free());
+    let pool = Pool {
+        max_running: admission.workers(),
+        slots: admission.slots(),
+        free_slots: free.slots,
+        memory_bytes: all.memory_bytes,
+        free_memory_bytes: free.memory_bytes,
+        units: units(&all.units),
+        free_units: units(&free.units),
+    };
+    ListReply { jobs: listed, pool }
+}
+
+fn job(view: &JobView<'_>, record: &Record, now: f64) -> Job {
+    let (state, since, dop) = match view.phase {
+        Phase::Waiting { .. } => (JobState::Waiting, None, 0),
+        Phase::Running { since, dop } => (JobState::Running, Some(since), dop),
+        Phase::Lingering { since } => (JobState::Lingering, Some(since), 0),
+    };
+    let JobId(id) = view.job;
+    Job {
+        id,
+        tenant: view.request.tenant.clone(),
+        uid: view.request.user,
+        pid: record.process.pid,
+        class: view.request.class.clone(),
+        command: record.command.clone(),
+        state,
+        waited_seconds: (since.unwrap_or(now) - view.submitted).max(0.0),
+        ran_seconds: since.map(|since| (now - since).max(0.0)),
+        cpu_seconds: since.map(|_| view.cpu_seconds),
+        memory_bytes: (view.request.memory_bytes > 0).then_some(view.request.memory_bytes),
+        used_memory_bytes: view.used_bytes,
+        units: units(&view.request.units),
+        waiting: None,
+        started: record.home.as_ref().map(|home| started(home, dop)),
+    }
+}
+
+fn units(units: &[(String, u32)]) -> Vec<Units> {
+    units.iter().map(|(name, count)| Units { name: name.clone(), count: *count }).collect()
+}
