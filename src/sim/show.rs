@@ -115,16 +115,20 @@ impl SimKernel {
         text
     }
 
+    fn inactive_file_pages(&self, id: CgroupId) -> u64 {
+        let pages = self.pages_below(id);
+        match self.host.has_generations {
+            // What is read through descriptors stays in the oldest generation, however often.
+            true => pages.file(),
+            false => pages.of(Kind::InactiveFile),
+        }
+    }
+
     /// `memory.stat` in the order of `memory_stats[]` and `memcg_vm_event_stat[]` of mm/memcontrol.c.
     fn show_memory_stat(&self, id: CgroupId) -> String {
         let pages = self.pages_below(id);
         let of = |kind| pages.of(kind) * PAGE_BYTES;
-        // What is read through descriptors stays in the oldest generation, however often.
-        let inactive = if self.host.has_generations {
-            pages.file() * PAGE_BYTES
-        } else {
-            of(Kind::InactiveFile)
-        };
+        let inactive = self.inactive_file_pages(id) * PAGE_BYTES;
         let counters = &self.tree[id].memory_account.counters;
         let scanned = counters.scan_background + counters.scan_direct;
         let stolen = counters.steal_background + counters.steal_direct;

@@ -103,16 +103,19 @@ impl Course {
         match event {
             Event::Submit(request) => drop(self.admission.submit(request.clone(), now)),
             Event::Cancel(place) => {
-                let job = self.nth(*place, waits);
-                job.map(|job| assert!(self.admission.cancel(job, now)));
+                if let Some(job) = self.nth(*place, waits) {
+                    assert!(self.admission.cancel(job, now));
+                }
             }
             Event::End(place) => {
-                let job = self.nth(*place, |phase| !waits(phase));
-                job.map(|job| assert!(self.admission.ended(job, now)));
+                if let Some(job) = self.nth(*place, |phase| !waits(phase)) {
+                    assert!(self.admission.ended(job, now));
+                }
             }
             Event::LeaveDaemons(place) => {
-                let job = self.nth(*place, runs);
-                job.map(|job| self.admission.left_daemons(job, now));
+                if let Some(job) = self.nth(*place, runs) {
+                    self.admission.left_daemons(job, now);
+                }
             }
             Event::Charge(place, cpu, bytes) => {
                 let job = self.nth(*place, runs);

@@ -94,7 +94,7 @@ impl Call {
     }
 
     /// Waits until the other side is closed: it has left the queue.
-    fn is_left(mut self) {
+    fn is_left(&mut self) {
         match self.stream.read(&mut [0; 64]) {
             Ok(count) => assert_eq!(count, 0),
             // It had not read all.

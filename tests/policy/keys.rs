@@ -20,7 +20,7 @@ pub(crate) struct Changed {
 }
 
 /// Texts of which some value of each kind is one.
-const SAMPLES: [&str; 13] = [
+const SAMPLES: [&str; 14] = [
     "2",
     "1GiB",
     "500ms",
