@@ -94,7 +94,7 @@ impl Call {
     }
 
     /// Waits until the other side is closed: it has left the queue.
-    fn is_left(&mut self) {
+    fn until_closed(mut self) {
         match self.stream.read(&mut [0; 64]) {
             Ok(count) => assert_eq!(count, 0),
             // It had not read all.
@@ -125,7 +125,7 @@ fn the_process_becomes_the_command() {
     assert_eq!(ran.out, format!("{pid} 3 3 <3> unset -j3\nthrough\n"));
     // No terminal, no line that tells what it waits for.
     assert_eq!(ran.err, "");
-    call.is_left();
+    call.until_closed();
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn an_interrupted_job_leaves_the_queue() {
         let mut call = daemon.submitted();
         call.waits(1, "no slot is free");
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
-        call.is_left();
+        call.until_closed();
         assert_eq!(child.wait().unwrap().signal(), Some(signal as i32));
     }
 }
@@ -197,7 +197,7 @@ fn a_job_that_waits_too_long_leaves_the_queue() {
     let mut call = daemon.submitted();
     call.waits(1, "no slot is free");
     util::finish(child).exits(75).says_in_one_line("did not start within 200ms");
-    call.is_left();
+    call.until_closed();
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn a_terminal_shows_what_is_waited_for() {
     call.waits(5, "no slot is free");
     shell.until("waiting as 5");
     shell.master.write_all(b"\x03").unwrap();
-    call.is_left();
+    call.until_closed();
     type_line(&mut shell, "echo code $?");
     shell.until("code 130");
 }
