@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
-# Usage: run.sh [--tier core|rest|all] [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa]
+# Usage: run.sh [--tier core|rest|all|long] [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa]
 #               [--bin FOLDER] [--deb FILE] [--rpm FILE]
 #   --tier core   only the scenarios marked `core`, on the newer release; `rest`: what core leaves; `all` (default)
-#                 each scenario on the releases it is marked for (guest/marks.py)
+#                 each scenario on the releases it is marked for (guest/marks.py); `long`: those that measure for minutes
 #   --only PATTERN  only scenarios in whose name this regular expression is found, whatever their marks
 #   --suite, --shape   every scenario in this guest, whatever its marks; with --only the newer release, flat
 #   --bin FOLDER  the programs in this folder instead of freshly built ones
@@ -36,7 +36,7 @@ done
 packages=rest
 case $tier in
     core) guests=("trixie flat") packages=core ;;
-    rest | all) ;;
+    rest | all | long) ;;
     *) echo "run.sh: unknown tier $tier" >&2; exit 2 ;;
 esac
 if [[ -n $only || -n $suite || -n $shape ]]; then

@@ -32,11 +32,17 @@ def numa(scenario):
     return scenario
 
 
+def long(scenario):
+    """It measures for many minutes: only when it is named, or with `--tier long`."""
+    scenario.long = True
+    return scenario
+
+
 def runs(scenario, shape, release, tier):
     """Whether `scenario` runs in a guest of this shape and release.
 
-    `tier` is `core`, `rest` (what `core` leaves), `all` (both of them), or `any`: every scenario of this shape,
-    whatever its other marks.
+    `tier` is `core`, `rest` (what `core` leaves), `all` (both of them), `long` (what neither has time for), or `any`:
+    every scenario of this shape, whatever its other marks.
     """
     if getattr(scenario, "shape", "flat") != shape:
         return False
@@ -47,4 +53,6 @@ def runs(scenario, shape, release, tier):
     # A core scenario without another mark needs no second run on Debian 12.
     fallback = () if getattr(scenario, "core", False) else (OLDER,)
     is_due = is_core or release in (releases or fallback)
+    if getattr(scenario, "long", False) or tier == "long":
+        return is_due and tier == "long" and getattr(scenario, "long", False)
     return {"core": is_core, "rest": is_due and not is_core, "all": is_due}[tier]

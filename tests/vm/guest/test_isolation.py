@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
 from host import Skip, finish, run
-from marks import both
+from marks import both, long
 from test_memory import MIB, meminfo
 from test_systemd import policy, start
 
@@ -270,19 +270,23 @@ def compare(host, kind):
     assert kept["mean"] >= MEAN_MIN_RATIO, kept
 
 
+@long
 @both
 def test_a_guarantee_holds_beside_held_memory_and_a_stream(host):
     compare(host, Kind(held_ratio=0.45, stream_ratio=0.5))
 
 
+@long
 @both
 def test_a_guarantee_holds_beside_a_hog(host):
     compare(host, Kind(held_ratio=-1))
 
 
+@long
 def test_a_guarantee_holds_beside_a_slow_hog(host):
     compare(host, Kind(held_ratio=-1, pace=SLOW_PACE))
 
 
+@long
 def test_a_guarantee_holds_beside_a_stream(host):
     compare(host, Kind(stream_ratio=0.8))

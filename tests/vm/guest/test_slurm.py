@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import finish, run
-from marks import both
+from marks import both, long
 from test_systemd import Host
 from test_units import SERVICE, install, log, settle
 import fairness
@@ -91,6 +91,7 @@ class Cluster:
             wait_until(lambda: not any(job.exists() for job in jobs), "the jobs to end")
 
 
+@long
 @both
 def test_accounts_share_a_node_whatever_the_number_of_their_jobs(host):
     cluster = Cluster(host)
