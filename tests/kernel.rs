@@ -19,3 +19,4 @@ mod rest;
 mod restore;
 mod run;
 mod soak;
+mod submissions;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, tcgetpgrp};
 use serde_json::{Value, json};
 use tenantd::valve::Valve;
 
@@ -344,11 +344,13 @@ fn job_control_is_that_of_the_command() {
     type_line(&mut shell, &format!("run -- sh -c \"{script}\""));
     daemon.submitted().starts(1, &Value::Null);
     shell.until("ready");
+    let command = tcgetpgrp(&shell.master).unwrap();
     shell.master.write_all(b"\x1a").unwrap();
     shell.until("Stopped");
     type_line(&mut shell, "fg");
-    shell.until("run -- sh");
-    shell.master.write_all(b"xyz").unwrap();
+    // What is typed before it has the terminal is the shell's.
+    util::wait_until("the terminal", || tcgetpgrp(&shell.master).unwrap() == command);
+    shell.master.write_all(b"xyz\n").unwrap();
     shell.until("done");
     type_line(&mut shell, "echo co''de $?");
     shell.until("code 0");

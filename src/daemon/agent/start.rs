@@ -4,7 +4,7 @@
 //! takes the time as an argument. The control loop decides, the backends know where tenants live, and the
 //! reporter makes what readers see; the agent passes values between them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::{info, warn};
@@ -104,8 +104,7 @@ impl<K: KernFs> Agent<K> {
         let (journal, mut keeper) =
             leftover::take_up(&mut kernel, &machine, state_dir, is_enforcing, deadline)?;
         let settings = Settings::of(&policy, pins, is_enforcing);
-        let leaves_drift = settings.leaves_drift();
-        let limits_pids = policy.limits_pids();
+        let (leaves_drift, limits_pids) = (settings.leaves_drift(), policy.limits_pids());
         let mut host = HostAccess {
             kernel,
             layout,
@@ -131,11 +130,8 @@ impl<K: KernFs> Agent<K> {
         let mut reporter = Reporter::new(&host);
         reporter.find_obstacles(&mut host, &backends, is_enforcing);
         let control = ControlLoop::new(settings, tree);
-        let store = match (state_dir, host.machine.boot_id(&mut host.kernel)) {
-            (Some(state_dir), Ok(boot_id)) => Store::new(state_dir, &boot_id),
-            _ => Store::default(),
-        };
         let mut agent = Agent {
+            jobs: Jobs::new(job_store(state_dir, &mut host)),
             host,
             base,
             policy: Arc::new(policy),
@@ -144,7 +140,6 @@ impl<K: KernFs> Agent<K> {
             backends,
             keeper,
             reporter,
-            jobs: Jobs::new(store),
             notifier: Arc::new(notifier),
         };
         let wants = agent.wants(&agent.policy);
@@ -281,6 +276,14 @@ impl<K: KernFs> Agent<K> {
         self.backends.close_root(&mut self.host.kernel);
         leftover::end(self.host.journal, &restored)?;
         Ok((restored, self.host.kernel))
+    }
+}
+
+/// The files in which jobs are kept.
+fn job_store<K: KernFs>(state_dir: Option<&Path>, host: &mut HostAccess<K>) -> Store {
+    match (state_dir, host.machine.boot_id(&mut host.kernel)) {
+        (Some(state_dir), Ok(boot_id)) => Store::new(state_dir, &boot_id),
+        _ => Store::default(),
     }
 }
 
