@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
 from host import Skip, finish, run
-from marks import both, long
+from marks import both, long, newer
 from test_memory import MIB, meminfo
 from test_systemd import policy, start
 
@@ -85,8 +85,6 @@ PASS_SECONDS = 3
 GUARANTEE_MORE = 32 * MIB
 WATCH_SECONDS = int(os.environ.get("SCENARIO_WATCH", "20"))
 PHASES = os.environ.get("SCENARIO_PHASES", "nothing|guaranteed")
-# The slow hog takes this much each second.
-SLOW_PACE = 50
 # Where memory is short, the reader has to get so many pages again with nothing set.
 SHORT_REFAULTS = 1000
 # Of those, what a guarantee may cost: the second in which the agent starts, and pages that are read for the first time.
@@ -271,7 +269,7 @@ def compare(host, kind):
 
 
 @long
-@both
+@newer
 def test_a_guarantee_holds_beside_held_memory_and_a_stream(host):
     compare(host, Kind(held_ratio=0.45, stream_ratio=0.5))
 
@@ -280,13 +278,3 @@ def test_a_guarantee_holds_beside_held_memory_and_a_stream(host):
 @both
 def test_a_guarantee_holds_beside_a_hog(host):
     compare(host, Kind(held_ratio=-1))
-
-
-@long
-def test_a_guarantee_holds_beside_a_slow_hog(host):
-    compare(host, Kind(held_ratio=-1, pace=SLOW_PACE))
-
-
-@long
-def test_a_guarantee_holds_beside_a_stream(host):
-    compare(host, Kind(stream_ratio=0.8))
