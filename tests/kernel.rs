@@ -19,4 +19,3 @@ mod rest;
 mod restore;
 mod run;
 mod soak;
-mod submissions;

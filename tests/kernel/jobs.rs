@@ -14,7 +14,7 @@ use super::ask::{Asked, as_nobody};
 use super::ground::Ground;
 use crate::util::{self, assert_same, wait_until};
 
-const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel/job_client.py");
+const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel/submit.py");
 const MIB: u64 = 1 << 20;
 
 /// A process that submits itself.
