@@ -80,6 +80,9 @@ impl fmt::Display for Reason {
             Reason::Running { max } => {
                 write!(f, "{max} jobs run, as many as may (admission.max_running)")
             }
+            Reason::Slots { wanted: 1, free, total } => {
+                write!(f, "it needs a slot, and {free} of {total} are free")
+            }
             Reason::Slots { wanted, free, total } => {
                 write!(f, "it needs {wanted} slots, and {free} of {total} are free")
             }

@@ -126,9 +126,8 @@ impl SimKernel {
 
     /// `memory.stat` in the order of `memory_stats[]` and `memcg_vm_event_stat[]` of mm/memcontrol.c.
     fn show_memory_stat(&self, id: CgroupId) -> String {
-        let pages = self.pages_below(id);
+        let (pages, inactive) = (self.pages_below(id), self.inactive_file_pages(id) * PAGE_BYTES);
         let of = |kind| pages.of(kind) * PAGE_BYTES;
-        let inactive = self.inactive_file_pages(id) * PAGE_BYTES;
         let counters = &self.tree[id].memory_account.counters;
         let scanned = counters.scan_background + counters.scan_direct;
         let stolen = counters.steal_background + counters.steal_direct;

@@ -90,7 +90,7 @@ fn a_stopped_daemon_ends_every_command_at_its_deadline() {
 
 #[test]
 fn a_timeout_is_a_positive_number_of_seconds() {
-    for wrong in ["0", "-1", "nan", "ten", "3601", "1e99"] {
+    for wrong in ["0", "-1", "nan", "ten", "2592001", "31days", "1e99"] {
         let mut command = util::tenantctl();
         command.args(["status", &format!("--timeout={wrong}")]);
         util::run(&mut command).exits(2).says("must be a number of seconds");

@@ -339,8 +339,9 @@ fn a_terminal_shows_what_is_waited_for() {
 fn job_control_is_that_of_the_command() {
     let daemon = Daemon::new();
     let Some(mut shell) = shell(&daemon) else { return };
-    // A full-screen program or a password prompt does what this one does.
-    let script = "stty -echo -icanon; echo rea''dy; head -c 3; stty sane; echo do''ne";
+    // A full-screen program or a password prompt does what this one does. No process is made after `ready`: a shell that
+    // is stopped between vfork(2) and exec(2) of another is not seen to be stopped.
+    let script = "stty -echo -icanon; echo rea''dy; read line; stty sane; echo do''ne";
     type_line(&mut shell, &format!("run -- sh -c \"{script}\""));
     daemon.submitted().starts(1, &Value::Null);
     shell.until("ready");

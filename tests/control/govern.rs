@@ -326,7 +326,7 @@ proptest! {
         let mut agent = Agent::new(&host);
         let (_, _, before) = host.divide(&agent.slice_weights, &agent.unit_weights);
         let mut got = Vec::new();
-        (0..7).for_each(|_| got = agent.tick(&host));
+        (0..12).for_each(|_| got = agent.tick(&host));
         prop_assert!(agent.error(&got) <= 1.5 * NEAR, "{got:?} of {:#?}", agent.targets);
         let (_, _, after) = host.divide(&agent.slice_weights, &agent.unit_weights);
         for (other, (before, after)) in host.others.iter().zip(before.iter().zip(&after)) {
