@@ -34,7 +34,7 @@ use super::members;
 use super::memory_alarm::Alarm;
 use super::place;
 use super::plan::{self, Action, Knob, NodeKnobs, Value};
-use super::sample::{HostSample, MemorySample};
+use super::sample::HostSample;
 use super::shortfall;
 use super::state::{NodeState, Outcome};
 use super::step::{Decision, Input, NodeInput, Sampling, Settings};
@@ -43,7 +43,7 @@ use super::tree::{Tree, TreeNode};
 use super::usage;
 use super::width::{self, Leaf, WidthState};
 use crate::dop::{CpuSet, Topology, tenant};
-use crate::resource::{CPU, MEMORY, PerResource};
+use crate::resource::{CPU, PerResource};
 
 /// Interval in ticks at which the files are read again, to detect writes by other programs.
 const VERIFY_TICKS: u64 = 10;
@@ -191,7 +191,7 @@ impl ControlLoop {
         }
         let before = self.last.replace((now, host));
         self.tree.fit(host.machine());
-        let observed = self.take_in(nodes, elapsed, host);
+        let observed = self.take_in(nodes, elapsed, host.nr_cpus);
         let since = elapsed.zip(before).map(|(elapsed, (_, before))| (elapsed, before));
         if let Some(topology) = topology {
             self.topology = Some(topology);
@@ -218,7 +218,7 @@ impl ControlLoop {
         &mut self,
         nodes: Vec<NodeInput>,
         elapsed: Option<Duration>,
-        host: HostSample,
+        nr_cpus: u32,
     ) -> Vec<Read> {
         let take = |(state, input): (&mut NodeState, NodeInput)| {
             state.is_governed = input.is_governed;
@@ -227,10 +227,7 @@ impl ControlLoop {
             state.surroundings = input.surroundings;
             state.oom_kills.tell(input.nr_killed_runs);
             state.pids.note(input.pids, elapsed);
-            if let Some(mut sample) = input.sample {
-                if host.has_generations {
-                    sample.memory = sample.memory.map(MemorySample::with_all_in_use);
-                }
+            if let Some(sample) = input.sample {
                 if let Some(kills) = input.nr_oom_kills {
                     state.oom_kills.note(sample.generation, kills);
                 }
@@ -238,7 +235,7 @@ impl ControlLoop {
                 let before = state.take_sample(sample);
                 let pair = before.as_ref().zip(state.sample.as_ref()).zip(elapsed);
                 state.usage = pair.and_then(|((before, now), elapsed)| {
-                    usage::usage(before, now, elapsed).map(|usage| usage.within(host.nr_cpus))
+                    usage::usage(before, now, elapsed).map(|usage| usage.within(nr_cpus))
                 });
             }
             Read { observed: input.observed, arrivals: input.arrivals }
@@ -284,9 +281,6 @@ impl ControlLoop {
             .map(|state| state.demand.unwrap_or(Demand::UNKNOWN))
             .collect();
         let mut targets = target::targets(nodes, &demands, capacity, self.settings.allocation);
-        if host.has_generations {
-            target::lend(nodes, capacity[MEMORY], &mut targets);
-        }
         let usages = self.states.iter().map(|state| state.usage.as_ref()).take(nodes.len());
         let shortage = target::protect(nodes, usages, &host, above, &mut targets);
         let withdrawn = self.withdraw(&mut targets);

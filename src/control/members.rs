@@ -29,7 +29,7 @@ use super::target::{self, Target};
 use super::tree::Tree;
 use super::usage::Usage;
 use crate::fair::max_min::{self, Claim};
-use crate::resource::{CPU, MEMORY, PerResource};
+use crate::resource::{CPU, PerResource};
 
 /// Limits and guarantees of members are divided anew where one that needs more gets at least so much more.
 const GAIN_RATIO: f64 = 1.05;
@@ -196,8 +196,6 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
             limit: of(&limit),
             pids_limit: pids_limit.as_ref().map(|parts| parts[index]),
             limit_cores: whole.limit_cores,
-            lent_bytes: whole.lent_bytes * allocated[MEMORY]
-                / whole.allocation[MEMORY].max(f64::MIN_POSITIVE),
             satisfied: target::meets(allocated[CPU], demand[CPU]),
             ..whole.clone()
         });

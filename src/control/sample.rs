@@ -73,12 +73,6 @@ impl MemorySample {
         self.current_bytes.saturating_sub(cache)
     }
 
-    /// The same where the kernel does not tell which file cache is in use: all of it may be.
-    pub fn with_all_in_use(self) -> MemorySample {
-        let active_file_bytes = self.active_file_bytes.saturating_add(self.inactive_file_bytes);
-        MemorySample { active_file_bytes, inactive_file_bytes: 0, ..self }
-    }
-
     /// The working set: all but the file cache that was not touched lately.
     pub fn working_set_bytes(&self) -> u64 {
         self.current_bytes.saturating_sub(self.inactive_file_bytes).max(self.unreclaimable_bytes())
@@ -133,9 +127,6 @@ pub struct HostSample {
     pub memory_available_bytes: Option<u64>,
     /// Time all tasks of the host that were not idle waited for memory at once, in µs.
     pub memory_full_usec: Option<u64>,
-    /// Whether reclaim keeps generations of pages (Linux 6.1 and later, where it is switched on). Then file cache is
-    /// `inactive` however often it is read.
-    pub has_generations: bool,
     /// Memory that reclaim cannot take without swap: all that is neither free nor file cache nor one of the
     /// kernel's caches.
     pub unreclaimable_bytes: Option<u64>,

@@ -96,18 +96,14 @@ pub struct Target {
     pub satisfied: bool,
     /// The resources that it wants more of and that are used up.
     pub scarce: PerResource<bool>,
-    /// What of its memory is lent to it and not protected: see [`lend`].
-    pub lent_bytes: f64,
     /// How much of its memory is protected, in bytes, where that is less than it should be.
     pub bounded_protection_bytes: Option<f64>,
 }
 
 impl Target {
-    /// What should be protected of a tenant's memory: its allocation without what is lent, or its guarantee, whichever
-    /// is more.
+    /// What should be protected of a tenant's memory: its allocation or its guarantee, whichever is more.
     pub(super) fn wanted_protection(&self) -> f64 {
-        let owned = self.allocation[MEMORY] - self.lent_bytes;
-        owned.max(self.guarantee[MEMORY].unwrap_or(0.0))
+        self.allocation[MEMORY].max(self.guarantee[MEMORY].unwrap_or(0.0))
     }
 
     /// What of its guarantee is kept where this much is protected. Less than all moves in steps: what cannot be
@@ -363,19 +359,6 @@ pub(super) fn knobs_of(target: &Target, protection_bytes: f64) -> Vec<(Knob, Val
         knobs.push((Knob::PidsMax, pids, String::new()));
     }
     knobs
-}
-
-/// Protects what a tenant is allocated beyond its fair share no more: it is lent.
-///
-/// For kernels that do not tell which file cache is in use. All of it counts as demand there, so that no tenant loses what
-/// it reads all the time; and a tenant that reads files without end is allocated all memory that nothing else wants.
-/// Protected, that would have to be taken back page by page when its owner comes.
-pub(super) fn lend(nodes: &[TreeNode], memory_bytes: f64, targets: &mut [Target]) {
-    let fair = fair_shares(nodes, memory_bytes, MEMORY);
-    let leaves = nodes.iter().zip(targets).zip(fair).filter(|((node, _), _)| node.is_leaf);
-    for ((_, target), fair) in leaves {
-        target.lent_bytes = (target.allocation[MEMORY] - fair).max(0.0);
-    }
 }
 
 /// Bounds what is protected of the leaves' memory by what cannot be reclaimed: on the host, and

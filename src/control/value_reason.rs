@@ -84,10 +84,6 @@ fn low_reason(node: &TreeNode, target: &Target, protection: f64) -> String {
         return format!("{shown} of {wanted}: more would leave nothing to reclaim");
     }
     match (node.is_leaf, protection > target.allocation[MEMORY]) {
-        (true, false) if target.lent_bytes > 0.0 => {
-            let allocated = MEMORY.figure(target.allocation[MEMORY]);
-            format!("its fair share, {shown} of the allocated {allocated}: the rest is lent")
-        }
         (false, _) => format!("what is protected below it, {shown}"),
         (true, true) => format!("guaranteed {shown}"),
         (true, false) => format!("allocated {shown}"),

@@ -9,9 +9,6 @@ use super::cgroup::parse::{self, Malformed};
 use super::kernfs::{DirId, FileId, KernError, KernFs};
 use crate::control::sample::HostSample;
 
-/// Where the kernel says whether reclaim keeps generations of pages.
-const LRU_GEN: &str = "/sys/kernel/mm/lru_gen";
-
 /// The kernel reports CPU times to user space in hundredths of a second on every machine (`USER_HZ`).
 const USEC_PER_JIFFY: u64 = 10_000;
 
@@ -24,8 +21,6 @@ pub struct Machine {
     min_free: Option<FileId>,
     /// Absent without PSI.
     pressure: Option<FileId>,
-    /// Absent where reclaim has one kind of lists only.
-    generations: Option<FileId>,
 }
 
 impl Machine {
@@ -40,13 +35,7 @@ impl Machine {
         // Not everything that is like Linux has it.
         let min_free = kernel.open_file(proc, "sys/vm/min_free_kbytes").ok();
         let pressure = kernel.open_file(proc, "pressure/memory").ok();
-        let generations = kernel.open_dir(Path::new(LRU_GEN)).and_then(|dir| {
-            let file = kernel.open_file(dir, "enabled");
-            kernel.close_dir(dir);
-            file
-        });
-        let generations = generations.ok();
-        Ok(Machine { proc, stat, meminfo, min_free, pressure, generations })
+        Ok(Machine { proc, stat, meminfo, min_free, pressure })
     }
 
     /// The kept directory of `/proc`.
@@ -88,10 +77,6 @@ impl Machine {
                 // EOPNOTSUPP where it is compiled in and switched off.
                 parse::pressure(kernel.read(file).ok()?).ok()?.full_usec
             }),
-            has_generations: self.generations.is_some_and(|file| {
-                // Switched on where it cannot be read: then no cache in use is taken for cold.
-                kernel.read(file).map_or(true, is_switched_on)
-            }),
             unreclaimable_bytes: unreclaimable_bytes(&meminfo),
             anon_bytes: meminfo.anon_pages.map(|anon| anon + meminfo.shmem.unwrap_or(0)),
             swap_free_bytes: Some(meminfo.swap_free),
@@ -132,13 +117,6 @@ fn kept_free_bytes(text: &[u8]) -> Option<u64> {
     Some(lowest.saturating_mul(1024).saturating_mul(3) / 2)
 }
 
-/// Whether a mask of features in hexadecimal digits has the first one, which is the generations themselves
-/// (Documentation/admin-guide/mm/multigen_lru.rst).
-fn is_switched_on(text: &[u8]) -> bool {
-    let digits = std::str::from_utf8(text).ok().and_then(|text| text.trim().strip_prefix("0x"));
-    digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).is_some_and(|mask| mask & 1 == 1)
-}
-
 /// An error of a parser of another crate: only its kind is reported, its text names its own source files.
 fn malformed(path: &str, error: &procfs::ProcError) -> ReadError {
     let text = match error {
@@ -152,14 +130,6 @@ fn malformed(path: &str, error: &procfs::ProcError) -> ReadError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn generations_are_the_first_feature() {
-        let on = [&b"0x0007\n"[..], b"0x0001\n"];
-        assert!(on.into_iter().all(is_switched_on));
-        let off = [&b"0x0000\n"[..], b"0x0006\n", b"", b"y\n"];
-        assert!(!off.into_iter().any(is_switched_on));
-    }
 
     #[test]
     fn the_kernel_keeps_its_high_watermark_free() {

@@ -63,8 +63,6 @@ pub struct SimHost {
     pub controllers: Vec<Controller>,
     /// Whether pressure stall information is on.
     pub psi: bool,
-    /// Whether `memory.stat` calls all file cache inactive, as where reclaim keeps generations of pages.
-    pub has_generations: bool,
     /// Whether a parent's unclaimed protection goes to its children, as systemd mounts it.
     pub memory_recursiveprot: bool,
     /// What the caller may do.
@@ -93,7 +91,6 @@ impl Default for SimHost {
             layout: Layout::Unified,
             controllers: Controller::ALL.to_vec(),
             psi: true,
-            has_generations: false,
             memory_recursiveprot: true,
             access: Access::Root,
         }

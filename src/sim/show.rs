@@ -115,18 +115,9 @@ impl SimKernel {
         text
     }
 
-    fn inactive_file_pages(&self, id: CgroupId) -> u64 {
-        let pages = self.pages_below(id);
-        match self.host.has_generations {
-            // What is read through descriptors stays in the oldest generation, however often.
-            true => pages.file(),
-            false => pages.of(Kind::InactiveFile),
-        }
-    }
-
     /// `memory.stat` in the order of `memory_stats[]` and `memcg_vm_event_stat[]` of mm/memcontrol.c.
     fn show_memory_stat(&self, id: CgroupId) -> String {
-        let (pages, inactive) = (self.pages_below(id), self.inactive_file_pages(id) * PAGE_BYTES);
+        let pages = self.pages_below(id);
         let of = |kind| pages.of(kind) * PAGE_BYTES;
         let counters = &self.tree[id].memory_account.counters;
         let scanned = counters.scan_background + counters.scan_direct;
@@ -151,8 +142,8 @@ impl SimKernel {
             ("shmem_thp", 0),
             ("inactive_anon", 0),
             ("active_anon", of(Kind::Anon)),
-            ("inactive_file", inactive),
-            ("active_file", pages.file() * PAGE_BYTES - inactive),
+            ("inactive_file", of(Kind::InactiveFile)),
+            ("active_file", of(Kind::ActiveFile)),
             ("unevictable", of(Kind::Locked)),
             ("slab_reclaimable", 0),
             ("slab_unreclaimable", 0),

@@ -1,4 +1,4 @@
-//! `/sys/devices/system`: the CPUs and what they share; and whether reclaim keeps generations of pages.
+//! `/sys/devices/system`: the CPUs and what they share.
 //!
 //! CPU `c` of `n` cores runs on core `c mod n`, as firmware of x86 servers numbers them, so that the siblings
 //! of 8 CPUs on 4 cores are 0 and 4. Cores are assigned to the memory nodes in contiguous runs; each node is
@@ -10,7 +10,6 @@ use super::kernel::SimKernel;
 use super::parse::{CpuSet, format_list};
 
 const CPU: &str = "/sys/devices/system/cpu";
-const GENERATIONS: &str = "/sys/kernel/mm/lru_gen/enabled";
 const NODE: &str = "/sys/devices/system/node";
 
 impl SimKernel {
@@ -60,9 +59,6 @@ impl SimKernel {
         for cpu in 1..cpus {
             let online = u8::from(self.online.contains(&cpu));
             files.insert(format!("{CPU}/cpu{cpu}/online"), format!("{online}\n"));
-        }
-        if self.host.has_generations {
-            files.insert(GENERATIONS.to_string(), "0x0007\n".to_string());
         }
         files
     }

@@ -96,24 +96,3 @@ fn a_squeezed_tenant_keeps_its_demand() {
         assert!(status.findings.iter().any(bounded), "{:?}", status.findings);
     }
 }
-
-/// Linux with generations of pages calls all file cache inactive that is read through descriptors.
-#[test]
-fn cache_in_use_is_protected_where_the_kernel_does_not_tell_it_apart() {
-    let host = SimHost { has_generations: true, ..host() };
-    let mut world = World::on(host, "tenants: { victim: {}, hog: {} }");
-    world.start().unwrap();
-    world.tick();
-    let load = || Load { touch_bytes_per_sec: GIB, ..Load::busy(1) };
-    world.spawn("/victim", load().with_hot_file(VICTIM));
-    let status = world.ticks(10);
-    assert!(tenant(&status, "victim").demand[MEMORY] >= 0.95 * VICTIM as f64);
-    assert!(number(&world, "victim/memory.low") >= 0.95 * VICTIM as f64);
-    // What a stream has beyond its fair share is lent.
-    world.spawn("/hog", load().with_cache(4 * GIB));
-    let status = world.ticks(20);
-    assert!(tenant(&status, "hog").allocation[MEMORY] > 1.1 * GIB as f64, "{status:?}");
-    let low = number(&world, "hog/memory.low");
-    assert!(low > 0.8 * GIB as f64 && low <= GIB as f64, "{low}");
-    assert!(tenant(&status, "victim").demand[MEMORY] >= 0.95 * VICTIM as f64);
-}
