@@ -25,7 +25,8 @@ use crate::varlink::interface::{Signature, method};
 use crate::varlink::jobs::{Started, SubmitParameters, Units, Waiting};
 use progress::Progress;
 
-/// So long a daemon that went away while jobs waited has to come back: a restart takes less than a second.
+/// So long a daemon that went away while jobs waited has to come back: a restart takes less than a second. So long, too,
+/// a daemon may close connections without an answer, because too many of one user were opened at once.
 const RESTART_TIME: Duration = Duration::from_secs(10);
 /// Pause before the next attempt to reach a daemon that went away.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
@@ -66,6 +67,7 @@ fn turn(daemon: &Endpoint, args: &RunArgs) -> Result<Started, ClientError> {
     let daemon = Endpoint { timeout: None, ..daemon.clone() };
     let parameters = parameters(args);
     let mut progress = Progress::default();
+    let began = Instant::now();
     let mut last_seen: Option<Instant> = None;
     loop {
         let mut is_queued = false;
@@ -77,11 +79,13 @@ fn turn(daemon: &Endpoint, args: &RunArgs) -> Result<Started, ClientError> {
         if is_queued {
             last_seen = Some(Instant::now());
         }
-        let may_return = last_seen.is_some_and(|seen| seen.elapsed() < RESTART_TIME);
+        let is_early = |since: Instant| since.elapsed() < RESTART_TIME;
+        let may_return = last_seen.is_some_and(is_early);
         match outcome {
-            Err(ClientError::Ended(_) | ClientError::NotRunning(_)) if may_return => {
+            Err(ClientError::Ended(_)) if may_return || is_early(began) => {
                 thread::sleep(RESTART_PAUSE);
             }
+            Err(ClientError::NotRunning(_)) if may_return => thread::sleep(RESTART_PAUSE),
             outcome => return outcome,
         }
     }
