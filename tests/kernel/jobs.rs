@@ -321,6 +321,17 @@ fn two_hundred_submissions_at_once() {
         let left = std::fs::read_dir(asked.ground.dir(Facet::Cpu, "a")).unwrap();
         left.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count() == 0
     });
+    // Nothing of the processes that were jobs is kept open.
+    wait_until("no process held", || {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", asked.daemon.pid())).unwrap();
+        let of = open.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
+        // The kernel says ` (deleted)` of one that has ended.
+        let is_process = |path: &std::path::PathBuf| {
+            let rest = path.strip_prefix("/proc").ok().and_then(|rest| rest.to_str());
+            rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+        };
+        of.filter(is_process).count() == 0
+    });
     asked.daemon.stop();
 }
 

@@ -20,7 +20,7 @@ use crate::dop::CpuSet;
 use crate::host::cgroup::{Dialect, Facet};
 use crate::host::enforce::{EnforceError, Enforcer, with_causes};
 use crate::host::kernfs::KernFs;
-use crate::host::process;
+use crate::host::process::{self, Candidate};
 use crate::resource::MEMORY;
 use crate::units::Limit;
 use crate::varlink::error::CallError;
@@ -197,23 +197,29 @@ impl<K: KernFs> Agent<K> {
     /// Moves the process of a job into its cgroup.
     fn enter(&mut self, job: JobId) -> Result<(), String> {
         let proc = self.host.proc();
+        let pid = self.jobs.records.get(&job).ok_or("it is gone")?.process.pid;
+        let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+        let Some(found) = process::candidate(kernel, proc, layout, pid, 0) else {
+            return Err(format!("process {pid} has ended"));
+        };
+        let entered = self.enter_held(job, &found);
+        self.host.kernel.close_dir(found.held);
+        entered
+    }
+
+    /// The same for what is held of it; while that is alive, its number is its own.
+    fn enter_held(&mut self, job: JobId, found: &Candidate) -> Result<(), String> {
         let Some(record) = self.jobs.records.get(&job) else { return Err("it is gone".into()) };
         let Some(home) = &record.home else { return Err("it has no cgroup".into()) };
         let JobProcess { pid, start_ticks, handle } = &record.process;
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-        let runs = |kernel: &mut K| {
-            handle.as_ref().is_none_or(|handle| is_alive(handle))
-                && process::start_ticks(kernel, proc, *pid) == Some(*start_ticks)
-        };
         let gone = format!("process {pid} has ended");
-        let Some(found) = process::candidate(kernel, proc, layout, *pid, 0) else {
-            return Err(gone);
-        };
-        if found.claim.start_ticks != *start_ticks || !runs(kernel) {
+        let is_there = handle.as_ref().is_none_or(|handle| is_alive(handle));
+        if found.claim.start_ticks != *start_ticks || !is_there {
             return Err(gone);
         }
         let moved = home.cgroup.take(kernel, layout, *pid);
-        if moved.is_ok() && runs(kernel) {
+        if moved.is_ok() && process::is_alive(kernel, found.held) {
             if let (Some(watch), Some(handle)) = (&self.jobs.watch, handle) {
                 // Without it, its end is seen with the next refresh.
                 let _ = watch.add(handle);
