@@ -84,8 +84,9 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("test_*.py")):
     module = importlib.import_module(file.stem)
     for name, scenario in vars(module).items():
         if name.startswith("test_") and callable(scenario) and scenario.__module__ == module.__name__:
-            runs = {tier: [g for g in guests if marks.runs(scenario, *g, tier)] for tier in ("core", "rest", "all")}
-            assert runs["all"], f"{file.stem}.{name} runs nowhere"
+            tiers = ("core", "rest", "all", "long")
+            runs = {tier: [g for g in guests if marks.runs(scenario, *g, tier)] for tier in tiers}
+            assert bool(runs["all"]) != bool(runs["long"]), f"{file.stem}.{name} has to run in `all` or in `long`: {runs}"
             assert sorted(runs["core"] + runs["rest"]) == sorted(runs["all"]), f"{file.stem}.{name}: {runs}"
 END
 verdict selftest.marks "$left"
