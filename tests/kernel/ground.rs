@@ -188,13 +188,16 @@ impl Ground {
     }
 
     /// Moves a process into the cgroup `below` in every tree that has it: where nothing limits processes, the agent
-    /// makes none in a legacy tree for these alone.
+    /// makes none in a legacy tree for these alone. A tenant's cgroups appear one tree after the other, so each is
+    /// waited for.
     pub(super) fn put(&self, pid: u32, below: &str) {
         for tree in self.layout.trees.iter().filter(|tree| tree.is_for_all()) {
             let dir = join(&tree.root, below);
-            if tree.facets != [Facet::Pids] || dir.exists() {
-                fs::write(dir.join("cgroup.procs"), pid.to_string()).unwrap();
+            if tree.facets == [Facet::Pids] && !dir.exists() {
+                continue;
             }
+            util::wait_until(&format!("{}", dir.display()), || dir.exists());
+            fs::write(dir.join("cgroup.procs"), pid.to_string()).unwrap();
         }
     }
 
