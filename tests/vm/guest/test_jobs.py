@@ -2,7 +2,7 @@
 
 import json
 
-from cgroups import MOUNT, Cgroup
+from cgroups import MOUNT, Cgroup, telling
 from host import TENANTCTL, finish
 from marks import both
 from test_systemd import Host
@@ -35,7 +35,14 @@ def runs_as_a_job(host, owner):
         job = ["run", *arguments, "--", "/bin/sh", "-c", COMMAND]
         return finish([*user, str(TENANTCTL), "--socket", str(socket), *job])
 
-    daemon.until(lambda: run("--no-wait").returncode == 37, "tenants that take jobs")
+    tries = []
+
+    def takes_jobs():
+        tries.append(run("--no-wait"))
+        return tries[-1].returncode == 37
+
+    with telling(lambda: f"the last try: {tries[-1:]}"):
+        daemon.until(takes_jobs, "tenants that take jobs")
     done = run("--memory", "64MiB", "--dop", "1")
     assert done.returncode == 37, (done.stdout, done.stderr, daemon.log())
     place, memory, width = done.stdout.split()
