@@ -1,6 +1,7 @@
 //! The whole agent on the simulated kernel: does it share fairly, and does it put everything back?
 
 mod attach;
+mod bound;
 mod claims;
 mod converge;
 mod crash;

@@ -159,6 +159,7 @@ proptest! {
         guarantee in 0.0..CORES,
         max_cores in 0.01..CORES,
         last in option::of(a_demand()),
+        is_bounded: bool,
         wanted in option::of(0.0..1000.0_f64),
     ) {
         let second = Duration::from_secs(1);
@@ -168,6 +169,7 @@ proptest! {
             allocation_cores: allocation,
             guarantee_cores: guarantee,
             max: PerResource([max_cores, MEMORY_BYTES]),
+            is_bounded,
             last,
         };
         let demand = demand::estimate(&usage, &context, second);

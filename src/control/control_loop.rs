@@ -21,6 +21,7 @@ mod results;
 
 use std::time::Duration;
 
+use self::memory::own_bounds;
 use super::bounds::AncestorBounds;
 use super::capacity;
 use super::demand::{self, Demand};
@@ -158,7 +159,11 @@ impl ControlLoop {
     /// nodes, because reading the values of a thousand tenants takes longer than sampling them.
     pub fn wants_observation(&self, number: usize) -> bool {
         let state = &self.states[number];
-        self.is_turn_of(number) || state.observed.is_empty() || state.is_overtaken
+        let is_to_be_bounded = state.squeeze.as_ref().is_some_and(|it| it.held.is_none());
+        self.is_turn_of(number)
+            || state.observed.is_empty()
+            || state.is_overtaken
+            || is_to_be_bounded
     }
 
     fn is_turn_of(&self, number: usize) -> bool {
@@ -206,6 +211,7 @@ impl ControlLoop {
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
         let drifts = self.observe(observed, now);
+        self.squeeze(elapsed);
         let (knobs, actions) = self.plan();
         let (machine, is_enforcing) = (host.machine(), self.settings.is_enforcing);
         let scene = Scene { capacity, above, machine, is_enforcing, actions: &actions };
@@ -376,8 +382,9 @@ impl ControlLoop {
         let mut drifts = Vec::new();
         for (number, read) in read.into_iter().enumerate() {
             let state = &mut self.states[number];
-            if let Some(observed) = read.observed {
+            if let Some(mut observed) = read.observed {
                 state.is_overtaken = false;
+                own_bounds(state, &mut observed);
                 for seen in &observed {
                     state.observed_at[seen.knob as usize] = now;
                 }

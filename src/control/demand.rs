@@ -20,8 +20,9 @@
 //!   every CPU would otherwise hold the weight of the slice above it for as long as that demand lasts.
 //!
 //! For memory it is the working set. While evicted pages come back, demand is more than what is resident:
-//! those pages fit only because others were evicted for them. Then it is the working set and what came back,
-//! a fifth above it where tasks wait for memory, and not less than before. Otherwise a tenant would lose its
+//! those pages fit only because others were evicted for them. Then it is all that is resident and what came back,
+//! a fifth above the first where tasks wait for memory, and not less than before; but tasks that wait at a bound of the
+//! agent's ([`super::squeeze`]) wait for the agent. Otherwise a tenant would lose its
 //! claim to the memory that it is squeezed out of. A tenant counts as refaulting when at least a hundredth of
 //! what is missing came back in the interval, or when tasks wait for memory; a few pages of a file that is
 //! read again after hours are not a working set.
@@ -102,6 +103,8 @@ pub struct Context {
     pub guarantee_cores: f64,
     /// The smaller of the limit and the machine, for each resource.
     pub max: PerResource<f64>,
+    /// Whether its memory is bounded, because it gives some back.
+    pub is_bounded: bool,
     /// The demand at the last tick.
     pub last: Option<Demand>,
 }
@@ -115,7 +118,7 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let amount = PerResource::from_fn(|resource| {
         let fresh = match resource {
             CPU => Some(fresh_cores),
-            held => self::held(held, usage, last[held]),
+            held => self::held(held, usage, last[held], context.is_bounded),
         };
         let smoothed = |fresh| smooth(fresh, last[resource], elapsed, half_life(resource));
         fresh.map_or(last[resource], smoothed).min(context.max[resource])
@@ -169,18 +172,28 @@ fn cpu(usage: &Usage, context: &Context) -> (f64, CpuBasis) {
     }
 }
 
-fn held(resource: Resource, usage: &Usage, last: f64) -> Option<f64> {
+fn held(resource: Resource, usage: &Usage, last: f64, is_bounded: bool) -> Option<f64> {
     let working_set = usage.used(resource)?;
     // Only memory is taken away and comes back.
     let came_back = usage.refaulted_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
-    let waits = usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
-    let missing = last - working_set;
-    let is_refaulting = came_back > 0.0 && (waits || came_back >= REFAULTING_RATIO * missing);
+    // Whoever waits at a bound of the agent's waits for the agent.
+    let waits =
+        !is_bounded && usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
+    let is_refaulting = resource == MEMORY && is_refaulting(usage, waits, last - working_set);
     if !is_refaulting {
         return Some(working_set);
     }
-    let grown = if waits { working_set * EXPLORATION } else { working_set };
-    Some(grown.max(working_set + came_back).max(last))
+    // What comes back so soon was in use, and so is what stayed, whatever reclaim calls it.
+    let resident = usage.charged_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
+    let resident = resident.max(working_set);
+    let grown = if waits { resident * EXPLORATION } else { resident };
+    Some(grown.max(resident + came_back).max(last))
+}
+
+/// Whether pages come back that were taken from it: a hundredth of what is missing, or some while tasks wait.
+pub(super) fn is_refaulting(usage: &Usage, waits: bool, missing: f64) -> bool {
+    let came_back = usage.refaulted_bytes.unwrap_or(0.0);
+    came_back > 0.0 && (waits || came_back >= REFAULTING_RATIO * missing)
 }
 
 /// Up at once, down by half in `half_life`.
@@ -196,7 +209,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn context(allocation_cores: f64) -> Context {
-        Context { allocation_cores, guarantee_cores: 0.0, max: PerResource([8.0, 1e9]), last: None }
+        Context { allocation_cores, max: PerResource([8.0, 1e9]), ..Context::default() }
     }
 
     fn using(cpu_cores: f64, some: f64) -> Usage {

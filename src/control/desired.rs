@@ -31,6 +31,7 @@ pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
                 let bytes = protections[number].min_bytes.floor();
                 wanted.push((Knob::MemoryMin, Value::amount(MEMORY, bytes), String::new()));
             }
+            wanted.extend(bound(&states[number]));
             bound_by_groups(tree, node, &mut wanted);
             // The CPUs are those of the tenant.
             wanted.extend(cpus(&states[node]));
@@ -77,6 +78,12 @@ fn bound_by_groups(tree: &Tree, number: usize, desired: &mut [Desired]) {
             *reason = "the limit of a group above it, which is less than its own".to_string();
         }
     }
+}
+
+/// The bound of a node's memory, while anything is known of it: nobody else's is touched.
+fn bound(state: &NodeState) -> Option<Desired> {
+    let limit = state.squeeze.as_ref()?.wanted()?;
+    Some((Knob::MemoryHigh, Value::Amount(MEMORY, limit), String::new()))
 }
 
 /// The CPUs of a node that is placed.

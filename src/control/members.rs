@@ -88,6 +88,10 @@ fn sum(a: Usage, b: Usage) -> Usage {
         (Some(a), Some(b)) => Some(a.max(b)),
         (a, b) => a.or(b),
     };
+    let either = |a: Option<bool>, b: Option<bool>| match (a, b) {
+        (Some(a), Some(b)) => Some(a || b),
+        (a, b) => a.or(b),
+    };
     // One whose threads were not looked at gets what it asks for.
     let wants = |usage: &Usage| usage.wanted_cores.unwrap_or(usage.cpu_cores);
     let was_asked = a.wanted_cores.or(b.wanted_cores).is_some();
@@ -100,18 +104,18 @@ fn sum(a: Usage, b: Usage) -> Usage {
             (Some(a), Some(b)) => Some(a + b),
             (a, b) => a.or(b),
         }),
+        charged_bytes: add(|usage| usage.charged_bytes),
         unreclaimable_bytes: add(|usage| usage.unreclaimable_bytes),
         anon_bytes: add(|usage| usage.anon_bytes),
         unreclaimable_growth_bytes: add(|usage| usage.unreclaimable_growth_bytes),
         refaulted_bytes: add(|usage| usage.refaulted_bytes),
         memory_some_ratio: most(|usage| usage.memory_some_ratio),
+        memory_full_ratio: most(|usage| usage.memory_full_ratio),
         refaults_per_sec: add(|usage| usage.refaults_per_sec),
         io_some_ratio: most(|usage| usage.io_some_ratio),
-        reclaimed: match (a.reclaimed, b.reclaimed) {
-            (Some(a), Some(b)) => Some(a || b),
-            (a, b) => a.or(b),
-        },
+        reclaimed: either(a.reclaimed, b.reclaimed),
         met_limit: a.met_limit || b.met_limit,
+        met_bound: either(a.met_bound, b.met_bound),
         populated: a.populated || b.populated,
     }
 }

@@ -66,6 +66,7 @@ pub mod reason;
 pub mod sample;
 pub mod shortfall;
 mod siblings;
+pub mod squeeze;
 pub mod state;
 pub mod status;
 pub mod step;

@@ -36,6 +36,12 @@ pub const MEMORY_DEAD_BAND_RATIO: f64 = 0.05;
 /// ... and in any case closer than this: below it the kernel's own batching of charges blurs the figure.
 pub const MEMORY_DEAD_BAND_BYTES: u64 = 4 << 20;
 
+/// A memory bound closer than this to the desired one stays.
+pub const BOUND_DEAD_BAND_RATIO: f64 = 0.01;
+
+/// ... and in any case closer than this.
+pub const BOUND_DEAD_BAND_BYTES: u64 = 1 << 20;
+
 /// One setting of a tenant's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -48,6 +54,8 @@ pub enum Knob {
     MemoryMin,
     /// The memory that reclaim leaves it as long as there is other memory to take.
     MemoryLow,
+    /// The memory beyond which it waits for its own to be reclaimed.
+    MemoryHigh,
     /// The memory it never exceeds.
     MemoryMax,
     /// The processes and threads it never exceeds.
@@ -58,11 +66,12 @@ pub enum Knob {
 
 impl Knob {
     /// All knobs.
-    pub const ALL: [Knob; 7] = [
+    pub const ALL: [Knob; 8] = [
         Knob::CpuWeight,
         Knob::CpuMax,
         Knob::MemoryMin,
         Knob::MemoryLow,
+        Knob::MemoryHigh,
         Knob::MemoryMax,
         Knob::PidsMax,
         Knob::Cpus,
@@ -75,7 +84,9 @@ impl Knob {
     pub fn resource(self) -> Option<Resource> {
         match self {
             Knob::CpuWeight | Knob::CpuMax | Knob::Cpus => Some(Resource::Cpu),
-            Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryMax => Some(Resource::Memory),
+            Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryHigh | Knob::MemoryMax => {
+                Some(Resource::Memory)
+            }
             Knob::PidsMax => None,
         }
     }
@@ -92,6 +103,7 @@ impl Knob {
             Knob::CpuMax => "CPU limit",
             Knob::MemoryMin => "guaranteed memory",
             Knob::MemoryLow => "memory protection",
+            Knob::MemoryHigh => "memory bound",
             Knob::MemoryMax => "memory limit",
             Knob::PidsMax => "limit of processes",
             Knob::Cpus => "set of CPUs",
@@ -154,6 +166,11 @@ impl Value {
             Knob::MemoryLow if now == 0.0 || then == 0.0 => false,
             Knob::MemoryLow => {
                 distance <= (MEMORY_DEAD_BAND_RATIO * then).max(MEMORY_DEAD_BAND_BYTES as f64)
+            }
+            // It moves by a twentieth at most in a step.
+            Knob::MemoryHigh if distance.is_infinite() => false,
+            Knob::MemoryHigh => {
+                distance <= (BOUND_DEAD_BAND_RATIO * then).max(BOUND_DEAD_BAND_BYTES as f64)
             }
             // Promises and limits come from the policy and move only with it: a page of rounding, nothing more.
             Knob::MemoryMin | Knob::MemoryMax => distance < 4096.0,
@@ -339,6 +356,18 @@ mod tests {
         {
             let nodes = [node(0, &[(low, memory(then))], &[(low, memory(now))])];
             assert_eq!(plan(&nodes, Some(&CpuSet::below(8))).len(), writes, "{now} -> {then}");
+        }
+    }
+
+    #[test]
+    fn a_bound_that_ends_is_lifted() {
+        let high = Knob::MemoryHigh;
+        let max = Value::Amount(Resource::Memory, Limit::Max);
+        for (now, then, writes) in
+            [(memory(900), max.clone(), 1), (max, memory(900), 1), (memory(1000), memory(1005), 0)]
+        {
+            let nodes = [node(0, &[(high, then)], &[(high, now)])];
+            assert_eq!(plan(&nodes, Some(&CpuSet::below(8))).len(), writes);
         }
     }
 

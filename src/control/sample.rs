@@ -24,6 +24,8 @@ pub struct TenantSample {
     pub memory: Option<MemorySample>,
     /// Time at least one task waited for memory, in µs (PSI `memory` `some` `total`).
     pub memory_some_usec: Option<u64>,
+    /// Time all tasks that were not idle waited for memory at once, in µs (PSI `memory` `full` `total`).
+    pub memory_full_usec: Option<u64>,
     /// Time at least one task waited for input or output, in µs (PSI `io` `some` `total`); taken only where the
     /// tenant lacks something.
     pub io_some_usec: Option<u64>,
@@ -48,6 +50,8 @@ pub struct MemorySample {
     pub refaults: Option<u64>,
     /// Reclaims from it although it was within its protection; absent where the kernel does not count them.
     pub nr_low_events: Option<u64>,
+    /// Allocations that met `memory.high`; absent where the kernel has no such file.
+    pub nr_high_events: Option<u64>,
     /// Allocations that met the hard limit.
     pub nr_max_events: Option<u64>,
     /// Processes killed for want of memory.

@@ -9,6 +9,7 @@ use super::pids::PidsState;
 use super::plan::{Action, Knob, Value};
 use super::reason::{Shortfall, Surroundings};
 use super::sample::TenantSample;
+use super::squeeze::Squeeze;
 use super::target::Target;
 use super::usage::{Kills, Totals, Usage};
 use super::width::WidthState;
@@ -66,6 +67,8 @@ pub struct NodeState {
     pub pids: PidsState,
     /// What it used and waited in all, since the agent started.
     pub totals: Totals,
+    /// What it gives back of its memory while others lack theirs; `None` where nothing is known of it.
+    pub squeeze: Option<Box<Squeeze>>,
     /// Knobs with a foreign value that the policy accepts.
     pub left_to_others: Vec<Knob>,
 }
@@ -118,6 +121,7 @@ impl NodeState {
             allocation_cores: self.target.allocation[CPU],
             guarantee_cores: guarantee_cores.unwrap_or(0.0),
             max,
+            is_bounded: self.squeeze.as_ref().is_some_and(|it| it.bound_bytes.is_some()),
             last: self.demand,
         };
         self.demand = Some(demand::estimate(usage, &context, elapsed));
@@ -162,6 +166,7 @@ impl NodeState {
                 nr_throttled: sample.nr_throttled.or(last.nr_throttled),
                 cpu_some_usec: sample.cpu_some_usec.or(last.cpu_some_usec),
                 memory_some_usec: sample.memory_some_usec.or(last.memory_some_usec),
+                memory_full_usec: sample.memory_full_usec.or(last.memory_full_usec),
                 ..sample
             },
             _ => sample,

@@ -34,6 +34,8 @@ pub struct Usage {
     /// What it holds of each resource that is held and not used for a time: of memory everything but file
     /// cache that was not touched lately. Absent where it could not be read.
     pub held: PerResource<Option<f64>>,
+    /// All memory that is charged to it, in bytes.
+    pub charged_bytes: Option<f64>,
     /// Memory that cannot be reclaimed, in bytes.
     pub unreclaimable_bytes: Option<f64>,
     /// The part of that which swap could take, in bytes.
@@ -44,6 +46,8 @@ pub struct Usage {
     pub refaulted_bytes: Option<f64>,
     /// Share of the time in which some task waited for memory, 0 ..= 1; absent without PSI.
     pub memory_some_ratio: Option<f64>,
+    /// Share of the time in which all its tasks waited for memory at once, 0 ..= 1; absent without PSI.
+    pub memory_full_ratio: Option<f64>,
     /// Pages read back after they were reclaimed, a second.
     pub refaults_per_sec: Option<f64>,
     /// Share of the time in which some task waited for input or output, 0 ..= 1; absent where it was not asked.
@@ -53,6 +57,8 @@ pub struct Usage {
     pub reclaimed: Option<bool>,
     /// Whether an allocation met its memory limit, or that of a cgroup below it.
     pub met_limit: bool,
+    /// Whether an allocation met its memory bound; absent where the kernel has no such bound.
+    pub met_bound: Option<bool>,
     /// Whether any process lives in it; taken as so where the kernel does not tell.
     pub populated: bool,
 }
@@ -256,6 +262,7 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
             wanted_cores(before, now, elapsed, cpu_cores, cpu_some_ratio.unwrap_or(0.0))
         }),
         held: PerResource::from_fn(|resource| now.held(resource)),
+        charged_bytes: memory.map(|m| m.current_bytes as f64),
         unreclaimable_bytes: memory.map(|m| m.unreclaimable_bytes() as f64),
         anon_bytes: memory.and_then(|m| m.anon_bytes).map(|bytes| bytes as f64),
         unreclaimable_growth_bytes: held(before)
@@ -266,10 +273,12 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
             .and_then(|(before, now)| now.checked_sub(before))
             .map(|pages| pages as f64 * PAGE_BYTES),
         memory_some_ratio: rate(before.memory_some_usec, now.memory_some_usec).map(|r| r.min(1.0)),
+        memory_full_ratio: rate(before.memory_full_usec, now.memory_full_usec).map(|r| r.min(1.0)),
         refaults_per_sec: rate(refaults(before), refaults(now)).map(|r| r * 1e6),
         io_some_ratio: rate(before.io_some_usec, now.io_some_usec).map(|r| r.min(1.0)),
         reclaimed: rose(|memory| memory.nr_low_events),
         met_limit: rose(|memory| memory.nr_max_events).unwrap_or(false),
+        met_bound: rose(|memory| memory.nr_high_events),
         populated: now.populated.unwrap_or(true),
     })
 }

@@ -20,9 +20,17 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
         (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => {
             low_reason(node, target, *bytes as f64)
         }
+        (Knob::MemoryHigh, Value::Amount(_, Limit::Max)) => NO_BOUND.to_string(),
+        (Knob::MemoryHigh, _) => {
+            let allocated = MEMORY.figure(target.allocation[MEMORY]);
+            format!("allocated {allocated}, and others lack what they are entitled to")
+        }
         (knob, _) => limit_reason(node, target, knob.resource()),
     }
 }
+
+/// Why no bound is set any more.
+const NO_BOUND: &str = "nobody lacks memory that it could give";
 
 /// Why a knob of an ancestor shall hold what it shall.
 pub fn reason_above(knob: Knob, target: &Target) -> String {

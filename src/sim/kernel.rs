@@ -65,6 +65,9 @@ pub struct SimHost {
     pub psi: bool,
     /// Whether a parent's unclaimed protection goes to its children, as systemd mounts it.
     pub memory_recursiveprot: bool,
+    /// Whether pages are kept in generations (`CONFIG_LRU_GEN_ENABLED`), as Debian does since 13: a cgroup within its
+    /// `memory.low` is passed over once, and taken from the next time.
+    pub has_generations: bool,
     /// What the caller may do.
     pub access: Access,
 }
@@ -92,6 +95,7 @@ impl Default for SimHost {
             controllers: Controller::ALL.to_vec(),
             psi: true,
             memory_recursiveprot: true,
+            has_generations: false,
             access: Access::Root,
         }
     }
@@ -110,6 +114,8 @@ pub struct SimKernel {
     pub(super) rates: Option<Rates>,
     pub(super) sys: BTreeMap<String, String>,
     pub(super) handles: Handles,
+    /// Whether the last reclaim passed over what is within `memory.low`, where there are generations.
+    pub(super) has_passed_over: bool,
     caller: u32,
     next_pid: u32,
 }
@@ -127,6 +133,7 @@ impl SimKernel {
             rates: None,
             sys: BTreeMap::new(),
             handles: Handles::default(),
+            has_passed_over: false,
             caller: 0,
             next_pid: 1,
             host,

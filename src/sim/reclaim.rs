@@ -6,6 +6,10 @@
 //! ones, as at a `vm.swappiness` of 60. Only where that is not enough does a second
 //! pass ignore `memory.low` (counted in `memory.events` as `low`); `memory.min` is never broken.
 //!
+//! Where pages are kept in generations ([`super::SimHost::has_generations`]), only every other reclaim respects
+//! `memory.low`: a cgroup within it is moved to the end of the list and taken when it is met again (mm/vmscan.c,
+//! `shrink_one`, Linux 6.12).
+//!
 //! A page in use is looked at twice before it is taken. A reclaim that does not find what it needs has looked at
 //! what there is again and again: that is counted in `pgscan` and not in `pgsteal`, and takes time.
 //!
@@ -53,7 +57,9 @@ impl SimKernel {
         if self.tree.version(target) == Version::V1 && self.tree[target].parent.is_none() {
             left -= self.reclaim_over_soft_limits(left, reason);
         }
-        for respects_low in [true, false] {
+        let meets_again = self.host.has_generations && self.has_passed_over;
+        self.has_passed_over = !meets_again;
+        for respects_low in [!meets_again, false] {
             for _ in 0..ROUNDS {
                 let taken = self.reclaim_round(target, left, reason, respects_low);
                 left -= taken;

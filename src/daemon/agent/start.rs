@@ -12,6 +12,8 @@ use tracing::{info, warn};
 use super::base::{Base, Layer};
 use crate::control::control_loop::ControlLoop;
 use crate::control::finding::Finding;
+use crate::control::plan::{Action, Knob, Value};
+use crate::control::state::NodeState;
 use crate::control::status::{AgentStatus, Status};
 use crate::control::step::Settings;
 use crate::control::trace::Trace;
@@ -39,6 +41,7 @@ use crate::host::process::ClaimRule;
 use crate::policy::Accounts;
 use crate::policy::expand::Found;
 use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
+use crate::resource::MEMORY;
 
 /// Options from the command line or the unit file, beside the policy.
 #[derive(Clone, Debug, Default)]
@@ -251,6 +254,7 @@ impl<K: KernFs> Agent<K> {
     /// The journal could not be removed. What could not be restored is in [`Restored::failures`], and stays
     /// in the journal.
     pub fn stop(mut self) -> Result<(Restored, K), JournalError> {
+        self.lift_bounds();
         self.backends.close_all(&mut self.host.kernel);
         self.keeper.end();
         if self.mode() == Mode::Enforce && self.policy.control.on_exit == OnExit::Keep {
@@ -276,6 +280,22 @@ impl<K: KernFs> Agent<K> {
         self.backends.close_root(&mut self.host.kernel);
         leftover::end(self.host.journal, &restored)?;
         Ok((restored, self.host.kernel))
+    }
+
+    /// Takes back all bounds of memory: nobody would lift them any more where the other values stay.
+    fn lift_bounds(&mut self) {
+        let Agent { host, backends, control, .. } = self;
+        let of = |(node, state): (usize, &NodeState)| {
+            let to = Value::Amount(MEMORY, state.squeeze.as_ref()?.held?);
+            let (knob, reason) = (Knob::MemoryHigh, "the agent stops".to_string());
+            Some(Action { node, knob, from: None, to, reason })
+        };
+        let actions: Vec<Action> = control.states().iter().enumerate().filter_map(of).collect();
+        let (tree, tick, nr_all) = (control.tree(), control.tick(), actions.len());
+        if nr_all > 0 {
+            // What is refused is in the journal, and is put back from there.
+            backends.apply(host, tree, tick, actions, nr_all);
+        }
     }
 }
 

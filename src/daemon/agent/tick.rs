@@ -72,8 +72,9 @@ impl<K: KernFs> Agent<K> {
             // What cannot be told is tried again, and reported, by the next tick.
             keeper.tell_widths(tree.nodes(), states, attached.iter().copied(), STEP);
             let mut events = Events::default();
-            let observe =
-                |number| Some((number, backends.observe(host, tree, number, &[], &mut events)?));
+            let observe = |number| {
+                Some((number, backends.observe(host, tree, number, (&[], false), &mut events)?))
+            };
             let observed: Vec<_> = attached.into_iter().filter_map(observe).collect();
             for (number, observed) in observed {
                 self.control.observe_first(number, observed);
@@ -266,8 +267,9 @@ impl<K: KernFs> Agent<K> {
         input.nr_killed_runs = backends.take_kills(number);
         input.surroundings = reporter.surroundings(number);
         if control.wants_observation(number) || backends.is_watched(number) {
-            let known = &control.states()[number].observed;
-            input.observed = backends.observe(host, tree, number, known, events);
+            let state = &control.states()[number];
+            let (known, is_bounded) = (&state.observed, state.squeeze.is_some());
+            input.observed = backends.observe(host, tree, number, (known, is_bounded), events);
         }
         let observed = input.observed.as_deref().unwrap_or_default();
         input.arrivals = backends.arrivals(host, number, observed);

@@ -94,13 +94,14 @@ impl Backends {
         is_above || self.systemd.owns(number)
     }
 
-    /// Reads what the files of one node hold; `known` is what they held when they were read last.
+    /// Reads what the files of one node hold; `known` is what they held when they were read last, and `is_bounded` says
+    /// that its memory is bounded, or to be.
     pub(in crate::daemon) fn observe<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
         number: usize,
-        known: &[(Knob, Value)],
+        (known, is_bounded): (&[(Knob, Value)], bool),
         events: &mut Events,
     ) -> Option<Vec<Observation>> {
         let pins = host.pins;
@@ -112,6 +113,7 @@ impl Backends {
         let is_asked = |knob: &Knob| match knob {
             Knob::MemoryMin => has_least,
             Knob::CpuWeight | Knob::MemoryLow => true,
+            Knob::MemoryHigh => is_bounded,
             Knob::CpuMax | Knob::MemoryMax => !is_ancestor,
             Knob::PidsMax => node.is_some_and(|node| node.written.limit.pids.is_some()),
             Knob::Cpus => !is_ancestor && pins,

@@ -90,7 +90,7 @@ impl Backends {
         self.has_unjoined
     }
 
-    /// Asks systemd for the values of `actions` in its units, and writes the others, at most about `nr_max` of them:
+    /// Asks systemd for the values of `actions` in its units, and writes the others and all bounds of memory, at most about `nr_max` of them:
     /// the rest follows with [`Backends::write_more`]. A failed one does not stop the others.
     pub(in crate::daemon) fn apply<K: KernFs>(
         &mut self,
@@ -100,10 +100,12 @@ impl Backends {
         actions: Vec<Action>,
         nr_max: usize,
     ) -> Events {
-        let outcomes = self.systemd.order(host, &self.places, tick, &actions);
+        // A bound is of the moment: it is written into the file, and systemd is not told.
         let is_direct =
-            |action: &Action| self.is_present(action.node) && !self.systemd.owns(action.node);
-        let actions = actions.into_iter().filter(is_direct).collect();
+            |action: &Action| action.knob == Knob::MemoryHigh || !self.systemd.owns(action.node);
+        let (direct, asked): (Vec<Action>, Vec<Action>) = actions.into_iter().partition(is_direct);
+        let outcomes = self.systemd.order(host, &self.places, tick, &asked);
+        let actions = direct.into_iter().filter(|action| self.is_present(action.node)).collect();
         let nr_max = self.backlog.replace(actions, nr_max);
         let mut events = self.write_more(host, tree, nr_max);
         events.outcomes.splice(..0, outcomes);

@@ -6,6 +6,7 @@
 //! | CPU limit | `cpu.max` = quota and period in µs | `cpu.cfs_period_us`, then `cpu.cfs_quota_us` |
 //! | guaranteed memory | `memory.min` | none |
 //! | memory protection | `memory.low` | `memory.soft_limit_in_bytes` |
+//! | memory bound | `memory.high` | none |
 //! | memory limit | `memory.max` | `memory.limit_in_bytes` |
 //! | limit of processes | `pids.max` | `pids.max` |
 //! | CPUs | `cpuset.cpus` | `cpuset.cpus` |
@@ -53,7 +54,7 @@ impl Dialect {
     pub fn facet(self, knob: Knob) -> Facet {
         match knob {
             Knob::CpuWeight | Knob::CpuMax => Facet::Cpu,
-            Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryMax => Facet::Memory,
+            Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryHigh | Knob::MemoryMax => Facet::Memory,
             Knob::PidsMax => Facet::Pids,
             Knob::Cpus => Facet::Cpuset,
         }
@@ -70,8 +71,9 @@ impl Dialect {
             (Dialect::Legacy, Knob::CpuMax) => "cpu.cfs_quota_us",
             (Dialect::Legacy, Knob::MemoryLow) => "memory.soft_limit_in_bytes",
             (Dialect::Legacy, Knob::MemoryMax) => "memory.limit_in_bytes",
-            // The legacy hierarchy has no such file, and a plan for it has no such value.
+            // The legacy hierarchy has no such files, and a plan for it has no such values.
             (_, Knob::MemoryMin) => "memory.min",
+            (_, Knob::MemoryHigh) => "memory.high",
             (_, Knob::PidsMax) => "pids.max",
             (_, Knob::Cpus) => "cpuset.cpus",
         }
@@ -137,7 +139,7 @@ impl Dialect {
                     Err(_) => Value::Amount(CPU, Limit::Max),
                 })
             }
-            (_, Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryMax) => {
+            (_, Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryHigh | Knob::MemoryMax) => {
                 let limit = match parse::limit(text)? {
                     Limit::Finite(bytes) if bytes >= V1_MEMORY_MAX_BYTES => Limit::Max,
                     limit => limit,

@@ -373,7 +373,9 @@ impl<K: KernFs> Reader<'_, K> {
     fn times(&mut self, sample: &mut TenantSample) -> Result<(), KernError> {
         self.cpu(sample)?;
         sample.cpu_some_usec = self.take(Source::CpuPressure, some_usec)?;
-        sample.memory_some_usec = self.take(Source::MemoryPressure, some_usec)?;
+        let memory = self.take(Source::MemoryPressure, |text| parse::pressure(text).map(Some))?;
+        sample.memory_some_usec = memory.map(|pressure| pressure.some_usec);
+        sample.memory_full_usec = memory.and_then(|pressure| pressure.full_usec);
         Ok(())
     }
 
@@ -419,7 +421,7 @@ impl<K: KernFs> Reader<'_, K> {
             parse::keyed(text, keys).map(Some)
         })?;
         let events = self.take(Source::MemoryEvents, |text| {
-            parse::keyed(text, ["low", "max", "oom_kill"]).map(Some)
+            parse::keyed(text, ["low", "high", "max", "oom_kill"]).map(Some)
         })?;
         let (
             Some(current_bytes),
@@ -428,7 +430,8 @@ impl<K: KernFs> Reader<'_, K> {
         else {
             return Ok(None);
         };
-        let [nr_low_events, nr_max_events, nr_oom_kills] = events.unwrap_or_default();
+        let [nr_low_events, nr_high_events, nr_max_events, nr_oom_kills] =
+            events.unwrap_or_default();
         Ok(Some(MemorySample {
             current_bytes,
             inactive_file_bytes: inactive,
@@ -437,6 +440,7 @@ impl<K: KernFs> Reader<'_, K> {
             slab_reclaimable_bytes: slab,
             refaults: refaults_anon.zip(refaults_file).map(|(anon, file)| anon + file),
             nr_low_events,
+            nr_high_events,
             nr_max_events,
             nr_oom_kills,
         }))

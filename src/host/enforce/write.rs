@@ -1,5 +1,7 @@
 //! Writing values: the checks before, the write, and whether the kernel took it.
 
+use nix::errno::Errno;
+
 use super::enforcer::Enforcer;
 use super::error::EnforceError;
 use crate::control::plan::{Action, Knob, Value};
@@ -27,6 +29,9 @@ impl<K: KernFs> Enforcer<'_, K> {
         if let (Knob::MemoryMax, Value::Amount(_, Limit::Finite(limit))) = (action.knob, &action.to)
         {
             self.check_limit_is_safe(dir, *limit)?;
+        }
+        if action.knob == Knob::MemoryHigh {
+            return self.bound(action, dir);
         }
         let mut is_written = false;
         self.write_and_verify(action, cgroup, dir, &mut is_written).map_err(|error| match error {
@@ -72,6 +77,31 @@ impl<K: KernFs> Enforcer<'_, K> {
                 found: found.to_string(),
             }),
         }
+    }
+
+    /// Writes a bound of memory. A lower one lets the kernel reclaim before the write returns, which may take long: that
+    /// is waited for elsewhere, and the file is read again in a later tick.
+    fn bound(&mut self, action: &Action, dir: DirId) -> Result<Value, EnforceError> {
+        for Spelling { file, text } in self.layout.dialect.spell(action.knob, &action.to) {
+            let held = self.kernel.read_once(dir, file)?.trim_ascii_end().to_vec();
+            if held == text.as_bytes() {
+                continue;
+            }
+            self.record_held(dir, file, &String::from_utf8_lossy(&held))?;
+            match action.shrinks() {
+                true => match self.kernel.write_aside(dir, file, &text) {
+                    Err(error) if error.errno == Errno::EAGAIN => {
+                        return Err(EnforceError::Deferred(format!(
+                            "memory bound {} not set yet: the kernel still reclaims for the last one",
+                            action.to
+                        )));
+                    }
+                    outcome => outcome?,
+                },
+                false => self.kernel.write(dir, file, &text)?,
+            }
+        }
+        Ok(action.to.clone())
     }
 
     /// Records what the files of `actions` hold, in one write to disk, as far as it is certain that they will be

@@ -18,6 +18,7 @@
 //! (`tests/kernel/kernfs.rs`). A handle outlives its cgroup but never refers to a later one
 //! (`tests/kernel/kernfs.rs`).
 
+mod aside;
 mod real;
 mod seam;
 

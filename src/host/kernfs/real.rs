@@ -14,6 +14,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
+use super::aside::Aside;
 use super::seam::{DirId, FileId, KernError, KernFs, Operation};
 use crate::host::systemd::{self, UnitManager};
 
@@ -30,6 +31,7 @@ pub struct RealKernFs {
     buffer: Vec<u8>,
     /// The names of kept files: a dozen, for thousands of files.
     names: Vec<Box<str>>,
+    aside: Aside,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,7 @@ impl RealKernFs {
             free_files: Vec::new(),
             buffer: vec![0; BUFFER_BYTES],
             names: Vec::new(),
+            aside: Aside::default(),
         }
     }
 
@@ -170,6 +173,12 @@ impl KernFs for RealKernFs {
             return Err(failed(Errno::EIO, self.dir_path(dir).join(name)));
         }
         Ok(())
+    }
+
+    fn write_aside(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
+        let handle = self.open_in(dir, name, OFlag::O_WRONLY)?;
+        let path = self.dir_path(dir).join(name);
+        self.aside.write(handle, path, value)
     }
 
     fn make_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {

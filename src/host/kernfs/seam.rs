@@ -63,6 +63,15 @@ pub trait KernFs {
     /// The errno of the kernel, with the value in the message. A short write is EIO.
     fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError>;
 
+    /// The same without waiting for the kernel: a lower `memory.high` returns only when memory was reclaimed. Whether
+    /// it was written is seen when the file is read.
+    ///
+    /// # Errors
+    /// EAGAIN while the last such write to `dir` is under way, or too many others are; and as [`KernFs::open_file`].
+    fn write_aside(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
+        self.write(dir, name, value)
+    }
+
     /// Makes the cgroup `name` below `dir`.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! | CPU limit | `CPUQuotaPerSecUSec` | `t`, µs of CPU time a second |
 //! | guaranteed memory | `MemoryMin` | `t`, bytes |
 //! | memory protection | `MemoryLow` | `t`, bytes |
+//! | memory bound | `MemoryHigh` | `t`, bytes |
 //! | memory limit | `MemoryMax` | `t`, bytes |
 //! | limit of processes | `TasksMax` | `t`, a number |
 //! | CPUs | `AllowedCPUs` | `ay`, bit *i* of byte *j* is CPU 8·*j* + *i* |
@@ -33,6 +34,8 @@ pub enum Property {
     MemoryMin,
     #[serde(rename = "MemoryLow")]
     MemoryLow,
+    #[serde(rename = "MemoryHigh")]
+    MemoryHigh,
     #[serde(rename = "MemoryMax")]
     MemoryMax,
     #[serde(rename = "TasksMax")]
@@ -65,11 +68,12 @@ const NONE: u64 = u64::MAX;
 
 impl Property {
     /// All of them, in the order of [`Knob::ALL`].
-    pub const ALL: [Property; 7] = [
+    pub const ALL: [Property; 8] = [
         Property::CpuWeight,
         Property::CpuQuotaPerSecUsec,
         Property::MemoryMin,
         Property::MemoryLow,
+        Property::MemoryHigh,
         Property::MemoryMax,
         Property::TasksMax,
         Property::AllowedCpus,
@@ -82,6 +86,7 @@ impl Property {
             Knob::CpuMax => Property::CpuQuotaPerSecUsec,
             Knob::MemoryMin => Property::MemoryMin,
             Knob::MemoryLow => Property::MemoryLow,
+            Knob::MemoryHigh => Property::MemoryHigh,
             Knob::MemoryMax => Property::MemoryMax,
             Knob::PidsMax => Property::TasksMax,
             Knob::Cpus => Property::AllowedCpus,
@@ -95,6 +100,7 @@ impl Property {
             Property::CpuQuotaPerSecUsec => Knob::CpuMax,
             Property::MemoryMin => Knob::MemoryMin,
             Property::MemoryLow => Knob::MemoryLow,
+            Property::MemoryHigh => Knob::MemoryHigh,
             Property::MemoryMax => Knob::MemoryMax,
             Property::TasksMax => Knob::PidsMax,
             Property::AllowedCpus => Knob::Cpus,
@@ -108,6 +114,7 @@ impl Property {
             Property::CpuQuotaPerSecUsec => "CPUQuotaPerSecUSec",
             Property::MemoryMin => "MemoryMin",
             Property::MemoryLow => "MemoryLow",
+            Property::MemoryHigh => "MemoryHigh",
             Property::MemoryMax => "MemoryMax",
             Property::TasksMax => "TasksMax",
             Property::AllowedCpus => "AllowedCPUs",
@@ -121,6 +128,7 @@ impl Property {
             Property::CpuQuotaPerSecUsec => "50-CPUQuota.conf",
             Property::MemoryMin => "50-MemoryMin.conf",
             Property::MemoryLow => "50-MemoryLow.conf",
+            Property::MemoryHigh => "50-MemoryHigh.conf",
             Property::MemoryMax => "50-MemoryMax.conf",
             Property::TasksMax => "50-TasksMax.conf",
             Property::AllowedCpus => "50-AllowedCPUs.conf",
