@@ -3,6 +3,7 @@
 mod attach;
 mod bound;
 mod claims;
+mod contest;
 mod converge;
 mod crash;
 mod each;

@@ -1,5 +1,6 @@
 //! The control chain as functions: what must hold for every tree, every demand, every sample.
 
+mod contest;
 mod control_loop;
 mod explain;
 mod govern;

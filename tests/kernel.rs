@@ -8,6 +8,7 @@
 //! are awaited, and shares are measured over CPU time that was really used, because the machine may be busy.
 
 mod ask;
+mod contest;
 mod cpuset;
 mod ground;
 mod hostile;

@@ -198,6 +198,9 @@ fn fairness(status: &Status) -> String {
     if status.nr_drift > 0 {
         parts.push(format!("{} values overwritten by other programs", status.nr_drift));
     }
+    if status.nr_contested > 0 {
+        parts.push(format!("{} values left to programs that overwrite them", status.nr_contested));
+    }
     if status.nr_ineffective > 0 {
         parts.push(format!("{} values without effect", status.nr_ineffective));
     }

@@ -18,6 +18,7 @@
 
 mod memory;
 mod results;
+mod yielding;
 
 use std::time::Duration;
 
@@ -69,6 +70,7 @@ pub struct ControlLoop {
     topology: Option<Topology>,
     episode: Episode,
     nr_drift: u64,
+    nr_yields: u64,
     alarm: Alarm,
 }
 
@@ -85,6 +87,7 @@ impl ControlLoop {
             topology: None,
             episode: Episode::default(),
             nr_drift: 0,
+            nr_yields: 0,
             alarm: Alarm::default(),
         }
     }
@@ -210,9 +213,11 @@ impl ControlLoop {
         let mut findings = self.allocate(capacity.divided, &above, host);
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
+        self.resume();
         let drifts = self.observe(observed, now);
         self.squeeze(elapsed);
-        let (knobs, actions) = self.plan();
+        let (mut knobs, mut actions) = self.plan();
+        self.contest(&drifts, &mut knobs, &mut actions);
         let (machine, is_enforcing) = (host.machine(), self.settings.is_enforcing);
         let scene = Scene { capacity, above, machine, is_enforcing, actions: &actions };
         self.judge(&scene, elapsed);
@@ -394,7 +399,10 @@ impl ControlLoop {
                 match outcome {
                     // What the file holds was just read.
                     Ok(_) => state.retries.retain(|retry| retry.knob != action.knob),
-                    Err(refusal) => state.settle(&action, self.tick, Err(refusal)),
+                    Err(refusal) => {
+                        let yields = state.settle(&action, self.tick, Err(refusal));
+                        self.nr_yields += u64::from(yields);
+                    }
                 }
             }
         }

@@ -1,8 +1,9 @@
 //! What every file shall hold after a tick: targets and CPUs as values, less what is not the agent's to write.
 //!
 //! **Rules.** A node without a steered cgroup has no desired values, and neither has a knob whose foreign
-//! value was accepted. An ancestor is protected by what is protected below it, in addition to what it was before
-//! the agent, which is for the work of others; it is weighed where it has a governed sibling
+//! value was accepted, or is left in place for a time. An ancestor is protected by what is protected below it,
+//! in addition to what it was before the agent, which is for the work of others; it is weighed where it has a
+//! governed sibling
 //! ([`super::govern`]). Protection shrinks only where the demand of everything below is known: no tenant loses
 //! protection before its demand is known.
 
@@ -53,7 +54,7 @@ pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
         desired[number].extend(weight(&states[number]));
     }
     for (wanted, state) in desired.iter_mut().zip(states) {
-        wanted.retain(|(knob, ..)| state.is_governed && !state.left_to_others.contains(knob));
+        wanted.retain(|(knob, ..)| state.is_governed && !state.leaves(*knob));
     }
     let knobs = desired.into_iter().zip(states).zip(tree.depths().iter().copied());
     knobs

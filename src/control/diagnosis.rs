@@ -191,6 +191,7 @@ impl Case<'_> {
                 let why = match retry(knob) {
                     Some(retry) => refused(&retry.refusal),
                     None if state.left_to_others.contains(&knob) => NotWritten::LeftToOthers,
+                    None if state.contests.has_yielded(knob) => NotWritten::Contested,
                     None if !self.balance.raised.contains(&(number, knob)) => continue,
                     None if self.scene.is_enforcing => NotWritten::Pending,
                     None => NotWritten::Observing,

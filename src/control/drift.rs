@@ -2,7 +2,7 @@
 //!
 //! A value that is neither the last observed one nor the one that the agent requested is *drift*: counted,
 //! logged once and then, as `control.on_drift` says, overwritten (`repair`) or accepted for good (`accept`).
-//! Accepted values are not restored at the end either.
+//! Accepted values are not restored at the end either. What is overwritten again and again is [`super::contest`]'s.
 
 use super::plan::{Knob, Value};
 use super::state::NodeState;
@@ -39,9 +39,8 @@ pub(super) fn observe(
 ) -> Vec<Drift> {
     let drifted = |observation: &Observation| {
         let before = state.observed(observation.knob)?;
-        let is_drift = *before != observation.value
-            && !observation.is_ours
-            && !state.left_to_others.contains(&observation.knob);
+        let is_drift =
+            *before != observation.value && !observation.is_ours && !state.leaves(observation.knob);
         is_drift.then(|| Drift {
             node,
             knob: observation.knob,

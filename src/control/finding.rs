@@ -48,6 +48,8 @@ pub enum Code {
     KernelLacks,
     /// A foreign value is left in place.
     LeftToOthers,
+    /// Another program keeps overwriting a value, and it is left alone for a time.
+    Contested,
     /// No CPU could be given, or no exclusive one.
     NotPlaced,
     /// A limit keeps a tenant from something that it tried.

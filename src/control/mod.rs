@@ -26,6 +26,7 @@
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
 //! | pids | [`pids`] | processes and refused forks → what a limit stops |
 //! | drift | [`drift`] | what the files hold → what others wrote there |
+//! | contest | [`contest`] | values that others overwrite again and again → which are left alone for a time |
 //! | desired | `desired` | targets and places → what every file shall hold |
 //! | | [`value_reason`] | targets → the reason of a value, as text |
 //! | plan | [`plan`] | desired minus observed → an ordered list of actions |
@@ -42,6 +43,7 @@
 pub mod bounds;
 pub mod burst;
 pub mod capacity;
+pub mod contest;
 pub mod control_loop;
 pub mod demand;
 mod desired;

@@ -216,6 +216,8 @@ pub enum NotWritten {
     Deferred(String),
     /// It was set by someone else and is left so.
     LeftToOthers,
+    /// Another program keeps overwriting it, and it is left alone for a time.
+    Contested,
 }
 
 impl Reason {
@@ -296,6 +298,10 @@ impl fmt::Display for Reason {
                     NotWritten::LeftToOthers => write!(
                         f,
                         "the {value}{of} was set by someone else and is left so (control.on_drift)"
+                    ),
+                    NotWritten::Contested => write!(
+                        f,
+                        "the {value}{of} is left to another program that keeps overwriting it"
                     ),
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::contest::Contests;
 use super::demand::{self, Context, Demand};
 use super::fairness::Measured;
 use super::fault::Faults;
@@ -71,6 +72,8 @@ pub struct NodeState {
     pub squeeze: Option<Box<Squeeze>>,
     /// Knobs with a foreign value that the policy accepts.
     pub left_to_others: Vec<Knob>,
+    /// Values that another program overwrites again and again.
+    pub contests: Contests,
 }
 
 /// A write that failed, and when it is tried again.
@@ -97,6 +100,8 @@ pub struct Refusal {
     pub is_overtaken: bool,
     /// Whether something was written, and could not be read back.
     pub is_unverified: bool,
+    /// Whether the file held another value right after the write.
+    pub is_overwritten: bool,
 }
 
 /// The result of an action: what the file holds now, or why it was not written.
@@ -217,10 +222,20 @@ impl NodeState {
         self.retries.iter().any(|retry| retry.knob == knob && retry.at_tick > tick)
     }
 
-    /// Notes the result of an action in `tick`.
-    pub(super) fn settle(&mut self, action: &Action, tick: u64, outcome: Result<Value, Refusal>) {
+    /// Whether the file of `knob` is another program's, for good or for a time.
+    pub(super) fn leaves(&self, knob: Knob) -> bool {
+        self.left_to_others.contains(&knob) || self.contests.has_yielded(knob)
+    }
+
+    /// Notes the result of an action in `tick`; returns whether its file is left to another program from now on.
+    pub(super) fn settle(
+        &mut self,
+        action: &Action,
+        tick: u64,
+        outcome: Result<Value, Refusal>,
+    ) -> bool {
         let failures = self.retries.iter().find(|r| r.knob == action.knob).map(|r| r.nr_failures);
-        self.forget(action.knob);
+        self.unsettle(action.knob);
         match outcome {
             Ok(found) => self.observed.push((action.knob, found)),
             Err(Refusal { is_overtaken: true, .. }) => {
@@ -231,6 +246,11 @@ impl NodeState {
                 // What is there after a write that was not read back is unknown: the agent's own value is no drift.
                 let known = action.from.clone().filter(|_| !refusal.is_unverified);
                 self.observed.extend(known.map(|from| (action.knob, from)));
+                // A set of CPUs may have been cut by the kernel.
+                let is_lost = refusal.is_overwritten && action.knob != Knob::Cpus;
+                if is_lost && self.contests.lose_round(action.knob, tick) {
+                    return true;
+                }
                 let nr_failures = failures.unwrap_or(0).saturating_add(1);
                 let pause_max = match action.knob {
                     Knob::Cpus => RETRY_CPUS_TICKS_MAX,
@@ -241,10 +261,16 @@ impl NodeState {
                 self.retries.push(Retry { knob: action.knob, nr_failures, at_tick, refusal });
             }
         }
+        false
     }
 
     /// Forgets what the file of `knob` held, and that it could not be written.
     pub(super) fn forget(&mut self, knob: Knob) {
+        self.unsettle(knob);
+        self.contests.forget(knob);
+    }
+
+    fn unsettle(&mut self, knob: Knob) {
         self.retries.retain(|retry| retry.knob != knob);
         self.observed.retain(|(known, _)| *known != knob);
         self.left_to_others.retain(|known| *known != knob);

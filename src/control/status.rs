@@ -49,6 +49,10 @@ pub struct Status {
     pub finding_records: Vec<Finding>,
     /// Number of foreign writes found in files that the agent writes, since the agent started.
     pub nr_drift: u64,
+    /// How often the agent gave way to a program that kept overwriting a value, since the agent started.
+    pub nr_yields: u64,
+    /// Values that are left to such programs now.
+    pub nr_contested: u64,
     /// Values that were written, or would be, and cannot take effect.
     pub nr_ineffective: u64,
     /// Processes that were moved into tenants that claim them, since the agent started.

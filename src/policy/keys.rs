@@ -82,8 +82,8 @@ section! {
         /// restore: restore the previous values at a stop. keep: leave the written values in force;
         /// `tenantd --restore` restores them later. After a kill, the next start restores in both cases.
         "on_exit" => on_exit: OnExit, Word;
-        /// What happens to a value that another program overwrites. repair: write it again. accept: leave it,
-        /// also at a stop.
+        /// What happens to a value that another program overwrites. repair: write it again, with growing pauses where
+        /// that is overwritten every time. accept: leave it, also at a stop.
         "on_drift" => on_drift: OnDrift, Word;
         /// Weights and protection of the slices, services and other cgroups above tenants. manage: set as the
         /// tenants below need it. leave: leave them, and report what cannot take effect.

@@ -45,6 +45,8 @@ struct Events {
     before_call: Option<(u64, Deed)>,
     /// The agent dies right before the call with this number.
     death: Option<u64>,
+    /// Another program that writes this value right after each write of the agent to the file with this end.
+    overwrites: Option<(String, String)>,
     boot: u32,
 }
 
@@ -123,6 +125,11 @@ impl Host {
     ) {
         let systemd = Rc::clone(self.systemd.as_ref().unwrap());
         self.before_call(call, move |kernel| act(&mut systemd.borrow_mut(), kernel));
+    }
+
+    /// Another program writes `value` right after each write of the agent to the file that ends in `path`.
+    pub(super) fn overwrite_writes(&self, path: &str, value: &str) {
+        self.events.borrow_mut().overwrites = Some((path.to_string(), value.to_string()));
     }
 
     /// Runs `act`, in which the agent dies before call number `call`, as by SIGKILL: nothing of it runs any
@@ -210,7 +217,13 @@ impl KernFs for Host {
 
     fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
         self.before();
-        self.kernel.borrow_mut().write(dir, name, value)
+        self.kernel.borrow_mut().write(dir, name, value)?;
+        let path = self.dir_path(dir).join(name);
+        let overwritten = self.events.borrow().overwrites.clone();
+        if let Some((_, theirs)) = overwritten.filter(|(end, _)| path.ends_with(end)) {
+            self.with(|kernel| kernel.write_file(&path.to_string_lossy(), &theirs)).unwrap();
+        }
+        Ok(())
     }
 
     fn make_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {

@@ -127,6 +127,8 @@ pub(crate) fn status() -> Status {
         findings: vec!["ci/pull-requests: cpu.stat cannot be read: its last decision stays".into()],
         finding_records: Vec::new(),
         nr_drift: 3,
+        nr_yields: 2,
+        nr_contested: 0,
         nr_ineffective: 1,
         moves: Vec::new(),
         nr_moves: 0,

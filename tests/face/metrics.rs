@@ -37,6 +37,8 @@ fn the_values_are_those_of_the_status() {
     assert_eq!(one("tenantd_fairness_share_error_max_ratio"), 0.11);
     assert_eq!(one("tenantd_fairness_convergence_seconds"), 4.0);
     assert_eq!(one("tenantd_drift"), 3.0);
+    assert_eq!(one("tenantd_yields"), 2.0);
+    assert_eq!(one("tenantd_contested_values"), 0.0);
     assert_eq!(one("tenantd_ineffective_values"), 1.0);
     assert_eq!(one("tenantd_findings"), 1.0);
     assert_eq!(one("tenantd_agent_cpu_seconds"), 0.4);

@@ -52,7 +52,7 @@ impl Asked {
         command
     }
 
-    fn ask(&self, arguments: &[&str]) -> Ran {
+    pub(super) fn ask(&self, arguments: &[&str]) -> Ran {
         util::run(&mut self.command(arguments))
     }
 

@@ -304,6 +304,15 @@ fn of_fairness() -> Vec<Metric> {
         counter(host("drift", "", "Values of the agent that another program overwrote.", |s| {
             count(s.nr_drift)
         })),
+        counter(host(
+            "yields",
+            "",
+            "Values left to another program for a time because it kept overwriting them.",
+            |s| count(s.nr_yields),
+        )),
+        host("contested_values", "", "Values that are left to such programs now.", |s| {
+            count(s.nr_contested)
+        }),
         host("ineffective_values", "", "Values that are set and cannot take effect.", |s| {
             count(s.nr_ineffective)
         }),

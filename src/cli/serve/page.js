@@ -244,6 +244,7 @@ function drawFigures(status) {
     ["Last convergence", seconds(status.convergence_seconds), false],
     ["Longest starvation", starved > 0 ? seconds(starved) : "none", false],
     ["Values overwritten", String(status.nr_drift), status.nr_drift > 0],
+    ["Values left to others", String(status.nr_contested), status.nr_contested > 0],
     ["Values without effect", String(status.nr_ineffective), status.nr_ineffective > 0],
     ["CPUs to divide", `${cores(status.host.capacity_cores)} of ${status.host.cpus}`, false],
     ["Other processes", cores(status.host.outside_cores) + " CPUs", false],

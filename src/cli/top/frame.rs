@@ -80,6 +80,9 @@ pub(super) fn fairness_line(view: &View, width: usize) -> Line<'static> {
     if status.nr_drift > 0 {
         parts.push(format!("{} overwritten", status.nr_drift));
     }
+    if status.nr_contested > 0 {
+        parts.push(format!("{} contested", status.nr_contested));
+    }
     if status.nr_ineffective > 0 {
         parts.push(format!("{} without effect", status.nr_ineffective));
     }

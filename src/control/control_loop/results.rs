@@ -1,6 +1,6 @@
 //! What came of a decision, and what is lost or void since: it counts in the next tick.
 
-use super::ControlLoop;
+use super::{ControlLoop, yielding};
 use crate::control::drift::{self, Observation};
 use crate::control::finding::{Code, Finding};
 use crate::control::pids;
@@ -19,7 +19,8 @@ impl ControlLoop {
         if let (Ok(_), Some((now, _))) = (&outcome, self.last) {
             state.observed_at[action.knob as usize] = now;
         }
-        state.settle(&action, tick, outcome);
+        let yields = state.settle(&action, tick, outcome);
+        self.nr_yields += u64::from(yields);
     }
 
     /// Takes in what the files of a node hold that was opened since the last tick: the next one need not read them.
@@ -71,6 +72,8 @@ impl ControlLoop {
                     format!("its {file} was set by someone else and is left so (control.on_drift)");
                 Finding::of(name, Code::LeftToOthers, what)
             }));
+            let contests = state.contests.yielded();
+            findings.extend(contests.map(|c| yielding::finding(name, c, file(c.knob))));
             let most = state.observed(Knob::PidsMax);
             findings.extend(pids::finding(name, &state.pids, most));
             let mut messages: Vec<&String> =

@@ -49,7 +49,11 @@ impl<K: KernFs> Agent<K> {
                 Ok(Vec::new())
             }
             (Mode::Enforce, Mode::Observe) => Ok(self.put_all_back().failures),
-            _ => Ok(Vec::new()),
+            (Mode::Enforce, Mode::Enforce) => {
+                self.control.try_yielded();
+                Ok(Vec::new())
+            }
+            (Mode::Observe, Mode::Observe) => Ok(Vec::new()),
         }
     }
 

@@ -93,6 +93,7 @@ impl<K: KernFs> Agent<K> {
             self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
         }
         self.take_up_attached();
+        self.control.try_yielded();
         self.reporter.count_reload();
         Ok(failures)
     }

@@ -339,6 +339,8 @@ impl Reporter {
             max_share_error: status::max_share_error(control),
             convergence_seconds: control.episode().length().map(|length| length.as_secs_f64()),
             nr_drift: control.nr_drift(),
+            nr_yields: control.nr_yields(),
+            nr_contested: control.nr_contested(),
             nr_ineffective: nr_ineffective(&self.trace),
             nr_moves: backends.nr_moves(),
             nr_reloads: self.nr_reloads,

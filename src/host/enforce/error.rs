@@ -100,6 +100,7 @@ impl EnforceError {
             is_deferred: matches!(self, EnforceError::Deferred(_)),
             is_overtaken: matches!(self, EnforceError::Overtaken(_)),
             is_unverified: matches!(self, EnforceError::Unverified(_)),
+            is_overwritten: matches!(self, EnforceError::NotTaken { .. }),
         }
     }
 

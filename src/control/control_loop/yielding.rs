@@ -1,0 +1,70 @@
+//! Values that the agent leaves to another program for a time, because that program keeps overwriting them.
+
+use super::ControlLoop;
+use crate::control::contest::{Contest, ROUNDS};
+use crate::control::drift::Drift;
+use crate::control::finding::{Code, Finding};
+use crate::control::plan::{Action, NodeKnobs};
+
+impl ControlLoop {
+    /// How often the agent gave way to another program since the start.
+    pub fn nr_yields(&self) -> u64 {
+        self.nr_yields
+    }
+
+    /// Values that are left to another program now.
+    pub fn nr_contested(&self) -> u64 {
+        self.states.iter().map(|state| state.contests.yielded().count() as u64).sum()
+    }
+
+    /// Writes again at the next tick what was left to another program that kept overwriting it. One more round that is
+    /// lost is enough to leave it again, for longer.
+    pub fn try_yielded(&mut self) {
+        for state in &mut self.states {
+            state.contests.try_again(self.tick);
+        }
+    }
+
+    /// Ends pauses that are over.
+    pub(super) fn resume(&mut self) {
+        for state in &mut self.states {
+            state.contests.begin_tick(self.tick);
+        }
+    }
+
+    /// Counts the drifts that would be overwritten in this tick, and takes what is left alone from now on out of the
+    /// plan.
+    pub(super) fn contest(
+        &mut self,
+        drifts: &[Drift],
+        knobs: &mut [NodeKnobs],
+        actions: &mut Vec<Action>,
+    ) {
+        if !self.settings.is_enforcing {
+            return;
+        }
+        for Drift { node, knob, .. } in drifts {
+            let is_this = |action: &Action| (action.node, action.knob) == (*node, *knob);
+            if actions.iter().any(is_this)
+                && self.states[*node].contests.lose_round(*knob, self.tick)
+            {
+                self.nr_yields += 1;
+                actions.retain(|action| !is_this(action));
+                knobs[*node].desired.retain(|(known, ..)| known != knob);
+                self.states[*node].retries.retain(|retry| retry.knob != *knob);
+            }
+        }
+    }
+}
+
+/// What is said of a value of `name` that is left to another program.
+pub(super) fn finding(name: &str, contest: &Contest, file: &str) -> Finding {
+    let pause = contest.pause_ticks;
+    let message = format!(
+        "another program keeps overwriting its {file}: after {ROUNDS} rounds, or one more after a pause, tenantd \
+         leaves it alone for {pause} ticks"
+    );
+    let remedy = "find what writes it (a container runtime, a script, another agent) and end that, then run \
+                  `tenantctl mode enforce`; or let it have such values for good (control.on_drift: accept)";
+    Finding::of(name, Code::Contested, message).as_error().with_remedy(remedy)
+}
