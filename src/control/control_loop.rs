@@ -199,7 +199,7 @@ impl ControlLoop {
         }
         let before = self.last.replace((now, host));
         self.tree.fit(host.machine());
-        let observed = self.take_in(nodes, elapsed, host.nr_cpus);
+        let observed = self.take_in(nodes, (now, elapsed), host.nr_cpus);
         let since = elapsed.zip(before).map(|(elapsed, (_, before))| (elapsed, before));
         if let Some(topology) = topology {
             self.topology = Some(topology);
@@ -228,7 +228,7 @@ impl ControlLoop {
     fn take_in(
         &mut self,
         nodes: Vec<NodeInput>,
-        elapsed: Option<Duration>,
+        (now, elapsed): (Duration, Option<Duration>),
         nr_cpus: u32,
     ) -> Vec<Read> {
         let take = |(state, input): (&mut NodeState, NodeInput)| {
@@ -244,9 +244,11 @@ impl ControlLoop {
                 }
                 state.totals.note(&sample);
                 let before = state.take_sample(sample);
-                let pair = before.as_ref().zip(state.sample.as_ref()).zip(elapsed);
-                state.usage = pair.and_then(|((before, now), elapsed)| {
-                    usage::usage(before, now, elapsed).map(|usage| usage.within(nr_cpus))
+                // Longer than a tick where it could not be read in the last one.
+                let since = now.saturating_sub(std::mem::replace(&mut state.sampled_at, now));
+                let pair = before.as_ref().zip(state.sample.as_ref());
+                state.usage = pair.and_then(|(before, now)| {
+                    usage::usage(before, now, since).map(|usage| usage.within(nr_cpus))
                 });
             }
             Read { observed: input.observed, arrivals: input.arrivals }

@@ -32,6 +32,8 @@ pub struct NodeState {
     pub before: Option<Box<TenantSample>>,
     /// The newest sample.
     pub sample: Option<TenantSample>,
+    /// When that was taken.
+    pub sampled_at: Duration,
     /// What the two come to; `None` where there is no rate.
     pub usage: Option<Usage>,
     /// What it could use.

@@ -410,4 +410,6 @@ pub struct AgentStatus {
     pub tick_seconds: f64,
     /// How long after its time the last tick began.
     pub tick_late_seconds: f64,
+    /// Ticks since the start that never came or decided nothing, because the one before was late or took too long.
+    pub nr_skipped_ticks: u64,
 }

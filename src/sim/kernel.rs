@@ -334,6 +334,12 @@ impl SimKernel {
         self.rates = None;
     }
 
+    /// Changes how much memory is installed, as hotplug does. What is in use beyond it is reclaimed as time passes.
+    pub fn set_memory(&mut self, bytes: u64) {
+        self.host.memory_bytes = bytes;
+        self.rates = None;
+    }
+
     /// The cgroup at `path` below `root`.
     pub(super) fn find(&self, root: CgroupId, path: &str) -> Option<CgroupId> {
         let mut names = path.split('/').filter(|name| !name.is_empty());

@@ -1,11 +1,13 @@
 //! Hosts that lack something: one clear line each, and nothing written.
 
+use tenantd::control::status::Status;
 use tenantd::daemon::agent::StartError;
 use tenantd::host::cgroup::LayoutError;
 use tenantd::policy::model::HierarchyChoice;
+use tenantd::resource::{CPU, MEMORY, PerResource};
 use tenantd::sim::{Access, Controller, Load, SimHost};
 
-use super::world::{World, assert_same, legacy, snapshot};
+use super::world::{GIB, World, assert_same, legacy, snapshot, tenant};
 
 const ONE: &str = "tenants: { a: { weight: 300 }, b: {} }";
 
@@ -88,6 +90,34 @@ fn a_hierarchy_that_is_not_mounted_is_an_error_with_a_remedy() {
     let error = world.start().unwrap_err();
     let not_mounted = matches!(error, StartError::Layout(LayoutError::NotMounted { .. }));
     assert!(not_mounted && error.to_string().contains("auto"), "{error}");
+}
+
+#[test]
+fn cpus_and_memory_that_come_and_go_are_divided_at_the_next_tick() {
+    let mut world = World::begin("tenants: { a: {}, b: { weight: 300 } }");
+    for path in ["/a", "/b"] {
+        world.spawn(path, Load::busy(4).with_working_set(4 * GIB));
+    }
+    world.ticks(30);
+    let divided = |status: &Status| {
+        let of = |name| tenant(status, name).allocation;
+        let sums = PerResource::from_fn(|resource| of("a")[resource] + of("b")[resource]);
+        (status.host.cpus, sums[CPU], sums[MEMORY] / GIB as f64)
+    };
+    let (cpus, cores, gib) = divided(&world.tick());
+    assert!(cpus == 4 && cores > 3.0 && gib > 5.0, "{cpus} CPUs, {cores} of them, {gib} GiB");
+    world.host.with(|kernel| {
+        (2..4).for_each(|cpu| kernel.set_cpu_online(cpu, false));
+        kernel.set_memory(4 * GIB);
+    });
+    let (cpus, cores, gib) = divided(&world.tick());
+    assert!(cpus == 2 && cores <= 2.0 && gib <= 4.0, "{cpus} CPUs, {cores} of them, {gib} GiB");
+    world.host.with(|kernel| {
+        (2..4).for_each(|cpu| kernel.set_cpu_online(cpu, true));
+        kernel.set_memory(8 * GIB);
+    });
+    let (cpus, cores, _) = divided(&world.tick());
+    assert!(cpus == 4 && cores > 3.0, "{cpus} CPUs, {cores} of them");
 }
 
 #[test]

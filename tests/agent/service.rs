@@ -98,6 +98,28 @@ impl Ground {
 }
 
 #[test]
+fn ticks_that_come_late_or_too_soon_are_counted_as_skipped() {
+    let mut ground = Ground::new();
+    let skipped = |ground: &mut Ground| {
+        let reply = ground.ask("GetStatus", json!({}));
+        let status = &reply["parameters"]["status"];
+        (status["tick"].as_u64().unwrap(), status["agent"]["nr_skipped_ticks"].as_u64().unwrap())
+    };
+    ground.tick();
+    assert_eq!(skipped(&mut ground), (2, 0));
+    // Three did not come, and the next comes too soon after it: it decides nothing.
+    let late = Duration::from_millis(3700);
+    ground.now += Duration::from_secs(1) + late;
+    ground.service.tick(ground.now, late);
+    assert_eq!(skipped(&mut ground), (3, 3));
+    ground.now += Duration::from_millis(300);
+    ground.service.tick(ground.now, Duration::ZERO);
+    assert_eq!(skipped(&mut ground), (3, 4));
+    ground.tick();
+    assert_eq!(skipped(&mut ground), (4, 4));
+}
+
+#[test]
 fn a_good_reload_answers_with_the_differences() {
     let mut ground = Ground::new();
     ground.tick();

@@ -271,6 +271,74 @@ fn a_premature_tick_decides_nothing() {
     assert!((used - 2.0 * 0.1 * CORES / elapsed.as_secs_f64()).abs() < 1e-3, "{used}");
 }
 
+/// A loop over one tenant that uses a tenth of the machine, after three ticks.
+fn steady() -> (ControlLoop, Cgroups, [Second; 1]) {
+    let leaf = tenantd::policy::model::Tenant { name: "a".into(), ..Default::default() };
+    let policy = Policy { tenants: vec![leaf], ..Policy::default() };
+    let nodes = tenantd::control::tree::flatten(&policy);
+    let (mut control, mut cgroups) = (control_loop(&nodes), Cgroups::new(&nodes));
+    let seconds = [Second {
+        used_ratio: 0.1,
+        waits_ratio: 0.01,
+        memory_ratio: 0.1,
+        is_there: true,
+        is_writable: true,
+        someone_writes: false,
+    }];
+    for _ in 0..3 {
+        control.begin_tick();
+        let input = cgroups.pass(&control, &seconds);
+        control.step(input);
+    }
+    (control, cgroups, seconds)
+}
+
+#[test]
+fn a_tenant_that_could_not_be_read_for_a_while_has_the_rates_of_the_whole_time_afterwards() {
+    let (mut control, mut cgroups, seconds) = steady();
+    let before = control.states()[0].clone();
+    for _ in 0..4 {
+        control.begin_tick();
+        let mut input = cgroups.pass(&control, &seconds);
+        input.nodes[0].sample = None;
+        control.step(input);
+        let state = &control.states()[0];
+        assert_eq!((state.usage, state.demand), (before.usage, before.demand));
+        assert_eq!(state.target.allocation, before.target.allocation);
+    }
+    control.begin_tick();
+    let input = cgroups.pass(&control, &seconds);
+    control.step(input);
+    assert_eq!(control.states()[0].usage, before.usage);
+}
+
+#[test]
+fn a_clock_that_stood_still_or_was_not_asked_for_hours_gives_no_false_rates() {
+    // The machine was suspended, and the clock with it: a tick that comes too soon is void, and nothing is lost.
+    let (mut control, mut cgroups, seconds) = steady();
+    let usage = control.states()[0].usage;
+    control.begin_tick();
+    let mut input = cgroups.pass(&control, &seconds);
+    cgroups.now -= SECOND;
+    input.now = cgroups.now;
+    assert!(control.step(input).is_void);
+    assert_eq!(control.states()[0].usage, usage);
+    // The agent was stopped for an hour in which the tenant went on.
+    let (mut control, mut cgroups, seconds) = steady();
+    control.begin_tick();
+    let inputs: Vec<Input> = (0..3600).map(|_| cgroups.pass(&control, &seconds)).collect();
+    let decision = control.step(inputs.into_iter().last().unwrap());
+    assert_eq!(decision.elapsed, Some(SECOND * 3600));
+    assert_eq!(control.states()[0].usage, usage);
+    // It went back: no rate, and the decision stays.
+    let demand = control.states()[0].demand;
+    control.begin_tick();
+    let mut input = cgroups.pass(&control, &seconds);
+    input.now -= SECOND * 1000;
+    assert!(control.step(input).is_void);
+    assert_eq!((control.states()[0].usage, control.states()[0].demand), (usage, demand));
+}
+
 /// A percentage is of the machine as it is now: CPUs and memory come and go.
 #[test]
 fn percentages_follow_the_machine() {

@@ -141,6 +141,7 @@ pub(crate) fn status() -> Status {
             resident_bytes: Some(5 << 20),
             tick_seconds: 0.0011,
             tick_late_seconds: 0.0002,
+            nr_skipped_ticks: 6,
         },
     }
 }

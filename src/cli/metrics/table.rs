@@ -354,5 +354,11 @@ fn of_agent() -> Vec<Metric> {
         host("agent_tick_late", "seconds", "Delay of the last tick.", |s| {
             Some(s.agent.tick_late_seconds)
         }),
+        counter(host(
+            "agent_skipped_ticks",
+            "",
+            "Ticks that never came or decided nothing, because the one before was late or took too long.",
+            |s| count(s.agent.nr_skipped_ticks),
+        )),
     ]
 }

@@ -46,6 +46,18 @@ impl<K: KernFs> Agent<K> {
         self.tick_with(now, SHORT_TICK)
     }
 
+    /// Counts the ticks that never came before one that is so `late`.
+    pub fn note_delay(&mut self, late: Duration) {
+        let interval = self.control.settings().interval.as_nanos().max(1);
+        let nr_missed = u64::try_from(late.as_nanos() / interval).unwrap_or(u64::MAX);
+        self.reporter.count_skipped(nr_missed);
+    }
+
+    /// Ticks since the start that never came, or came too soon after a late one and decided nothing.
+    pub fn nr_skipped_ticks(&self) -> u64 {
+        self.reporter.nr_skipped_ticks()
+    }
+
     /// Whether the last tick left work over.
     pub fn has_more_work(&self) -> bool {
         self.control.tick() > 0
@@ -94,6 +106,7 @@ impl<K: KernFs> Agent<K> {
     fn tick_with(&mut self, now: Duration, nr_max: usize) -> &Status {
         // Nothing is read then: events that are told once would be lost.
         if self.control.is_premature(now) {
+            self.reporter.count_skipped(1);
             return self.reporter.status();
         }
         let tick = self.control.begin_tick();

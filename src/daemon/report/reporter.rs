@@ -42,6 +42,8 @@ pub(in crate::daemon) struct Reporter {
     around: Neighbourhood,
     charged: Charged,
     nr_reloads: u64,
+    /// Ticks that never came or decided nothing.
+    nr_skipped_ticks: u64,
     /// What was written since the last tick, and what was found then; published with the next.
     late_actions: Vec<ActionStatus>,
     late_findings: Vec<Finding>,
@@ -78,6 +80,7 @@ impl Reporter {
             around: Neighbourhood::default(),
             charged: Charged::default(),
             nr_reloads: 0,
+            nr_skipped_ticks: 0,
             late_actions: Vec::new(),
             late_findings: Vec::new(),
             decided: None,
@@ -102,6 +105,16 @@ impl Reporter {
     /// Sets or clears the finding that is published with each tick.
     pub(in crate::daemon) fn set_notice(&mut self, notice: Option<Finding>) {
         self.notice = notice;
+    }
+
+    /// Counts ticks that never came or decided nothing.
+    pub(in crate::daemon) fn count_skipped(&mut self, nr: u64) {
+        self.nr_skipped_ticks = self.nr_skipped_ticks.saturating_add(nr);
+    }
+
+    /// All of them.
+    pub(in crate::daemon) fn nr_skipped_ticks(&self) -> u64 {
+        self.nr_skipped_ticks
     }
 
     /// Counts a policy that was taken up.

@@ -119,6 +119,7 @@ impl<K: KernFs> Service<K> {
     /// One tick at `now`, with the delay `late`.
     pub fn tick(&mut self, now: Duration, late: Duration) {
         let begin = Instant::now();
+        self.agent.note_delay(late);
         self.agent.short_tick(now);
         let cost = cost::own();
         self.agent.note_cost(AgentStatus {
@@ -126,6 +127,7 @@ impl<K: KernFs> Service<K> {
             resident_bytes: cost.resident_bytes,
             tick_seconds: begin.elapsed().as_secs_f64(),
             tick_late_seconds: late.as_secs_f64(),
+            nr_skipped_ticks: self.agent.nr_skipped_ticks(),
         });
         stamp(&mut self.agent);
         self.publish();
