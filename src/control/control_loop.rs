@@ -22,7 +22,6 @@ mod yielding;
 
 use std::time::Duration;
 
-use self::memory::own_bounds;
 use super::bounds::AncestorBounds;
 use super::capacity;
 use super::demand::{self, Demand};
@@ -389,9 +388,8 @@ impl ControlLoop {
         let mut drifts = Vec::new();
         for (number, read) in read.into_iter().enumerate() {
             let state = &mut self.states[number];
-            if let Some(mut observed) = read.observed {
+            if let Some(observed) = read.observed {
                 state.is_overtaken = false;
-                own_bounds(state, &mut observed);
                 for seen in &observed {
                     state.observed_at[seen.knob as usize] = now;
                 }

@@ -35,8 +35,9 @@ pub struct Drift {
 pub(super) fn observe(
     node: usize,
     state: &mut NodeState,
-    observations: Vec<Observation>,
+    mut observations: Vec<Observation>,
 ) -> Vec<Drift> {
+    own_bounds(state, &mut observations);
     let drifted = |observation: &Observation| {
         let before = state.observed(observation.knob)?;
         let is_drift =
@@ -51,6 +52,21 @@ pub(super) fn observe(
     let drifts = observations.iter().filter_map(drifted).collect();
     state.observed = observations.into_iter().map(|seen| (seen.knob, seen.value)).collect();
     drifts
+}
+
+/// Tells the agent's own bounds in what was read from those of others: they arrive late, and what another program sets is
+/// what comes back in the end.
+fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
+    let known = state.observed(Knob::MemoryHigh).cloned();
+    let Some(squeeze) = &mut state.squeeze else { return };
+    for seen in observed.iter_mut().filter(|seen| seen.knob == Knob::MemoryHigh) {
+        let Value::Amount(_, limit) = seen.value else { continue };
+        let is_as_known = known.as_ref() == Some(&seen.value) && squeeze.held.is_some();
+        match is_as_known || squeeze.has_wanted(limit) {
+            true => seen.is_ours = true,
+            false => squeeze.held = Some(limit),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::ControlLoop;
 use crate::control::demand;
-use crate::control::drift::Observation;
 use crate::control::finding::{Code, Finding};
 use crate::control::memory_alarm::Stage;
 use crate::control::plan::{Knob, Value};
@@ -94,20 +93,5 @@ impl NodeState {
             full_ratio: usage.memory_full_ratio,
             met_bound: usage.met_bound?,
         })
-    }
-}
-
-/// Tells the agent's own bounds in what was read from those of others: they arrive late, and what another program sets is
-/// what comes back in the end.
-pub(super) fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
-    let known = state.observed(Knob::MemoryHigh).cloned();
-    let Some(squeeze) = &mut state.squeeze else { return };
-    for seen in observed.iter_mut().filter(|seen| seen.knob == Knob::MemoryHigh) {
-        let Value::Amount(_, limit) = seen.value else { continue };
-        let is_as_known = known.as_ref() == Some(&seen.value) && squeeze.held.is_some();
-        match is_as_known || squeeze.has_wanted(limit) {
-            true => seen.is_ours = true,
-            false => squeeze.held = Some(limit),
-        }
     }
 }

@@ -90,8 +90,8 @@ impl Backends {
         self.has_unjoined
     }
 
-    /// Asks systemd for the values of `actions` in its units, and writes the others and all bounds of memory, at most about `nr_max` of them:
-    /// the rest follows with [`Backends::write_more`]. A failed one does not stop the others.
+    /// Asks systemd for the values of `actions` in its units, and writes the others and all bounds of memory, at most
+    /// about `nr_max` of them: the rest follows with [`Backends::write_more`]. A failed one does not stop the others.
     pub(in crate::daemon) fn apply<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
