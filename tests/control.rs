@@ -7,6 +7,7 @@ mod govern;
 mod members;
 mod protect;
 mod shortfall;
+mod thread_budget;
 
 mod weights;
 mod would_get;

@@ -18,6 +18,7 @@
 
 mod memory;
 mod results;
+mod threads;
 mod yielding;
 
 use std::time::Duration;
@@ -146,7 +147,7 @@ impl ControlLoop {
         // Processes may also come and be killed between two ticks.
         let is_due = self.is_turn_of(number);
         Sampling {
-            threads: !self.tree.is_ancestor(number) && state.is_pressed(),
+            threads: self.threads_to_read(number),
             kills_of_empty: !was_empty || is_due,
             times_of_empty: !was_empty,
             io: self
@@ -220,6 +221,7 @@ impl ControlLoop {
         let (machine, is_enforcing) = (host.machine(), self.settings.is_enforcing);
         let scene = Scene { capacity, above, machine, is_enforcing, actions: &actions };
         self.judge(&scene, elapsed);
+        self.spend_threads();
         Decision { is_void: false, elapsed, capacity, slots, knobs, actions, drifts, findings }
     }
 
@@ -235,6 +237,7 @@ impl ControlLoop {
             state.is_present = input.is_present;
             state.held_before = input.held_before;
             state.surroundings = input.surroundings;
+            state.nr_threads = input.nr_threads.or(state.nr_threads);
             state.oom_kills.tell(input.nr_killed_runs);
             state.pids.note(input.pids, elapsed);
             if let Some(sample) = input.sample {

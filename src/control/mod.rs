@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | sample | [`sample`] | what the kernel said at one instant, absent where it said nothing |
 //! | usage | [`usage`] | two samples and the time between them → rates |
+//! | | [`thread_budget`] | who is pressed, and how many threads each has → whose threads are read |
 //! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
 //! | | [`bounds`] | the limits above the tenants |
 //! | capacity | [`capacity`] | the machine less reserve and outside use → what is divided |
@@ -73,6 +74,7 @@ pub mod state;
 pub mod status;
 pub mod step;
 pub mod target;
+pub mod thread_budget;
 pub mod trace;
 pub mod tree;
 pub mod usage;

@@ -36,6 +36,10 @@ pub struct NodeState {
     pub sampled_at: Duration,
     /// What the two come to; `None` where there is no rate.
     pub usage: Option<Usage>,
+    /// How many threads it had when they were counted last.
+    pub nr_threads: Option<usize>,
+    /// How many of them may be read in the next tick; 0 where others come first.
+    pub nr_readable_threads: usize,
     /// What it could use.
     pub demand: Option<Demand>,
     /// What the demand was estimated from, where it was in this tick.

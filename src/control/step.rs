@@ -10,6 +10,7 @@ use super::plan::{Action, Knob, NodeKnobs, Value};
 use super::reason::Surroundings;
 use super::sample::{HostSample, PidsSample, TenantSample};
 use super::state::Outcome;
+use super::thread_budget::Look;
 use crate::dop::Topology;
 use crate::policy::model::{Allocation, Amount, OnDrift, Policy};
 use crate::resource::PerResource;
@@ -81,6 +82,8 @@ pub struct NodeInput {
     pub nr_oom_kills: Option<u64>,
     /// Runs of its unit that ended since the last tick because a process was killed for want of memory.
     pub nr_killed_runs: u64,
+    /// How many threads it has; `None` where they were not counted.
+    pub nr_threads: Option<usize>,
     /// Its processes, where they are limited; `None` where they were not read.
     pub pids: Option<PidsSample>,
     /// What its files hold; `None` where they were not read.
@@ -97,7 +100,7 @@ pub struct NodeInput {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
     /// Its threads: its demand is in question.
-    pub threads: bool,
+    pub threads: Look,
     /// Its kills for want of memory also where no process is left: the last one there may have been killed.
     pub kills_of_empty: bool,
     /// Its CPU and waiting times also where no process is left: its last processes used some while they ended.

@@ -130,6 +130,15 @@ pub enum Trace {
         /// How long it takes.
         over: Duration,
     },
+    /// `from`, then evenly to `to` by the end of every period, and anew.
+    Sawtooth {
+        /// The load at the beginning of a period.
+        from: Load,
+        /// The load at its end.
+        to: Load,
+        /// The length of a period.
+        period: Duration,
+    },
     /// A duty drawn evenly from `base.duty ± amplitude` anew in every interval.
     Noisy {
         /// The load without noise.
@@ -156,6 +165,10 @@ impl Trace {
             Trace::Ramp { from, to, over } => {
                 let part = age.as_secs_f64() / over.as_secs_f64().max(1e-9);
                 from.towards(to, part.min(1.0))
+            }
+            Trace::Sawtooth { from, to, period } => {
+                let period_nsec = period.as_nanos().max(1);
+                from.towards(to, (age.as_nanos() % period_nsec) as f64 / period_nsec as f64)
             }
             Trace::Noisy { base, amplitude, interval, seed } => {
                 let index = (age.as_nanos() / interval.as_nanos().max(1)) as u64;
@@ -235,6 +248,10 @@ mod tests {
         assert_eq!(trace.at(SECOND * 2).threads, 3);
         assert_eq!(trace.at(SECOND * 3).working_set_bytes, 750);
         assert_eq!(trace.at(SECOND * 9), trace.at(SECOND * 4));
+        let Trace::Ramp { from, to, over } = trace else { return };
+        let teeth = Trace::Sawtooth { from, to, period: over };
+        assert_eq!(teeth.at(SECOND * 7), trace.at(SECOND * 3));
+        assert_eq!(teeth.at(SECOND * 8), teeth.at(Duration::ZERO));
     }
 
     #[test]

@@ -331,17 +331,25 @@ impl World {
 
     /// An interval passes, and the agent ticks.
     pub(super) fn tick(&mut self) -> Status {
+        self.pass();
+        self.turn()
+    }
+
+    /// An interval passes.
+    pub(super) fn pass(&mut self) {
         let interval = self.step.unwrap_or(self.policy.control.interval);
         self.host.with(|kernel| kernel.advance(interval));
         self.now += interval;
+    }
+
+    /// The agent ticks.
+    pub(super) fn turn(&mut self) -> Status {
         self.agent.as_mut().unwrap().tick(self.now).clone()
     }
 
     /// The same as a service ticks: work that takes long is left over.
     pub(super) fn short_tick(&mut self) -> Status {
-        let interval = self.step.unwrap_or(self.policy.control.interval);
-        self.host.with(|kernel| kernel.advance(interval));
-        self.now += interval;
+        self.pass();
         self.agent.as_mut().unwrap().short_tick(self.now).clone()
     }
 

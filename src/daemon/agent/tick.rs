@@ -271,6 +271,7 @@ impl<K: KernFs> Agent<K> {
             let sampled = backends.sample(host, tree, number, sampling, events);
             if let Some(sampled) = sampled {
                 input.nr_oom_kills = sampled.nr_oom_kills;
+                input.nr_threads = sampled.nr_threads;
                 input.sample = Some(sampled.sample);
             }
         }

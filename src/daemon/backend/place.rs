@@ -7,11 +7,9 @@ use crate::control::drift::Observation;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::TenantSample;
 use crate::control::step::Sampling;
+use crate::control::thread_budget::Look;
 use crate::host::cgroup::{self, Cgroup, Dialect, Facet, Layout, ReadError};
 use crate::host::kernfs::{ErrorKind, KernError, KernFs};
-
-/// Tenants with more threads than this are estimated from their pressure alone.
-const THREADS_MAX: usize = 256;
 
 /// The cgroup of one node.
 #[derive(Debug)]
@@ -34,6 +32,8 @@ pub(in crate::daemon) struct Sampled {
     pub(in crate::daemon) sample: TenantSample,
     /// Processes killed for want of memory; `None` where that was not asked.
     pub(in crate::daemon) nr_oom_kills: Option<u64>,
+    /// How many threads it has; `None` where they were not counted.
+    pub(in crate::daemon) nr_threads: Option<usize>,
     /// What could not be read.
     pub(in crate::daemon) gaps: Vec<ReadError>,
 }
@@ -91,19 +91,18 @@ impl Place {
         sampling: Sampling,
     ) -> Option<Result<Sampled, KernError>> {
         let cgroup = self.cgroup.as_ref()?;
-        let mut gaps = Vec::new();
-        let mut read = read_counters(cgroup, host, sampling, &mut gaps);
-        if let Ok((sample, _)) = &read {
+        let mut read = read_counters(cgroup, host, sampling);
+        if let Ok(Sampled { sample, .. }) = &read {
             self.was_populated |= sample.populated == Some(true);
             self.is_emptied = self.was_populated && sample.populated == Some(false);
         }
         if host.layout.dialect == Dialect::Legacy
-            && let Ok((_, Some(kills))) = &mut read
+            && let Ok(Sampled { nr_oom_kills: Some(kills), .. }) = &mut read
             && let Some(dir) = cgroup.dir(&host.layout, Facet::Memory)
         {
             *kills += self.nested_kills.count(&mut host.kernel, dir, sampling.nested);
         }
-        Some(read.map(|(sample, nr_oom_kills)| Sampled { sample, nr_oom_kills, gaps }))
+        Some(read)
     }
 
     /// Reads what the files of `knobs` hold; `None` where the cgroup is not open.
@@ -156,25 +155,30 @@ fn read_counters<K: KernFs>(
     cgroup: &Cgroup,
     host: &mut HostAccess<K>,
     sampling: Sampling,
-    gaps: &mut Vec<ReadError>,
-) -> Result<(TenantSample, Option<u64>), KernError> {
+) -> Result<Sampled, KernError> {
+    let mut gaps = Vec::new();
     let proc = host.proc();
     let HostAccess { kernel, layout, .. } = host;
-    let mut sample = cgroup.sample(kernel, sampling.times_of_empty, gaps)?;
+    let mut sample = cgroup.sample(kernel, sampling.times_of_empty, &mut gaps)?;
     if sample.populated == Some(false) {
-        let kills = match sampling.kills_of_empty {
-            true => cgroup.oom_kills(kernel, gaps)?,
+        let nr_oom_kills = match sampling.kills_of_empty {
+            true => cgroup.oom_kills(kernel, &mut gaps)?,
             false => None,
         };
-        return Ok((sample, kills));
+        return Ok(Sampled { sample, nr_oom_kills, nr_threads: None, gaps });
     }
-    if sampling.threads {
-        let tids = cgroup.threads(kernel, layout, THREADS_MAX, gaps)?;
-        sample.threads = tids.map(|tids| cgroup::thread_samples(kernel, proc, &tids));
-    }
+    let tids = match sampling.threads {
+        Look::None => None,
+        Look::Count | Look::Read(_) => cgroup.threads(kernel, layout, &mut gaps)?,
+    };
+    let nr_threads = tids.as_ref().map(Vec::len);
+    let is_readable =
+        |tids: &Vec<u32>| matches!(sampling.threads, Look::Read(max) if tids.len() <= max);
+    let tids = tids.filter(is_readable);
+    sample.threads = tids.map(|tids| cgroup::thread_samples(kernel, proc, &tids));
     if sampling.io {
-        sample.io_some_usec = cgroup.io_some_usec(kernel, layout, gaps)?;
+        sample.io_some_usec = cgroup.io_some_usec(kernel, layout, &mut gaps)?;
     }
-    let kills = sample.memory.and_then(|memory| memory.nr_oom_kills);
-    Ok((sample, kills))
+    let nr_oom_kills = sample.memory.and_then(|memory| memory.nr_oom_kills);
+    Ok(Sampled { sample, nr_oom_kills, nr_threads, gaps })
 }

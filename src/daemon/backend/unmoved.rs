@@ -95,7 +95,7 @@ impl Unmoved {
             memory: Some(tenant.memory()),
             ..TenantSample::default()
         };
-        Sampled { sample, nr_oom_kills: None, gaps: Vec::new() }
+        Sampled { sample, nr_oom_kills: None, nr_threads: None, gaps: Vec::new() }
     }
 
     /// The node `n` is `kept[n]` from now on.

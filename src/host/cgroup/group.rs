@@ -279,8 +279,7 @@ impl Cgroup {
         homes.all(|(_, dir)| !kernel.read_once(dir, "cgroup.procs").is_err_and(|e| e.is_gone()))
     }
 
-    /// The numbers of the threads in this cgroup, at most `max` of them; `None` where there are more, or
-    /// where they could not be read, which goes to `gaps`.
+    /// The numbers of the threads in this cgroup; `None` where they could not be read, which goes to `gaps`.
     ///
     /// # Errors
     /// The cgroup is gone.
@@ -288,7 +287,6 @@ impl Cgroup {
         &self,
         kernel: &mut impl KernFs,
         layout: &Layout,
-        max: usize,
         gaps: &mut Vec<ReadError>,
     ) -> Result<Option<Vec<u32>>, KernError> {
         let (facet, name) = match self.dialect {
@@ -308,7 +306,7 @@ impl Cgroup {
         };
         let mut tids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
         tids.sort_unstable();
-        Ok((tids.len() <= max).then_some(tids))
+        Ok(Some(tids))
     }
 
     /// The numbers of the processes in this cgroup.

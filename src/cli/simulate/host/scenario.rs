@@ -94,6 +94,7 @@ impl Phase {
                 let begun = age - part_of(age, *period);
                 if age < begun + awake { begun + awake } else { begun + *period }
             }
+            Trace::Sawtooth { period, .. } => age - part_of(age, *period) + *period,
             Trace::Noisy { interval, .. } => age - part_of(age, *interval) + *interval,
             Trace::Constant(_) | Trace::Ramp { .. } => return self.until,
         };
