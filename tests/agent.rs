@@ -8,6 +8,7 @@ mod converge;
 mod crash;
 mod each;
 mod effect;
+mod estimate;
 mod evenness;
 mod explain;
 mod faults;
