@@ -25,6 +25,7 @@ mod reload;
 mod residents;
 mod rest;
 mod scale;
+mod scenarios;
 mod service;
 mod soak;
 mod still;

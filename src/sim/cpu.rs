@@ -35,28 +35,29 @@ impl SimKernel {
         let posed = self.pose();
         let solution = posed.problem.solve();
         let mut processes = Vec::new();
-        let mut activities: BTreeMap<CgroupId, Activity> =
+        let mut activities: Vec<(CgroupId, Activity)> =
             self.tree.ids().map(|id| (id, Activity::default())).collect();
+        let place = self.tree.places(activities.iter().map(|(id, _)| *id));
         let mut total = Activity::default();
         for (pid, &rate) in posed.pids.iter().zip(&solution.rates) {
             let process = &self.processes[pid];
             let (activity, wait_ratio) = self.activity_of(process, rate);
             processes.push((*pid, rate, wait_ratio));
             for id in process.cgroups.iter().flat_map(|&id| self.tree.lineage(id)) {
-                activities.entry(id).or_default().add(&activity);
+                activities[place[id.0]].1.add(&activity);
             }
             total.add(&activity);
         }
         let quotas = self.quota_states(&posed, &solution.throttled);
         for &(id, QuotaState { throttled_ratio, .. }) in &quotas {
             for below in self.tree.subtree(id) {
-                let activity = activities.entry(below).or_default();
+                let activity = &mut activities[place[below.0]].1;
                 activity.throttled_ratio = activity.throttled_ratio.max(throttled_ratio);
             }
         }
         Rates {
             processes,
-            cgroups: activities.into_iter().collect(),
+            cgroups: activities,
             quotas,
             busy: solution.busy.into_iter().collect(),
             system_ratio: if total.running > 0.0 { total.system / total.running } else { 0.0 },
@@ -100,25 +101,32 @@ impl SimKernel {
         posed
             .group_ids
             .retain(|&id| id == root || self.tree[id].controllers.contains(Controller::Cpu));
-        let index: BTreeMap<CgroupId, usize> =
-            posed.group_ids.iter().enumerate().map(|(index, &id)| (id, index)).collect();
+        let index = self.tree.places(posed.group_ids.iter().copied());
         for &id in &posed.group_ids {
             let cgroup = &self.tree[id];
             let parent = cgroup.parent.map_or(root, |p| self.tree.effective(p, Controller::Cpu));
             posed.problem.groups.push(Group {
-                parent: index[&parent],
+                parent: index[parent.0],
                 weight: cgroup.cpu.shares as f64,
                 quota: cgroup.cpu.bandwidth.cpus().unwrap_or(f64::INFINITY),
             });
         }
         let mut masks: BTreeMap<CpuSet, usize> = BTreeMap::new();
+        // The cpusets whose CPUs are known by now.
+        let (cpusets, mut known) = (self.tree.home(Controller::Cpuset), Vec::new());
         for (&pid, process) in &self.processes {
             let group = self.tree.effective(process.cgroups[hierarchy], Controller::Cpu);
-            let next = masks.len();
-            let mask = *masks.entry(self.allowed_cpus(pid)).or_insert(next);
+            let home = cpusets.map(|home| process.cgroups[home]);
+            let seen = known.iter().find(|(id, _)| *id == home).map(|(_, mask)| *mask);
+            let mask = seen.unwrap_or_else(|| {
+                let next = masks.len();
+                let mask = *masks.entry(self.allowed_cpus(pid)).or_insert(next);
+                known.push((home, mask));
+                mask
+            });
             posed.pids.push(pid);
             posed.problem.sources.push(Source {
-                group: index[&group],
+                group: index[group.0],
                 weight: THREAD_WEIGHT * f64::from(process.load.threads),
                 demand: self.demand_of(process),
                 mask,

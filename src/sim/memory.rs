@@ -198,15 +198,13 @@ impl SimKernel {
 
     /// Adds to the counters of `id` and of everything above.
     pub(super) fn count(&mut self, id: CgroupId, add: impl Fn(&mut MemoryCounters)) {
-        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
-        lineage.into_iter().for_each(|id| add(&mut self.tree[id].memory_account.counters));
+        self.tree.for_lineage(id, |cgroup| add(&mut cgroup.memory_account.counters));
     }
 
     /// Counts an event at `id`, and everywhere above.
     pub(super) fn raise(&mut self, id: CgroupId, event: impl Fn(&mut MemoryEvents)) {
         event(&mut self.tree[id].memory_account.local_events);
-        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
-        lineage.into_iter().for_each(|id| event(&mut self.tree[id].memory_account.events));
+        self.tree.for_lineage(id, |cgroup| event(&mut cgroup.memory_account.events));
     }
 
     /// Charges up to `wanted` pages for a process and returns how many it got.
@@ -305,28 +303,26 @@ impl SimKernel {
         let account = &mut self.tree[id].memory_account;
         account.chargers.insert(pid);
         *account.local.of_mut(kind) += pages;
-        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
-        for id in lineage {
-            let account = &mut self.tree[id].memory_account;
+        self.tree.for_lineage(id, |cgroup| {
+            let account = &mut cgroup.memory_account;
             match kind {
                 Kind::Swapped => account.swapped += pages,
                 _ => account.usage += pages,
             }
             account.peak = account.peak.max(account.usage);
-        }
+        });
     }
 
     /// Uncharges `pages` of `id`, which must have them.
     pub(super) fn unbook(&mut self, id: CgroupId, kind: Kind, pages: u64) {
         *self.tree[id].memory_account.local.of_mut(kind) -= pages;
-        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
-        for id in lineage {
-            let account = &mut self.tree[id].memory_account;
+        self.tree.for_lineage(id, |cgroup| {
+            let account = &mut cgroup.memory_account;
             match kind {
                 Kind::Swapped => account.swapped -= pages,
                 _ => account.usage -= pages,
             }
-        }
+        });
     }
 
     /// Gives back `pages` of a process, the latest cgroup's first.

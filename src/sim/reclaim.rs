@@ -220,11 +220,11 @@ impl SimKernel {
         let orphans = account.orphans.of_mut(kind);
         let mut taken = pages.min(*orphans);
         *orphans -= taken;
-        let chargers = account.chargers.clone();
+        let chargers = std::mem::take(&mut account.chargers);
         let charged = |pid: &u32| self.processes.get(pid)?.charges.get(&id);
         let mut owned: u64 = chargers.iter().filter_map(charged).map(|p| p.of(kind)).sum();
         let mut written = Vec::new();
-        for pid in chargers {
+        for &pid in &chargers {
             let charged = self.processes.get_mut(&pid).and_then(|p| p.charges.get_mut(&id));
             let Some(charged) = charged.filter(|charged| charged.of(kind) > 0) else {
                 continue;
@@ -237,6 +237,7 @@ impl SimKernel {
             taken += part;
             written.push((pid, part));
         }
+        self.tree[id].memory_account.chargers = chargers;
         self.unbook(id, kind, taken);
         if kind == Kind::Anon {
             written.into_iter().for_each(|(pid, part)| self.book(pid, id, Kind::Swapped, part));

@@ -189,6 +189,23 @@ impl Tree {
         Some(*removed)
     }
 
+    /// By id, the place of each of `ids` among them; `usize::MAX` for all others.
+    pub(super) fn places(&self, ids: impl Iterator<Item = CgroupId>) -> Vec<usize> {
+        let mut places = vec![usize::MAX; self.cgroups.len()];
+        ids.enumerate().for_each(|(place, id)| places[id.0] = place);
+        places
+    }
+
+    /// Changes `id` and everything above it, upward.
+    pub(super) fn for_lineage(&mut self, id: CgroupId, mut change: impl FnMut(&mut Cgroup)) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let cgroup = &mut self[id];
+            change(cgroup);
+            next = cgroup.parent;
+        }
+    }
+
     /// The cgroup, unless it was removed.
     pub(super) fn get(&self, id: CgroupId) -> Option<&Cgroup> {
         self.cgroups.get(id.0)?.as_deref()
@@ -265,9 +282,9 @@ impl Tree {
         let mut effective = online.clone();
         let downward: Vec<CgroupId> = self.lineage(id).collect();
         for id in downward.into_iter().rev() {
-            let narrowed = &effective & &self[id].cpuset.cpus;
-            if !narrowed.is_empty() {
-                effective = narrowed;
+            let own = &self[id].cpuset.cpus;
+            if !own.is_empty() && !effective.is_disjoint(own) {
+                effective = &effective & own;
             }
         }
         effective
