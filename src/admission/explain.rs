@@ -41,6 +41,13 @@ impl Admission {
         is_waiting.then(|| self.reason(id, &self.free_now()))
     }
 
+    /// What keeps each waiting job from starting, in the order of submission. O(waiting · seniors + running).
+    pub fn reasons(&self) -> Vec<(JobId, Reason)> {
+        let free = self.free_now();
+        let waiting = self.jobs.iter().filter(|(_, job)| job.is_waiting());
+        waiting.map(|(id, _)| (*id, self.reason(*id, &free))).collect()
+    }
+
     fn reason(&self, id: JobId, free: &Free) -> Reason {
         let job = &self.jobs[&id];
         let lack = self.lack(&job.need, free);

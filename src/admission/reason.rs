@@ -72,6 +72,23 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// The name of its kind: that of `WaitKind` in `io.tenantd.Jobs`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Reason::Turn => "turn",
+            Reason::Running { .. } => "running",
+            Reason::Slots { .. } => "slots",
+            Reason::Memory { .. } => "memory",
+            Reason::TenantMemory { .. } => "tenant_memory",
+            Reason::Units { .. } => "counted",
+            Reason::TenantRunning { .. } => "tenant_running",
+            Reason::UserRunning { .. } => "user_running",
+            Reason::Overtaken { .. } => "overtaken",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = |bytes: &u64| Bytes(*bytes).rounded();

@@ -12,7 +12,8 @@ use super::args::{StatusArgs, WatchArgs};
 use super::client::Endpoint;
 use super::exit::Exit;
 use super::table;
-use super::text::{age, cores, lacks, memory, percent, shortened, wrapped};
+use super::text::{age, cores, lacks, memory, percent, shortened, visible, wrapped};
+use crate::control::jobs::{JobsStatus, WaitCount};
 use crate::control::status::{GroupStatus, Line, Status, TenantStatus};
 use crate::resource::{CPU, MEMORY};
 use crate::varlink::interface::{Nothing, WatchReply, method};
@@ -22,6 +23,8 @@ const NAME_WIDTH: usize = 15;
 
 /// Most tenants that lack something and are listed with the reason.
 const LACKING_MAX: usize = 5;
+/// Most tenants whose jobs are told.
+const TENANTS_WITH_JOBS_MAX: usize = 10;
 
 /// Runs `status`.
 ///
@@ -101,6 +104,7 @@ pub(super) fn shown(status: &Status) -> String {
     text += &table(status);
     text += &format!("\n{}\n", fairness(status));
     text += &lacking(status);
+    text += &jobs(status);
     for finding in &status.findings {
         text += &format!("{}\n", wrapped("note: ", finding));
     }
@@ -182,6 +186,39 @@ fn lacking(status: &Status) -> String {
     }
     if let Some(more @ 1..) = lacking().count().checked_sub(LACKING_MAX) {
         text += &format!("! {more} more tenants lack something\n");
+    }
+    text
+}
+
+/// The jobs: all together, then of each tenant with any, and why its first waits.
+fn jobs(status: &Status) -> String {
+    let Some(all) = &status.jobs else { return String::new() };
+    let JobsStatus { nr_running, nr_waiting, slots, free_slots, .. } = all;
+    let mut told =
+        format!("{nr_running} run, {nr_waiting} wait; {free_slots} of {slots} slots are free");
+    if !all.waiting_for.is_empty() {
+        let kind = |it: &WaitCount| format!("{} {}", it.nr_jobs, it.kind.replace('_', " "));
+        let kinds: Vec<String> = all.waiting_for.iter().map(kind).collect();
+        told += &format!("; waiting for: {}", kinds.join(", "));
+    }
+    let mut text = wrapped("jobs: ", &told) + "\n";
+    let with_jobs = || {
+        let tenants = status.tenants.iter();
+        tenants.filter_map(|tenant| {
+            let jobs = tenant.jobs.as_ref()?;
+            let words = jobs.in_words();
+            (!words.is_empty()).then_some((&tenant.name, jobs, words))
+        })
+    };
+    for (name, jobs, words) in with_jobs().take(TENANTS_WITH_JOBS_MAX) {
+        let time = jobs.longest_wait_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+        let since = time.map(|time| format!(" since {}", age(time))).unwrap_or_default();
+        let why = jobs.reason.as_ref().map(|why| format!("{since}: {why}")).unwrap_or_default();
+        let lead = format!("  {}: ", shortened(&visible(name), NAME_WIDTH));
+        text += &(wrapped(&lead, &visible(&format!("{words}{why}"))) + "\n");
+    }
+    if let Some(more @ 1..) = with_jobs().count().checked_sub(TENANTS_WITH_JOBS_MAX) {
+        text += &format!("  {more} more tenants have jobs: tenantctl jobs\n");
     }
     text
 }

@@ -36,7 +36,7 @@
 //! | | `diagnosis`, [`reason`] | what a tick knows → why |
 //!
 //! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`], [`step`]):
-//! `step(Input) -> Decision`. What a tick reports is in [`finding`], [`status`] and [`trace`]; [`explain`]
+//! `step(Input) -> Decision`. What a tick reports is in [`finding`], [`status`] with [`jobs`], and [`trace`]; [`explain`]
 //! turns a trace into an [`explanation`], the form that goes over the wire.
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
@@ -59,6 +59,7 @@ pub mod fairness;
 pub mod fault;
 pub mod finding;
 pub mod govern;
+pub mod jobs;
 pub mod members;
 pub mod memory_alarm;
 pub mod pids;

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::demand::CpuBasis;
 use super::fairness::FAIR_ERROR_MAX;
 use super::finding::Finding;
+use super::jobs::{JobsStatus, TenantJobs};
 use super::reason::{Outsider, ReasonKind};
 use crate::policy::model::Mode;
 use crate::resource::{PerResource, wire};
@@ -57,6 +58,8 @@ pub struct Status {
     pub nr_ineffective: u64,
     /// Processes that were moved into tenants that claim them, since the agent started.
     pub nr_moves: u64,
+    /// The jobs of all tenants; absent before the first was submitted.
+    pub jobs: Option<JobsStatus>,
     /// Policies that were taken up since the agent started, the first not counted.
     pub nr_reloads: u64,
     /// Jain's index over the CPUs that each tenant that wants more got, over those it is entitled to; 1 where
@@ -269,6 +272,8 @@ pub struct TenantStatus {
     pub cpus: Option<String>,
     /// The CPU weight that its cgroup holds, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
+    /// Its jobs; absent before its first was submitted.
+    pub jobs: Option<TenantJobs>,
 }
 
 /// Why a tenant does not get what it is due.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use tenantd::control::explanation::{Explanation, ValueStep};
+use tenantd::control::jobs::{JobsStatus, TenantJobs, WaitCount};
 use tenantd::control::reason::{Outsider, ReasonKind};
 use tenantd::control::status::{
     ActionStatus, AgentStatus, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
@@ -84,6 +85,16 @@ pub(crate) fn status() -> Status {
                 ..tenant("analytics", 200.0, 1.4, 8.0, 2.3)
             },
             TenantStatus {
+                jobs: Some(TenantJobs {
+                    nr_waiting: 3,
+                    nr_running: 2,
+                    dop: 5,
+                    longest_wait_seconds: Some(61.0),
+                    reason: Some("it needs 4 slots, and 3 of 8 are free".into()),
+                    nr_started: 17,
+                    waited_seconds: 34.5,
+                    ..TenantJobs::default()
+                }),
                 limit: PerResource([Some(4.0), None]),
                 ..tenant("ci/nightly", 25.0, 0.9, 0.9, 1.2)
             },
@@ -132,6 +143,17 @@ pub(crate) fn status() -> Status {
         nr_ineffective: 1,
         moves: Vec::new(),
         nr_moves: 0,
+        jobs: Some(JobsStatus {
+            nr_waiting: 3,
+            nr_running: 2,
+            slots: 8,
+            free_slots: 3,
+            waiting_for: vec![
+                WaitCount { kind: "slots".into(), nr_jobs: 1 },
+                WaitCount { kind: "turn".into(), nr_jobs: 2 },
+            ],
+            ..JobsStatus::default()
+        }),
         nr_reloads: 2,
         jain_index: Some(0.973),
         max_share_error: Some(0.11),

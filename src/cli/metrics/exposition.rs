@@ -112,6 +112,7 @@ fn samples(metric: &Metric, status: &Status, tenants: &[&TenantStatus]) -> Optio
             let text = read(status);
             return (!text.is_empty()).then(|| Samples::Info(label, text.to_string()));
         }
+        Source::Each(_, read) => read(status),
         Source::Tenant(read) => tenants
             .iter()
             .filter_map(|tenant| Some((tenant.name.clone(), read.from(tenant)?)))

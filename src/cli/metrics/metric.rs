@@ -29,6 +29,8 @@ pub(super) enum Source {
     Tenant(Read<TenantStatus>),
     /// One value for each group, with the label `group`.
     Group(Read<GroupStatus>),
+    /// Values by the label of this name, of a set that the interface bounds.
+    Each(&'static str, fn(&Status) -> Vec<(String, f64)>),
     /// A text, as the value of a label with this name.
     Info(&'static str, fn(&Status) -> &str),
 }
@@ -90,6 +92,7 @@ impl Metric {
             Source::Host(_) => "",
             Source::Tenant(_) => "tenant",
             Source::Group(_) => "group",
+            Source::Each(label, _) => label,
             Source::Info(label, _) => label,
         }
     }

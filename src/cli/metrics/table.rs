@@ -9,8 +9,9 @@ use std::time::SystemTime;
 
 use super::metric::{
     FOUND_SERIES_MAX, Metric, Read, Source, count, counter, each, each_group, each_tenant, fault,
-    flag, group, host, info, tenant,
+    flag, group, host, info, metric, tenant,
 };
+use crate::control::status::Status;
 use crate::policy::model::Mode;
 
 /// Whether the daemon answers: the only metric that is never left out.
@@ -33,9 +34,10 @@ pub static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
         waits_of_tenants(),
         faults_of_tenants(),
         pids_of_tenants(),
+        jobs_of_tenants(),
     ];
     let tenants = tenants.concat();
-    [of_host(), tenants, of_groups(), of_fairness(), of_agent()].concat()
+    [of_host(), of_jobs(), tenants, of_groups(), of_fairness(), of_agent()].concat()
 });
 
 fn of_host() -> Vec<Metric> {
@@ -65,6 +67,64 @@ fn of_host() -> Vec<Metric> {
         ),
     ];
     [others, capacity].concat()
+}
+
+/// The jobs of all tenants.
+fn of_jobs() -> Vec<Metric> {
+    let waiting_for = |s: &Status| {
+        let jobs = s.jobs.iter().flat_map(|jobs| &jobs.waiting_for);
+        jobs.map(|it| (it.kind.to_string(), it.nr_jobs as f64)).collect()
+    };
+    vec![
+        host("jobs_waiting", "", "Jobs that wait.", |s| count(s.jobs.as_ref()?.nr_waiting)),
+        host("jobs_running", "", "Jobs that run.", |s| count(s.jobs.as_ref()?.nr_running)),
+        metric(
+            "jobs_waiting_for",
+            "",
+            "Jobs that wait, by the kind of what keeps them.",
+            Source::Each("kind", waiting_for),
+        ),
+        host("jobs_slots", "", "Slots that are divided among the jobs that run.", |s| {
+            count(s.jobs.as_ref()?.slots.into())
+        }),
+        host("jobs_slots_free", "", "Slots that no running job needs.", |s| {
+            count(s.jobs.as_ref()?.free_slots.into())
+        }),
+    ]
+}
+
+/// The jobs of each tenant that ever had one.
+fn jobs_of_tenants() -> Vec<Metric> {
+    vec![
+        tenant("tenant_jobs_waiting", "", "Jobs that wait.", |t| {
+            count(t.jobs.as_ref()?.nr_waiting)
+        }),
+        tenant("tenant_jobs_running", "", "Jobs that run.", |t| count(t.jobs.as_ref()?.nr_running)),
+        tenant("tenant_jobs_lingering", "", "Jobs that have ended and left daemons.", |t| {
+            count(t.jobs.as_ref()?.nr_lingering)
+        }),
+        tenant(
+            "tenant_jobs_dop",
+            "",
+            "The widths that the running jobs were told, together.",
+            |t| count(t.jobs.as_ref()?.dop),
+        ),
+        tenant(
+            "tenant_jobs_longest_wait",
+            "seconds",
+            "How long the job that has waited longest has waited; 0 where none waits.",
+            |t| Some(t.jobs.as_ref()?.longest_wait_seconds.unwrap_or(0.0)),
+        ),
+        counter(tenant("tenant_jobs_started", "", "Jobs that started.", |t| {
+            count(t.jobs.as_ref()?.nr_started)
+        })),
+        counter(tenant(
+            "tenant_jobs_wait",
+            "seconds",
+            "How long the jobs that started had waited, together.",
+            |t| Some(t.jobs.as_ref()?.waited_seconds),
+        )),
+    ]
 }
 
 /// What each tenant uses and gets of each resource.

@@ -74,6 +74,15 @@ const lacks = (tenant) => isUnfair(tenant) || reasons(tenant).length > 0;
 // CPUs that it lacks: of what it is due, or of what it is entitled to.
 const missing = (tenant, host) => Math.max(tenant.missing_cores || 0, (tenant.share_error || 0) * host.capacity_cores);
 
+const hasJobs = (jobs) => known(jobs) && jobs.nr_running + jobs.nr_waiting + jobs.nr_lingering > 0;
+
+function jobsInWords(jobs) {
+  const wide = known(jobs.dop) && jobs.nr_running > 0 ? ` ${jobs.dop} wide` : "";
+  const words = [`${jobs.nr_running} run${wide}`, `${jobs.nr_waiting} wait`];
+  if (jobs.nr_lingering > 0) words.push(`${jobs.nr_lingering} left daemons`);
+  return words.join(", ");
+}
+
 // The tenants with their groups: in the order of the policy each group before its first tenant.
 function withGroups(status) {
   const groups = [...(status.groups || [])];
@@ -178,13 +187,18 @@ function drawTenant(tenant, index, host) {
     if (known(fault) && fault.count > 0) facts.push(`${words} ${fault.count === 1 ? "once" : fault.count + " times"}, ${seconds(fault.seconds)}`);
   }
   if (known(tenant.nr_refused_forks) && tenant.nr_refused_forks > 0) facts.push(`${tenant.nr_refused_forks} refused forks`);
+  if (hasJobs(tenant.jobs)) facts.push(`jobs: ${jobsInWords(tenant.jobs)}`);
   const limits = [];
   if (known(tenant.limit_cores)) limits.push(`${cores(tenant.limit_cores)} CPUs`);
   if (known(tenant.limit_memory_bytes)) limits.push(bytes(tenant.limit_memory_bytes));
   if (known(tenant.limit_pids)) limits.push(`${known(tenant.usage_pids) ? tenant.usage_pids + " of " : ""}${tenant.limit_pids} processes`);
   if (limits.length > 0) facts.push(`limit ${limits.join(", ")}`);
   setText(kept.facts, facts.join(" · "));
-  setText(kept.why, reasons(tenant).map((reason) => reason.text).join("; "));
+  const why = reasons(tenant).map((reason) => reason.text);
+  if (known(tenant.jobs) && known(tenant.jobs.reason)) {
+    why.push(`its next job waits since ${seconds(tenant.jobs.longest_wait_seconds)}: ${tenant.jobs.reason}`);
+  }
+  setText(kept.why, why.join("; "));
   draw(kept.cpu, "CPUs", tenant.usage_cores, tenant.demand_cores, tenant.allocation_cores, tenant.would_get_cores, host.capacity_cores, cores);
   draw(
     kept.memory, "Memory", tenant.usage_memory_bytes, tenant.demand_memory_bytes,
@@ -246,10 +260,12 @@ function drawFigures(status) {
     ["Values overwritten", String(status.nr_drift), status.nr_drift > 0],
     ["Values left to others", String(status.nr_contested), status.nr_contested > 0],
     ["Values without effect", String(status.nr_ineffective), status.nr_ineffective > 0],
+    ...(known(status.jobs) ? [["Jobs", jobsInWords(status.jobs), false]] : []),
     ["CPUs to divide", `${cores(status.host.capacity_cores)} of ${status.host.cpus}`, false],
     ["Other processes", cores(status.host.outside_cores) + " CPUs", false],
   ];
   const list = $("figures");
+  while (list.children.length > figures.length) list.lastChild.remove();
   while (list.children.length < figures.length) {
     const box = element("div");
     box.append(element("dt"), element("dd"));

@@ -1,6 +1,6 @@
 //! The picture: a pure function of the [`View`] and the size of the screen.
 //!
-//! From the top: the machine, fairness, the tenants, the map of the CPUs, findings, keys. On a small screen the
+//! From the top: the machine, fairness, the tenants, jobs, the map of the CPUs, findings, keys. On a small screen the
 //! map and the findings are left out first, then the sparkline and the memory of each tenant, and last the figures
 //! beside the bars. Every size is drawn (`tests/face/top.rs`, from 1×1 to 300×100). A name may lose its middle;
 //! a figure never loses a digit: its column is as wide as the widest figure, or is left out.
@@ -16,7 +16,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Wrap};
 
 use super::bars::{self, Cell};
-use super::frame::{fairness_line, head_line, lacks, tinted};
+use super::frame::{fairness_line, head_line, jobs_line, lacks, tinted};
 use super::inside;
 use super::view::View;
 use crate::cli::args::SortKey;
@@ -50,16 +50,20 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
     let spare = area.height.saturating_sub(8);
     let map_height = (map.len() as u16).min(spare / 2);
     let findings_height = findings.min(spare.saturating_sub(map_height) / 2);
-    let [head, fair, title, tenants, map_area, findings_area, keys] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Min(1),
-        Constraint::Length(map_height),
-        Constraint::Length(findings_height),
-        Constraint::Length(1),
-    ])
-    .areas(area);
+    let jobs = jobs_line(view, width);
+    let jobs_height = u16::from(jobs.is_some() && area.height >= 10);
+    let [head, fair, title, tenants, jobs_area, map_area, findings_area, keys] =
+        Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Min(1),
+            Constraint::Length(jobs_height),
+            Constraint::Length(map_height),
+            Constraint::Length(findings_height),
+            Constraint::Length(1),
+        ])
+        .areas(area);
     let columns = Columns::for_width(width, &view.status.lines());
     frame.render_widget(head_line(view, width), head);
     frame.render_widget(fairness_line(view, width), fair);
@@ -70,6 +74,7 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
         rows = rows.style(Style::new().add_modifier(Modifier::DIM));
     }
     frame.render_widget(rows, tenants);
+    frame.render_widget(jobs.unwrap_or_default(), jobs_area);
     frame.render_widget(Paragraph::new(map), map_area);
     let notes = view.status.findings.iter().take(usize::from(findings_height));
     let notes = notes.map(|note| Line::from(shortened(&format!("note: {note}"), width)));

@@ -91,6 +91,21 @@ pub(super) fn fairness_line(view: &View, width: usize) -> Line<'static> {
     Line::styled(fitting(&parts, "; ", width), tinted(view, colour))
 }
 
+/// The line of jobs; none where there are none.
+pub(super) fn jobs_line(view: &View, width: usize) -> Option<Line<'static>> {
+    let jobs = view.status.jobs.as_ref()?;
+    if jobs.nr_running + jobs.nr_waiting + jobs.nr_lingering == 0 {
+        return None;
+    }
+    let mut parts = vec![
+        format!("jobs  {} run, {} wait", jobs.nr_running, jobs.nr_waiting),
+        format!("{} of {} slots free", jobs.free_slots, jobs.slots),
+    ];
+    let kinds = jobs.waiting_for.iter();
+    parts.extend(kinds.map(|it| format!("{} for {}", it.nr_jobs, it.kind.replace('_', " "))));
+    Some(Line::from(fitting(&parts, "; ", width)))
+}
+
 /// Whether a tenant lacks more CPUs than counts as fair.
 pub(super) fn lacks(tenant: &TenantStatus, thresholds: &Thresholds) -> bool {
     tenant.share_error.is_some_and(|error| error > thresholds.share_error_ratio)

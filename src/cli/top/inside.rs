@@ -9,7 +9,7 @@ use ratatui::widgets::Paragraph;
 use super::frame::{fairness_line, fitting, head_line};
 use super::inspect::Inspection;
 use super::view::View;
-use crate::cli::text::{cores, lacks, memory, shortened, wrapped_at};
+use crate::cli::text::{cores, lacks, memory, shortened, visible, wrapped_at};
 use crate::control::reason::Outsider;
 use crate::control::status::{Line as Row, Status};
 use crate::resource::{CPU, MEMORY};
@@ -110,6 +110,8 @@ fn figures_of(status: &Status, name: &str) -> Vec<String> {
             memory(allocation[MEMORY])
         ),
     ];
+    let words = row.tenant().and_then(|tenant| Some(tenant.jobs.as_ref()?.in_words()));
+    figures.extend(words.filter(|words| !words.is_empty()).map(|words| format!("jobs: {words}")));
     if let Some(limit) = limit_pids {
         let used = usage_pids.map_or("-".to_string(), |used| used.to_string());
         figures.push(format!("{used} of {limit} processes"));
@@ -130,6 +132,12 @@ fn why_rows(status: &Status, name: &str, width: usize) -> Vec<String> {
                 let is_known = outsiders.iter().any(|it| it.cgroup == outsider.cgroup);
                 outsiders.extend((!is_known).then_some(outsider));
             }
+        }
+    }
+    for tenant in status.tenants_of(name) {
+        if let Some(why) = tenant.jobs.as_ref().and_then(|jobs| jobs.reason.as_ref()) {
+            let lead = format!("jobs of {} wait: ", tenant.name);
+            rows.extend(wrapped_at(width, &lead, &visible(why)).lines().map(String::from));
         }
     }
     if !outsiders.is_empty() {

@@ -238,8 +238,12 @@ impl<K: KernFs> Agent<K> {
 
     fn tell_started(&mut self, job: JobId) {
         let Some(view) = self.jobs.admission.job(job) else { return };
-        let Phase::Running { dop, .. } = view.phase else { return };
+        let Phase::Running { dop, since } = view.phase else { return };
         let tenant = view.request.tenant.clone();
+        let waited = (since - view.submitted).max(0.0);
+        let tally = self.jobs.tallies.entry(tenant.clone()).or_default();
+        (tally.nr_started, tally.waited_seconds) =
+            (tally.nr_started + 1, tally.waited_seconds + waited);
         let Some(record) = self.jobs.records.get(&job) else { return };
         let Some(home) = &record.home else { return };
         let (pid, path) = (record.process.pid, &home.path);

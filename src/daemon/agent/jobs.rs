@@ -7,171 +7,29 @@ use tracing::{debug, info, warn};
 
 use super::job_valves::remove_valve;
 use super::start::Agent;
-use crate::admission::{Capacity, JobId, Measured, Phase, Request};
+use crate::admission::{Capacity, JobId, Measured, Phase};
 use crate::daemon::jobs::listing::list;
-use crate::daemon::jobs::record::{JobProcess, Record};
 pub use crate::daemon::jobs::reply::JobAnswer;
-use crate::daemon::jobs::reply::{self, refusal};
+use crate::daemon::jobs::summary;
 use crate::daemon::jobs::terms;
 use crate::daemon::jobs::watch::{Watch, is_alive};
-use crate::dop::target::Width;
 use crate::host::kernfs::KernFs;
 use crate::host::process;
 use crate::policy::model::Mode;
 use crate::resource::MEMORY;
-use crate::varlink::bridge::{Allowed, Caller, Submission, Ticket};
+use crate::varlink::bridge::{Caller, Ticket};
 use crate::varlink::error::CallError;
-use crate::varlink::jobs::{CancelReply, ListReply, SubmitParameters, SubmitReply};
-
-/// Characters of a class, of a resource's name, and of what is shown of a command.
-const NAME_MAX: usize = 64;
-const COMMAND_MAX: usize = 256;
-/// Counted resources that one job asks for.
-const UNITS_MAX: usize = 16;
-/// While more jobs wait, one that is submitted is told its exact place with the next tick.
-const PLACES_MAX: usize = 64;
+use crate::varlink::jobs::{CancelReply, ListReply, SubmitReply};
 
 impl<K: KernFs> Agent<K> {
-    /// A client submits itself as a job; `now` is in seconds of a clock that does not stop between two agents. What it
-    /// is told comes with [`Agent::take_job_answers`].
-    pub fn submit_job(&mut self, ticket: Ticket, submission: &Submission, now: f64) {
-        match self.try_submit(ticket, submission, now) {
-            Ok(job) => {
-                self.start_jobs(now);
-                self.tell_submitted(job, submission, now);
-            }
-            Err(error) => self.jobs.outbox.push((ticket, JobAnswer::Submitted(Err(error)))),
-        }
-    }
-
-    fn try_submit(
-        &mut self,
-        ticket: Ticket,
-        submission: &Submission,
-        now: f64,
-    ) -> Result<JobId, CallError> {
-        if self.mode() != Mode::Enforce {
-            return Err(CallError::OnlyObserves {});
-        }
-        self.renew_job_terms(now);
-        let tenant = self.tenant_of_job(submission)?;
-        let request = request(&submission.parameters, &tenant, submission.uid)?;
-        let process = self.process_of_job(submission)?;
-        if self.jobs.records.is_empty() {
-            self.measure_for_jobs(now);
-        }
-        let job = self.jobs.admission.submit(request, now);
-        let job = job.map_err(|why| refusal(&why, &tenant))?;
-        let command = submission.parameters.command.as_deref();
-        let command = command.map(|text| text.chars().take(COMMAND_MAX).collect());
-        let record = Record { ticket: Some(ticket), process, command, told: None, home: None };
-        self.jobs.records.insert(job, record);
-        self.jobs.has_changed = true;
-        Ok(job)
-    }
-
-    /// The tenant that a job is submitted to: the one that it names, or that of its user.
-    fn tenant_of_job(&self, submission: &Submission) -> Result<String, CallError> {
-        let own = self.tenant_of_user(submission.uid);
-        let Some(named) = &submission.parameters.tenant else {
-            let leaves = |allowed: &Vec<String>| -> Vec<String> {
-                let is_in = |path: &str| allowed.iter().any(|it| is_in_group(path, it));
-                let leaves = self.nodes().iter().filter(|node| node.is_leaf);
-                leaves.filter(|node| is_in(&node.path)).map(|node| node.path.clone()).collect()
-            };
-            let tenants = match &submission.allowed {
-                Allowed::All => Vec::new(),
-                Allowed::These(allowed) => leaves(allowed),
-            };
-            return match (own, &tenants[..]) {
-                (Some(own), _) => Ok(own),
-                (None, [only]) => Ok(only.clone()),
-                (None, _) => Err(CallError::NoOwnTenant { tenants }),
-            };
-        };
-        let is_allowed = match &submission.allowed {
-            Allowed::All => true,
-            Allowed::These(allowed) => allowed.iter().any(|it| is_in_group(named, it)),
-        };
-        let node = self.nodes().iter().find(|node| node.path == *named);
-        match node {
-            _ if !is_allowed && own.as_ref() != Some(named) => Err(CallError::PermissionDenied {}),
-            None => Err(CallError::NoSuchTenant { tenant: named.clone(), tenants: Vec::new() }),
-            Some(node) if !node.is_leaf => {
-                let reason = format!("{named} is a group: name one of the tenants in it");
-                Err(CallError::Failed { reason })
-            }
-            Some(_) => Ok(named.clone()),
-        }
-    }
-
-    /// The tenant whose rules name this user.
-    fn tenant_of_user(&self, uid: u32) -> Option<String> {
-        let policy = if self.base.has_templates { &self.base.expanded } else { &*self.policy };
-        let number = |name: &String| name.parse().ok().or(self.base.numbers.user(name));
-        let is_of_user =
-            |users: &[String]| users.iter().filter_map(number).any(|known| known == uid);
-        let leaves = policy.leaves();
-        let mut own = leaves.iter().filter(|(_, tenant)| is_of_user(&tenant.matches.users));
-        own.next().map(|(path, _)| path.clone())
-    }
-
-    /// The process that submits itself, if it is still the one that connected, and of the same user.
-    fn process_of_job(&mut self, submission: &Submission) -> Result<JobProcess, CallError> {
-        let (proc, pid) = (self.host.proc(), submission.pid);
-        let kernel = &mut self.host.kernel;
-        let start_ticks = process::start_ticks(kernel, proc, pid);
-        let user = process::user(kernel, proc, pid);
-        let handle = submission.process.clone();
-        let is_job = |record: &Record| {
-            (record.process.pid, Some(record.process.start_ticks)) == (pid, start_ticks)
-        };
-        if self.jobs.records.values().any(is_job) {
-            return Err(CallError::Failed { reason: format!("process {pid} is a job already") });
-        }
-        let is_there = pid > 1 && handle.as_ref().is_none_or(|handle| is_alive(handle));
-        match (start_ticks.filter(|_| is_there), user) {
-            (Some(start_ticks), Some(user)) if user == submission.uid => {
-                Ok(JobProcess { pid, start_ticks, handle })
-            }
-            (Some(_), Some(_)) => Err(CallError::PermissionDenied {}),
-            _ => Err(CallError::Failed { reason: format!("process {pid} has ended") }),
-        }
-    }
-
-    /// Tells the client of a job that was just submitted that it waits, where it does.
-    fn tell_submitted(&mut self, job: JobId, submission: &Submission, now: f64) {
-        let Some(reason) = self.jobs.admission.why(job) else { return };
-        if submission.parameters.no_wait == Some(true) {
-            let reason = reply::reason(&reason);
-            self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::WouldWait { reason })));
-            return self.withdraw_job(job, now);
-        }
-        match self.jobs.admission.nr_waiting() <= PLACES_MAX {
-            true => self.tell_waiting(now),
-            false => self.tell_last(job, &reason),
-        }
-    }
-
-    fn tell_last(&mut self, job: JobId, reason: &crate::admission::Reason) {
-        let nr_waiting = self.jobs.admission.nr_waiting();
-        let outlook = crate::admission::Outlook {
-            job,
-            position: nr_waiting as u64,
-            reason: reason.clone(),
-            estimate_seconds: None,
-        };
-        self.jobs.tell(&outlook, nr_waiting);
-    }
-
     /// Tells each client that waits what has changed for it.
-    fn tell_waiting(&mut self, now: f64) {
+    pub(super) fn tell_waiting(&mut self, now: f64) {
         let outlooks = self.jobs.admission.outlooks(now);
         outlooks.iter().for_each(|outlook| self.jobs.tell(outlook, outlooks.len()));
     }
 
     /// The client of a job that waits has gone, or asks for its end.
-    fn withdraw_job(&mut self, job: JobId, now: f64) {
+    pub(super) fn withdraw_job(&mut self, job: JobId, now: f64) {
         if self.jobs.admission.cancel(job, now) {
             self.jobs.records.remove(&job);
             self.jobs.has_changed = true;
@@ -237,6 +95,12 @@ impl<K: KernFs> Agent<K> {
         std::mem::take(&mut self.jobs.outbox)
     }
 
+    /// Tells of the jobs in the status of the last tick.
+    pub fn note_jobs(&mut self, now: f64) {
+        let jobs = &self.jobs;
+        self.reporter.amend(|status| summary::tell(jobs, status, now));
+    }
+
     /// All jobs, where anything has changed since the last call.
     pub fn take_job_list(&mut self, now: f64) -> Option<ListReply> {
         std::mem::take(&mut self.jobs.has_changed).then(|| list(&self.jobs, now))
@@ -270,7 +134,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Takes up the policy in force, where it is another one.
-    fn renew_job_terms(&mut self, now: f64) {
+    pub(super) fn renew_job_terms(&mut self, now: f64) {
         let nodes = self.control.tree().shared_nodes();
         let rules = terms::rules(&self.policy);
         let is_same = Arc::ptr_eq(&self.policy, &self.jobs.policy);
@@ -279,6 +143,8 @@ impl<K: KernFs> Agent<K> {
         }
         let policy = if self.base.has_templates { &self.base.expanded } else { &*self.policy };
         let gone = self.jobs.admission.policy(rules, terms::of(&nodes, policy), now);
+        let is_there = |tenant: &String| nodes.iter().any(|node| node.path == *tenant);
+        self.jobs.tallies.retain(|tenant, _| is_there(tenant));
         (self.jobs.nodes, self.jobs.policy) = (nodes, Arc::clone(&self.policy));
         for job in gone {
             let reason = "its tenant has left the policy".to_string();
@@ -289,7 +155,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Measures what jobs share.
-    fn measure_for_jobs(&mut self, now: f64) {
+    pub(super) fn measure_for_jobs(&mut self, now: f64) {
         let slots = self.reporter.trace().slots.max(1);
         let sample = match self.host.machine.sample(&mut self.host.kernel) {
             Ok(sample) => sample,
@@ -402,41 +268,6 @@ impl<K: KernFs> Agent<K> {
             self.keep_jobs();
         }
     }
-}
-
-/// Whether the node `path` is `group`, or in it.
-fn is_in_group(path: &str, group: &str) -> bool {
-    path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// What a client asks for, as the queue takes it.
-fn request(parameters: &SubmitParameters, tenant: &str, user: u32) -> Result<Request, CallError> {
-    let wrong = |parameter: &str| CallError::InvalidParameter { parameter: parameter.to_string() };
-    let width = match (parameters.dop, parameters.max_dop) {
-        (Some(0), _) | (Some(_), Some(_)) => return Err(wrong("dop")),
-        (_, Some(0)) => return Err(wrong("max_dop")),
-        (Some(dop), None) => Width::Manual(dop.into()),
-        (None, Some(max)) => Width::AtMost(max.into()),
-        (None, None) => Width::Auto,
-    };
-    let is_name = |name: &str| {
-        !name.is_empty() && name.len() <= NAME_MAX && !name.chars().any(char::is_control)
-    };
-    if parameters.class.as_ref().is_some_and(|class| !is_name(class)) {
-        return Err(wrong("class"));
-    }
-    let units = parameters.units.as_deref().unwrap_or_default();
-    if units.len() > UNITS_MAX || !units.iter().all(|it| is_name(&it.name)) {
-        return Err(wrong("units"));
-    }
-    Ok(Request {
-        tenant: tenant.to_string(),
-        user,
-        class: parameters.class.clone(),
-        memory_bytes: parameters.memory_bytes.unwrap_or(0),
-        width,
-        units: units.iter().map(|it| (it.name.clone(), it.count)).collect(),
-    })
 }
 
 /// The reply that a job has started.

@@ -6,7 +6,7 @@
 //! | `tick` | one tick |
 //! | [`attach`] | handing running work to tenants |
 //! | `attached` | the same across restarts |
-//! | [`jobs`], `job_start`, `job_valves` | jobs: submitted, started, charged, ended |
+//! | [`jobs`], `job_submit`, `job_start`, `job_valves` | jobs: submitted, started, charged, ended |
 //! | [`mode`] | switching between observe and enforce |
 //! | `ready` | the part of a reload that may fail |
 //! | [`reload`] | taking up another policy |
@@ -18,6 +18,7 @@ mod attached;
 mod base;
 mod each;
 mod job_start;
+mod job_submit;
 mod job_valves;
 pub mod jobs;
 pub mod mode;

@@ -29,6 +29,7 @@
 //! | `terms` | what the policy says of jobs |
 //! | `reply` | what clients are told |
 //! | `listing` | the jobs as readers see them |
+//! | `summary` | their sums in the status |
 //! | `watch` | what wakes the agent while jobs run |
 
 pub(super) mod cgroup;
@@ -37,5 +38,6 @@ pub(super) mod place;
 pub(super) mod record;
 pub(super) mod reply;
 pub(super) mod store;
+pub(super) mod summary;
 pub(super) mod terms;
 pub(super) mod watch;

@@ -9,7 +9,9 @@ use super::reply::JobAnswer;
 use super::reply::waiting;
 use super::store::{KeptJob, Store};
 use super::watch::Watch;
-use crate::admission::{Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Rules};
+use crate::admission::{
+    Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Rules,
+};
 use crate::control::tree::TreeNode;
 use crate::dop::CpuSet;
 use crate::policy::model::Policy;
@@ -36,6 +38,15 @@ pub(in crate::daemon) struct Jobs {
     pub(in crate::daemon) measured: Measured,
     /// Cgroups of ended jobs that could not be removed yet.
     pub(in crate::daemon) left: Vec<JobCgroup>,
+    /// What has started of each tenant of the policy that ever had a job.
+    pub(in crate::daemon) tallies: BTreeMap<String, Tally>,
+}
+
+/// What started since the agent did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::daemon) struct Tally {
+    pub(in crate::daemon) nr_started: u64,
+    pub(in crate::daemon) waited_seconds: f64,
 }
 
 /// One job.
@@ -89,6 +100,7 @@ impl Jobs {
             policy: Arc::default(),
             measured: Measured::default(),
             left: Vec::new(),
+            tallies: BTreeMap::new(),
         }
     }
 

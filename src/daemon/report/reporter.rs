@@ -356,6 +356,8 @@ impl Reporter {
             nr_contested: control.nr_contested(),
             nr_ineffective: nr_ineffective(&self.trace),
             nr_moves: backends.nr_moves(),
+            // Told by the room of jobs.
+            jobs: None,
             nr_reloads: self.nr_reloads,
             agent: self.status.agent,
             findings: findings.iter().map(ToString::to_string).collect(),

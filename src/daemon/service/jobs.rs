@@ -37,6 +37,11 @@ impl<K: KernFs> Service<K> {
         self.publish_jobs();
     }
 
+    /// Tells of the jobs in the status.
+    pub(super) fn note_jobs(&mut self) {
+        self.agent.note_jobs(since_boot());
+    }
+
     fn publish_jobs(&mut self) {
         let Some((bridge, _)) = &self.socket else { return };
         if let Some(list) = self.agent.take_job_list(since_boot()) {

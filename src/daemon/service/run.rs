@@ -130,6 +130,7 @@ impl<K: KernFs> Service<K> {
             nr_skipped_ticks: self.agent.nr_skipped_ticks(),
         });
         stamp(&mut self.agent);
+        self.note_jobs();
         self.publish();
         self.tend_jobs(true);
     }

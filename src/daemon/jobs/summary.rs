@@ -1,0 +1,67 @@
+//! The jobs in the status of a tick.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::record::Jobs;
+use crate::admission::{JobView, Phase};
+use crate::control::jobs::{JobsStatus, TenantJobs, WaitCount};
+use crate::control::status::Status;
+
+/// Puts the sums of the jobs into `status`; nothing where there never was a job.
+pub(in crate::daemon) fn tell(jobs: &Jobs, status: &mut Status, now: f64) {
+    if jobs.admission.is_unused() {
+        return;
+    }
+    let (all, mut of_tenants) = sums(jobs, now);
+    status.jobs = Some(all);
+    for tenant in &mut status.tenants {
+        tenant.jobs = of_tenants.remove(&*tenant.name);
+    }
+}
+
+fn sums(jobs: &Jobs, now: f64) -> (JobsStatus, BTreeMap<&str, TenantJobs>) {
+    let admission = &jobs.admission;
+    let free = admission.free();
+    let mut all = JobsStatus {
+        slots: admission.slots(),
+        free_slots: free.slots,
+        nr_waiting: admission.nr_waiting() as u64,
+        ..JobsStatus::default()
+    };
+    let mut of_tenants: BTreeMap<&str, TenantJobs> = BTreeMap::new();
+    for (tenant, tally) in &jobs.tallies {
+        let (nr_started, waited_seconds) = (tally.nr_started, tally.waited_seconds);
+        let told = TenantJobs { nr_started, waited_seconds, ..TenantJobs::default() };
+        of_tenants.insert(tenant, told);
+    }
+    for view in admission.jobs() {
+        let of_tenant = of_tenants.entry(&view.request.tenant).or_default();
+        match view.phase {
+            Phase::Waiting { .. } => of_tenant.nr_waiting += 1,
+            Phase::Running { dop, .. } => {
+                (of_tenant.nr_running, all.nr_running) =
+                    (of_tenant.nr_running + 1, all.nr_running + 1);
+                of_tenant.dop += u64::from(dop);
+            }
+            Phase::Lingering { .. } => {
+                (of_tenant.nr_lingering, all.nr_lingering) =
+                    (of_tenant.nr_lingering + 1, all.nr_lingering + 1);
+            }
+        }
+    }
+    let mut kinds: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for (job, reason) in admission.reasons() {
+        *kinds.entry(reason.kind()).or_default() += 1;
+        let Some(JobView { request, submitted, .. }) = admission.job(job) else { continue };
+        let of_tenant = of_tenants.entry(&request.tenant).or_default();
+        // Its first is the one that has waited longest.
+        if of_tenant.reason.is_none() {
+            of_tenant.longest_wait_seconds = Some((now - submitted).max(0.0));
+            of_tenant.reason = Some(reason.to_string());
+        }
+    }
+    let count = |(kind, nr_jobs)| WaitCount { kind: Cow::Borrowed(kind), nr_jobs };
+    all.waiting_for = kinds.into_iter().map(count).collect();
+    (all, of_tenants)
+}
