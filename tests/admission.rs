@@ -2,4 +2,5 @@
 
 mod course;
 mod examples;
+mod preempt;
 mod properties;

@@ -16,6 +16,7 @@ mod in_place;
 mod jobs;
 mod kernfs;
 mod life;
+mod preempt;
 mod rest;
 mod restore;
 mod run;

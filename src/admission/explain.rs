@@ -91,7 +91,7 @@ impl Admission {
             },
             Lack::Slots => Reason::Slots {
                 wanted: need.floor,
-                free: free.slots,
+                free: free.slots_for(need.tenant),
                 total: u64::from(self.slots()),
             },
         }

@@ -61,6 +61,8 @@ pub(super) struct Free {
     /// `None` where the memory is not known: then nothing lacks it.
     pub(super) memory_bytes: Option<u64>,
     pub(super) units: Vec<u32>,
+    /// What the jobs of other tenants leave to each of these.
+    withheld: BTreeMap<TenantId, u64>,
     held: BTreeMap<TenantId, Held>,
 }
 
@@ -68,6 +70,7 @@ pub(super) struct Free {
 #[derive(Clone, Debug, Default)]
 struct Held {
     running: u32,
+    slots: u64,
     memory_bytes: u64,
     of_users: BTreeMap<u32, u32>,
 }
@@ -79,8 +82,26 @@ impl Free {
             slots: u64::from(slots),
             memory_bytes: capacity.memory_bytes.map(|bytes| bytes.saturating_sub(outside_bytes)),
             units: capacity.units.iter().map(|(_, count)| *count).collect(),
+            withheld: BTreeMap::new(),
             held: BTreeMap::new(),
         }
+    }
+
+    /// The same where jobs leave slots to tenants other than their own.
+    pub(super) fn withholding(self, withheld: &BTreeMap<TenantId, u64>) -> Free {
+        Free { withheld: withheld.clone(), ..self }
+    }
+
+    /// Slots that are free for a job of this tenant.
+    pub(super) fn slots_for(&self, tenant: TenantId) -> u64 {
+        if self.withheld.contains_key(&tenant) {
+            return self.slots;
+        }
+        // What a tenant's own jobs have of it is taken from the free slots already.
+        let left = |(tenant, slots): (&TenantId, &u64)| {
+            slots.saturating_sub(self.held.get(tenant).map_or(0, |held| held.slots))
+        };
+        self.slots.saturating_sub(self.withheld.iter().map(left).sum())
     }
 
     /// A job runs, for which so much memory is reserved.
@@ -92,6 +113,7 @@ impl Free {
         }
         let held = self.held.entry(need.tenant).or_default();
         held.running += 1;
+        held.slots += need.floor;
         held.memory_bytes = held.memory_bytes.saturating_add(reserved_bytes);
         *held.of_users.entry(need.user).or_default() += 1;
     }
@@ -125,6 +147,6 @@ impl Free {
         if wanted > 0 && self.memory_bytes.is_some_and(|free| wanted > free) {
             return Some(Lack::Memory);
         }
-        (need.floor > self.slots).then_some(Lack::Slots)
+        (need.floor > self.slots_for(need.tenant)).then_some(Lack::Slots)
     }
 }

@@ -32,6 +32,9 @@
 //! 6. *Pay.* A job is charged for the CPU time that it uses while it runs, and for the rest at its end; over its life for
 //!    exactly what it used, whatever the estimate was.
 //!
+//! 7. *Give way.* Where a guarantee is due to a tenant, the jobs of others get narrower and none of them starts beyond what
+//!    is left, without any being ended: [`Preemption`] says when and by how much.
+//!
 //! A job whose first process has ended and that leaves others behind *lingers*: its worker, slots and units come back,
 //! and what the others use is outside of the jobs and stays their tenant's.
 //!
@@ -53,6 +56,7 @@
 mod dispatch;
 mod explain;
 mod fit;
+mod preempt;
 mod reason;
 mod senior;
 mod share;
@@ -61,6 +65,9 @@ mod types;
 mod width;
 
 pub use explain::Outlook;
+pub use preempt::{
+    Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, Orders, PATIENCE_SECONDS, Preemption, Running,
+};
 pub use reason::{Reason, Refusal};
 pub use share::weights;
 pub use state::Admission;

@@ -13,6 +13,7 @@ impl Admission {
     /// What is free if no job ran.
     pub(super) fn free_without_jobs(&self) -> Free {
         Free::new(self.slots(), &self.capacity, self.measured.outside_bytes)
+            .withholding(&self.withheld)
     }
 
     /// What is free now.

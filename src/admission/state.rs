@@ -34,10 +34,13 @@ pub struct Admission {
     /// Measured anew with each dispatch.
     #[serde(skip)]
     pub(super) measured: Measured,
+    /// Slots that jobs of others leave to these tenants; decided anew with each tick.
+    #[serde(skip)]
+    pub(super) withheld: BTreeMap<TenantId, u64>,
     pub(super) queue: Queue,
     /// By number in the queue; `None` for a tenant that has left the policy.
     pub(super) tenants: Vec<Option<Terms>>,
-    numbers: BTreeMap<String, u32>,
+    pub(super) numbers: BTreeMap<String, u32>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) free_workers: BTreeSet<u32>,
     /// Jobs that were overtaken as often as allowed, in the order in which that came about.
@@ -103,6 +106,7 @@ impl Admission {
             rules,
             capacity,
             measured: Measured::default(),
+            withheld: BTreeMap::new(),
             queue,
             tenants: Vec::new(),
             numbers: BTreeMap::new(),

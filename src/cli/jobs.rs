@@ -70,6 +70,7 @@ fn row(job: &Job) -> [String; 8] {
     let state = match (job.state, &job.waiting) {
         (JobState::Waiting, Some(waiting)) => format!("waits {}", waiting.position),
         (JobState::Waiting, None) => "waits".to_string(),
+        (JobState::Running, _) if job.frozen => "frozen".to_string(),
         (JobState::Running, _) => "runs".to_string(),
         (JobState::Lingering, _) => "daemons".to_string(),
     };

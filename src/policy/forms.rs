@@ -4,6 +4,7 @@
 //! Rules about one value alone are here, those for names and paths in [`super::names`]; rules about several
 //! values are in [`super::check`].
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -411,17 +412,10 @@ pub(super) struct Interval;
 impl Form<Duration> for Interval {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Duration) {
         let range = Duration::from_millis(100)..=Duration::from_secs(60);
-        let Some(text) = reader.text(node, "a duration such as `1s`") else { return };
-        let help = match humantime::parse_duration(text) {
-            Ok(interval) if range.contains(&interval) => return *into = interval,
-            Ok(_) => "the interval lies between `100ms` and `60s`".to_string(),
-            Err(_) if text.parse::<f64>().is_ok() => {
-                format!("say which unit: `{text}s` or `{text}ms`")
-            }
-            Err(_) => "write a duration as `500ms` or `10s`".to_string(),
-        };
-        let message = format!("`{}` is not an interval", shortened(text));
-        reader.find(&rules::BAD_INTERVAL, node, message, help);
+        let bounds = "the interval lies between `100ms` and `60s`";
+        if let Some(interval) = duration(reader, node, &range, bounds) {
+            *into = interval;
+        }
     }
 
     fn show(&self, value: &Duration) -> Option<String> {
@@ -430,5 +424,50 @@ impl Form<Duration> for Interval {
 
     fn schema(&self) -> Value {
         json!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m)$" })
+    }
+}
+
+/// A duration within `range`; what is none is reported.
+fn duration(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    range: &RangeInclusive<Duration>,
+    bounds: &str,
+) -> Option<Duration> {
+    let text = reader.text(node, "a duration such as `1s`")?;
+    let help = match humantime::parse_duration(text) {
+        Ok(duration) if range.contains(&duration) => return Some(duration),
+        Ok(_) => bounds.to_string(),
+        Err(_) if text.parse::<f64>().is_ok() => {
+            format!("say which unit: `{text}s` or `{text}ms`")
+        }
+        Err(_) => "write a duration as `500ms` or `10s`".to_string(),
+    };
+    let message = format!("`{}` is not an interval", shortened(text));
+    reader.find(&rules::BAD_INTERVAL, node, message, help);
+    None
+}
+
+/// The longest time of something that is off by default.
+pub(super) struct Bound;
+
+impl Form<Option<Duration>> for Bound {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Duration>) {
+        if node.is_word("off") {
+            return;
+        }
+        let range = Duration::from_secs(1)..=Duration::from_secs(600);
+        let bounds = "it lies between `1s` and `10m`; `off` is never";
+        *into = duration(reader, node, &range, bounds);
+    }
+
+    fn show(&self, value: &Option<Duration>) -> Option<String> {
+        let shown = value.map(|value| humantime::format_duration(value).to_string());
+        shown.or(Some("off".to_string()))
+    }
+
+    fn schema(&self) -> Value {
+        let duration = json!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m)$" });
+        json!({ "anyOf": [{ "const": "off" }, duration] })
     }
 }

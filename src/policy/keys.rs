@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::forms::{
-    Count, Counts, DopForm, Interval, Keys, KeysOr, Number, OneOrEach, Structure, Template,
+    Bound, Count, Counts, DopForm, Interval, Keys, KeysOr, Number, OneOrEach, Structure, Template,
     VersionNumber, WeightNumber, Word,
 };
 use super::key::Flag::{Group, Leaf, Needed, Restart};
@@ -109,6 +109,9 @@ section! {
         "overtakes" => overtakes: Option<u32>, Count { most: 100_000, auto: true };
         /// How the running jobs of a tenant share it. equal: equally. multilevel: short jobs first.
         "running" => running: RunningShares, Word;
+        /// How long a job is frozen at most while a CPU guarantee of another tenant is due, and narrower jobs do not
+        /// suffice; then it runs at least as long. off: never.
+        "freeze" => freeze: Option<Duration>, Bound;
     }
 }
 

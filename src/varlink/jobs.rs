@@ -100,6 +100,9 @@ pub struct Job {
     pub used_memory_bytes: Option<u64>,
     /// Units of counted resources that it has, or waits for.
     pub units: Vec<Units>,
+    /// Whether its processes are frozen while a guarantee of another tenant is due.
+    #[serde(default)]
+    pub frozen: bool,
     /// Absent once it has started.
     pub waiting: Option<Waiting>,
     /// Absent while it waits.

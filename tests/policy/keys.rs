@@ -20,10 +20,11 @@ pub(crate) struct Changed {
 }
 
 /// Texts of which some value of each kind is one.
-const SAMPLES: [&str; 14] = [
+const SAMPLES: [&str; 15] = [
     "2",
     "1GiB",
     "500ms",
+    "30s",
     "true",
     "/x",
     "a.service",

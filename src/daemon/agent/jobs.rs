@@ -120,6 +120,7 @@ impl<K: KernFs> Agent<K> {
             watch.clear();
         }
         self.charge_jobs(now);
+        self.preempt_jobs(is_tick, now);
         self.start_jobs(now);
         self.weigh_jobs();
         if is_tick {
@@ -228,6 +229,7 @@ impl<K: KernFs> Agent<K> {
             return;
         };
         remove_valve(home.valve);
+        self.forget_frozen(job, &home.cgroup);
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         self.jobs.left.extend(home.cgroup.end(kernel, layout));
     }

@@ -68,6 +68,7 @@ impl<K: KernFs> Agent<K> {
     /// What could not be restored is in [`Restored::failures`]; it stays in the journal, and is tried again
     /// at the next switch to observe, when the agent begins to enforce, and when it stops.
     pub fn put_all_back(&mut self) -> Restored {
+        self.thaw_all_jobs();
         self.backends.close_all(&mut self.host.kernel);
         self.control.reset();
         self.keeper.end();

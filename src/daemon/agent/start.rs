@@ -255,6 +255,8 @@ impl<K: KernFs> Agent<K> {
     /// in the journal.
     pub fn stop(mut self) -> Result<(Restored, K), JournalError> {
         self.lift_bounds();
+        // Also where all else stays: nobody would thaw them.
+        self.thaw_all_jobs();
         self.backends.close_all(&mut self.host.kernel);
         self.keeper.end();
         if self.mode() == Mode::Enforce && self.policy.control.on_exit == OnExit::Keep {

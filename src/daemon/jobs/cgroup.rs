@@ -10,7 +10,7 @@ use crate::control::sample::TenantSample;
 use crate::daemon::recovery::processes::{nested, processes_at};
 use crate::dop::CpuSet;
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, Tree, pids_sample};
-use crate::host::kernfs::{KernError, KernFs};
+use crate::host::kernfs::{DirId, KernError, KernFs};
 
 /// The cgroup of one job.
 #[derive(Debug)]
@@ -147,6 +147,11 @@ impl JobCgroup {
         dirs.flat_map(|dir| processes_at(kernel, &dir).unwrap_or_default()).collect()
     }
 
+    /// Where it is frozen, if the kernel has a tree for that.
+    pub(in crate::daemon) fn freeze_dir(&self, layout: &Layout) -> Option<DirId> {
+        self.cgroup.dir(layout, Facet::Pressure)
+    }
+
     /// Removes it and closes it; gives it back where that cannot be done yet.
     pub(in crate::daemon) fn end<K: KernFs>(
         self,
@@ -191,11 +196,7 @@ fn make_in<K: KernFs>(kernel: &mut K, tree: &Tree, below: &str) -> Result<(), Ke
 
 /// Gives a cpuset of the legacy hierarchy what the one above it has, without which it takes no process. One of the unified
 /// hierarchy inherits it.
-fn fill<K: KernFs>(
-    kernel: &mut K,
-    above: crate::host::kernfs::DirId,
-    path: &Path,
-) -> Result<(), KernError> {
+fn fill<K: KernFs>(kernel: &mut K, above: DirId, path: &Path) -> Result<(), KernError> {
     let dir = kernel.open_dir(path)?;
     let is_legacy = kernel.read_once(dir, "cgroup.type").is_err();
     let outcome = CPUSET_FILES.iter().filter(|_| is_legacy).try_for_each(|file| {

@@ -24,14 +24,14 @@ pub(in crate::daemon) fn list(jobs: &Jobs, now: f64) -> ListReply {
     let admission = &jobs.admission;
     let mut listed = Vec::new();
     for view in admission.jobs().filter(|view| !matches!(view.phase, Phase::Waiting { .. })) {
-        listed.extend(jobs.records.get(&view.job).map(|record| job(&view, record, now)));
+        listed.extend(jobs.records.get(&view.job).map(|record| job(jobs, &view, record, now)));
     }
     let outlooks = admission.outlooks(now);
     for outlook in &outlooks {
         let (view, record) = (admission.job(outlook.job), jobs.records.get(&outlook.job));
         if let (Some(view), Some(record)) = (view, record) {
             let waiting = Some(waiting(outlook, outlooks.len()));
-            listed.push(Job { waiting, ..job(&view, record, now) });
+            listed.push(Job { waiting, ..job(jobs, &view, record, now) });
         }
     }
     let (all, free) = (admission.resources(), admission.free());
@@ -47,7 +47,7 @@ pub(in crate::daemon) fn list(jobs: &Jobs, now: f64) -> ListReply {
     ListReply { jobs: listed, pool }
 }
 
-fn job(view: &JobView<'_>, record: &Record, now: f64) -> Job {
+fn job(jobs: &Jobs, view: &JobView<'_>, record: &Record, now: f64) -> Job {
     let (state, since, dop) = match view.phase {
         Phase::Waiting { .. } => (JobState::Waiting, None, 0),
         Phase::Running { since, dop } => (JobState::Running, Some(since), dop),
@@ -69,6 +69,7 @@ fn job(view: &JobView<'_>, record: &Record, now: f64) -> Job {
         used_memory_bytes: view.used_bytes,
         units: units(&view.request.units),
         waiting: None,
+        frozen: jobs.preemption.is_frozen(view.job),
         started: record.home.as_ref().map(|home| started(home, dop)),
     }
 }

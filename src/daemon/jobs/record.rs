@@ -10,7 +10,7 @@ use super::reply::waiting;
 use super::store::{KeptJob, Store};
 use super::watch::Watch;
 use crate::admission::{
-    Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Rules,
+    Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Preemption, Rules,
 };
 use crate::control::tree::TreeNode;
 use crate::dop::CpuSet;
@@ -38,6 +38,8 @@ pub(in crate::daemon) struct Jobs {
     pub(in crate::daemon) measured: Measured,
     /// Cgroups of ended jobs that could not be removed yet.
     pub(in crate::daemon) left: Vec<JobCgroup>,
+    /// What jobs give up while a guarantee is due.
+    pub(in crate::daemon) preemption: Preemption,
     /// What has started of each tenant of the policy that ever had a job.
     pub(in crate::daemon) tallies: BTreeMap<String, Tally>,
 }
@@ -100,6 +102,7 @@ impl Jobs {
             policy: Arc::default(),
             measured: Measured::default(),
             left: Vec::new(),
+            preemption: Preemption::default(),
             tallies: BTreeMap::new(),
         }
     }

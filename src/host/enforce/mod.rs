@@ -8,10 +8,12 @@
 //! | `error` | why a change was not made |
 //! | `enforcer` | what may change the host; making cgroups and enabling their controllers |
 //! | `write` | writing values, with the checks before and after |
+//! | `freeze` | freezing the processes of a cgroup, and thawing them |
 //! | `moves` | moving processes, and forgetting those that have ended |
 
 mod enforcer;
 mod error;
+mod freeze;
 mod moves;
 mod write;
 

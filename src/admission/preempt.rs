@@ -1,0 +1,234 @@
+//! Preemption without killing: what running jobs give up while the guarantee of another tenant is due.
+//!
+//! # Problem
+//! Weights and protection of the control loop give a tenant its guarantee within a tick or two, as long as the kernel
+//! can follow: not where jobs hold the CPUs of a cpuset, where they are so many that latency is what is missing, or where
+//! a build forks faster than it is weighed. What a job gives up without harm is width; what it gives up at a price is time.
+//!
+//! # Terms
+//! A guarantee is *due* to a tenant that wants it: `min(guarantee, demand)` CPUs. The tenant *lacks* what it does not get of
+//! that. *Others* are the jobs of tenants to which nothing is due.
+//!
+//! # Rules
+//! 1. *Patience.* Nothing happens before a tenant has lacked for [`PATIENCE_SECONDS`]: the weights come first.
+//! 2. *Narrow.* Then the others together are no wider than what is left of the slots once all that is due is taken away,
+//!    down to their floors, and none of them starts beyond that. This lasts until the tenant has not lacked for
+//!    [`HOLD_SECONDS`], or wants nothing any more; what is withheld follows what it wants.
+//! 3. *Freeze*, only where the policy gives a bound. If a tenant still lacks [`FREEZE_AFTER_SECONDS`] after that, the
+//!    youngest of the others are frozen, as many as are wide enough for what it lacks.
+//! 4. *Thaw.* A job is frozen no longer than the bound, then runs at least as long before it is frozen again; and it is
+//!    thawed at once when no guarantee is due.
+//!
+//! # Properties (`tests/admission/preempt.rs`)
+//! - No job is frozen longer than the bound, or again before it has run as long, and without a bound none is frozen; a job
+//!   of a tenant to which something is due is never frozen (`a_job_is_frozen_for_a_bounded_time`).
+//! - When nothing is due any more, nothing is withheld and no job is frozen (`nothing_stays_when_nothing_is_due`).
+//! - Withheld slots narrow the others to their floors at most, and never a job of a tenant that is due something
+//!   (`the_others_are_narrowed_and_nobody_else`).
+
+use std::collections::BTreeMap;
+
+use super::types::JobId;
+
+/// How long a tenant lacks its guarantee before jobs of others are narrowed, in seconds.
+pub const PATIENCE_SECONDS: f64 = 2.0;
+/// How long they stay narrow after it lacked last, in seconds.
+pub const HOLD_SECONDS: f64 = 10.0;
+/// How long it lacks while they are narrow before some are frozen, in seconds.
+pub const FREEZE_AFTER_SECONDS: f64 = 3.0;
+
+/// A tenant with a guarantee, in one tick.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// Its path.
+    pub tenant: String,
+    /// CPUs that are guaranteed and that it wants.
+    pub due_cores: f64,
+    /// CPUs of these that it does not get because others have them; 0 where it lacks none.
+    pub lacking_cores: f64,
+}
+
+/// A job that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Running {
+    /// Which.
+    pub job: JobId,
+    /// Its tenant.
+    pub tenant: String,
+    /// When it started, in seconds.
+    pub since: f64,
+    /// How wide it is, in CPUs.
+    pub dop: u32,
+}
+
+/// What follows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Orders {
+    /// The tenants to which something is due, with the CPUs that the jobs of others leave to each.
+    pub withheld: BTreeMap<String, f64>,
+    /// Jobs that are to be frozen.
+    pub freeze: Vec<JobId>,
+    /// Jobs that are to be thawed.
+    pub thaw: Vec<JobId>,
+}
+
+/// What is known between two ticks.
+#[derive(Clone, Debug, Default)]
+pub struct Preemption {
+    due: BTreeMap<String, Due>,
+    frozen: BTreeMap<JobId, f64>,
+    /// Jobs that were frozen, and until when they run.
+    rests: BTreeMap<JobId, f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    /// Since when it lacks without a break.
+    lacking_since: Option<f64>,
+    lacked_at: f64,
+    /// Since when jobs of others are narrow for it.
+    narrow_since: Option<f64>,
+}
+
+impl Preemption {
+    /// One tick: `freeze_seconds` is the longest that a job may be frozen, `None` for never.
+    pub fn step(
+        &mut self,
+        claims: &[Claim],
+        running: &[Running],
+        freeze_seconds: Option<f64>,
+        now: f64,
+    ) -> Orders {
+        self.note(claims, now);
+        let is_narrow = |it: &&Claim| {
+            it.due_cores > 0.0
+                && self.due.get(&it.tenant).is_some_and(|due| due.narrow_since.is_some())
+        };
+        let narrow: Vec<&Claim> = claims.iter().filter(is_narrow).collect();
+        let withheld: BTreeMap<String, f64> =
+            narrow.iter().map(|it| (it.tenant.clone(), it.due_cores)).collect();
+        let is_there = |job: &JobId| running.iter().any(|it| it.job == *job);
+        self.frozen.retain(|job, _| is_there(job));
+        self.rests.retain(|job, until| is_there(job) && *until > now);
+        let thaw = self.thaw(&withheld, running, freeze_seconds, now);
+        let freeze = match freeze_seconds {
+            Some(_) => self.freeze(&narrow, running, &withheld, now),
+            None => Vec::new(),
+        };
+        Orders { withheld, freeze, thaw }
+    }
+
+    /// Between two ticks: the jobs that have been frozen for as long as they may.
+    pub fn overdue(&mut self, freeze_seconds: Option<f64>, now: f64) -> Vec<JobId> {
+        let bound = freeze_seconds.unwrap_or(0.0);
+        let is_over = |(job, since): (&JobId, &f64)| (now - since >= bound).then_some(*job);
+        let over: Vec<JobId> = self.frozen.iter().filter_map(is_over).collect();
+        for job in &over {
+            self.frozen.remove(job);
+            self.rests.insert(*job, now + bound);
+        }
+        over
+    }
+
+    /// Nothing is due any more, because nothing is decided any more. Returns the jobs that were frozen.
+    pub fn end(&mut self) -> Vec<JobId> {
+        std::mem::take(self).frozen.into_keys().collect()
+    }
+
+    /// Whether a job is frozen.
+    pub fn is_frozen(&self, job: JobId) -> bool {
+        self.frozen.contains_key(&job)
+    }
+
+    /// A job has ended. Returns whether it was frozen.
+    pub fn ended(&mut self, job: JobId) -> bool {
+        self.rests.remove(&job);
+        self.frozen.remove(&job).is_some()
+    }
+
+    /// A job could not be frozen: it is left alone for as long as a frozen one would rest.
+    pub fn failed(&mut self, job: JobId, freeze_seconds: f64, now: f64) {
+        self.frozen.remove(&job);
+        self.rests.insert(job, now + freeze_seconds);
+    }
+
+    /// Who lacks, and for whom the others are narrow.
+    fn note(&mut self, claims: &[Claim], now: f64) {
+        self.due
+            .retain(|tenant, _| claims.iter().any(|it| it.tenant == *tenant && it.due_cores > 0.0));
+        for claim in claims.iter().filter(|it| it.due_cores > 0.0) {
+            let lacks = claim.lacking_cores > 0.0;
+            if !lacks && !self.due.contains_key(&claim.tenant) {
+                continue;
+            }
+            let new = Due { lacking_since: None, lacked_at: now, narrow_since: None };
+            let due = self.due.entry(claim.tenant.clone()).or_insert(new);
+            if lacks {
+                let since = *due.lacking_since.get_or_insert(now);
+                due.lacked_at = now;
+                if now - since >= PATIENCE_SECONDS {
+                    due.narrow_since.get_or_insert(now);
+                }
+            } else {
+                due.lacking_since = None;
+            }
+        }
+        self.due.retain(|_, due| now - due.lacked_at < HOLD_SECONDS);
+    }
+
+    fn thaw(
+        &mut self,
+        withheld: &BTreeMap<String, f64>,
+        running: &[Running],
+        freeze_seconds: Option<f64>,
+        now: f64,
+    ) -> Vec<JobId> {
+        let is_of_due = |job: JobId| {
+            running.iter().any(|it| it.job == job && withheld.contains_key(&it.tenant))
+        };
+        let bound = freeze_seconds.unwrap_or(0.0);
+        let is_over = |(job, since): (&JobId, &f64)| {
+            let ends = withheld.is_empty() || is_of_due(*job) || now - since >= bound;
+            ends.then_some(*job)
+        };
+        let thaw: Vec<JobId> = self.frozen.iter().filter_map(is_over).collect();
+        for job in &thaw {
+            self.frozen.remove(job);
+            self.rests.insert(*job, now + bound);
+        }
+        thaw
+    }
+
+    /// The youngest of the others, until they are as wide as what is lacking.
+    fn freeze(
+        &mut self,
+        narrow: &[&Claim],
+        running: &[Running],
+        withheld: &BTreeMap<String, f64>,
+        now: f64,
+    ) -> Vec<JobId> {
+        let is_long = |it: &&&Claim| {
+            let Some(due) = self.due.get(&it.tenant) else { return false };
+            let is_past = |since: f64| now - since >= FREEZE_AFTER_SECONDS;
+            due.narrow_since.is_some_and(is_past) && due.lacking_since.is_some_and(is_past)
+        };
+        let mut lacking: f64 = narrow.iter().filter(is_long).map(|it| it.lacking_cores).sum();
+        let may_freeze = |it: &&Running| {
+            !withheld.contains_key(&it.tenant)
+                && !self.frozen.contains_key(&it.job)
+                && !self.rests.contains_key(&it.job)
+        };
+        let mut others: Vec<&Running> = running.iter().filter(may_freeze).collect();
+        others.sort_by(|a, b| b.since.total_cmp(&a.since).then(b.job.cmp(&a.job)));
+        let mut freeze = Vec::new();
+        for other in others {
+            if lacking <= 0.0 {
+                break;
+            }
+            lacking -= f64::from(other.dop.max(1));
+            freeze.push(other.job);
+        }
+        self.frozen.extend(freeze.iter().map(|job| (*job, now)));
+        freeze
+    }
+}

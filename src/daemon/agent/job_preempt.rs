@@ -1,0 +1,143 @@
+//! What running jobs give up while a guarantee of another tenant is due: width, and time where the policy says so.
+//!
+//! [`Preemption`](crate::admission::Preemption) decides; here its inputs are taken from the last tick, and jobs are frozen
+//! and thawed. A job that is frozen is in the journal, so that a stop, the start after a kill and `--restore` thaw it.
+
+use std::collections::BTreeMap;
+
+use tracing::{info, warn};
+
+use super::start::Agent;
+use crate::admission::{Claim, JobId, Phase, Running};
+use crate::control::reason::ReasonKind;
+use crate::control::state::NodeState;
+use crate::control::tree::TreeNode;
+use crate::daemon::jobs::cgroup::JobCgroup;
+use crate::host::enforce::{Enforcer, with_causes};
+use crate::host::kernfs::KernFs;
+use crate::policy::model::Mode;
+use crate::resource::CPU;
+
+impl<K: KernFs> Agent<K> {
+    /// Narrows, freezes and thaws jobs: with a tick by what tenants lack, between two where a job was frozen long enough.
+    pub(super) fn preempt_jobs(&mut self, is_tick: bool, now: f64) {
+        if self.mode() != Mode::Enforce {
+            return self.thaw_all_jobs();
+        }
+        let bound = self.policy.admission.freeze.map(|bound| bound.as_secs_f64());
+        if !is_tick {
+            let over = self.jobs.preemption.overdue(bound, now);
+            return over.into_iter().for_each(|job| self.thaw_job(job));
+        }
+        let nodes = self.nodes().iter().zip(self.control.states());
+        let claims: Vec<Claim> = nodes.filter_map(|(node, state)| claim(node, state)).collect();
+        let running = self.running_jobs();
+        let orders = self.jobs.preemption.step(&claims, &running, bound, now);
+        orders.thaw.into_iter().for_each(|job| self.thaw_job(job));
+        for job in orders.freeze {
+            if let Err(why) = self.freeze_job(job) {
+                warn!("job {job} is not frozen: {why}");
+                self.jobs.preemption.failed(job, bound.unwrap_or(0.0), now);
+            }
+        }
+        let withheld = self.slots_of(&orders.withheld);
+        if self.jobs.admission.withhold(&withheld) {
+            for (tenant, slots) in &withheld {
+                info!(
+                    tenant,
+                    action = "job",
+                    "jobs of others leave {slots} slots to its guarantee"
+                );
+            }
+        }
+    }
+
+    fn running_jobs(&self) -> Vec<Running> {
+        let running = self.jobs.admission.jobs().filter_map(|view| match view.phase {
+            Phase::Running { since, dop } => {
+                Some(Running { job: view.job, tenant: view.request.tenant.clone(), since, dop })
+            }
+            _ => None,
+        });
+        running.collect()
+    }
+
+    /// CPUs as slots: there may be more slots than CPUs.
+    fn slots_of(&self, cores: &BTreeMap<String, f64>) -> BTreeMap<String, u32> {
+        let divided = self.reporter.trace().capacity[CPU].max(f64::MIN_POSITIVE);
+        let per_core = (f64::from(self.jobs.admission.slots()) / divided).max(1.0);
+        // A float saturates when it becomes an integer. A thousandth is noise, not another slot.
+        let slots = |cores: &f64| (cores * per_core - 1e-3).ceil() as u32;
+        cores.iter().map(|(tenant, cores)| (tenant.clone(), slots(cores))).collect()
+    }
+
+    fn freeze_job(&mut self, job: JobId) -> Result<(), String> {
+        let home = self.jobs.records.get(&job).and_then(|record| record.home.as_ref());
+        let cgroup = &home.ok_or("it has no cgroup")?.cgroup;
+        let dir = cgroup.freeze_dir(&self.host.layout);
+        let dir = dir.ok_or("this host has no tree of the unified hierarchy")?;
+        let mut enforcer = self.host.enforcer();
+        match enforcer.freeze(dir).map_err(|error| with_causes(&error))? {
+            true => {
+                info!(action = "job", "job {job} is frozen: a guarantee is due to another tenant")
+            }
+            false => return Err("it is frozen already, by somebody else".to_string()),
+        }
+        self.jobs.has_changed = true;
+        Ok(())
+    }
+
+    fn thaw_job(&mut self, job: JobId) {
+        self.jobs.has_changed = true;
+        let home = self.jobs.records.get(&job).and_then(|record| record.home.as_ref());
+        let Some(dir) = home.and_then(|home| home.cgroup.freeze_dir(&self.host.layout)) else {
+            return;
+        };
+        match self.host.enforcer().thaw(dir) {
+            Ok(()) => info!(action = "job", "job {job} is thawed"),
+            Err(error) => warn!("job {job} is not thawed: {}", with_causes(&error)),
+        }
+    }
+
+    /// Thaws every job, and gives the others their width back.
+    pub(super) fn thaw_all_jobs(&mut self) {
+        let frozen = self.jobs.preemption.end();
+        frozen.into_iter().for_each(|job| self.thaw_job(job));
+        self.jobs.admission.withhold(&BTreeMap::new());
+    }
+
+    /// A job has ended: what it takes to thaw it is not needed any more.
+    pub(super) fn forget_frozen(&mut self, job: JobId, cgroup: &JobCgroup) {
+        if !self.jobs.preemption.ended(job) {
+            return;
+        }
+        let Some(dir) = cgroup.freeze_dir(&self.host.layout) else { return };
+        let path = self.host.kernel.dir_path(dir);
+        let mut enforcer: Enforcer<'_, K> = self.host.enforcer();
+        if let Err(error) = enforcer.forget_frozen(&path) {
+            warn!("{}", with_causes(&error));
+        }
+    }
+}
+
+/// What is due to a tenant with a guarantee of CPUs; none for others.
+fn claim(node: &TreeNode, state: &NodeState) -> Option<Claim> {
+    let guaranteed = node.guarantee[CPU].filter(|_| node.is_leaf)?;
+    let demand = state.demand.map_or(0.0, |demand| demand.amount[CPU]);
+    let due_cores = guaranteed.min(demand);
+    let claim = |lacking_cores| Claim { tenant: node.path.clone(), due_cores, lacking_cores };
+    let (Some(usage), Some(shortfall)) = (&state.usage, &state.shortfall) else {
+        return Some(claim(0.0));
+    };
+    // Narrower jobs do not help one that is held back by a limit or by itself.
+    let is_its_own = |kind: ReasonKind| {
+        use ReasonKind::{InsideTenant, KernelLimit, PolicyLimit};
+        [InsideTenant, KernelLimit, PolicyLimit].contains(&kind)
+    };
+    let reasons = shortfall.reasons.iter().filter(|reason| reason.resource() == CPU);
+    if reasons.map(|reason| reason.kind()).any(is_its_own) {
+        return Some(claim(0.0));
+    }
+    let used = usage.used(CPU).unwrap_or(0.0);
+    Some(claim(shortfall.missing[CPU].min(due_cores - used).max(0.0)))
+}

@@ -1,0 +1,52 @@
+//! Freezing all processes of a cgroup for a while, and thawing them.
+//!
+//! What it takes to thaw them is in the journal before they are frozen: a stop, the start after a kill and a restore
+//! thaw what is still frozen, as they give back any other value.
+
+use std::path::Path;
+
+use super::enforcer::Enforcer;
+use super::error::EnforceError;
+use crate::host::journal::{Entry, JournalError};
+use crate::host::kernfs::{DirId, KernFs};
+
+/// The file, of the unified hierarchy: in a hybrid one it is in the tree that accounts pressure.
+const FREEZE: &str = "cgroup.freeze";
+const THAWED: &str = "0";
+const FROZEN: &str = "1";
+
+impl<K: KernFs> Enforcer<'_, K> {
+    /// Freezes the processes of the cgroup `dir`. Returns whether it did: what somebody else has frozen stays his.
+    ///
+    /// # Errors
+    /// The journal or the kernel refused, or the kernel has no such file.
+    pub fn freeze(&mut self, dir: DirId) -> Result<bool, EnforceError> {
+        if self.kernel.read_once(dir, FREEZE)?.trim_ascii() != THAWED.as_bytes() {
+            return Ok(false);
+        }
+        self.record_held(dir, FREEZE, THAWED)?;
+        self.kernel.write(dir, FREEZE, FROZEN)?;
+        Ok(true)
+    }
+
+    /// Thaws the processes of the cgroup `dir`, which were frozen here.
+    ///
+    /// # Errors
+    /// The kernel refused; the record stays then. Or the disk refused to drop the record: thawing again does no harm.
+    pub fn thaw(&mut self, dir: DirId) -> Result<(), EnforceError> {
+        let path = self.kernel.dir_path(dir);
+        self.kernel.write(dir, FREEZE, THAWED)?;
+        Ok(self.forget_frozen(&path)?)
+    }
+
+    /// Drops the record of a frozen cgroup at `path`, which is thawed or gone.
+    ///
+    /// # Errors
+    /// The disk refused.
+    pub fn forget_frozen(&mut self, path: &Path) -> Result<(), JournalError> {
+        self.journal.retain(|entry| match entry {
+            Entry::Held { path: held, file, .. } => held != path || **file != *FREEZE,
+            _ => true,
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! What running jobs give up while a guarantee is due.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tenantd::admission::{
+    Admission, Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, JobId, Measured, PATIENCE_SECONDS, Phase,
+    Preemption, Request, Rules, Running,
+};
+use tenantd::dop::target::Width;
+
+use super::course::{TENANTS, capacity, terms};
+
+fn claim(tenant: &str, due_cores: f64, lacking_cores: f64) -> Claim {
+    Claim { tenant: tenant.to_string(), due_cores, lacking_cores }
+}
+
+fn running(job: u64, tenant: &str, dop: u32) -> Running {
+    Running { job: JobId(job), tenant: tenant.to_string(), since: job as f64, dop }
+}
+
+#[test]
+fn jobs_are_narrowed_first_and_frozen_later_and_thawed_in_time() {
+    let mut preemption = Preemption::default();
+    let jobs = [running(1, "b", 2), running(2, "b", 2), running(3, "a", 2)];
+    let mut step = |lacking: f64, now: f64| {
+        preemption.step(&[claim("a", 3.0, lacking)], &jobs, Some(5.0), now)
+    };
+    assert_eq!(step(1.5, 0.0), Default::default(), "the weights come first");
+    assert_eq!(step(1.5, PATIENCE_SECONDS - 0.1), Default::default());
+    let narrow = step(1.5, PATIENCE_SECONDS);
+    assert_eq!(narrow.withheld, BTreeMap::from([("a".to_string(), 3.0)]));
+    assert!(narrow.freeze.is_empty());
+    let frozen_at = PATIENCE_SECONDS + FREEZE_AFTER_SECONDS;
+    let freeze = step(1.5, frozen_at).freeze;
+    assert_eq!(freeze, [JobId(2)], "the youngest of the others, wide enough for what is lacking");
+    assert_eq!(step(0.5, frozen_at + 1.0).freeze, [JobId(1)], "it still lacks");
+    assert_eq!(step(0.0, frozen_at + 5.0).thaw, [JobId(2)], "at the bound");
+    assert!(step(1.0, frozen_at + 5.5).freeze.is_empty(), "one is frozen and one rests");
+    // Once it lacks nothing for long enough, all is as before.
+    let end = step(0.0, frozen_at + 5.5 + HOLD_SECONDS);
+    assert_eq!((end.withheld.len(), end.thaw), (0, vec![JobId(1)]));
+}
+
+#[test]
+fn what_nobody_wants_is_not_withheld() {
+    let mut preemption = Preemption::default();
+    let jobs = [running(1, "b", 2)];
+    for second in 0..10 {
+        preemption.step(&[claim("a", 2.0, 1.0)], &jobs, Some(60.0), f64::from(second));
+    }
+    assert!(preemption.is_frozen(JobId(1)));
+    let orders = preemption.step(&[claim("a", 0.0, 0.0)], &jobs, Some(60.0), 10.0);
+    assert_eq!((orders.withheld.len(), orders.thaw), (0, vec![JobId(1)]));
+    assert!(!preemption.is_frozen(JobId(1)));
+}
+
+/// A tick: how long after the one before, who lacks what, and which jobs run.
+type Tick = (f64, Vec<(usize, f64, f64)>, Vec<(u64, usize, u32)>);
+
+fn ticks() -> impl Strategy<Value = Vec<Tick>> {
+    let claims = prop::collection::vec((0_usize..2, 0.0..4.0, 0.0..4.0), 0..3);
+    let jobs = prop::collection::vec((0_u64..6, 0..TENANTS.len(), 1_u32..5), 0..6);
+    prop::collection::vec((0.1..3.0, claims, jobs), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// `a_job_is_frozen_for_a_bounded_time` and `nothing_stays_when_nothing_is_due`.
+    #[test]
+    fn a_job_is_frozen_for_a_bounded_time(ticks in ticks(), bound in prop::option::of(1.0..10.0)) {
+        let mut preemption = Preemption::default();
+        // Since when each is frozen; until when each that was must run.
+        let (mut frozen, mut rests) = (BTreeMap::new(), BTreeMap::new());
+        let mut now = 0.0;
+        for (pause, claims, jobs) in ticks {
+            now += pause;
+            let mut of_tenants: BTreeMap<usize, Claim> = BTreeMap::new();
+            for (tenant, due, lacking) in claims {
+                of_tenants.insert(tenant, claim(TENANTS[tenant], due, lacking.min(due)));
+            }
+            let claims: Vec<Claim> = of_tenants.into_values().collect();
+            // A job stays one of its tenant.
+            let mut there: BTreeMap<u64, Running> = BTreeMap::new();
+            for (job, _, dop) in jobs {
+                there.insert(job, running(job, TENANTS[job as usize % TENANTS.len()], dop));
+            }
+            let jobs: Vec<Running> = there.into_values().collect();
+            let orders = preemption.step(&claims, &jobs, bound, now);
+            frozen.retain(|job, _| jobs.iter().any(|it| it.job == *job));
+            for job in &orders.thaw {
+                prop_assert!(frozen.remove(job).is_some(), "{job} was not frozen");
+                rests.insert(*job, now + bound.unwrap_or(0.0));
+            }
+            rests.retain(|job, _| jobs.iter().any(|it| it.job == *job));
+            for job in &orders.freeze {
+                prop_assert!(bound.is_some());
+                let it = jobs.iter().find(|it| it.job == *job).unwrap();
+                prop_assert!(!orders.withheld.contains_key(&it.tenant), "{it:?}");
+                prop_assert!(rests.get(job).is_none_or(|until| *until <= now), "{job} rests");
+                prop_assert!(frozen.insert(*job, now).is_none());
+            }
+            for (job, since) in &frozen {
+                prop_assert!(now - since < bound.unwrap(), "{job} since {since} at {now}");
+                prop_assert!(preemption.is_frozen(*job));
+            }
+            let is_due = claims.iter().any(|it| it.due_cores > 0.0);
+            if !is_due {
+                prop_assert!(orders.withheld.is_empty() && frozen.is_empty());
+            }
+            if orders.withheld.is_empty() {
+                prop_assert!(frozen.is_empty());
+            }
+        }
+        let left = preemption.end();
+        prop_assert_eq!(left, frozen.into_keys().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_others_are_narrowed_and_nobody_else(
+        jobs in prop::collection::vec((0..TENANTS.len(), 1_u64..4), 1..10),
+        withheld in prop::collection::btree_map(0_usize..2, 0_u32..12, 1..3),
+    ) {
+        let mut admission = Admission::new(Rules::default(), capacity());
+        admission.policy(Rules::default(), terms(), 0.0);
+        for (tenant, floor) in jobs {
+            let width = Width::Manual(floor);
+            let width = if floor > 2 { width } else { Width::Auto };
+            let _ = admission.submit(Request { width, ..Request::new(TENANTS[tenant], 1) }, 0.0);
+        }
+        admission.dispatch(Measured::default(), 0.0);
+        let widths = |admission: &Admission| -> BTreeMap<JobId, (String, u32)> {
+            let running = admission.jobs().filter_map(|view| match view.phase {
+                Phase::Running { dop, .. } => Some((view.job, (view.request.tenant.clone(), dop))),
+                _ => None,
+            });
+            running.collect()
+        };
+        let before = widths(&admission);
+        let of_paths: BTreeMap<String, u32> =
+            withheld.iter().map(|(tenant, slots)| (TENANTS[*tenant].to_string(), *slots)).collect();
+        let sum: u32 = of_paths.values().sum();
+        prop_assert!(admission.withhold(&of_paths));
+        admission.dispatch(Measured::default(), 1.0);
+        let after = widths(&admission);
+        let (mut others, mut floors) = (0, 0);
+        for (job, (tenant, dop)) in &before {
+            let is_due = of_paths.contains_key(tenant);
+            let (_, narrow) = after[job];
+            prop_assert!(narrow >= 1);
+            if is_due {
+                prop_assert!(narrow >= *dop, "{job} of {tenant}: {dop} → {narrow}");
+            } else {
+                prop_assert!(narrow <= *dop, "{job} of {tenant}: {dop} → {narrow}");
+                let floor = match admission.job(*job).unwrap().request.width {
+                    Width::Manual(floor) => floor as u32,
+                    _ => 1,
+                };
+                prop_assert!(narrow >= floor);
+                (others, floors) = (others + narrow, floors + floor);
+            }
+        }
+        prop_assert!(others <= floors.max(8_u32.saturating_sub(sum)), "{others} beside {sum}");
+        // None of the others started beyond what is left.
+        for (job, (tenant, _)) in after.iter().filter(|(job, _)| !before.contains_key(job)) {
+            prop_assert!(of_paths.contains_key(tenant) || others <= 8_u32.saturating_sub(sum), "{job}");
+        }
+        prop_assert!(admission.withhold(&BTreeMap::new()));
+        prop_assert!(!admission.withhold(&BTreeMap::new()));
+        admission.dispatch(Measured::default(), 2.0);
+        for (job, (_, dop)) in widths(&admission) {
+            prop_assert!(before.get(&job).is_none_or(|(_, old)| dop >= (*old).min(1)));
+        }
+    }
+}
