@@ -16,6 +16,7 @@ mod in_place;
 mod jobs;
 mod kernfs;
 mod life;
+mod many_jobs;
 mod preempt;
 mod rest;
 mod restore;

@@ -91,6 +91,8 @@ impl Admission {
         }
         let Some(picked) = self.queue.take(tenant, now) else { return false };
         self.free_workers.remove(&worker);
+        self.waits_no_more(id);
+        self.active.insert(id);
         self.seniors.retain(|senior| *senior != id);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.state = State::Running(Run { ticket: picked.ticket, worker, since: now, dop: 0 });

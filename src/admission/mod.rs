@@ -57,6 +57,7 @@ mod dispatch;
 mod explain;
 mod fit;
 mod preempt;
+mod query;
 mod reason;
 mod senior;
 mod share;

@@ -19,7 +19,8 @@ impl Admission {
     /// What is free now.
     pub(super) fn free_now(&self) -> Free {
         let mut free = self.free_without_jobs();
-        for job in self.jobs.values().filter(|job| job.run().is_some()) {
+        for (id, _) in self.runs() {
+            let job = &self.jobs[&id];
             free.take(&job.need, job.reserved_bytes());
         }
         free

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fit::Need;
 use super::reason::{Reason, Refusal};
-use super::types::{Capacity, JobId, JobView, Measured, Phase, Request, Rules, Terms};
+use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
 use crate::dop::target::Width;
 use crate::queue::discipline::{Name, Parameters, multilevel};
 use crate::queue::virtual_time::Method;
@@ -42,14 +42,21 @@ pub struct Admission {
     pub(super) tenants: Vec<Option<Terms>>,
     pub(super) numbers: BTreeMap<String, u32>,
     pub(super) jobs: BTreeMap<JobId, Job>,
+    /// Those of them that do not wait.
+    pub(super) active: BTreeSet<JobId>,
+    /// How many of each user wait.
+    waiting_of_users: BTreeMap<u32, u32>,
     pub(super) free_workers: BTreeSet<u32>,
     /// Jobs that were overtaken as often as allowed, in the order in which that came about.
     pub(super) seniors: Vec<JobId>,
     /// The number of each class.
     classes: BTreeMap<String, u32>,
-    next_job: u64,
+    pub(super) next_job: u64,
     /// The mean time that jobs ran, in seconds; `None` before any has ended.
     pub(super) pace_seconds: Option<f64>,
+    /// Counts what has changed of all this.
+    #[serde(skip)]
+    pub(super) nr_changes: u64,
 }
 
 /// One job.
@@ -111,11 +118,14 @@ impl Admission {
             tenants: Vec::new(),
             numbers: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            active: BTreeSet::new(),
+            waiting_of_users: BTreeMap::new(),
             free_workers: BTreeSet::new(),
             seniors: Vec::new(),
             classes: BTreeMap::new(),
             next_job: 1,
             pace_seconds: None,
+            nr_changes: 0,
         };
         admission.free_workers = (0..admission.workers()).collect();
         admission
@@ -127,6 +137,7 @@ impl Admission {
     /// that run go on.
     pub fn policy(&mut self, rules: Rules, tenants: Vec<Terms>, now: f64) -> Vec<JobId> {
         let has_changed = rules != self.rules;
+        self.nr_changes += 1;
         self.rules = rules;
         self.tenants.iter_mut().for_each(|known| *known = None);
         for terms in tenants {
@@ -159,6 +170,7 @@ impl Admission {
         let is_of_order =
             self.rules.discipline == Name::Drf || capacity.slots != self.capacity.slots;
         self.capacity = capacity;
+        self.nr_changes += 1;
         if is_of_order {
             self.reform(now);
         }
@@ -228,16 +240,17 @@ impl Admission {
         if let Some(reason) = self.never_fits(&need, &request) {
             return Err(Refusal::NeverFits(reason));
         }
-        let of_user = self.jobs.values().filter(|job| job.is_waiting());
-        let of_user = of_user.filter(|job| job.request.user == request.user).count();
+        let of_user = self.waiting_of_users.get(&request.user).copied().unwrap_or(0);
         if self.queue.waiting_of(tenant) >= self.rules.max_waiting as usize {
             return Err(Refusal::TenantQueueFull { max: self.rules.max_waiting });
         }
-        if of_user >= self.rules.max_waiting_per_user as usize {
+        if of_user >= self.rules.max_waiting_per_user {
             return Err(Refusal::UserQueueFull { max: self.rules.max_waiting_per_user });
         }
         let id = JobId(self.next_job);
         self.next_job += 1;
+        self.nr_changes += 1;
+        *self.waiting_of_users.entry(request.user).or_default() += 1;
         let state = State::Waiting { overtaken: 0 };
         let job = Job { request, need, submitted: now, state, cpu_seconds: 0.0, used_bytes: None };
         self.jobs.insert(id, job);
@@ -259,9 +272,22 @@ impl Admission {
     pub fn cancel(&mut self, id: JobId, now: f64) -> bool {
         let Some(job) = self.jobs.get(&id).filter(|job| job.is_waiting()) else { return false };
         self.queue.withdraw(job.need.tenant, id.0, now);
+        self.waits_no_more(id);
         self.jobs.remove(&id);
         self.seniors.retain(|senior| *senior != id);
         true
+    }
+
+    /// A job that waited does so no more.
+    pub(super) fn waits_no_more(&mut self, id: JobId) {
+        self.nr_changes += 1;
+        let user = self.jobs[&id].request.user;
+        if let Some(count) = self.waiting_of_users.get_mut(&user) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.waiting_of_users.remove(&user);
+            }
+        }
     }
 
     /// A running job has used so much CPU time since it started, and uses so much memory now.
@@ -271,6 +297,7 @@ impl Admission {
         // A counter that could not be read, or began anew, takes nothing back.
         let more = (cpu_seconds - job.cpu_seconds).max(0.0);
         job.cpu_seconds += more;
+        self.nr_changes += u64::from(more > 0.0);
         if let State::Running(run) = job.state
             && more > 0.0
         {
@@ -282,6 +309,10 @@ impl Admission {
     pub fn ended(&mut self, id: JobId, now: f64) -> bool {
         self.release(id, now);
         self.seniors.retain(|senior| *senior != id);
+        if self.jobs.get(&id).is_some_and(Job::is_waiting) {
+            self.waits_no_more(id);
+        }
+        self.active.remove(&id);
         self.jobs.remove(&id).is_some()
     }
 
@@ -296,6 +327,7 @@ impl Admission {
     /// Takes back what a running job has. Returns when it started.
     fn release(&mut self, id: JobId, now: f64) -> Option<f64> {
         let run = *self.jobs.get(&id)?.run()?;
+        self.nr_changes += 1;
         self.queue.complete(run.ticket, 0.0, now);
         if run.worker < self.workers() {
             self.free_workers.insert(run.worker);
@@ -348,6 +380,8 @@ impl Admission {
         let beyond = self.runs().map(|(_, run)| run.worker + 1).max().unwrap_or(0);
         let free = self.free_workers.pop_first();
         let worker = free.unwrap_or(beyond.max(self.workers()));
+        self.active.insert(id);
+        self.nr_changes += 1;
         if let Some(job) = self.jobs.get_mut(&id) {
             job.state = State::Running(Run { ticket: picked.ticket, worker, since, dop: 0 });
         }
@@ -360,67 +394,6 @@ impl Admission {
         for id in waiting {
             self.cancel(id, now);
         }
-    }
-
-    // --- queries ---
-
-    /// Every job, in the order in which they were submitted.
-    pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
-        self.jobs.iter().map(|(id, job)| view(*id, job))
-    }
-
-    /// One job.
-    pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
-        self.jobs.get(&id).map(|job| view(id, job))
-    }
-
-    /// The part of the policy that is the same for all tenants.
-    pub fn rules(&self) -> Rules {
-        self.rules
-    }
-
-    /// Whether no job was ever submitted.
-    pub fn is_unused(&self) -> bool {
-        self.next_job == 1
-    }
-
-    /// Jobs that wait.
-    pub fn nr_waiting(&self) -> usize {
-        self.queue.waiting()
-    }
-
-    /// Jobs that may run at once.
-    pub fn workers(&self) -> u32 {
-        workers(&self.rules, &self.capacity)
-    }
-
-    /// Slots that are divided: at least one for each worker.
-    pub fn slots(&self) -> u32 {
-        self.capacity.slots.max(self.workers())
-    }
-
-    /// What there is.
-    pub fn resources(&self) -> &Capacity {
-        &self.capacity
-    }
-
-    /// What is free of slots (beyond the floors of running jobs), memory and units.
-    pub fn free(&self) -> Capacity {
-        let free = self.free_now();
-        let names = self.capacity.units.iter().map(|(name, _)| name.clone());
-        Capacity {
-            slots: u32::try_from(free.slots).unwrap_or(u32::MAX),
-            memory_bytes: free.memory_bytes,
-            units: names.zip(free.units).collect(),
-        }
-    }
-
-    pub(super) fn terms(&self, tenant: TenantId) -> Option<&Terms> {
-        self.tenants.get(tenant.0 as usize)?.as_ref()
-    }
-
-    pub(super) fn runs(&self) -> impl Iterator<Item = (JobId, &Run)> {
-        self.jobs.iter().filter_map(|(id, job)| Some((*id, job.run()?)))
     }
 
     fn class(&mut self, name: Option<&str>) -> u32 {
@@ -467,22 +440,7 @@ impl Admission {
     }
 }
 
-fn view(job: JobId, known: &Job) -> JobView<'_> {
-    JobView {
-        job,
-        request: &known.request,
-        submitted: known.submitted,
-        phase: match known.state {
-            State::Waiting { overtaken } => Phase::Waiting { overtaken },
-            State::Running(run) => Phase::Running { since: run.since, dop: run.dop },
-            State::Lingering { since } => Phase::Lingering { since },
-        },
-        cpu_seconds: known.cpu_seconds,
-        used_bytes: known.used_bytes,
-    }
-}
-
-fn workers(rules: &Rules, capacity: &Capacity) -> u32 {
+pub(super) fn workers(rules: &Rules, capacity: &Capacity) -> u32 {
     rules.max_running.unwrap_or(capacity.slots).max(1)
 }
 

@@ -143,6 +143,11 @@ impl Course {
 
     /// Checks what holds after each dispatch.
     pub(super) fn check(&self, dispatch: &Dispatch) {
+        let is_active =
+            |job: &tenantd::admission::JobView<'_>| !matches!(job.phase, Phase::Waiting { .. });
+        let active: Vec<JobId> = self.admission.jobs().filter(is_active).map(|it| it.job).collect();
+        let told: Vec<JobId> = self.admission.active().map(|it| it.job).collect();
+        assert_eq!(active, told);
         let (floors, bytes, gpus) = self.held();
         assert!(floors <= 8, "{floors} slots");
         assert!(gpus <= 3, "{gpus} gpus");

@@ -18,12 +18,12 @@ const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel/submit.p
 const MIB: u64 = 1 << 20;
 
 /// A process that submits itself.
-struct Client {
+pub(super) struct Client {
     child: Child,
     replies: BufReader<std::process::ChildStdout>,
 }
 
-fn command(asked: &Asked, parameters: &Value, arguments: &[&str]) -> Command {
+pub(super) fn command(asked: &Asked, parameters: &Value, arguments: &[&str]) -> Command {
     let mut command = Command::new("python3");
     command.arg(CLIENT).arg(asked.socket()).arg(parameters.to_string()).args(arguments);
     command
@@ -36,19 +36,19 @@ impl Client {
         Client { child, replies }
     }
 
-    fn submit(asked: &Asked, parameters: &Value, arguments: &[&str]) -> Client {
+    pub(super) fn submit(asked: &Asked, parameters: &Value, arguments: &[&str]) -> Client {
         Client::of(command(asked, parameters, arguments))
     }
 
     /// The next line that it says, as JSON where it is.
-    fn says(&mut self) -> Value {
+    pub(super) fn says(&mut self) -> Value {
         let mut line = String::new();
         self.replies.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or(json!(line.trim_end()))
     }
 
     /// What it is told when it starts.
-    fn starts(&mut self) -> Value {
+    pub(super) fn starts(&mut self) -> Value {
         loop {
             let reply = self.says();
             let started = &reply["parameters"]["started"];
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// Lets a `cat` end, and waits for it.
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         drop(self.child.stdin.take());
         self.child.wait().unwrap();
     }
@@ -75,7 +75,7 @@ impl Drop for Client {
 
 /// Calls a method of the socket that has one reply. The user may have so many connections, and those of clients count:
 /// one that is closed is tried again.
-fn call(socket: &Path, method: &str, parameters: Value) -> Value {
+pub(super) fn call(socket: &Path, method: &str, parameters: Value) -> Value {
     let call = json!({ "method": format!("io.tenantd.Jobs.{method}"), "parameters": parameters });
     let try_call = || -> std::io::Result<Value> {
         let mut stream = UnixStream::connect(socket)?;
@@ -93,13 +93,24 @@ fn call(socket: &Path, method: &str, parameters: Value) -> Value {
     reply.unwrap()
 }
 
-fn jobs(asked: &Asked) -> Vec<Value> {
+pub(super) fn jobs(asked: &Asked) -> Vec<Value> {
     let listed = call(&asked.socket(), "List", json!({}));
     listed["parameters"]["jobs"].as_array().unwrap_or_else(|| panic!("{listed}")).clone()
 }
 
-fn is_empty(asked: &Asked) -> bool {
+pub(super) fn is_empty(asked: &Asked) -> bool {
     jobs(asked).is_empty()
+}
+
+/// Whether there is no cgroup inside that of a tenant.
+pub(super) fn has_no_job_cgroups(asked: &Asked, tenant: &str) -> bool {
+    let inside = std::fs::read_dir(asked.ground.dir(Facet::Cpu, tenant)).unwrap();
+    inside.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count() == 0
+}
+
+/// The descriptors of the daemon.
+pub(super) fn nr_open_files(asked: &Asked) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", asked.daemon.pid())).unwrap().count()
 }
 
 const TWO: &str = "admission: { max_running: 2 }\ntenants: { a: {}, b: { weight: 200 } }";
@@ -323,10 +334,7 @@ fn two_hundred_submissions_at_once() {
     assert_eq!(said.lines().last(), Some("failed 0"));
     assert!(largest <= 1 << 30, "{largest} declared by {most}");
     wait_until("no job", || is_empty(&asked));
-    wait_until("no cgroup", || {
-        let left = std::fs::read_dir(asked.ground.dir(Facet::Cpu, "a")).unwrap();
-        left.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count() == 0
-    });
+    wait_until("no cgroup", || has_no_job_cgroups(&asked, "a"));
     // Nothing of the processes that were jobs is kept open.
     wait_until("no process held", || {
         let open = std::fs::read_dir(format!("/proc/{}/fd", asked.daemon.pid())).unwrap();

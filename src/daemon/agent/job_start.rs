@@ -12,7 +12,7 @@ use crate::control::plan::{Knob, Value};
 use crate::daemon::jobs::cgroup::{JobCgroup, may_confine};
 use crate::daemon::jobs::listing;
 use crate::daemon::jobs::place::{self, Wide};
-use crate::daemon::jobs::record::{Home, JobProcess, Record};
+use crate::daemon::jobs::record::{Home, JobProcess, Placed, Record};
 use crate::daemon::jobs::reply::JobAnswer;
 use crate::daemon::jobs::store::KeptJob;
 use crate::daemon::jobs::watch::is_alive;
@@ -45,7 +45,7 @@ impl<K: KernFs> Agent<K> {
             self.set_valves();
             if !started.is_empty() {
                 // Before their processes are moved: an agent that is killed in between finds empty cgroups.
-                self.keep_jobs();
+                self.jobs.keep_changed();
             }
             for job in started {
                 match self.enter(job) {
@@ -66,7 +66,7 @@ impl<K: KernFs> Agent<K> {
         let reason = format!("it cannot start: {why}");
         self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::Failed { reason })));
         self.end_job(job, now);
-        self.keep_jobs();
+        self.jobs.keep_changed();
     }
 
     /// Makes the cgroup of a job.
@@ -94,7 +94,10 @@ impl<K: KernFs> Agent<K> {
         });
         let home = Home { cgroup, path, cpus: None, weight: None, valve, ineffective };
         match self.jobs.records.get_mut(&job) {
-            Some(record) => record.home = Some(home),
+            Some(record) => {
+                record.home = Some(home);
+                self.jobs.unkept.insert(job);
+            }
             None => home.cgroup.close(&mut self.host.kernel),
         }
         Ok(())
@@ -151,7 +154,17 @@ impl<K: KernFs> Agent<K> {
                 None => groups.push((of_tenant, vec![entry])),
             }
         }
-        for (cpus, jobs) in groups {
+        // Where no job came, went or got another width, all stay where they are.
+        let placed = |(cpus, jobs): &(Option<CpuSet>, Vec<Wide>)| {
+            let widths = jobs.iter().map(|wide| (wide.job, wide.dop)).collect();
+            (cpus.clone().unwrap_or_else(|| topology.usable().clone()), widths)
+        };
+        let now: Vec<Placed> = groups.iter().map(placed).collect();
+        let before = std::mem::replace(&mut self.jobs.placed, now.clone());
+        for ((cpus, jobs), placed) in groups.into_iter().zip(now) {
+            if before.contains(&placed) && jobs.iter().all(|wide| wide.previous.is_some()) {
+                continue;
+            }
             let restricted = cpus.and_then(|cpus| topology.restricted_to(&cpus).ok());
             for (job, cpus) in place::cpus(&jobs, restricted.as_ref().unwrap_or(&topology)) {
                 self.confine(job, cpus);
@@ -166,7 +179,10 @@ impl<K: KernFs> Agent<K> {
             return;
         }
         match home.cgroup.confine(&mut self.host.kernel, &self.host.layout, &cpus) {
-            Ok(()) => home.cpus = Some(cpus),
+            Ok(()) => {
+                home.cpus = Some(cpus);
+                self.jobs.unkept.insert(job);
+            }
             Err(error) => {
                 let what = format!("it is not confined to CPUs: {error}");
                 if !home.ineffective.contains(&what) {
@@ -277,7 +293,8 @@ impl<K: KernFs> Agent<K> {
         let job = kept.job();
         let cpu_seconds = sample.and_then(|it| it.usage_usec).map_or(0.0, |usec| usec as f64 / 1e6);
         let times = (kept.submitted, kept.since);
-        self.jobs.admission.adopt(job, kept.request, times, (cpu_seconds, lingers), now);
+        let Some(request) = kept.request else { return };
+        self.jobs.admission.adopt(job, request, times, (cpu_seconds, lingers), now);
         let (pid, start_ticks) = (kept.pid, kept.start_ticks);
         let cpus = kept.cpus.and_then(|cpus| cpus.parse().ok());
         let (path, ineffective) = (kept.path, kept.ineffective);

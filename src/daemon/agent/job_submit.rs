@@ -52,6 +52,7 @@ impl<K: KernFs> Agent<K> {
         }
         let job = self.jobs.admission.submit(request, now);
         let job = job.map_err(|why| refusal(&why, &tenant))?;
+        self.jobs.store.keep_numbers(self.jobs.admission.next_number());
         let command = submission.parameters.command.as_deref();
         let command = command.map(|text| text.chars().take(COMMAND_MAX).collect());
         let record = Record { ticket: Some(ticket), process, command, told: None, home: None };

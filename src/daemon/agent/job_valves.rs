@@ -25,10 +25,10 @@ impl<K: KernFs> Agent<K> {
 
     /// Gives every running job as many tokens as it is wide.
     pub(super) fn set_valves(&mut self) {
-        for (job, record) in &mut self.jobs.records {
-            let phase = self.jobs.admission.job(*job).map(|view| view.phase);
-            let Some(Phase::Running { dop, .. }) = phase else { continue };
-            let home = record.home.as_mut();
+        for view in self.jobs.admission.active() {
+            let Phase::Running { dop, .. } = view.phase else { continue };
+            let job = view.job;
+            let home = self.jobs.records.get_mut(&job).and_then(|record| record.home.as_mut());
             let Some(valve) = home.and_then(|home| home.valve.as_mut()) else { continue };
             let tokens = dop.saturating_sub(1);
             if valve.target() != tokens

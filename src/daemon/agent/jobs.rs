@@ -21,6 +21,11 @@ use crate::varlink::bridge::{Caller, Ticket};
 use crate::varlink::error::CallError;
 use crate::varlink::jobs::{CancelReply, ListReply, SubmitReply};
 
+/// So many jobs are listed at each change; beyond that the time from one list to the next is so much for each of them:
+/// half a second for a thousand.
+const LISTED_AT_ONCE: usize = 64;
+const LIST_SECONDS: f64 = 0.0005;
+
 impl<K: KernFs> Agent<K> {
     /// Tells each client that waits what has changed for it.
     pub(super) fn tell_waiting(&mut self, now: f64) {
@@ -101,9 +106,16 @@ impl<K: KernFs> Agent<K> {
         self.reporter.amend(|status| summary::tell(jobs, status, now));
     }
 
-    /// All jobs, where anything has changed since the last call.
+    /// All jobs, where anything has changed since the last list, and that is not too new for their number.
     pub fn take_job_list(&mut self, now: f64) -> Option<ListReply> {
-        std::mem::take(&mut self.jobs.has_changed).then(|| list(&self.jobs, now))
+        // A list of many is not made for each of them.
+        let nr_many = self.jobs.records.len().saturating_sub(LISTED_AT_ONCE);
+        let pause = nr_many as f64 * LIST_SECONDS;
+        if !self.jobs.has_changed || now < self.jobs.listed + pause {
+            return None;
+        }
+        (self.jobs.has_changed, self.jobs.listed) = (false, now);
+        Some(list(&self.jobs, now))
     }
 
     /// Looks after the jobs: charges those that run, takes note of those that have ended, starts others. With a tick the
@@ -167,7 +179,7 @@ impl<K: KernFs> Agent<K> {
         let memory_bytes = Some(total.saturating_sub(reserve));
         let units = self.policy.host.resources.clone();
         self.jobs.admission.capacity(Capacity { slots, memory_bytes, units }, now);
-        let views = self.jobs.admission.jobs();
+        let views = self.jobs.admission.active();
         let of_jobs: u64 = views.filter_map(|view| view.used_bytes).sum();
         if let Some(available) = sample.memory_available_bytes {
             let used = total.saturating_sub(available);
@@ -216,13 +228,14 @@ impl<K: KernFs> Agent<K> {
         }
         if !ended.is_empty() {
             ended.into_iter().for_each(|job| self.end_job(job, now));
-            self.keep_jobs();
+            self.jobs.keep_changed();
         }
     }
 
     /// A job has ended.
     pub(super) fn end_job(&mut self, job: JobId, now: f64) {
         self.jobs.forget_process(job);
+        self.jobs.unkept.insert(job);
         self.jobs.admission.ended(job, now);
         self.jobs.has_changed = true;
         let Some(home) = self.jobs.records.remove(&job).and_then(|record| record.home) else {
@@ -241,22 +254,19 @@ impl<K: KernFs> Agent<K> {
         self.jobs.left = left.filter_map(|cgroup| cgroup.end(kernel, layout)).collect();
     }
 
-    pub(super) fn keep_jobs(&mut self) {
-        let kept = self.jobs.kept();
-        self.jobs.store.keep_jobs(kept);
-    }
-
     /// Takes up the jobs of an earlier agent, once.
     fn adopt_jobs(&mut self, now: f64) {
-        let Some((kept, queue)) = self.jobs.store.take_up() else { return };
+        let Some((kept, queue, number)) = self.jobs.store.take_up() else { return };
         if let Some(mut queue) = queue {
             queue.resume(now);
             self.jobs.admission = queue;
             self.jobs.nodes = Arc::from([]);
             self.renew_job_terms(now);
         }
+        self.jobs.admission.skip_numbers(number);
         self.measure_for_jobs(now);
         let nr_kept = kept.len();
+        self.jobs.unkept.extend(kept.iter().map(|job| job.job()));
         for job in kept {
             self.adopt_job(job, now);
         }
@@ -267,7 +277,7 @@ impl<K: KernFs> Agent<K> {
         if nr_kept > 0 {
             let nr_found = self.jobs.records.len();
             info!(action = "start", "{nr_found} of {nr_kept} jobs of the last tenantd run on");
-            self.keep_jobs();
+            self.jobs.keep_changed();
         }
     }
 }

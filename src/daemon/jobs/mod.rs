@@ -16,8 +16,8 @@
 //! **End.** A job has ended when its cgroup is empty. Where its first process has ended and others are left, it lingers:
 //! its slots come back, and its processes stay accounted to the tenant.
 //!
-//! **Restart.** The running jobs are in `jobs.json` of the state directory before their processes are moved, the state of
-//! the queue in `queue.json`. They are not in the journal: a job outlives the agent, nobody moves it back, and its
+//! **Restart.** The running jobs are in `jobs/` of the state directory before their processes are moved, the state of
+//! the queue in `queue.json` ([`store`]). They are not in the journal: a job outlives the agent, nobody moves it back, and its
 //! cgroup is of no use to anybody once it is empty. Neither file is synced to disk: no cgroup outlives the machine.
 //!
 //! | file | contents |

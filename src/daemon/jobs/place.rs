@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::record::Jobs;
-use crate::admission::{JobId, Phase, weights};
+use crate::admission::{JobId, weights};
 use crate::dop::placement::{Request, Want, place};
 use crate::dop::{CpuSet, Topology};
 use crate::policy::types::RunningShares;
@@ -34,11 +34,9 @@ pub(in crate::daemon) fn cpus(jobs: &[Wide], topology: &Topology) -> Vec<(JobId,
 /// The weights that are to be written, of jobs that have a cgroup.
 pub(in crate::daemon) fn changed_weights(jobs: &Jobs, shares: RunningShares) -> Vec<(JobId, f64)> {
     let mut of_tenants: BTreeMap<&str, Vec<(JobId, f64)>> = BTreeMap::new();
-    for view in jobs.admission.jobs() {
-        if !matches!(view.phase, Phase::Waiting { .. }) {
-            let of_tenant = of_tenants.entry(view.request.tenant.as_str()).or_default();
-            of_tenant.push((view.job, view.cpu_seconds));
-        }
+    for view in jobs.admission.active() {
+        let of_tenant = of_tenants.entry(view.request.tenant.as_str()).or_default();
+        of_tenant.push((view.job, view.cpu_seconds));
     }
     let mut changed = Vec::new();
     for of_tenant in of_tenants.into_values() {

@@ -1,6 +1,6 @@
 //! What is known of each job beside the queue, and the state of the room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub(in crate::daemon) struct Jobs {
     pub(in crate::daemon) admission: Admission,
     pub(in crate::daemon) records: BTreeMap<JobId, Record>,
     pub(in crate::daemon) store: Store,
+    /// Jobs that started, moved or ended since they were kept.
+    pub(in crate::daemon) unkept: BTreeSet<JobId>,
     /// Answers that are to be sent.
     pub(in crate::daemon) outbox: Vec<(Ticket, JobAnswer)>,
     /// Whether anything changed that readers see.
@@ -38,11 +40,18 @@ pub(in crate::daemon) struct Jobs {
     pub(in crate::daemon) measured: Measured,
     /// Cgroups of ended jobs that could not be removed yet.
     pub(in crate::daemon) left: Vec<JobCgroup>,
+    /// Where jobs were placed last.
+    pub(in crate::daemon) placed: Vec<Placed>,
+    /// When the list of jobs was made last.
+    pub(in crate::daemon) listed: f64,
     /// What jobs give up while a guarantee is due.
     pub(in crate::daemon) preemption: Preemption,
     /// What has started of each tenant of the policy that ever had a job.
     pub(in crate::daemon) tallies: BTreeMap<String, Tally>,
 }
+
+/// Jobs that are placed together: on which CPUs, and how wide each is.
+pub(in crate::daemon) type Placed = (CpuSet, Vec<(JobId, u32)>);
 
 /// What started since the agent did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,6 +104,7 @@ impl Jobs {
             admission: Admission::new(Rules::default(), Capacity::default()),
             records: BTreeMap::new(),
             store,
+            unkept: BTreeSet::new(),
             outbox: Vec::new(),
             has_changed: true,
             watch: None,
@@ -102,6 +112,8 @@ impl Jobs {
             policy: Arc::default(),
             measured: Measured::default(),
             left: Vec::new(),
+            placed: Vec::new(),
+            listed: f64::NEG_INFINITY,
             preemption: Preemption::default(),
             tallies: BTreeMap::new(),
         }
@@ -155,36 +167,40 @@ impl Jobs {
         }
     }
 
-    /// The started jobs, for the next agent.
-    pub(in crate::daemon) fn kept(&self) -> Vec<KeptJob> {
-        let mut kept = Vec::new();
-        for (job, home) in self.homes() {
-            let (Some(view), Some(record)) = (self.admission.job(job), self.records.get(&job))
-            else {
-                continue;
-            };
-            let (since, lingers) = match view.phase {
-                Phase::Running { since, .. } => (since, false),
-                Phase::Lingering { since } => (since, true),
-                Phase::Waiting { .. } => continue,
-            };
-            kept.push(KeptJob {
-                id: job.0,
-                request: view.request.clone(),
-                submitted: view.submitted,
-                since,
-                pid: record.process.pid,
-                start_ticks: record.process.start_ticks,
-                command: record.command.clone(),
-                below: home.cgroup.below.clone(),
-                path: home.path.clone(),
-                inode: home.cgroup.inode(),
-                cpus: home.cpus.as_ref().map(ToString::to_string),
-                ineffective: home.ineffective.clone(),
-                lingers,
-            });
+    /// A started job, for the next agent; `None` for one that is gone, or waits.
+    fn kept(&self, job: JobId) -> Option<KeptJob> {
+        let record = self.records.get(&job)?;
+        let (home, view) = (record.home.as_ref()?, self.admission.job(job)?);
+        let (since, lingers) = match view.phase {
+            Phase::Running { since, .. } => (since, false),
+            Phase::Lingering { since } => (since, true),
+            Phase::Waiting { .. } => return None,
+        };
+        Some(KeptJob {
+            id: job.0,
+            request: Some(view.request.clone()),
+            submitted: view.submitted,
+            since,
+            pid: record.process.pid,
+            start_ticks: record.process.start_ticks,
+            command: record.command.clone(),
+            below: home.cgroup.below.clone(),
+            path: home.path.clone(),
+            inode: home.cgroup.inode(),
+            cpus: home.cpus.as_ref().map(ToString::to_string),
+            ineffective: home.ineffective.clone(),
+            lingers,
+        })
+    }
+
+    /// Keeps what has changed of the jobs for the next agent.
+    pub(in crate::daemon) fn keep_changed(&mut self) {
+        for job in std::mem::take(&mut self.unkept) {
+            match self.kept(job) {
+                Some(kept) => self.store.keep_job(&kept),
+                None => self.store.forget_job(job),
+            }
         }
-        kept
     }
 
     /// Answers the client of a job for the last time.

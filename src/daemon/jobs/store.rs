@@ -1,9 +1,18 @@
-//! The files that let a restarted agent go on: `jobs.json` with the jobs that run, and `queue.json` with the queue.
+//! What lets a restarted agent go on with its jobs, in its state directory.
 //!
-//! The first is written whenever a job starts or ends, the second with a tick, because it is larger. Where they differ, the
-//! first is right.
+//! | file | contents | written |
+//! |---|---|---|
+//! | `jobs/N.json` | the job N, which runs or lingers | when it starts, is placed elsewhere, or ends |
+//! | `queue.json` | the queue: what each tenant has had | after changes, the less often the larger it is |
+//! | `numbers.json` | a number that no job has | once for a thousand jobs |
+//!
+//! So what is written follows what changes, and not how many jobs there are. A queue that is older than the jobs does no
+//! harm: the jobs are right, and what they have used is charged once they are taken up.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -11,22 +20,41 @@ use tracing::warn;
 use crate::admission::{Admission, JobId, Request};
 use crate::daemon::recovery::boot_file::BootFile;
 
-/// The two files; none for an agent that keeps nothing.
+/// The directory of the jobs that run.
+const JOBS: &str = "jobs";
+/// Numbers that are set aside by one write.
+const NUMBERS: u64 = 1000;
+/// Bytes of the queue that are written in a second at most, on average.
+const QUEUE_BYTES_PER_SECOND: f64 = 65536.0;
+
+/// The files; none for an agent that keeps nothing.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Store {
-    jobs: Option<BootFile>,
-    queue: Option<BootFile>,
-    /// The text of the queue that was written last.
-    written: String,
+    kept: Option<Files>,
     /// Whether what an earlier agent kept was taken up.
     is_taken_up: bool,
 }
 
+#[derive(Debug)]
+struct Files {
+    state_dir: PathBuf,
+    boot_id: String,
+    queue: BootFile,
+    numbers: BootFile,
+    /// The change of the queue that was written last, and when the next one may be.
+    written: u64,
+    next_write: Option<Instant>,
+    /// The first number that is not set aside.
+    set_aside: u64,
+}
+
 /// A job that runs or lingers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(in crate::daemon) struct KeptJob {
     pub(in crate::daemon) id: u64,
-    pub(in crate::daemon) request: Request,
+    /// None in a file that is of another boot.
+    pub(in crate::daemon) request: Option<Request>,
     pub(in crate::daemon) submitted: f64,
     pub(in crate::daemon) since: f64,
     pub(in crate::daemon) pid: u32,
@@ -48,70 +76,194 @@ impl KeptJob {
     }
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct KeptJobs {
-    jobs: Vec<KeptJob>,
-}
-
 /// The queue as text: numbers as keys do not survive what a [`BootFile`] does with its content.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct KeptQueue {
     queue: String,
 }
 
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct KeptNumbers {
+    next: u64,
+}
+
 impl Store {
     /// The files in `state_dir` for this boot.
     pub(in crate::daemon) fn new(state_dir: &Path, boot_id: &str) -> Store {
-        Store {
-            jobs: Some(BootFile::new(state_dir, "jobs.json", boot_id)),
-            queue: Some(BootFile::new(state_dir, "queue.json", boot_id)),
-            written: String::new(),
-            is_taken_up: false,
-        }
+        let kept = Some(Files {
+            state_dir: state_dir.to_path_buf(),
+            boot_id: boot_id.to_string(),
+            queue: BootFile::new(state_dir, "queue.json", boot_id),
+            numbers: BootFile::new(state_dir, "numbers.json", boot_id),
+            written: 0,
+            next_write: None,
+            set_aside: 0,
+        });
+        Store { kept, is_taken_up: false }
     }
 
     /// The directory of the job server of a job.
     pub(in crate::daemon) fn valve_dir(&self, job: JobId) -> Option<PathBuf> {
-        let state_dir = self.jobs.as_ref()?.path().parent()?;
-        Some(state_dir.join(format!("job-{job}")))
+        Some(self.kept.as_ref()?.state_dir.join(format!("job-{job}")))
     }
 
-    /// What an earlier agent kept; `None` where it was taken up before.
-    pub(in crate::daemon) fn take_up(&mut self) -> Option<(Vec<KeptJob>, Option<Admission>)> {
+    /// What an earlier agent kept, and the first number that it did not use; `None` where that was taken up before.
+    pub(in crate::daemon) fn take_up(&mut self) -> Option<(Vec<KeptJob>, Option<Admission>, u64)> {
         if std::mem::replace(&mut self.is_taken_up, true) {
             return None;
         }
-        let jobs = self.jobs.as_ref().map(BootFile::load::<KeptJobs>).unwrap_or_default().jobs;
-        let queue = self.queue.as_ref().map(BootFile::load::<KeptQueue>).unwrap_or_default().queue;
-        Some((jobs, serde_json::from_str(&queue).ok()))
+        let Some(files) = &self.kept else { return Some((Vec::new(), None, 0)) };
+        let queue = files.queue.load::<KeptQueue>().queue;
+        let numbers = files.numbers.load::<KeptNumbers>();
+        Some((files.jobs(), serde_json::from_str(&queue).ok(), numbers.next))
     }
 
-    /// Keeps the jobs that run.
-    pub(in crate::daemon) fn keep_jobs(&self, jobs: Vec<KeptJob>) {
-        let Some(file) = &self.jobs else { return };
-        let outcome = match jobs.is_empty() {
-            true => file.remove(),
-            false => file.write(&KeptJobs { jobs }),
+    /// Keeps a job that runs or lingers, instead of what was kept of it.
+    pub(in crate::daemon) fn keep_job(&self, job: &KeptJob) {
+        let Some(files) = &self.kept else { return };
+        let file = files.file_of(job.job());
+        // What users run is no business of others.
+        let mut dir = fs::DirBuilder::new();
+        let made = dir.recursive(true).mode(0o700).create(files.state_dir.join(JOBS));
+        let outcome = made.and_then(|()| file.write(job));
+        warn_of("a job that runs", &file, outcome);
+    }
+
+    /// A job is gone.
+    pub(in crate::daemon) fn forget_job(&self, job: JobId) {
+        let Some(files) = &self.kept else { return };
+        let file = files.file_of(job);
+        warn_of("the end of a job", &file, file.remove());
+    }
+
+    /// Sets numbers aside, so that no later agent gives jobs a number below `next`.
+    pub(in crate::daemon) fn keep_numbers(&mut self, next: u64) {
+        let Some(files) = self.kept.as_mut().filter(|files| next >= files.set_aside) else {
+            return;
         };
-        if let Err(error) = outcome {
-            let path = file.path().display();
-            warn!("the jobs that run are not kept for the next start: {path}: {error}");
+        let numbers = KeptNumbers { next: next + NUMBERS };
+        let outcome = files.numbers.write(&numbers);
+        if outcome.is_ok() {
+            files.set_aside = numbers.next;
         }
+        warn_of("the numbers of jobs", &files.numbers, outcome);
     }
 
-    /// Keeps the queue.
+    /// Keeps the queue, where it has changed since and is due.
     pub(in crate::daemon) fn keep_queue(&mut self, admission: &Admission) {
-        let Some(file) = &self.queue else { return };
-        let queue = serde_json::to_string(admission).unwrap_or_default();
-        if queue == self.written {
+        let Some(files) = &mut self.kept else { return };
+        let changes = admission.nr_changes();
+        let is_early = files.next_write.is_some_and(|next| Instant::now() < next);
+        if changes == files.written || is_early {
             return;
         }
-        match file.write(&KeptQueue { queue: queue.clone() }) {
-            Ok(()) => self.written = queue,
+        let queue = serde_json::to_string(admission).unwrap_or_default();
+        let pause = Duration::from_secs_f64(queue.len() as f64 / QUEUE_BYTES_PER_SECOND);
+        let outcome = files.queue.write(&KeptQueue { queue });
+        files.next_write = Some(Instant::now() + pause);
+        if outcome.is_ok() {
+            files.written = changes;
+        }
+        warn_of("the queue", &files.queue, outcome);
+    }
+}
+
+impl Files {
+    fn file_of(&self, job: JobId) -> BootFile {
+        BootFile::new(&self.state_dir.join(JOBS), &format!("{job}.json"), &self.boot_id)
+    }
+
+    /// The jobs of this boot, in the order of their numbers; files of another boot are removed.
+    fn jobs(&self) -> Vec<KeptJob> {
+        let entries = match fs::read_dir(self.state_dir.join(JOBS)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
-                let path = file.path().display();
-                warn!("the queue is not kept for the next start: {path}: {error}");
+                let path = self.state_dir.join(JOBS);
+                warn!("the jobs of the last tenantd are not found: {}: {error}", path.display());
+                return Vec::new();
+            }
+        };
+        let number = |entry: fs::DirEntry| {
+            entry.file_name().to_str()?.strip_suffix(".json")?.parse::<u64>().ok()
+        };
+        let mut numbers: Vec<u64> = entries.flatten().filter_map(number).collect();
+        numbers.sort_unstable();
+        let mut jobs = Vec::new();
+        for number in numbers {
+            let file = self.file_of(JobId(number));
+            let job: KeptJob = file.load();
+            match job.request.is_some() && job.id == number {
+                true => jobs.push(job),
+                false => warn_of("the end of a job", &file, file.remove()),
             }
         }
+        jobs
+    }
+}
+
+fn warn_of(what: &str, file: &BootFile, outcome: io::Result<()>) {
+    if let Err(error) = outcome {
+        warn!("{what} is not kept for the next start: {}: {error}", file.path().display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::{Capacity, Rules};
+
+    fn kept(id: u64) -> KeptJob {
+        KeptJob { id, request: Some(Request::new("a", 1)), pid: 7, ..KeptJob::default() }
+    }
+
+    #[test]
+    fn jobs_are_kept_one_by_one_and_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path(), "boot");
+        [3, 12, 4].iter().for_each(|id| store.keep_job(&kept(*id)));
+        store.keep_job(&KeptJob { pid: 8, ..kept(4) });
+        store.forget_job(JobId(12));
+        store.forget_job(JobId(13));
+        let mut next = Store::new(dir.path(), "boot");
+        let (jobs, _, _) = next.take_up().unwrap();
+        assert_eq!(jobs, [kept(3), KeptJob { pid: 8, ..kept(4) }]);
+        assert!(next.take_up().is_none());
+        // Another boot knows none of them, and cleans up.
+        let (jobs, _, _) = Store::new(dir.path(), "later").take_up().unwrap();
+        assert_eq!((jobs.len(), fs::read_dir(dir.path().join(JOBS)).unwrap().count()), (0, 0));
+    }
+
+    #[test]
+    fn no_number_is_given_twice_and_few_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::new(dir.path(), "boot");
+        let path = dir.path().join("numbers.json");
+        store.keep_numbers(2);
+        let written = fs::read(&path).unwrap();
+        for next in 3..1000 {
+            store.keep_numbers(next);
+            assert_eq!(fs::read(&path).unwrap(), written);
+        }
+        store.keep_numbers(1002);
+        let (_, _, number) = Store::new(dir.path(), "boot").take_up().unwrap();
+        assert!(number > 1002, "{number}");
+    }
+
+    #[test]
+    fn a_queue_that_did_not_change_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::new(dir.path(), "boot");
+        let mut admission = Admission::new(Rules::default(), Capacity::default());
+        let path = dir.path().join("queue.json");
+        store.keep_queue(&admission);
+        assert!(!path.exists(), "nothing has changed yet");
+        admission.policy(Rules::default(), vec![crate::admission::Terms::new("a", 1.0)], 0.0);
+        store.keep_queue(&admission);
+        fs::remove_file(&path).unwrap();
+        store.keep_queue(&admission);
+        assert!(!path.exists(), "nothing has changed since");
+        let (_, queue, _) = Store::new(dir.path(), "boot").take_up().unwrap();
+        assert!(queue.is_none());
     }
 }
