@@ -13,6 +13,7 @@ mod cpuset;
 mod ground;
 mod hostile;
 mod in_place;
+mod job_clients;
 mod jobs;
 mod kernfs;
 mod life;
