@@ -14,6 +14,7 @@
 //!
 //! | room | what it is |
 //! |---|---|
+//! | [`codec`] | values as bytes, exact and compact, for recordings |
 //! | [`units`] | CPUs, bytes, weights, limits, and their notation |
 //! | [`resource`] | what is divided, and arrays with a value for each resource |
 //! | [`fair`] | the shares: max-min, DRF, hierarchies, whole tasks, measures |
@@ -35,6 +36,7 @@
 
 pub mod admission;
 pub mod cli;
+pub mod codec;
 pub mod control;
 pub mod daemon;
 pub mod dop;

@@ -14,6 +14,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::codec::{Coded, In, Layout, Out, Torn, coded};
 use crate::units::{Bytes, MilliCpus, QuantityError};
 
 /// A resource that is divided among the tenants.
@@ -332,6 +333,33 @@ pub mod wire {
         last = "last_", field, "";
         max = "max_", field, "";
         reason = "", name, "_reason";
+    }
+}
+
+// --- recorded ---
+
+coded!(
+    enum Resource {
+        Cpu {},
+        Memory {},
+    }
+);
+
+impl<T: Coded> Coded for PerResource<T> {
+    fn blank() -> Self {
+        PerResource(Coded::blank())
+    }
+
+    fn put(&self, last: &mut Self, out: &mut Out) {
+        self.0.put(&mut last.0, out);
+    }
+
+    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
+        Coded::take(&mut last.0, from).map(PerResource)
+    }
+
+    fn layout(to: &mut Layout) {
+        <[T; Resource::ALL.len()]>::layout(to);
     }
 }
 

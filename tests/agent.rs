@@ -21,6 +21,7 @@ mod pids;
 mod pressure;
 mod protect;
 mod put_back;
+mod recorded;
 mod reload;
 mod residents;
 mod rest;

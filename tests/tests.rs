@@ -11,6 +11,7 @@ mod dop;
 mod face;
 mod fair;
 mod fuzz;
+mod history;
 mod journal;
 mod kernel;
 mod policy;

@@ -1,5 +1,6 @@
 //! The limits above the tenants, as values.
 
+use crate::codec::coded;
 use crate::resource::{CPU, PerResource};
 
 /// What the limits above the tenants leave of the machine: those of their root and of everything above it.
@@ -36,3 +37,7 @@ impl AncestorBounds {
         most
     }
 }
+
+// --- recorded ---
+
+coded!(struct AncestorBounds { limit, nr_cpus });

@@ -17,6 +17,7 @@
 //! writes nothing.
 
 mod memory;
+mod recorded;
 mod results;
 mod threads;
 mod yielding;
@@ -41,7 +42,7 @@ use super::shortfall;
 use super::state::{NodeState, Outcome};
 use super::step::{Decision, Input, NodeInput, Sampling, Settings};
 use super::target;
-use super::tree::{Tree, TreeNode};
+use super::tree::Tree;
 use super::usage;
 use super::width::{self, Leaf, WidthState};
 use crate::dop::{CpuSet, Topology, tenant};
@@ -431,11 +432,11 @@ impl ControlLoop {
         (knobs, actions)
     }
 
-    /// The tenants are placed where an earlier agent had placed them.
-    pub fn place_on(&mut self, mut place: impl FnMut(&TreeNode) -> Option<CpuSet>) {
-        for (node, state) in self.tree.nodes().iter().zip(&mut self.states) {
-            if let Some(cpus) = place(node).filter(|_| node.is_leaf) {
-                state.width = WidthState::placed_on(cpus);
+    /// The tenants with these numbers are placed where an earlier agent had placed them.
+    pub fn place_on(&mut self, places: Vec<(usize, CpuSet)>) {
+        for (number, cpus) in places {
+            if self.tree.nodes().get(number).is_some_and(|node| node.is_leaf) {
+                self.states[number].width = WidthState::placed_on(cpus);
             }
         }
     }
@@ -448,12 +449,7 @@ impl ControlLoop {
     /// Takes another tree: the node with the number `n` is the one with the number `kept[n]` from now on, and
     /// keeps what is known of it. Where a tenant was one cgroup and has members from now on, that is the number of the member
     /// with its cgroup. `unpinned` are those of the new ones that may run anywhere.
-    pub fn take_tree(
-        &mut self,
-        tree: Tree,
-        kept: &[Option<usize>],
-        unpinned: impl Fn(&TreeNode) -> bool,
-    ) {
+    pub fn take_tree(&mut self, tree: Tree, kept: &[Option<usize>], unpinned: &[usize]) {
         let mut states = vec![NodeState::default(); tree.len()];
         for (number, (mut state, new)) in
             std::mem::take(&mut self.states).into_iter().zip(kept).enumerate()
@@ -462,7 +458,7 @@ impl ControlLoop {
             if number < tree.nodes().len() && new >= tree.nodes().len() {
                 states[number] = state.hand_over();
             }
-            if tree.nodes().get(new).is_some_and(&unpinned) {
+            if unpinned.contains(&new) {
                 state.width.unpin();
             }
             states[new] = state;

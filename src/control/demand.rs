@@ -42,6 +42,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::usage::Usage;
+use crate::codec::coded;
 use crate::resource::{CPU, MEMORY, PerResource, Resource};
 
 /// PSI `some` above this share of the time means pressed.
@@ -201,6 +202,22 @@ fn smooth(fresh: f64, last: f64, elapsed: Duration, half_life: Duration) -> f64 
     let keep = 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64());
     fresh.max(keep * last + (1.0 - keep) * fresh)
 }
+
+// --- recorded ---
+
+coded!(
+    enum CpuBasis {
+        Unknown {},
+        Idle {},
+        Unpressed {},
+        Threads {},
+        Pressure {},
+        Exploring {},
+        Decaying {},
+    }
+);
+coded!(struct Demand { amount, cpu_basis });
+coded!(struct Context { allocation_cores, guarantee_cores, max, last });
 
 #[cfg(test)]
 mod tests {

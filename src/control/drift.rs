@@ -6,6 +6,7 @@
 
 use super::plan::{Knob, Value};
 use super::state::NodeState;
+use crate::codec::coded;
 
 /// One value read from a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +69,9 @@ fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
         }
     }
 }
+// --- recorded ---
+
+coded!(struct Observation { knob, value, is_ours });
 
 #[cfg(test)]
 mod tests {

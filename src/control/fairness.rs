@@ -11,6 +11,7 @@
 //! What a tenant is entitled to is decided from the same interval in which it is measured, so the first tick
 //! after a load changes counts as wrong, as it should.
 
+use crate::codec::coded;
 use std::time::Duration;
 
 /// The largest share error that counts as fair: a twentieth of what is divided.
@@ -83,6 +84,10 @@ impl Episode {
         self.length
     }
 }
+
+// --- recorded ---
+
+coded!(struct Episode { length, lasts });
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::codec::coded;
 use crate::resource::PerResource;
 
 /// One kind of fault of one tenant, since the agent started.
@@ -51,6 +52,11 @@ pub struct Faults {
     /// Reclaim took from its memory although that was within its protection.
     pub reclaimed: Fault,
 }
+
+// --- recorded ---
+
+coded!(struct Fault { nr_episodes, time, lasts, is_known });
+coded!(struct Faults { short, starved, throttled, reclaimed });
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@
 //! protected; after fifteen nothing is. The host is then as it would be without the agent. Both come back after thirty
 //! seconds below a tenth. A tick without a reading changes nothing.
 
+use crate::codec::coded;
 use std::time::Duration;
 
 const FULL_RATIO: f64 = 0.5;
@@ -73,6 +74,17 @@ impl Alarm {
         }
     }
 }
+
+// --- recorded ---
+
+coded!(
+    enum Stage {
+        Calm {},
+        Guarantees {},
+        Nothing {},
+    }
+);
+coded!(struct Alarm { stage, stalled, calm });
 
 #[cfg(test)]
 mod tests {

@@ -35,6 +35,7 @@
 //! | shortfall | [`shortfall`], [`fault`] | what was got and what is due → what each lacks; how often so far |
 //! | | `diagnosis`, [`reason`] | what a tick knows → why |
 //!
+//! [`event`] is every change of that state as a value, for recordings.
 //! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`], [`step`]):
 //! `step(Input) -> Decision`. What a tick reports is in [`finding`], [`status`] with [`jobs`], and [`trace`]; [`explain`]
 //! turns a trace into an [`explanation`], the form that goes over the wire.
@@ -50,6 +51,7 @@ pub mod demand;
 mod desired;
 mod diagnosis;
 pub mod drift;
+pub mod event;
 pub mod explain;
 mod explain_shares;
 mod explain_usage;

@@ -11,6 +11,7 @@ use super::plan::Value;
 use super::sample::PidsSample;
 use super::tree::Tree;
 use super::usage::Tally;
+use crate::codec::coded;
 use crate::units::Limit;
 
 /// For this long after the last refused fork it is reported.
@@ -97,6 +98,10 @@ pub(super) fn finding(name: &str, pids: &PidsState, held: Option<&Value>) -> Opt
     let remedy = "see which processes it has, or raise limit.pids in the policy";
     Some(Finding { severity: Severity::Note, ..finding }.with_remedy(remedy))
 }
+
+// --- recorded ---
+
+coded!(struct PidsState { last, refused, refused_ago });
 
 #[cfg(test)]
 mod tests {

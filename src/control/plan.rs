@@ -22,6 +22,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::codec::{Coded, In, Layout, Out, Torn, coded};
 use crate::dop::{CpuSet, transition};
 use crate::resource::Resource;
 use crate::units::Limit;
@@ -296,6 +297,53 @@ fn cpuset_actions(nodes: &[NodeKnobs], online: &CpuSet) -> Vec<Action> {
             }
         })
         .collect()
+}
+
+// --- recorded ---
+
+coded!(
+    enum Knob {
+        CpuWeight {},
+        CpuMax {},
+        MemoryMin {},
+        MemoryLow {},
+        MemoryMax {},
+        PidsMax {},
+        Cpus {},
+    }
+);
+coded!(enum Value {
+    Weight { 0: weight }, Amount { 0: resource, 1: amount }, Count { 0: count }, CpuList { 0: cpus },
+});
+
+/// Without the reason: no decision depends on that of an action that was carried out.
+impl Coded for Action {
+    fn blank() -> Self {
+        let (from, to) = (None, Value::blank());
+        Action { node: 0, knob: Knob::blank(), from, to, reason: String::new() }
+    }
+
+    fn put(&self, last: &mut Self, out: &mut Out) {
+        let Action { node, knob, from, to, reason: _ } = self;
+        node.put(&mut last.node, out);
+        knob.put(&mut last.knob, out);
+        from.put(&mut last.from, out);
+        to.put(&mut last.to, out);
+    }
+
+    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
+        Ok(Action {
+            node: usize::take(&mut last.node, from)?,
+            knob: Knob::take(&mut last.knob, from)?,
+            from: Coded::take(&mut last.from, from)?,
+            to: Value::take(&mut last.to, from)?,
+            reason: String::new(),
+        })
+    }
+
+    fn layout(to: &mut Layout) {
+        to.note("Action: node, knob, from, to");
+    }
 }
 
 #[cfg(test)]

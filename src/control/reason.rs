@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Knob;
+use crate::codec::coded;
 use crate::resource::{CPU, MEMORY, PerResource, Resource};
 
 /// Most characters of a path in a text.
@@ -370,3 +371,34 @@ impl fmt::Display for Inside {
         }
     }
 }
+
+// --- recorded ---
+
+coded!(struct Outsider { cgroup, is_direct, command, cores });
+coded!(struct LimitAbove { cgroup, resource, amount, is_binding });
+coded!(struct Surroundings { outsiders, limits, void_weight });
+coded!(struct Shortfall { missing, reasons });
+coded!(enum Reason {
+    Outside { resource: resource, amount: amount, largest: largest },
+    Kernel { 0: limit },
+    Policy { resource: resource, amount: amount, group: group },
+    Inside { 0: inside },
+    NotWritten { knob: knob, of: of, why: why },
+    Tenants { resource: resource, amount: amount, names: names },
+});
+coded!(enum KernelLimit {
+    Above { resource: resource, amount: amount, cgroup: cgroup },
+    OwnQuota {},
+    Cpus { usable: usable, online: online },
+    Weight { written: written, exact: exact },
+    VoidWeight { 0: why },
+    Protection {},
+    Reclaim {},
+});
+coded!(enum Inside {
+    Cpus { 0: nr_cpus },
+    IdleCpus { idle_cores: idle_cores, nr_threads: nr_threads, dop: dop },
+    Memory { 0: ratio },
+    Io { 0: ratio },
+});
+coded!(enum NotWritten { Observing {}, Pending {}, Failed { 0: error }, Deferred { 0: why }, LeftToOthers {} });

@@ -14,6 +14,7 @@ use super::squeeze::Squeeze;
 use super::target::Target;
 use super::usage::{Kills, Totals, Usage};
 use super::width::WidthState;
+use crate::codec::coded;
 use crate::resource::{CPU, PerResource};
 
 /// A failed write is tried again after 1, 2, 4 … at most this many ticks.
@@ -287,3 +288,13 @@ impl NodeState {
 pub(crate) fn without_threads(sample: &TenantSample) -> TenantSample {
     TenantSample { threads: None, ..*sample }
 }
+
+// --- recorded ---
+
+coded!(struct Refusal { message, is_deferred, is_overtaken, is_unverified });
+coded!(struct Retry { knob, nr_failures, at_tick, refusal });
+coded!(struct NodeState {
+    is_governed, is_present, before, sample, usage, demand, context, target, observed, observed_at, held_before,
+    foreign_cores, retries, is_overtaken, width, share_error, shortfall, surroundings, faults, oom_kills, pids, totals,
+    left_to_others,
+});

@@ -11,6 +11,7 @@ use super::reason::Surroundings;
 use super::sample::{HostSample, PidsSample, TenantSample};
 use super::state::Outcome;
 use super::thread_budget::Look;
+use crate::codec::coded;
 use crate::dop::Topology;
 use crate::policy::model::{Allocation, Amount, OnDrift, Policy};
 use crate::resource::PerResource;
@@ -131,3 +132,13 @@ pub struct Decision {
     /// The findings of this tick.
     pub findings: Vec<Finding>,
 }
+
+// --- recorded ---
+
+coded!(struct Settings {
+    interval, reserve, allocation, oversubscription, on_drift, pins, is_enforcing,
+});
+coded!(struct Input { now, host, nodes, topology, above });
+coded!(struct NodeInput {
+    is_governed, is_present, sample, nr_oom_kills, nr_killed_runs, pids, observed, arrivals, held_before, surroundings,
+});

@@ -36,6 +36,7 @@
 //! (`a_tenant_that_wakes_gets_its_burst`); guarantees below a group are there when their tenants wake
 //! (`tests/control/weights.rs`).
 
+use crate::codec::coded;
 use crate::control::bounds::AncestorBounds;
 use crate::control::burst;
 use crate::control::demand::Demand;
@@ -460,3 +461,10 @@ pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<Protection> {
     }
     protections
 }
+
+// --- recorded ---
+
+coded!(struct Target {
+    allocation, burst_cores, cpu_weight, exact_cpu_weight, floor_cores, guarantee, limit, pids_limit, limit_cores,
+    kept_ratio, dominant, dominant_share, level, satisfied, scarce, bounded_protection_bytes,
+});

@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::finding::{Code, Finding};
+use crate::codec::coded;
 use crate::policy::key::Setting;
 use crate::policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
 use crate::resource::{PerResource, Resource};
@@ -463,3 +464,14 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
 fn absolute(amounts: &PerResource<Option<Amount>>) -> PerResource<Option<f64>> {
     PerResource::from_fn(|r| Some(r.amount(amounts[r]?.on(None)?)))
 }
+
+// --- recorded ---
+
+coded!(struct Written { guarantee, limit });
+coded!(struct TreeNode {
+    path, parent, depth, is_leaf, is_found, weight, guarantee, limit, written, dop, cpus,
+});
+coded!(struct Member { tenant, at, name, is_attached, parent });
+coded!(struct Ancestor { name, cgroup, parent, is_unit, is_shared, has_protection });
+coded!(enum CgroupParent { Unknown {}, Members {}, Top {}, Governed { 0: number } });
+coded!(struct Tree { nodes, members, ancestors, parents, depths, machine, cut });

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
+use crate::codec::coded;
 use crate::resource::{PerResource, Resource};
 
 /// The part of a tenant's CPU time that its long-lived threads must have used for them to represent it.
@@ -333,6 +334,17 @@ pub fn outside_cores(
     let elapsed_usec = elapsed.as_micros() as f64;
     (elapsed_usec > 0.0).then(|| (busy_usec / elapsed_usec - tenants_cores).max(0.0))
 }
+
+// --- recorded ---
+
+coded!(struct Usage {
+    cpu_cores, cpu_some_ratio, throttled, wanted_cores, held, unreclaimable_bytes, anon_bytes,
+    unreclaimable_growth_bytes, refaulted_bytes, memory_some_ratio, refaults_per_sec, io_some_ratio, reclaimed, met_limit,
+    populated,
+});
+coded!(struct Tally { total, last });
+coded!(struct Kills { before, last, nr_read, nr_told });
+coded!(struct Totals { cpu_usec, cpu_some_usec, memory_some_usec });
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,7 @@
 
 use std::time::Duration;
 
+use crate::codec::coded;
 use crate::control::demand::Demand;
 use crate::control::target::Target;
 use crate::control::tree::TreeNode;
@@ -283,3 +284,7 @@ fn expectant(claimant: Claimant, fair_slots: f64, is_waking: bool) -> Claimant {
         |sample: Sample| Sample { useful_cpus: sample.useful_cpus.max(useful_floor), ..sample };
     Claimant { allocation_cpus: fair_slots, sample: claimant.sample.map(expect), ..claimant }
 }
+
+// --- recorded ---
+
+coded!(struct WidthState { band, quiet_ticks, awake_ticks, placed, moved, refused });

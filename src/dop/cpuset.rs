@@ -14,6 +14,7 @@
 //! **Properties.** The algebra agrees with `BTreeSet` and a printed set reads back as itself
 //! (`tests/dop/cpuset.rs`). Equal sets compare equal whatever their history: no trailing zero word is kept.
 
+use crate::codec::coded;
 use std::fmt;
 use std::str::FromStr;
 
@@ -314,3 +315,7 @@ fn number(text: &str, nr_cpus: Option<u32>) -> Result<u32, &'static str> {
     }
     text.parse().map_err(|_| "the number is too large")
 }
+
+// --- recorded ---
+
+coded!(struct CpuSet { words });

@@ -18,6 +18,7 @@
 use std::ops::Range;
 
 use super::cpuset::CpuSet;
+use crate::codec::coded;
 
 /// Where one CPU is, as plain data.
 ///
@@ -249,3 +250,9 @@ pub enum TopologyError {
     #[error("no CPU is online, allowed and not isolated")]
     NoUsableCpu,
 }
+
+// --- recorded ---
+
+coded!(struct CpuPlace { package, node, llc, core, cpu });
+coded!(struct Cpu { place, sibling, isolated, domains });
+coded!(struct Topology { cpus, domains, online, usable, offline });

@@ -4,6 +4,7 @@
 //! machine that is depends on who asks: `check` has the machine of [`super::HostFacts`], and the control loop the
 //! one of its last sample, so that a percentage follows CPUs and memory that come and go.
 
+use crate::codec::coded;
 use crate::resource::{PerResource, Resource};
 use crate::units::{Percent, QuantityError};
 
@@ -78,3 +79,7 @@ impl PerResource<Amount> {
         PerResource::from_fn(|resource| self[resource].of(resource, machine[resource]))
     }
 }
+
+// --- recorded ---
+
+coded!(enum Amount { Absolute { 0: smallest }, Percent { 0: percent } });

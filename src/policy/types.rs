@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
+use crate::codec::coded;
 use crate::queue::discipline::Name;
 use crate::resource::{PerResource, Resource};
 
@@ -217,3 +218,22 @@ pub enum CpusPolicy {
     /// These, in the kernel's list format, sorted and without repeats (`0-3,8`).
     Fixed(Vec<u32>),
 }
+
+// --- recorded ---
+
+coded!(
+    enum Allocation {
+        Drf {},
+        MaxMin {},
+        Static {},
+    }
+);
+coded!(
+    enum OnDrift {
+        Repair {},
+        Accept {},
+    }
+);
+coded!(struct Limits { amounts, pids });
+coded!(enum DopPolicy { Auto {}, AtMost { 0: most }, Manual { 0: width }, Imci {} });
+coded!(enum CpusPolicy { Shared {}, Dop {}, Exclusive {}, Fixed { 0: cpus } });

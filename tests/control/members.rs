@@ -205,7 +205,7 @@ fn totals_outlive_members() {
     let waited = |control: &ControlLoop| control.states()[0].totals.cpu_some_usec.total().unwrap();
     assert_eq!((total(&control), waited(&control)), (9_000_000, 1_500_000));
     // Two of them go, and one comes.
-    control.take_tree(tree(&nodes, &[2]), &[Some(0), Some(2), None, None], |_| false);
+    control.take_tree(tree(&nodes, &[2]), &[Some(0), Some(2), None, None], &[]);
     assert_eq!(total(&control), 9_000_000);
     for _ in 0..2 {
         let input =
@@ -214,7 +214,7 @@ fn totals_outlive_members() {
     }
     // The one that stayed used twice 2 CPUs; the first second of the other is not known.
     assert_eq!(total(&control), 9_000_000 + 4_000_000 + 1_000_000);
-    control.take_tree(tree(&nodes, &[0]), &[Some(0), None, None], |_| false);
+    control.take_tree(tree(&nodes, &[0]), &[Some(0), None, None], &[]);
     let input = host.pass(control.tree(), |_| busy);
     control.step(input);
     assert_eq!(total(&control), 14_000_000);

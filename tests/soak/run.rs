@@ -16,6 +16,7 @@ use super::ground::{Fate, Ground};
 use super::model::{Model, Turn};
 use super::spec::Spec;
 use super::step::{Setting, Step, generate};
+use crate::history::twin::Twin;
 
 /// The root of the tenants, from the top of the ground.
 pub(super) const ROOT: &str = "t";
@@ -210,7 +211,11 @@ impl<G: Ground> Run<G> {
         let is_disturbed = self.fate.dies_at.is_some() || self.fate.fails_at.is_some();
         let started = self.turn(Turn::of("start"), |agent, kernel| {
             let rules = claims::rules(&policy).rules;
-            Agent::start(kernel, policy, rules, &options).map(|started| *agent = Some(started))
+            let started = Agent::start(kernel, policy, rules, &options);
+            started.map(|mut started| {
+                started.record(Twin::boxed());
+                *agent = Some(started);
+            })
         });
         match started {
             Some(Err(error)) if !is_disturbed => {

@@ -11,6 +11,7 @@
 //! | `ready` | the part of a reload that may fail |
 //! | [`reload`] | taking up another policy |
 //! | `base` | what a policy comes to on this host |
+//! | `recorded` | the control loop, and who is told of its changes |
 //! | `each` | taking up what the templates of the policy found |
 
 pub mod attach;
@@ -24,6 +25,7 @@ mod job_valves;
 pub mod jobs;
 pub mod mode;
 mod ready;
+mod recorded;
 pub mod reload;
 pub mod start;
 mod tick;

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::base::{Base, Layer};
+use super::recorded::Recorded;
 use crate::control::control_loop::ControlLoop;
+use crate::control::event::Witness;
 use crate::control::finding::Finding;
 use crate::control::plan::{Action, Knob, Value};
 use crate::control::state::NodeState;
@@ -64,7 +66,7 @@ pub struct Agent<K> {
     pub(super) policy: Arc<Policy>,
     pub(super) base: Base,
     pub(super) options: Options,
-    pub(super) control: ControlLoop,
+    pub(super) control: Recorded,
     pub(super) backends: Backends,
     pub(super) keeper: Keeper,
     pub(super) reporter: Reporter,
@@ -132,7 +134,7 @@ impl<K: KernFs> Agent<K> {
         }
         let mut reporter = Reporter::new(&host);
         reporter.find_obstacles(&mut host, &backends, is_enforcing);
-        let control = ControlLoop::new(settings, tree);
+        let control = Recorded::new(ControlLoop::new(settings, tree));
         let mut agent = Agent {
             jobs: Jobs::new(job_store(state_dir, &mut host)),
             host,
@@ -165,6 +167,11 @@ impl<K: KernFs> Agent<K> {
             self.backends.owners(),
             self.mode().word(),
         )
+    }
+
+    /// Tells `witness` of every change of the control loop from now on; nobody without one.
+    pub fn record(&mut self, witness: Option<Box<dyn Witness>>) {
+        self.control.record(witness);
     }
 
     // --- queries ---

@@ -136,6 +136,8 @@ impl<K: KernFs> Agent<K> {
         let actions =
             self.reporter.spell_actions(&self.host, &self.backends, &self.control, &decision);
         findings.extend(self.control.findings(|knob| self.host.file(knob)));
+        let trouble = self.control.witness().and_then(|witness| witness.trouble());
+        findings.extend(trouble.map(|why| Finding::of_host(Code::NotKept, why)));
         let Agent { host, backends, control, reporter, .. } = self;
         reporter.publish(TickReport {
             now,

@@ -40,6 +40,7 @@ use std::cmp::Reverse;
 
 use super::cpuset::CpuSet;
 use super::topology::{Level, Topology};
+use crate::codec::coded;
 use crate::fair::integer::{self, Claim};
 use board::{Board, Seats};
 
@@ -390,3 +391,12 @@ fn core_quotas(topology: &Topology, requests: &[Request]) -> Vec<u32> {
     let quotas = integer::apportion(cores, &claims);
     quotas.iter().zip(&claims).map(|(quota, claim)| (*quota).max(claim.floor) as u32).collect()
 }
+
+// --- recorded ---
+
+coded!(
+    enum Reason {
+        Narrowed { wanted: wanted, granted: granted },
+        Offline {},
+    }
+);

@@ -25,6 +25,7 @@ use tenantd::sim::{Fault, Load, SimHost, SimKernel};
 use self::model::{Model, Turn};
 use self::step::{Act, CI, SERVICES, Spec, Step};
 use crate::agent::world::{Host, MIB, MOUNT};
+use crate::history::twin::Twin;
 use crate::soak::campaign::{self, Stage};
 use crate::soak::decided;
 use crate::soak::ground::Fate;
@@ -260,7 +261,11 @@ impl Run {
         let options = Options { state_dir, ..Options::default() };
         let started = self.turn(Turn::of("start"), |agent, kernel| {
             let rules = claims::rules(&policy).rules;
-            Agent::start(kernel, policy, rules, &options).map(|started| *agent = Some(started))
+            let started = Agent::start(kernel, policy, rules, &options);
+            started.map(|mut started| {
+                started.record(Twin::boxed());
+                *agent = Some(started);
+            })
         });
         match started {
             Some(Err(error)) => assert!(self.model.was_disturbed(), "start: {error:?}"),

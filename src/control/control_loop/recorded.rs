@@ -1,0 +1,8 @@
+//! The whole loop as a value, so that a replay can begin at any tick.
+
+use super::ControlLoop;
+use crate::codec::coded;
+
+coded!(struct ControlLoop {
+    settings, tree, states, tick, last, topology, episode, nr_drift, alarm,
+});

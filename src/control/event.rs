@@ -1,0 +1,302 @@
+//! Everything that changes the control loop, as values: what a recording is made of.
+//!
+//! **Problem.** A replay gives the same decisions only where it repeats everything that the loop was given: not only the
+//! samples of each tick, but also what came of its writes, cgroups that went away, and other trees and settings.
+//!
+//! **Answer.** Each way in which the loop changes is an [`Event`], and [`Event::happen`] is the only one that the agent
+//! has: it holds the loop behind a value that hands out no other (`daemon/agent/recorded.rs`). The loop as it was at some
+//! tick ([`crate::codec`]) and the events since then are the loop as it is now, to the last bit.
+//!
+//! **Coding.** Events of one kind are written against the last of their kind ([`Memory`]). Where nodes get other numbers,
+//! what is remembered of them gets them too: a tenant that comes costs its own values, and not those of all others.
+//!
+//! **Properties** (`tests/history/replay.rs`): over random loads, faults, reloads and tenants that come and go, a replay
+//! decides the same as the agent did; it may begin at any tick at which the loop was written down.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use super::control_loop::ControlLoop;
+use super::drift::Observation;
+use super::plan::Knob;
+use super::state::Outcome;
+use super::step::{Decision, Input, NodeInput, Settings};
+use super::tree::Tree;
+use crate::codec::{self, Coded, In, Out, Torn};
+use crate::dop::CpuSet;
+
+/// One change of the control loop.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A tick begins.
+    Begin,
+    /// What was read for it.
+    Step(Box<Input>),
+    /// What came of an action.
+    Settle(Box<Outcome>),
+    /// What the files of a node hold that was opened between two ticks.
+    ObserveFirst(usize, Vec<Observation>),
+    /// A foreign value that is not accepted after all.
+    Reclaim(usize, Knob),
+    /// The cgroup of a node went away; whether accepted foreign values outlive it.
+    Lose(usize, bool),
+    /// The value of a knob was restored.
+    Forget(usize, Knob),
+    /// All cgroups are opened anew.
+    ForgetObserved,
+    /// All values were restored.
+    Reset,
+    /// Where an earlier agent had placed tenants.
+    PlaceOn(Vec<(usize, CpuSet)>),
+    /// Other settings.
+    Set(Settings),
+    /// Other nodes.
+    TakeTree(Box<TreeChange>),
+}
+
+/// What is told of every change of a control loop.
+pub trait Witness: Debug {
+    /// `event` is about to change `control`.
+    fn note(&mut self, control: &ControlLoop, event: &Event);
+
+    /// Why it cannot do its work at the moment, as a sentence.
+    fn trouble(&self) -> Option<&str> {
+        None
+    }
+
+    /// Keeps no more bytes than this, and nothing that is older.
+    fn bound(&mut self, _max_bytes: u64, _max_age: Duration) {}
+}
+
+/// Other nodes from now on.
+#[derive(Clone, Debug)]
+pub struct TreeChange {
+    /// The nodes.
+    pub tree: Tree,
+    /// The number that each of the nodes before has from now on; `None` for those that went.
+    pub kept: Vec<Option<usize>>,
+    /// The new ones that may run anywhere.
+    pub unpinned: Vec<usize>,
+}
+
+/// The last event of each kind.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    input: Input,
+    outcome: Outcome,
+    observed: Vec<Observation>,
+    settings: Settings,
+    tree: Tree,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            input: Coded::blank(),
+            outcome: Coded::blank(),
+            observed: Coded::blank(),
+            settings: Coded::blank(),
+            tree: Coded::blank(),
+        }
+    }
+}
+
+impl Memory {
+    /// The tree at the beginning, which the loop brings along.
+    pub fn of(control: &ControlLoop) -> Memory {
+        Memory {
+            tree: control.tree().clone(),
+            settings: control.settings().clone(),
+            ..Memory::default()
+        }
+    }
+
+    /// Gives what is remembered of nodes their new numbers.
+    fn renumber(&mut self, kept: &[Option<usize>], nr_nodes: usize) {
+        let mut nodes: Vec<NodeInput> = Vec::new();
+        nodes.resize_with(nr_nodes, Coded::blank);
+        for (node, new) in std::mem::take(&mut self.input.nodes).into_iter().zip(kept) {
+            if let Some(place) = new.and_then(|new| nodes.get_mut(new)) {
+                *place = node;
+            }
+        }
+        self.input.nodes = nodes;
+    }
+}
+
+/// The kinds, as they are written: the first byte of an event. A new one goes to the end.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Begin,
+    Step,
+    Settle,
+    ObserveFirst,
+    Reclaim,
+    Lose,
+    Forget,
+    ForgetObserved,
+    Reset,
+    PlaceOn,
+    Set,
+    TakeTree,
+}
+
+impl Kind {
+    const ALL: [Kind; 12] = [
+        Kind::Begin,
+        Kind::Step,
+        Kind::Settle,
+        Kind::ObserveFirst,
+        Kind::Reclaim,
+        Kind::Lose,
+        Kind::Forget,
+        Kind::ForgetObserved,
+        Kind::Reset,
+        Kind::PlaceOn,
+        Kind::Set,
+        Kind::TakeTree,
+    ];
+}
+
+impl Event {
+    /// Changes the loop; what was decided, where that is a step.
+    pub fn happen(self, control: &mut ControlLoop) -> Option<Decision> {
+        match self {
+            Event::Begin => {
+                control.begin_tick();
+            }
+            Event::Step(input) => return Some(control.step(*input)),
+            Event::Settle(outcome) => control.settle(*outcome),
+            Event::ObserveFirst(number, observed) => control.observe_first(number, observed),
+            Event::Reclaim(number, knob) => control.reclaim(number, knob),
+            Event::Lose(number, keeps_left) => control.lose(number, keeps_left),
+            Event::Forget(number, knob) => control.forget(number, knob),
+            Event::ForgetObserved => control.forget_observed(),
+            Event::Reset => control.reset(),
+            Event::PlaceOn(places) => control.place_on(places),
+            Event::Set(settings) => control.set(settings),
+            Event::TakeTree(change) => {
+                let TreeChange { tree, kept, unpinned } = *change;
+                control.take_tree(tree, &kept, &unpinned);
+            }
+        }
+        None
+    }
+
+    /// Whether the event fits a loop with so many nodes: one that does not is damaged, and would end a replay in a
+    /// panic.
+    pub fn fits(&self, nr_nodes: usize) -> bool {
+        let is_node = |number: &usize| *number < nr_nodes;
+        match self {
+            Event::Begin | Event::ForgetObserved | Event::Reset | Event::Set(_) => true,
+            Event::Step(input) => input.nodes.len() == nr_nodes,
+            Event::Settle(outcome) => is_node(&outcome.0.node),
+            Event::ObserveFirst(number, _)
+            | Event::Reclaim(number, _)
+            | Event::Lose(number, _)
+            | Event::Forget(number, _) => is_node(number),
+            Event::PlaceOn(places) => places.iter().all(|(number, _)| is_node(number)),
+            Event::TakeTree(change) => {
+                let is_new = |new: &Option<usize>| new.is_none_or(|new| new < change.tree.len());
+                change.kept.len() == nr_nodes && change.kept.iter().all(is_new)
+            }
+        }
+    }
+
+    /// Writes the event as it differs from the last of its kind.
+    pub fn put(&self, memory: &mut Memory, out: &mut Out) {
+        match self {
+            Event::Begin => out.byte(Kind::Begin as u8),
+            Event::Step(input) => {
+                out.byte(Kind::Step as u8);
+                input.as_ref().put(&mut memory.input, out);
+            }
+            Event::Settle(outcome) => {
+                out.byte(Kind::Settle as u8);
+                outcome.as_ref().put(&mut memory.outcome, out);
+            }
+            Event::ObserveFirst(number, observed) => {
+                out.byte(Kind::ObserveFirst as u8);
+                out.number(*number as u64);
+                observed.put(&mut memory.observed, out);
+            }
+            Event::Reclaim(number, knob) => put_knob(Kind::Reclaim, *number, knob, out),
+            Event::Lose(number, keeps_left) => {
+                out.byte(Kind::Lose as u8);
+                out.number(*number as u64);
+                keeps_left.put(&mut false, out);
+            }
+            Event::Forget(number, knob) => put_knob(Kind::Forget, *number, knob, out),
+            Event::ForgetObserved => out.byte(Kind::ForgetObserved as u8),
+            Event::Reset => out.byte(Kind::Reset as u8),
+            Event::PlaceOn(places) => {
+                out.byte(Kind::PlaceOn as u8);
+                places.put(&mut Vec::new(), out);
+            }
+            Event::Set(settings) => {
+                out.byte(Kind::Set as u8);
+                settings.put(&mut memory.settings, out);
+            }
+            Event::TakeTree(change) => {
+                let TreeChange { tree, kept, unpinned } = change.as_ref();
+                out.byte(Kind::TakeTree as u8);
+                tree.put(&mut memory.tree, out);
+                kept.put(&mut Vec::new(), out);
+                unpinned.put(&mut Vec::new(), out);
+                memory.renumber(kept, tree.len());
+            }
+        }
+    }
+
+    /// Reads an event.
+    ///
+    /// # Errors
+    /// The bytes are none.
+    pub fn take(memory: &mut Memory, from: &mut In<'_>) -> Result<Event, Torn> {
+        let kind = Kind::ALL.get(usize::from(from.byte()?)).ok_or(Torn)?;
+        Ok(match kind {
+            Kind::Begin => Event::Begin,
+            Kind::Step => Event::Step(Box::new(Input::take(&mut memory.input, from)?)),
+            Kind::Settle => Event::Settle(Box::new(Outcome::take(&mut memory.outcome, from)?)),
+            Kind::ObserveFirst => {
+                Event::ObserveFirst(number(from)?, Vec::take(&mut memory.observed, from)?)
+            }
+            Kind::Reclaim => Event::Reclaim(number(from)?, Knob::take(&mut Knob::blank(), from)?),
+            Kind::Lose => Event::Lose(number(from)?, bool::take(&mut false, from)?),
+            Kind::Forget => Event::Forget(number(from)?, Knob::take(&mut Knob::blank(), from)?),
+            Kind::ForgetObserved => Event::ForgetObserved,
+            Kind::Reset => Event::Reset,
+            Kind::PlaceOn => Event::PlaceOn(Vec::take(&mut Vec::new(), from)?),
+            Kind::Set => Event::Set(Settings::take(&mut memory.settings, from)?),
+            Kind::TakeTree => {
+                let tree = Tree::take(&mut memory.tree, from)?;
+                let kept = Vec::take(&mut Vec::new(), from)?;
+                let unpinned = Vec::take(&mut Vec::new(), from)?;
+                memory.renumber(&kept, tree.len());
+                Event::TakeTree(Box::new(TreeChange { tree, kept, unpinned }))
+            }
+        })
+    }
+}
+
+fn put_knob(kind: Kind, number: usize, knob: &Knob, out: &mut Out) {
+    out.byte(kind as u8);
+    out.number(number as u64);
+    knob.put(&mut Knob::blank(), out);
+}
+
+fn number(from: &mut In<'_>) -> Result<usize, Torn> {
+    usize::try_from(from.number()?).map_err(|_| Torn)
+}
+
+/// The fingerprint of what a recording holds: recordings with another one were made by another version of tenantd.
+pub fn format() -> u64 {
+    let parts = [
+        codec::fingerprint::<ControlLoop>(),
+        codec::fingerprint::<Input>(),
+        codec::fingerprint::<Outcome>(),
+        codec::fingerprint::<Observation>(),
+    ];
+    let kinds = (Kind::ALL.len() as u64, 1);
+    parts.into_iter().fold(kinds.0 << 8 | kinds.1, |all, part| all.rotate_left(7) ^ part)
+}
