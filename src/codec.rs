@@ -9,9 +9,9 @@
 //! The row lists the fields, and takes a value apart and puts it together without `..`: a field that is missing in the
 //! row, or in the type, does not compile. What a new field costs is its name in the row.
 //!
-//! **Coding.** Each value is written against the one before it (`last`), which both sides keep: numbers as the difference,
-//! in seven bits a byte; texts as "the same" or in full. Nearly everything in a tick is what it was a second ago, so most
-//! bytes are zero, and a general compressor makes next to nothing of them. An absent value leaves `last` as it was: a file
+//! **Coding.** Each value is written against the one before it (`last`), which both sides keep: numbers as the difference
+//! ([`Out`]), texts as "the same" or in full. Nearly everything in a tick is what it was a second ago, so most tokens are
+//! zero, and a general compressor makes next to nothing of them. An absent value leaves `last` as it was: a file
 //! that is read in one of ten ticks is compared with its last reading.
 //!
 //! **Versions.** The rows also give a fingerprint of all names and kinds below a type ([`fingerprint`]). A recording
@@ -67,60 +67,104 @@ pub trait Coded: Sized {
     }
 }
 
-/// Bytes that grow.
+/// What is written: *tokens* and *bits*.
+///
+/// A number is a token, its length in bits, and these bits without the first. Tokens are small, mostly zero and alike
+/// from tick to tick; bits are as good as random. Apart, a compressor makes little of the ones and leaves the others
+/// alone; mixed, it does neither.
 #[derive(Clone, Debug, Default)]
-pub struct Out(Vec<u8>);
+pub struct Out {
+    tokens: Vec<u8>,
+    bits: Vec<u8>,
+    /// Bits of the last byte that are used; 0 where it is full.
+    nr_used: u32,
+}
+
+/// Bits of a page: what is counted in pages has so many zeros at its end.
+const PAGE_BITS: u32 = 12;
+/// Tokens of differences in pages are beyond those of other numbers.
+const PAGES: u8 = 64;
 
 impl Out {
-    /// The bytes so far.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
     }
 
-    /// Takes the bytes so far out.
-    pub fn split(&mut self) -> Vec<u8> {
-        mem::take(&mut self.0)
+    /// How many bytes there are, tokens and bits.
+    pub fn len(&self) -> usize {
+        self.tokens.len() + self.bits.len()
     }
 
-    /// One byte.
+    /// Takes what was written out: tokens and bits.
+    pub fn split(&mut self) -> (Vec<u8>, Vec<u8>) {
+        let Out { tokens, bits, .. } = mem::take(self);
+        (tokens, bits)
+    }
+
+    /// One byte, as it is.
     pub fn byte(&mut self, byte: u8) {
-        self.0.push(byte);
+        self.tokens.push(byte);
     }
 
-    /// A number, in seven bits a byte, the low ones first.
-    pub fn number(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.0.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.0.push(number as u8);
-    }
-
-    /// Bytes as they are.
+    /// Bytes, as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        self.tokens.extend_from_slice(bytes);
     }
 
-    /// A number as its difference from `last`.
+    /// A number.
+    pub fn number(&mut self, number: u64) {
+        self.token(number, 0);
+    }
+
+    fn token(&mut self, number: u64, base: u8) {
+        let length = u64::BITS - number.leading_zeros();
+        self.tokens.push(base + length as u8);
+        // The first bit of a number is always set.
+        let mut left = length.saturating_sub(1);
+        let mut rest = number;
+        while left > 0 {
+            if self.nr_used == 0 {
+                self.bits.push(0);
+            }
+            let now = left.min(8 - self.nr_used);
+            let part = (rest & ((1 << now) - 1)) as u8;
+            if let Some(last) = self.bits.last_mut() {
+                *last |= part << self.nr_used;
+            }
+            self.nr_used = (self.nr_used + now) % 8;
+            (rest, left) = (rest >> now, left - now);
+        }
+    }
+
+    /// A number as its difference from `last`; one in whole pages is written as pages.
     fn difference(&mut self, number: u64, last: u64) {
         let difference = number.wrapping_sub(last) as i64;
-        self.number(((difference << 1) ^ (difference >> 63)) as u64);
+        let in_pages = difference != 0 && difference.trailing_zeros() >= PAGE_BITS;
+        let (difference, base) =
+            if in_pages { (difference >> PAGE_BITS, PAGES) } else { (difference, 0) };
+        self.token(((difference << 1) ^ (difference >> 63)) as u64, base);
     }
 }
 
-/// Bytes that are read.
+/// What is read: tokens and bits.
 #[derive(Clone, Debug)]
-pub struct In<'a>(&'a [u8]);
+pub struct In<'a> {
+    tokens: &'a [u8],
+    bits: &'a [u8],
+    /// Bits of the first byte that were read.
+    nr_used: u32,
+}
 
 impl<'a> In<'a> {
-    /// From the beginning of `bytes`.
-    pub fn new(bytes: &'a [u8]) -> In<'a> {
-        In(bytes)
+    /// From the beginning of these.
+    pub fn new(tokens: &'a [u8], bits: &'a [u8]) -> In<'a> {
+        In { tokens, bits, nr_used: 0 }
     }
 
-    /// How many bytes are left.
+    /// How many tokens are left: there are no more values.
     pub fn left(&self) -> usize {
-        self.0.len()
+        self.tokens.len()
     }
 
     /// One byte.
@@ -128,8 +172,8 @@ impl<'a> In<'a> {
     /// # Errors
     /// None is left.
     pub fn byte(&mut self) -> Result<u8, Torn> {
-        let (first, rest) = self.0.split_first().ok_or(Torn)?;
-        self.0 = rest;
+        let (first, rest) = self.tokens.split_first().ok_or(Torn)?;
+        self.tokens = rest;
         Ok(*first)
     }
 
@@ -138,22 +182,31 @@ impl<'a> In<'a> {
     /// # Errors
     /// There is none.
     pub fn number(&mut self) -> Result<u64, Torn> {
-        let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                return Err(Torn);
-            }
-            number |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Ok(number);
-            }
-        }
-        Err(Torn)
+        let token = self.byte()?;
+        self.of_token(u32::from(token))
     }
 
-    /// The number of things that follow, each of a byte at least.
+    fn of_token(&mut self, length: u32) -> Result<u64, Torn> {
+        if length > u64::BITS {
+            return Err(Torn);
+        }
+        let Some(mut left) = length.checked_sub(1) else { return Ok(0) };
+        let (mut number, mut at) = (1_u64 << left, 0);
+        while left > 0 {
+            let byte = self.bits.first().ok_or(Torn)?;
+            let now = left.min(8 - self.nr_used);
+            let part = u64::from(byte >> self.nr_used) & ((1 << now) - 1);
+            number |= part << at;
+            (at, left) = (at + now, left - now);
+            self.nr_used = (self.nr_used + now) % 8;
+            if self.nr_used == 0 {
+                self.bits = &self.bits[1..];
+            }
+        }
+        Ok(number)
+    }
+
+    /// The number of things that follow, each of a token at least.
     ///
     /// # Errors
     /// There is none, or so many cannot follow.
@@ -162,19 +215,26 @@ impl<'a> In<'a> {
         if count > self.left() { Err(Torn) } else { Ok(count) }
     }
 
-    /// So many bytes.
+    /// So many bytes, as they are.
     ///
     /// # Errors
     /// Fewer are left.
     pub fn raw(&mut self, count: usize) -> Result<&'a [u8], Torn> {
-        let (bytes, rest) = self.0.split_at_checked(count).ok_or(Torn)?;
-        self.0 = rest;
+        let (bytes, rest) = self.tokens.split_at_checked(count).ok_or(Torn)?;
+        self.tokens = rest;
         Ok(bytes)
     }
 
     fn difference(&mut self, last: u64) -> Result<u64, Torn> {
-        let number = self.number()?;
-        Ok(last.wrapping_add((number >> 1) ^ (number & 1).wrapping_neg()))
+        let token = self.byte()?;
+        let (length, shift) = match token.checked_sub(PAGES) {
+            // That of a number of 64 bits is no number of pages.
+            Some(length @ 1..) => (length, PAGE_BITS),
+            _ => (token, 0),
+        };
+        let number = self.of_token(u32::from(length))?;
+        let difference = (number >> 1) ^ (number & 1).wrapping_neg();
+        Ok(last.wrapping_add(difference << shift))
     }
 }
 
@@ -210,11 +270,12 @@ pub fn fingerprint<T: Coded>() -> u64 {
     layout.0
 }
 
-/// The value without a value before it.
+/// The value without a value before it, as one row of bytes.
 pub fn encode<T: Coded>(value: &T) -> Vec<u8> {
     let mut out = Out::default();
     value.put(&mut T::blank(), &mut out);
-    out.split()
+    let (tokens, bits) = out.split();
+    [&(tokens.len() as u32).to_le_bytes()[..], &tokens, &bits].concat()
 }
 
 /// The same backwards.
@@ -222,7 +283,10 @@ pub fn encode<T: Coded>(value: &T) -> Vec<u8> {
 /// # Errors
 /// The bytes are no such value, or more than one.
 pub fn decode<T: Coded>(bytes: &[u8]) -> Result<T, Torn> {
-    let mut from = In::new(bytes);
+    let (length, rest) = bytes.split_first_chunk().ok_or(Torn)?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| Torn)?;
+    let (tokens, bits) = rest.split_at_checked(length).ok_or(Torn)?;
+    let mut from = In::new(tokens, bits);
     let value = T::take(&mut T::blank(), &mut from)?;
     if from.left() == 0 { Ok(value) } else { Err(Torn) }
 }

@@ -13,6 +13,7 @@ mod evenness;
 mod explain;
 mod faults;
 mod guarantee;
+mod history;
 mod hosts;
 mod in_place;
 mod kills;

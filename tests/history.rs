@@ -1,4 +1,6 @@
 //! Recordings: exact, complete, bounded, whole after a kill, and replayed bit for bit.
 
 mod codec;
+mod ring;
+mod size;
 pub(crate) mod twin;

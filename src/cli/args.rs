@@ -16,6 +16,8 @@ use crate::varlink::jobs::Units;
 pub const SOCKET: &str = "/run/tenantd/socket";
 /// The state directory of an installed tenantd.
 pub const STATE_DIR: &str = "/run/tenantd";
+/// The history of an installed tenantd.
+pub const HISTORY_DIR: &str = "/var/lib/tenantd/history";
 /// The longest time that can be given.
 const TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -59,6 +61,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print the values that would be written now, with reasons; writes nothing.
     Plan(PlanArgs),
+    /// Print what was: usage, shares, and what tenants lacked and why.
+    History(HistoryArgs),
     /// Propose a policy from what runs on this host, and check it.
     Init(InitArgs),
     /// Check a policy, file or directory, and print all findings.
@@ -130,6 +134,9 @@ pub struct Tenantd {
     /// The directory of the journal, which records what was changed.
     #[arg(long, value_name = "PATH", default_value = STATE_DIR)]
     pub state_dir: PathBuf,
+    /// The directory of the history, which `tenantctl history` reads; without it, none is kept.
+    #[arg(long, value_name = "PATH")]
+    pub history: Option<PathBuf>,
 }
 
 /// The size of a machine.
@@ -273,7 +280,34 @@ pub struct PlanArgs {
     /// The cgroup of the tenants, instead of the one in the policy.
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
-    /// Print one JSON object instead of a table.
+    /// Plan for what was recorded, a directory or one file of the history, beside what was decided then.
+    #[arg(long, value_name = "PATH", requires = "policy", conflicts_with = "root")]
+    pub replay: Option<PathBuf>,
+    /// Write a page with pictures of the replay to this file as well.
+    #[arg(long, value_name = "OUT.html", requires = "replay")]
+    pub report: Option<PathBuf>,
+    /// Print one JSON object instead of a table; of a replay, one for each tick, and the summary last.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `history`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HistoryArgs {
+    /// The path of a tenant, such as `ci/nightly`: its course over the time. Without it, all tenants.
+    #[arg(value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// The beginning, in UTC: a time of the last day as `03:00`, a date and time as `2026-01-31 03:00`, or a time
+    /// before now as `2h`. Without it, an hour before the end.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// The end, likewise; without it, that of the recording.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// The directory of the history, or one file of it.
+    #[arg(long, value_name = "PATH", default_value = HISTORY_DIR)]
+    pub dir: PathBuf,
+    /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
 }

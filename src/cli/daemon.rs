@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::Context;
 use listenfd::ListenFd;
@@ -20,6 +21,8 @@ use crate::daemon::service::event_loop::EventLoop;
 use crate::daemon::service::{PolicySource, Service};
 use crate::host::kernfs::RealKernFs;
 use crate::host::notify::Notifier;
+use crate::host::recording::recorder::Recorder;
+use crate::host::recording::ring::Bounds;
 use crate::policy::model::{HierarchyChoice, Mode, OnExit, Policy};
 use crate::policy::report::{Report, Style};
 use crate::policy::{self, HostFacts};
@@ -61,7 +64,10 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     }
     // Signals are handled from before the first change on.
     let mut events = EventLoop::new(interval).context("cannot make the event loop")?;
-    let agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
+    let mut agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
+    if let Some(dir) = args.history.as_deref().filter(|_| !args.once) {
+        record(&mut agent, dir);
+    }
     let listener = match listener(args, passed, agent.mode() == Mode::Observe) {
         Ok(listener) => listener,
         Err(error) => {
@@ -75,6 +81,19 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     let (restored, _) = service.into_agent().stop()?;
     ran?;
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
+}
+
+/// Records what the agent is given. A history that cannot be kept is reported, and ends nothing.
+fn record(agent: &mut Agent<RealKernFs>, dir: &Path) {
+    let bounds = Bounds::of(&agent.policy().history);
+    let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let wall = || SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    match Recorder::start(dir, bounds, host, wall) {
+        Ok(recorder) => agent.record(Some(Box::new(recorder))),
+        Err(error) => {
+            warn!("no history is kept: {} cannot be used: {error}", dir.display());
+        }
+    }
 }
 
 /// Prints the error that ended `tenantd`, and returns its exit code.

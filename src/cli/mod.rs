@@ -12,6 +12,7 @@ pub mod exit;
 mod explain;
 mod file;
 mod generate;
+mod history;
 pub mod init;
 mod jobs;
 mod json;
@@ -21,6 +22,7 @@ mod machine;
 pub mod metrics;
 mod plan;
 mod problem;
+mod replay;
 mod run;
 pub mod serve;
 mod simulate;
@@ -48,6 +50,7 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Watch(args) => status::watch(daemon, args),
         Command::Explain(args) => explain::run(daemon, args),
         Command::Plan(args) => plan::run(daemon, args, colour),
+        Command::History(args) => history::run(args),
         Command::Diff(args) => administer::diff(daemon, args, colour),
         Command::Reload(args) => administer::reload(daemon, args, colour),
         Command::Mode(args) => administer::mode(daemon, args),

@@ -15,7 +15,7 @@ use super::args::{Colour, PlanArgs, SOCKET};
 use super::client::{Client, ClientError, Endpoint};
 use super::daemon::load;
 use super::exit::Exit;
-use super::{log, machine};
+use super::{log, machine, replay};
 use crate::control::status::{
     ActionStatus, GroupStatus, HostStatus, MoveStatus, Status, TenantStatus,
 };
@@ -49,6 +49,9 @@ struct Plan<'a> {
 /// The host could not be read, or the output could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
+    if let (Some(recording), Some(policy)) = (&args.replay, &args.policy) {
+        return replay::run(recording, policy, args, colour);
+    }
     let path = match &args.policy {
         Some(path) => path,
         None => match daemon.connect() {

@@ -9,6 +9,7 @@
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
 //! | [`systemd`] | cgroups that systemd owns |
 //! | [`journal`] | the values from before the agent |
+//! | [`recording`] | what the control loop was given, in a ring of files |
 //! | [`notify`] | notifications to the service manager |
 //! | `enforce` | every change of the host, journal first |
 //! | [`cost`] | CPU time and memory of the agent itself |
@@ -21,5 +22,6 @@ pub mod kernfs;
 pub mod machine;
 pub mod notify;
 pub mod process;
+pub mod recording;
 pub mod systemd;
 pub mod topology;

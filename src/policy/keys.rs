@@ -16,6 +16,7 @@ use super::forms::{
 use super::key::Flag::{Group, Leaf, Needed, Restart};
 use super::key::{section, table};
 use super::names::{CgroupPaths, CpusForm, Names, Root};
+use super::retention::{Age, Size};
 use super::types::*;
 use super::values::{GROUPS, MATCHED_USERS, UNITS, USERS};
 use crate::queue::discipline::Name;
@@ -35,6 +36,8 @@ section! {
         "control" => control: ControlPolicy, Keys(CONTROL);
         /// The admission of jobs (tenantctl run).
         "admission" => admission: AdmissionPolicy, Keys(ADMISSION);
+        /// What a service keeps of the past (tenantctl history, tenantctl plan --replay).
+        "history" => history: HistoryPolicy, Keys(HISTORY);
         /// Users and groups that may reload, change the mode and restore, in addition to root.
         "administrators" => administrators: Accounts, Keys(ACCOUNTS);
         /// The tenants that share the machine, in the order of the file.
@@ -112,6 +115,17 @@ section! {
         /// How long a job is frozen at most while a CPU guarantee of another tenant is due, and narrower jobs do not
         /// suffice; then it runs at least as long. off: never.
         "freeze" => freeze: Option<Duration>, Bound;
+    }
+}
+
+section! {
+    /// `history:` what a service keeps of the past.
+    #[derive(Copy, Eq)]
+    pub struct HistoryPolicy, HISTORY {
+        /// The most that is kept, the oldest goes first. 0: nothing is kept.
+        "max_size" => max_size: u64 = 64 << 20, Size;
+        /// What is older is not kept.
+        "max_age" => max_age: Duration = Duration::from_secs(24 * 3600), Age;
     }
 }
 

@@ -46,6 +46,7 @@ mod read;
 pub mod reader;
 pub mod report;
 pub mod rest;
+mod retention;
 pub mod rules;
 pub mod schema;
 mod stays;

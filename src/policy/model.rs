@@ -6,7 +6,8 @@
 
 pub use super::amount::Amount;
 pub use super::keys::{
-    Accounts, AdmissionPolicy, ControlPolicy, HostPolicy, JobsPolicy, Matches, Policy, Tenant,
+    Accounts, AdmissionPolicy, ControlPolicy, HistoryPolicy, HostPolicy, JobsPolicy, Matches,
+    Policy, Tenant,
 };
 pub use super::types::*;
 

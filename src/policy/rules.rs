@@ -75,7 +75,7 @@ rules! {
     UNKNOWN_WORD = "P021", Error, "a word that is not one of the choices";
     BAD_CPUS = "P022", Error, "not a number of CPUs";
     BAD_MEMORY = "P023", Error, "not an amount of memory";
-    BAD_INTERVAL = "P024", Error, "not a duration, or an interval outside 100ms to 60s";
+    BAD_INTERVAL = "P024", Error, "not a duration, or one out of range";
     BAD_WEIGHT = "P025", Error, "a weight that is 0, negative, not a number or out of range";
     OUT_OF_RANGE = "P026", Error, "a number out of range";
     BAD_NAME = "P027", Error, "a tenant name that is not safe as the name of a cgroup";

@@ -46,7 +46,8 @@ impl Witness for Twin {
         assert_eq!(encode(twin), encode(control), "before event {}", self.nr_events);
         let mut out = Out::default();
         event.put(writing, &mut out);
-        let mut from = In::new(out.bytes());
+        let (tokens, bits) = out.split();
+        let mut from = In::new(&tokens, &bits);
         let read = Event::take(reading, &mut from).unwrap();
         assert_eq!(from.left(), 0);
         assert!(read.fits(twin.tree().len()), "{read:?}");

@@ -20,11 +20,12 @@ pub(crate) struct Changed {
 }
 
 /// Texts of which some value of each kind is one.
-const SAMPLES: [&str; 15] = [
+const SAMPLES: [&str; 16] = [
     "2",
     "1GiB",
     "500ms",
     "30s",
+    "7d",
     "true",
     "/x",
     "a.service",

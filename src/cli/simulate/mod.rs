@@ -4,7 +4,7 @@ mod host;
 mod output;
 mod progress;
 mod queue;
-mod report;
+pub(super) mod report;
 
 use super::args::{Colour, Simulated};
 use super::exit::Exit;

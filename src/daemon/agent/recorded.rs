@@ -16,7 +16,7 @@ use crate::dop::CpuSet;
 
 /// The control loop, and what records it.
 #[derive(Debug)]
-pub struct Recorded {
+pub(super) struct Recorded {
     control: ControlLoop,
     witness: Option<Box<dyn Witness>>,
 }

@@ -80,6 +80,9 @@ impl<K: KernFs> Agent<K> {
         let has_changed = old_locations != locations || self.host.limits_pids != limits_pids;
         self.host.limits_pids = limits_pids;
         self.host.governs_above = governs_above;
+        if let Some(witness) = self.control.witness() {
+            witness.bound(policy.history.max_size, policy.history.max_age);
+        }
         let wants = self.wants(&policy);
         self.base = base;
         self.install(policy, tree, &locations, claim_rules, &kept);

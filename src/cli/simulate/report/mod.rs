@@ -8,18 +8,18 @@ mod gantt;
 
 use std::fmt::Write as _;
 
-pub(super) use chart::{Curve, Lines};
+pub(in crate::cli) use chart::{Curve, Lines};
 pub(super) use gantt::{Bar, Gantt};
 
 /// A page that is being written.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(in crate::cli) struct Page {
     body: String,
     title: String,
 }
 
 impl Page {
-    pub(super) fn new(title: &str, note: &str) -> Page {
+    pub(in crate::cli) fn new(title: &str, note: &str) -> Page {
         let mut body = String::new();
         // Writing to a string does not fail.
         let _ = write!(body, "<h1>{}</h1><p>{}</p>", escaped(title), escaped(note));
@@ -27,7 +27,13 @@ impl Page {
     }
 
     /// A picture with its heading and its caption.
-    pub(super) fn picture(&mut self, heading: &str, caption: &str, svg: &str, legend: &[String]) {
+    pub(in crate::cli) fn picture(
+        &mut self,
+        heading: &str,
+        caption: &str,
+        svg: &str,
+        legend: &[String],
+    ) {
         let (heading, caption) = (escaped(heading), escaped(caption));
         let _ = write!(self.body, "<section><h2>{heading}</h2><figure>{svg}<figcaption>");
         for (index, name) in legend.iter().enumerate() {
@@ -39,7 +45,7 @@ impl Page {
     }
 
     /// A table; numbers are aligned right, the first column left.
-    pub(super) fn table(&mut self, heading: &str, header: &[&str], rows: &[Vec<String>]) {
+    pub(in crate::cli) fn table(&mut self, heading: &str, header: &[&str], rows: &[Vec<String>]) {
         let _ = write!(self.body, "<section><h2>{}</h2><table><thead><tr>", escaped(heading));
         for cell in header {
             let _ = write!(self.body, "<th>{}</th>", escaped(cell));
@@ -56,12 +62,12 @@ impl Page {
     }
 
     /// A paragraph of one sentence.
-    pub(super) fn sentence(&mut self, text: &str) {
+    pub(in crate::cli) fn sentence(&mut self, text: &str) {
         let _ = write!(self.body, "<p>{}</p>", escaped(text));
     }
 
     /// The whole page.
-    pub(super) fn finish(self) -> String {
+    pub(in crate::cli) fn finish(self) -> String {
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width\"><title>{}</title>\

@@ -1,0 +1,106 @@
+//! `tenantctl history`: what was, from the recording of a tenantd.
+//!
+//! The files are read where they are, so it works without a running tenantd, after a crash too, and on another machine.
+//! They hold what the control loop was given; what it made of that comes from running it again ([`past`]), so nothing is
+//! shown that was not decided so, and every reason is there in full. What happened in the last seconds is not in a file
+//! yet; `tenantctl status` has it.
+
+mod past;
+mod show;
+pub(super) mod time;
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use super::args::HistoryArgs;
+use super::exit::Exit;
+use super::json;
+use crate::host::recording::tape::{self, Tape, TapeError};
+use past::{Past, Window};
+
+/// Shown without `--since`.
+const USUAL: Duration = Duration::from_secs(3600);
+
+/// Runs the command.
+///
+/// # Errors
+/// The recording cannot be read, or has nothing of that time or tenant.
+pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let (segments, nr_other) = segments(args)?;
+    let Some(last) = segments.last() else {
+        anyhow::bail!(
+            "{}: nothing is recorded there; tenantd records with --history and a `history.max_size` above 0",
+            args.dir.display()
+        );
+    };
+    let until = args.until.as_deref().map(|text| time::parse(text, now)).transpose()?;
+    let end = until.unwrap_or(Duration::MAX);
+    let since = match &args.since {
+        Some(text) => time::parse(text, now)?,
+        None => end.min(last_time(&last.1)?.unwrap_or(last.0)).saturating_sub(USUAL),
+    };
+    let mut past = Past::new(Window { since, until: end }, args.tenant.as_deref());
+    for (index, (_, path)) in segments.iter().enumerate() {
+        let next = segments.get(index + 1).map(|(begin, _)| *begin);
+        // A clock may be stepped: only what is surely earlier or later is passed over.
+        if next.is_none_or(|next| next >= since) && segments[index].0 <= end {
+            match Tape::open(path) {
+                Ok(tape) => past.play(tape),
+                // The ring has dropped it meanwhile, or it is all that a crash has left of it.
+                Err(TapeError::Unreadable { .. } | TapeError::Torn(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    if past.nr_ticks == 0 {
+        let (first, last) = (segments[0].0, last_time(&last.1)?.unwrap_or(last.0));
+        anyhow::bail!(
+            "nothing is recorded between {} and {}; the recording is of {} to {}",
+            time::show(since),
+            until.map_or("now".into(), time::show),
+            time::show(first),
+            time::show(last)
+        );
+    }
+    if let Some(name) = &args.tenant
+        && past.tenants.is_empty()
+    {
+        anyhow::bail!("no tenant `{name}` is in the recording of that time");
+    }
+    past.nr_other_versions = nr_other;
+    let mut out = io::stdout().lock();
+    match args.json {
+        true => json::write_line(&mut out, &past.report())?,
+        false => show::print(&mut out, &past)?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// The segments that this version can replay, and how many it cannot.
+fn segments(args: &HistoryArgs) -> anyhow::Result<(Vec<(Duration, std::path::PathBuf)>, usize)> {
+    let all = tape::segments(&args.dir)?;
+    let nr_all = all.len();
+    let mut last_error = None;
+    let mut kept = Vec::new();
+    for segment in all {
+        match tape::check(&segment.1) {
+            Ok(()) => kept.push(segment),
+            Err(error) => last_error = Some(error),
+        }
+    }
+    match (kept.is_empty(), last_error) {
+        (true, Some(error)) => Err(error.into()),
+        _ => Ok((kept.clone(), nr_all - kept.len())),
+    }
+}
+
+/// The time of the last tick of a segment.
+fn last_time(path: &std::path::Path) -> anyhow::Result<Option<Duration>> {
+    let mut tape = match Tape::open(path) {
+        Ok(tape) => tape,
+        Err(TapeError::Torn(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(std::iter::from_fn(|| tape.play()).last().map(|played| played.wall))
+}

@@ -1,0 +1,357 @@
+//! What was beside what would have been, over time.
+//!
+//! A tenant is *short* in a tick where it is entitled to less than nine tenths of what it wanted; what it wanted is the
+//! larger of the estimates of both loops.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::rival::{Rival, Tick};
+use crate::cli::history::time;
+use crate::control::control_loop::ControlLoop;
+use crate::control::state::NodeState;
+use crate::host::recording::tape::Tape;
+use crate::resource::{CPU, MEMORY, PerResource, Resource};
+
+/// Less than this part of what is wanted makes a tenant short.
+const SHORT_RATIO: f64 = 0.9;
+/// Points of a curve of the page; more ticks are averaged.
+pub(super) const POINTS_MAX: usize = 960;
+
+/// Both over the whole recording.
+#[derive(Debug, Default)]
+pub(super) struct Comparison {
+    pub(super) host: String,
+    pub(super) nr_ticks: u64,
+    pub(super) first: Duration,
+    pub(super) last: Duration,
+    pub(super) time: Duration,
+    pub(super) tenants: BTreeMap<String, Both>,
+    pub(super) nr_writes: [u64; 2],
+    pub(super) notes: Vec<String>,
+    other_versions: BTreeMap<String, u64>,
+    /// Ticks that one point of the curves averages.
+    per_point: u64,
+}
+
+/// One tenant.
+#[derive(Debug, Default)]
+pub(super) struct Both {
+    pub(super) time: Duration,
+    pub(super) used: PerResource<f64>,
+    pub(super) wanted: PerResource<f64>,
+    /// Then, and with the other policy.
+    pub(super) sides: [Side; 2],
+    /// By point: seconds, and the means of CPUs used, wanted and entitled to on both sides.
+    pub(super) points: Vec<Point>,
+}
+
+/// One side of a comparison.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    pub(super) entitled: PerResource<f64>,
+    pub(super) short: PerResource<Duration>,
+    pub(super) unmet: PerResource<f64>,
+    pub(super) dop: f64,
+}
+
+/// Means of some ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Point {
+    nr_ticks: u64,
+    seconds: f64,
+    pub(super) used: PerResource<f64>,
+    pub(super) entitled: [PerResource<f64>; 2],
+}
+
+/// One tenant in one tick.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    used: PerResource<f64>,
+    wanted: PerResource<f64>,
+    entitled: [PerResource<f64>; 2],
+    dop: [u32; 2],
+}
+
+impl Now {
+    fn of(was: &NodeState, would: &NodeState) -> Option<Now> {
+        let usage = was.usage.as_ref()?;
+        let demand = |state: &NodeState, r| state.demand.map_or(0.0, |demand| demand.amount[r]);
+        Some(Now {
+            used: PerResource::from_fn(|r| usage.used(r).unwrap_or(0.0)),
+            wanted: PerResource::from_fn(|r| demand(was, r).max(demand(would, r))),
+            entitled: [was.target.allocation, would.target.allocation],
+            dop: [was, would].map(|state| state.width.dop().unwrap_or(0)),
+        })
+    }
+}
+
+/// The tenants that both loops know, with their states.
+fn both<'a>(
+    recorded: &'a ControlLoop,
+    rival: &'a Rival,
+) -> impl Iterator<Item = (&'a str, Now)> + 'a {
+    let nodes = rival.control.tree().nodes().iter().zip(rival.control.states()).zip(&rival.origins);
+    nodes.filter(|((node, _), _)| node.is_leaf).filter_map(|((node, would), origin)| {
+        let was = recorded.states().get((*origin)?)?;
+        Some((node.path.as_str(), Now::of(was, would)?))
+    })
+}
+
+impl Comparison {
+    pub(super) fn begin(&mut self, tape: &Tape) {
+        self.host.clone_from(&tape.host);
+        self.per_point = self.per_point.max(1);
+    }
+
+    pub(super) fn note_other_version(&mut self, version: String) {
+        *self.other_versions.entry(version).or_default() += 1;
+    }
+
+    /// What of the two policies does not fit together.
+    pub(super) fn note_unmatched(&mut self, rival: &Rival) {
+        let nodes = rival.control.tree().nodes().iter().zip(&rival.origins);
+        let absent = nodes.filter(|(node, origin)| node.is_leaf && origin.is_none());
+        let absent: Vec<&str> = absent.map(|(node, _)| node.path.as_str()).collect();
+        if !absent.is_empty() {
+            let names = absent.join(", ");
+            self.notes.push(format!("not in the recording, so idle throughout: {names}"));
+        }
+        if !rival.left_out.is_empty() {
+            let names = rival.left_out.join(", ");
+            let what = "no tenants of the policy, so work of no tenant";
+            self.notes.push(format!("{what}: {names}"));
+        }
+        for (version, count) in &self.other_versions {
+            self.notes.push(format!("{count} files of tenantd {version} cannot be replayed here"));
+        }
+    }
+
+    pub(super) fn take(&mut self, tick: &Tick, recorded: &ControlLoop, rival: &Rival) {
+        if tick.was.is_void {
+            return;
+        }
+        if self.nr_ticks == 0 {
+            self.first = tick.wall;
+        }
+        (self.nr_ticks, self.last) = (self.nr_ticks + 1, tick.wall);
+        for (side, decision) in [&tick.was, &tick.would].into_iter().enumerate() {
+            self.nr_writes[side] += decision.actions.len() as u64;
+        }
+        let Some(elapsed) = tick.was.elapsed else { return };
+        self.time += elapsed;
+        let at = tick.wall.saturating_sub(self.first).as_secs_f64();
+        for (name, now) in both(recorded, rival) {
+            if !self.tenants.contains_key(name) {
+                self.tenants.insert(name.to_string(), Both::default());
+            }
+            if let Some(tenant) = self.tenants.get_mut(name) {
+                tenant.take(&now, elapsed, at, self.per_point);
+            }
+        }
+        if self.tenants.values().any(|tenant| tenant.points.len() >= 2 * POINTS_MAX) {
+            self.per_point *= 2;
+            self.tenants.values_mut().for_each(Both::halve);
+        }
+    }
+}
+
+impl Both {
+    fn take(&mut self, now: &Now, elapsed: Duration, at: f64, per_point: u64) {
+        let seconds = elapsed.as_secs_f64();
+        self.time += elapsed;
+        for r in Resource::ALL {
+            self.used[r] += now.used[r] * seconds;
+            self.wanted[r] += now.wanted[r] * seconds;
+            for (side, entitled) in self.sides.iter_mut().zip(now.entitled) {
+                side.entitled[r] += entitled[r] * seconds;
+                if entitled[r] < now.wanted[r] * SHORT_RATIO && now.wanted[r] > r.noise() {
+                    side.short[r] += elapsed;
+                }
+                side.unmet[r] += (now.wanted[r] - entitled[r]).max(0.0) * seconds;
+            }
+        }
+        for (side, dop) in self.sides.iter_mut().zip(now.dop) {
+            side.dop += f64::from(dop) * seconds;
+        }
+        let is_full = |point: &Point| point.nr_ticks >= per_point;
+        if self.points.last().is_none_or(is_full) {
+            self.points.push(Point { seconds: at, ..Point::default() });
+        }
+        if let Some(point) = self.points.last_mut() {
+            let (n, more) = (point.nr_ticks as f64, point.nr_ticks as f64 + 1.0);
+            let mean = |old: PerResource<f64>, new: PerResource<f64>| {
+                PerResource::from_fn(|r| (old[r] * n + new[r]) / more)
+            };
+            point.used = mean(point.used, now.used);
+            for (old, new) in point.entitled.iter_mut().zip(now.entitled) {
+                *old = mean(*old, new);
+            }
+            point.nr_ticks += 1;
+        }
+    }
+
+    /// Makes one point of two.
+    fn halve(&mut self) {
+        let join = |pair: &[Point]| {
+            let mut sum = Point { seconds: pair[0].seconds, ..Point::default() };
+            let nr_ticks: u64 = pair.iter().map(|point| point.nr_ticks).sum();
+            let add = |sum: &mut PerResource<f64>, of: PerResource<f64>, weight: f64| {
+                Resource::ALL.into_iter().for_each(|r| sum[r] += of[r] * weight);
+            };
+            for point in pair {
+                let weight = point.nr_ticks as f64 / nr_ticks.max(1) as f64;
+                add(&mut sum.used, point.used, weight);
+                for (sum, of) in sum.entitled.iter_mut().zip(point.entitled) {
+                    add(sum, of, weight);
+                }
+            }
+            Point { nr_ticks, ..sum }
+        };
+        self.points = self.points.chunks(2).map(join).collect();
+    }
+
+    /// The mean over time of a sum.
+    pub(super) fn mean(&self, sum: f64) -> f64 {
+        sum / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+impl Point {
+    /// Seconds since the beginning.
+    pub(super) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+}
+
+// --- as JSON ---
+
+/// One tick.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    time: String,
+    tenants: BTreeMap<String, TickOf>,
+}
+
+#[derive(Debug, Serialize)]
+struct TickOf {
+    usage_cores: f64,
+    usage_memory_bytes: f64,
+    demand_cores: f64,
+    demand_memory_bytes: f64,
+    was: Entitled,
+    would: Entitled,
+}
+
+#[derive(Debug, Serialize)]
+struct Entitled {
+    allocation_cores: f64,
+    allocation_memory_bytes: f64,
+    dop: f64,
+}
+
+/// The summary.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary<'a> {
+    host: &'a str,
+    begin: String,
+    end: String,
+    ticks: u64,
+    writes: Pair,
+    notes: &'a [String],
+    tenants: BTreeMap<&'a str, TenantSummary>,
+}
+
+#[derive(Debug, Serialize)]
+struct Pair {
+    was: u64,
+    would: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct TenantSummary {
+    seconds: f64,
+    usage_cores: f64,
+    usage_memory_bytes: f64,
+    demand_cores: f64,
+    demand_memory_bytes: f64,
+    was: SideSummary,
+    would: SideSummary,
+}
+
+#[derive(Debug, Serialize)]
+struct SideSummary {
+    #[serde(flatten)]
+    entitled: Entitled,
+    short_of_cpu_seconds: f64,
+    short_of_memory_seconds: f64,
+    unmet_cores: f64,
+    unmet_memory_bytes: f64,
+}
+
+fn stamp(time: Duration) -> String {
+    format!("{}Z", time::show(time).replace(' ', "T"))
+}
+
+impl Comparison {
+    /// One tick of both; none where it decided nothing.
+    pub(super) fn line(&self, tick: &Tick, recorded: &ControlLoop, rival: &Rival) -> Option<Line> {
+        if tick.was.is_void {
+            return None;
+        }
+        let of = |now: Now| {
+            let side = |side: usize| Entitled {
+                allocation_cores: now.entitled[side][CPU],
+                allocation_memory_bytes: now.entitled[side][MEMORY],
+                dop: f64::from(now.dop[side]),
+            };
+            TickOf {
+                usage_cores: now.used[CPU],
+                usage_memory_bytes: now.used[MEMORY],
+                demand_cores: now.wanted[CPU],
+                demand_memory_bytes: now.wanted[MEMORY],
+                was: side(0),
+                would: side(1),
+            }
+        };
+        let tenants = both(recorded, rival).map(|(name, now)| (name.to_string(), of(now)));
+        Some(Line { time: stamp(tick.wall), tenants: tenants.collect() })
+    }
+
+    /// The whole, for programs.
+    pub(super) fn summary(&self) -> Summary<'_> {
+        let tenant = |tenant: &Both| {
+            let side = |side: &Side| SideSummary {
+                entitled: Entitled {
+                    allocation_cores: tenant.mean(side.entitled[CPU]),
+                    allocation_memory_bytes: tenant.mean(side.entitled[MEMORY]),
+                    dop: tenant.mean(side.dop),
+                },
+                short_of_cpu_seconds: side.short[CPU].as_secs_f64(),
+                short_of_memory_seconds: side.short[MEMORY].as_secs_f64(),
+                unmet_cores: tenant.mean(side.unmet[CPU]),
+                unmet_memory_bytes: tenant.mean(side.unmet[MEMORY]),
+            };
+            TenantSummary {
+                seconds: tenant.time.as_secs_f64(),
+                usage_cores: tenant.mean(tenant.used[CPU]),
+                usage_memory_bytes: tenant.mean(tenant.used[MEMORY]),
+                demand_cores: tenant.mean(tenant.wanted[CPU]),
+                demand_memory_bytes: tenant.mean(tenant.wanted[MEMORY]),
+                was: side(&tenant.sides[0]),
+                would: side(&tenant.sides[1]),
+            }
+        };
+        Summary {
+            host: &self.host,
+            begin: stamp(self.first),
+            end: stamp(self.last),
+            ticks: self.nr_ticks,
+            writes: Pair { was: self.nr_writes[0], would: self.nr_writes[1] },
+            notes: &self.notes,
+            tenants: self.tenants.iter().map(|(name, of)| (name.as_str(), tenant(of))).collect(),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A control loop with another policy, which is given what was recorded of the loop with the old one.
+//!
+//! Tenants are the same where they have the same path, or else the same last name and no other tenant has it: a policy
+//! that puts tenants into groups is compared with one that does not. What the templates of the new policy would have found
+//! is taken from what was found in groups of the same path.
+
+use std::time::Duration;
+
+use crate::control::control_loop::ControlLoop;
+use crate::control::event::Event;
+use crate::control::step::{Decision, Input, NodeInput, Settings};
+use crate::control::tree::{self, CgroupParent, Member, Tree, TreeNode};
+use crate::host::recording::tape::Tape;
+use crate::policy::model::{CpusPolicy, Policy, Tenant};
+
+/// The loop with the other policy.
+#[derive(Debug)]
+pub(super) struct Rival {
+    policy: Policy,
+    pub(super) control: ControlLoop,
+    /// For each number of the rival the number of the recorded loop.
+    pub(super) origins: Vec<Option<usize>>,
+    /// From the agent's own time to that of the rival, which goes on over restarts.
+    shift: i128,
+    last_now: Option<Duration>,
+    last_wall: Duration,
+    is_new_run: bool,
+    /// Tenants of the recording that are none of the policy.
+    pub(super) left_out: Vec<String>,
+}
+
+/// One tick of both.
+#[derive(Debug)]
+pub(super) struct Tick {
+    pub(super) wall: Duration,
+    /// What was decided then.
+    pub(super) was: Decision,
+    /// What the rival decides.
+    pub(super) would: Decision,
+}
+
+impl Rival {
+    pub(super) fn new(policy: &Policy, recorded: &ControlLoop) -> Rival {
+        let policy = policy.clone();
+        let pins = pins(&policy.tenants);
+        let settings = Settings::of(&policy, pins, true);
+        Rival {
+            control: ControlLoop::new(settings, Tree::default()),
+            policy,
+            origins: Vec::new(),
+            shift: 0,
+            last_now: None,
+            last_wall: Duration::ZERO,
+            is_new_run: true,
+            left_out: Vec::new(),
+        }
+        .with_tree_of(recorded)
+    }
+
+    fn with_tree_of(mut self, recorded: &ControlLoop) -> Rival {
+        self.follow(recorded);
+        self
+    }
+
+    /// A segment begins, perhaps of another run of the agent.
+    pub(super) fn take_up(&mut self, recorded: &ControlLoop) {
+        self.is_new_run = true;
+        self.follow(recorded);
+    }
+
+    /// Takes the tenants and members that the recorded loop has now.
+    fn follow(&mut self, recorded: &ControlLoop) {
+        let old = recorded.tree();
+        let mut policy = self.policy.clone();
+        expand(&mut policy.tenants, "", old.nodes());
+        let nodes = tree::flatten(&policy);
+        let origins: Vec<Option<usize>> =
+            nodes.iter().map(|node| origin(node, &nodes, old.nodes())).collect();
+        let parent = |(node, origin): (&TreeNode, &Option<usize>)| match origin {
+            Some(origin) if old.has_members(*origin) => CgroupParent::Members,
+            _ => node.parent.map_or(CgroupParent::Top, CgroupParent::Governed),
+        };
+        let parents = nodes.iter().zip(&origins).map(parent).collect();
+        let mut members: Vec<(Member, usize)> = Vec::new();
+        for (tenant, origin) in origins.iter().enumerate() {
+            let Some(origin) = origin.filter(|origin| old.has_members(*origin)) else { continue };
+            for (number, member) in old.members().filter(|(_, member)| member.tenant == origin) {
+                let parent = CgroupParent::Top;
+                members.push((Member { tenant, parent, ..member.clone() }, number));
+            }
+        }
+        let mut all = origins;
+        all.extend(members.iter().map(|(_, number)| Some(*number)));
+        let members = members.into_iter().map(|(member, _)| member).collect();
+        let tree = Tree::below(nodes.into(), parents, members, Vec::new());
+        self.left_out = (0..old.nodes().len())
+            .filter(|number| old.nodes()[*number].is_leaf && !all.contains(&Some(*number)))
+            .map(|number| old.nodes()[number].path.clone())
+            .collect();
+        let before = self.control.tree();
+        let place = |number: usize| {
+            (0..tree.len()).find(|new| {
+                tree.name(*new) == before.name(number)
+                    && (*new < tree.nodes().len()) == (number < before.nodes().len())
+            })
+        };
+        let kept: Vec<Option<usize>> = (0..before.len()).map(place).collect();
+        self.control.take_tree(tree, &kept, &[]);
+        self.origins = all;
+    }
+
+    /// The next tick of both; `None` at the end of the segment.
+    pub(super) fn play(&mut self, tape: &mut Tape) -> Option<Tick> {
+        loop {
+            let event = tape.next_event()?;
+            match event {
+                Event::Step(input) => {
+                    let wall = tape.wall_at(input.now);
+                    let would = self.step(&input, &tape.control, wall);
+                    let was = Event::Step(input).happen(&mut tape.control).unwrap_or_default();
+                    return Some(Tick { wall, was, would });
+                }
+                Event::TakeTree(_) => {
+                    event.happen(&mut tape.control);
+                    self.follow(&tape.control);
+                }
+                Event::Lose(number, _) => {
+                    if let Some(own) = self.origins.iter().position(|it| *it == Some(number)) {
+                        self.control.lose(own, false);
+                    }
+                    event.happen(&mut tape.control);
+                }
+                other => {
+                    other.happen(&mut tape.control);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, input: &Input, recorded: &ControlLoop, wall: Duration) -> Decision {
+        self.settle_time(input.now, wall);
+        let now = u64::try_from(input.now.as_nanos() as i128 + self.shift).unwrap_or(0);
+        let now = Duration::from_nanos(now);
+        self.last_now = Some(now);
+        self.last_wall = wall;
+        let nodes = self.origins.iter().map(|origin| node(input, *origin)).collect();
+        let known = recorded.topology().filter(|_| self.control.topology().is_none());
+        let topology = input.topology.clone().or_else(|| known.cloned());
+        self.control.begin_tick();
+        let input = Input { now, host: input.host, nodes, topology, above: input.above };
+        let decision = self.control.step(input);
+        for action in &decision.actions {
+            let written = action.to.clone();
+            self.control.settle((action.clone(), Ok(written)));
+        }
+        decision
+    }
+
+    /// Another run of the agent counts time from another instant; what passed between the two did so on the wall.
+    fn settle_time(&mut self, now: Duration, wall: Duration) {
+        if !std::mem::take(&mut self.is_new_run) {
+            return;
+        }
+        let Some(last) = self.last_now else { return };
+        let interval = self.control.settings().interval;
+        let shifted = now.as_nanos() as i128 + self.shift;
+        let passed = wall.saturating_sub(self.last_wall);
+        let off = shifted - (last + passed).as_nanos() as i128;
+        if off.unsigned_abs() > interval.as_nanos() / 2 {
+            self.shift += (last + passed.max(interval)).as_nanos() as i128 - shifted;
+        }
+    }
+}
+
+/// What was read of a node, without what is in its files: these would be others.
+fn node(input: &Input, origin: Option<usize>) -> NodeInput {
+    match origin.and_then(|origin| input.nodes.get(origin)) {
+        Some(node) => NodeInput {
+            observed: None,
+            arrivals: Vec::new(),
+            held_before: Vec::new(),
+            ..node.clone()
+        },
+        None => NodeInput { is_governed: true, is_present: true, ..NodeInput::default() },
+    }
+}
+
+/// The recorded node that `node` is.
+fn origin(node: &TreeNode, nodes: &[TreeNode], old: &[TreeNode]) -> Option<usize> {
+    let name = |node: &TreeNode| node.path.rsplit('/').next().map(str::to_string);
+    let same = |other: &TreeNode| other.is_leaf == node.is_leaf && other.path == node.path;
+    if let Some(number) = old.iter().position(same) {
+        return Some(number);
+    }
+    let is_alike = |other: &&TreeNode| other.is_leaf && name(other) == name(node);
+    let alone = node.is_leaf && nodes.iter().filter(is_alike).count() == 1;
+    let mut alike = (0..old.len()).filter(|number| is_alike(&&old[*number]));
+    match (alone, alike.next(), alike.next()) {
+        (true, Some(number), None) => Some(number),
+        _ => None,
+    }
+}
+
+/// Adds what was found in groups with a template.
+fn expand(tenants: &mut [Tenant], above: &str, old: &[TreeNode]) {
+    for group in tenants {
+        let path = match above {
+            "" => group.name.clone(),
+            _ => format!("{above}/{}", group.name),
+        };
+        if let Some(template) = &group.each {
+            for node in old.iter().filter(|node| node.is_found) {
+                let found = node.path.rsplit_once('/').filter(|(group, _)| *group == path);
+                let Some((_, name)) = found else { continue };
+                if group.tenants.iter().all(|tenant| tenant.name != name) {
+                    let (name, is_found) = (name.to_string(), true);
+                    group.tenants.push(Tenant { name, is_found, ..(**template).clone() });
+                }
+            }
+        }
+        expand(&mut group.tenants, &path, old);
+    }
+}
+
+fn pins(tenants: &[Tenant]) -> bool {
+    tenants.iter().any(|tenant| {
+        let template = tenant.each.as_deref().is_some_and(|it| it.cpus != CpusPolicy::Shared);
+        tenant.cpus != CpusPolicy::Shared || template || pins(&tenant.tenants)
+    })
+}

@@ -1,0 +1,67 @@
+//! The comparison as a table of a terminal.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::measure::{Both, Comparison};
+use crate::cli::history::time;
+use crate::cli::{table, text};
+use crate::resource::{CPU, MEMORY};
+
+/// Most characters of a name.
+const NAME_CHARS: usize = 14;
+
+/// The columns of the tables: each value as it was and as it would have been.
+pub(super) const HEADER: [&str; 6] =
+    ["TENANT", "CPUS", "WANTED", "ENTITLED", "SHORT OF CPU", "MEMORY"];
+
+/// Prints it, at most 80 columns wide.
+pub(super) fn print(out: &mut impl Write, comparison: &Comparison) -> io::Result<()> {
+    writeln!(out, "{}", headline(comparison))?;
+    writeln!(out, "was -> with the other policy\n")?;
+    let mut table = table::plain();
+    table.set_header(HEADER);
+    for (name, tenant) in &comparison.tenants {
+        table.add_row(row(&text::shortened(name, NAME_CHARS), tenant));
+    }
+    table::align_figures(&mut table);
+    table::set_gap(&mut table, 1);
+    write!(out, "{}", table::text(&table))?;
+    let [was, would] = comparison.nr_writes;
+    writeln!(out, "\nvalues to write: {was} -> {would}")?;
+    for note in &comparison.notes {
+        write!(out, "\n{}", text::wrapped("note: ", note))?;
+    }
+    Ok(())
+}
+
+/// What is compared.
+pub(super) fn headline(comparison: &Comparison) -> String {
+    format!(
+        "{}, {} to {} UTC, {} ticks",
+        comparison.host,
+        time::show(comparison.first),
+        time::show(comparison.last),
+        comparison.nr_ticks
+    )
+}
+
+/// One tenant: CPUs used and wanted, then both sides of what it was entitled to.
+pub(super) fn row(name: &str, tenant: &Both) -> Vec<String> {
+    let [was, would] = &tenant.sides;
+    let pair = |was: String, would: String| match was == would {
+        true => was,
+        false => format!("{was} -> {would}"),
+    };
+    let short = |time: Duration| if time.is_zero() { "-".into() } else { time::length(time) };
+    let cores = |cores: f64| format!("{:.2}", tenant.mean(cores));
+    let memory = |bytes: f64| text::memory(tenant.mean(bytes));
+    vec![
+        name.to_string(),
+        cores(tenant.used[CPU]),
+        cores(tenant.wanted[CPU]),
+        pair(cores(was.entitled[CPU]), cores(would.entitled[CPU])),
+        pair(short(was.short[CPU]), short(would.short[CPU])),
+        pair(memory(was.entitled[MEMORY]), memory(would.entitled[MEMORY])),
+    ]
+}

@@ -1,0 +1,162 @@
+//! From events to chunks, on the thread of the tick: as little as possible, and never a wait.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::ring::Bounds;
+use super::segment::{self, Beginning, Clock, Head};
+use super::writer::Writer;
+use crate::codec::Out;
+use crate::control::control_loop::ControlLoop;
+use crate::control::event::{self, Event, Memory, Witness};
+
+/// A kill loses what is not in a chunk yet.
+const CHUNK_TIME: Duration = Duration::from_secs(10);
+/// A chunk is handed on sooner where there is so much: reloads of a thousand tenants, ticks without a pause.
+const CHUNK_BYTES: usize = 1 << 20;
+/// After a failure nothing is written for so long.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Records the events of one control loop.
+pub struct Recorder {
+    writer: Writer,
+    bounds: Bounds,
+    host: String,
+    /// The time on the wall, since 1970.
+    wall: Box<dyn FnMut() -> Duration + Send>,
+    segment: Option<Open>,
+    /// The time of the last step.
+    clock: Clock,
+    /// Nothing is recorded before this time.
+    paused_until: Option<Duration>,
+    trouble: Option<String>,
+}
+
+/// A segment that is written.
+struct Open {
+    memory: Memory,
+    begun: Duration,
+    out: Out,
+    chunk_begun: Duration,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("writer", &self.writer).finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// Records to `dir`; `wall` is the clock on the wall.
+    ///
+    /// # Errors
+    /// The directory cannot be made or listed.
+    pub fn start(
+        dir: &Path,
+        bounds: Bounds,
+        host: String,
+        wall: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Recorder> {
+        let writer = Writer::start(dir, bounds)?;
+        let (wall, clock) = (Box::new(wall), Clock::default());
+        let (segment, paused_until, trouble) = (None, None, None);
+        Ok(Recorder { writer, bounds, host, wall, segment, clock, paused_until, trouble })
+    }
+
+    /// Other bounds from now on.
+    pub fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+        self.writer.bound(bounds);
+        if bounds.max_bytes == 0 {
+            self.hand_on(true);
+            self.segment = None;
+        }
+    }
+
+    /// A segment that begins with `control` as it is.
+    fn begin(&mut self, control: &ControlLoop) {
+        let head = Head { format: event::format(), begin: (self.wall)() };
+        let first = Beginning::parts(env!("CARGO_PKG_VERSION"), &self.host, control);
+        if !self.writer.begin(head, first) {
+            return self.fail("the disk does not keep up with the history".into());
+        }
+        self.segment = Some(Open {
+            memory: Memory::of(control),
+            begun: self.clock.now,
+            out: Out::default(),
+            chunk_begun: self.clock.now,
+        });
+    }
+
+    /// Hands the chunk on where it is old or large enough, or in any case.
+    fn hand_on(&mut self, in_any_case: bool) {
+        let Some(open) = &mut self.segment else { return };
+        let size = open.out.len();
+        let is_due = size >= CHUNK_BYTES || self.clock.now >= open.chunk_begun + CHUNK_TIME;
+        if size == 0 || !(is_due || in_any_case) {
+            return;
+        }
+        let chunk = segment::of_events(self.clock, &mut open.out);
+        let is_full = self.writer.segment_bytes() >= self.bounds.segment_bytes()
+            || self.clock.now >= open.begun + self.bounds.segment_time();
+        if !self.writer.append(chunk) {
+            self.fail("the disk does not keep up with the history".into());
+        } else if is_full {
+            self.segment = None;
+        }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.segment = None;
+        self.paused_until = Some(self.clock.now + PAUSE);
+        self.trouble = Some(why);
+    }
+
+    /// Writes what there is, and waits for it for a bounded time.
+    pub fn finish(&mut self) {
+        self.hand_on(true);
+        self.writer.finish();
+    }
+}
+
+impl Witness for Recorder {
+    fn note(&mut self, control: &ControlLoop, event: &Event) {
+        if let Event::Step(input) = event {
+            self.clock = Clock { wall: (self.wall)(), now: input.now };
+        }
+        // Between two ticks: what is one tick stays together.
+        if let Event::Begin = event {
+            if let Some(why) = self.writer.take_trouble() {
+                self.fail(why);
+            }
+            self.hand_on(false);
+            if self.paused_until.is_some_and(|until| self.clock.now >= until) {
+                (self.paused_until, self.trouble) = (None, None);
+            }
+            if self.segment.is_none() && self.paused_until.is_none() && self.bounds.max_bytes > 0 {
+                self.begin(control);
+            }
+        }
+        let Some(open) = &mut self.segment else { return };
+        if open.out.is_empty() {
+            open.chunk_begun = self.clock.now;
+        }
+        event.put(&mut open.memory, &mut open.out);
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    fn bound(&mut self, max_bytes: u64, max_age: Duration) {
+        Recorder::bound(self, Bounds { max_bytes, max_age });
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

@@ -1,0 +1,168 @@
+//! The directory of a recording: which segments there are, and which go.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::segment::{self, HEAD_BYTES, Head, Parts};
+use crate::policy::model::HistoryPolicy;
+
+/// The end of the name of a segment.
+const EXTENSION: &str = "rec";
+/// Parts of the ring that a segment may have: so much of it goes at once.
+const PARTS: u64 = 16;
+/// A segment is replayed from its beginning, so a short one answers soon.
+const SEGMENT_TIME_MAX: Duration = Duration::from_secs(30 * 60);
+
+/// The bounds of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of all segments together; 0 where nothing is recorded.
+    pub max_bytes: u64,
+    /// What is older goes.
+    pub max_age: Duration,
+}
+
+impl Bounds {
+    /// Those of a policy.
+    pub fn of(history: &HistoryPolicy) -> Bounds {
+        Bounds { max_bytes: history.max_size, max_age: history.max_age }
+    }
+
+    /// The most that is written to one segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.max_bytes / PARTS
+    }
+
+    /// The longest time of one segment.
+    pub fn segment_time(&self) -> Duration {
+        SEGMENT_TIME_MAX.min(self.max_age / PARTS as u32)
+    }
+}
+
+/// The segments in `dir`, the oldest first, each with its number.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_segment = path.extension().is_some_and(|extension| extension == EXTENSION);
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        if let Some(number) = number.filter(|_| is_segment) {
+            found.push((number, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A directory that is recorded to, by one process.
+#[derive(Debug)]
+pub struct Ring {
+    dir: PathBuf,
+    bounds: Bounds,
+    open: Option<File>,
+    last: u64,
+}
+
+impl Ring {
+    /// Takes up a directory, which is made where it is not there. The torn tail of the last segment is cut.
+    ///
+    /// Its group may read it, as the group of the socket may read the status.
+    ///
+    /// # Errors
+    /// It cannot be made or listed.
+    pub fn open(dir: &Path, bounds: Bounds) -> io::Result<Ring> {
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
+        let last = segments(dir)?.pop();
+        if let Some((_, path)) = &last {
+            cut(path)?;
+        }
+        let last = last.map_or(0, |(number, _)| number);
+        Ok(Ring { dir: dir.to_path_buf(), bounds, open: None, last })
+    }
+
+    /// Other bounds from the next chunk on.
+    pub fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
+    /// Bytes of the segment that is written.
+    pub fn segment_bytes(&self) -> u64 {
+        self.open.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len())
+    }
+
+    /// Begins a segment with this chunk.
+    ///
+    /// # Errors
+    /// It cannot be written; then there is none.
+    pub fn begin(&mut self, head: Head, first: &Parts) -> io::Result<()> {
+        self.open = None;
+        self.last += 1;
+        let path = self.dir.join(format!("{:08}.{EXTENSION}", self.last));
+        let mut file = OpenOptions::new().append(true).create_new(true).mode(0o640).open(&path)?;
+        // Whatever the mask of the process is.
+        file.set_permissions(fs::Permissions::from_mode(0o640))?;
+        let bytes = [&head.bytes()[..], &segment::chunk(first)].concat();
+        if let Err(error) = file.write_all(&bytes) {
+            // Without its beginning it would only take up space.
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
+        self.open = Some(file);
+        self.drop_old()
+    }
+
+    /// Appends a chunk to the segment, where there is one.
+    ///
+    /// # Errors
+    /// It cannot be written; then the segment ends before it.
+    pub fn append(&mut self, parts: &Parts) -> io::Result<()> {
+        let Some(file) = &mut self.open else { return Ok(()) };
+        if let Err(error) = file.write_all(&segment::chunk(parts)) {
+            self.open = None;
+            return Err(error);
+        }
+        self.drop_old()
+    }
+
+    /// Removes what is beyond the bounds, never the segment that is written.
+    fn drop_old(&self) -> io::Result<()> {
+        let mut segments = segments(&self.dir)?;
+        segments.retain(|(number, _)| *number != self.last);
+        let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
+        let mut bytes = size(&self.dir.join(format!("{:08}.{EXTENSION}", self.last)));
+        let oldest = SystemTime::now().checked_sub(self.bounds.max_age);
+        let is_old = |path: &Path| {
+            let changed = fs::metadata(path).and_then(|meta| meta.modified()).ok();
+            changed.zip(oldest).is_some_and(|(changed, oldest)| changed < oldest)
+        };
+        // What is older than one that goes, goes as well.
+        let mut goes = false;
+        for (_, path) in segments.iter().rev() {
+            bytes += size(path);
+            goes |= bytes > self.bounds.max_bytes || is_old(path);
+            if goes {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts what follows the last whole chunk.
+fn cut(path: &Path) -> io::Result<()> {
+    let bytes = fs::read(path)?;
+    let whole = segment::whole_bytes(&bytes);
+    if whole <= HEAD_BYTES {
+        return fs::remove_file(path);
+    }
+    if whole < bytes.len() {
+        OpenOptions::new().write(true).open(path)?.set_len(whole as u64)?;
+    }
+    Ok(())
+}

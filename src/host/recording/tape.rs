@@ -1,0 +1,194 @@
+//! Reading a recording: segments, and their events with the time on the wall.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::ring;
+use super::segment::{self, Beginning, HEAD_BYTES, Head};
+use crate::control::control_loop::ControlLoop;
+use crate::control::event::{self, Event, Memory};
+use crate::control::step::Decision;
+
+/// Why nothing can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TapeError {
+    /// A file or directory cannot be read.
+    #[error("cannot read {path}")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is no recording.
+    #[error("{0}: not a recording of tenantd")]
+    NotARecording(PathBuf),
+    /// It holds other values than this tenantd has.
+    #[error(
+        "{path}: recorded by tenantd {version}, whose control loop is not that of this version; replay it with that one"
+    )]
+    OtherVersion {
+        /// Which.
+        path: PathBuf,
+        /// Which tenantd.
+        version: String,
+    },
+    /// It is damaged from its beginning on.
+    #[error("{0}: cut off or damaged in its first chunk")]
+    Torn(PathBuf),
+}
+
+/// The segments of a file or directory, the oldest first; each with the time at which it begins.
+///
+/// What is no recording is left out of a directory, where other files may be.
+///
+/// # Errors
+/// It cannot be read, or is a file and no recording.
+pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
+    let unreadable = |source| TapeError::Unreadable { path: path.to_path_buf(), source };
+    if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+        let head = head(path)?.ok_or_else(|| TapeError::NotARecording(path.to_path_buf()))?;
+        return Ok(vec![(head.begin, path.to_path_buf())]);
+    }
+    let mut found = Vec::new();
+    for (_, path) in ring::segments(path).map_err(unreadable)? {
+        match head(&path) {
+            Ok(Some(head)) => found.push((head.begin, path)),
+            Ok(None) => {}
+            // The ring has dropped it since it was listed.
+            Err(TapeError::Unreadable { source, .. })
+                if source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Whether this version can replay the segment at `path`, without reading all of it where it can.
+///
+/// # Errors
+/// It cannot; see [`Tape::open`].
+pub fn check(path: &Path) -> Result<(), TapeError> {
+    match head(path)? {
+        Some(head) if head.format == event::format() => Ok(()),
+        _ => Tape::open(path).map(|_| ()),
+    }
+}
+
+fn head(path: &Path) -> Result<Option<Head>, TapeError> {
+    use io::Read;
+    let unreadable = |source| TapeError::Unreadable { path: path.to_path_buf(), source };
+    let mut bytes = Vec::new();
+    let mut file = fs::File::open(path).map_err(unreadable)?;
+    file.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(Head::of(&bytes))
+}
+
+/// A segment that is replayed.
+#[derive(Debug)]
+pub struct Tape {
+    /// The tenantd that recorded it.
+    pub version: String,
+    /// The host.
+    pub host: String,
+    /// The loop as it is before the next event.
+    pub control: ControlLoop,
+    memory: Memory,
+    file: Vec<u8>,
+    at: usize,
+    /// The rest of a chunk, and the time of its clock.
+    events: std::vec::IntoIter<Event>,
+    clock: segment::Clock,
+    is_torn: bool,
+}
+
+/// One tick of a replay.
+#[derive(Debug)]
+pub struct Played {
+    /// When, since 1970.
+    pub wall: Duration,
+    /// Since the agent's fixed instant.
+    pub now: Duration,
+    /// What was decided.
+    pub decision: Decision,
+}
+
+impl Tape {
+    /// The segment at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read, is damaged at its beginning, or was recorded by another version.
+    pub fn open(path: &Path) -> Result<Tape, TapeError> {
+        let file = fs::read(path)
+            .map_err(|source| TapeError::Unreadable { path: path.to_path_buf(), source })?;
+        let head = Head::of(&file).ok_or_else(|| TapeError::NotARecording(path.to_path_buf()))?;
+        let torn = || TapeError::Torn(path.to_path_buf());
+        let (first, at) = segment::inflate(&file, HEAD_BYTES).ok_or_else(torn)?;
+        if head.format != event::format() {
+            let version = Beginning::version(&first).map_err(|_| torn())?;
+            return Err(TapeError::OtherVersion { path: path.to_path_buf(), version });
+        }
+        let Beginning { version, host, control } = Beginning::of(&first).map_err(|_| torn())?;
+        let (memory, events) = (Memory::of(&control), Vec::new().into_iter());
+        let clock = segment::Clock::default();
+        Ok(Tape { version, host, control, memory, file, at, events, clock, is_torn: false })
+    }
+
+    /// Whether the segment ended in a torn tail.
+    pub fn is_torn(&self) -> bool {
+        self.is_torn
+    }
+
+    /// The next event; it has not happened to the loop yet. `None` at the end of what is whole.
+    pub fn next_event(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.next() {
+                if event.fits(self.control.tree().len()) {
+                    return Some(event);
+                }
+                self.end();
+                return None;
+            }
+            if self.at >= self.file.len() {
+                return None;
+            }
+            let chunk = segment::inflate(&self.file, self.at);
+            let read = chunk.and_then(|(parts, end)| {
+                self.at = end;
+                segment::events(&parts, &mut self.memory).ok()
+            });
+            let Some((clock, events)) = read else {
+                self.end();
+                return None;
+            };
+            (self.clock, self.events) = (clock, events.into_iter());
+        }
+    }
+
+    fn end(&mut self) {
+        self.is_torn = true;
+        self.at = self.file.len();
+        self.events = Vec::new().into_iter();
+    }
+
+    /// The time on the wall when the agent's own is `now`.
+    pub fn wall_at(&self, now: Duration) -> Duration {
+        self.clock.wall_at(now)
+    }
+
+    /// Goes on to the end of the next tick; the loop is then as it was after that tick. `None` at the end.
+    pub fn play(&mut self) -> Option<Played> {
+        loop {
+            let event = self.next_event()?;
+            let now = match &event {
+                Event::Step(input) => input.now,
+                _ => Duration::ZERO,
+            };
+            if let Some(decision) = event.happen(&mut self.control) {
+                return Some(Played { wall: self.wall_at(now), now, decision });
+            }
+        }
+    }
+}
