@@ -49,6 +49,9 @@ pub trait Coded: Sized {
     /// Adds names and kinds to the fingerprint.
     fn layout(to: &mut Layout);
 
+    /// Whether its first token is never [`ABSENT`]: then an option of it needs no token of its own.
+    const IS_NUMBER: bool = false;
+
     /// Writes each of a list as it differs from the one at its place in `last`.
     fn put_all(all: &[Self], last: &mut Vec<Self>, out: &mut Out) {
         last.resize_with(all.len(), Self::blank);
@@ -84,6 +87,10 @@ pub struct Out {
 const PAGE_BITS: u32 = 12;
 /// Tokens of differences in pages are beyond those of other numbers.
 const PAGES: u8 = 64;
+/// Tokens of differences below zero are beyond those of others: most counters only grow.
+const BELOW: u8 = 120;
+/// The token of an absent number.
+pub const ABSENT: u8 = 255;
 
 impl Out {
     /// Whether nothing was written.
@@ -140,10 +147,11 @@ impl Out {
     /// A number as its difference from `last`; one in whole pages is written as pages.
     fn difference(&mut self, number: u64, last: u64) {
         let difference = number.wrapping_sub(last) as i64;
-        let in_pages = difference != 0 && difference.trailing_zeros() >= PAGE_BITS;
-        let (difference, base) =
-            if in_pages { (difference >> PAGE_BITS, PAGES) } else { (difference, 0) };
-        self.token(((difference << 1) ^ (difference >> 63)) as u64, base);
+        let (size, below) = (difference.unsigned_abs(), if difference < 0 { BELOW } else { 0 });
+        match size.trailing_zeros() {
+            PAGE_BITS..64 => self.token(size >> PAGE_BITS, below + PAGES),
+            _ => self.token(size, below),
+        }
     }
 }
 
@@ -227,14 +235,28 @@ impl<'a> In<'a> {
 
     fn difference(&mut self, last: u64) -> Result<u64, Torn> {
         let token = self.byte()?;
+        let (token, is_below) = match token.checked_sub(BELOW) {
+            Some(token) => (token, true),
+            None => (token, false),
+        };
         let (length, shift) = match token.checked_sub(PAGES) {
             // That of a number of 64 bits is no number of pages.
             Some(length @ 1..) => (length, PAGE_BITS),
             _ => (token, 0),
         };
-        let number = self.of_token(u32::from(length))?;
-        let difference = (number >> 1) ^ (number & 1).wrapping_neg();
-        Ok(last.wrapping_add(difference << shift))
+        let size = self.of_token(u32::from(length))? << shift;
+        Ok(if is_below { last.wrapping_sub(size) } else { last.wrapping_add(size) })
+    }
+
+    /// Whether the next token is that of an absent number, which is then read.
+    fn is_absent(&mut self) -> bool {
+        match self.tokens.split_first() {
+            Some((&ABSENT, rest)) => {
+                self.tokens = rest;
+                true
+            }
+            _ => false,
+        }
     }
 }
 

@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Coded, In, Layout, Out, Torn};
+use super::{ABSENT, Coded, In, Layout, Out, Torn};
 
 macro_rules! numbers {
     ($($name:ident)*) => {$(
         impl Coded for $name {
+            const IS_NUMBER: bool = true;
+
             fn blank() -> Self {
                 0
             }
@@ -34,6 +36,8 @@ numbers!(u32 u64 usize);
 
 /// By its bits: −0 stays −0. What differs is at the end of the mantissa first, so the bytes are turned around.
 impl Coded for f64 {
+    const IS_NUMBER: bool = true;
+
     fn blank() -> Self {
         0.0
     }
@@ -54,6 +58,8 @@ impl Coded for f64 {
 }
 
 impl Coded for bool {
+    const IS_NUMBER: bool = true;
+
     fn blank() -> Self {
         false
     }
@@ -137,13 +143,23 @@ impl<T: Coded> Coded for Option<T> {
     }
 
     fn put(&self, last: &mut Self, out: &mut Out) {
-        out.byte(u8::from(self.is_some()));
+        match self {
+            None => return out.byte(if T::IS_NUMBER { ABSENT } else { 0 }),
+            Some(_) if T::IS_NUMBER => {}
+            Some(_) => out.byte(1),
+        }
         if let Some(value) = self {
             value.put(last.get_or_insert_with(T::blank), out);
         }
     }
 
     fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
+        if T::IS_NUMBER {
+            return match from.is_absent() {
+                true => Ok(None),
+                false => T::take(last.get_or_insert_with(T::blank), from).map(Some),
+            };
+        }
         match from.byte()? {
             0 => Ok(None),
             1 => T::take(last.get_or_insert_with(T::blank), from).map(Some),

@@ -125,7 +125,7 @@ fn history_as_json_has_every_episode_with_its_reasons() {
 #[test]
 fn a_history_that_is_not_there_is_told_in_one_line() {
     let scratch = util::scratch();
-    history(&scratch.path().join("nowhere"), &[]).exits(1).says_in_one_line("cannot read");
+    history(&scratch.path().join("nowhere"), &[]).exits(69).says_in_one_line("no history is there");
     history(scratch.path(), &[]).exits(1).says_in_one_line("nothing is recorded there");
     let (dir, _scratch) = limited();
     history(&dir, &["--since", "2025-01-01 00:00", "--until", "2025-01-02 00:00"])

@@ -27,6 +27,14 @@ const USUAL: Duration = Duration::from_secs(3600);
 /// The recording cannot be read, or has nothing of that time or tenant.
 pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    if !args.dir.exists() {
+        // As where no tenantd runs: there is nothing to ask.
+        eprintln!(
+            "tenantctl: {}: no history is there; tenantd keeps one with --history DIR",
+            args.dir.display()
+        );
+        return Ok(Exit::Unavailable);
+    }
     let (segments, nr_other) = segments(args)?;
     let Some(last) = segments.last() else {
         anyhow::bail!(

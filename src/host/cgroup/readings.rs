@@ -9,6 +9,9 @@ use crate::control::plan::{Knob, Value};
 use crate::control::sample::{MemorySample, PidsSample, ThreadSample};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 
+/// Bits of a nanosecond count of a thread that are not kept.
+const FINER_NSEC: u64 = 0xfff;
+
 /// Why a kernel file gave no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
@@ -60,6 +63,8 @@ pub fn observe_in(
 ///
 /// `proc` is a kept directory of `/proc`. The file counts in ns: time on a CPU, time waiting for one, and
 /// the number of times it ran (kernel document `scheduler/sched-stats.rst`).
+///
+/// To 4 µs: the two are read a little apart in any case, and what is finer would be half of what a recording takes.
 pub fn thread_samples(kernel: &mut impl KernFs, proc: DirId, tids: &[u32]) -> Vec<ThreadSample> {
     let mut samples = Vec::with_capacity(tids.len());
     for &tid in tids {
@@ -67,6 +72,7 @@ pub fn thread_samples(kernel: &mut impl KernFs, proc: DirId, tids: &[u32]) -> Ve
         let Ok(text) = std::str::from_utf8(text) else { continue };
         let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
         if let (Some(Ok(run_nsec)), Some(Ok(wait_nsec))) = (numbers.next(), numbers.next()) {
+            let [run_nsec, wait_nsec] = [run_nsec, wait_nsec].map(|nsec| nsec & !FINER_NSEC);
             samples.push(ThreadSample { tid, run_nsec, wait_nsec });
         }
     }
