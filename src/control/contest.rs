@@ -15,6 +15,8 @@
 //! that is logarithmic in the pauses, then once in the longest pause. A writer that gives up is noticed within one
 //! pause. Fewer rounds than that within any window never make it yield.
 
+use crate::codec::coded;
+
 use super::plan::Knob;
 
 /// So many lost rounds make the agent yield ...
@@ -28,7 +30,9 @@ pub const PAUSE_TICKS_MAX: u64 = PAUSE_TICKS << 6;
 
 /// The values of one cgroup that another program overwrites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Contests(Vec<Contest>);
+pub struct Contests {
+    each: Vec<Contest>,
+}
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,22 +52,22 @@ pub struct Contest {
 impl Contests {
     /// Whether the file of `knob` is left alone.
     pub fn has_yielded(&self, knob: Knob) -> bool {
-        self.0.iter().any(|contest| contest.knob == knob && contest.has_yielded)
+        self.each.iter().any(|contest| contest.knob == knob && contest.has_yielded)
     }
 
     /// Those that are left alone now.
     pub fn yielded(&self) -> impl Iterator<Item = &Contest> {
-        self.0.iter().filter(|contest| contest.has_yielded)
+        self.each.iter().filter(|contest| contest.has_yielded)
     }
 
     /// Begins the tick with this number: ends pauses that are over, and forgets contests that are.
     pub fn begin_tick(&mut self, tick: u64) {
-        for contest in &mut self.0 {
+        for contest in &mut self.each {
             contest.has_yielded &= tick < contest.until;
             contest.lost.retain(|lost| tick - lost < WINDOW_TICKS);
         }
         let is_tried = |contest: &Contest| tick < contest.until + WINDOW_TICKS;
-        self.0.retain(|contest| {
+        self.each.retain(|contest| {
             contest.has_yielded
                 || !contest.lost.is_empty()
                 || contest.is_known() && is_tried(contest)
@@ -72,24 +76,24 @@ impl Contests {
 
     /// The value of `knob` was overwritten; returns whether its file is left alone from now on.
     pub fn lose_round(&mut self, knob: Knob, tick: u64) -> bool {
-        let found = self.0.iter().position(|contest| contest.knob == knob);
+        let found = self.each.iter().position(|contest| contest.knob == knob);
         let index = found.unwrap_or_else(|| {
-            self.0.push(Contest::new(knob));
-            self.0.len() - 1
+            self.each.push(Contest::new(knob));
+            self.each.len() - 1
         });
-        self.0[index].lose_round(tick)
+        self.each[index].lose_round(tick)
     }
 
     /// Ends all pauses in this tick.
     pub fn try_again(&mut self, tick: u64) {
-        for contest in self.0.iter_mut().filter(|contest| contest.has_yielded) {
+        for contest in self.each.iter_mut().filter(|contest| contest.has_yielded) {
             (contest.has_yielded, contest.until) = (false, tick);
         }
     }
 
     /// Forgets that of `knob`.
     pub fn forget(&mut self, knob: Knob) {
-        self.0.retain(|contest| contest.knob != knob);
+        self.each.retain(|contest| contest.knob != knob);
     }
 }
 
@@ -118,3 +122,8 @@ impl Contest {
         true
     }
 }
+
+// --- recorded ---
+
+coded!(struct Contests { each });
+coded!(struct Contest { knob, has_yielded, pause_ticks, lost, until });

@@ -217,7 +217,7 @@ coded!(
     }
 );
 coded!(struct Demand { amount, cpu_basis });
-coded!(struct Context { allocation_cores, guarantee_cores, max, last });
+coded!(struct Context { allocation_cores, guarantee_cores, max, is_bounded, last });
 
 #[cfg(test)]
 mod tests {

@@ -46,6 +46,8 @@ pub enum Event {
     ForgetObserved,
     /// All values were restored.
     Reset,
+    /// What was left to another program that kept overwriting it is written again.
+    TryYielded,
     /// Where an earlier agent had placed tenants.
     PlaceOn(Vec<(usize, CpuSet)>),
     /// Other settings.
@@ -139,10 +141,11 @@ enum Kind {
     PlaceOn,
     Set,
     TakeTree,
+    TryYielded,
 }
 
 impl Kind {
-    const ALL: [Kind; 12] = [
+    const ALL: [Kind; 13] = [
         Kind::Begin,
         Kind::Step,
         Kind::Settle,
@@ -155,6 +158,7 @@ impl Kind {
         Kind::PlaceOn,
         Kind::Set,
         Kind::TakeTree,
+        Kind::TryYielded,
     ];
 }
 
@@ -173,6 +177,7 @@ impl Event {
             Event::Forget(number, knob) => control.forget(number, knob),
             Event::ForgetObserved => control.forget_observed(),
             Event::Reset => control.reset(),
+            Event::TryYielded => control.try_yielded(),
             Event::PlaceOn(places) => control.place_on(places),
             Event::Set(settings) => control.set(settings),
             Event::TakeTree(change) => {
@@ -188,7 +193,11 @@ impl Event {
     pub fn fits(&self, nr_nodes: usize) -> bool {
         let is_node = |number: &usize| *number < nr_nodes;
         match self {
-            Event::Begin | Event::ForgetObserved | Event::Reset | Event::Set(_) => true,
+            Event::Begin
+            | Event::ForgetObserved
+            | Event::Reset
+            | Event::TryYielded
+            | Event::Set(_) => true,
             Event::Step(input) => input.nodes.len() == nr_nodes,
             Event::Settle(outcome) => is_node(&outcome.0.node),
             Event::ObserveFirst(number, _)
@@ -229,6 +238,7 @@ impl Event {
             Event::Forget(number, knob) => put_knob(Kind::Forget, *number, knob, out),
             Event::ForgetObserved => out.byte(Kind::ForgetObserved as u8),
             Event::Reset => out.byte(Kind::Reset as u8),
+            Event::TryYielded => out.byte(Kind::TryYielded as u8),
             Event::PlaceOn(places) => {
                 out.byte(Kind::PlaceOn as u8);
                 places.put(&mut Vec::new(), out);
@@ -266,6 +276,7 @@ impl Event {
             Kind::Forget => Event::Forget(number(from)?, Knob::take(&mut Knob::blank(), from)?),
             Kind::ForgetObserved => Event::ForgetObserved,
             Kind::Reset => Event::Reset,
+            Kind::TryYielded => Event::TryYielded,
             Kind::PlaceOn => Event::PlaceOn(Vec::take(&mut Vec::new(), from)?),
             Kind::Set => Event::Set(Settings::take(&mut memory.settings, from)?),
             Kind::TakeTree => {

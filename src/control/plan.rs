@@ -307,6 +307,7 @@ coded!(
         CpuMax {},
         MemoryMin {},
         MemoryLow {},
+        MemoryHigh {},
         MemoryMax {},
         PidsMax {},
         Cpus {},

@@ -401,4 +401,4 @@ coded!(enum Inside {
     Memory { 0: ratio },
     Io { 0: ratio },
 });
-coded!(enum NotWritten { Observing {}, Pending {}, Failed { 0: error }, Deferred { 0: why }, LeftToOthers {} });
+coded!(enum NotWritten { Observing {}, Pending {}, Failed { 0: error }, Deferred { 0: why }, LeftToOthers {}, Contested {} });

@@ -176,10 +176,11 @@ pub struct SampleGap {
 
 coded!(struct MemorySample {
     current_bytes, inactive_file_bytes, active_file_bytes, anon_bytes, slab_reclaimable_bytes, refaults, nr_low_events,
-    nr_max_events, nr_oom_kills,
+    nr_high_events, nr_max_events, nr_oom_kills,
 });
 coded!(struct TenantSample {
-    generation, populated, usage_usec, nr_throttled, cpu_some_usec, memory, memory_some_usec, io_some_usec, threads,
+    generation, populated, usage_usec, nr_throttled, cpu_some_usec, memory, memory_some_usec,
+    memory_full_usec, io_some_usec, threads,
 });
 coded!(struct PidsSample { generation, nr_current, nr_refused });
 coded!(struct HostSample {

@@ -33,6 +33,7 @@
 
 use std::time::Duration;
 
+use crate::codec::coded;
 use crate::units::{Bytes, Limit};
 
 /// The part of what is held that a bound falls by in a second, at most.
@@ -258,6 +259,12 @@ fn gives(squeeze: Option<&Squeeze>, holding: &Holding) -> bool {
     let may_begin = holding.charged_bytes > holding.entitled_bytes;
     holding.lacking_bytes == 0.0 && holding.excess_bytes() > 0.0 && (is_bounded || may_begin)
 }
+
+// --- recorded ---
+
+coded!(struct Squeeze {
+    held, bound_bytes, quiet, stand, has_risen, stalled, left_alone, next_left_alone, wanted_lately,
+});
 
 #[cfg(test)]
 mod tests {

@@ -338,9 +338,9 @@ pub fn outside_cores(
 // --- recorded ---
 
 coded!(struct Usage {
-    cpu_cores, cpu_some_ratio, throttled, wanted_cores, held, unreclaimable_bytes, anon_bytes,
-    unreclaimable_growth_bytes, refaulted_bytes, memory_some_ratio, refaults_per_sec, io_some_ratio, reclaimed, met_limit,
-    populated,
+    cpu_cores, cpu_some_ratio, throttled, wanted_cores, held, charged_bytes, unreclaimable_bytes, anon_bytes,
+    unreclaimable_growth_bytes, refaulted_bytes, memory_some_ratio, memory_full_ratio, refaults_per_sec, io_some_ratio,
+    reclaimed, met_limit, met_bound, populated,
 });
 coded!(struct Tally { total, last });
 coded!(struct Kills { before, last, nr_read, nr_told });

@@ -98,6 +98,11 @@ impl Recorded {
         self.happen(Event::Reset);
     }
 
+    /// [`ControlLoop::try_yielded`].
+    pub(super) fn try_yielded(&mut self) {
+        self.happen(Event::TryYielded);
+    }
+
     /// [`ControlLoop::place_on`], as `place` says for each tenant.
     pub(super) fn place_on(&mut self, mut place: impl FnMut(&TreeNode) -> Option<CpuSet>) {
         let nodes = self.control.tree().nodes().iter().enumerate();
