@@ -101,10 +101,10 @@ impl Worker {
                 page(&mut memory.active_file_bytes);
                 page(&mut memory.inactive_file_bytes);
             }
-            if self.kind < 2 {
-                if let Some(anon) = &mut memory.anon_bytes {
-                    page(anon);
-                }
+            if self.kind < 2
+                && let Some(anon) = &mut memory.anon_bytes
+            {
+                page(anon);
             }
         }
         for thread in self.threads.iter_mut().take(4) {

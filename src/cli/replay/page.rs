@@ -63,5 +63,5 @@ fn over_time(tenant: &Both, resource: Resource) -> anyhow::Result<String> {
         curve(2, &|point| point.used[resource]),
     ];
     let y = if resource == CPU { "CPUs" } else { "GiB" };
-    Ok(Lines { x: "hours", y, curves, is_log: false, top: None }.svg()?)
+    Lines { x: "hours", y, curves, is_log: false, top: None }.svg()
 }
