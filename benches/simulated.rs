@@ -1,0 +1,79 @@
+//! How many simulated seconds of ten tenants pass in a second: the kernel, its reclaim, and a whole tick of the agent.
+//!
+//! `cargo bench --bench simulated`. Bar: 10,000 ticks a second on an idle host. What the kernel takes alone is told
+//! beside it: the rest is the agent. Ten million random scenarios are affordable only if a tick is.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
+
+use std::time::{Duration, Instant};
+
+use tenantd::daemon::agent::{Agent, Options};
+use tenantd::sim::{Load, SimHost, SimKernel, Trace, Workload};
+
+const NR_TENANTS: u64 = 10;
+const NR_TICKS: u32 = 2_000;
+const ROUNDS: u32 = 5;
+const SECOND: Duration = Duration::from_secs(1);
+const MIB: u64 = 1 << 20;
+
+/// Half of the tenants work all the time and the others now and then; all hold memory, more than there is together.
+fn spawn(kernel: &mut SimKernel) {
+    for tenant in 0..NR_TENANTS {
+        let awake = Load::busy(1 + tenant as u32 % 3)
+            .with_working_set((50 + 30 * tenant) * MIB)
+            .with_hot_file(100 * MIB)
+            .with_cache(300 * MIB);
+        let asleep = Load { duty: 0.05, ..awake };
+        let period = SECOND * (20 + tenant as u32);
+        let trace = match tenant % 2 {
+            0 => Trace::Constant(awake),
+            _ => Trace::Square { awake, asleep, period, awake_ratio: 0.5 },
+        };
+        let workload = Workload { trace, ..Workload::constant("load", awake) };
+        kernel.spawn(&format!("/t{tenant}"), workload).unwrap();
+    }
+}
+
+fn host() -> SimHost {
+    SimHost { memory_bytes: 4 << 30, ..SimHost::default() }
+}
+
+/// The least time of a tick, in microseconds: other work on the machine only adds.
+fn least_usec(mut tick: impl FnMut()) -> f64 {
+    let round = |_| {
+        let begin = Instant::now();
+        (0..NR_TICKS).for_each(|_| tick());
+        begin.elapsed().as_secs_f64() * 1e6 / f64::from(NR_TICKS)
+    };
+    (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
+}
+
+fn kernel_alone() -> f64 {
+    let mut kernel = SimKernel::new(host());
+    (0..NR_TENANTS).for_each(|tenant| kernel.make_cgroup(&format!("/t{tenant}")).unwrap());
+    spawn(&mut kernel);
+    least_usec(|| kernel.advance(SECOND))
+}
+
+fn with_agent() -> f64 {
+    let tenants: Vec<String> = (0..NR_TENANTS).map(|tenant| format!("t{tenant}: {{}}")).collect();
+    let text = format!("version: 1\nmode: enforce\ntenants: {{ {} }}\n", tenants.join(", "));
+    let policy = tenantd::policy::load_text("policy.yaml", &text).unwrap().policy;
+    let kernel = SimKernel::new(host());
+    let mut agent = Agent::start(kernel, policy, Vec::new(), &Options::default()).unwrap();
+    let mut now = Duration::ZERO;
+    let mut tick = |agent: &mut Agent<SimKernel>| {
+        agent.kernel_mut().advance(SECOND);
+        now += SECOND;
+        agent.tick(now);
+    };
+    tick(&mut agent);
+    spawn(agent.kernel_mut());
+    least_usec(|| tick(&mut agent))
+}
+
+fn main() {
+    let (alone, both) = (kernel_alone(), with_agent());
+    println!("simulated/kernel alone      {alone:7.1} us a second");
+    println!("simulated/with the agent    {both:7.1} us, {:.0} ticks a second", 1e6 / both);
+}
