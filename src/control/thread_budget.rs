@@ -36,6 +36,13 @@ pub enum Look {
     Read(usize),
 }
 
+impl Look {
+    /// Whether the times of so many threads are read.
+    pub fn reads(self, nr_threads: usize) -> bool {
+        matches!(self, Look::Read(most) if nr_threads <= most)
+    }
+}
+
 /// A tenant that is pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressed {

@@ -60,6 +60,7 @@ fn sample() -> impl Strategy<Value = TenantSample> {
         slab_reclaimable_bytes: counts[1],
         refaults: counts[2],
         nr_low_events: counts[3],
+        nr_high_events: counts[2],
         nr_max_events: counts[0],
         nr_oom_kills: counts[1],
     });
@@ -78,6 +79,7 @@ fn sample() -> impl Strategy<Value = TenantSample> {
             cpu_some_usec: counts[2],
             memory,
             memory_some_usec: counts[0],
+            memory_full_usec: counts[1],
             io_some_usec: counts[1],
             threads,
         })
@@ -123,6 +125,7 @@ fn node() -> impl Strategy<Value = NodeInput> {
                 is_governed,
                 is_present,
                 sample,
+                nr_threads: is_governed.then_some(kills as usize >> 1),
                 nr_oom_kills: is_present.then_some(kills),
                 nr_killed_runs: kills / 2,
                 pids,

@@ -8,6 +8,7 @@ use tenantd::control::event::{Event, Witness};
 use tenantd::control::plan::{Knob, Value};
 use tenantd::control::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
 use tenantd::control::step::{Input, NodeInput, Settings};
+use tenantd::control::thread_budget::Look;
 use tenantd::control::tree::{Tree, flatten};
 use tenantd::host::recording::recorder::Recorder;
 use tenantd::host::recording::ring::{Bounds, segments};
@@ -50,6 +51,7 @@ impl Worker {
             slab_reclaimable_bytes: Some(dice.below(1 << 12) * PAGE),
             refaults: Some(dice.below(1 << 20)),
             nr_low_events: Some(0),
+            nr_high_events: Some(0),
             nr_max_events: Some(0),
             nr_oom_kills: Some(0),
         };
@@ -61,6 +63,7 @@ impl Worker {
             cpu_some_usec: Some(dice.below(1 << 36)),
             memory: Some(memory),
             memory_some_usec: Some(dice.below(1 << 30)),
+            memory_full_usec: Some(dice.below(1 << 20)),
             io_some_usec: None,
             threads: None,
         };
@@ -136,13 +139,15 @@ impl Day {
             *busy_usec += worker.sample.usage_usec.unwrap() - before.unwrap();
             let wants = control.sampling(number);
             let mut sample = worker.sample.clone();
-            sample.threads = wants.threads.then(|| worker.threads.clone());
+            let nr_threads = worker.threads.len();
+            sample.threads = wants.threads.reads(nr_threads).then(|| worker.threads.clone());
             let observed = control.wants_observation(number).then(|| {
                 let seen = worker.files.iter().cloned();
                 seen.map(|(knob, value)| Observation { knob, value, is_ours: false }).collect()
             });
             nodes.push(NodeInput {
                 is_governed: true,
+                nr_threads: (wants.threads != Look::None).then_some(nr_threads),
                 is_present: true,
                 nr_oom_kills: Some(0),
                 sample: Some(sample),
@@ -211,7 +216,8 @@ fn a_day_of_a_hundred_tenants_fits_into_64_mib() {
     let all = segments(dir.path()).unwrap();
     let bytes: u64 = all.iter().map(|(_, path)| std::fs::metadata(path).unwrap().len()).sum();
     let day_mib = bytes as f64 / f64::from(TICKS) * 86_400.0 / f64::from(1 << 20);
-    let pressed = (0..NR_TENANTS).filter(|number| day.control.sampling(*number).threads).count();
+    let is_pressed = |number: &usize| day.control.sampling(*number).threads != Look::None;
+    let pressed = (0..NR_TENANTS).filter(is_pressed).count();
     println!(
         "a day: {day_mib:.1} MiB, {} bytes a tick; a tick: {:?} to note, {:?} to step; {pressed} tenants pressed",
         bytes / u64::from(TICKS),

@@ -172,8 +172,7 @@ fn read_counters<K: KernFs>(
         Look::Count | Look::Read(_) => cgroup.threads(kernel, layout, &mut gaps)?,
     };
     let nr_threads = tids.as_ref().map(Vec::len);
-    let is_readable =
-        |tids: &Vec<u32>| matches!(sampling.threads, Look::Read(max) if tids.len() <= max);
+    let is_readable = |tids: &Vec<u32>| sampling.threads.reads(tids.len());
     let tids = tids.filter(is_readable);
     sample.threads = tids.map(|tids| cgroup::thread_samples(kernel, proc, &tids));
     if sampling.io {
