@@ -3,9 +3,9 @@
 //! `cargo bench --bench builds`, as root; some minutes. Bar: both end no later than with `-j$(nproc)` each, with at most two
 //! thirds of the memory at its peak.
 //!
-//! Each tenant builds a program of generated C sources with gcc and make, from nothing: files of some thousand lines, of
-//! which each takes about a second. In turns, twice: both as jobs of a daemon with `tenantctl run -- make`, and both in
-//! cgroups of their own with `make -j$(nproc)`. Memory is what the processes have that is no file cache, summed over
+//! Each tenant builds a program of generated C sources with gcc and make, from nothing: 16 files of 60 functions. In
+//! turns, twice: both as jobs of a daemon with `tenantctl run -- make`, and both with `make -j$(nproc)` in two cgroups
+//! below one that stands where the daemon's root stood: other work on the machine has the same weight beside both. Memory is what the processes have that is no file cache, summed over
 //! both builds, looked at every 20 ms.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
+use tenantd::host::cgroup::{Dialect, Facet, Layout};
+use tenantd::policy::model::{HierarchyChoice, RootChoice};
 
 const NR_FILES: usize = 16;
 const NR_FUNCTIONS: usize = 60;
@@ -118,6 +120,42 @@ fn memory(roots: &[u32]) -> u64 {
     sum
 }
 
+/// The cgroup of the CPU controller in which both build without the daemon, removed with this.
+struct Plain(PathBuf);
+
+impl Plain {
+    fn make() -> Plain {
+        let read = |path: &str| fs::read(path).unwrap();
+        let root = RootChoice::Path(format!("tenantd-builds-plain-{}", std::process::id()).into());
+        let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
+        let layout = Layout::detect(&mounts, &own, HierarchyChoice::Auto, &root).unwrap();
+        let root = layout.trees[layout.tree(Facet::Cpu).unwrap()].root.clone();
+        fs::create_dir(&root).unwrap();
+        if layout.dialect == Dialect::Unified {
+            fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
+        }
+        TENANTS.iter().for_each(|tenant| fs::create_dir(root.join(tenant)).unwrap());
+        Plain(root)
+    }
+
+    /// `make` in the cgroup of a tenant.
+    fn build(&self, tenant: &str, dir: &Path, nr_cpus: usize) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ >\"$0\"; exec make \"$@\""]);
+        command.arg(self.0.join(tenant).join("cgroup.procs"));
+        command.arg(format!("-j{nr_cpus}")).arg("-C").arg(dir);
+        command
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        for dir in TENANTS.map(|tenant| self.0.join(tenant)).iter().chain([&self.0]) {
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
 /// How long both take, in seconds, and the most memory that they have together.
 fn both(commands: [Command; 2]) -> (f64, u64) {
     let begin = Instant::now();
@@ -175,13 +213,11 @@ fn main() {
         // Their cgroups are removed.
         sleep(Duration::from_secs(1));
         drop(daemon);
-        let plain = [0, 1].map(|at| {
-            let mut make = Command::new("make");
-            make.arg(format!("-j{nr_cpus}")).arg("-C").arg(&dirs[at]);
-            make
-        });
+        let cgroup = Plain::make();
+        let plain = [0, 1].map(|at| cgroup.build(TENANTS[at], &dirs[at], nr_cpus));
         clean();
         let plain = both(plain);
+        drop(cgroup);
         for (name, (seconds, peak)) in [("as jobs", as_jobs), ("make -j$(nproc)", plain)] {
             println!("round {round}: {name:16} {seconds:8.1} {:8.0}", peak as f64 / 1048576.0);
         }
