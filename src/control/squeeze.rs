@@ -13,7 +13,8 @@
 //!
 //! **Algorithm.** While some cgroup lacks memory, each cgroup with an excess is bounded: first at what it holds now, and
 //! then lower by its part of what is lacking, in proportion to the excess, by at most a twentieth of what it holds in a
-//! second. A bound is never above what is held when it falls, and never below the floor. When no cgroup lacks anything
+//! second. A bound is never above what is held when it falls, never more than such a step below it (a bound that could not
+//! be written must not run ahead), and never below the floor. When no cgroup lacks anything
 //! any more, bounds stay for a time, ten seconds at first, and then rise by a fiftieth a second until nothing is bound
 //! by them. Where something is lacking again before that, the next time is twice as long, five minutes at most: so a
 //! bound that is needed all the time is not tried all the time.
@@ -84,6 +85,11 @@ impl Holding {
     fn floor_bytes(&self) -> f64 {
         let inelastic = self.inelastic_bytes + MARGIN.0 as f64;
         self.fitting_bytes.max(self.guarantee_bytes).max(inelastic)
+    }
+
+    /// The most that may be taken in one step.
+    fn step_bytes(&self, elapsed: Duration) -> f64 {
+        FALL_RATIO * elapsed.as_secs_f64().min(1.0) * self.charged_bytes
     }
 
     fn excess_bytes(&self) -> f64 {
@@ -186,21 +192,25 @@ impl Squeeze {
         }
     }
 
-    /// Lowers the bound by `step_bytes`.
-    fn lower(&mut self, holding: &Holding, step_bytes: f64) {
+    /// Lowers the bound by `part_bytes`, or as much of that as one step takes.
+    fn lower(&mut self, holding: &Holding, part_bytes: f64, elapsed: Duration) {
         if self.has_risen {
             self.stand = (2 * self.stand).min(STAND_MOST);
         }
         (self.quiet, self.has_risen) = (Duration::ZERO, false);
         let from = self.bound_bytes.unwrap_or(f64::INFINITY).min(holding.charged_bytes);
-        self.bound_bytes = Some((from - step_bytes).max(holding.floor_bytes()));
+        let step_bytes = part_bytes.min(holding.step_bytes(elapsed));
+        // A bound that could not be written, or is not met yet, must not run ahead of what is held.
+        let least = holding.charged_bytes - holding.step_bytes(elapsed);
+        self.bound_bytes = Some((from - step_bytes).max(least).max(holding.floor_bytes()));
     }
 
     /// Nothing is lacking: stands, then rises, then ends.
     fn rise(&mut self, holding: &Holding, elapsed: Duration) {
         self.quiet += elapsed;
         let Some(bound) = &mut self.bound_bytes else { return };
-        *bound = bound.max(holding.floor_bytes());
+        let least = holding.charged_bytes - holding.step_bytes(elapsed);
+        *bound = bound.max(least).max(holding.floor_bytes());
         if self.quiet <= self.stand {
             return;
         }
@@ -242,9 +252,8 @@ pub fn step(
         if is_needed && gives(squeeze.as_deref(), holding) {
             let own = squeeze.get_or_insert_default();
             let part = lacking.min(excess) * holding.excess_bytes() / excess;
-            let most = FALL_RATIO * elapsed.as_secs_f64() * holding.charged_bytes;
             if own.held.is_some() && !own.is_left_alone() {
-                own.lower(holding, part.min(most));
+                own.lower(holding, part, elapsed);
             }
         } else if let Some(own) = squeeze.as_mut() {
             own.rise(holding, elapsed);

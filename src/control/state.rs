@@ -294,7 +294,7 @@ pub(crate) fn without_threads(sample: &TenantSample) -> TenantSample {
 coded!(struct Refusal { message, is_deferred, is_overtaken, is_overwritten, is_unverified });
 coded!(struct Retry { knob, nr_failures, at_tick, refusal });
 coded!(struct NodeState {
-    is_governed, is_present, before, sample, sampled_at, usage, nr_threads, nr_readable_threads, demand, context, target, observed, observed_at, held_before,
-    foreign_cores, retries, is_overtaken, width, share_error, shortfall, surroundings, faults, oom_kills, pids, totals,
-    squeeze, left_to_others, contests,
+    is_governed, is_present, before, sample, sampled_at, usage, nr_threads, nr_readable_threads, demand, context,
+    target, observed, observed_at, held_before, foreign_cores, retries, is_overtaken, width, share_error, shortfall, surroundings,
+    faults, oom_kills, pids, totals, squeeze, left_to_others, contests,
 });
