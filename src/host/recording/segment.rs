@@ -1,7 +1,7 @@
 //! One file of a recording: a head, then chunks.
 //!
-//! **Head**, 32 bytes: [`MAGIC`]; the fingerprint of what is recorded ([`event::format`]); when it begins, in milliseconds
-//! since 1970. **Chunk**: two parts, tokens and bits ([`crate::codec::Out`]), each with the number of its bytes in the file
+//! **Head**, 32 bytes: [`MAGIC`]; the fingerprint of what is recorded ([`crate::control::event::format`]); when it begins,
+//! in milliseconds since 1970. **Chunk**: two parts, tokens and bits ([`crate::codec::Out`]), each with the number of its bytes in the file
 //! and when inflated, four bytes each, the lowest first; then these bytes, in the format of zlib with its checksum.
 //!
 //! The first chunk is the *beginning* ([`Beginning`]): the version of tenantd, the name of the host, and the control loop.
