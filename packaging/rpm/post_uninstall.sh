@@ -9,6 +9,10 @@ fi
 if [ "$1" -eq 0 ] && [ ! -s /run/tenantd/journal ]; then
     rm -rf /run/tenantd
 fi
+# There is no purge here: the history of the last day goes with the program.
+if [ "$1" -eq 0 ]; then
+    rm -rf /var/lib/tenantd
+fi
 # cargo-generate-rpm packs files alone, and their directories stay when they go.
 if [ "$1" -eq 0 ]; then
     for dir in doc/tenantd/examples/monitoring doc/tenantd/examples doc/tenantd licenses/tenantd; do
