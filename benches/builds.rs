@@ -5,29 +5,33 @@
 //!
 //! Each tenant builds a program of generated C sources with gcc and make, from nothing: 16 files of 60 functions. In
 //! turns, twice: both as jobs of a daemon with `tenantctl run -- make`, and both with `make -j$(nproc)` in two cgroups
-//! below one that stands where the daemon's root stood: other work on the machine has the same weight beside both. Memory is what the processes have that is no file cache, summed over
-//! both builds, looked at every 20 ms.
+//! below one that stands where the daemon's root stood: other work on the machine has the same weight beside both.
+//! Memory is what the processes have that is no file cache, summed over both builds, looked at every 20 ms.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod cpu_tree;
+mod daemon;
+
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, Uid};
-use tenantd::host::cgroup::{Dialect, Facet, Layout};
-use tenantd::policy::model::{HierarchyChoice, RootChoice};
+use nix::unistd::Uid;
+use tenantd::host::cgroup::Dialect;
+
+use cpu_tree::cpu_tree;
+use daemon::Daemon;
 
 const NR_FILES: usize = 16;
 const NR_FUNCTIONS: usize = 60;
 const NR_ROUNDS: usize = 2;
 const LOOK: Duration = Duration::from_millis(20);
 const TENANTS: [&str; 2] = ["one", "two"];
+const POLICY: &str = "version: 1\nmode: enforce\ntenants: { one: {}, two: {} }\n";
 
 /// A program of many functions that call each other and loop over arrays.
 fn write_sources(dir: &Path) {
@@ -69,33 +73,6 @@ fn write_sources(dir: &Path) {
     fs::write(dir.join("Makefile"), makefile).unwrap();
 }
 
-/// A daemon with a root of its own, which ends with this.
-struct Daemon(Child, PathBuf);
-
-impl Daemon {
-    fn start(dir: &Path) -> Daemon {
-        let policy = dir.join("policy.yaml");
-        let text = "version: 1\nmode: enforce\ntenants: { one: {}, two: {} }\n";
-        fs::write(&policy, text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenantd"));
-        command.arg("--policy").arg(policy).arg("--state-dir").arg(dir.join("state"));
-        command.args(["--root", &format!("tenantd-builds-{}", std::process::id())]);
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let started = lines.find(|line| line.as_ref().unwrap().contains("started on"));
-        assert!(started.is_some(), "tenantd does not start");
-        thread::spawn(move || lines.for_each(drop));
-        Daemon(child, dir.join("state/socket"))
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
-        let _ = self.0.wait();
-    }
-}
-
 /// Anonymous memory of these processes and all below them, in bytes.
 fn memory(roots: &[u32]) -> u64 {
     let mut children: std::collections::BTreeMap<u32, Vec<u32>> = Default::default();
@@ -125,13 +102,9 @@ struct Plain(PathBuf);
 
 impl Plain {
     fn make() -> Plain {
-        let read = |path: &str| fs::read(path).unwrap();
-        let root = RootChoice::Path(format!("tenantd-builds-plain-{}", std::process::id()).into());
-        let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
-        let layout = Layout::detect(&mounts, &own, HierarchyChoice::Auto, &root).unwrap();
-        let root = layout.trees[layout.tree(Facet::Cpu).unwrap()].root.clone();
+        let (dialect, root) = cpu_tree(&format!("tenantd-builds-plain-{}", std::process::id()));
         fs::create_dir(&root).unwrap();
-        if layout.dialect == Dialect::Unified {
+        if dialect == Dialect::Unified {
             fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
         }
         TENANTS.iter().for_each(|tenant| fs::create_dir(root.join(tenant)).unwrap());
@@ -183,6 +156,7 @@ fn main() {
     if !Uid::effective().is_root() {
         return eprintln!("making cgroups needs root");
     }
+    let root = format!("tenantd-builds-{}", std::process::id());
     let nr_cpus = thread::available_parallelism().unwrap().get();
     let dir = tempfile::tempdir().unwrap();
     let dirs = TENANTS.map(|tenant| dir.path().join(tenant));
@@ -201,10 +175,10 @@ fn main() {
     );
     let mut sums = [(0.0, 0); 2];
     for round in 1..=NR_ROUNDS {
-        let daemon = Daemon::start(dir.path());
+        let daemon = Daemon::start(dir.path(), &root, POLICY);
         let jobs = [0, 1].map(|at| {
             let mut run = Command::new(env!("CARGO_BIN_EXE_tenantctl"));
-            run.arg("--socket").arg(&daemon.1).args(["run", "--tenant", TENANTS[at], "--"]);
+            run.arg("--socket").arg(&daemon.socket).args(["run", "--tenant", TENANTS[at], "--"]);
             run.args(["make", "-C"]).arg(&dirs[at]);
             run
         });

@@ -10,50 +10,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod cpu_tree;
+mod daemon;
+
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, Uid};
-use tenantd::host::cgroup::{Facet, Layout};
-use tenantd::policy::model::{HierarchyChoice, RootChoice};
+use nix::unistd::Uid;
+
+use cpu_tree::cpu_tree;
+use daemon::Daemon;
 
 const NR_ROUNDS: usize = 150;
 /// Before each thing that is measured: longer than a grace period, so that none profits from the one before.
 const REST: Duration = Duration::from_millis(100);
 const BAR_MS: f64 = 2.0;
 const POLICY: &str = "version: 1\nmode: enforce\ntenants: { ci: {}, nightly: {} }\n";
-
-/// A daemon with a root of its own, which ends with this.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(dir: &Path) -> Daemon {
-        let policy = dir.join("policy.yaml");
-        fs::write(&policy, POLICY).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenantd"));
-        command.arg("--policy").arg(policy).arg("--state-dir").arg(dir.join("state"));
-        command.args(["--root", &root()]);
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let started = lines.find(|line| line.as_ref().unwrap().contains("started on"));
-        assert!(started.is_some(), "tenantd does not start");
-        // Its further messages are read, so that it never waits for a reader.
-        std::thread::spawn(move || lines.for_each(drop));
-        Daemon(child)
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
-        let _ = self.0.wait();
-    }
-}
 
 /// How long `command` takes from its start to its end.
 fn time(command: &mut Command) -> Duration {
@@ -66,12 +41,8 @@ fn time(command: &mut Command) -> Duration {
 
 /// The files of two tenants into which process numbers are written, in the tree of the CPU controller.
 fn tenants() -> [PathBuf; 2] {
-    let read = |path: &str| fs::read(path).unwrap();
-    let root = RootChoice::Path(root().into());
-    let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
-    let layout = Layout::detect(&mounts, &own, HierarchyChoice::Auto, &root).unwrap();
-    let tree = &layout.trees[layout.tree(Facet::Cpu).unwrap()];
-    ["ci", "nightly"].map(|tenant| tree.root.join(tenant).join("cgroup.procs"))
+    let (_, root) = cpu_tree(&root());
+    ["ci", "nightly"].map(|tenant| root.join(tenant).join("cgroup.procs"))
 }
 
 fn root() -> String {
@@ -87,8 +58,7 @@ fn main() {
         return eprintln!("making cgroups needs root");
     }
     let dir = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(dir.path());
-    let socket: PathBuf = dir.path().join("state/socket");
+    let daemon = Daemon::start(dir.path(), &root(), POLICY);
     let tenantctl = || Command::new(env!("CARGO_BIN_EXE_tenantctl"));
     let tenants = tenants();
     let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -101,7 +71,7 @@ fn main() {
         let plain = rested(&mut Command::new("true"));
         let start = rested(tenantctl().arg("help"));
         let mut run = tenantctl();
-        run.arg("--socket").arg(&socket).args(["run", "--tenant", "ci", "--", "true"]);
+        run.arg("--socket").arg(&daemon.socket).args(["run", "--tenant", "ci", "--", "true"]);
         let run = rested(&mut run);
         sleep(REST);
         let begin = Instant::now();

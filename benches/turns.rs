@@ -9,15 +9,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+mod daemon;
+
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
+
+use daemon::Daemon;
 
 const NR_LONG: usize = 30;
 const NR_SMALL: usize = 16;
@@ -26,53 +28,31 @@ const END: Duration = Duration::from_secs(3);
 const LONG: &str = "timeout 1 sh -c 'while :; do :; done'; true";
 const BAR: f64 = 0.1;
 
-/// A daemon with a root of its own, which ends with this.
-struct Daemon(Child, PathBuf);
-
-impl Daemon {
-    fn start(dir: &Path, discipline: Option<&str>) -> Daemon {
-        let policy = dir.join("policy.yaml");
-        let discipline = discipline.map(|name| format!(", discipline: {name}")).unwrap_or_default();
-        let text = format!(
-            "version: 1\nmode: enforce\nadmission: {{ max_running: 2{discipline} }}\n\
-             tenants: {{ long: {{}}, small: {{}} }}\n"
-        );
-        fs::write(&policy, text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenantd"));
-        command.arg("--policy").arg(policy).arg("--state-dir").arg(dir.join("state"));
-        command.args(["--root", &format!("tenantd-turns-{}", std::process::id())]);
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let started = lines.find(|line| line.as_ref().unwrap().contains("started on"));
-        assert!(started.is_some(), "tenantd does not start");
-        // Its further messages are read, so that it never waits for a reader.
-        thread::spawn(move || lines.for_each(drop));
-        Daemon(child, dir.join("state/socket"))
-    }
-
-    fn run(&self, tenant: &str, command: &[&str]) -> Child {
-        let mut run = Command::new(env!("CARGO_BIN_EXE_tenantctl"));
-        run.arg("--socket").arg(&self.1).args(["run", "--tenant", tenant, "--"]).args(command);
-        run.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-    }
+/// A daemon that admits two jobs at a time by this discipline.
+fn start(dir: &Path, discipline: Option<&str>) -> Daemon {
+    let discipline = discipline.map(|name| format!(", discipline: {name}")).unwrap_or_default();
+    let policy = format!(
+        "version: 1\nmode: enforce\nadmission: {{ max_running: 2{discipline} }}\n\
+         tenants: {{ long: {{}}, small: {{}} }}\n"
+    );
+    Daemon::start(dir, &format!("tenantd-turns-{}", std::process::id()), &policy)
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
-        let _ = self.0.wait();
-    }
+fn run(daemon: &Daemon, tenant: &str, command: &[&str]) -> Child {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_tenantctl"));
+    run.arg("--socket").arg(&daemon.socket).args(["run", "--tenant", tenant, "--"]).args(command);
+    run.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// What each small job took, in seconds, in order.
 fn waits(discipline: Option<&str>) -> Vec<f64> {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(dir.path(), discipline);
+    let daemon = start(dir.path(), discipline);
     let mut long: Vec<Child> =
-        (0..NR_LONG).map(|_| daemon.run("long", &["sh", "-c", LONG])).collect();
+        (0..NR_LONG).map(|_| run(&daemon, "long", &["sh", "-c", LONG])).collect();
     sleep(2 * PAUSE);
     let small = |_| {
-        let (begin, mut child) = (Instant::now(), daemon.run("small", &["true"]));
+        let (begin, mut child) = (Instant::now(), run(&daemon, "small", &["true"]));
         let waiter = thread::spawn(move || {
             assert!(child.wait().unwrap().success());
             begin.elapsed().as_secs_f64()
