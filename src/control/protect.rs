@@ -59,7 +59,7 @@ const MARGIN_MOST: Bytes = Bytes::gib(1);
 
 /// Intervals for which growth that was seen is expected to go on: the one that passes before the
 /// values of this tick meet the next, and the one after, in which late writes and late ticks fall.
-const GROWTH_INTERVALS: f64 = 2.0;
+pub(super) const GROWTH_INTERVALS: f64 = 2.0;
 
 /// What the machine has, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -13,11 +13,11 @@
 //!
 //! **Algorithm.** While some cgroup lacks memory, each cgroup with an excess is bounded: first at what it holds now, and
 //! then lower by its part of what is lacking, in proportion to the excess, by at most a twentieth of what it holds in a
-//! second. A bound is never above what is held when it falls, never more than such a step below it (a bound that could not
-//! be written must not run ahead), and never below the floor. When no cgroup lacks anything
-//! any more, bounds stay for a time, ten seconds at first, and then rise by a fiftieth a second until nothing is bound
-//! by them. Where something is lacking again before that, the next time is twice as long, five minutes at most: so a
-//! bound that is needed all the time is not tried all the time.
+//! second. A bound is never above what is held when it falls, never more than such a step below it (a bound that could
+//! not be written must not run ahead), and never below the floor. When no cgroup lacks anything any more, bounds stay
+//! for a time, ten seconds at first, and then rise by a fiftieth a second until nothing is bound by them. Where
+//! something is lacking again before that, the next time is twice as long, five minutes at most: so a bound that is
+//! needed all the time is not tried all the time.
 //!
 //! **What a bound must not do.** A task that allocates beyond `memory.high` waits for reclaim. Where a cgroup that meets
 //! its bound stands still for more than half of the time, five seconds long (PSI `memory` `full`), reclaim does not find
@@ -222,23 +222,30 @@ impl Squeeze {
     }
 }
 
-/// One tick: steps the bounds of all cgroups that are given. A cgroup without a holding was not measured, and its bound is
-/// lifted. `is_emergency` lifts all.
-pub fn step(
-    squeezes: &mut [Option<Box<Squeeze>>],
-    holdings: &[Option<Holding>],
-    is_emergency: bool,
-    elapsed: Duration,
-) {
-    debug_assert_eq!(squeezes.len(), holdings.len());
-    let all = || holdings.iter().flatten();
-    let lacking: f64 = all().map(|holding| holding.lacking_bytes).sum();
-    let givers = squeezes.iter().zip(holdings).filter_map(|(squeeze, holding)| {
-        holding.as_ref().filter(|holding| gives(squeeze.as_deref(), holding))
-    });
-    let excess: f64 = givers.map(Holding::excess_bytes).sum();
+/// One cgroup in a tick.
+#[derive(Debug)]
+pub struct Cgroup<'a> {
+    /// Its bound; `None` where nothing is known of it.
+    pub squeeze: &'a mut Option<Box<Squeeze>>,
+    /// What it holds; `None` where it was not measured, and its bound is lifted.
+    pub holding: Option<Holding>,
+}
+
+impl Cgroup<'_> {
+    /// What it could give; 0 where it gives nothing.
+    fn gift_bytes(&self) -> f64 {
+        let is_giver = |holding: &Holding| gives(self.squeeze.as_deref(), holding);
+        self.holding.filter(is_giver).map_or(0.0, |holding| holding.excess_bytes())
+    }
+}
+
+/// One tick: steps the bounds of all cgroups. `is_emergency` lifts all.
+pub fn step(cgroups: &mut [Cgroup<'_>], is_emergency: bool, elapsed: Duration) {
+    let measured = cgroups.iter().filter_map(|cgroup| cgroup.holding);
+    let lacking: f64 = measured.map(|holding| holding.lacking_bytes).sum();
+    let excess: f64 = cgroups.iter().map(Cgroup::gift_bytes).sum();
     let is_needed = lacking > 0.0 && excess > 0.0 && !is_emergency;
-    for (squeeze, holding) in squeezes.iter_mut().zip(holdings) {
+    for Cgroup { squeeze, holding } in cgroups {
         let Some(holding) = holding else {
             squeeze.iter_mut().for_each(|squeeze| squeeze.lift());
             continue;
@@ -283,6 +290,19 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
     const MIB: f64 = (1_u64 << 20) as f64;
+
+    fn step(
+        squeezes: &mut [Option<Box<Squeeze>>],
+        holdings: &[Option<Holding>],
+        is_emergency: bool,
+        elapsed: Duration,
+    ) {
+        assert_eq!(squeezes.len(), holdings.len());
+        let both = squeezes.iter_mut().zip(holdings);
+        let mut cgroups: Vec<Cgroup<'_>> =
+            both.map(|(squeeze, holding)| Cgroup { squeeze, holding: *holding }).collect();
+        super::step(&mut cgroups, is_emergency, elapsed);
+    }
 
     fn held() -> Option<Box<Squeeze>> {
         Some(Box::new(Squeeze { held: Some(Limit::Max), ..Squeeze::default() }))

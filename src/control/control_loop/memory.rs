@@ -7,17 +7,15 @@ use crate::control::demand;
 use crate::control::finding::{Code, Finding};
 use crate::control::memory_alarm::Stage;
 use crate::control::plan::{Knob, Value};
+use crate::control::protect::GROWTH_INTERVALS;
 use crate::control::sample::HostSample;
-use crate::control::squeeze::{self, Holding, Squeeze};
+use crate::control::squeeze::{self, Cgroup, Holding, Squeeze};
 use crate::control::state::NodeState;
 use crate::control::target::Target;
 use crate::resource::MEMORY;
 
 /// A cgroup that lacks less than this part of what it wants of its entitlement lacks nothing.
 const LACKING_RATIO: f64 = 0.02;
-
-/// Intervals for which growth that was seen is expected to go on, as for protection.
-const GROWTH_INTERVALS: f64 = 2.0;
 
 impl ControlLoop {
     /// Notes whether the whole host waits for memory.
@@ -47,29 +45,33 @@ impl ControlLoop {
     /// Steps the bounds of memory, where values are written at all.
     pub(super) fn squeeze(&mut self, elapsed: Option<Duration>) {
         let Some(elapsed) = elapsed.filter(|_| self.settings.is_enforcing) else { return };
-        let holding = |number: usize| {
-            let state = self.states.get(number).filter(|_| self.tree.has_work(number))?;
-            state.holding().filter(|_| state.is_governed && state.is_present)
-        };
-        let holdings: Vec<Option<Holding>> = (0..self.states.len()).map(holding).collect();
-        let states = self.states.iter_mut();
-        let mut squeezes: Vec<Option<Box<Squeeze>>> =
-            states.map(|state| state.squeeze.take()).collect();
-        let is_emergency = self.alarm.stage() != Stage::Calm;
-        squeeze::step(&mut squeezes, &holdings, is_emergency, elapsed);
-        for (state, mut squeeze) in self.states.iter_mut().zip(squeezes) {
-            // Until the file holds what it held, there is something left to do.
-            let found = state.observed(Knob::MemoryHigh);
-            let is_back = |squeeze: &Squeeze| {
-                let held = squeeze.held.map(|held| Value::Amount(MEMORY, held));
-                held.is_none() || found == held.as_ref()
-            };
-            state.squeeze = squeeze.take().filter(|it| !(it.is_over() && is_back(it)));
-        }
+        let (tree, is_emergency) = (&self.tree, self.alarm.stage() != Stage::Calm);
+        let states = self.states.iter_mut().enumerate();
+        let mut cgroups: Vec<Cgroup<'_>> = states
+            .map(|(number, state)| {
+                let is_ours = tree.has_work(number) && state.is_governed && state.is_present;
+                let holding = if is_ours { state.holding() } else { None };
+                Cgroup { squeeze: &mut state.squeeze, holding }
+            })
+            .collect();
+        squeeze::step(&mut cgroups, is_emergency, elapsed);
+        self.states.iter_mut().for_each(NodeState::end_squeeze);
     }
 }
 
 impl NodeState {
+    /// Forgets a bound that is over. Until the file holds what it held, there is something left to do.
+    fn end_squeeze(&mut self) {
+        let is_done = |squeeze: &Squeeze| {
+            let held = squeeze.held.map(|held| Value::Amount(MEMORY, held));
+            let is_back = held.is_none() || self.observed(Knob::MemoryHigh) == held.as_ref();
+            squeeze.is_over() && is_back
+        };
+        if self.squeeze.as_deref().is_some_and(is_done) {
+            self.squeeze = None;
+        }
+    }
+
     /// What its cgroup holds and may keep of memory; `None` without counters, and where memory cannot be bounded.
     fn holding(&self) -> Option<Holding> {
         let usage = self.usage.as_ref()?;
