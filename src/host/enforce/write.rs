@@ -51,11 +51,9 @@ impl<K: KernFs> Enforcer<'_, K> {
     ) -> Result<Value, EnforceError> {
         let dialect = self.layout.dialect;
         for spelling in dialect.spell(action.knob, &action.to) {
-            let held = self.kernel.read_once(dir, spelling.file)?.trim_ascii_end().to_vec();
-            if held == spelling.text.as_bytes() {
+            if !self.record_other(dir, &spelling)? {
                 continue;
             }
-            self.record_held(dir, spelling.file, &String::from_utf8_lossy(&held))?;
             if spelling.file == LEGACY_PERIOD {
                 *is_written |= self.lift_quota(dir, dialect.file(Knob::CpuMax))?;
             }
@@ -82,12 +80,11 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// Writes a bound of memory. A lower one lets the kernel reclaim before the write returns, which may take long: that
     /// is waited for elsewhere, and the file is read again in a later tick.
     fn bound(&mut self, action: &Action, dir: DirId) -> Result<Value, EnforceError> {
-        for Spelling { file, text } in self.layout.dialect.spell(action.knob, &action.to) {
-            let held = self.kernel.read_once(dir, file)?.trim_ascii_end().to_vec();
-            if held == text.as_bytes() {
+        for spelling in self.layout.dialect.spell(action.knob, &action.to) {
+            if !self.record_other(dir, &spelling)? {
                 continue;
             }
-            self.record_held(dir, file, &String::from_utf8_lossy(&held))?;
+            let Spelling { file, text } = spelling;
             match action.shrinks() {
                 true => match self.kernel.write_aside(dir, file, &text) {
                     Err(error) if error.errno == Errno::EAGAIN => {
@@ -102,6 +99,16 @@ impl<K: KernFs> Enforcer<'_, K> {
             }
         }
         Ok(action.to.clone())
+    }
+
+    /// Records what a file holds where that is something else than it shall hold; returns whether it is.
+    fn record_other(&mut self, dir: DirId, wanted: &Spelling) -> Result<bool, EnforceError> {
+        let held = self.kernel.read_once(dir, wanted.file)?.trim_ascii_end().to_vec();
+        let is_other = held != wanted.text.as_bytes();
+        if is_other {
+            self.record_held(dir, wanted.file, &String::from_utf8_lossy(&held))?;
+        }
+        Ok(is_other)
     }
 
     /// Records what the files of `actions` hold, in one write to disk, as far as it is certain that they will be
