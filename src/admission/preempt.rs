@@ -123,10 +123,7 @@ impl Preemption {
         let bound = freeze_seconds.unwrap_or(0.0);
         let is_over = |(job, since): (&JobId, &f64)| (now - since >= bound).then_some(*job);
         let over: Vec<JobId> = self.frozen.iter().filter_map(is_over).collect();
-        for job in &over {
-            self.frozen.remove(job);
-            self.rests.insert(*job, now + bound);
-        }
+        over.iter().for_each(|job| self.rest(*job, now + bound));
         over
     }
 
@@ -148,8 +145,13 @@ impl Preemption {
 
     /// A job could not be frozen: it is left alone for as long as a frozen one would rest.
     pub fn failed(&mut self, job: JobId, freeze_seconds: f64, now: f64) {
+        self.rest(job, now + freeze_seconds);
+    }
+
+    /// A job is frozen no more, and not again before `until`.
+    fn rest(&mut self, job: JobId, until: f64) {
         self.frozen.remove(&job);
-        self.rests.insert(job, now + freeze_seconds);
+        self.rests.insert(job, until);
     }
 
     /// Who lacks, and for whom the others are narrow.
@@ -192,10 +194,7 @@ impl Preemption {
             ends.then_some(*job)
         };
         let thaw: Vec<JobId> = self.frozen.iter().filter_map(is_over).collect();
-        for job in &thaw {
-            self.frozen.remove(job);
-            self.rests.insert(*job, now + bound);
-        }
+        thaw.iter().for_each(|job| self.rest(*job, now + bound));
         thaw
     }
 
