@@ -448,7 +448,7 @@ impl ControlLoop {
 
     /// Takes another tree: the node with the number `n` is the one with the number `kept[n]` from now on, and
     /// keeps what is known of it. Where a tenant was one cgroup and has members from now on, that is the number of the member
-    /// with its cgroup. `unpinned` are those of the new ones that may run anywhere.
+    /// with its cgroup. `unpinned` are those of the new ones that may run anywhere, in order.
     pub fn take_tree(&mut self, tree: Tree, kept: &[Option<usize>], unpinned: &[usize]) {
         let mut states = vec![NodeState::default(); tree.len()];
         for (number, (mut state, new)) in
@@ -458,7 +458,7 @@ impl ControlLoop {
             if number < tree.nodes().len() && new >= tree.nodes().len() {
                 states[number] = state.hand_over();
             }
-            if unpinned.contains(&new) {
+            if unpinned.binary_search(&new).is_ok() {
                 state.width.unpin();
             }
             states[new] = state;

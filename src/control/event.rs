@@ -77,7 +77,7 @@ pub struct TreeChange {
     pub tree: Tree,
     /// The number that each of the nodes before has from now on; `None` for those that went.
     pub kept: Vec<Option<usize>>,
-    /// The new ones that may run anywhere.
+    /// The new ones that may run anywhere, in order.
     pub unpinned: Vec<usize>,
 }
 
