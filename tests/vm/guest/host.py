@@ -161,6 +161,14 @@ class Daemon:
         with telling(self.log):
             wait_until(holds, what)
 
+    def for_all_users(self):
+        """Lets every user connect, and returns the socket. It sets the mode before it answers, and never after."""
+        socket = self.state / "socket"
+        status = [str(TENANTCTL), "--socket", str(socket), "status", "--json"]
+        self.until(lambda: finish(status).returncode == 0, "an answer")
+        socket.chmod(0o666)
+        return socket
+
     @contextlib.contextmanager
     def stopped(self):
         """It sees what is done meanwhile as if it had been done at once."""

@@ -97,15 +97,17 @@ def test_running_work_is_handed_to_a_tenant(host):
     state.chmod(0o711)
     state.parent.chmod(0o711)
     tenants = {"a": {"guarantee": {"memory": "64MiB"}}, "b": {"allow": {"users": ["nobody"]}}}
-    begin = lambda: host.daemon(host.policy(tenants), root, state=state)
+
+    def begin():
+        started = host.daemon(host.policy(tenants), root, state=state)
+        started.for_all_users()
+        return started
+
     daemon = begin()
 
     def ask(*arguments, user=None):
-        socket = state / "socket"
-        daemon.until(socket.exists, "the socket")
-        socket.chmod(0o666)
         prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
-        return finish([*prefix, str(TENANTCTL), "--socket", str(socket), *map(str, arguments)])
+        return finish([*prefix, str(TENANTCTL), "--socket", str(daemon.state / "socket"), *map(str, arguments)])
 
     def expect(status, done):
         assert done.returncode == status, (status, done.returncode, done.stdout, done.stderr, daemon.log())

@@ -26,9 +26,7 @@ def runs_as_a_job(host, owner):
     state.parent.chmod(0o711)
     tenants = {"a": {"owner": owner, "allow": {"users": ["nobody"]}}, "b": {"owner": owner}}
     daemon = host.daemon(host.policy(tenants), root, state=state)
-    socket = state / "socket"
-    daemon.until(socket.exists, "the socket")
-    socket.chmod(0o666)
+    socket = daemon.for_all_users()
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
     def run(*arguments):
