@@ -1,4 +1,4 @@
-//! Who starts now.
+//! Which jobs start now.
 
 use super::fit::{Free, Lack};
 use super::state::{Admission, Run, State};
@@ -117,7 +117,7 @@ impl Admission {
         }
     }
 
-    /// Divides the slots, and tells who starts and whose width changes.
+    /// Divides the slots; returns the jobs that start and the widths that change.
     fn divide(&mut self, started: &[JobId]) -> Dispatch {
         let widths = self.widths();
         let mut dispatch = Dispatch::default();

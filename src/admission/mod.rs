@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! People submit commands to one machine, hundreds at a time. Fairness in the kernel begins once a command runs; the
-//! greater effect is to decide who starts next, and how wide. A job needs a worker, slots, memory, and perhaps units of
+//! greater effect is to decide which job starts next, and how wide. A job needs a worker, slots, memory, and perhaps units of
 //! something that is counted; some declare what they need and most do not. 200 jobs that are submitted at once all find
 //! the memory free, because none of them has used any yet. A job that needs much is passed by those that need little,
 //! for ever if nothing bounds it.
@@ -25,7 +25,7 @@
 //!    has its turn. So no worker idles beside a job that could run.
 //! 4. *Bounded overtaking.* A job that has been overtaken [`Rules::overtakes_max`] times becomes a senior. No job that takes
 //!    of what a senior lacks starts before it. Seniors are in the order in which they became it, and only the junior ones
-//!    wait, so two never wait for each other. A senior that could not start if all jobs ended holds nobody up.
+//!    wait, so two never wait for each other. A senior that could not start if all jobs ended delays no other.
 //! 5. *Width.* Whenever a job starts or ends, the slots are divided anew among the running ones, by integer max-min: none
 //!    below its floor, a tenant's weight in equal parts to its jobs. Where memory keeps jobs from starting, the slots
 //!    that they would have had go to those that run; when they start, the running ones are narrowed.

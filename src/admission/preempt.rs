@@ -154,7 +154,7 @@ impl Preemption {
         self.rests.insert(job, until);
     }
 
-    /// Who lacks, and for whom the others are narrow.
+    /// Notes which tenants lack CPU, and for which of them others were narrowed.
     fn note(&mut self, claims: &[Claim], now: f64) {
         self.due
             .retain(|tenant, _| claims.iter().any(|it| it.tenant == *tenant && it.due_cores > 0.0));

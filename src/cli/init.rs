@@ -1,7 +1,7 @@
-//! `tenantctl init`: a policy proposed from what lives on this host, and what `check` says of it.
+//! `tenantctl init`: a policy proposed from the work on this host, and what `check` says of it.
 //!
 //! As installed, tenantd reads every `*.yaml` file of [`POLICIES`]. Without `--output` the proposal becomes
-//! `policy.yaml` there, where that is missing or still the one that the package brought; a policy that somebody wrote
+//! `policy.yaml` there, where that is missing or still the one that the package brought; an edited policy
 //! is never overwritten.
 
 pub mod proposal;
@@ -110,7 +110,7 @@ fn is_clean(result: &Result<Loaded, Report>) -> bool {
 /// Where a proposal goes that is asked for with this `--output`, on a host with this directory of policies.
 ///
 /// # Errors
-/// There is a policy that nobody but its author may replace.
+/// There is a policy that was edited, and is not replaced.
 pub fn destination(output: Option<&Path>, policies: &Path) -> anyhow::Result<Destination> {
     if let Some(path) = output {
         if path == Path::new("-") {

@@ -1,7 +1,7 @@
 //! `tenantctl jobs` and `cancel`: the jobs that run and wait, and the end of one.
 //!
-//! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that nobody ends
-//! processes through the daemon that he could not end himself.
+//! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that no user ends
+//! a process through the daemon without the right to signal it.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;

@@ -16,7 +16,7 @@
 //!   the tenant is at its allocation, at least 1.2 × that allocation and at least its guarantee, so that
 //!   demand grows by a fifth each tick while the pressure lasts;
 //! - then never more than its limit and the machine, and smoothed: up at once, down by half in two seconds, and that
-//!   from no more than its allocation: what it wanted beyond that it never had, and whoever sleeps after wanting
+//!   from no more than its allocation: what it wanted beyond that it never had, and a tenant that sleeps after wanting
 //!   every CPU would otherwise hold the weight of the slice above it for as long as that demand lasts.
 //!
 //! For memory it is the working set. While evicted pages come back, demand is more than what is resident:
@@ -177,7 +177,7 @@ fn held(resource: Resource, usage: &Usage, last: f64, is_bounded: bool) -> Optio
     let working_set = usage.used(resource)?;
     // Only memory is taken away and comes back.
     let came_back = usage.refaulted_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
-    // Whoever waits at a bound of the agent's waits for the agent.
+    // A wait at a bound that the agent set is the agent's doing.
     let waits =
         !is_bounded && usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
     let is_refaulting = resource == MEMORY && is_refaulting(usage, waits, last - working_set);

@@ -81,7 +81,7 @@ fn bound_by_groups(tree: &Tree, number: usize, desired: &mut [Desired]) {
     }
 }
 
-/// The bound of a node's memory, while anything is known of it: nobody else's is touched.
+/// The bound of a node's memory, while the agent has one: a bound of others is not changed.
 fn bound(state: &NodeState) -> Option<Desired> {
     let limit = state.squeeze.as_ref()?.wanted()?;
     Some((Knob::MemoryHigh, Value::Amount(MEMORY, limit), String::new()))

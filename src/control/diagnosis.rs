@@ -264,7 +264,7 @@ impl Case<'_> {
                 use Reason::{Inside as In, Kernel, Policy};
                 matches!(reason, Policy { .. } | Kernel(_) | In(Inside::Cpus(_)))
             });
-        // What is idle was taken by nobody.
+        // Idle time was not taken by others.
         let idle = if resource == CPU { self.balance.idle_cores } else { 0.0 };
         let taken = (missing - idle).max(0.0);
         let at_most = |(part, reason): (f64, Reason)| (part.min(taken), reason);

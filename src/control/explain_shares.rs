@@ -44,7 +44,7 @@ impl<'a> Shares<'a> {
     }
 
     /// The part of all CPU time of what is governed that a cgroup has, or all members of a tenant together, while
-    /// everybody is busy.
+    /// all are busy.
     fn of_all(&self, number: usize) -> f64 {
         let of =
             |number| self.path(number).map(|number| self.among_siblings(number)).product::<f64>();

@@ -25,7 +25,7 @@ pub(super) fn counters(record: &Record) -> Vec<Counter> {
     ];
     let Some(counters) = record.counters() else {
         // An empty cgroup is not sampled further.
-        let is_known = matches!(record.seen, Some(Seen::Nobody));
+        let is_known = matches!(record.seen, Some(Seen::Empty));
         let populated = Counter { name: "populated".into(), before: None, now: Some(0) };
         return if is_known { vec![populated] } else { Vec::new() };
     };
@@ -116,10 +116,10 @@ fn cpu_demand_reason(
     known: Option<&Context>,
 ) -> String {
     match (usage, known, &record.seen) {
-        (_, _, Some(Seen::Nobody)) if demand.amount[CPU] > 0.0 => {
+        (_, _, Some(Seen::Empty)) if demand.amount[CPU] > 0.0 => {
             "no processes: halves every 2 s".to_string()
         }
-        (_, _, Some(Seen::Nobody)) => "no processes".to_string(),
+        (_, _, Some(Seen::Empty)) => "no processes".to_string(),
         (None, ..) | (_, None, _) if record.demand.is_none() => NOT_MEASURED.to_string(),
         (Some(_), _, Some(Seen::Members(_))) => "what its cgroups could use together".to_string(),
         (None, ..) | (_, None, _) => "no rates in this tick: the last demand is kept".to_string(),

@@ -87,7 +87,7 @@ pub struct UsageStep {
     pub memory_pressure_ratio: Option<f64>,
     /// Pages read back after they were reclaimed, a second.
     pub refaults_per_sec: Option<f64>,
-    /// Whether any process lives in it.
+    /// Whether any process is in it.
     pub populated: bool,
     /// What these figures mean.
     pub reason: String,

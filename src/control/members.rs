@@ -44,7 +44,7 @@ pub(super) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Dura
         let members = tree.members_of(tenant);
         let of_members = &states[members.clone()];
         let usage = match members.is_empty() {
-            true => Some(Usage::of_nobody()),
+            true => Some(Usage::of_empty()),
             false => of_members.iter().filter_map(|state| state.usage).reduce(sum),
         };
         let is_present = of_members.iter().any(|state| state.is_present);

@@ -13,7 +13,7 @@ use crate::units::Bytes;
 pub struct TenantSample {
     /// Inode number of the cgroup: a different number means a different cgroup, whatever its name.
     pub generation: u64,
-    /// Whether any process lives in it.
+    /// Whether any process is in it.
     pub populated: Option<bool>,
     /// CPU time used since the cgroup was made, in µs.
     pub usage_usec: Option<u64>,

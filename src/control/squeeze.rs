@@ -1,9 +1,9 @@
-//! Who gives memory back while others lack what they are entitled to.
+//! Which tenants give memory back while others lack what they are entitled to.
 //!
 //! **Problem.** Protection (`memory.low`) keeps what a tenant holds; it brings nothing back that the tenant lost or never
 //! had. A tenant that streams files fills all memory that others have not touched for a moment, and reclaim with
 //! generations takes from a cgroup within its protection after it has passed over it once (`mm/vmscan.c`,
-//! `shrink_one`, Linux 6.12). Somebody who holds more than the allocation has to give the rest back, and only
+//! `shrink_one`, Linux 6.12). A tenant that holds more than its allocation has to give the rest back, and only
 //! `memory.high` makes a cgroup do so without a kill.
 //!
 //! **Terms**, in bytes. A cgroup *lacks* what of its fitting entitlement it neither holds nor is without a wish for:
@@ -26,7 +26,7 @@
 //!
 //! **Properties** (tests below): no bound is below the floor (`nothing_is_taken_below_the_floor`), none falls faster
 //! than a twentieth of what is held in a second, what others lack is the most that is taken in a step
-//! (`no_more_is_taken_than_is_lacking`), nobody is bounded where nobody lacks anything (`without_need_nothing_happens`),
+//! (`no_more_is_taken_than_is_lacking`), none is bounded where none lacks anything (`without_need_nothing_happens`),
 //! and every bound ends (`bounds_stand_and_rise_and_end`).
 //!
 //! Source: the careful lowering follows `memory.high`'s use in senpai (facebookincubator) and the kernel's
@@ -269,7 +269,7 @@ pub fn step(cgroups: &mut [Cgroup<'_>], is_emergency: bool, elapsed: Duration) {
     }
 }
 
-/// Whether it has more than its floor, and lacks nothing itself. Nobody begins to give who has no more than the entitlement.
+/// Whether it has more than its floor, and lacks nothing itself. None begins to give at or below its entitlement.
 fn gives(squeeze: Option<&Squeeze>, holding: &Holding) -> bool {
     let is_bounded = squeeze.is_some_and(|squeeze| squeeze.bound_bytes.is_some());
     let may_begin = holding.charged_bytes > holding.entitled_bytes;

@@ -174,7 +174,7 @@ pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
             |(node, target): &(&TreeNode, &Target)| is_promised(node) && target.kept_ratio[r] < 1.0;
         if nodes.iter().zip(targets).any(|it| broken(&it)) {
             let resource = r.title();
-            // Nobody could know how many there would be.
+            // The number of found tenants is not known to `check`.
             let what = match nodes.iter().any(|node| node.is_found && is_promised(node)) {
                 true => format!(
                     "there is too little {resource} for the guarantees of all that `each` found: they are \

@@ -8,7 +8,7 @@
 //! estimated from its pressure. What a tenant may have read, its *allowance*, is the number of threads that it had when
 //! they were counted last, rounded up to a power of two; where they were never counted, the most. The smallest
 //! allowances come first, so that the most tenants are exact. Among equal ones the tenant that comes first moves on
-//! after [`TURN_TICKS`] ticks, because an estimate needs two readings in a row. Whoever is left out is counted in one
+//! after [`TURN_TICKS`] ticks, because an estimate needs two readings in a row. A tenant that is left out is counted in one
 //! of ten ticks.
 //!
 //! **Properties** (`tests/control/thread_budget.rs`). Never more threads than the budget. Where all fit, all are read.

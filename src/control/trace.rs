@@ -60,7 +60,7 @@ pub struct Record {
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// No process is in its cgroup.
-    Nobody,
+    Empty,
     /// Some process is in its cgroup.
     Counters(Box<Counters>),
     /// It has several cgroups, which use this together; `None` where none of them has a rate.
@@ -85,7 +85,7 @@ impl Record {
     pub fn counters(&self) -> Option<&Counters> {
         match &self.seen {
             Some(Seen::Counters(counters)) => Some(counters),
-            Some(Seen::Nobody | Seen::Members(_)) | None => None,
+            Some(Seen::Empty | Seen::Members(_)) | None => None,
         }
     }
 
@@ -93,7 +93,7 @@ impl Record {
     pub fn usage(&self) -> Option<Usage> {
         match &self.seen {
             Some(Seen::Counters(counters)) => counters.usage,
-            Some(Seen::Nobody) => Some(Usage::of_nobody()),
+            Some(Seen::Empty) => Some(Usage::of_empty()),
             Some(Seen::Members(usage)) => usage.as_deref().copied(),
             None => None,
         }

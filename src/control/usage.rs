@@ -60,13 +60,13 @@ pub struct Usage {
     pub met_limit: bool,
     /// Whether an allocation met its memory bound; absent where the kernel has no such bound.
     pub met_bound: Option<bool>,
-    /// Whether any process lives in it; taken as so where the kernel does not tell.
+    /// Whether any process is in it; taken as so where the kernel does not tell.
     pub populated: bool,
 }
 
 impl Usage {
     /// That of an empty cgroup.
-    pub fn of_nobody() -> Usage {
+    pub fn of_empty() -> Usage {
         Usage {
             held: PerResource::all(Some(0.0)),
             unreclaimable_bytes: Some(0.0),
@@ -243,7 +243,7 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         return Some(Usage {
             // What its last processes used before they ended.
             cpu_cores: rate(before.usage_usec, now.usage_usec).unwrap_or(0.0),
-            ..Usage::of_nobody()
+            ..Usage::of_empty()
         });
     }
     let cpu_cores = rate(before.usage_usec, now.usage_usec)?;

@@ -30,7 +30,7 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
 }
 
 /// Why no bound is set any more.
-const NO_BOUND: &str = "nobody lacks memory that it could give";
+const NO_BOUND: &str = "no tenant lacks memory that it could give";
 
 /// Why a knob of an ancestor shall hold what it shall.
 pub fn reason_above(knob: Knob, target: &Target) -> String {

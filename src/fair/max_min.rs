@@ -56,8 +56,8 @@ pub fn divide(capacity: f64, claims: &[Claim]) -> Division {
     let mut allocation: Vec<f64> = claims.iter().map(share).collect();
     trim(capacity, claims, &mut allocation);
     let between = |claim: &Claim| {
-        let wish = level * claim.weight;
-        claim.floor < wish && wish < claim.ceiling
+        let amount = level * claim.weight;
+        claim.floor < amount && amount < claim.ceiling
     };
     Division { allocation, level: claims.iter().any(between).then_some(level) }
 }

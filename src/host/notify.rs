@@ -122,27 +122,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
-        let hear = || {
+        let next_message = || {
             let mut bytes = [0; 256];
             let count = manager.recv(&mut bytes).unwrap();
             String::from_utf8_lossy(&bytes[..count]).into_owned()
         };
         let notifier = Notifier::to(&path).unwrap().with_watchdog(Duration::from_secs(1));
         notifier.ready("2 tenants");
-        assert_eq!(hear(), "READY=1\nSTATUS=2 tenants");
+        assert_eq!(next_message(), "READY=1\nSTATUS=2 tenants");
         notifier.beat();
-        assert_eq!(hear(), "WATCHDOG=1");
+        assert_eq!(next_message(), "WATCHDOG=1");
         Notifier::to(&path).unwrap().beat();
         notifier.status("3 tenants");
-        assert_eq!(hear(), "STATUS=3 tenants", "nobody asked that one for beats");
+        assert_eq!(next_message(), "STATUS=3 tenants", "that one was not asked for beats");
         notifier.reloading();
-        let reloading = hear();
+        let reloading = next_message();
         let usec = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
         assert!(usec.parse::<u64>().unwrap() > 0);
         notifier.stopping();
-        assert_eq!(hear(), "STOPPING=1");
+        assert_eq!(next_message(), "STOPPING=1");
         notifier.extend(Duration::from_secs(2));
-        assert_eq!(hear(), "EXTEND_TIMEOUT_USEC=2000000");
+        assert_eq!(next_message(), "EXTEND_TIMEOUT_USEC=2000000");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct ClaimRule {
     /// The units that the tenant is, by name or pattern: their processes belong to the tenant already. Where there
     /// are any, none is moved.
     pub homes: Vec<String>,
-    /// Whether the tenant has the processes in the root cgroup that nobody else claims: with whom others claim, as the
+    /// Whether the tenant has the processes in the root cgroup without another claim: the claims of others, as the
     /// policy writes them.
     pub rest_beside: Option<Vec<String>>,
 }
@@ -270,7 +270,7 @@ fn stays_at(rule: &ClaimRule, place: &Place) -> Stays {
     }
 }
 
-/// A process that somebody wants to be moved: how it would be, and where it is.
+/// A process that a request wants to move: how it would be, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The move.

@@ -180,7 +180,7 @@ pub(super) fn overlapping_matches(leaves: &[Node<'_>], known: &Known<'_>, report
     same_twice("match", leaves.iter().filter_map(rest), Cow::Borrowed, report);
 }
 
-/// The claim on all that nobody else claims.
+/// The claim on all processes without another claim.
 pub(super) fn rest<'d>(node: &Node<'d>) -> Option<Claim<'d>> {
     let place = node.given.value("match").filter(|_| node.tenant.matches.is_rest)?;
     Some(Claim { tenant: node.path, name: "rest", place })

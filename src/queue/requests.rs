@@ -194,7 +194,7 @@ impl Queue {
         }
     }
 
-    /// Begins the first request of a tenant, whoever's turn it is.
+    /// Begins the first request of a tenant, out of turn.
     pub fn take(&mut self, tenant: TenantId, now: f64) -> Option<Picked> {
         self.dispatch(tenant, Phase::Share, now)
     }

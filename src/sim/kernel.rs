@@ -198,7 +198,7 @@ impl SimKernel {
         changed.into_iter().for_each(|(pid, load)| self.apply_load(pid, load));
     }
 
-    /// Starts a process in the cgroup `path` (`/` is the root) of every hierarchy that has such a one,
+    /// Starts a process in the cgroup `path` (`/` is the root) of every hierarchy that has it,
     /// and in the root of the others. Returns its pid.
     ///
     /// # Errors

@@ -88,7 +88,7 @@ pub struct SimSystemd {
     pub fault: Option<UnitFault>,
     /// Orders that were executed, or refused, oldest first.
     pub orders: Vec<Order>,
-    /// Changes of results that nobody asked for yet, oldest first.
+    /// Changes of results that were not read yet, oldest first.
     pub results: Vec<RunResult>,
     /// Settings that were accepted and not executed yet, oldest first.
     pub accepted: VecDeque<(String, Vec<Setting>)>,

@@ -14,11 +14,11 @@
 //! # Algorithm
 //! The pipe is a FIFO of the job's user, so that clients find it by name or by descriptor. Widening writes tokens.
 //! Narrowing takes the free ones at once, and the others as they come back: clients take back what they have just
-//! returned, so that a reader who looks now and then finds nothing; a thread waits in the kernel instead, as the clients
+//! returned, so that a reader that polls finds nothing; a thread waits in the kernel instead, as the clients
 //! do, until the debt is paid. Free tokens are counted in the pipe and never remembered.
 //!
-//! The total is recorded beside the FIFO: before tokens are written, and after they are taken. Whoever opens the valve
-//! after a kill knows it, except for the step in which the kill came, and then believes in tokens that are not there.
+//! The total is recorded beside the FIFO: before tokens are written, and after they are taken. The record is valid
+//! after a kill, except for the step that the kill interrupted: it then counts tokens that do not exist.
 //! [`Valve::audit`] corrects that, and what killed clients took with them: a token in use belongs to some thread of
 //! the job, so that the threads bound the tokens that are held.
 //!

@@ -2,7 +2,7 @@
 //!
 //! **Properties** (the tests below): no request of a reading method reaches the agent, by the types; a caller
 //! without permission to change the agent gets `PermissionDenied` from every changing method, whatever its
-//! parameters are. What a user may do with his own work reaches the agent with his number.
+//! parameters are. What users may do with their own work reaches the agent with the user's number.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
                 {
                     return Err(CallError::PermissionDenied {});
                 }
-                // The agent refuses what is not his own.
+                // The agent refuses what belongs to another user.
                 _ => Some(peer.uid),
             };
             let pid = u32::try_from(peer.pid).unwrap_or(0);
@@ -137,7 +137,7 @@ fn read(request: Read, more: bool, newest: &Published) -> Result<ReadReply, Call
     }))
 }
 
-/// Whether the policy allows the peer to hand his own to `tenant`, or to all tenants of a group above it.
+/// Whether the policy allows the peer to hand own work to `tenant`, or to all tenants of a group above it.
 fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> bool {
     let mut level = &newest.governance.policy.tenants;
     tenant.split('/').any(|name| {
@@ -265,7 +265,7 @@ mod tests {
         for method in Method::ALL {
             for call in calls(*method) {
                 match (method.access(), answer(&call, &STRANGER, &newest)) {
-                    // Whether that is his own is for the agent to find out.
+                    // The agent checks that it belongs to the caller.
                     (
                         Access::Own,
                         Reply::Ask(Command::Detach(_, Caller { user: Some(54321), .. })),
@@ -288,9 +288,9 @@ mod tests {
         }
     }
 
-    /// What a user may do with his own work reaches the agent with his number, and no other call does.
+    /// What users may do with their own work reaches the agent with the user's number, and no other call does.
     #[test]
-    fn a_user_reaches_the_agent_with_his_own_work_alone() {
+    fn a_user_reaches_the_agent_with_own_work_alone() {
         let text = "version: 1\ntenants: { web: { allow: { users: [ 54321 ] } }, db: {} }";
         let policy = crate::policy::load_text("policy.yaml", text).unwrap().policy;
         let governance = Governance { policy: Arc::new(policy), ..Governance::default() };

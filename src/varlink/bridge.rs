@@ -140,7 +140,7 @@ pub enum JobCall {
     Left(Ticket),
 }
 
-/// A job that is submitted, with what the kernel says of who submits it.
+/// A job that is submitted, with the credentials of its connection as the kernel gives them.
 #[derive(Clone, Debug)]
 pub struct Submission {
     /// What was asked for.
@@ -155,10 +155,10 @@ pub struct Submission {
     pub allowed: Allowed,
 }
 
-/// Tenants that a user may submit jobs to, beside his own.
+/// Tenants that a user may submit jobs to, beside the user's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
-    /// Every tenant: he may change the agent.
+    /// Every tenant: the user may change the agent.
     All,
     /// These tenants, and those in these groups.
     These(Vec<String>),
@@ -173,10 +173,10 @@ pub enum Work {
     Processes(Vec<u32>),
 }
 
-/// Who hands it over.
+/// The origin of a request to attach or detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The user, who may hand over what is his; `None` for an administrator.
+    /// The user, limited to own processes; `None` for an administrator.
     pub user: Option<u32>,
     /// The process that asks; 0 where it is not known.
     pub pid: u32,
@@ -350,7 +350,7 @@ impl SocketEnd {
         }
     }
 
-    /// Passes on what concerns jobs. Where the agent has stopped, nobody waits for an answer.
+    /// Passes on what concerns jobs. Where the agent has stopped, no answer is awaited.
     pub fn call(&self, call: JobCall) {
         let _ = self.job_calls.send(call);
         wake(&self.shared.wake_agent);

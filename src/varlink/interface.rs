@@ -78,7 +78,7 @@ pub enum Access {
     Read,
     /// To change the agent: root and the `administrators` of the policy.
     Change,
-    /// The same, or to do it with what is his own: everybody whom the policy allows.
+    /// The same, or to do it with own work: every user that the policy allows.
     Own,
 }
 

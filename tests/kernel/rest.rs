@@ -17,7 +17,7 @@ fn script(ground: &Ground, line: impl Fn(&str, &str) -> String) -> String {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn cgroups_of_nobody_stay_and_loose_processes_are_claimed() {
+fn cgroups_of_empty_stay_and_loose_processes_are_claimed() {
     let Some(mut ground) = Ground::take() else { return };
     if util::run(Command::new("unshare").args(["-Cm", "true"])).code != Some(0) {
         return util::skipped("no namespaces can be made");

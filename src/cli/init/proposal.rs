@@ -1,7 +1,7 @@
-//! From what lives on a host to a policy for it: which of it becomes a tenant, under which name, and the text.
+//! From the work on a host to a policy for it: what of it becomes a tenant, under which name, and the text.
 //!
 //! A service or slice becomes a tenant where it used a part of the machine that is worth dividing; the busiest come
-//! first, and there are at most [`MOST_TENANTS`]. Programs of the system itself never do. Each of the people who are
+//! first, and there are at most [`MOST_TENANTS`]. Programs of the system itself never do. Each user that is
 //! logged in is a tenant of one group: one alone by name, several by a template. What is left is named in a comment.
 //!
 //! **Every proposal is valid here.** Each tenant is tried with those before it, and dropped where `check` has an error
@@ -160,7 +160,7 @@ tenants:
         if self.people.is_empty() && !are_several {
             return;
         }
-        *text += "\n  # People who run something now, as one group: it is weighed against the tenants above, and they\n  \
+        *text += "\n  # Users with running processes, as one group: it is weighed against the tenants above, and they\n  \
                   # against one another.\n";
         *text += match (&self.survey.user_slice, self.survey.has_units) {
             (Some(_), _) => {

@@ -1,4 +1,4 @@
-//! What lives on a host now: units of systemd, containers, users, and how much each of them uses.
+//! The work on a host now: units of systemd, containers, users, and how much each of them uses.
 //!
 //! Read through the same files as the agent reads. Units are found as cgroups, so that only what runs is found; a
 //! host without units has users only, by the owners of its processes. Neither names nor weights of tenants are
@@ -106,7 +106,7 @@ pub fn survey(
     Ok(survey)
 }
 
-/// People who own processes, with the number of these.
+/// Users that own processes, with the number of these.
 fn users(
     kernel: &mut impl KernFs,
     proc: DirId,

@@ -50,7 +50,7 @@ pub fn openmetrics(status: Option<&Status>) -> String {
 pub fn prometheus(status: Option<&Status>) -> String {
     let source = openmetrics(status);
     let mut text = String::with_capacity(source.len());
-    // The descriptors of a family stand in one piece, and the name of its samples follows from its type.
+    // The descriptors of a family are adjacent, and the name of its samples follows from its type.
     let (mut help, mut family) = ("", "");
     for line in source.lines() {
         let Some(descriptor) = line.strip_prefix("# ") else {

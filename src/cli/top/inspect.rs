@@ -1,7 +1,7 @@
 //! A tenant or a group from inside: its members, and the processes in them, the largest first.
 //!
-//! The daemon tells where the members are; what is in them is read here, as the user who asks sees it, and only while
-//! somebody looks. Everything is bounded: a tenant may have any number of cgroups and processes.
+//! The daemon tells where the members are; what is in them is read here, with the permissions of the caller, and only while
+//! it is shown. Everything is bounded: a tenant may have any number of cgroups and processes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

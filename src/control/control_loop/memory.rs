@@ -1,4 +1,4 @@
-//! Memory that is scarce: who gives some back, and what the agent withdraws while the whole host waits.
+//! Contended memory: which tenants are bounded, and what is withdrawn while the whole host stalls.
 
 use std::time::Duration;
 

@@ -6,10 +6,10 @@
 //! contains one, stays where it is. A process that is in a service or session leaves it only where that was asked for:
 //! systemd takes it for one that has ended then.
 //!
-//! An administrator may hand over anything. Any other user may hand processes over that are his, and cgroups with none
-//! but his, to tenants that allow him, and take back what he handed over. Whose a process is, by its real and its effective
-//! user, is asked right before it is moved and again after, and its directory in `/proc` is held meanwhile: while that is
-//! alive, its number is its own. A pidfd would tell the same; nothing safe opens one.
+//! An administrator may hand over anything. Any other user may hand over own processes, and cgroups that contain no
+//! others, to tenants whose `allow` names that user, and take back what the same user handed over. The real and the
+//! effective user of a process are checked right before it is moved and again after, and its directory in `/proc` is
+//! held meanwhile: while that is open, its number is its own. A pidfd would tell the same; nothing safe opens one.
 //!
 //! What was handed over is listed in the state directory; how it lasts is in [`super::attached`].
 //!
@@ -36,7 +36,7 @@ use crate::policy::model::Mode;
 use crate::policy::pattern;
 use crate::varlink::bridge::{Caller, Work};
 
-/// Cgroups below one that a user hands over: with more, nobody looks whose their processes are.
+/// Most cgroups below one that a user hands over: with more, it is refused unread.
 const NESTED_MAX: usize = 1000;
 
 /// What was handed over, or taken back.
@@ -346,7 +346,7 @@ impl<K: KernFs> Agent<K> {
         let known = self.keeper.attachments.cgroups().iter().find(|it| it.path == path);
         let Some(known) = known else { return refused(format!("{path} is not attached")) };
         if caller.user.is_some() && known.by != caller.user {
-            return Err(AttachError::NotPermitted(format!("{path} was attached by somebody else")));
+            return Err(AttachError::NotPermitted(format!("{path} was attached by another user")));
         }
         let tenant = known.tenant.clone();
         self.keeper.attachments.retain(|it| it.path != path, |_| true);
@@ -367,7 +367,7 @@ impl<K: KernFs> Agent<K> {
                 return refused(format!("process {pid} is not attached"));
             };
             if caller.user.is_some() && known.by != caller.user {
-                let why = format!("process {pid} was attached by somebody else");
+                let why = format!("process {pid} was attached by another user");
                 return Err(AttachError::NotPermitted(why));
             }
             found.push(known.clone());
@@ -445,7 +445,7 @@ impl<K: KernFs> Agent<K> {
         for dir in std::iter::once(dir).chain(below.iter().map(PathBuf::as_path)) {
             for pid in processes_at(kernel, dir)? {
                 nr_processes += 1;
-                // One that ended is nobody's.
+                // One that ended has no owner.
                 if process::is_of(kernel, proc, pid, user) == Some(false) {
                     let why = format!("process {pid} in {} is not yours", dir.display());
                     return Err(AttachError::NotPermitted(why));

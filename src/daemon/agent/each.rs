@@ -6,7 +6,7 @@
 //! everything is restored. Where that fails, what was there stays in force, and the next tick tries again.
 //!
 //! **Properties** (`tests/agent/each.rs`): a tenant is there in the tick after its user, and goes with the last
-//! process; a thousand users who come and go at random leave nothing in the tree, the journal, the states and the
+//! process; a thousand users that log in and out at random leave nothing in the tree, the journal, the states and the
 //! findings.
 
 use super::base::{Layer, kept};

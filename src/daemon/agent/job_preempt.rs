@@ -81,7 +81,7 @@ impl<K: KernFs> Agent<K> {
             true => {
                 info!(action = "job", "job {job} is frozen: a guarantee is due to another tenant")
             }
-            false => return Err("it is frozen already, by somebody else".to_string()),
+            false => return Err("another program has frozen it already".to_string()),
         }
         self.jobs.has_changed = true;
         Ok(())

@@ -45,7 +45,7 @@ impl<K: KernFs> Agent<K> {
         for (job, record) in &mut self.jobs.records {
             let Some(home) = record.home.as_mut() else { continue };
             let Some(valve) = home.valve.as_mut() else { continue };
-            // Without the number of threads nobody knows which tokens are in use.
+            // Without the number of threads the tokens in use are unknown.
             let Some(threads) = home.cgroup.nr_threads(kernel, layout) else { continue };
             if let Err(error) = valve.audit(threads) {
                 debug!("the job server of job {job} is not audited: {}", with_causes(&error));

@@ -50,7 +50,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Somebody asks for the end of a job.
+    /// Answers a request to end a job.
     pub fn cancel_job(&mut self, ticket: Ticket, id: u64, caller: Caller, now: f64) {
         let answer = self.try_cancel(JobId(id), caller, now);
         self.jobs.outbox.push((ticket, JobAnswer::Cancelled(answer)));

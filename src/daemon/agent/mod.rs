@@ -11,7 +11,7 @@
 //! | `ready` | the part of a reload that may fail |
 //! | [`reload`] | taking up another policy |
 //! | `base` | what a policy comes to on this host |
-//! | `recorded` | the control loop, and who is told of its changes |
+//! | `recorded` | the control loop, and the recorder of its changes |
 //! | `each` | taking up what the templates of the policy found |
 
 pub mod attach;

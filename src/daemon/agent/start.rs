@@ -169,7 +169,7 @@ impl<K: KernFs> Agent<K> {
         )
     }
 
-    /// Tells `witness` of every change of the control loop from now on; nobody without one.
+    /// Tells `witness` of every change of the control loop from now on; `None` ends that.
     pub fn record(&mut self, witness: Option<Box<dyn Witness>>) {
         self.control.record(witness);
     }
@@ -262,7 +262,7 @@ impl<K: KernFs> Agent<K> {
     /// in the journal.
     pub fn stop(mut self) -> Result<(Restored, K), JournalError> {
         self.lift_bounds();
-        // Also where all else stays: nobody would thaw them.
+        // Also where all other values stay: a frozen job would stay frozen.
         self.thaw_all_jobs();
         self.backends.close_all(&mut self.host.kernel);
         self.keeper.end();
@@ -291,7 +291,7 @@ impl<K: KernFs> Agent<K> {
         Ok((restored, self.host.kernel))
     }
 
-    /// Takes back all bounds of memory: nobody would lift them any more where the other values stay.
+    /// Removes all bounds of memory, also where the other values stay: without an agent they would never be lifted.
     fn lift_bounds(&mut self) {
         let Agent { host, backends, control, .. } = self;
         let of = |(node, state): (usize, &NodeState)| {

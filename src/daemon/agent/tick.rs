@@ -155,7 +155,7 @@ impl<K: KernFs> Agent<K> {
     /// Opens what is missing, and looks for obstacles to the values.
     fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {
         let is_enforcing = self.mode() == Mode::Enforce;
-        let events = self.backends.hear(&mut self.host, self.control.tree(), tick, is_enforcing);
+        let events = self.backends.poll(&mut self.host, self.control.tree(), tick, is_enforcing);
         self.take_in(events, findings);
         self.backends.discover(&mut self.host, self.control.tree(), tick);
         findings.extend(self.backends.find(&mut self.host, tick));

@@ -5,7 +5,7 @@
 //! ([`crate::control::govern`]).
 //!
 //! **Rules.** On a host that systemd runs, an ancestor is a unit of the system's systemd: a slice, or a service or
-//! scope with cgroups of its own inside. What is deeper belongs to somebody else (a user's manager, a container engine,
+//! scope with cgroups of its own inside. What is deeper has another owner (a user's manager, a container engine,
 //! the agent itself) and is passed over, except above a cgroup that the policy names: there, and on a host without
 //! systemd, every cgroup is an ancestor, and one that is no unit is written by the agent. What went stays where it was
 //! last, so that a restart changes nothing. A unit above stays until a reload, also where nothing is below it any more;

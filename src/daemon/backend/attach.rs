@@ -24,7 +24,7 @@ use crate::host::process::Claim;
 
 impl Backends {
     /// Takes in what systemd has answered since the last tick, and asks it what is to be known in the next.
-    pub(in crate::daemon) fn hear<K: KernFs>(
+    pub(in crate::daemon) fn poll<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -263,7 +263,7 @@ impl Backends {
         }
     }
 
-    /// Whether nobody expects this cgroup to be there: it is above a tenant, or a member that nobody named.
+    /// Whether the policy does not require this cgroup to exist: it is above a tenant, or a member found by a pattern.
     pub(super) fn may_be_missing(&self, tree: &Tree, number: usize) -> bool {
         let Some(tenant) = tree.node_number(number) else { return true };
         match (&self.places[tenant].location, &self.places[number].location) {

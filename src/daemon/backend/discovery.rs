@@ -1,7 +1,7 @@
 //! Which cgroups match patterns, as they come and go.
 //!
 //! **Problem.** Containers, jobs and runners have cgroups of their own that start and end while the policy stays, and
-//! whoever owns a part of the tree may make thousands of them.
+//! the owner of a delegated subtree may make thousands of them.
 //!
 //! **Rules.** For each directory in which patterns begin there is a *search*, from the part before the first wildcard
 //! downwards, the nearest first. What is below a match is part of it and is not searched. A tick lists

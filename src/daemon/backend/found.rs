@@ -129,7 +129,7 @@ impl Finds {
         }
         let names = match list(host, ALL_USERS_SLICE) {
             Ok(names) => names,
-            // Nobody is logged in.
+            // No user is logged in.
             Err(error) if error.is_gone() => Vec::new(),
             Err(error) => {
                 let what = format!("users that come and go are not seen: {error}");

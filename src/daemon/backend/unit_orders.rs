@@ -178,7 +178,7 @@ impl Systemd {
         let changed: Vec<(Knob, Value)> =
             new.iter().filter_map(|new| changed_since(unit, new, &actions)).collect();
         if !changed.is_empty() {
-            // Somebody has set it since; asked once for each value, as a file may differ for long.
+            // It was set by another program since; asked once for each value, as a file may differ for long.
             if !std::mem::replace(&mut unit.is_looking, true) {
                 unit.asked_about.extend(changed);
                 let unit = unit.name.clone();

@@ -9,8 +9,8 @@
 //! the sum. The sums are passed on as the sample of a cgroup would be.
 //!
 //! **Limits.** Memory is the private memory of all processes and the largest part that one of them shares: shared
-//! pages are told for each process again. File cache that none of them maps is nobody's, and so is the time of
-//! processes that end within the ticks of a search. Pressure is not known.
+//! pages are told for each process again. File cache that none of them maps is not counted, nor is the time of
+//! processes that end between two searches. Pressure is not known.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
 //! Admitted jobs: their clients, their processes and their cgroups.
 //!
-//! **Problem.** A job is a process that somebody else started, in a cgroup that has to be there before it executes its
+//! **Problem.** A job is a process that its client started, in a cgroup that has to be there before it executes its
 //! command. Its client may vanish in every state; its number may be another process's by the time it is moved; the
 //! agent may be killed at any point.
 //!
@@ -17,8 +17,8 @@
 //! its slots come back, and its processes stay accounted to the tenant.
 //!
 //! **Restart.** The running jobs are in `jobs/` of the state directory before their processes are moved, the state of
-//! the queue in `queue.json` ([`store`]). They are not in the journal: a job outlives the agent, nobody moves it back, and its
-//! cgroup is of no use to anybody once it is empty. Neither file is synced to disk: no cgroup outlives the machine.
+//! the queue in `queue.json` ([`store`]). They are not in the journal: a job outlives the agent, is not moved back, and its
+//! cgroup has no use once it is empty. Neither file is synced to disk: no cgroup outlives the machine.
 //!
 //! | file | contents |
 //! |---|---|

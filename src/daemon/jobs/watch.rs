@@ -23,7 +23,7 @@ pub(in crate::daemon) struct Watch {
 }
 
 impl Watch {
-    /// Wakes nobody yet.
+    /// A watch without a job.
     ///
     /// # Errors
     /// The process has no descriptors left.

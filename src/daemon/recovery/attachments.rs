@@ -1,6 +1,6 @@
 //! What was handed to tenants while an agent ran, over restarts of the agent.
 //!
-//! **Problem.** A cgroup or a process is handed to a tenant once, by whoever started it. A stop of the agent gives it
+//! **Problem.** A cgroup or a process is handed to a tenant once, when it is started. A stop of the agent gives it
 //! back, and so does the start after a kill; the next agent has to take it up again, with what was started since.
 //!
 //! **Shape.** The list is in `attached.json` in the state directory. A cgroup counts while it is there with the inode
@@ -31,7 +31,7 @@ pub(in crate::daemon) struct AttachedCgroup {
     /// The member that it is: a unit, or the same path.
     pub(in crate::daemon) at: String,
     pub(in crate::daemon) inode: u64,
-    /// The user who handed it over for himself; absent for an administrator.
+    /// The user that handed it over; absent for an administrator.
     pub(in crate::daemon) by: Option<u32>,
 }
 

@@ -32,7 +32,7 @@ pub(super) fn remove_made(
     let origins = origins(entries);
     for (path, inode) in made.iter().rev() {
         let above = path.ancestors().skip(1).filter(|up| !ours.contains(up));
-        // The nearest one takes nobody while its children have controllers. If that is because they could
+        // The nearest one accepts no process while its children have controllers. If that is because they could
         // not be disabled just now, waiting for the next try is better than going further up.
         let all_disabled = restored.failures.is_empty() && !has_controllers_in_use;
         let nr_above = if all_disabled { usize::MAX } else { 1 };

@@ -11,7 +11,7 @@
 //! **Shape.** Displaced processes are listed in `residents.json` in the state directory: which process, from
 //! which cgroup, to which. A start and a reload look for those, and their descendants, that are still where
 //! they were put, and move them back (a start before controllers are enabled): to their cgroup, if the policy
-//! has that tenant; otherwise, if they would stand in the way, to a cgroup beside the tenants with the
+//! has that tenant; otherwise, if they would block the start, to a cgroup beside the tenants with the
 //! kernel's default weight ([`REST_CGROUP`]). Those without a tenant stay listed with the cgroup that they were in first, however
 //! often they are displaced, and a finding counts them. Processes of others are never moved, and neither is
 //! one that an administrator moved elsewhere meanwhile.
@@ -95,7 +95,7 @@ impl ResidentStore {
         if let Err(error) = outcome {
             let path = self.0.path().display();
             warn!(
-                "who lived in the tenants' cgroups is not kept for the next start: {path}: {error}"
+                "the list of processes displaced from tenants' cgroups cannot be written: {path}: {error}"
             );
         }
     }

@@ -10,8 +10,8 @@
 //! Each of these steps is asked for all units before the first answer is awaited: a thousand units take a few
 //! seconds, and not a few for every unit.
 //!
-//! - *What has to wait*, and what systemd refused, stays in the journal; all else is forgotten, for whatever
-//!   becomes of it afterwards is somebody else's doing. A limit that has to wait keeps its drop-in as well:
+//! - *What has to wait*, and what systemd refused, stays in the journal; all else is forgotten: later
+//!   changes of it are not the agent's. A limit that has to wait keeps its drop-in as well:
 //!   systemd writes all that it knows of a unit whenever one thing of it is set, and would kill with the rest.
 //! - *A set of CPUs that is to be emptied* is first made all that can ever be there, those that are offline
 //!   included. The kernel empties none that processes live under, and systemd takes the controller away only where
@@ -299,7 +299,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Empties the sets that were widened, for whoever asks systemd, and in the file where the kernel lets it.
+    /// Empties the sets that were widened: in what systemd reports, and in the file where the kernel lets it.
     fn empty_sets(&mut self, waiting: &[Waiting]) -> Result<(), UnitError> {
         let property = Property::AllowedCpus;
         let set = |unit: &Waiting| Order::Set {

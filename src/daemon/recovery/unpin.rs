@@ -109,7 +109,7 @@ fn step_aside(
     outcome.and(back)
 }
 
-/// Moves those who stood aside back, and removes the cgroup in which they stood; one of them may be about to end.
+/// Moves the processes that were set aside back, and removes the cgroup that held them; a process may be about to end.
 fn return_all(
     kernel: &mut impl KernFs,
     aside: DirId,

@@ -1,7 +1,7 @@
 //! CPUs that work of no tenant uses, by cgroup.
 //!
 //! **Terms.** A *place* is a cgroup that contains the cgroups of tenants which lack something: their parent, and all
-//! above it up to the mount. An *outsider* is a cgroup in a place in which no node of the policy lives, with all that
+//! above it up to the mount. An *outsider* is a cgroup in a place without a node of the policy, with all that
 //! is below it. On a legacy host, and at the top of any, the processes directly in a place compete with the cgroups
 //! there: they are an outsider as well, under the name of the place.
 //!

@@ -1,7 +1,7 @@
 //! What is around tenants that lack something: the largest work of no tenant, limits of cgroups above, and why a
 //! weight has no effect.
 //!
-//! The control loop decides who lacks something at the end of a tick; this is read at the beginning of the next one,
+//! The control loop decides which tenants lack something at the end of a tick; this is read at the beginning of the next one,
 //! for those tenants alone, and goes into its input.
 
 use std::collections::{BTreeSet, HashMap};

@@ -139,7 +139,7 @@ fn refused(retry: &Retry, tick: u64) -> (Outcome, Option<String>) {
 fn seen(state: &NodeState) -> Option<Seen> {
     let now = state.sample.as_ref()?;
     if now.populated == Some(false) {
-        return Some(Seen::Nobody);
+        return Some(Seen::Empty);
     }
     let before = state.before.as_deref().cloned();
     let (usage, context) = (state.usage, state.context);

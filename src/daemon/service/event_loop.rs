@@ -191,9 +191,9 @@ impl EventLoop {
     /// The system refused to wait.
     pub fn wait(&mut self) -> io::Result<Wake> {
         loop {
-            let patience =
+            let timeout =
                 if self.turns.owed.is_empty() { EpollTimeout::NONE } else { EpollTimeout::ZERO };
-            if let Some(wake) = self.next(patience)? {
+            if let Some(wake) = self.next(timeout)? {
                 return Ok(wake);
             }
         }
@@ -207,15 +207,15 @@ impl EventLoop {
         self.next(EpollTimeout::ZERO)
     }
 
-    fn next(&mut self, patience: EpollTimeout) -> io::Result<Option<Wake>> {
-        let ready = self.ready(patience)?;
+    fn next(&mut self, timeout: EpollTimeout) -> io::Result<Option<Wake>> {
+        let ready = self.ready(timeout)?;
         self.turns.next(&ready).map_or(Ok(None), |token| self.woken_by(token))
     }
 
     /// The pending events, the most urgent first.
-    fn ready(&self, patience: EpollTimeout) -> io::Result<Vec<Token>> {
+    fn ready(&self, timeout: EpollTimeout) -> io::Result<Vec<Token>> {
         let mut events = [EpollEvent::empty(); Token::ALL.len()];
-        let count = match self.epoll.wait(&mut events, patience) {
+        let count = match self.epoll.wait(&mut events, timeout) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(errno) => return Err(errno.into()),

@@ -11,13 +11,13 @@ use super::super::topology::{Level, Topology};
 
 /// The CPUs of one request, as indices into the topology order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seats {
+pub(super) struct Assigned {
     indices: CpuSet,
     /// How many cores it may spread over before it uses a second thread of one.
     pub(super) core_quota: u32,
 }
 
-impl Seats {
+impl Assigned {
     pub(super) fn len(&self) -> u32 {
         self.indices.len() as u32
     }
@@ -26,8 +26,8 @@ impl Seats {
         self.indices.is_empty()
     }
 
-    pub(super) fn contains(&self, seat: usize) -> bool {
-        self.indices.contains(seat as u32)
+    pub(super) fn contains(&self, index: usize) -> bool {
+        self.indices.contains(index as u32)
     }
 
     pub(super) fn indices(&self) -> &CpuSet {
@@ -65,7 +65,7 @@ impl<'a> Board<'a> {
     }
 
     /// The online CPUs of `set` as indices.
-    pub(super) fn seats_of(&self, set: &CpuSet) -> CpuSet {
+    pub(super) fn indices_of(&self, set: &CpuSet) -> CpuSet {
         let cpus = self.topology.cpus().iter().enumerate();
         cpus.filter(|(_, cpu)| set.contains(cpu.place.cpu)).map(|(index, _)| index as u32).collect()
     }
@@ -87,28 +87,28 @@ impl<'a> Board<'a> {
         self.closed.iter().filter(|closed| !**closed).count()
     }
 
-    pub(super) fn seat(&mut self, seats: &mut Seats, seat: usize) {
-        debug_assert!(!seats.contains(seat));
-        seats.indices.insert(seat as u32);
-        self.load[seat] += 1;
+    pub(super) fn assign(&mut self, assigned: &mut Assigned, index: usize) {
+        debug_assert!(!assigned.contains(index));
+        assigned.indices.insert(index as u32);
+        self.load[index] += 1;
     }
 
-    pub(super) fn seat_all(&mut self, seats: &mut Seats, indices: &CpuSet) {
+    pub(super) fn assign_all(&mut self, assigned: &mut Assigned, indices: &CpuSet) {
         for index in indices {
-            self.seat(seats, index as usize);
+            self.assign(assigned, index as usize);
         }
     }
 
-    pub(super) fn unseat(&mut self, seats: &mut Seats, seat: usize) {
-        if seats.indices.remove(seat as u32) {
-            self.load[seat] -= 1;
+    pub(super) fn unassign(&mut self, assigned: &mut Assigned, index: usize) {
+        if assigned.indices.remove(index as u32) {
+            self.load[index] -= 1;
         }
     }
 
-    /// Seats a fixed list, whatever is closed.
-    pub(super) fn seat_fixed(&mut self, seats: &mut Seats, indices: &CpuSet) {
+    /// Assigns the CPUs of a fixed list, also those that are closed.
+    pub(super) fn assign_fixed(&mut self, assigned: &mut Assigned, indices: &CpuSet) {
         for index in indices {
-            self.seat(seats, index as usize);
+            self.assign(assigned, index as usize);
             self.fixed[index as usize] += 1;
         }
     }
@@ -127,10 +127,10 @@ impl<'a> Board<'a> {
     pub(super) const SPAN_OF_ONE_LLC: (usize, usize, usize) = (1, 1, 1);
 
     /// How many packages, nodes and LLCs a set touches.
-    pub(super) fn span(&self, seats: &Seats) -> (usize, usize, usize) {
+    pub(super) fn span(&self, assigned: &Assigned) -> (usize, usize, usize) {
         let touched = |level: Level| {
             let mut domains: Vec<usize> =
-                seats.iter().map(|seat| self.topology.cpus()[seat].domain(level)).collect();
+                assigned.iter().map(|index| self.topology.cpus()[index].domain(level)).collect();
             domains.dedup();
             domains.len()
         };
@@ -139,64 +139,64 @@ impl<'a> Board<'a> {
 
     /// Adds `count` CPUs, or as many as there are: the least loaded ones, and where these are more than
     /// needed, the ones that lie best.
-    pub(super) fn fill(&mut self, seats: &mut Seats, count: u32) {
+    pub(super) fn fill(&mut self, assigned: &mut Assigned, count: u32) {
         let mut missing = count;
         while missing > 0 {
-            let Some(free) = self.least_loaded(seats) else { return };
+            let Some(free) = self.least_loaded(assigned) else { return };
             let nr_free = free.iter().filter(|free| **free).count() as u32;
             let chosen: Vec<usize> = match nr_free <= missing {
-                true => (0..free.len()).filter(|&seat| free[seat]).collect(),
-                false => Choice::new(self, seats, free).choose(missing),
+                true => (0..free.len()).filter(|&index| free[index]).collect(),
+                false => Choice::new(self, assigned, free).choose(missing),
             };
             debug_assert_eq!(chosen.len() as u32, nr_free.min(missing));
             missing -= chosen.len() as u32;
-            for seat in chosen {
-                self.seat(seats, seat);
+            for index in chosen {
+                self.assign(assigned, index);
             }
         }
     }
 
-    /// Of the open CPUs that `seats` is not on, the least loaded ones.
-    fn least_loaded(&self, seats: &Seats) -> Option<Vec<bool>> {
+    /// Of the open CPUs that `assigned` is not on, the least loaded ones.
+    fn least_loaded(&self, assigned: &Assigned) -> Option<Vec<bool>> {
         const TAKEN: u32 = u32::MAX;
         let open = self.load.iter().zip(&self.closed);
         let mut load: Vec<u32> =
             open.map(|(load, closed)| if *closed { TAKEN } else { *load }).collect();
-        for seat in seats.iter() {
-            load[seat] = TAKEN;
+        for index in assigned.iter() {
+            load[index] = TAKEN;
         }
         let level = load.iter().copied().min().filter(|level| *level != TAKEN)?;
         Some(load.into_iter().map(|load| load == level).collect())
     }
 
     /// Takes CPUs away until `width` are left: the most loaded ones first, then those far from the rest.
-    pub(super) fn release_to(&mut self, seats: &mut Seats, width: u32) {
+    pub(super) fn release_to(&mut self, assigned: &mut Assigned, width: u32) {
         let cpus = self.topology.cpus();
         let mut mine = Level::ALL.map(|level| vec![0_u32; self.topology.domains(level).len()]);
         let mut nr_cores = 0;
-        for seat in seats.iter() {
-            nr_cores += u32::from(mine[Level::Core as usize][cpus[seat].domain(Level::Core)] == 0);
+        for index in assigned.iter() {
+            nr_cores += u32::from(mine[Level::Core as usize][cpus[index].domain(Level::Core)] == 0);
             for level in Level::ALL {
-                mine[level as usize][cpus[seat].domain(level)] += 1;
+                mine[level as usize][cpus[index].domain(level)] += 1;
             }
         }
-        while seats.len() > width {
-            let own = |seat: usize, level: Level| mine[level as usize][cpus[seat].domain(level)];
-            let spread_too_far = nr_cores > seats.core_quota;
-            let worst = seats.iter().max_by_key(|&seat| {
-                let in_core = own(seat, Level::Core);
+        while assigned.len() > width {
+            let own = |index: usize, level: Level| mine[level as usize][cpus[index].domain(level)];
+            let spread_too_far = nr_cores > assigned.core_quota;
+            let worst = assigned.iter().max_by_key(|&index| {
+                let in_core = own(index, Level::Core);
                 (
-                    self.load[seat],
-                    Reverse(own(seat, Level::Package)),
-                    Reverse(own(seat, Level::Node)),
-                    Reverse(own(seat, Level::Llc)),
+                    self.load[index],
+                    Reverse(own(index, Level::Package)),
+                    Reverse(own(index, Level::Node)),
+                    Reverse(own(index, Level::Llc)),
                     // Give up a lone thread to get back to whole cores, or a second one to stay spread.
                     if spread_too_far { u32::MAX - in_core } else { in_core },
-                    seat,
+                    index,
                 )
             });
             let Some(worst) = worst else { return };
-            self.unseat(seats, worst);
+            self.unassign(assigned, worst);
             for level in Level::ALL {
                 mine[level as usize][cpus[worst].domain(level)] -= 1;
             }
@@ -205,42 +205,43 @@ impl<'a> Board<'a> {
     }
 
     /// Takes away every CPU that more than `cap` requests are on.
-    pub(super) fn release_beyond(&mut self, seats: &mut Seats, cap: u32) {
-        let crowded: Vec<usize> = seats.iter().filter(|&seat| self.load[seat] > cap).collect();
-        for seat in crowded {
-            self.unseat(seats, seat);
+    pub(super) fn release_beyond(&mut self, assigned: &mut Assigned, cap: u32) {
+        let crowded: Vec<usize> = assigned.iter().filter(|&index| self.load[index] > cap).collect();
+        for index in crowded {
+            self.unassign(assigned, index);
         }
     }
 
     /// Evens the load out by moving one CPU of one of the `movable` requests at a time.
     ///
     /// Each move lowers the sum of the squared loads, so the loop ends.
-    pub(super) fn balance(&mut self, seats: &mut [Seats], movable: &[usize]) {
+    pub(super) fn balance(&mut self, assigned: &mut [Assigned], movable: &[usize]) {
         let mut order: Vec<usize> = (0..self.load.len()).filter(|&s| !self.closed[s]).collect();
         loop {
-            order.sort_by_key(|&seat| (Reverse(self.load[seat]), seat));
-            let lowest = order.last().map_or(0, |&seat| self.load[seat]);
-            let crowded = order.iter().copied().take_while(|&seat| self.load[seat] >= lowest + 2);
+            order.sort_by_key(|&index| (Reverse(self.load[index]), index));
+            let lowest = order.last().map_or(0, |&index| self.load[index]);
+            let crowded = order.iter().copied().take_while(|&index| self.load[index] >= lowest + 2);
             let found = crowded
                 .flat_map(|from| movable.iter().map(move |&index| (from, index)))
-                .filter(|&(from, index)| seats[index].contains(from))
+                .filter(|&(from, index)| assigned[index].contains(from))
                 .find_map(|(from, index)| {
-                    Some((from, index, self.roomier(&order, &seats[index], from)?))
+                    Some((from, index, self.roomier(&order, &assigned[index], from)?))
                 });
             let Some((from, index, to)) = found else { return };
-            self.unseat(&mut seats[index], from);
-            self.seat(&mut seats[index], to);
+            self.unassign(&mut assigned[index], from);
+            self.assign(&mut assigned[index], to);
         }
     }
 
-    /// The least loaded CPU that would relieve `from`, of these the one nearest to the rest of `seats`.
-    fn roomier(&self, order: &[usize], seats: &Seats, from: usize) -> Option<usize> {
+    /// The least loaded CPU that would relieve `from`, of these the one nearest to the rest of `assigned`.
+    fn roomier(&self, order: &[usize], assigned: &Assigned, from: usize) -> Option<usize> {
         let cpus = self.topology.cpus();
         let near = |to: usize, level: Level| {
             let domain = self.topology.domains(level)[cpus[to].domain(level)].clone();
-            seats.iter().filter(|&seat| seat != from && domain.contains(&seat)).count()
+            assigned.iter().filter(|&index| index != from && domain.contains(&index)).count()
         };
-        let relieves = |to: &usize| self.load[*to] + 2 <= self.load[from] && !seats.contains(*to);
+        let relieves =
+            |to: &usize| self.load[*to] + 2 <= self.load[from] && !assigned.contains(*to);
         order.iter().copied().filter(relieves).max_by_key(|&to| {
             (Reverse(self.load[to]), near(to, Level::Llc), near(to, Level::Node), Reverse(to))
         })
@@ -265,16 +266,16 @@ struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    fn new(board: &Board<'a>, seats: &Seats, free: Vec<bool>) -> Self {
+    fn new(board: &Board<'a>, assigned: &Assigned, free: Vec<bool>) -> Self {
         let topology = board.topology;
         let cores = topology.domains(Level::Core);
         let mut mine = vec![false; free.len()];
-        for seat in seats.iter() {
-            mine[seat] = true;
+        for index in assigned.iter() {
+            mine[index] = true;
         }
         let nr_mine = prefix_sums(mine.into_iter());
         let nr_free = prefix_sums(free.iter().copied());
-        let whole = |core: &Range<usize>| core.clone().all(|seat| free[seat]);
+        let whole = |core: &Range<usize>| core.clone().all(|index| free[index]);
         let my_cores: Vec<bool> = cores.iter().map(|core| within(&nr_mine, core) > 0).collect();
         let nr_my_cores = my_cores.iter().filter(|mine| **mine).count() as u32;
         Choice {
@@ -284,7 +285,7 @@ impl<'a> Choice<'a> {
             nr_mine,
             free,
             my_cores,
-            more_cores: seats.core_quota.saturating_sub(nr_my_cores),
+            more_cores: assigned.core_quota.saturating_sub(nr_my_cores),
             roomy: board.roomy,
             chosen: Vec::new(),
         }
@@ -324,7 +325,7 @@ impl<'a> Choice<'a> {
             };
             let Some(domain) = rest.iter().copied().rev().max_by_key(fullest) else { return };
             missing -= within(&self.nr_free, domain);
-            self.chosen.extend(domain.clone().filter(|&seat| self.free[seat]));
+            self.chosen.extend(domain.clone().filter(|&index| self.free[index]));
             rest.retain(|other| *other != domain);
         }
     }
@@ -406,10 +407,11 @@ impl<'a> Choice<'a> {
     /// Takes up to `most` free CPUs of a core, until `goal` CPUs are chosen.
     fn take(&mut self, core: &Range<usize>, most: usize, goal: usize) {
         let wanted = most.min(goal - self.chosen.len());
-        let seats: Vec<usize> = core.clone().filter(|&seat| self.free[seat]).take(wanted).collect();
-        for seat in seats {
-            self.free[seat] = false;
-            self.chosen.push(seat);
+        let taken: Vec<usize> =
+            core.clone().filter(|&index| self.free[index]).take(wanted).collect();
+        for index in taken {
+            self.free[index] = false;
+            self.chosen.push(index);
         }
     }
 }

@@ -42,7 +42,7 @@ use super::cpuset::CpuSet;
 use super::topology::{Level, Topology};
 use crate::codec::coded;
 use crate::fair::integer::{self, Claim};
-use board::{Board, Seats};
+use board::{Assigned, Board};
 
 /// The kind of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,12 +130,12 @@ pub fn place(topology: &Topology, requests: &[Request]) -> Placement {
     plan.finish()
 }
 
-/// The work in progress. `seats[i]` is the set of request `i`, as indices into the topology order.
+/// The work in progress. `assigned[i]` is the set of request `i`, as indices into the topology order.
 struct Plan<'a> {
     topology: &'a Topology,
     requests: &'a [Request],
     board: Board<'a>,
-    seats: Vec<Seats>,
+    assigned: Vec<Assigned>,
     /// Requests that keep exactly what they have.
     held: Vec<bool>,
     /// CPUs that an exclusive request has.
@@ -151,13 +151,13 @@ impl<'a> Plan<'a> {
             topology,
             requests,
             board: Board::new(topology, roomy),
-            seats: vec![Seats::default(); requests.len()],
+            assigned: vec![Assigned::default(); requests.len()],
             held: vec![false; requests.len()],
             exclusive: CpuSet::new(),
             refusals: Vec::new(),
         };
         for (index, quota) in core_quotas(topology, requests).into_iter().enumerate() {
-            plan.seats[index].core_quota = quota;
+            plan.assigned[index].core_quota = quota;
         }
         plan
     }
@@ -165,10 +165,10 @@ impl<'a> Plan<'a> {
     fn place_fixed(&mut self) {
         for (index, request) in self.requests.iter().enumerate() {
             let Want::Fixed(list) = &request.want else { continue };
-            let seats = self.board.seats_of(list);
-            match seats.is_empty() {
+            let indices = self.board.indices_of(list);
+            match indices.is_empty() {
                 true => self.refusals.push(Refusal { request: index, reason: Reason::Offline }),
-                false => self.board.seat_fixed(&mut self.seats[index], &seats),
+                false => self.board.assign_fixed(&mut self.assigned[index], &indices),
             }
         }
     }
@@ -179,9 +179,9 @@ impl<'a> Plan<'a> {
             let (Some(previous), Some(_)) = (&request.previous, count(request)) else { continue };
             let usable = previous.intersection(self.topology.usable());
             let whole = !previous.is_empty() && usable.len() == previous.len();
-            let kept = self.board.seats_of(&usable);
+            let kept = self.board.indices_of(&usable);
             self.held[index] = request.held && whole;
-            self.board.seat_all(&mut self.seats[index], &kept);
+            self.board.assign_all(&mut self.assigned[index], &kept);
         }
     }
 
@@ -203,16 +203,16 @@ impl<'a> Plan<'a> {
         let mut claimed = taken.clone();
         for &(index, granted) in &grants {
             self.vacate(index, &claimed);
-            self.board.release_to(&mut self.seats[index], granted);
-            claimed = claimed.union(self.seats[index].indices());
-            self.board.close(self.seats[index].indices());
+            self.board.release_to(&mut self.assigned[index], granted);
+            claimed = claimed.union(self.assigned[index].indices());
+            self.board.close(self.assigned[index].indices());
         }
-        grants.sort_by_key(|&(index, granted)| Reverse(granted - self.seats[index].len()));
+        grants.sort_by_key(|&(index, granted)| Reverse(granted - self.assigned[index].len()));
         for (index, granted) in grants {
-            self.board.open(&self.seats[index].indices().clone());
+            self.board.open(&self.assigned[index].indices().clone());
             self.resize(index, granted);
-            self.board.close(self.seats[index].indices());
-            self.exclusive = self.exclusive.union(self.seats[index].indices());
+            self.board.close(self.assigned[index].indices());
+            self.exclusive = self.exclusive.union(self.assigned[index].indices());
         }
         self.board.open(&taken);
         let exclusive = self.exclusive.clone();
@@ -233,7 +233,7 @@ impl<'a> Plan<'a> {
                 Want::Shared | Want::Exclusive(_) => false,
             };
             if blocks {
-                taken = taken.union(self.seats[index].indices());
+                taken = taken.union(self.assigned[index].indices());
             }
         }
         taken
@@ -246,14 +246,14 @@ impl<'a> Plan<'a> {
         let others = self.requests.iter().filter(|r| matches!(r.want, Want::Shared | Want::Dop(_)));
         let available = self.board.open_count();
         // Requests without CPUs of their own can run where fixed lists and held sets are.
-        let homeless = taken.is_empty() && others.count() + offline > 0;
-        let must_share = homeless || (taken.is_empty() && wanted.len() > available);
+        let has_sharers = taken.is_empty() && others.count() + offline > 0;
+        let must_share = has_sharers || (taken.is_empty() && wanted.len() > available);
         let mut room = available.saturating_sub(usize::from(must_share)) as u32;
         let mut grants = Vec::with_capacity(wanted.len());
         for (rank, &(index, wants)) in wanted.iter().enumerate() {
             let later = (wanted.len() - rank - 1) as u32;
             // Held sets are counted as they are, so that the others get what is actually left.
-            let wants = if self.held[index] { self.seats[index].len() } else { wants };
+            let wants = if self.held[index] { self.assigned[index].len() } else { wants };
             let granted = wants.min(room.saturating_sub(later).max(room.min(1)));
             room -= granted;
             if granted < wants {
@@ -276,21 +276,21 @@ impl<'a> Plan<'a> {
         let available = self.board.open_count() as u32;
         let width = |index: usize| count(&self.requests[index]).unwrap_or(1).min(available);
         for &index in dop.iter().filter(|&&index| !self.held[index]) {
-            self.board.release_to(&mut self.seats[index], width(index));
+            self.board.release_to(&mut self.assigned[index], width(index));
         }
         self.give_up_overload(&dop);
         let mut order: Vec<(usize, u32)> = dop
             .iter()
             .filter(|&&index| !self.held[index])
             .map(|&index| (index, width(index)))
-            .filter(|&(index, width)| self.seats[index].len() < width)
+            .filter(|&(index, width)| self.assigned[index].len() < width)
             .collect();
-        order.sort_by_key(|&(index, width)| Reverse(width - self.seats[index].len()));
+        order.sort_by_key(|&(index, width)| Reverse(width - self.assigned[index].len()));
         for (index, width) in order {
             self.resize(index, width);
         }
         let movable: Vec<usize> = dop.into_iter().filter(|&index| !self.held[index]).collect();
-        self.board.balance(&mut self.seats, &movable);
+        self.board.balance(&mut self.assigned, &movable);
     }
 
     /// Takes dop requests off CPUs that are loaded beyond the mean, rounded up: the latest requests first.
@@ -299,43 +299,43 @@ impl<'a> Plan<'a> {
         let wanted: usize = dop
             .iter()
             .map(|&index| match self.held[index] {
-                true => self.seats[index].len() as usize,
+                true => self.assigned[index].len() as usize,
                 false => (count(&self.requests[index]).unwrap_or(1) as usize).min(available),
             })
             .sum();
         let cap = (wanted + self.board.fixed_load()).div_ceil(available.max(1)).max(1);
         for &index in dop.iter().rev().filter(|&&index| !self.held[index]) {
-            self.board.release_beyond(&mut self.seats[index], cap as u32);
+            self.board.release_beyond(&mut self.assigned[index], cap as u32);
         }
     }
 
     /// Widens the set of `index` to `width`, placing it afresh where its width changed and that makes it
     /// span less.
     fn resize(&mut self, index: usize, width: u32) {
-        let seats = &mut self.seats[index];
-        let had = seats.len();
-        self.board.fill(seats, width.saturating_sub(had));
-        let in_place = self.board.span(seats);
+        let assigned = &mut self.assigned[index];
+        let had = assigned.len();
+        self.board.fill(assigned, width.saturating_sub(had));
+        let in_place = self.board.span(assigned);
         let previous = self.requests[index].previous.as_ref().map_or(0, CpuSet::len);
         if had == 0 || previous == width as usize || in_place == Board::SPAN_OF_ONE_LLC {
             return;
         }
-        let extended = seats.indices().clone();
-        self.board.release_to(seats, 0);
-        self.board.fill(seats, width);
-        if self.board.span(seats) >= in_place {
-            self.board.release_to(seats, 0);
-            self.board.seat_all(seats, &extended);
+        let extended = assigned.indices().clone();
+        self.board.release_to(assigned, 0);
+        self.board.fill(assigned, width);
+        if self.board.span(assigned) >= in_place {
+            self.board.release_to(assigned, 0);
+            self.board.assign_all(assigned, &extended);
         }
     }
 
     fn clear(&mut self, index: usize) {
-        self.board.release_to(&mut self.seats[index], 0);
+        self.board.release_to(&mut self.assigned[index], 0);
     }
 
     fn vacate(&mut self, index: usize, from: &CpuSet) {
-        for seat in from {
-            self.board.unseat(&mut self.seats[index], seat as usize);
+        for cpu in from {
+            self.board.unassign(&mut self.assigned[index], cpu as usize);
         }
     }
 
@@ -345,9 +345,13 @@ impl<'a> Plan<'a> {
         };
         let shared = self.topology.usable().difference(&numbers(&self.exclusive));
         let sets: Vec<CpuSet> = self
-            .seats
+            .assigned
             .iter()
-            .map(|seats| if seats.is_empty() { shared.clone() } else { numbers(seats.indices()) })
+            .map(
+                |assigned| {
+                    if assigned.is_empty() { shared.clone() } else { numbers(assigned.indices()) }
+                },
+            )
             .collect();
         let moved = |(request, set): (&Request, &CpuSet)| match &request.previous {
             Some(old) => old.difference(set).len().min(set.difference(old).len()),

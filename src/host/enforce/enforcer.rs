@@ -223,7 +223,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// as far as they are available.
     ///
     /// # Errors
-    /// The journal or the kernel refused; [`EnforceError::RootInUse`] where processes stand in the way.
+    /// The journal or the kernel refused; [`EnforceError::RootInUse`] where processes are in the root cgroup.
     pub fn enable(&mut self, path: &Path) -> Result<(), EnforceError> {
         let dir = self.kernel.open_dir(path)?;
         let outcome = self.enable_in(dir, path);
@@ -252,7 +252,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(())
     }
 
-    /// Sees to it that no process lives in `dir` itself, unless it is the top of the hierarchy.
+    /// Ensures that no process is in `dir` itself, unless it is the top of the hierarchy.
     ///
     /// The kernel refuses domain controllers (memory) to the children of a cgroup with processes, but not
     /// threaded ones (cpu, cpuset): those it enables, and then no process can join the children (kernel

@@ -16,7 +16,7 @@ const THAWED: &str = "0";
 const FROZEN: &str = "1";
 
 impl<K: KernFs> Enforcer<'_, K> {
-    /// Freezes the processes of the cgroup `dir`. Returns whether it did: what somebody else has frozen stays his.
+    /// Freezes the processes of the cgroup `dir`. Returns whether it did: a cgroup that was frozen before is not thawed later.
     ///
     /// # Errors
     /// The journal or the kernel refused, or the kernel has no such file.

@@ -247,7 +247,7 @@ impl Journal {
             self.entries.pop();
         }
         if self.entries.len() == self.entries.capacity() {
-            // It lives as long as the agent: grow by an eighth, not to twice the size.
+            // It exists as long as the agent: grow by an eighth, not to twice the size.
             self.entries.reserve_exact(self.entries.len() / 8 + 64);
         }
         self.entries.push(entry);

@@ -2,10 +2,10 @@
 //!
 //! **Problem.** The write of a lower `memory.high` returns when so much was reclaimed, or a number of attempts failed
 //! (`memory_high_write`, `mm/memcontrol.c`). On a host without swap, or with a slow disk, that may take seconds, and
-//! nobody else's tick is to wait for it. Linux 6.16 takes `O_NONBLOCK` for that; older kernels do not.
+//! no tick may wait for it. Linux 6.16 takes `O_NONBLOCK` for that; older kernels do not.
 //!
-//! **Rule.** One write to a file at a time, and no more than [`MOST`] in all: whoever comes while one is under way is
-//! refused with EAGAIN, and comes again in a later tick. A write that fails is seen when the file is read.
+//! **Rule.** One write to a file at a time, and no more than [`MOST`] in all: a write while another is under way is
+//! refused with EAGAIN, and tried again in a later tick. A write that fails is seen when the file is read.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe that takes no more: whoever writes to it waits.
+    /// A full pipe: a write to it blocks.
     fn full_pipe() -> (PipeReader, File) {
         let (reader, writer) = std::io::pipe().unwrap();
         let writer = File::from(OwnedFd::from(writer));

@@ -1,7 +1,7 @@
 //! Recordings on disk: what the control loop was given, in a ring of files.
 //!
-//! **Problem.** "Who starved at 03:00, and why?" is asked in the morning, when the counters of the night are gone. Whoever
-//! records must not be a load of its own, fill the disk, or hold up a tick; and what is recorded has to be there after a
+//! **Problem.** "Who starved at 03:00, and why?" is asked in the morning, when the counters of the night are gone. A
+//! recorder must not be a load of its own, fill the disk, or hold up a tick; and what is recorded has to be there after a
 //! crash, which is what is asked about most.
 //!
 //! **Form.** A directory of *segments*, `00000017.rec`, in the order of their numbers. Each begins with the whole control
@@ -18,9 +18,9 @@
 //! disk is full or refuses, or the thread is behind by several chunks, the segment ends there, a finding reports it, and a
 //! new segment begins a minute later. There is a gap in the recording then, and never a wrong value in it.
 //!
-//! **Reading.** Files are read where they are, with or without a running tenantd: whoever may read the directory
-//! ([`tape`]). A segment of another version of tenantd, whose loop has other fields, is recognised by its fingerprint and
-//! left out with its version.
+//! **Reading.** Files are read where they are, with or without a running tenantd, by every user that may read the
+//! directory ([`tape`]). A segment of another version of tenantd, whose loop has other fields, is recognised by its
+//! fingerprint and left out with its version.
 //!
 //! **Properties** (`tests/history/ring.rs`): every cut of a file gives a beginning of the same events; the ring never
 //! exceeds its size by more than the segment that is written; failed writes end nothing.

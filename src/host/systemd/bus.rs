@@ -123,7 +123,7 @@ impl Bus {
         let Some(connection) = &self.connection else { return Vec::new() };
         let calls = Calls { connection, run: &self.run };
         let (signals, results) = (&mut self.signals, &mut self.results);
-        // A connection reads nothing more while signals that nobody takes fill their queue.
+        // A connection reads nothing more while its queue of signals is full.
         let take = |context: &mut Context<'_>| take_results(signals, context, results);
         block_on(all_of(orders.iter().map(|order| calls.carry_out(order)), take))
     }

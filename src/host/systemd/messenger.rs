@@ -137,7 +137,7 @@ impl UnitManager for Messenger {
         self.waiting.len()
     }
 
-    fn answer(&mut self, patience: Duration) -> Option<Answer> {
+    fn answer(&mut self, timeout: Duration) -> Option<Answer> {
         if self.waiting.is_empty() {
             return None;
         }
@@ -146,9 +146,9 @@ impl UnitManager for Messenger {
             return self.answered(Err(UnitError::Late(self.deadline)));
         };
         let overdue_in = self.deadline.saturating_sub(self.since.elapsed());
-        match thread.outcomes.recv_timeout(patience.min(overdue_in)) {
+        match thread.outcomes.recv_timeout(timeout.min(overdue_in)) {
             Ok(outcome) => self.answered(outcome),
-            Err(RecvTimeoutError::Timeout) if patience < overdue_in => None,
+            Err(RecvTimeoutError::Timeout) if timeout < overdue_in => None,
             Err(_) => {
                 self.give_up();
                 self.answered(Err(UnitError::Late(self.deadline)))

@@ -13,7 +13,7 @@ pub enum Order {
         /// The unit.
         unit: String,
     },
-    /// Starts a slice; one that nobody has a file of is transient, and goes without a trace when stopped.
+    /// Starts a slice; one without a unit file is transient, and leaves nothing when stopped.
     StartSlice {
         /// The slice.
         unit: String,
@@ -136,7 +136,7 @@ pub struct UnitState {
 pub struct Held {
     /// The property and its value.
     pub setting: Setting,
-    /// The text of its drop-in, where somebody set it at run time.
+    /// The text of its drop-in, where it was set at run time.
     pub drop_in: Option<String>,
 }
 
@@ -186,11 +186,11 @@ impl UnitError {
     }
 }
 
-/// While an answer is awaited, `patience` is asked again this often: that tells the service manager that the work
+/// While an answer is awaited, `timeout` is asked again this often: that tells the service manager that the work
 /// goes on.
 const PART: Duration = Duration::from_secs(5);
 
-/// Whoever carries out orders: systemd, or what stands in for it.
+/// Executes orders: systemd, or a simulation of it.
 ///
 /// Answers come in the order of the orders, one for each.
 pub trait UnitManager: fmt::Debug {
@@ -200,11 +200,11 @@ pub trait UnitManager: fmt::Debug {
     /// How many orders were handed in whose answers were not taken yet.
     fn nr_unanswered(&self) -> usize;
 
-    /// The next answer, if it comes within `patience`; with none it never waits.
-    fn answer(&mut self, patience: Duration) -> Option<Answer>;
+    /// The next answer, if it comes within `timeout`; with none it never waits.
+    fn answer(&mut self, timeout: Duration) -> Option<Answer>;
 }
 
-/// Hands in `orders` and waits for their answers, for each at most as long as `patience` says, which is asked again
+/// Hands in `orders` and waits for their answers, for each at most as long as `timeout` returns, which is asked again
 /// every few seconds. Answers to earlier orders are dropped, and each of them is waited for as long: a thousand may
 /// still be on their way. They are told by their number: an earlier order may be the same as one of these, and what
 /// came of it is not what comes of this one. The outcomes are in the order of the orders; once one is late, so are
@@ -212,10 +212,10 @@ pub trait UnitManager: fmt::Debug {
 pub fn carry_out_all(
     units: &mut dyn UnitManager,
     orders: Vec<Order>,
-    mut patience: impl FnMut() -> Result<Duration, UnitError>,
+    mut timeout: impl FnMut() -> Result<Duration, UnitError>,
 ) -> Vec<Result<Reply, UnitError>> {
     // What there is no time for is not begun.
-    if let Err(error) = patience() {
+    if let Err(error) = timeout() {
         return orders.iter().map(|_| Err(error.clone())).collect();
     }
     let (nr_earlier, nr_orders) = (units.nr_unanswered(), orders.len());
@@ -225,7 +225,7 @@ pub fn carry_out_all(
         if let Some(error) = &late {
             return Err(error.clone());
         }
-        await_answer(units, &mut patience).unwrap_or_else(|error| {
+        await_answer(units, &mut timeout).unwrap_or_else(|error| {
             late = Some(error.clone());
             Err(error)
         })
@@ -237,9 +237,9 @@ pub fn carry_out_all(
 /// [`UnitError::Late`].
 fn await_answer(
     units: &mut dyn UnitManager,
-    patience: &mut impl FnMut() -> Result<Duration, UnitError>,
+    timeout: &mut impl FnMut() -> Result<Duration, UnitError>,
 ) -> Result<Result<Reply, UnitError>, UnitError> {
-    let (most, mut waited) = (patience()?, Duration::ZERO);
+    let (most, mut waited) = (timeout()?, Duration::ZERO);
     loop {
         let part = most.saturating_sub(waited).min(PART);
         match units.answer(part) {
@@ -247,7 +247,7 @@ fn await_answer(
             None if waited + part >= most => return Err(UnitError::Late(most)),
             None => {
                 waited += part;
-                patience()?;
+                timeout()?;
             }
         }
     }
@@ -275,8 +275,8 @@ mod tests {
             self.orders.len()
         }
 
-        fn answer(&mut self, patience: Duration) -> Option<Answer> {
-            self.waits.push(patience);
+        fn answer(&mut self, timeout: Duration) -> Option<Answer> {
+            self.waits.push(timeout);
             if self.hangs {
                 return None;
             }
@@ -293,10 +293,10 @@ mod tests {
         let mut units = Slow::default();
         let look = |unit: usize| Order::Look { unit: unit.to_string() };
         (0..1000).for_each(|unit| units.submit(look(unit)));
-        let patience = PART / 2;
-        let outcomes = carry_out_all(&mut units, vec![look(1000), look(1001)], || Ok(patience));
+        let timeout = PART / 2;
+        let outcomes = carry_out_all(&mut units, vec![look(1000), look(1001)], || Ok(timeout));
         assert_eq!(outcomes, [Ok(Reply::Done), Ok(Reply::Done)]);
-        assert_eq!(units.waits, [patience; 1002]);
+        assert_eq!(units.waits, [timeout; 1002]);
     }
 
     /// What systemd said of a unit before says nothing of it now.
@@ -315,11 +315,11 @@ mod tests {
     fn a_long_wait_is_one_of_many_parts() {
         let mut units = Slow { hangs: true, ..Slow::default() };
         let (most, mut nr_signs) = (PART * 5 / 2, 0);
-        let patience = || {
+        let timeout = || {
             nr_signs += 1;
             Ok(most)
         };
-        let outcomes = carry_out_all(&mut units, vec![Order::Reload, Order::Reload], patience);
+        let outcomes = carry_out_all(&mut units, vec![Order::Reload, Order::Reload], timeout);
         assert_eq!(outcomes, vec![Err(UnitError::Late(most)); 2]);
         assert_eq!(units.waits, [PART, PART, PART / 2]);
         // Once before anything is begun, and once before each part.

@@ -223,7 +223,7 @@ impl Scenarios<'_> {
             }
             policy.control.interval = first.control.interval;
             if policies.last().is_some_and(|(at, _)| *at >= change.at) {
-                let message = "changes stand in the order of their times";
+                let message = "changes are in the order of their times";
                 self.reader.find(&CONFLICT, item, message, "");
             }
             policies.push((change.at, policy));
@@ -343,7 +343,7 @@ fn simulated(policy: &Policy, paths: &[String]) -> Policy {
             tenant.owner = OwnerChoice::default();
             plain(&mut tenant.tenants);
         }
-        // A group in which nobody was found is none.
+        // A group without a found tenant is none.
         tenants.retain_mut(|tenant| tenant.each.take().is_none() || !tenant.tenants.is_empty());
     }
     let found = |group: &str| {

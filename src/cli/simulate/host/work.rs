@@ -109,7 +109,7 @@ pub(super) fn works(
                 before.until = from;
             } else if before.until > from {
                 let place = fields.get("from").map_or(item, |entry| &entry.value);
-                let help = "phases stand in the order of their times, and one ends before the next";
+                let help = "phases are in the order of their times, and one ends before the next";
                 reader.find(&CONFLICT, place, "this phase overlaps the one before", help);
             }
         }
