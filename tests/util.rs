@@ -99,7 +99,7 @@ fn program(path: &str) -> Command {
     for variable in ["RUST_BACKTRACE", "TENANTD_LOG", "JOURNAL_STREAM"] {
         command.env_remove(variable);
     }
-    command.env("COLUMNS", "80").stdin(Stdio::null());
+    command.env("COLUMNS", "80").env("TZ", "UTC").stdin(Stdio::null());
     command
 }
 

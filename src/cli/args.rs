@@ -286,6 +286,9 @@ pub struct PlanArgs {
     /// Write a page with pictures of the replay to this file as well.
     #[arg(long, value_name = "OUT.html", requires = "replay")]
     pub report: Option<PathBuf>,
+    /// Print times of a replay in UTC, not in the time zone of this host.
+    #[arg(long, requires = "replay")]
+    pub utc: bool,
     /// Print one JSON object instead of a table; of a replay, one for each tick, and the summary last.
     #[arg(long)]
     pub json: bool,
@@ -297,8 +300,8 @@ pub struct HistoryArgs {
     /// The path of a tenant, such as `ci/nightly`: its course over the time. Without it, all tenants.
     #[arg(value_name = "TENANT")]
     pub tenant: Option<String>,
-    /// The beginning, in UTC: a time of the last day as `03:00`, a date and time as `2026-01-31 03:00`, or a time
-    /// before now as `2h`. Without it, an hour before the end.
+    /// The beginning: a time of the last day as `03:00`, a date and time as `2026-01-31 03:00`, or a time before now
+    /// as `2h`. Without it, an hour before the end.
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
     /// The end, likewise; without it, that of the recording.
@@ -307,6 +310,9 @@ pub struct HistoryArgs {
     /// The directory of the history, or one file of it.
     #[arg(long, value_name = "PATH", default_value = HISTORY_DIR)]
     pub dir: PathBuf,
+    /// Read and print times in UTC; without it, in the time zone of this host (or of TZ). JSON is in UTC anyway.
+    #[arg(long)]
+    pub utc: bool,
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,

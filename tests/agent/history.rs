@@ -94,6 +94,17 @@ fn history_says_who_lacked_what_when_and_why() {
     let episode = ran.out.lines().find(|line| line.contains("  a ")).unwrap();
     assert!(episode.starts_with("03:01:") && episode.contains("lacked"), "{episode}");
     assert!(!ran.out.contains("  b lacked"), "{}", ran.out);
+    // In another zone: what is said and what is meant.
+    let mut there = util::tenantctl();
+    there.env("TZ", "EST5").args(["history", "--since", "2026-11-22 22:00"]);
+    let there = util::run(there.arg("--dir").arg(&dir)).exits(0);
+    assert!(
+        there.out.contains("2026-11-22 22:00:01 to 2026-11-22 22:10:00 EST, 600 ticks"),
+        "{}",
+        there.out
+    );
+    let utc = history(&dir, &["--utc", "--since", "2026-11-23 03:00"]).exits(0);
+    assert_eq!(utc.out, ran.out);
     // A later window has nothing of it.
     let later =
         history(&dir, &["--since", "2026-11-23 03:08", "--until", "2026-11-23 03:09"]).exits(0);

@@ -17,6 +17,7 @@ use super::exit::Exit;
 use super::json;
 use crate::host::recording::tape::{self, Tape, TapeError};
 use past::{Past, Window};
+use time::Clock;
 
 /// Shown without `--since`.
 const USUAL: Duration = Duration::from_secs(3600);
@@ -42,10 +43,11 @@ pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
             args.dir.display()
         );
     };
-    let until = args.until.as_deref().map(|text| time::parse(text, now)).transpose()?;
+    let clock = Clock::new(args.utc);
+    let until = args.until.as_deref().map(|text| clock.parse(text, now)).transpose()?;
     let end = until.unwrap_or(Duration::MAX);
     let since = match &args.since {
-        Some(text) => time::parse(text, now)?,
+        Some(text) => clock.parse(text, now)?,
         None => end.min(last_time(&last.1)?.unwrap_or(last.0)).saturating_sub(USUAL),
     };
     let mut past = Past::new(Window { since, until: end }, args.tenant.as_deref());
@@ -65,10 +67,10 @@ pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
         let (first, last) = (segments[0].0, last_time(&last.1)?.unwrap_or(last.0));
         anyhow::bail!(
             "nothing is recorded between {} and {}; the recording is of {} to {}",
-            time::show(since),
-            until.map_or("now".into(), time::show),
-            time::show(first),
-            time::show(last)
+            clock.show(since),
+            until.map_or("now".into(), |until| clock.show(until)),
+            clock.show(first),
+            clock.with_zone(last)
         );
     }
     if let Some(name) = &args.tenant
@@ -80,7 +82,7 @@ pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     match args.json {
         true => json::write_line(&mut out, &past.report())?,
-        false => show::print(&mut out, &past)?,
+        false => show::print(&mut out, &past, &clock)?,
     }
     Ok(Exit::Ok)
 }

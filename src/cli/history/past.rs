@@ -356,7 +356,7 @@ impl Sums {
 impl Past {
     /// All of it, for programs.
     pub(super) fn report(&self) -> Report<'_> {
-        let stamp = |time: Duration| format!("{}Z", time::show(time).replace(' ', "T"));
+        let stamp = time::stamp;
         let tenants = self.tenants.iter().map(|(name, course)| TenantReport {
             name,
             sums: course.all.report(),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::past::{Course, Episode, Past, Sums};
-use super::time;
+use super::time::{self, Clock};
 use crate::cli::table::{self, Table};
 use crate::cli::text;
 use crate::resource::{CPU, MEMORY, Resource};
@@ -14,17 +14,17 @@ const EPISODES_MAX: usize = 12;
 const NAME_CHARS: usize = 22;
 
 /// Prints it, at most 80 columns wide.
-pub(super) fn print(out: &mut impl Write, past: &Past) -> io::Result<()> {
+pub(super) fn print(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Result<()> {
     writeln!(
         out,
-        "{}, {} to {} UTC, {} ticks",
+        "{}, {} to {}, {} ticks",
         past.host,
-        time::show(past.first),
-        time::show(past.last),
+        clock.show(past.first),
+        clock.with_zone(past.last),
         past.nr_ticks
     )?;
     for (from, to) in &past.gaps {
-        writeln!(out, "nothing is recorded from {} to {}", time::show(*from), time::show(*to))?;
+        writeln!(out, "nothing is recorded from {} to {}", clock.show(*from), clock.show(*to))?;
     }
     if past.nr_other_versions > 0 {
         let many = past.nr_other_versions;
@@ -32,7 +32,7 @@ pub(super) fn print(out: &mut impl Write, past: &Past) -> io::Result<()> {
     }
     writeln!(out)?;
     match past.only.as_ref().and_then(|only| past.tenants.get(only)) {
-        Some(course) => write!(out, "{}", table::text(&rows(course)))?,
+        Some(course) => write!(out, "{}", table::text(&rows(course, clock)))?,
         None => write!(out, "{}", table::text(&tenants(past)))?,
     }
     let episodes = past.episodes();
@@ -49,7 +49,7 @@ pub(super) fn print(out: &mut impl Write, past: &Past) -> io::Result<()> {
         writeln!(
             out,
             "{}  {} {did} {} for {}",
-            time::of_day(episode.begin),
+            clock.of_day(episode.begin),
             text::shortened(name, NAME_CHARS),
             missing(episode),
             time::length(length_of(episode)),
@@ -121,7 +121,7 @@ fn tenants(past: &Past) -> Table {
     filled("TENANT", rows)
 }
 
-fn rows(course: &Course) -> Table {
+fn rows(course: &Course, clock: &Clock) -> Table {
     let rows = course.rows();
-    filled("FROM", rows.iter().map(|(begin, sums)| (time::of_day(*begin), sums, 0)))
+    filled("FROM", rows.iter().map(|(begin, sums)| (clock.of_day(*begin), sums, 0)))
 }

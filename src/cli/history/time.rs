@@ -1,54 +1,97 @@
-//! Times on a command line and in tables, in UTC as everywhere in tenantd.
+//! Times on a command line and in tables, in the time zone of the reader; in JSON they are in UTC.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+use jiff::civil::{DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 
-/// A time since 1970: of the last day as `03:00`, with a date as `2026-01-31 03:00`, or before `now` as `2h`.
-///
-/// # Errors
-/// It is none of these.
-pub(in crate::cli) fn parse(text: &str, now: Duration) -> anyhow::Result<Duration> {
-    let text = text.trim();
-    let instant = |text: &str| {
-        let time = humantime::parse_rfc3339_weak(text).ok()?;
-        time.duration_since(SystemTime::UNIX_EPOCH).ok()
-    };
-    let full = |time: &str| match time.matches(':').count() {
-        1 => format!("{time}:00"),
-        _ => time.to_string(),
-    };
-    if let Some(time) = text
-        .split_once([' ', 'T'])
-        .and_then(|(day, time)| instant(&format!("{day}T{}Z", full(time.trim_end_matches('Z')))))
-    {
-        return Ok(time);
+/// A time zone, in which times are read and shown. Times are given since 1970.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Clock(TimeZone);
+
+impl Clock {
+    /// UTC, or what `TZ` or else `/etc/localtime` says. Where neither can be read it is UTC.
+    pub(in crate::cli) fn new(is_utc: bool) -> Clock {
+        Clock(if is_utc { TimeZone::UTC } else { TimeZone::try_system().unwrap_or(TimeZone::UTC) })
     }
-    if text.contains(':') && !text.contains('-') {
-        let today = show(now);
-        let at = |text: &str| instant(&format!("{}T{}Z", &today[..10], full(text)));
-        if let Some(time) = at(text) {
-            return Ok(if time > now { time.saturating_sub(DAY) } else { time });
+
+    /// A time of the last day as `03:00`, with a date as `2026-01-31 03:00`, with a zone as `2026-01-31T03:00:00Z`, or
+    /// before `now` as `2h`. A time that a change of the clocks leaves out is an hour later, and of one that comes twice
+    /// the first is meant.
+    ///
+    /// # Errors
+    /// It is none of these.
+    pub(in crate::cli) fn parse(&self, text: &str, now: Duration) -> anyhow::Result<Duration> {
+        let text = text.trim();
+        if let Ok(time) = text.parse::<Timestamp>() {
+            return Ok(since_1970(time));
+        }
+        if text.contains('-')
+            && let Ok(time) = text.parse::<DateTime>()
+            && let Some(time) = self.instant(time)
+        {
+            return Ok(time);
+        }
+        if text.contains(':')
+            && let Ok(time) = text.parse::<Time>()
+            && let Some(time) = self.last(time, now)
+        {
+            return Ok(time);
+        }
+        match humantime::parse_duration(text) {
+            Ok(ago) => Ok(now.saturating_sub(ago)),
+            Err(_) => anyhow::bail!(
+                "`{text}` is no time: write `03:00`, `2026-01-31 03:00`, or a time ago such as `2h`"
+            ),
         }
     }
-    match humantime::parse_duration(text) {
-        Ok(ago) => Ok(now.saturating_sub(ago)),
-        Err(_) => anyhow::bail!(
-            "`{text}` is no time: write `03:00`, `2026-01-31 03:00` or a time ago such as `2h`, all in UTC"
-        ),
+
+    fn instant(&self, time: DateTime) -> Option<Duration> {
+        self.0.to_timestamp(time).ok().map(since_1970)
+    }
+
+    /// The last time before `now` at which the clock showed `time`.
+    fn last(&self, time: Time, now: Duration) -> Option<Duration> {
+        let today = self.zoned(now).date();
+        let at = self.instant(today.to_datetime(time))?;
+        if at <= now { Some(at) } else { self.instant(today.yesterday().ok()?.to_datetime(time)) }
+    }
+
+    fn zoned(&self, time: Duration) -> Zoned {
+        timestamp(time).to_zoned(self.0.clone())
+    }
+
+    /// A time as `2026-01-31 03:00:00`.
+    pub(in crate::cli) fn show(&self, time: Duration) -> String {
+        self.zoned(time).strftime("%Y-%m-%d %H:%M:%S").to_string()
+    }
+
+    /// A time as `03:00:00`.
+    pub(in crate::cli) fn of_day(&self, time: Duration) -> String {
+        self.zoned(time).strftime("%H:%M:%S").to_string()
+    }
+
+    /// A time with the abbreviation of its zone, as `2026-01-31 03:00:00 CET`.
+    pub(in crate::cli) fn with_zone(&self, time: Duration) -> String {
+        self.zoned(time).strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
     }
 }
 
-/// A time since 1970 as `2026-01-31 03:00:00`.
-pub(in crate::cli) fn show(time: Duration) -> String {
-    let latest = Duration::from_secs(253_402_300_799);
-    let text = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + time.min(latest));
-    text.to_string().trim_end_matches('Z').replace('T', " ")
+/// A time since 1970 in UTC, as `2026-01-31T03:00:00Z` (RFC 3339).
+pub(in crate::cli) fn stamp(time: Duration) -> String {
+    timestamp(time).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A time since 1970 as `03:00:00`.
-pub(in crate::cli) fn of_day(time: Duration) -> String {
-    show(time).split_off(11)
+/// The latest time that can be written stands for all later ones.
+fn timestamp(time: Duration) -> Timestamp {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
+}
+
+/// Nothing is recorded before 1970.
+fn since_1970(time: Timestamp) -> Duration {
+    Duration::try_from(time.as_duration()).unwrap_or_default()
 }
 
 /// A length as `12m 3s`.
@@ -67,15 +110,42 @@ mod tests {
 
     #[test]
     fn times_are_of_the_last_day_or_have_a_date_or_are_ago() {
-        let now = parse("2026-11-23 15:30:00", Duration::ZERO).unwrap();
-        let at = |text: &str| show(parse(text, now).unwrap());
+        let clock = Clock::new(true);
+        let now = clock.parse("2026-11-23 15:30:00", Duration::ZERO).unwrap();
+        let at = |text: &str| clock.show(clock.parse(text, now).unwrap());
         assert_eq!(at("03:00"), "2026-11-23 03:00:00");
         assert_eq!(at("15:30:01"), "2026-11-22 15:30:01");
+        assert_eq!(at("2026-11-20"), "2026-11-20 00:00:00");
+        assert_eq!(at("2026-11-20 23:59"), "2026-11-20 23:59:00");
         assert_eq!(at("2026-11-20T23:59:59Z"), "2026-11-20 23:59:59");
         assert_eq!(at("2h"), "2026-11-23 13:30:00");
         for bad in ["", "3", "25:00", "tomorrow", "2026-13-01 00:00", "24:61"] {
-            assert!(parse(bad, now).is_err(), "{bad}");
+            assert!(clock.parse(bad, now).is_err(), "{bad}");
         }
+        assert_eq!(stamp(now), "2026-11-23T15:30:00Z");
+        assert_eq!(clock.with_zone(now), "2026-11-23 15:30:00 UTC");
+        assert_eq!(clock.show(Duration::MAX), clock.show(Duration::from_secs(1 << 60)));
+    }
+
+    #[test]
+    fn times_are_those_of_the_zone() {
+        // Central European time, without a database of zones.
+        let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let clock = Clock(zone);
+        let now = Duration::from_secs(1_795_447_800); // 2026-11-23 15:30 UTC
+        let at = |text: &str| stamp(clock.parse(text, now).unwrap());
+        assert_eq!(at("03:00"), "2026-11-23T02:00:00Z");
+        assert_eq!(at("16:30:01"), "2026-11-22T15:30:01Z", "today's is yet to come");
+        assert_eq!(at("2026-07-01 03:00"), "2026-07-01T01:00:00Z");
+        assert_eq!(at("2026-07-01T03:00:00Z"), "2026-07-01T03:00:00Z");
+        assert_eq!(at("2026-10-25 02:30"), "2026-10-25T00:30:00Z", "the first of two");
+        assert_eq!(at("2026-03-29 02:30"), "2026-03-29T01:30:00Z", "03:30 by the new clock");
+        assert_eq!(clock.with_zone(now), "2026-11-23 16:30:00 CET");
+        assert_eq!(clock.of_day(now), "16:30:00");
+    }
+
+    #[test]
+    fn a_length_has_two_units() {
         assert_eq!(length(Duration::from_secs(59)), "59s");
         assert_eq!(length(Duration::from_secs(723)), "12m 3s");
         assert_eq!(length(Duration::from_secs(7260)), "2h 1m");

@@ -291,10 +291,6 @@ struct SideSummary {
     unmet_memory_bytes: f64,
 }
 
-fn stamp(time: Duration) -> String {
-    format!("{}Z", time::show(time).replace(' ', "T"))
-}
-
 impl Comparison {
     /// One tick of both; none where it decided nothing.
     pub(super) fn line(&self, tick: &Tick, recorded: &ControlLoop, rival: &Rival) -> Option<Line> {
@@ -317,7 +313,7 @@ impl Comparison {
             }
         };
         let tenants = both(recorded, rival).map(|(name, now)| (name.to_string(), of(now)));
-        Some(Line { time: stamp(tick.wall), tenants: tenants.collect() })
+        Some(Line { time: time::stamp(tick.wall), tenants: tenants.collect() })
     }
 
     /// The whole, for programs.
@@ -346,8 +342,8 @@ impl Comparison {
         };
         Summary {
             host: &self.host,
-            begin: stamp(self.first),
-            end: stamp(self.last),
+            begin: time::stamp(self.first),
+            end: time::stamp(self.last),
             ticks: self.nr_ticks,
             writes: Pair { was: self.nr_writes[0], would: self.nr_writes[1] },
             notes: &self.notes,

@@ -23,6 +23,7 @@ use anyhow::Context;
 use super::args::{Colour, PlanArgs};
 use super::daemon::load;
 use super::exit::Exit;
+use super::history::time::Clock;
 use super::json;
 use crate::host::recording::tape::{self, Tape, TapeError};
 use measure::Comparison;
@@ -40,6 +41,7 @@ pub(super) fn run(
 ) -> anyhow::Result<Exit> {
     let Some(policy) = load(policy, colour) else { return Ok(Exit::BadConfiguration) };
     let mut out = io::stdout().lock();
+    let clock = Clock::new(args.utc);
     let mut comparison = Comparison::default();
     let mut rival: Option<Rival> = None;
     for (_, path) in tape::segments(recording)? {
@@ -74,12 +76,12 @@ pub(super) fn run(
         recording.display()
     );
     if let Some(path) = &args.report {
-        fs::write(path, page::page(&comparison)?)
+        fs::write(path, page::page(&comparison, &clock)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     match args.json {
         true => json::write_line(&mut out, &comparison.summary())?,
-        false => show::print(&mut out, &comparison)?,
+        false => show::print(&mut out, &comparison, &clock)?,
     }
     Ok(Exit::Ok)
 }

@@ -2,6 +2,7 @@
 
 use super::measure::{Both, Comparison, POINTS_MAX, Point};
 use super::show;
+use crate::cli::history::time::Clock;
 use crate::cli::simulate::report::{Curve, Lines, Page};
 use crate::resource::{CPU, MEMORY, Resource};
 
@@ -13,8 +14,9 @@ const HOUR: f64 = 3600.0;
 ///
 /// # Errors
 /// A picture could not be drawn.
-pub(super) fn page(comparison: &Comparison) -> anyhow::Result<String> {
-    let mut page = Page::new("Another policy over what was recorded", &show::headline(comparison));
+pub(super) fn page(comparison: &Comparison, clock: &Clock) -> anyhow::Result<String> {
+    let mut page =
+        Page::new("Another policy over what was recorded", &show::headline(comparison, clock));
     for note in &comparison.notes {
         page.sentence(note);
     }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::measure::{Both, Comparison};
-use crate::cli::history::time;
+use crate::cli::history::time::{self, Clock};
 use crate::cli::{table, text};
 use crate::resource::{CPU, MEMORY};
 
@@ -16,8 +16,12 @@ pub(super) const HEADER: [&str; 6] =
     ["TENANT", "CPUS", "WANTED", "ENTITLED", "SHORT OF CPU", "MEMORY"];
 
 /// Prints it, at most 80 columns wide.
-pub(super) fn print(out: &mut impl Write, comparison: &Comparison) -> io::Result<()> {
-    writeln!(out, "{}", headline(comparison))?;
+pub(super) fn print(
+    out: &mut impl Write,
+    comparison: &Comparison,
+    clock: &Clock,
+) -> io::Result<()> {
+    writeln!(out, "{}", headline(comparison, clock))?;
     writeln!(out, "was -> with the other policy\n")?;
     let mut table = table::plain();
     table.set_header(HEADER);
@@ -36,12 +40,12 @@ pub(super) fn print(out: &mut impl Write, comparison: &Comparison) -> io::Result
 }
 
 /// What is compared.
-pub(super) fn headline(comparison: &Comparison) -> String {
+pub(super) fn headline(comparison: &Comparison, clock: &Clock) -> String {
     format!(
-        "{}, {} to {} UTC, {} ticks",
+        "{}, {} to {}, {} ticks",
         comparison.host,
-        time::show(comparison.first),
-        time::show(comparison.last),
+        clock.show(comparison.first),
+        clock.with_zone(comparison.last),
         comparison.nr_ticks
     )
 }
