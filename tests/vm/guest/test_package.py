@@ -2,6 +2,7 @@
 
 import grp
 import json
+import time
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
@@ -208,11 +209,12 @@ def test_the_rpm_is_installed_enforces_and_is_removed(host):
 @both
 def test_a_purge_restores_what_was_weighed_above(host):
     """While slices above tenants are weighed and protected: every value is back, those of slices too."""
-    scene = Scattered(host)
+    # Before the load, beside which an emulated guest takes minutes for it.
     install(host)
     # What the package made for its service stays until it is purged; what systemd enabled for that stays longer.
     run("systemctl", "stop", "tenantd.socket", "tenantd.service", "tenants.slice")
     wait_until(lambda: not (MOUNT / "tenants.slice").exists(), "the slice of all tenants to go")
+    scene = Scattered(host)
     world = Host(*scene.world.units, leave_out=scene.world.leave_out)
     policy = {"version": 1, "mode": "enforce", "host": {"reserve": {"cpu": 0, "memory": 0}}, "tenants": scene.tenants}
     POLICY.write_text(json.dumps(policy))
@@ -223,7 +225,10 @@ def test_a_purge_restores_what_was_weighed_above(host):
         system, user = (int(slice.read("cpu.weight")) for slice in scene.slices[:2])
         return system > 2 * user and any(slice.read("memory.low") != "0" for slice in scene.slices)
 
+    started = time.monotonic()
     with telling(log):
         wait_until(are_weighed, "the weights of the slices")
+    weighed = time.monotonic()
     run("dpkg", "--purge", "tenantd")
+    host.note(f"weighed after {weighed - started:.0f} s, purged in {time.monotonic() - weighed:.0f} s")
     world.expect_as_before(log)
