@@ -58,6 +58,8 @@ const MEMORY_PRESSED_RATIO: f64 = 0.01;
 
 /// When this part of what is missing was read back in an interval, the tenant is refaulting.
 const REFAULTING_RATIO: f64 = 0.01;
+/// A demand above what was measured by more than this part of it is called decaying.
+const DECAY_RATIO: f64 = 0.01;
 
 /// What a tenant could use now.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,12 +68,17 @@ pub struct Demand {
     pub amount: PerResource<f64>,
     /// How the CPU figure came about.
     pub cpu_basis: CpuBasis,
+    /// How the memory figure came about.
+    pub memory_basis: MemoryBasis,
 }
 
 impl Demand {
     /// That of a tenant that was not measured yet: counted as none, and nothing is taken away for it.
-    pub const UNKNOWN: Demand =
-        Demand { amount: PerResource([0.0; Resource::ALL.len()]), cpu_basis: CpuBasis::Unknown };
+    pub const UNKNOWN: Demand = Demand {
+        amount: PerResource([0.0; Resource::ALL.len()]),
+        cpu_basis: CpuBasis::Unknown,
+        memory_basis: MemoryBasis::Unknown,
+    };
 }
 
 /// How a CPU demand came about.
@@ -92,6 +99,23 @@ pub enum CpuBasis {
     /// It is pressed at its allocation: the demand is raised by a fifth.
     Exploring,
     /// Falling from an earlier demand.
+    Decaying,
+}
+
+/// How a memory demand came about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryBasis {
+    /// It was not measured yet.
+    #[default]
+    Unknown,
+    /// From the working set, because nothing that was evicted came back.
+    WorkingSet,
+    /// From all that is resident and what came back.
+    Refaulting,
+    /// A fifth above all that is resident: evicted pages come back, and tasks wait for them.
+    Waiting,
+    /// It falls from an earlier demand.
     Decaying,
 }
 
@@ -119,14 +143,28 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let amount = PerResource::from_fn(|resource| {
         let fresh = match resource {
             CPU => Some(fresh_cores),
-            held => self::held(held, usage, last[held], context.is_bounded),
+            held => self::held(held, usage, last[held], context.is_bounded).map(|it| it.0),
         };
         let smoothed = |fresh| smooth(fresh, last[resource], elapsed, half_life(resource));
         fresh.map_or(last[resource], smoothed).min(context.max[resource])
     });
     // A fall of less than a thousandth of a CPU is not worth reporting.
     let is_decaying = amount[CPU] > fresh_cores + 1e-3;
-    Demand { amount, cpu_basis: if is_decaying { CpuBasis::Decaying } else { basis } }
+    Demand {
+        amount,
+        cpu_basis: if is_decaying { CpuBasis::Decaying } else { basis },
+        memory_basis: memory_basis(usage, context, amount[MEMORY]),
+    }
+}
+
+/// Where memory could not be read, that of the last tick, whose demand is kept.
+fn memory_basis(usage: &Usage, context: &Context, demand: f64) -> MemoryBasis {
+    let last = context.last.unwrap_or(Demand::UNKNOWN);
+    match held(MEMORY, usage, last.amount[MEMORY], context.is_bounded) {
+        None => last.memory_basis,
+        Some((fresh, _)) if demand > fresh * (1.0 + DECAY_RATIO) => MemoryBasis::Decaying,
+        Some((_, basis)) => basis,
+    }
 }
 
 /// CPUs that a tenant could use now, whatever it could before.
@@ -173,7 +211,12 @@ fn cpu(usage: &Usage, context: &Context) -> (f64, CpuBasis) {
     }
 }
 
-fn held(resource: Resource, usage: &Usage, last: f64, is_bounded: bool) -> Option<f64> {
+fn held(
+    resource: Resource,
+    usage: &Usage,
+    last: f64,
+    is_bounded: bool,
+) -> Option<(f64, MemoryBasis)> {
     let working_set = usage.used(resource)?;
     // Only memory is taken away and comes back.
     let came_back = usage.refaulted_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
@@ -182,13 +225,14 @@ fn held(resource: Resource, usage: &Usage, last: f64, is_bounded: bool) -> Optio
         !is_bounded && usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
     let is_refaulting = resource == MEMORY && is_refaulting(usage, waits, last - working_set);
     if !is_refaulting {
-        return Some(working_set);
+        return Some((working_set, MemoryBasis::WorkingSet));
     }
     // What comes back so soon was in use, and so is what stayed, whatever reclaim calls it.
     let resident = usage.charged_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
     let resident = resident.max(working_set);
     let grown = if waits { resident * EXPLORATION } else { resident };
-    Some(grown.max(resident + came_back).max(last))
+    let basis = if waits { MemoryBasis::Waiting } else { MemoryBasis::Refaulting };
+    Some((grown.max(resident + came_back).max(last), basis))
 }
 
 /// Whether pages come back that were taken from it: a hundredth of what is missing, or some while tasks wait.
@@ -216,7 +260,16 @@ coded!(
         Decaying {},
     }
 );
-coded!(struct Demand { amount, cpu_basis });
+coded!(
+    enum MemoryBasis {
+        Unknown {},
+        WorkingSet {},
+        Refaulting {},
+        Waiting {},
+        Decaying {},
+    }
+);
+coded!(struct Demand { amount, cpu_basis, memory_basis });
 coded!(struct Context { allocation_cores, guarantee_cores, max, is_bounded, last });
 
 #[cfg(test)]
@@ -254,6 +307,28 @@ mod tests {
     fn a_pressed_tenant_far_below_its_allocation_only_waits_its_turn() {
         let demand = estimate(&using(0.3, 0.1), &context(2.0), SECOND);
         assert!((demand.amount[CPU] - 0.4).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_memory_demand_says_how_it_came_about() {
+        let memory = |refaulted: f64, some: f64, last: f64| {
+            let usage = Usage {
+                held: PerResource([None, Some(1e8)]),
+                charged_bytes: Some(2e8),
+                refaulted_bytes: Some(refaulted),
+                memory_some_ratio: Some(some),
+                ..using(0.1, 0.0)
+            };
+            let last = Demand { amount: PerResource([0.0, last]), ..Demand::UNKNOWN };
+            let demand = estimate(&usage, &Context { last: Some(last), ..context(1.0) }, SECOND);
+            (demand.amount[MEMORY], demand.memory_basis)
+        };
+        assert_eq!(memory(0.0, 0.0, 1e8), (1e8, MemoryBasis::WorkingSet));
+        assert_eq!(memory(5e7, 0.0, 1e8), (2.5e8, MemoryBasis::Refaulting));
+        assert_eq!(memory(1e6, 0.5, 1e8), (2.4e8, MemoryBasis::Waiting));
+        assert_eq!(memory(0.0, 0.0, 5e8).1, MemoryBasis::Decaying);
+        let unread = estimate(&using(0.1, 0.0), &context(1.0), SECOND);
+        assert_eq!(unread.memory_basis, MemoryBasis::Unknown);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::demand::{self, Context, CpuBasis, Demand};
+use super::demand::{self, Context, CpuBasis, Demand, MemoryBasis};
 use super::explanation::{Counter, DemandStep, UsageStep};
 use super::sample::TenantSample;
 use super::trace::{Record, Seen, Trace};
@@ -93,16 +93,16 @@ pub(super) fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> De
         }
         held => {
             let fresh = usage.and_then(|usage| usage.used(held));
-            let last = last.map(|last| last.amount[held]);
             match record.demand {
                 None if fresh.is_none() => NOT_MEASURED.to_string(),
-                _ => held_demand_reason(held, demand.amount[held], fresh, last),
+                _ => held_demand_reason(held, &demand, fresh),
             }
         }
     });
     DemandStep {
         amount: demand.amount,
         cpu_basis: demand.cpu_basis,
+        memory_basis: demand.memory_basis,
         last: PerResource::from_fn(|resource| last.map(|last| last.amount[resource])),
         max,
         reason,
@@ -127,23 +127,19 @@ fn cpu_demand_reason(
     }
 }
 
-fn held_demand_reason(
-    held: Resource,
-    demand: f64,
-    fresh: Option<f64>,
-    last: Option<f64>,
-) -> String {
-    let reason = match fresh {
-        None => return format!("{} could not be read: the last demand is kept", held.title()),
-        Some(fresh) if demand > fresh * 1.1 && last.is_some_and(|last| last > demand) => {
-            "its working set shrank: halves every 15 s"
+fn held_demand_reason(held: Resource, demand: &Demand, fresh: Option<f64>) -> String {
+    if fresh.is_none() {
+        return format!("{} could not be read: the last demand is kept", held.title());
+    }
+    match demand.memory_basis {
+        MemoryBasis::Unknown => NOT_MEASURED.to_string(),
+        MemoryBasis::WorkingSet => "its working set".to_string(),
+        MemoryBasis::Refaulting => "all that it holds, and what came back".to_string(),
+        MemoryBasis::Waiting => {
+            "1.2 times what it holds: it refaults, and tasks wait for memory".to_string()
         }
-        Some(fresh) if demand > fresh * 1.1 => {
-            "1.2 times its working set: it refaults under memory pressure"
-        }
-        Some(_) => "its working set",
-    };
-    reason.to_string()
+        MemoryBasis::Decaying => "its working set shrank: halves every 15 s".to_string(),
+    }
 }
 
 fn cpu_reason(demand: &Demand, usage: &Usage, context: &Context) -> String {

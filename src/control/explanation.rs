@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::demand::CpuBasis;
+use super::demand::{CpuBasis, MemoryBasis};
 use super::status::{FaultsStatus, ReasonStatus};
 pub use super::trace::Outcome;
 use crate::policy::key::Setting;
@@ -102,6 +102,8 @@ pub struct DemandStep {
     pub amount: PerResource<f64>,
     /// How the CPU figure came about.
     pub cpu_basis: CpuBasis,
+    /// How the memory figure came about.
+    pub memory_basis: MemoryBasis,
     /// At the tick before.
     #[serde(flatten, with = "wire::last")]
     pub last: PerResource<Option<f64>>,

@@ -29,7 +29,7 @@ use super::target::{self, Target};
 use super::tree::Tree;
 use super::usage::Usage;
 use crate::fair::max_min::{self, Claim};
-use crate::resource::{CPU, PerResource};
+use crate::resource::{CPU, MEMORY, PerResource};
 
 /// Limits and guarantees of members are divided anew where one that needs more gets at least so much more.
 const GAIN_RATIO: f64 = 1.05;
@@ -146,10 +146,17 @@ fn tenants(tree: &Tree) -> impl Iterator<Item = usize> {
 /// What members want together, `None` where none is known: at most `max`.
 fn demand(members: &[NodeState], max: &PerResource<f64>) -> Option<Demand> {
     let demands = || members.iter().filter_map(|state| state.demand);
-    let largest = demands().max_by(|a, b| a.amount[CPU].total_cmp(&b.amount[CPU]))?;
+    let largest = |r| {
+        let by_amount = |a: &Demand, b: &Demand| a.amount[r].total_cmp(&b.amount[r]);
+        demands().max_by(by_amount)
+    };
     let sum = |r| demands().map(|demand| demand.amount[r]).sum::<f64>();
     let amount = PerResource::from_fn(|r| sum(r).min(max[r]));
-    Some(Demand { amount, cpu_basis: largest.cpu_basis })
+    Some(Demand {
+        amount,
+        cpu_basis: largest(CPU)?.cpu_basis,
+        memory_basis: largest(MEMORY)?.memory_basis,
+    })
 }
 
 /// Appends the targets of all members to those of the nodes: parts of their tenants'.

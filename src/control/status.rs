@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::demand::CpuBasis;
+use super::demand::{CpuBasis, MemoryBasis};
 use super::fairness::FAIR_ERROR_MAX;
 use super::finding::Finding;
 use super::jobs::{JobsStatus, TenantJobs};
@@ -224,6 +224,8 @@ pub struct TenantStatus {
     pub demand: PerResource<f64>,
     /// How its CPU demand came about.
     pub demand_basis: CpuBasis,
+    /// How its memory demand came about.
+    pub memory_demand_basis: MemoryBasis,
     /// What it is entitled to.
     #[serde(flatten, with = "wire::allocation")]
     pub allocation: PerResource<f64>,

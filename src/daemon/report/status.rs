@@ -157,6 +157,7 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
         memory_pressure_ratio: usage.and_then(|usage| usage.memory_some_ratio),
         demand: demand.amount,
         demand_basis: demand.cpu_basis,
+        memory_demand_basis: demand.memory_basis,
         allocation: state.target.allocation,
         fair_share_cores: state.target.burst_cores,
         dominant_resource: state.target.dominant.map(|r| Cow::Borrowed(r.name())),
