@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds the root image of one Debian release, or finds it, and prints the folder that holds it:
-# root.img (ext4), vmlinuz and initrd. Usage: image.sh bookworm|trixie core|rest
-#   core  the packages of packages.txt: what `make test` needs
-#   rest  those of packages-rest.txt as well
+# root.img (ext4), vmlinuz and initrd. Usage: image.sh bookworm|trixie core|rest|compare
+#   core     the packages of packages.txt: what `make test` needs
+#   rest     those of packages-rest.txt as well
+#   compare  those of packages-compare.txt as well, and none of packages-rest.txt
 #
 # Images live outside the tree, in ${XDG_CACHE_HOME:-~/.cache}/tenantd-vm/SUITE-KEY, where KEY is a
 # hash of everything that goes into one: this script, the package lists, the unit file, the suite.
@@ -12,7 +13,11 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 suite=${1:?usage: image.sh SUITE core|rest}
 lists=("$here/packages.txt")
-if [[ ${2:?usage: image.sh SUITE core|rest} == rest ]]; then lists+=("$here/packages-rest.txt"); fi
+case ${2:?usage: image.sh SUITE core|rest|compare} in
+    core) ;;
+    rest | compare) lists+=("$here/packages-$2.txt") ;;
+    *) echo "image.sh: no packages are called $2" >&2; exit 2 ;;
+esac
 
 inputs=("$here/image.sh" "${lists[@]}" "$here/tenantd-scenarios.service")
 key=$({ echo "$suite"; cat "${inputs[@]}"; } | sha256sum | cut -c1-16)
@@ -67,7 +72,7 @@ echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
 cp "$here/tenantd-scenarios.service" "$root/etc/systemd/system/"
 # What a scenario needs it starts itself.
 for unit in munge.service podman.service podman.socket podman-auto-update.timer podman-clean-transient.service \
-    podman-restart.service slurmctld.service slurmd.service; do
+    podman-restart.service slurmctld.service slurmd.service systemd-oomd.service; do
     if [[ -e $root/usr/lib/systemd/system/$unit ]]; then systemctl --root="$root" --quiet disable "$unit"; fi
 done
 # Nothing else may use the console or the processors while the scenarios measure.

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
-# Usage: run.sh [--tier core|rest|all|long] [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa]
+# Usage: run.sh [--tier core|rest|all|long|compare] [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa]
 #               [--bin FOLDER] [--deb FILE] [--rpm FILE]
 #   --tier core   only the scenarios marked `core`, on the newer release; `rest`: what core leaves; `all` (default)
-#                 each scenario on the releases it is marked for (guest/marks.py); `long`: those that measure for minutes
+#                 each scenario on the releases it is marked for (guest/marks.py); `long`: those that measure for minutes;
+#                 `compare`: the tables of tests/vm/compare.sh
 #   --only PATTERN  only scenarios in whose name this regular expression is found, whatever their marks
 #   --suite, --shape   every scenario in this guest, whatever its marks; with --only the newer release, flat
 #   --bin FOLDER  the programs in this folder instead of freshly built ones
@@ -36,13 +37,19 @@ done
 packages=rest
 case $tier in
     core) guests=("trixie flat") packages=core ;;
-    rest | all | long) ;;
+    rest | all) ;;
+    # They have no scenario for the guest of two nodes.
+    long) guests=("bookworm flat" "trixie flat") ;;
+    compare) guests=("bookworm flat" "trixie flat") packages=compare ;;
     *) echo "run.sh: unknown tier $tier" >&2; exit 2 ;;
 esac
 if [[ -n $only || -n $suite || -n $shape ]]; then
     guests=("${suite:-trixie} ${shape:-flat}")
+    if [[ $only == *compare* ]]; then packages=compare; fi
     tier=any
 fi
+# A scenario that compares runs its load several times.
+if [[ $packages == compare ]]; then export SCENARIO_LIMIT=${SCENARIO_LIMIT:-1500}; fi
 
 # Builds the programs so that they start in every guest, and sets `bin` to where they are. The oldest
 # guest has glibc 2.36; on a newer host they are linked statically. (--target keeps the flag away
@@ -62,7 +69,7 @@ build() {
 }
 if [[ -z $bin ]]; then build; fi
 # Only where a scenario of the packages may run; they want libraries no newer than the oldest guest's.
-if [[ $tier != core && -z ${RUSTFLAGS:-} && (-z $only || $only == *package*) ]]; then
+if [[ $tier != core && $tier != compare && -z ${RUSTFLAGS:-} && (-z $only || $only == *package*) ]]; then
     if [[ -z $deb ]] && command -v cargo-deb >/dev/null; then
         deb=$(packaging/build.sh deb --profile dev)
     fi
@@ -85,9 +92,10 @@ trap 'exit 130' INT TERM HUP
 mkdir -p "$work/payload/bin"
 # Four fifths of them are for a debugger, and an emulated guest copies them where a package would.
 for program in tenantd tenantctl; do strip -o "$work/payload/bin/$program" "$bin/$program"; done
-# A program that needs nothing else, linked statically as above.
-rustc --edition 2024 -O -C target-feature=+crt-static -o "$work/payload/bin/one_per_cpu" \
-    examples/one_per_cpu.rs
+# Programs that need nothing else, linked statically as above.
+for load in one_per_cpu load; do
+    rustc --edition 2024 -O -C target-feature=+crt-static -o "$work/payload/bin/$load" "examples/$load.rs"
+done
 cp -r "$here/guest" "$work/payload/guest"
 cp -r systemd "$work/payload/systemd"
 cp packaging/policy.yaml "$work/payload/"
@@ -106,6 +114,8 @@ for package in "$deb" "$rpm"; do
     if [[ -n $package ]]; then cp "$package" "$work/payload/package/"; fi
 done
 
+limit=3000
+if [[ $tier == compare ]]; then limit=7200; fi
 passed=0 failed=0 skipped=0
 for guest in "${guests[@]}"; do
     read -r suite shape <<<"$guest"
@@ -125,7 +135,7 @@ for guest in "${guests[@]}"; do
     export TENANTD_VM_ACCEL
     : >"$work/out"
     # In the background, so that a signal to this script reaches the guest at once.
-    "$here/boot.sh" --shape "$shape" --limit 3000 "$image" "$work/payload" \
+    "$here/boot.sh" --shape "$shape" --limit "$limit" "$image" "$work/payload" \
         >"$work/out" 2>&1 &
     guest_pid=$!
     tail -n +1 -f -s 0.2 --pid="$guest_pid" "$work/out" &

@@ -84,9 +84,10 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("test_*.py")):
     module = importlib.import_module(file.stem)
     for name, scenario in vars(module).items():
         if name.startswith("test_") and callable(scenario) and scenario.__module__ == module.__name__:
-            tiers = ("core", "rest", "all", "long")
+            tiers = ("core", "rest", "all", "long", "compare")
             runs = {tier: [g for g in guests if marks.runs(scenario, *g, tier)] for tier in tiers}
-            assert bool(runs["all"]) != bool(runs["long"]), f"{file.stem}.{name} has to run in `all` or in `long`: {runs}"
+            ends = [tier for tier in ("all", "long", "compare") if runs[tier]]
+            assert len(ends) == 1, f"{file.stem}.{name} has to run in `all`, in `long` or in `compare`: {runs}"
             assert sorted(runs["core"] + runs["rest"]) == sorted(runs["all"]), f"{file.stem}.{name}: {runs}"
 END
 verdict selftest.marks "$left"
@@ -110,6 +111,25 @@ else:
     raise AssertionError("a file that is not there was read")
 END
 verdict selftest.waiting "$left"
+
+# What comparisons are judged by: figure 3 of the paper on DRF, max-min where there is one resource, and a table.
+python3 -B - "$here" >"$work/out" 2>&1 <<'END' && left='' || left="see above"
+import sys
+sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/guest"]
+import figures, tables
+near = lambda got, want: all(abs(g - w) < 1e-9 for g, w in zip(sum(got, []), sum(want, []))) or sys.exit(f"{got}, not {want}")
+near(figures.drf([1, 1], [[100, 400], [300, 100]], [9, 18]), [[3, 12], [6, 2]])
+near(figures.drf([1, 2, 4], [[2], [2], [0.1]], [2]), [[1.9 / 3], [3.8 / 3], [0.1]])
+near(figures.drf([1, 1], [[2, 0], [0, 5]], [2, 4]), [[2, 0], [0, 4]])
+assert abs(figures.share_error([1, 3], [1, 1]) - 0.25) < 1e-9
+assert figures.jain([2, 2]) == 1 and figures.jain([1, 0]) == 0.5
+assert [figures.percentile(range(1, 21), p) for p in (0, 1, 5, 50)] == [1, 1, 1, 10]
+row = {"way": "w", "share_error": 0.1, "share_error_worst_5s": 0.2, "jain": 1.0, "work_per_second": {"a": 2}, "oom_kills": 0,
+       "writes_per_minute": 0.0, "way_cpu_percent": 0.0, "ticks_arrived": 1.0, "waits_ms": {"a": {"p50": 1, "p99": 2}}}
+head, _, line = tables.table({"w": row})
+assert len(head.split("|")) == len(line.split("|")) and "p00" not in head and "p99" in head, (head, line)
+END
+verdict selftest.figures "$left"
 
 # A guest that would run for long, whose harness gets a signal.
 start 'sleep 1000'

@@ -38,11 +38,17 @@ def long(scenario):
     return scenario
 
 
+def compared(scenario):
+    """It compares ways to share, in tables: only when it is named, or with `--tier compare`."""
+    scenario.compared = True
+    return scenario
+
+
 def runs(scenario, shape, release, tier):
     """Whether `scenario` runs in a guest of this shape and release.
 
-    `tier` is `core`, `rest` (what `core` leaves), `all` (both of them), `long` (what neither has time for), or `any`:
-    every scenario of this shape, whatever its other marks.
+    `tier` is `core`, `rest` (what `core` leaves), `all` (both of them), `long` or `compare` (what neither has time for),
+    or `any`: every scenario of this shape, whatever its other marks.
     """
     if getattr(scenario, "shape", "flat") != shape:
         return False
@@ -53,6 +59,8 @@ def runs(scenario, shape, release, tier):
     # A core scenario without another mark needs no second run on Debian 12.
     fallback = () if getattr(scenario, "core", False) else (OLDER,)
     is_due = is_core or release in (releases or fallback)
-    if getattr(scenario, "long", False) or tier == "long":
-        return is_due and tier == "long" and getattr(scenario, "long", False)
+    # In a tier of its own, and in no other one.
+    for own, mark in (("long", "long"), ("compare", "compared")):
+        if getattr(scenario, mark, False) or tier == own:
+            return is_due and tier == own and getattr(scenario, mark, False)
     return {"core": is_core, "rest": is_due and not is_core, "all": is_due}[tier]
