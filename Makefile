@@ -51,7 +51,7 @@ compare:
 
 bench:
 	@tests/need.sh cc:gcc
-	$(CARGO) bench --locked
+	$(CARGO) bench --locked --no-fail-fast
 
 fuzz:
 	@fuzz/run.sh $(RUNS)

@@ -10,19 +10,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod bar;
 mod cpu_tree;
 mod daemon;
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Uid;
 use tenantd::host::cgroup::Dialect;
 
+use bar::Bars;
 use cpu_tree::cpu_tree;
 use daemon::Daemon;
 
@@ -152,9 +154,10 @@ fn both(commands: [Command; 2]) -> (f64, u64) {
     (begin.elapsed().as_secs_f64(), peak)
 }
 
-fn main() {
+fn main() -> ExitCode {
     if !Uid::effective().is_root() {
-        return eprintln!("making cgroups needs root");
+        eprintln!("making cgroups needs root");
+        return ExitCode::SUCCESS;
     }
     let root = format!("tenantd-builds-{}", std::process::id());
     let nr_cpus = thread::available_parallelism().unwrap().get();
@@ -201,10 +204,8 @@ fn main() {
     }
     let [(jobs, jobs_peak), (plain, plain_peak)] = sums;
     let (time, peak) = (jobs / plain, jobs_peak as f64 / plain_peak as f64);
-    let verdict = |is_held: bool| if is_held { "held" } else { "missed" };
-    println!(
-        "as jobs: {time:.2} of the time, {}; {peak:.2} of the memory, {}",
-        verdict(time <= 1.0),
-        verdict(peak <= 2.0 / 3.0)
-    );
+    let mut bars = Bars::default();
+    bars.at_most("two builds as jobs, time until both end", time, "x make -j$(nproc) each", 1.0);
+    bars.at_most("two builds as jobs, peak of memory", peak, "x make -j$(nproc) each", 0.67);
+    bars.verdict()
 }

@@ -6,8 +6,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod bar;
+
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bar::Bars;
 use tenantd::daemon::agent::{Agent, Options};
 use tenantd::daemon::backend::claims;
 use tenantd::policy::expand::FoundUser;
@@ -81,7 +85,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn main() {
+fn main() -> ExitCode {
+    let mut bars = Bars::default();
     let user = |n: u32| format!("u{n}: {{ match: {{ users: [{}] }} }}", 1000 + n);
     let users: Vec<String> = (0..ACTIVE).map(user).collect();
     let named = policy(&format!("tenants: {{ {} }}", users.join(", ")));
@@ -102,9 +107,16 @@ fn main() {
     let [named, found, turned] = times.map(median);
     let ratio = |time: Duration| time.as_secs_f64() / named.as_secs_f64();
     println!("a tick with {ACTIVE} named users: {named:.2?}");
-    println!("{ACTIVE} of {USERS} found by each: {found:.2?}, x{:.2} (bar 1.2)", ratio(found));
-    println!("one of them leaves, one comes: {turned:.2?}, x{:.2}", ratio(turned));
+    let named = "x as many named tenants";
+    bars.at_most(
+        format!("a tick with {ACTIVE} of {USERS} users found by each"),
+        ratio(found),
+        named,
+        1.2,
+    );
+    bars.note("a tick in which one of them leaves and one comes", ratio(turned), named);
     let mut all = World::new(each(), USERS, ACTIVE);
     let all = median((0..TICKS / 4).map(|_| all.tick()).collect());
-    println!("{USERS} with a sleeping process: {all:.2?}, x{:.2}", ratio(all));
+    bars.note(format!("a tick with {USERS} who have a sleeping process"), ratio(all), named);
+    bars.verdict()
 }

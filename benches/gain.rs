@@ -13,16 +13,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod bar;
 #[path = "../examples/one_per_cpu.rs"]
 mod one_per_cpu;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use bar::Bars;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use tempfile::TempDir;
@@ -30,6 +32,9 @@ use tenantd::dop::CpuSet;
 use tenantd::host::cgroup::{Dialect, Facet, Layout};
 use tenantd::policy::model::{HierarchyChoice, RootChoice};
 
+/// Those whose threads spin for each other.
+const WAITING: [&str; 2] = ["barrier", "ticket"];
+const BAR: f64 = 1.2;
 const NR_ROUNDS: usize = 5;
 /// What a policy says of the CPUs of its tenants: weights alone, and what is measured against it.
 const POLICIES: [&str; 2] = ["shared", "dop"];
@@ -240,7 +245,8 @@ fn summary(values: impl Iterator<Item = f64>) -> [f64; 3] {
     [values[values.len() / 2], values[0], values[values.len() - 1]]
 }
 
-fn print(times: &Times) {
+fn print(times: &Times) -> Bars {
+    let mut bars = Bars::default();
     println!("{:12} {:>28} {:>28} {:>22}", "", "weights alone", "cpus: dop", "times as fast");
     for kind in one_per_cpu::KINDS {
         let sides = &times[kind];
@@ -253,7 +259,13 @@ fn print(times: &Times) {
         let [median, least, most] = summary(ratios);
         let ratio = format!("{median:.2} ({least:.2}-{most:.2})");
         println!("{kind:12} {:>28} {:>28} {ratio:>22}", figures[0], figures[1]);
+        let name = format!("a program of the kind {kind} under cpus: dop");
+        match WAITING.contains(&kind) {
+            true => bars.at_least(name, median, "x as fast as under weights", BAR),
+            false => bars.note(name, median, "x as fast as under weights"),
+        }
     }
+    bars
 }
 
 /// What else the machine does: the load average of the last minute.
@@ -262,17 +274,20 @@ fn load_average() -> String {
     text.split(' ').next().unwrap_or_default().to_string()
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, word, kind, amount] = &arguments[..]
         && word == "work"
     {
         println!("{}", one_per_cpu::run(kind, amount.parse().unwrap()).unwrap());
-        return;
+        return ExitCode::SUCCESS;
     }
     let place = match Place::find() {
         Ok(place) => place,
-        Err(reason) => return println!("gain: skipped: {reason}"),
+        Err(reason) => {
+            println!("gain: skipped: {reason}");
+            return ExitCode::SUCCESS;
+        }
     };
     let hierarchy = match place.layout.dialect {
         Dialect::Unified => "cgroup v2",
@@ -284,7 +299,10 @@ fn main() {
         load_average()
     );
     match measure(&place) {
-        Ok(times) => print(&times),
-        Err(reason) => println!("gain: skipped: {reason}"),
+        Ok(times) => print(&times).verdict(),
+        Err(reason) => {
+            println!("gain: skipped: {reason}");
+            ExitCode::SUCCESS
+        }
     }
 }

@@ -10,21 +10,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod bar;
 mod dice;
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::time::Instant;
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, criterion_group};
 use tenantd::queue::simulation::{Arrival, Observer, Run, Source, Work, simulate};
 use tenantd::queue::virtual_time::Method;
 use tenantd::queue::{
     Discipline, Estimator, Machine, Pick, Queue, Request, Rule, Setup, TenantId, Terms, Ticket,
 };
 
+use bar::Bars;
 use dice::Dice;
 
+/// Dispatches by a scan that are measured.
+const SCANS: u32 = 500;
 const WORKERS: u32 = 32;
 
 /// From 1 to 1,000, as many between 1 and 10 as between 100 and 1,000.
@@ -286,4 +291,32 @@ fn figure_8(c: &mut Criterion) {
 }
 
 criterion_group!(benches, dispatch, growth, figure_8);
-criterion_main!(benches);
+
+fn main() -> ExitCode {
+    benches();
+    let mut bars = Bars::default();
+    let bare = {
+        let mut bare = Bare::new(10_000);
+        nanos(|| bare.dispatch())
+    };
+    let mut staggered = f64::INFINITY;
+    for (name, discipline) in disciplines() {
+        let mut steady = Steady::new(discipline, 10_000);
+        let taken = nanos(|| steady.dispatch());
+        bars.at_most(format!("a dispatch under {name} among 10,000"), taken / 1e3, "us", 5.0);
+        bars.note(
+            format!("a dispatch under {name} among 10,000"),
+            taken / bare,
+            "x a bare search tree",
+        );
+        if name == "2dfq" {
+            staggered = taken;
+        }
+    }
+    let mut scan = Scan::new(10_000);
+    let begin = Instant::now();
+    (0..SCANS).for_each(|_| scan.dispatch());
+    let scanned = begin.elapsed().as_nanos() as f64 / f64::from(SCANS);
+    bars.at_least("a scan of 10,000 tenants", scanned / staggered, "x a dispatch under 2dfq", 20.0);
+    bars.verdict()
+}

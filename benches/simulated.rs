@@ -5,13 +5,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod bar;
+
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bar::Bars;
 use tenantd::daemon::agent::{Agent, Options};
 use tenantd::sim::{Load, SimHost, SimKernel, Trace, Workload};
 
 const NR_TENANTS: u64 = 10;
 const NR_TICKS: u32 = 2_000;
+/// In a second.
+const TICKS_BAR: f64 = 10_000.0;
 const ROUNDS: u32 = 5;
 const SECOND: Duration = Duration::from_secs(1);
 const MIB: u64 = 1 << 20;
@@ -72,8 +78,12 @@ fn with_agent() -> f64 {
     least_usec(|| tick(&mut agent))
 }
 
-fn main() {
+fn main() -> ExitCode {
+    let mut bars = Bars::default();
     let (alone, both) = (kernel_alone(), with_agent());
     println!("simulated/kernel alone      {alone:7.1} us a second");
-    println!("simulated/with the agent    {both:7.1} us, {:.0} ticks a second", 1e6 / both);
+    println!("simulated/with the agent    {both:7.1} us a second");
+    bars.note("a tick of kernel and agent", both / alone, "x the simulated kernel alone");
+    bars.at_least("simulated ticks of ten tenants", 1e6 / both, "a second", TICKS_BAR);
+    bars.verdict()
 }

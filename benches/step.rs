@@ -5,10 +5,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod bar;
 mod dice;
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bar::Bars;
 use dice::Dice;
 use tenantd::control::control_loop::ControlLoop;
 use tenantd::control::sample::{HostSample, MemorySample, TenantSample};
@@ -92,13 +95,14 @@ fn least_millis(tree: Tree) -> f64 {
     (1..=STEPS).map(step).skip(2).fold(f64::INFINITY, f64::min)
 }
 
-fn main() {
+fn main() -> ExitCode {
+    let mut bars = Bars::default();
     let plain = least_millis(tenants(CGROUPS));
     let members = least_millis(with_members(CGROUPS / MEMBERS, MEMBERS));
     println!("step/{CGROUPS} tenants          {plain:6.2} ms");
     let tenants = CGROUPS / MEMBERS;
-    println!(
-        "step/{tenants} tenants of {MEMBERS} members {members:6.2} ms: {:.2} times",
-        members / plain
-    );
+    println!("step/{tenants} tenants of {MEMBERS} members {members:6.2} ms");
+    let name = format!("a step with {tenants} tenants of {MEMBERS} members");
+    bars.at_most(name, members / plain, "x as many tenants of one cgroup", 1.0);
+    bars.verdict()
 }

@@ -7,16 +7,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark measures; it need not handle")]
 
+mod bar;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use bar::Bars;
 use tenantd::dop::environment::{self, Jobserver, Width};
 use tenantd::valve::Valve;
 
+/// What a command of make takes, in seconds.
+const PIECE: f64 = 0.3;
 const WIDE: u32 = 5;
 const NARROW: u32 = 1;
 /// Between two orders.
@@ -25,7 +30,7 @@ const REST: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_micros(200);
 const NR_ROUNDS: usize = 8;
 
-fn tool(program: &str, arguments: &[&str], valve: &Valve) -> Child {
+fn start(program: &str, arguments: &[&str], valve: &Valve) -> Child {
     let fifo = valve.fifo();
     let fifo = fifo.to_str().unwrap();
     let width = Width {
@@ -55,10 +60,13 @@ fn until(build: &mut Child, is_so: impl Fn() -> bool) -> Option<Duration> {
     Some(begin.elapsed())
 }
 
-fn measure(name: &str, dir: &Path, program: &str, arguments: &[&str]) {
+/// `piece` is how long a piece of work takes, in seconds, where all take the same.
+fn measure(dir: &Path, tool: (&str, &[&str]), piece: Option<f64>, bars: &mut Bars) {
+    let (program, arguments) = tool;
+    let name = program;
     let uid = nix::unistd::getuid().as_raw();
     let mut valve = Valve::create(&dir.join("valve"), uid, WIDE).unwrap();
-    let mut build = tool(program, arguments, &valve);
+    let mut build = start(program, arguments, &valve);
     let (mut wider, mut narrower) = (Vec::new(), Vec::new());
     for _ in 0..NR_ROUNDS {
         sleep(REST);
@@ -75,19 +83,28 @@ fn measure(name: &str, dir: &Path, program: &str, arguments: &[&str]) {
         let shown: Vec<String> =
             times.iter().map(|it| format!("{:.3}", it.as_secs_f64())).collect();
         println!("{name:6} {what:9} s: {}", shown.join(" "));
+        let longest = times.last().map_or(f64::INFINITY, Duration::as_secs_f64);
+        let (title, unit) = (format!("{name} is {what}, the longest of {NR_ROUNDS}"), "s");
+        match piece {
+            Some(piece) => bars.at_most(title, longest - piece, "s beyond a piece of work", 1.0),
+            None => bars.note(title, longest, unit),
+        }
     }
 }
 
-fn main() {
+fn main() -> ExitCode {
+    let mut bars = Bars::default();
     let dir = tempfile::tempdir().unwrap();
     let targets: Vec<String> = (0..1000).map(|number| format!("t{number}")).collect();
     let all = targets.join(" ");
-    let text = format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@sleep 0.3\n");
+    let text = format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@sleep {PIECE}\n");
     fs::write(dir.path().join("Makefile"), text).unwrap();
-    measure("make", dir.path(), "make", &["-C", dir.path().to_str().unwrap()]);
+    let make = ["-C", dir.path().to_str().unwrap()];
+    measure(dir.path(), ("make", &make), Some(PIECE), &mut bars);
     let target = dir.path().join("target");
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let arguments = ["check", "--locked", "--manifest-path", manifest, "--target-dir"];
     let arguments: Vec<&str> = arguments.into_iter().chain([target.to_str().unwrap()]).collect();
-    measure("cargo", dir.path(), "cargo", &arguments);
+    measure(dir.path(), ("cargo", &arguments), None, &mut bars);
+    bars.verdict()
 }

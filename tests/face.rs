@@ -11,5 +11,6 @@ mod monitoring;
 mod openmetrics;
 mod packages;
 mod serve;
+mod specification;
 pub(crate) mod terminal;
 mod top;

@@ -263,12 +263,14 @@ class Stage:
         units = [unit for tenant in tenants for unit in tenant.units()]
         host.cleanup.callback(finish, ["systemctl", "stop", *units, "tenants.slice"])
         self.loads = [load for tenant in tenants for load in tenant.loads]
+        # Those that sleep are not looked at: in an emulated guest a look at fifty is a load of its own.
+        self.working = [tenant for tenant in tenants if tenant.loads]
 
     def entitled(self):
-        """What weighted DRF gives each tenant: CPUs, and memory."""
+        """What weighted DRF gives each tenant that works: CPUs, and memory. What others want is too little to count."""
         capacity = (float(self.host.cpus), float(meminfo("MemTotal")))
-        weights = [tenant.weight for tenant in self.tenants]
-        return figures.drf(weights, [tenant.wants for tenant in self.tenants], capacity)
+        weights = [tenant.weight for tenant in self.working]
+        return figures.drf(weights, [tenant.wants for tenant in self.working], capacity)
 
     def under(self, way):
         """Runs the loads under a way; returns the row of the table."""
@@ -294,7 +296,7 @@ class Stage:
         while looks[-1].at < first.at + WATCH_SECONDS * (2 if self.change else 1):
             if self.change and not changed and looks[-1].at >= first.at + WATCH_SECONDS:
                 for tenant in self.tenants:
-                    tenant.weight = self.change[tenant.name]
+                    tenant.weight = self.change.get(tenant.name, tenant.weight)
                 way.reweigh()
                 changed = looks[-1]
             time.sleep(max(0.0, 1 - (time.monotonic() - looks[-1].at)))
@@ -311,8 +313,8 @@ class Stage:
             "load": [" ".join(map(str, [load.slice, *load.arguments])) for load in self.loads][:6],
             "seconds": last.at - first.at,
             "ticks_arrived": ticks.arriving(),
-            "cpu_shares": dict(zip([t.name for t in self.tenants][:8], figures.parts(used))),
-            "cpu_entitled": dict(zip([t.name for t in self.tenants][:8], figures.parts(given))),
+            "cpu_shares": dict(zip([tenant.name for tenant in self.working], figures.parts(used))),
+            "cpu_entitled": dict(zip([tenant.name for tenant in self.working], figures.parts(given))),
             "share_error": figures.share_error(used, given),
             "share_error_worst_5s": max(self.errors(looks[looks.index(began):], 5, given)),
             "jain": self.jain(began, last),
@@ -340,10 +342,10 @@ class Stage:
         capacity = (self.host.cpus, meminfo("MemTotal"))
         seconds = last.at - first.at
         values = []
-        for tenant, used, given in zip(self.tenants, last.cpu_since(first), self.entitled()):
+        for tenant, used, given in zip(self.working, last.cpu_since(first), self.entitled()):
             has = max(used / seconds / capacity[0], last.memory[tenant.name] / capacity[1])
             due = max(given[0] / capacity[0], given[1] / capacity[1])
-            if tenant.loads and due > 0:
+            if due > 0:
                 values.append(has / due)
         return figures.jain(values)
 
@@ -379,7 +381,7 @@ class Look:
 
     def __init__(self, stage):
         self.at = time.monotonic()
-        tenants = stage.tenants
+        tenants = stage.working
         self.cpu = {tenant.name: tenant.used("cpu.stat", "usage_usec") for tenant in tenants}
         self.memory = {tenant.name: tenant.used("memory.current", None) for tenant in tenants}
         self.oom_kills = {tenant.name: tenant.used("memory.events", "oom_kill") for tenant in tenants}

@@ -1,0 +1,51 @@
+//! The line that a benchmark prints for each figure, and whether all bars held.
+//!
+//! A line is `figure: NAME: VALUE UNIT (bar ≤ BAR): held`, or `missed`; without a bar it ends after the unit. With any bar
+//! missed, the benchmark ends with status 1.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// The figures of one run.
+#[derive(Default)]
+pub(crate) struct Bars {
+    nr_missed: u32,
+}
+
+impl Bars {
+    /// A figure that may be no larger than its bar.
+    #[allow(dead_code, reason = "not every benchmark has one")]
+    pub(crate) fn at_most(&mut self, name: impl Display, value: f64, unit: &str, bar: f64) {
+        self.judge(name, value, unit, &format!("≤ {bar}"), value <= bar);
+    }
+
+    /// A figure that may be no smaller than its bar.
+    #[allow(dead_code, reason = "not every benchmark has one")]
+    pub(crate) fn at_least(&mut self, name: impl Display, value: f64, unit: &str, bar: f64) {
+        self.judge(name, value, unit, &format!("≥ {bar}"), value >= bar);
+    }
+
+    /// A figure without a bar.
+    #[allow(dead_code, reason = "not every benchmark has one")]
+    pub(crate) fn note(&self, name: impl Display, value: f64, unit: &str) {
+        println!("figure: {name}: {} {unit}", digits(value));
+    }
+
+    fn judge(&mut self, name: impl Display, value: f64, unit: &str, bar: &str, is_held: bool) {
+        let outcome = if is_held { "held" } else { "missed" };
+        self.nr_missed += u32::from(!is_held);
+        println!("figure: {name}: {} {unit} (bar {bar}): {outcome}", digits(value));
+    }
+
+    /// How the benchmark ends.
+    #[must_use]
+    pub(crate) fn verdict(self) -> ExitCode {
+        ExitCode::from(u8::from(self.nr_missed > 0))
+    }
+}
+
+/// Three significant digits.
+fn digits(value: f64) -> String {
+    let whole = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    format!("{value:.*}", (2 - whole).clamp(0, 9) as usize)
+}
