@@ -48,7 +48,7 @@ def table(rows):
         "p50": lambda row: number(one(row.get("victim_per_second"), "p50")),
         "wait p50": lambda row: number(worst(row.get("waits_ms"), "p50"), " ms"),
         "wait p99": lambda row: number(worst(row.get("waits_ms"), "p99"), " ms"),
-        "converged": lambda row: number(row.get("convergence_seconds"), " s"),
+        "converged": lambda row: number(row.get("convergence_seconds"), " s") or ("never" if "convergence_seconds" in row else ""),
         "writes/min": lambda row: number(row["writes_per_minute"]),
         "CPU of the way": lambda row: f"{row['way_cpu_percent']:.1f} %",
         "OOM kills": lambda row: str(row["oom_kills"]) if any(each["oom_kills"] for each in rows.values()) else "",

@@ -83,7 +83,7 @@ class Nothing:
 
     def end(self):
         # With no unit in between: a slice that has stopped is no longer loaded.
-        for unit in self.touched:
+        for unit in dict.fromkeys(self.touched):
             finish(["systemctl", "revert", unit])
 
     def set(self, unit, *settings):

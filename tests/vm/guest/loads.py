@@ -60,8 +60,8 @@ class Reader(Load):
     """Reads a file of so many bytes in random order, all of it once in `PASS_SECONDS`; counts MiB."""
 
     def __init__(self, host, slice, size):
-        super().__init__(slice, victim=True)
         self.size = size // MIB * MIB
+        super().__init__(slice, "reads", self.size // MIB, "MiB in", PASS_SECONDS, "s", victim=True)
         self.hot = Path(f"/var/tmp/{slice}")
         with open(self.hot, "wb") as made:
             for _ in range(self.size // MIB):
@@ -90,6 +90,9 @@ class Reader(Load):
 class Hog(Load):
     """Takes memory without end, and is started again when it is killed; counts MiB."""
 
+    def __init__(self, slice):
+        super().__init__(slice, "takes memory")
+
     def command(self):
         return ["python3", "-c", TAKE, "-1", "0", "/dev/null", str(self.file)]
 
@@ -106,7 +109,7 @@ class Build(Load):
     FUNCTIONS = 6
 
     def __init__(self, host, slice, nr_files):
-        super().__init__(slice, victim=True)
+        super().__init__(slice, "builds", nr_files, "files", victim=True)
         self.sources = host.folder()
         for number in range(nr_files):
             body = "\n".join(
