@@ -139,6 +139,7 @@ impl Drop for Crowd {
 }
 
 /// User and system time of this thread.
+#[allow(dead_code, reason = "not every benchmark asks")]
 pub(crate) fn cpu_times() -> (Duration, Duration) {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("a thread's own usage");
     let usec = |time: nix::sys::time::TimeVal| {

@@ -126,8 +126,9 @@ assert figures.jain([2, 2]) == 1 and figures.jain([1, 0]) == 0.5
 assert [figures.percentile(range(1, 21), p) for p in (0, 1, 5, 50)] == [1, 1, 1, 10]
 row = {"way": "w", "share_error": 0.1, "share_error_worst_5s": 0.2, "jain": 1.0, "work_per_second": {"a": 2}, "oom_kills": 0,
        "writes_per_minute": 0.0, "way_cpu_percent": 0.0, "ticks_arrived": 1.0, "waits_ms": {"a": {"p50": 1, "p99": 2}}}
-head, _, line = tables.table({"w": row})
+head, _, line = tables.table({"w": [row, {**row, "share_error": 0.3}]})
 assert len(head.split("|")) == len(line.split("|")) and "p00" not in head and "p99" in head, (head, line)
+assert "| 20.0% (10.0%–30.0%) |" in line, line
 END
 verdict selftest.figures "$left"
 

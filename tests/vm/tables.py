@@ -1,30 +1,23 @@
 #!/usr/bin/env python3
 """Tables in Markdown of the rows that compare.sh has collected. Usage: tables.py [FILE], by default target/compare.jsonl.
 
-Of a scenario that was measured several times on one release, the last measurement of each way counts. The standard
-library only.
+Of a scenario that was measured several times on one release, a cell has the median, and the least and the largest
+figure in parentheses. The standard library only.
 """
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
 
-def percent(value):
-    return "" if value is None else f"{100 * value:.1f} %"
-
-
-def number(value, unit=""):
-    return "" if value is None else f"{value:.3g}{unit}"
-
-
-def one(values, key):
+def least(values, key):
     """A figure of the only victim there is; of several, the least one."""
     found = [each[key] for each in values.values()] if values else []
     return min(found) if found else None
 
 
-def worst(values, key):
+def largest(values, key):
     found = [each[key] for each in values.values()] if values else []
     return max(found) if found else None
 
@@ -33,35 +26,57 @@ def work(row):
     return sum(row["work_per_second"].values())
 
 
-def table(rows):
-    """The rows of one scenario on one release, by way."""
-    base = work(next(iter(rows.values())))
-    columns = {
-        "way": lambda row: row["way"],
-        "share error": lambda row: percent(row["share_error"]),
-        "worst 5 s": lambda row: percent(row["share_error_worst_5s"]),
-        "Jain": lambda row: f"{row['jain']:.3f}",
-        "total work": lambda row: number(work(row) / base) if base else "",
-        "victim p00": lambda row: number(one(row.get("victim_per_second"), "p00")),
-        "p01": lambda row: number(one(row.get("victim_per_second"), "p01")),
-        "p05": lambda row: number(one(row.get("victim_per_second"), "p05")),
-        "p50": lambda row: number(one(row.get("victim_per_second"), "p50")),
-        "wait p50": lambda row: number(worst(row.get("waits_ms"), "p50"), " ms"),
-        "wait p99": lambda row: number(worst(row.get("waits_ms"), "p99"), " ms"),
-        "converged": lambda row: number(row.get("convergence_seconds"), " s") or ("never" if "convergence_seconds" in row else ""),
-        "writes/min": lambda row: number(row["writes_per_minute"]),
-        "CPU of the way": lambda row: f"{row['way_cpu_percent']:.1f} %",
-        "OOM kills": lambda row: str(row["oom_kills"]) if any(each["oom_kills"] for each in rows.values()) else "",
-        "ticks": lambda row: f"{100 * row['ticks_arrived']:.0f} %",
+def columns(base):
+    """Each column with its figure of a row, which is None where it has none, and how that is written."""
+    percent, ratio, plain = "{:.1%}", "{:.2f}", "{:.3g}"
+    seconds = lambda row: None if "convergence_seconds" not in row else row["convergence_seconds"] or "never"
+    victim = lambda key: lambda row: least(row.get("victim_per_second"), key)
+    wait = lambda key: lambda row: largest(row.get("waits_ms"), key)
+    return {
+        "share error": (lambda row: row["share_error"], percent),
+        "worst 5 s": (lambda row: row["share_error_worst_5s"], percent),
+        "Jain": (lambda row: row["jain"], "{:.3f}"),
+        "total work": (lambda row: work(row) / base if base else None, ratio),
+        "victim p00": (victim("p00"), plain),
+        "p01": (victim("p01"), plain),
+        "p05": (victim("p05"), plain),
+        "p50": (victim("p50"), plain),
+        "wait p50": (wait("p50"), "{:.3g} ms"),
+        "wait p99": (wait("p99"), "{:.3g} ms"),
+        "converged": (seconds, "{:.1f} s"),
+        "writes/min": (lambda row: row["writes_per_minute"], plain),
+        "CPU of the way": (lambda row: row["way_cpu_percent"] / 100, percent),
+        "OOM kills": (lambda row: row["oom_kills"] or None, "{:.0f}"),
+        "ticks": (lambda row: row["ticks_arrived"], "{:.0%}"),
     }
-    cells = [[cell(row) for cell in columns.values()] for row in rows.values()]
+
+
+def cell(figures, form):
+    """The median of the rounds, with the least and the largest where there are several."""
+    found = [figure for figure in figures if figure is not None]
+    numbers = [figure for figure in found if not isinstance(figure, str)]
+    if not numbers:
+        return found[0] if found else ""
+    text = form.format(statistics.median(numbers))
+    if len(numbers) > 1:
+        text += f" ({form.format(min(numbers))}–{form.format(max(numbers))})"
+    missed = len(found) - len(numbers)
+    return f"{text}, {missed} never" if missed else text
+
+
+def table(ways):
+    """A scenario on one release: the rows of each way."""
+    base = statistics.median(map(work, next(iter(ways.values()))))
+    made = {
+        name: [cell(list(map(figure, rows)), form) for rows in ways.values()]
+        for name, (figure, form) in columns(base).items()
+    }
     # What no way has is no column.
-    kept = [i for i in range(len(columns)) if any(line[i] for line in cells)]
-    names = list(columns)
-    yield "| " + " | ".join(names[i] for i in kept) + " |"
-    yield "|" + "---|" * len(kept)
-    for line in cells:
-        yield "| " + " | ".join(line[i] for i in kept) + " |"
+    kept = {name: cells for name, cells in made.items() if any(cells)}
+    yield "| way | " + " | ".join(kept) + " |"
+    yield "|" + "---|" * (len(kept) + 1)
+    for number, way in enumerate(ways):
+        yield f"| {way} | " + " | ".join(cells[number] for cells in kept.values()) + " |"
 
 
 def main():
@@ -70,12 +85,13 @@ def main():
     for line in file.read_text().splitlines():
         row = json.loads(line)
         if "scenario" in row:
-            scenarios.setdefault((row["scenario"], row["release"]), {})[row["way"]] = row
-    for (scenario, release), rows in scenarios.items():
-        first = next(iter(rows.values()))
+            ways = scenarios.setdefault((row["scenario"], row["release"]), {})
+            ways.setdefault(row["way"], []).append(row)
+    for (scenario, release), ways in scenarios.items():
+        first = next(iter(ways.values()))[0]
         print(f"\n**{scenario}** ({release}, kernel {first['kernel']}, {first['cpus']} CPUs, {first['memory_mib']} MiB, ", end="")
         print(f"swap {first['swap_mib']} MiB, disk {first['disk']}; {first['seconds']:.0f} s each; load: {', '.join(first['load'])})\n")
-        print("\n".join(table(rows)))
+        print("\n".join(table(ways)))
 
 
 if __name__ == "__main__":

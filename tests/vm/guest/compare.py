@@ -2,7 +2,8 @@
 properties that an administrator sets once, an arbiter that halves quotas, systemd-oomd, and tenantd.
 
 A scenario is a `Stage` with tenants; `compare` runs it under each way and prints a line of JSON for each. Which ways
-are compared says SCENARIO_WAYS, a regular expression, and for how long each is watched SCENARIO_WATCH, in seconds.
+are compared says SCENARIO_WAYS, a regular expression, for how long each is watched SCENARIO_WATCH, in seconds, and how
+often all of them take their turn SCENARIO_ROUNDS.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from host import finish, run
 from test_memory import meminfo
 
 WATCH_SECONDS = int(os.environ.get("SCENARIO_WATCH", "20"))
+ROUNDS = int(os.environ.get("SCENARIO_ROUNDS", "1"))
 WAYS = os.environ.get("SCENARIO_WAYS", ".")
 # After the load has started, before anything is measured: several ticks of any way that has ticks.
 SETTLE_SECONDS = 6
@@ -419,13 +421,14 @@ def machine():
 
 
 def compare(stage, ways=ALL):
-    """Prints a row for each way that is asked for; returns them by name."""
+    """Prints a row for each way that is asked for, in turns; returns those of the last round by name."""
     rows = {}
-    for make in ways:
-        way = make(stage)
-        if re.search(WAYS, way.name):
-            rows[way.name] = stage.under(way)
-            stage.host.note(figures.line(rows[way.name]))
+    for number in range(ROUNDS):
+        for make in ways:
+            way = make(stage)
+            if re.search(WAYS, way.name):
+                rows[way.name] = {**stage.under(way), "round": number + 1}
+                stage.host.note(figures.line(rows[way.name]))
     return rows
 
 
