@@ -2,5 +2,6 @@
 
 mod course;
 mod examples;
+mod groups;
 mod preempt;
 mod properties;

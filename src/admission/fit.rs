@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::nested::Withheld;
 use super::types::{Capacity, Terms};
 use crate::queue::TenantId;
 
@@ -61,8 +62,8 @@ pub(super) struct Free {
     /// `None` where the memory is not known: then nothing lacks it.
     pub(super) memory_bytes: Option<u64>,
     pub(super) units: Vec<u32>,
-    /// What the jobs of other tenants leave to each of these.
-    withheld: BTreeMap<TenantId, u64>,
+    /// What the jobs of others leave to tenants and groups.
+    withheld: Withheld,
     held: BTreeMap<TenantId, Held>,
 }
 
@@ -82,26 +83,21 @@ impl Free {
             slots: u64::from(slots),
             memory_bytes: capacity.memory_bytes.map(|bytes| bytes.saturating_sub(outside_bytes)),
             units: capacity.units.iter().map(|(_, count)| *count).collect(),
-            withheld: BTreeMap::new(),
+            withheld: Withheld::default(),
             held: BTreeMap::new(),
         }
     }
 
-    /// The same where jobs leave slots to tenants other than their own.
-    pub(super) fn withholding(self, withheld: &BTreeMap<TenantId, u64>) -> Free {
+    /// The same where jobs leave slots to others.
+    pub(super) fn withholding(self, withheld: &Withheld) -> Free {
         Free { withheld: withheld.clone(), ..self }
     }
 
     /// Slots that are free for a job of this tenant.
     pub(super) fn slots_for(&self, tenant: TenantId) -> u64 {
-        if self.withheld.contains_key(&tenant) {
-            return self.slots;
-        }
-        // What a tenant's own jobs have of it is taken from the free slots already.
-        let left = |(tenant, slots): (&TenantId, &u64)| {
-            slots.saturating_sub(self.held.get(tenant).map_or(0, |held| held.slots))
-        };
-        self.slots.saturating_sub(self.withheld.iter().map(left).sum())
+        // What the jobs of those have to whom it is left is taken from the free slots already.
+        let held = self.held.iter().map(|(tenant, held)| (*tenant, held.slots));
+        self.slots.saturating_sub(self.withheld.left_by(tenant, held))
     }
 
     /// A job runs, for which so much memory is reserved.

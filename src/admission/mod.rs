@@ -56,6 +56,7 @@
 mod dispatch;
 mod explain;
 mod fit;
+mod nested;
 mod preempt;
 mod query;
 mod reason;

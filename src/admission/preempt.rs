@@ -7,7 +7,9 @@
 //!
 //! # Terms
 //! A guarantee is *due* to a tenant that wants it: `min(guarantee, demand)` CPUs. The tenant *lacks* what it does not get of
-//! that. *Others* are the jobs of tenants to which nothing is due.
+//! that. Both go for a group with a guarantee and its tenants together. *Others* are the jobs of tenants to which nothing is
+//! due, neither to them nor to a group that they are in; for a tenant with a claim of its own in such a group, its other
+//! tenants are others, too (`nested`).
 //!
 //! # Rules
 //! 1. *Patience.* Nothing happens before a tenant has lacked for [`PATIENCE_SECONDS`]: the weights come first.
@@ -28,6 +30,7 @@
 
 use std::collections::BTreeMap;
 
+use super::nested::Forest;
 use super::types::JobId;
 
 /// How long a tenant lacks its guarantee before jobs of others are narrowed, in seconds.
@@ -37,7 +40,7 @@ pub const HOLD_SECONDS: f64 = 10.0;
 /// How long it lacks while they are narrow before some are frozen, in seconds.
 pub const FREEZE_AFTER_SECONDS: f64 = 3.0;
 
-/// A tenant with a guarantee, in one tick.
+/// A tenant or a group with a guarantee, in one tick.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// Its path.
@@ -64,7 +67,7 @@ pub struct Running {
 /// What follows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Orders {
-    /// The tenants to which something is due, with the CPUs that the jobs of others leave to each.
+    /// The tenants and groups to which something is due, with the CPUs that the jobs of others leave to each.
     pub withheld: BTreeMap<String, f64>,
     /// Jobs that are to be frozen.
     pub freeze: Vec<JobId>,
@@ -110,9 +113,10 @@ impl Preemption {
         let is_there = |job: &JobId| running.iter().any(|it| it.job == *job);
         self.frozen.retain(|job, _| is_there(job));
         self.rests.retain(|job, until| is_there(job) && *until > now);
-        let thaw = self.thaw(&withheld, running, freeze_seconds, now);
+        let forest = Forest::new(withheld.keys().map(String::as_str));
+        let thaw = self.thaw(&forest, running, freeze_seconds, now);
         let freeze = match freeze_seconds {
-            Some(_) => self.freeze(&narrow, running, &withheld, now),
+            Some(_) => self.freeze(&narrow, running, &forest, now),
             None => Vec::new(),
         };
         Orders { withheld, freeze, thaw }
@@ -180,18 +184,17 @@ impl Preemption {
 
     fn thaw(
         &mut self,
-        withheld: &BTreeMap<String, f64>,
+        forest: &Forest,
         running: &[Running],
         freeze_seconds: Option<f64>,
         now: f64,
     ) -> Vec<JobId> {
-        let is_of_due = |job: JobId| {
-            running.iter().any(|it| it.job == job && withheld.contains_key(&it.tenant))
+        let gives_way = |job: JobId| {
+            running.iter().any(|it| it.job == job && forest.is_above_any(forest.level(&it.tenant)))
         };
         let bound = freeze_seconds.unwrap_or(0.0);
         let is_over = |(job, since): (&JobId, &f64)| {
-            let ends = withheld.is_empty() || is_of_due(*job) || now - since >= bound;
-            ends.then_some(*job)
+            (!gives_way(*job) || now - since >= bound).then_some(*job)
         };
         let thaw: Vec<JobId> = self.frozen.iter().filter_map(is_over).collect();
         thaw.iter().for_each(|job| self.rest(*job, now + bound));
@@ -203,29 +206,31 @@ impl Preemption {
         &mut self,
         narrow: &[&Claim],
         running: &[Running],
-        withheld: &BTreeMap<String, f64>,
+        forest: &Forest,
         now: f64,
     ) -> Vec<JobId> {
-        let is_long = |it: &&&Claim| {
+        let is_long = |it: &&Claim| {
             let Some(due) = self.due.get(&it.tenant) else { return false };
             let is_past = |since: f64| now - since >= FREEZE_AFTER_SECONDS;
             due.narrow_since.is_some_and(is_past) && due.lacking_since.is_some_and(is_past)
         };
-        let mut lacking: f64 = narrow.iter().filter(is_long).map(|it| it.lacking_cores).sum();
-        let may_freeze = |it: &&Running| {
-            !withheld.contains_key(&it.tenant)
-                && !self.frozen.contains_key(&it.job)
-                && !self.rests.contains_key(&it.job)
+        let lacking = |path: &String| {
+            let claim = narrow.iter().copied().find(|it| it.tenant == *path);
+            claim.filter(is_long).map_or(0.0, |it| it.lacking_cores)
         };
+        let mut lacking: Vec<f64> = forest.paths().iter().map(lacking).collect();
+        let may_freeze =
+            |it: &&Running| !self.frozen.contains_key(&it.job) && !self.rests.contains_key(&it.job);
         let mut others: Vec<&Running> = running.iter().filter(may_freeze).collect();
         others.sort_by(|a, b| b.since.total_cmp(&a.since).then(b.job.cmp(&a.job)));
         let mut freeze = Vec::new();
         for other in others {
-            if lacking <= 0.0 {
-                break;
+            let level = forest.level(&other.tenant);
+            let still = forest.summed(&lacking);
+            if forest.below(level).any(|claim| still[claim] > 0.0) {
+                forest.pay(level, f64::from(other.dop.max(1)), &mut lacking);
+                freeze.push(other.job);
             }
-            lacking -= f64::from(other.dop.max(1));
-            freeze.push(other.job);
         }
         self.frozen.extend(freeze.iter().map(|job| (*job, now)));
         freeze

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::fit::Need;
+use super::nested::Withheld;
 use super::reason::{Reason, Refusal};
 use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
 use crate::dop::target::Width;
@@ -34,9 +35,9 @@ pub struct Admission {
     /// Measured anew with each dispatch.
     #[serde(skip)]
     pub(super) measured: Measured,
-    /// Slots that jobs of others leave to these tenants; decided anew with each tick.
+    /// Slots that jobs of others leave to tenants and groups; decided anew with each tick.
     #[serde(skip)]
-    pub(super) withheld: BTreeMap<TenantId, u64>,
+    pub(super) withheld: Withheld,
     pub(super) queue: Queue,
     /// By number in the queue; `None` for a tenant that has left the policy.
     pub(super) tenants: Vec<Option<Terms>>,
@@ -113,7 +114,7 @@ impl Admission {
             rules,
             capacity,
             measured: Measured::default(),
-            withheld: BTreeMap::new(),
+            withheld: Withheld::default(),
             queue,
             tenants: Vec::new(),
             numbers: BTreeMap::new(),

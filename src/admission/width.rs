@@ -2,43 +2,55 @@
 
 use std::collections::BTreeMap;
 
+use super::nested::Withheld;
 use super::state::Admission;
 use super::types::JobId;
 use crate::fair::integer::{self, Claim};
 use crate::queue::TenantId;
 
 impl Admission {
-    /// Jobs of others leave so many slots to each of these tenants from now on, as far as their floors let them; instead
-    /// of what was withheld before. Returns whether that is different.
+    /// Jobs of others leave so many slots to each of these tenants and groups from now on, as far as their floors let
+    /// them; instead of what was withheld before. Returns whether that is different.
     pub fn withhold(&mut self, slots: &BTreeMap<String, u32>) -> bool {
-        let number = |(path, slots): (&String, &u32)| {
-            Some((TenantId(*self.numbers.get(path)?), u64::from(*slots)))
-        };
-        let withheld = slots.iter().filter_map(number).collect();
+        let withheld = Withheld::new(slots, &self.numbers);
         let before = std::mem::replace(&mut self.withheld, withheld);
-        before != self.withheld
+        !before.is_as(&self.withheld)
     }
 
     /// The others no wider than what is left to them, down to their floors; what they give up goes to the jobs of those to
-    /// whom it is due, where these have any.
-    fn narrowed(&self, claims: &[Claim], widths: &[u64], is_due: &[bool]) -> Vec<u64> {
-        let slots = u64::from(self.slots());
-        let others = slots.saturating_sub(self.withheld.values().sum());
-        let of_others = claims.iter().zip(widths).zip(is_due);
-        let of_others = of_others.filter(|(_, is_due)| !**is_due);
-        let capped: Vec<Claim> =
-            of_others.map(|((claim, width), _)| Claim { ceiling: *width, ..*claim }).collect();
-        let mut narrow = integer::apportion(others, &capped).into_iter();
-        let fixed = claims.iter().zip(is_due).zip(widths);
-        let fixed = fixed.map(|((claim, is_due), width)| match is_due {
-            true => Claim { floor: *width, ..*claim },
-            false => {
-                let least = claim.floor.min(*width);
-                let width = narrow.next().unwrap_or(least).max(least);
-                Claim { floor: width, ceiling: width, ..*claim }
+    /// whom it is due, where these have any. `levels` are the claims that the jobs are in.
+    fn narrowed(&self, claims: &[Claim], widths: &[u64], levels: &[Option<usize>]) -> Vec<u64> {
+        let (slots, due) = (u64::from(self.slots()), self.withheld.due());
+        let forest = &self.withheld.forest;
+        // Where nothing is left to anybody, a job gets no narrower.
+        let fix = |(claim, width): (&Claim, &u64)| Claim { floor: *width, ..*claim };
+        let mut fixed: Vec<Claim> = claims.iter().zip(widths).map(fix).collect();
+        let mut left = vec![slots; due.len()];
+        for level in std::iter::once(None).chain((0..due.len()).map(Some)) {
+            if !forest.is_above_any(level) {
+                continue;
             }
-        });
-        let fixed: Vec<Claim> = fixed.collect();
+            let all = level.map_or(slots, |claim| left[claim]);
+            let sum: u64 = forest.below(level).map(|claim| due[claim]).sum();
+            let on_level = || (0..claims.len()).filter(|job| levels[*job] == level);
+            // Those in no claim get no wider while something is due to others; those in one have a part in it.
+            let capped = |job: usize| match level {
+                None => Claim { ceiling: widths[job], ..claims[job] },
+                Some(_) => claims[job],
+            };
+            let capped: Vec<Claim> = on_level().map(capped).collect();
+            let narrow = integer::apportion(all.saturating_sub(sum), &capped);
+            let mut taken = 0;
+            for (job, width) in on_level().zip(narrow) {
+                let (least, before) = (claims[job].floor.min(widths[job]), widths[job]);
+                let width = width.max(least);
+                fixed[job] = Claim { floor: width.min(before), ceiling: width, ..claims[job] };
+                taken += width;
+            }
+            for claim in forest.below(level) {
+                left[claim] = all.saturating_sub(taken + sum - due[claim]);
+            }
+        }
         integer::apportion(slots, &fixed)
     }
 
@@ -58,9 +70,9 @@ impl Admission {
         let claims: Vec<Claim> = running.iter().map(claim).collect();
         let mut widths = integer::apportion(u64::from(self.slots()), &claims);
         if !self.withheld.is_empty() {
-            let is_due = |id: &JobId| self.withheld.contains_key(&self.jobs[id].need.tenant);
-            let is_due: Vec<bool> = running.iter().map(is_due).collect();
-            widths = self.narrowed(&claims, &widths, &is_due);
+            let level = |id: &JobId| self.withheld.level(self.jobs[id].need.tenant);
+            let levels: Vec<Option<usize>> = running.iter().map(level).collect();
+            widths = self.narrowed(&claims, &widths, &levels);
         }
         // More jobs than slots, where the machine has shrunk: each keeps one.
         let width = |dop: u64| u32::try_from(dop).unwrap_or(u32::MAX).max(1);

@@ -10,20 +10,24 @@ use tenantd::host::cgroup::Facet;
 use super::ground::{Daemon, Ground};
 use crate::util::{self, wait_until};
 
-/// Two tenants: one with a guarantee that is nearly the machine, and one with a job. Weights that another program set
-/// are left to it, so that the guarantee can be broken.
-fn policy(freeze: &str) -> String {
+/// Two tenants: one with a guarantee that is nearly the machine, or in a group that has it, and one with a job. Weights that
+/// another program set are left to it, so that the guarantee can be broken.
+fn policy(freeze: &str, is_of_group: bool) -> String {
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    let guarantee = format!("guarantee: {{ cpu: {} }}", cpus - 0.2);
+    let due = match is_of_group {
+        true => format!("site: {{ {guarantee}, tenants: {{ web: {{}} }} }}"),
+        false => format!("web: {{ {guarantee} }}"),
+    };
     format!(
         "version: 1\nmode: enforce\nadmission: {{ freeze: {freeze} }}\nhost: {{ reserve: {{ cpu: 0 }} }}\n\
          control: {{ interval: 100ms, on_drift: accept }}\n\
-         tenants: {{ web: {{ guarantee: {{ cpu: {} }} }}, batch: {{}} }}\n",
-        cpus - 0.2
+         tenants: {{ {due}, batch: {{}} }}\n",
     )
 }
 
-fn daemon(ground: &Ground, freeze: &str) -> Daemon {
-    let policy = util::file(ground.scratch.path(), "policy.yaml", policy(freeze));
+fn daemon(ground: &Ground, policy: String) -> Daemon {
+    let policy = util::file(ground.scratch.path(), "policy.yaml", policy);
     let mut command = ground.tenantd();
     let daemon = Daemon::start(command.arg("--policy").arg(policy).arg("--root").arg(&ground.name));
     wait_until("the daemon to answer", || ctl(ground, &["status"]).0);
@@ -67,17 +71,24 @@ fn freeze_file(ground: &Ground) -> Option<PathBuf> {
     Some(jobs.next()?.path().join("cgroup.freeze"))
 }
 
+/// How wide the one job is.
+fn width(ground: &Ground) -> Option<u64> {
+    let (_, text) = ctl(ground, &["jobs", "--json"]);
+    let list: serde_json::Value = serde_json::from_str(&text).ok()?;
+    list["jobs"][0]["started"]["dop"].as_u64()
+}
+
 fn is_frozen(ground: &Ground) -> bool {
     let file = freeze_file(ground).expect("the cgroup of the job");
     fs::read_to_string(file).unwrap().trim() == "1"
 }
 
-/// Breaks the guarantee of `web`, which then has a load: a tiny weight that the agent leaves as it is.
-fn starve(ground: &mut Ground) {
+/// Breaks the guarantee at `due`, where `web` then has a load: a tiny weight that the agent leaves as it is.
+fn starve(ground: &mut Ground, due: &str, web: &str) {
     let cpus = std::thread::available_parallelism().unwrap().get();
-    wait_until("the weight of web", || ground.is_weighed("web"));
-    ground.load("web", &format!("threads={cpus}"));
-    let file = ground.weight_file("web");
+    wait_until("the weight", || ground.is_weighed(due));
+    ground.load(web, &format!("threads={cpus}"));
+    let file = ground.weight_file(due);
     // The agent may write once more before it sees another's value, and the load changes what it wants.
     wait_until("a weight of another program that stays", || {
         fs::write(&file, "2").unwrap();
@@ -91,10 +102,10 @@ fn begin(freeze: &str) -> Option<(Ground, Daemon, Job)> {
         util::skipped("no tree of the unified hierarchy: nothing can be frozen");
         return None;
     }
-    let daemon = daemon(&ground, freeze);
+    let daemon = daemon(&ground, policy(freeze, false));
     let job = Job::start(&ground);
     wait_until("the job", || freeze_file(&ground).is_some());
-    starve(&mut ground);
+    starve(&mut ground, "web", "web");
     Some((ground, daemon, job))
 }
 
@@ -104,14 +115,24 @@ fn begin(freeze: &str) -> Option<(Ground, Daemon, Job)> {
 fn jobs_of_others_are_narrowed_where_a_guarantee_is_due() {
     let Some((ground, daemon, job)) = begin("off") else { return };
     daemon.says("jobs of others leave");
-    let width = || {
-        let list: serde_json::Value =
-            serde_json::from_str(&ctl(&ground, &["jobs", "--json"]).1).unwrap();
-        list["jobs"][0]["started"]["dop"].as_u64()
-    };
-    wait_until("a narrow job", || width() == Some(1));
+    wait_until("a narrow job", || width(&ground) == Some(1));
     assert!(!is_frozen(&ground));
     assert!(!daemon.said().contains("is frozen"));
+    drop(job);
+    daemon.stop();
+}
+
+/// A guarantee that only a group has is one as well, whatever its tenants have.
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn jobs_of_others_are_narrowed_where_the_guarantee_of_a_group_is_due() {
+    let Some(mut ground) = Ground::take() else { return };
+    let daemon = daemon(&ground, policy("off", true));
+    let job = Job::start(&ground);
+    wait_until("the job", || width(&ground).is_some());
+    starve(&mut ground, "site", "site/web");
+    daemon.says("jobs of others leave");
+    wait_until("a narrow job", || width(&ground) == Some(1));
     drop(job);
     daemon.stop();
 }
@@ -147,7 +168,7 @@ fn a_job_that_a_killed_daemon_froze_is_thawed() {
     util::run(restore.arg("--restore")).exits(0);
     assert!(!is_frozen(&ground), "restored");
     // The restore has taken its tenant's cgroup out of the agent's hands; the job goes on in it.
-    let second = daemon(&ground, "10m");
+    let second = daemon(&ground, policy("10m", false));
     wait_until("a thawed job", || !is_frozen(&ground));
     drop(job);
     second.stop();

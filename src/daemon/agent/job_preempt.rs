@@ -29,8 +29,7 @@ impl<K: KernFs> Agent<K> {
             let over = self.jobs.preemption.overdue(bound, now);
             return over.into_iter().for_each(|job| self.thaw_job(job));
         }
-        let nodes = self.nodes().iter().zip(self.control.states());
-        let claims: Vec<Claim> = nodes.filter_map(|(node, state)| claim(node, state)).collect();
+        let claims = claims(self.nodes(), self.control.states());
         let running = self.running_jobs();
         let orders = self.jobs.preemption.step(&claims, &running, bound, now);
         orders.thaw.into_iter().for_each(|job| self.thaw_job(job));
@@ -120,24 +119,55 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// What is due to a tenant with a guarantee of CPUs; none for others.
-fn claim(node: &TreeNode, state: &NodeState) -> Option<Claim> {
-    let guaranteed = node.guarantee[CPU].filter(|_| node.is_leaf)?;
-    let demand = state.demand.map_or(0.0, |demand| demand.amount[CPU]);
-    let due_cores = guaranteed.min(demand);
-    let claim = |lacking_cores| Claim { tenant: node.path.clone(), due_cores, lacking_cores };
-    let (Some(usage), Some(shortfall)) = (&state.usage, &state.shortfall) else {
-        return Some(claim(0.0));
+/// CPUs of one tenant, or of all that are in a group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cores {
+    wanted: f64,
+    used: f64,
+    /// What it does not get because others have it.
+    missing: f64,
+}
+
+/// What is due to each tenant and to each group that has a guarantee of CPUs.
+fn claims(nodes: &[TreeNode], states: &[NodeState]) -> Vec<Claim> {
+    let mut cores = vec![Cores::default(); nodes.len()];
+    let mut claims = Vec::new();
+    // What is in a group comes after it.
+    for (number, node) in nodes.iter().enumerate().rev() {
+        if node.is_leaf {
+            cores[number] = cores_of(&states[number]);
+        }
+        let Cores { wanted, used, missing } = cores[number];
+        if let Some(guaranteed) = node.guarantee[CPU] {
+            let due_cores = guaranteed.min(wanted);
+            let lacking_cores = missing.min(due_cores - used).max(0.0);
+            claims.push(Claim { tenant: node.path.clone(), due_cores, lacking_cores });
+        }
+        if let Some(above) = node.parent {
+            let above = &mut cores[above];
+            above.wanted += wanted;
+            above.used += used;
+            above.missing += missing;
+        }
+    }
+    claims
+}
+
+fn cores_of(state: &NodeState) -> Cores {
+    let wanted = state.demand.map_or(0.0, |demand| demand.amount[CPU]);
+    let used = state.usage.as_ref().and_then(|usage| usage.used(CPU)).unwrap_or(0.0);
+    let (Some(_), Some(shortfall)) = (&state.usage, &state.shortfall) else {
+        return Cores { wanted, used, missing: 0.0 };
     };
     // Narrower jobs do not help one that is held back by a limit or by itself.
     let is_its_own = |kind: ReasonKind| {
         use ReasonKind::{InsideTenant, KernelLimit, PolicyLimit};
         [InsideTenant, KernelLimit, PolicyLimit].contains(&kind)
     };
-    let reasons = shortfall.reasons.iter().filter(|reason| reason.resource() == CPU);
-    if reasons.map(|reason| reason.kind()).any(is_its_own) {
-        return Some(claim(0.0));
-    }
-    let used = usage.used(CPU).unwrap_or(0.0);
-    Some(claim(shortfall.missing[CPU].min(due_cores - used).max(0.0)))
+    let mut reasons = shortfall.reasons.iter().filter(|reason| reason.resource() == CPU);
+    let missing = match reasons.any(|reason| is_its_own(reason.kind())) {
+        true => 0.0,
+        false => shortfall.missing[CPU],
+    };
+    Cores { wanted, used, missing }
 }
