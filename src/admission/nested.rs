@@ -1,8 +1,8 @@
 //! Guarantees that are due, of tenants and of groups, as a forest: a claim of a tenant lies in that of its group.
 //!
-//! Whoever is in no claim leaves something to each of the outermost ones. A member of a group to which something is due is
-//! part of it, so it leaves nothing to claims outside; but it leaves what is due to the tenants inside that have a claim of
-//! their own. So of everybody there is one *level*, the innermost claim that it is in, and it leaves something to the
+//! A job outside of all claims leaves something to each of the outermost ones. A member of a group to which something is
+//! due is part of it, so it leaves nothing to claims outside; but it leaves what is due to the tenants inside that have a
+//! claim of their own. So each tenant is on one *level*, the innermost claim that it is in, and it leaves something to the
 //! claims right below that.
 
 use std::collections::BTreeMap;
@@ -47,13 +47,13 @@ impl Forest {
         self.paths.iter().rposition(|path| is_in(tenant, path))
     }
 
-    /// The claims right below a level: those to which whoever is on it leaves something.
+    /// The claims right below a level: those to which tenants on it leave something.
     pub(super) fn below(&self, level: Option<usize>) -> impl Iterator<Item = usize> {
         let above = self.above.iter().enumerate();
         above.filter(move |(_, above)| **above == level).map(|(claim, _)| claim)
     }
 
-    /// Whether whoever is on this level leaves something to somebody.
+    /// Whether tenants on this level leave something to any claim.
     pub(super) fn is_above_any(&self, level: Option<usize>) -> bool {
         self.above.contains(&level)
     }
@@ -70,7 +70,7 @@ impl Forest {
         due
     }
 
-    /// Somebody on this level gives so much: what the claims below it lack, each and all in it, is less by that.
+    /// A tenant on this level gives so much: what the claims below it lack, each and all in it, is less by that.
     pub(super) fn pay(&self, level: Option<usize>, amount: f64, lacking: &mut [f64]) {
         let mut left = amount;
         for claim in self.below(level) {
