@@ -3,5 +3,6 @@
 mod course;
 mod examples;
 mod groups;
+mod newcomer;
 mod preempt;
 mod properties;

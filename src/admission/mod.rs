@@ -29,8 +29,9 @@
 //! 5. *Width.* Whenever a job starts or ends, the slots are divided anew among the running ones, by integer max-min: none
 //!    below its floor, a tenant's weight in equal parts to its jobs. Where memory keeps jobs from starting, the slots
 //!    that they would have had go to those that run; when they start, the running ones are narrowed.
-//! 6. *Pay.* A job is charged for the CPU time that it uses while it runs, and for the rest at its end; over its life for
-//!    exactly what it used, whatever the estimate was.
+//! 6. *Pay.* A job is charged for the CPU time that it uses while it runs, and for the rest at its end, whatever the estimate
+//!    was; but at least for a twentieth of a CPU as long as it holds a worker. Virtual time passes as jobs are charged, so
+//!    a machine that gives them less than it could has no effect on the order.
 //!
 //! 7. *Give way.* Where a guarantee is due to a tenant, the jobs of others get narrower and none of them starts beyond what
 //!    is left, without any being ended: [`Preemption`] says when and by how much.
@@ -51,6 +52,8 @@
 //!   slots starts beside a stream of narrow jobs (`a_wide_job_is_not_starved`).
 //! - Widths are within floors and ceilings, and fill the slots (`widths_fill_the_slots`).
 //! - A stored and restored value makes the same decisions, to the last bit (`a_restored_queue_decides_the_same`).
+//! - A job of a tenant that comes later starts with the next free worker, whatever CPU time the jobs of others get
+//!   (`a_slow_machine_holds_no_newcomer_up`).
 //! - The same calls give the same decisions (`two_runs_are_the_same`).
 
 mod dispatch;

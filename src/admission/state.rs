@@ -13,8 +13,14 @@ use crate::queue::discipline::{Name, Parameters, multilevel};
 use crate::queue::virtual_time::Method;
 use crate::queue::{self, Estimator, Machine, Queue, Setup, TenantId, Ticket};
 
-/// What a job of an unknown class is taken to cost, in CPU seconds.
-const COST_SECONDS: f64 = 1.0;
+/// What a job of an unknown class is taken to cost, in CPU seconds: about as much as it can use before it is charged for
+/// the first time. More than that would let those wait of whom nothing is known yet, behind jobs that are known to be
+/// small.
+const COST_SECONDS: f64 = 0.1;
+
+/// The part of a CPU that a job pays for at least while it holds a worker. One that only waits would be free, and its tenant
+/// would go before those that come later for ever.
+const WORKER_CORES: f64 = 0.05;
 
 /// Classes that are told apart; further ones are as jobs without a class.
 const CLASSES_MAX: usize = 1024;
@@ -68,6 +74,9 @@ pub(super) struct Job {
     pub(super) submitted: f64,
     pub(super) state: State,
     pub(super) cpu_seconds: f64,
+    /// What the queue was charged for it.
+    #[serde(default)]
+    pub(super) paid_seconds: f64,
     pub(super) used_bytes: Option<u64>,
 }
 
@@ -89,6 +98,19 @@ pub(super) struct Run {
 }
 
 impl Job {
+    fn new(request: Request, need: Need, submitted: f64) -> Job {
+        let state = State::Waiting { overtaken: 0 };
+        Job {
+            request,
+            need,
+            submitted,
+            state,
+            cpu_seconds: 0.0,
+            paid_seconds: 0.0,
+            used_bytes: None,
+        }
+    }
+
     pub(super) fn run(&self) -> Option<&Run> {
         match &self.state {
             State::Running(run) => Some(run),
@@ -198,10 +220,10 @@ impl Admission {
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in &jobs {
             let Some(Job { state: State::Running(run), .. }) = self.jobs.get(id) else { continue };
-            let (run, cpu_seconds) = (*run, self.jobs[id].cpu_seconds);
+            let (run, paid_seconds) = (*run, self.jobs[id].paid_seconds);
             self.enqueue(*id, now);
             let Some(picked) = self.queue.take(self.jobs[id].need.tenant, now) else { continue };
-            self.queue.charge(picked.ticket, cpu_seconds, now);
+            self.queue.charge(picked.ticket, paid_seconds, now);
             if let Some(job) = self.jobs.get_mut(id) {
                 job.state = State::Running(Run { ticket: picked.ticket, ..run });
             }
@@ -252,8 +274,7 @@ impl Admission {
         self.next_job += 1;
         self.nr_changes += 1;
         *self.waiting_of_users.entry(request.user).or_default() += 1;
-        let state = State::Waiting { overtaken: 0 };
-        let job = Job { request, need, submitted: now, state, cpu_seconds: 0.0, used_bytes: None };
+        let job = Job::new(request, need, now);
         self.jobs.insert(id, job);
         self.enqueue(id, now);
         Ok(id)
@@ -296,12 +317,14 @@ impl Admission {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.used_bytes = used_bytes.or(job.used_bytes);
         // A counter that could not be read, or began anew, takes nothing back.
-        let more = (cpu_seconds - job.cpu_seconds).max(0.0);
-        job.cpu_seconds += more;
-        self.nr_changes += u64::from(more > 0.0);
-        if let State::Running(run) = job.state
-            && more > 0.0
-        {
+        self.nr_changes += u64::from(cpu_seconds > job.cpu_seconds);
+        job.cpu_seconds = job.cpu_seconds.max(cpu_seconds);
+        let State::Running(run) = job.state else { return };
+        let due = job.cpu_seconds.max((now - run.since) * WORKER_CORES);
+        let more = due - job.paid_seconds;
+        if more > 0.0 {
+            job.paid_seconds = due;
+            self.nr_changes += 1;
             self.queue.charge(run.ticket, more, now);
         }
     }
@@ -371,8 +394,7 @@ impl Admission {
         }
         let class = self.class(request.class.as_deref());
         let need = self.need(TenantId(number), class, &request);
-        let state = State::Waiting { overtaken: 0 };
-        let job = Job { request, need, submitted, state, cpu_seconds: 0.0, used_bytes: None };
+        let job = Job::new(request, need, submitted);
         self.jobs.insert(id, job);
         self.enqueue(id, now);
         self.queue.promote(TenantId(number), id.0, now);
@@ -455,7 +477,8 @@ fn setup(rules: &Rules, capacity: &Capacity) -> Setup {
         ageing: 1.0,
         alpha: Estimator::ALPHA,
         initial: COST_SECONDS,
-        virtual_time: Method::Active,
+        // What a machine gives to jobs is not what it could give.
+        virtual_time: Method::Served,
         capacity: all.map(|amount| amount * ROOMY).collect(),
         multiplier: multilevel::MULTIPLIER,
     };

@@ -5,10 +5,14 @@
 //! stayed. So its first request after a pause starts at the present virtual time, and its next ones where the
 //! previous one ended. There are several definitions of virtual time.
 //!
-//! # Two definitions
+//! # Three definitions
 //! - [`Method::Active`], of 2DFQ's figure 7: `dv/dt = speed / Σ weights`, over the tenants that have a
 //!   request waiting or running. A tenant leaves when its last request completes. It costs nothing and
 //!   needs no costs in advance, so it is the only one for unknown costs.
+//! - [`Method::Served`]: the same where `speed` is what was measured: `v` grows by `used / Σ weights` whenever a request is
+//!   charged. With a speed that is assumed, tags of those that are always backlogged fall behind `v` on a machine that gives
+//!   less, because others use it or because requests wait for something else; a tenant that comes back has its tag at
+//!   `v` and waits until they have caught up, as in no order at all (`a_slow_machine_holds_no_newcomer_up`).
 //! - [`Method::Gps`]: the virtual time of [`super::gps`], where a tenant leaves when the ideal would have
 //!   finished its work. It is what WFQ and WF²Q were defined with, and costs O(log n) for each request.
 //!
@@ -33,6 +37,8 @@ pub enum Method {
     /// At the rate of the tenants that have requests waiting or running.
     #[default]
     Active,
+    /// By what was served to them.
+    Served,
     /// As in generalized processor sharing.
     Gps,
 }
@@ -41,7 +47,15 @@ pub enum Method {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Clock {
     Active(Active),
+    Served(Served),
     Gps(Gps),
+}
+
+/// `v` grows by what is used, over the sum of the weights.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Served {
+    v: f64,
+    weights: WeightSum,
 }
 
 /// `v = base + (now − since) · speed / Σ weights`. The sums are kept apart until the active set changes, so
@@ -78,6 +92,7 @@ impl Clock {
                 since: 0.0,
                 weights: WeightSum::default(),
             }),
+            Method::Served => Clock::Served(Served::default()),
             Method::Gps => Clock::Gps(Gps::new(speed)),
         }
     }
@@ -86,6 +101,7 @@ impl Clock {
     pub(super) fn now(&mut self, now: f64) -> f64 {
         match self {
             Clock::Active(clock) => clock.at(now),
+            Clock::Served(clock) => clock.v,
             Clock::Gps(gps) => {
                 gps.advance(now);
                 gps.virtual_time()
@@ -103,18 +119,38 @@ impl Clock {
                     clock.weights.add(new);
                 }
             }
+            Clock::Served(clock) => {
+                if let Some(old) = old {
+                    clock.weights.subtract(old);
+                    clock.weights.add(new);
+                }
+            }
             Clock::Gps(gps) => gps.set_weight(tenant, new, now),
         }
     }
 
     /// A tenant has its first request, or is done with its last.
     pub(super) fn set_active(&mut self, weight: f64, is_active: bool, now: f64) {
-        if let Clock::Active(clock) = self {
-            clock.settle(now);
-            match is_active {
-                true => clock.weights.add(weight),
-                false => clock.weights.subtract(weight),
+        let weights = match self {
+            Clock::Active(clock) => {
+                clock.settle(now);
+                &mut clock.weights
             }
+            Clock::Served(clock) => &mut clock.weights,
+            Clock::Gps(_) => return,
+        };
+        match is_active {
+            true => weights.add(weight),
+            false => weights.subtract(weight),
+        }
+    }
+
+    /// A running request has used so much.
+    pub(super) fn serve(&mut self, used: f64) {
+        if let Clock::Served(Served { v, weights }) = self
+            && let Some(weights) = weights.value()
+        {
+            *v += used.max(0.0) / weights;
         }
     }
 

@@ -23,7 +23,9 @@ fn all_disciplines() -> Vec<Discipline> {
             Estimator::Pessimistic { alpha: 0.99, initial: 1.0 },
             Estimator::MovingAverage { alpha: 0.99, initial: 1.0 },
         ] {
-            all.push(Discipline::Fair { rule, estimator, virtual_time: Method::Active });
+            for virtual_time in [Method::Active, Method::Served] {
+                all.push(Discipline::Fair { rule, estimator, virtual_time });
+            }
         }
         let (estimator, virtual_time) = (Estimator::Declared, Method::Gps);
         all.push(Discipline::Fair { rule, estimator, virtual_time });

@@ -272,12 +272,14 @@ impl Order for Tags {
     }
 
     fn used(&mut self, running: &mut Running, used: f64, _: f64) {
+        self.clock.serve(used);
         let Some(tagged) = self.tenants[running.tenant.index()].as_mut() else { return };
         running.credit = tagged.ledger.refresh(running.credit, used);
         self.renew(running.tenant);
     }
 
     fn completed(&mut self, running: &Running, used: f64, activity: Activity, now: f64) {
+        self.clock.serve(used);
         let Some(tagged) = self.tenants[running.tenant.index()].as_mut() else { return };
         tagged.ledger.complete(running.class, running.credit, used, running.used);
         if activity == Activity::Idle {

@@ -84,7 +84,7 @@ section! {
 
 impl Words for Method {
     const WORDS: &'static [(&'static str, Method)] =
-        &[("active", Method::Active), ("gps", Method::Gps)];
+        &[("active", Method::Active), ("served", Method::Served), ("gps", Method::Gps)];
 }
 
 /// A scenario, and the place of its length in the text.
