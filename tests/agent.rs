@@ -16,6 +16,7 @@ mod guarantee;
 mod history;
 mod hosts;
 mod in_place;
+mod job_scopes;
 mod kills;
 mod patience;
 mod pids;

@@ -20,7 +20,7 @@
 //! | `memory`, `reclaim`, `swap`, `oom` | memory: charges, protection, throttling, swap, kills |
 //! | `pressure` | stalls, as PSI reports them |
 //! | `workload`, `process` | the loads of processes, and their state |
-//! | `systemd` | `SimSystemd`: units on top of all this; for tests, with the feature `doubles` |
+//! | `systemd`, `scopes` | `SimSystemd`: units on top of all this; for tests, with the feature `doubles` |
 //! | `fault` | `Faulty`: errors on demand, and a log of calls, around any `KernFs`; likewise |
 //!
 //! **Behaviour.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, where they were tried:
@@ -52,6 +52,8 @@ mod process;
 mod rates;
 mod reclaim;
 mod rules;
+#[cfg(feature = "doubles")]
+mod scopes;
 mod show;
 mod spec;
 mod store;

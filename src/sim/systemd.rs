@@ -32,7 +32,7 @@ pub enum UnitFault {
     Denied,
     /// This property is accepted and does not arrive in its file.
     Ignores(Property),
-    /// Settings are accepted, and reach the files only with [`SimSystemd::catch_up`].
+    /// Settings and scopes are accepted, and are there only with [`SimSystemd::catch_up`].
     Behind,
 }
 
@@ -92,6 +92,8 @@ pub struct SimSystemd {
     pub results: Vec<RunResult>,
     /// Settings that were accepted and not executed yet, oldest first.
     pub accepted: VecDeque<(String, Vec<Setting>)>,
+    /// Scopes whose start was accepted and not executed yet, oldest first.
+    pub late_scopes: VecDeque<Order>,
 }
 
 impl SimSystemd {
@@ -227,8 +229,12 @@ impl SimSystemd {
         self.write(kernel, unit);
     }
 
-    /// Executes the oldest of the settings that were accepted; says whether there was any.
+    /// Executes the oldest of the scopes and settings that were accepted; says whether there was any.
     pub fn catch_up(&mut self, kernel: &mut SimKernel) -> bool {
+        if let Some(order) = self.late_scopes.pop_front() {
+            self.start_scope(kernel, &order);
+            return true;
+        }
         let Some((unit, settings)) = self.accepted.pop_front() else { return false };
         self.set_properties(kernel, &unit, &settings);
         true
@@ -318,6 +324,7 @@ impl SimSystemd {
                 }
                 self.start(kernel, unit);
             }
+            Order::StartScope { .. } => return self.ask_for_scope(kernel, order),
             Order::Set { unit, settings } => {
                 let unit = self.id(unit).to_string();
                 self.refuse_masked([&*unit].into_iter())?;
@@ -363,7 +370,10 @@ impl SimSystemd {
         Ok(Reply::Done)
     }
 
-    fn refuse_masked<'u>(&self, units: impl Iterator<Item = &'u str>) -> Result<(), UnitError> {
+    pub(super) fn refuse_masked<'u>(
+        &self,
+        units: impl Iterator<Item = &'u str>,
+    ) -> Result<(), UnitError> {
         self.masked(units).map_or(Ok(()), |unit| {
             let (unit, message) = (unit.to_string(), format!("Unit {unit} is masked."));
             Err(UnitError::Refused { unit, message })
@@ -371,7 +381,7 @@ impl SimSystemd {
     }
 
     /// The slices above one need no file, and are not transient.
-    fn add_above(&mut self, kernel: &mut SimKernel, cgroup: &str) {
+    pub(super) fn add_above(&mut self, kernel: &mut SimKernel, cgroup: &str) {
         for slice in slices_above(cgroup) {
             if !self.units.contains_key(slice) {
                 self.add(kernel, slice, &cgroup_of(slice));
@@ -421,13 +431,13 @@ fn make_cgroup(kernel: &mut SimKernel, cgroup: &str) {
 }
 
 /// The slices that `cgroup` is in, the outermost first.
-fn slices_above(cgroup: &str) -> impl Iterator<Item = &str> {
+pub(super) fn slices_above(cgroup: &str) -> impl Iterator<Item = &str> {
     let above = cgroup.rsplit_once('/').map_or("", |(above, _)| above);
     above.split('/').filter(|name| name.ends_with(".slice"))
 }
 
 /// `a-b.slice` is in `a.slice`.
-fn cgroup_of(slice: &str) -> String {
+pub(super) fn cgroup_of(slice: &str) -> String {
     let name = slice.trim_end_matches(".slice");
     let ends = name.match_indices('-').map(|(end, _)| end).chain([name.len()]);
     ends.map(|end| format!("/{}.slice", &name[..end])).collect()

@@ -12,7 +12,8 @@ use crate::control::plan::{Knob, Value};
 use crate::daemon::jobs::cgroup::{JobCgroup, may_confine};
 use crate::daemon::jobs::listing;
 use crate::daemon::jobs::place::{self, Wide};
-use crate::daemon::jobs::record::{Home, JobProcess, Placed, Record};
+use crate::daemon::jobs::record::Placed;
+use crate::daemon::jobs::records::{Home, JobProcess, Record};
 use crate::daemon::jobs::reply::JobAnswer;
 use crate::daemon::jobs::store::KeptJob;
 use crate::daemon::jobs::watch::is_alive;
@@ -23,6 +24,7 @@ use crate::host::kernfs::KernFs;
 use crate::host::process::{self, Candidate};
 use crate::resource::MEMORY;
 use crate::units::Limit;
+use crate::valve::Valve;
 use crate::varlink::error::CallError;
 
 impl<K: KernFs> Agent<K> {
@@ -48,20 +50,23 @@ impl<K: KernFs> Agent<K> {
                 self.jobs.keep_changed();
             }
             for job in started {
+                if self.ask_for_scope(job, now) {
+                    continue;
+                }
                 match self.enter(job) {
                     Ok(()) => self.tell_started(job),
                     Err(why) => self.give_up_job(job, &why, now),
                 }
             }
         }
-        let needs_refresh = self.jobs.needs_refresh();
+        let every = self.jobs.refresh_every(now);
         if let Some(watch) = &mut self.jobs.watch {
-            watch.refresh(needs_refresh);
+            watch.refresh(every);
         }
     }
 
     /// A job cannot start: its worker is free again.
-    fn give_up_job(&mut self, job: JobId, why: &str, now: f64) {
+    pub(super) fn give_up_job(&mut self, job: JobId, why: &str, now: f64) {
         debug!("job {job} does not start: {why}");
         let reason = format!("it cannot start: {why}");
         self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::Failed { reason })));
@@ -69,38 +74,72 @@ impl<K: KernFs> Agent<K> {
         self.jobs.keep_changed();
     }
 
-    /// Makes the cgroup of a job.
+    /// Makes the cgroup of a job; of a scope only what is needed to ask for it.
     fn house(&mut self, job: JobId) -> Result<(), String> {
+        let (node, uid) = self.node_of_job(job)?;
+        let (cgroup, mut ineffective) = match self.slice_of_job(node, uid) {
+            Ok(Some(slice)) => (self.begin_scope(job, slice), Vec::new()),
+            Ok(None) => self.make_own(job)?,
+            Err(why) => self.make_instead(job, &why)?,
+        };
+        let valve = self.make_valve(job, uid).unwrap_or_else(|error| {
+            ineffective.push(format!("there is no job server for it: {}", with_causes(&error)));
+            None
+        });
+        self.settle_in(job, cgroup, valve, ineffective);
+        Ok(())
+    }
+
+    /// The number of a job's tenant, and the job's user.
+    fn node_of_job(&self, job: JobId) -> Result<(usize, u32), String> {
         let view = self.jobs.admission.job(job).ok_or("it is not known")?;
-        let (tenant, memory_bytes) = (view.request.tenant.clone(), view.request.memory_bytes);
-        let uid = view.request.user;
-        let node = self.nodes().iter().position(|node| node.path == tenant);
+        let tenant = &view.request.tenant;
+        let node = self.nodes().iter().position(|node| node.path == *tenant);
         let node = node.ok_or_else(|| format!("the policy has no tenant {tenant}"))?;
+        Ok((node, view.request.user))
+    }
+
+    /// Makes a cgroup of the agent's own for a job. Returns what is not in force as well.
+    pub(super) fn make_own(&mut self, job: JobId) -> Result<(JobCgroup, Vec<String>), String> {
+        let (node, _) = self.node_of_job(job)?;
         let mut ineffective = Vec::new();
         let above = self.nest(node, &mut ineffective)?;
         let below = format!("{above}/job-{job}");
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         let cgroup = JobCgroup::make(kernel, layout, &below).map_err(|error| error.to_string())?;
-        if memory_bytes > 0 {
-            let limit = Value::Amount(MEMORY, Limit::Finite(memory_bytes));
-            if let Err(error) = cgroup.set(kernel, layout, Knob::MemoryMax, &limit) {
-                ineffective.push(format!("no memory limit is in force: {error}"));
-            }
-        }
-        let path = self.path_of(&below);
-        let valve = self.make_valve(job, uid).unwrap_or_else(|error| {
-            ineffective.push(format!("there is no job server for it: {}", with_causes(&error)));
-            None
-        });
+        Ok((cgroup, ineffective))
+    }
+
+    /// Notes where a job runs, and limits its memory.
+    pub(super) fn settle_in(
+        &mut self,
+        job: JobId,
+        cgroup: JobCgroup,
+        valve: Option<Valve>,
+        ineffective: Vec<String>,
+    ) {
+        let path = match &cgroup.unit {
+            // Where it is is known once it is there.
+            Some(unit) => unit.clone(),
+            None => self.path_of(&cgroup.below),
+        };
         let home = Home { cgroup, path, cpus: None, weight: None, valve, ineffective };
         match self.jobs.records.get_mut(&job) {
-            Some(record) => {
-                record.home = Some(home);
-                self.jobs.unkept.insert(job);
-            }
-            None => home.cgroup.close(&mut self.host.kernel),
+            Some(record) => record.home = Some(home),
+            None => return home.cgroup.close(&mut self.host.kernel),
         }
-        Ok(())
+        self.jobs.unkept.insert(job);
+        let view = self.jobs.admission.job(job);
+        let memory_bytes = view.map_or(0, |view| view.request.memory_bytes);
+        if memory_bytes == 0 {
+            return;
+        }
+        let limit = Value::Amount(MEMORY, Limit::Finite(memory_bytes));
+        let Err(error) = self.set_of_job(job, Knob::MemoryMax, &limit) else { return };
+        let record = self.jobs.records.get_mut(&job);
+        if let Some(home) = record.and_then(|record| record.home.as_mut()) {
+            home.ineffective.push(format!("no memory limit is in force: {error}"));
+        }
     }
 
     /// The cgroup of a tenant in which jobs are made, below the root of each tree, with the controllers that they need as
@@ -134,7 +173,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Gives every running job as many CPUs as it is wide.
-    fn place_jobs(&mut self) {
+    pub(super) fn place_jobs(&mut self) {
         let Some(topology) = self.control.topology().cloned() else { return };
         let dialect = self.host.layout.dialect;
         // Jobs of tenants with CPUs of their own are placed on these.
@@ -173,12 +212,14 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn confine(&mut self, job: JobId, cpus: CpuSet) {
-        let record = self.jobs.records.get_mut(&job);
-        let Some(home) = record.and_then(|record| record.home.as_mut()) else { return };
-        if home.cpus.as_ref() == Some(&cpus) {
+        let home = self.jobs.records.get(&job).and_then(|record| record.home.as_ref());
+        if home.is_none_or(|home| home.cpus.as_ref() == Some(&cpus)) {
             return;
         }
-        match home.cgroup.confine(&mut self.host.kernel, &self.host.layout, &cpus) {
+        let outcome = self.set_of_job(job, Knob::Cpus, &Value::CpuList(cpus.clone()));
+        let record = self.jobs.records.get_mut(&job);
+        let Some(home) = record.and_then(|record| record.home.as_mut()) else { return };
+        match outcome {
             Ok(()) => {
                 home.cpus = Some(cpus);
                 self.jobs.unkept.insert(job);
@@ -195,23 +236,19 @@ impl<K: KernFs> Agent<K> {
     /// Writes the weights of jobs within their tenants.
     pub(super) fn weigh_jobs(&mut self) {
         for (job, weight) in place::changed_weights(&self.jobs, self.policy.admission.running) {
+            // One without the controller has no weight, and is not asked again.
+            if let Err(error) = self.set_of_job(job, Knob::CpuWeight, &Value::Weight(weight)) {
+                debug!("job {job} has no weight: {error}");
+            }
             let record = self.jobs.records.get_mut(&job);
-            let Some(home) = record.and_then(|record| record.home.as_mut()) else { continue };
-            let value = Value::Weight(weight);
-            let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-            match home.cgroup.set(kernel, layout, Knob::CpuWeight, &value) {
-                // One without the controller has no weight, and is not asked again.
-                Ok(()) => home.weight = Some(weight),
-                Err(error) => {
-                    debug!("job {job} has no weight: {error}");
-                    home.weight = Some(weight);
-                }
+            if let Some(home) = record.and_then(|record| record.home.as_mut()) {
+                home.weight = Some(weight);
             }
         }
     }
 
     /// Moves the process of a job into its cgroup.
-    fn enter(&mut self, job: JobId) -> Result<(), String> {
+    pub(super) fn enter(&mut self, job: JobId) -> Result<(), String> {
         let proc = self.host.proc();
         let pid = self.jobs.records.get(&job).ok_or("it is gone")?.process.pid;
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
@@ -252,7 +289,7 @@ impl<K: KernFs> Agent<K> {
         Err(moved.err().map_or(gone, |error| error.to_string()))
     }
 
-    fn tell_started(&mut self, job: JobId) {
+    pub(super) fn tell_started(&mut self, job: JobId) {
         let Some(view) = self.jobs.admission.job(job) else { return };
         let Phase::Running { dop, since } = view.phase else { return };
         let tenant = view.request.tenant.clone();
@@ -271,18 +308,21 @@ impl<K: KernFs> Agent<K> {
     /// Takes up a job of an earlier agent, if its cgroup is still there and not empty.
     pub(super) fn adopt_job(&mut self, kept: KeptJob, now: f64) {
         let proc = self.host.proc();
-        let valve = self.find_valve(kept.job());
+        let job = kept.job();
+        let valve = self.find_valve(job);
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-        let Ok(cgroup) = JobCgroup::open(kernel, layout, &kept.below) else {
-            return remove_valve(valve);
+        let cgroup = match kept.unit {
+            Some(unit) => JobCgroup::open_scope(kernel, layout, unit, &kept.path),
+            None => JobCgroup::open(kernel, layout, &kept.below),
         };
+        let Ok(cgroup) = cgroup else { return remove_valve(valve) };
         let sample = cgroup.sample(kernel).ok();
         let is_same = cgroup.inode() == kept.inode;
         let is_populated = sample.as_ref().is_some_and(|it| it.populated != Some(false));
         if !is_same || !is_populated {
             remove_valve(valve);
             if is_same {
-                self.jobs.left.push(cgroup);
+                self.jobs.left.extend(cgroup.end(kernel, layout));
             } else {
                 cgroup.close(kernel);
             }
@@ -290,7 +330,6 @@ impl<K: KernFs> Agent<K> {
         }
         let is_first_there = process::start_ticks(kernel, proc, kept.pid) == Some(kept.start_ticks);
         let lingers = kept.lingers || !is_first_there;
-        let job = kept.job();
         let cpu_seconds = sample.and_then(|it| it.usage_usec).map_or(0.0, |usec| usec as f64 / 1e6);
         let times = (kept.submitted, kept.since);
         let Some(request) = kept.request else { return };

@@ -2,7 +2,7 @@
 
 use super::start::Agent;
 use crate::admission::{JobId, Outlook, Reason, Request};
-use crate::daemon::jobs::record::{JobProcess, Record};
+use crate::daemon::jobs::records::{JobProcess, Record};
 use crate::daemon::jobs::reply::{self, JobAnswer, refusal};
 use crate::daemon::jobs::watch::is_alive;
 use crate::dop::target::Width;
@@ -114,10 +114,7 @@ impl<K: KernFs> Agent<K> {
         let start_ticks = process::start_ticks(kernel, proc, pid);
         let user = process::user(kernel, proc, pid);
         let handle = submission.process.clone();
-        let is_job = |record: &Record| {
-            (record.process.pid, Some(record.process.start_ticks)) == (pid, start_ticks)
-        };
-        if self.jobs.records.values().any(is_job) {
+        if start_ticks.is_some_and(|ticks| self.jobs.records.has_process(pid, ticks)) {
             return Err(CallError::Failed { reason: format!("process {pid} is a job already") });
         }
         let is_there = pid > 1 && handle.as_ref().is_none_or(|handle| is_alive(handle));

@@ -42,7 +42,7 @@ impl<K: KernFs> Agent<K> {
     /// Replaces tokens that clients took with them when they were killed.
     pub(super) fn audit_valves(&mut self) {
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-        for (job, record) in &mut self.jobs.records {
+        for (job, record) in self.jobs.records.iter_mut() {
             let Some(home) = record.home.as_mut() else { continue };
             let Some(valve) = home.valve.as_mut() else { continue };
             // Without the number of threads the tokens in use are unknown.

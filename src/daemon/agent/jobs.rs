@@ -12,7 +12,7 @@ use crate::daemon::jobs::listing::list;
 pub use crate::daemon::jobs::reply::JobAnswer;
 use crate::daemon::jobs::summary;
 use crate::daemon::jobs::terms;
-use crate::daemon::jobs::watch::{Watch, is_alive};
+use crate::daemon::jobs::watch::{REFRESH, Watch, is_alive};
 use crate::host::kernfs::KernFs;
 use crate::host::process;
 use crate::policy::model::Mode;
@@ -43,7 +43,7 @@ impl<K: KernFs> Agent<K> {
 
     /// The client of this ticket has closed its connection. One that has started has, too: it executes its command.
     pub fn job_client_left(&mut self, ticket: Ticket, now: f64) {
-        if let Some(job) = self.jobs.of_ticket(ticket) {
+        if let Some(job) = self.jobs.records.of_ticket(ticket) {
             self.withdraw_job(job, now);
             // It may have held others back.
             self.start_jobs(now);
@@ -75,9 +75,15 @@ impl<K: KernFs> Agent<K> {
             self.withdraw_job(job, now);
             return Ok(CancelReply { is_running: false, pids: Vec::new() });
         }
-        let home = self.jobs.records.get(&job).and_then(|record| record.home.as_ref());
+        let Some(record) = self.jobs.records.get(&job) else {
+            return Err(CallError::NoSuchJob { id: job.0 });
+        };
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-        let pids = home.map(|home| home.cgroup.processes(kernel, layout)).unwrap_or_default();
+        let pids = match &record.home {
+            Some(home) if home.cgroup.is_there() => home.cgroup.processes(kernel, layout),
+            // It is on its way to its scope.
+            _ => vec![record.process.pid],
+        };
         Ok(CancelReply { is_running: true, pids })
     }
 
@@ -128,9 +134,13 @@ impl<K: KernFs> Agent<K> {
                 self.measure_for_jobs(now);
             }
         }
-        if let Some(watch) = &self.jobs.watch {
-            watch.clear();
+        let has_ended = self.jobs.watch.as_ref().is_none_or(Watch::clear);
+        self.settle_scopes(now);
+        if !is_tick && !has_ended && now - self.jobs.charged < REFRESH.as_secs_f64() / 2.0 {
+            // It was woken for those that are on their way.
+            return self.start_jobs(now);
         }
+        self.jobs.charged = now;
         self.charge_jobs(now);
         self.preempt_jobs(is_tick, now);
         self.start_jobs(now);
@@ -195,7 +205,8 @@ impl<K: KernFs> Agent<K> {
         let has_home = self.jobs.homes().map(|(job, _)| job).collect::<Vec<_>>();
         for job in has_home {
             let Some(record) = self.jobs.records.get(&job) else { continue };
-            let Some(home) = &record.home else { continue };
+            let there = record.home.as_ref().filter(|home| home.cgroup.is_there());
+            let Some(home) = there else { continue };
             let kernel = &mut self.host.kernel;
             let sample = match home.cgroup.sample(kernel) {
                 Ok(sample) => sample,
@@ -237,6 +248,7 @@ impl<K: KernFs> Agent<K> {
         self.jobs.forget_process(job);
         self.jobs.unkept.insert(job);
         self.jobs.admission.ended(job, now);
+        self.jobs.scopes.starting.remove(&job);
         self.jobs.has_changed = true;
         let Some(home) = self.jobs.records.remove(&job).and_then(|record| record.home) else {
             return;

@@ -1,4 +1,5 @@
-//! The cgroup of a job: made, limited, read and removed without the journal (see the head of the room).
+//! The cgroup of a job: made, limited, read and removed without the journal (see the head of the room); or the scope of
+//! one, which systemd makes, limits and removes ([`super::scope`]).
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +9,23 @@ use tracing::debug;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::TenantSample;
 use crate::daemon::recovery::processes::{nested, processes_at};
-use crate::dop::CpuSet;
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, Tree, pids_sample};
-use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::host::kernfs::{DirId, KernError, KernFs, Operation};
 
 /// The cgroup of one job.
 #[derive(Debug)]
 pub(in crate::daemon) struct JobCgroup {
-    /// Below the root of each tree.
+    /// Below the root of each tree; empty for a scope.
     pub(in crate::daemon) below: String,
-    cgroup: Cgroup,
+    /// The scope, where systemd owns it.
+    pub(in crate::daemon) unit: Option<String>,
+    /// `None` for a scope that systemd has not started yet.
+    cgroup: Option<Cgroup>,
+}
+
+/// A value is written into a cgroup that is not there.
+fn gone(below: &str) -> KernError {
+    KernError::new(Operation::Open, below, Errno::ENOENT)
 }
 
 /// The files that a cpuset of the legacy hierarchy needs before it takes a process.
@@ -50,21 +58,49 @@ impl JobCgroup {
         layout: &Layout,
         below: &str,
     ) -> Result<JobCgroup, KernError> {
-        let cgroup = Cgroup::open(kernel, layout, below)?;
-        Ok(JobCgroup { below: below.to_string(), cgroup })
+        let cgroup = Some(Cgroup::open(kernel, layout, below)?);
+        Ok(JobCgroup { below: below.to_string(), unit: None, cgroup })
+    }
+
+    /// A scope that is to be started.
+    pub(in crate::daemon) fn scope(unit: String) -> JobCgroup {
+        JobCgroup { below: String::new(), unit: Some(unit), cgroup: None }
+    }
+
+    /// Opens the cgroup of a scope at `path`, from the mount.
+    ///
+    /// # Errors
+    /// It is gone, or the kernel refused.
+    pub(in crate::daemon) fn open_scope<K: KernFs>(
+        kernel: &mut K,
+        layout: &Layout,
+        unit: String,
+        path: &str,
+    ) -> Result<JobCgroup, KernError> {
+        let cgroup = Some(Cgroup::open_from_mount(kernel, layout, path)?);
+        Ok(JobCgroup { below: String::new(), unit: Some(unit), cgroup })
+    }
+
+    /// Whether it is there: a scope that systemd was only asked for is not.
+    pub(in crate::daemon) fn is_there(&self) -> bool {
+        self.cgroup.is_some()
     }
 
     /// Tells this cgroup from a later one of the same name.
     pub(in crate::daemon) fn inode(&self) -> u64 {
-        self.cgroup.generation()
+        self.cgroup.as_ref().map_or(0, Cgroup::generation)
     }
 
-    /// Whether it has CPUs of its own to confine it to.
+    /// Whether it has CPUs of its own to confine it to; systemd gives a scope the controllers that it needs.
     pub(in crate::daemon) fn can_be_confined(&self, layout: &Layout) -> bool {
-        self.cgroup.dir(layout, Facet::Cpuset).is_some()
+        self.unit.is_some() || self.dir(layout, Facet::Cpuset).is_some()
     }
 
-    /// Writes a value.
+    fn dir(&self, layout: &Layout, facet: Facet) -> Option<DirId> {
+        self.cgroup.as_ref()?.dir(layout, facet)
+    }
+
+    /// Writes a value. Not for a scope, whose files are systemd's.
     ///
     /// # Errors
     /// The kernel refused, or the cgroup has no such file.
@@ -75,22 +111,10 @@ impl JobCgroup {
         knob: Knob,
         value: &Value,
     ) -> Result<(), KernError> {
-        let dir = self.cgroup.knob_dir(layout, knob)?;
+        let cgroup = self.cgroup.as_ref().ok_or_else(|| gone(&self.below))?;
+        let dir = cgroup.knob_dir(layout, knob)?;
         let mut spellings = layout.dialect.spell(knob, value).into_iter();
         spellings.try_for_each(|spelling| kernel.write(dir, spelling.file, &spelling.text))
-    }
-
-    /// Confines it to these CPUs.
-    ///
-    /// # Errors
-    /// As [`JobCgroup::set`].
-    pub(in crate::daemon) fn confine<K: KernFs>(
-        &self,
-        kernel: &mut K,
-        layout: &Layout,
-        cpus: &CpuSet,
-    ) -> Result<(), KernError> {
-        self.set(kernel, layout, Knob::Cpus, &Value::CpuList(cpus.clone()))
     }
 
     /// Moves a process into it, in every tree.
@@ -104,7 +128,7 @@ impl JobCgroup {
         pid: u32,
     ) -> Result<(), KernError> {
         let mut homes = layout.trees.iter().filter_map(|tree| tree.facets.first().copied());
-        homes.try_for_each(|facet| match self.cgroup.dir(layout, facet) {
+        homes.try_for_each(|facet| match self.dir(layout, facet) {
             Some(dir) => kernel.move_process(dir, pid),
             None => Ok(()),
         })
@@ -118,7 +142,8 @@ impl JobCgroup {
         &self,
         kernel: &mut K,
     ) -> Result<TenantSample, KernError> {
-        self.cgroup.sample(kernel, true, &mut Vec::new())
+        let cgroup = self.cgroup.as_ref().ok_or_else(|| gone(&self.below))?;
+        cgroup.sample(kernel, true, &mut Vec::new())
     }
 
     /// The threads in it and in what was made inside, where the kernel counts them.
@@ -127,7 +152,7 @@ impl JobCgroup {
         kernel: &mut K,
         layout: &Layout,
     ) -> Option<u32> {
-        let dir = self.cgroup.dir(layout, Facet::Pids)?;
+        let dir = self.dir(layout, Facet::Pids)?;
         let sample = pids_sample(kernel, dir, self.inode()).ok()??;
         u32::try_from(sample.nr_current).ok()
     }
@@ -138,10 +163,8 @@ impl JobCgroup {
         kernel: &mut K,
         layout: &Layout,
     ) -> Vec<u32> {
-        let Some(tree) = layout.tree(Facet::Cpu).map(|index| &layout.trees[index]) else {
-            return Vec::new();
-        };
-        let dir = tree.root.join(&self.below);
+        let Some(dir) = self.dir(layout, Facet::Cpu) else { return Vec::new() };
+        let dir = kernel.dir_path(dir);
         let inside = nested(kernel, &dir).unwrap_or_default();
         let dirs = std::iter::once(dir).chain(inside);
         dirs.flat_map(|dir| processes_at(kernel, &dir).unwrap_or_default()).collect()
@@ -149,18 +172,22 @@ impl JobCgroup {
 
     /// Where it is frozen, if the kernel has a tree for that.
     pub(in crate::daemon) fn freeze_dir(&self, layout: &Layout) -> Option<DirId> {
-        self.cgroup.dir(layout, Facet::Pressure)
+        self.dir(layout, Facet::Pressure)
     }
 
-    /// Removes it and closes it; gives it back where that cannot be done yet.
+    /// Removes it and closes it; gives it back where that cannot be done yet. A scope is removed by systemd.
     pub(in crate::daemon) fn end<K: KernFs>(
         self,
         kernel: &mut K,
         layout: &Layout,
     ) -> Option<JobCgroup> {
+        if self.unit.is_some() {
+            self.close(kernel);
+            return None;
+        }
         match remove(kernel, layout, &self.below) {
             Ok(()) => {
-                self.cgroup.close(kernel);
+                self.close(kernel);
                 None
             }
             Err(error) => {
@@ -172,7 +199,9 @@ impl JobCgroup {
 
     /// Forgets its descriptors.
     pub(in crate::daemon) fn close<K: KernFs>(self, kernel: &mut K) {
-        self.cgroup.close(kernel);
+        if let Some(cgroup) = self.cgroup {
+            cgroup.close(kernel);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The jobs as readers see them.
 
-use super::record::{Home, Jobs, Record};
+use super::record::Jobs;
+use super::records::{Home, Record};
 use super::reply::waiting;
 use crate::admission::{JobId, JobView, Phase};
 use crate::varlink::jobs::{Job, JobState, ListReply, Pool, Started, Units, Valve};

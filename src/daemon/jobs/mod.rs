@@ -8,7 +8,8 @@
 //! the socket's thread and is answered with messages; nothing is locked. A submission is decided and started at once,
 //! not in the next tick.
 //!
-//! **Start.** The cgroup `job-N` is made inside the tenant's own cgroup and gets its memory limit, its CPUs and its weight;
+//! **Start.** The cgroup `job-N` is made inside the tenant's own cgroup (where systemd owns that, a scope in its slice:
+//! [`scope`]) and gets its memory limit, its CPUs and its weight;
 //! then the process is moved, and only then the client is told. That the process is the one that connected, and its
 //! user the one that it had then, is checked before the move (by its descriptor where the kernel has one, else by when
 //! it started) and again after it: a process that was moved in its place goes back to where it came from.
@@ -22,8 +23,10 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `record` | what is known of each job beside the queue; the state of the room |
+//! | `record` | the state of the room |
+//! | `records` | what is known of each job beside the queue |
 //! | `cgroup` | the cgroup of a job |
+//! | `scope` | the same where systemd owns it |
 //! | `place` | which CPUs each job runs on, and its weight |
 //! | `store` | the files of the state directory |
 //! | `terms` | what the policy says of jobs |
@@ -36,7 +39,9 @@ pub(super) mod cgroup;
 pub(super) mod listing;
 pub(super) mod place;
 pub(super) mod record;
+pub(super) mod records;
 pub(super) mod reply;
+pub(super) mod scope;
 pub(super) mod store;
 pub(super) mod summary;
 pub(super) mod terms;

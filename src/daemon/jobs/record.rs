@@ -1,29 +1,30 @@
-//! What is known of each job beside the queue, and the state of the room.
+//! The state of the room.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cgroup::JobCgroup;
+use super::records::{Home, Records};
 use super::reply::JobAnswer;
 use super::reply::waiting;
+use super::scope::Scopes;
 use super::store::{KeptJob, Store};
-use super::watch::Watch;
+use super::watch::{ARRIVAL, REFRESH, Watch};
 use crate::admission::{
     Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Preemption, Rules,
 };
 use crate::control::tree::TreeNode;
 use crate::dop::CpuSet;
 use crate::policy::model::Policy;
-use crate::valve::Valve;
 use crate::varlink::bridge::Ticket;
-use crate::varlink::jobs::{SubmitReply, Waiting};
+use crate::varlink::jobs::SubmitReply;
 
 /// All jobs of the agent.
 #[derive(Debug)]
 pub(in crate::daemon) struct Jobs {
     pub(in crate::daemon) admission: Admission,
-    pub(in crate::daemon) records: BTreeMap<JobId, Record>,
+    pub(in crate::daemon) records: Records,
     pub(in crate::daemon) store: Store,
     /// Jobs that started, moved or ended since they were kept.
     pub(in crate::daemon) unkept: BTreeSet<JobId>,
@@ -44,8 +45,12 @@ pub(in crate::daemon) struct Jobs {
     pub(in crate::daemon) placed: Vec<Placed>,
     /// When the list of jobs was made last.
     pub(in crate::daemon) listed: f64,
+    /// When running jobs were charged last.
+    pub(in crate::daemon) charged: f64,
     /// What jobs give up while a guarantee is due.
     pub(in crate::daemon) preemption: Preemption,
+    /// Jobs in slices of systemd's.
+    pub(in crate::daemon) scopes: Scopes,
     /// What has started of each tenant of the policy that ever had a job.
     pub(in crate::daemon) tallies: BTreeMap<String, Tally>,
 }
@@ -60,49 +65,12 @@ pub(in crate::daemon) struct Tally {
     pub(in crate::daemon) waited_seconds: f64,
 }
 
-/// One job.
-#[derive(Debug)]
-pub(in crate::daemon) struct Record {
-    /// The client, while it waits.
-    pub(in crate::daemon) ticket: Option<Ticket>,
-    pub(in crate::daemon) process: JobProcess,
-    pub(in crate::daemon) command: Option<String>,
-    /// What the client was told last.
-    pub(in crate::daemon) told: Option<Waiting>,
-    /// Its cgroup, once it has started.
-    pub(in crate::daemon) home: Option<Home>,
-}
-
-/// The first process of a job.
-#[derive(Clone, Debug)]
-pub(in crate::daemon) struct JobProcess {
-    pub(in crate::daemon) pid: u32,
-    pub(in crate::daemon) start_ticks: u64,
-    /// The same, where the kernel has a descriptor of it.
-    pub(in crate::daemon) handle: Option<Arc<OwnedFd>>,
-}
-
-/// Where a job runs.
-#[derive(Debug)]
-pub(in crate::daemon) struct Home {
-    pub(in crate::daemon) cgroup: JobCgroup,
-    /// From the mount.
-    pub(in crate::daemon) path: String,
-    /// The CPUs that it is confined to.
-    pub(in crate::daemon) cpus: Option<CpuSet>,
-    /// The weight that was written last.
-    pub(in crate::daemon) weight: Option<f64>,
-    /// Its job server.
-    pub(in crate::daemon) valve: Option<Valve>,
-    pub(in crate::daemon) ineffective: Vec<String>,
-}
-
 impl Jobs {
     /// No jobs, and nothing that keeps them.
     pub(in crate::daemon) fn new(store: Store) -> Jobs {
         Jobs {
             admission: Admission::new(Rules::default(), Capacity::default()),
-            records: BTreeMap::new(),
+            records: Records::default(),
             store,
             unkept: BTreeSet::new(),
             outbox: Vec::new(),
@@ -114,25 +82,26 @@ impl Jobs {
             left: Vec::new(),
             placed: Vec::new(),
             listed: f64::NEG_INFINITY,
+            charged: f64::NEG_INFINITY,
             preemption: Preemption::default(),
+            scopes: Scopes::default(),
             tallies: BTreeMap::new(),
         }
     }
 
-    /// The job that waits for this client.
-    pub(in crate::daemon) fn of_ticket(&self, ticket: Ticket) -> Option<JobId> {
-        let mut records = self.records.iter();
-        records.find(|(_, record)| record.ticket == Some(ticket)).map(|(job, _)| *job)
-    }
-
-    /// The started jobs with their cgroups.
+    /// The started jobs with their cgroups, also those whose scope is only asked for.
     pub(in crate::daemon) fn homes(&self) -> impl Iterator<Item = (JobId, &Home)> {
-        self.records.iter().filter_map(|(job, record)| Some((*job, record.home.as_ref()?)))
+        let active = self.admission.active();
+        active.filter_map(|view| Some((view.job, self.records.get(&view.job)?.home.as_ref()?)))
     }
 
-    /// Whether jobs have to be looked at between ticks.
-    pub(in crate::daemon) fn needs_refresh(&self) -> bool {
-        !self.left.is_empty() || self.homes().next().is_some()
+    /// How often jobs have to be looked at between ticks.
+    pub(in crate::daemon) fn refresh_every(&self, now: f64) -> Option<Duration> {
+        if self.scopes.is_any_new(now) {
+            return Some(ARRIVAL);
+        }
+        let has_any = !self.left.is_empty() || self.homes().next().is_some();
+        has_any.then_some(REFRESH)
     }
 
     /// Starts what may start.
@@ -170,7 +139,8 @@ impl Jobs {
     /// A started job, for the next agent; `None` for one that is gone, or waits.
     fn kept(&self, job: JobId) -> Option<KeptJob> {
         let record = self.records.get(&job)?;
-        let (home, view) = (record.home.as_ref()?, self.admission.job(job)?);
+        let home = record.home.as_ref().filter(|home| home.cgroup.is_there())?;
+        let view = self.admission.job(job)?;
         let (since, lingers) = match view.phase {
             Phase::Running { since, .. } => (since, false),
             Phase::Lingering { since } => (since, true),
@@ -185,6 +155,7 @@ impl Jobs {
             start_ticks: record.process.start_ticks,
             command: record.command.clone(),
             below: home.cgroup.below.clone(),
+            unit: home.cgroup.unit.clone(),
             path: home.path.clone(),
             inode: home.cgroup.inode(),
             cpus: home.cpus.as_ref().map(ToString::to_string),
@@ -205,7 +176,7 @@ impl Jobs {
 
     /// Answers the client of a job for the last time.
     pub(in crate::daemon) fn answer(&mut self, job: JobId, answer: JobAnswer) {
-        if let Some(ticket) = self.records.get_mut(&job).and_then(|record| record.ticket.take()) {
+        if let Some(ticket) = self.records.take_ticket(job) {
             self.outbox.push((ticket, answer));
         }
     }

@@ -63,6 +63,8 @@ pub(in crate::daemon) struct KeptJob {
     /// Its cgroup below the root of each tree, and from the mount.
     pub(in crate::daemon) below: String,
     pub(in crate::daemon) path: String,
+    /// Its scope, where it is one: then it is not below the root.
+    pub(in crate::daemon) unit: Option<String>,
     pub(in crate::daemon) inode: u64,
     pub(in crate::daemon) cpus: Option<String>,
     pub(in crate::daemon) ineffective: Vec<String>,

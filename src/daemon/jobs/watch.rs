@@ -10,6 +10,8 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 /// How often running jobs are charged, and looked at where the kernel does not tell of their end.
 pub(in crate::daemon) const REFRESH: Duration = Duration::from_millis(100);
+/// How often it is looked whether a process is in its scope.
+pub(in crate::daemon) const ARRIVAL: Duration = Duration::from_millis(2);
 
 const TIMER: u64 = 0;
 const PROCESS: u64 = 1;
@@ -19,7 +21,7 @@ const PROCESS: u64 = 1;
 pub(in crate::daemon) struct Watch {
     epoll: Epoll,
     timer: TimerFd,
-    is_ticking: bool,
+    ticks_every: Option<Duration>,
 }
 
 impl Watch {
@@ -32,7 +34,7 @@ impl Watch {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
         epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
-        Ok(Watch { epoll, timer, is_ticking: false })
+        Ok(Watch { epoll, timer, ticks_every: None })
     }
 
     /// Wakes when this process ends; until [`Watch::forget`].
@@ -46,26 +48,26 @@ impl Watch {
         let _ = self.epoll.delete(process);
     }
 
-    /// Wakes every [`REFRESH`] from now on, or no longer.
-    pub(in crate::daemon) fn refresh(&mut self, is_needed: bool) {
-        if is_needed == self.is_ticking {
+    /// Wakes this often from now on, or no longer.
+    pub(in crate::daemon) fn refresh(&mut self, every: Option<Duration>) {
+        if every == self.ticks_every {
             return;
         }
-        let every = TimeSpec::from_duration(REFRESH);
-        let outcome = match is_needed {
-            true => self.timer.set(Expiration::Interval(every), TimerSetTimeFlags::empty()),
-            false => self.timer.unset(),
+        let outcome = match every.map(TimeSpec::from_duration) {
+            Some(every) => self.timer.set(Expiration::Interval(every), TimerSetTimeFlags::empty()),
+            None => self.timer.unset(),
         };
-        self.is_ticking = is_needed && outcome.is_ok();
+        self.ticks_every = every.filter(|_| outcome.is_ok());
     }
 
-    /// Clears the timer's wake-up.
-    pub(in crate::daemon) fn clear(&self) {
+    /// Clears the timer's wake-up. Returns whether a process has ended.
+    pub(in crate::daemon) fn clear(&self) -> bool {
         let mut events = [EpollEvent::empty(); 2];
         let _ = self.epoll.wait(&mut events, nix::sys::epoll::EpollTimeout::ZERO);
-        if events.iter().any(|event| event.data() == TIMER) && self.is_ticking {
+        if events.iter().any(|event| event.data() == TIMER) && self.ticks_every.is_some() {
             let _ = self.timer.wait();
         }
+        events.iter().any(|event| event.data() == PROCESS)
     }
 }
 

@@ -13,6 +13,7 @@
 //! used.
 
 mod fault;
+mod scope;
 
 use std::collections::HashMap;
 use std::fs;
@@ -223,6 +224,7 @@ fn is_pipelined(order: &Order) -> bool {
         order,
         Order::Look { .. }
             | Order::StartSlice { .. }
+            | Order::StartScope { .. }
             | Order::Set { .. }
             | Order::Stop { .. }
             | Order::List { .. }
@@ -311,6 +313,10 @@ impl Calls<'_> {
             Order::Look { unit } => self.look(unit).await.map(Reply::Unit),
             Order::List { patterns } => self.list(patterns).await,
             Order::StartSlice { unit, description } => self.start_slice(unit, description).await,
+            Order::StartScope { unit, slice, description, pids, settings } => {
+                let properties = scope::properties(slice, description, pids, settings);
+                self.start_transient(unit, &properties).await
+            }
             Order::Set { unit, settings } => self.set(unit, settings).await,
             Order::Reload => {
                 self.call::<_, ()>(MANAGER_PATH, MANAGER, "Reload", &()).await.map(done)
@@ -365,32 +371,33 @@ impl Calls<'_> {
     }
 
     async fn set(&self, unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
-        let property = |setting: &Setting| -> BusProperty<'static> {
-            let value = match &setting.value {
-                PropertyValue::Number(number) => Value::from(*number),
-                PropertyValue::Mask(mask) => Value::from(mask.clone()),
-            };
-            (setting.property.name(), value)
-        };
-        let properties: Vec<BusProperty<'_>> = settings.iter().map(property).collect();
+        let properties: Vec<BusProperty<'_>> = settings.iter().map(scope::property).collect();
         let arguments = (unit, true, properties);
         self.call::<_, ()>(MANAGER_PATH, MANAGER, "SetUnitProperties", &arguments).await.map(done)
     }
 
     async fn start_slice(&self, unit: &str, description: &str) -> Result<Reply, Fault> {
         let properties = [("Description", Value::from(description))];
-        let nothing: [(&str, Vec<(&str, Value<'_>)>); 0] = [];
-        let arguments = (unit, MODE, &properties[..], &nothing[..]);
-        let started: Result<OwnedObjectPath, Fault> =
-            self.call(MANAGER_PATH, MANAGER, "StartTransientUnit", &arguments).await;
-        match started {
+        match self.start_transient(unit, &properties).await {
             // There is a file for it, or it is loaded already.
             Err(fault) if fault.name == "org.freedesktop.systemd1.UnitExists" => self
                 .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StartUnit", &(unit, MODE))
                 .await
                 .map(done),
-            started => started.map(done),
+            started => started,
         }
+    }
+
+    async fn start_transient(
+        &self,
+        unit: &str,
+        properties: &[(&str, Value<'_>)],
+    ) -> Result<Reply, Fault> {
+        let nothing: [(&str, Vec<(&str, Value<'_>)>); 0] = [];
+        let arguments = (unit, MODE, properties, &nothing[..]);
+        self.call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StartTransientUnit", &arguments)
+            .await
+            .map(done)
     }
 
     async fn call<B, R>(

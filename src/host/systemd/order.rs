@@ -20,6 +20,20 @@ pub enum Order {
         /// What `systemctl status` calls it.
         description: String,
     },
+    /// Starts a transient scope with processes that are there, which systemd moves into it. That it was accepted does not
+    /// say that they are there yet.
+    StartScope {
+        /// The scope.
+        unit: String,
+        /// The slice that it is in, which is started where it does not run.
+        slice: String,
+        /// What `systemctl status` calls it.
+        description: String,
+        /// The processes.
+        pids: Vec<u32>,
+        /// Its properties and their values.
+        settings: Vec<Setting>,
+    },
     /// Sets properties at run time, all in one call.
     Set {
         /// The unit.
@@ -74,6 +88,7 @@ impl Order {
         match self {
             Order::Look { unit }
             | Order::StartSlice { unit, .. }
+            | Order::StartScope { unit, .. }
             | Order::Set { unit, .. }
             | Order::Rewrite { unit, .. }
             | Order::Forget { unit, .. }

@@ -18,7 +18,6 @@ exit 37
 
 
 def runs_as_a_job(host, owner):
-    # Jobs are made there, also those of tenants that systemd owns.
     root = host.delegated()
     world = Host()
     state = host.folder()
@@ -33,11 +32,13 @@ def runs_as_a_job(host, owner):
         job = ["run", *arguments, "--", "/bin/sh", "-c", COMMAND]
         return finish([*user, str(TENANTCTL), "--socket", str(socket), *job])
 
+    # A job of a slice is a scope in it, once the slice is there.
+    expected = {"direct": "/a/job-", "systemd": "/tenants.slice/tenants-a.slice/tenantd-job-"}[owner]
     tries = []
 
     def takes_jobs():
         tries.append(run("--no-wait"))
-        return tries[-1].returncode == 37
+        return tries[-1].returncode == 37 and expected in tries[-1].stdout
 
     with telling(lambda: f"the last try: {tries[-1:]}"):
         daemon.until(takes_jobs, "tenants that take jobs")
@@ -45,7 +46,9 @@ def runs_as_a_job(host, owner):
     assert done.returncode == 37, (done.stdout, done.stderr, daemon.log())
     place, memory, width = done.stdout.split()
     host.note(f"{owner}: a job ran in {place}")
-    assert "/job-" in place and memory == str(64 << 20) and width == "1", (done.stdout, daemon.log())
+    assert expected in place and place.endswith(".scope") == (owner == "systemd"), (place, daemon.log())
+    assert memory == str(64 << 20) and width == "1", (done.stdout, daemon.log())
+    assert "slice of its tenant" not in done.stderr, done.stderr
     refused = run("--tenant", "b")
     assert refused.returncode == 77, (refused.returncode, refused.stderr)
     daemon.until(lambda: not Cgroup(MOUNT / place.lstrip("/")).exists(), "the cgroup of the job to be removed")

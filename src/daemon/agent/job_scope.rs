@@ -1,0 +1,235 @@
+//! Jobs in slices of systemd's: asked for, found where they arrived, and given a cgroup of the agent's own where systemd
+//! refuses. [`crate::daemon::jobs::scope`] says how it works.
+
+use std::path::PathBuf;
+
+use tracing::{debug, warn};
+
+use super::start::Agent;
+use crate::admission::JobId;
+use crate::control::plan::{Knob, Value};
+use crate::daemon::backend::location::{Location, Sources};
+use crate::daemon::jobs::cgroup::JobCgroup;
+use crate::daemon::jobs::scope::{PATIENCE_SECONDS, Starting, job_of, unit_of};
+use crate::daemon::jobs::watch::is_alive;
+use crate::host::cgroup::{Dialect, Facet};
+use crate::host::kernfs::KernFs;
+use crate::host::process;
+use crate::host::systemd::{Answer, Order, Property, Setting, UnitError};
+use crate::policy::unit_path::{slice_of_user, unit_at};
+
+impl<K: KernFs> Agent<K> {
+    /// The slice in which jobs of a user in this tenant are scopes; `None` where they get cgroups of the agent's own.
+    ///
+    /// # Errors
+    /// It is a slice that the agent has not started yet. Systemd would start it for the scope, and nobody would stop it:
+    /// what the agent starts is in the journal.
+    pub(super) fn slice_of_job(&self, node: usize, uid: u32) -> Result<Option<String>, String> {
+        if self.host.layout.dialect != Dialect::Unified {
+            return Ok(None);
+        }
+        let tree = self.control.tree();
+        let mut locations = self.backends.locations(tree);
+        let member = |unit: &str| {
+            let mut members = tree.members().filter(|(_, member)| member.tenant == node);
+            members.find(|(_, member)| member.at == unit).map(|(number, _)| number)
+        };
+        let (number, slice) = match locations.swap_remove(node) {
+            Location::Slice(slice) => (Some(node), slice),
+            Location::Members(Sources { slice: Some(slice), .. }) => (member(&slice), slice),
+            // Systemd stops the slice of a user by itself (`StopWhenUnneeded`).
+            Location::Unit(unit) if unit.ends_with(".slice") => return Ok(Some(unit)),
+            Location::Members(_) => {
+                let of_user = slice_of_user(uid);
+                return Ok(member(&of_user).map(|_| of_user));
+            }
+            _ => return Ok(None),
+        };
+        let dir =
+            number.and_then(|number| self.backends.dir_of(&self.host, tree, number, Facet::Cpu));
+        dir.map(|_| Some(slice.clone())).ok_or_else(|| format!("{slice} is not there yet"))
+    }
+
+    /// A scope is to be started for a job once all that it begins with is known.
+    pub(super) fn begin_scope(&mut self, job: JobId, slice: String) -> JobCgroup {
+        let starting = Starting { slice, ..Starting::default() };
+        self.jobs.scopes.starting.insert(job, starting);
+        // Systemd's own default is meant for sessions; what bounds a job is its tenant's limit.
+        let property = Property::TasksMax;
+        self.set_in_scope(job, Setting { property, value: property.unset() });
+        JobCgroup::scope(unit_of(job))
+    }
+
+    fn set_in_scope(&mut self, job: JobId, setting: Setting) {
+        self.jobs.scopes.set(&self.host.kernel, job, setting);
+    }
+
+    /// Writes a value of a job, or asks systemd for it.
+    ///
+    /// # Errors
+    /// What the kernel said; what systemd says comes later.
+    pub(super) fn set_of_job(
+        &mut self,
+        job: JobId,
+        knob: Knob,
+        value: &Value,
+    ) -> Result<(), String> {
+        let home = self.jobs.records.get(&job).and_then(|record| record.home.as_ref());
+        let Some(home) = home else { return Err("it has no cgroup".to_string()) };
+        if home.cgroup.unit.is_some() {
+            self.set_in_scope(job, Setting::of(knob, value));
+            return Ok(());
+        }
+        let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+        home.cgroup.set(kernel, layout, knob, value).map_err(|error| error.to_string())
+    }
+
+    /// Asks systemd for the scope of a job, if it is to have one; says whether it is.
+    pub(super) fn ask_for_scope(&mut self, job: JobId, now: f64) -> bool {
+        let Some(starting) = self.jobs.scopes.starting.get_mut(&job) else { return false };
+        starting.asked = Some(now);
+        let Some(record) = self.jobs.records.get(&job) else { return false };
+        let (slice, settings) = (starting.slice.clone(), std::mem::take(&mut starting.settings));
+        let command = record.command.as_deref().unwrap_or("a command");
+        let order = Order::StartScope {
+            unit: unit_of(job),
+            slice,
+            description: format!("tenantd job {job}: {}", printable(command)),
+            pids: vec![record.process.pid],
+            settings,
+        };
+        if !self.jobs.scopes.ask(&self.host.kernel, order) {
+            self.go_without_scope(job, "this host is not run by systemd", now);
+        }
+        true
+    }
+
+    /// Takes in what systemd has answered, and which jobs have arrived in their scopes.
+    pub(super) fn settle_scopes(&mut self, now: f64) {
+        for Answer { order, outcome } in self.jobs.scopes.answers() {
+            let (Some(job), Err(error)) = (job_of(order.unit()), outcome) else { continue };
+            match order {
+                // It may still do so, and would take the process away from where it is then.
+                Order::StartScope { .. } if matches!(error, UnitError::Late(_)) => {}
+                Order::StartScope { .. } => self.go_without_scope(job, &error.to_string(), now),
+                Order::Set { settings, .. } => {
+                    self.note_refused(job, &settings, &error.to_string())
+                }
+                _ => {}
+            }
+        }
+        let starting: Vec<(JobId, f64)> = self
+            .jobs
+            .scopes
+            .starting
+            .iter()
+            .filter_map(|(job, starting)| Some((*job, starting.asked?)))
+            .collect();
+        for (job, asked) in starting {
+            match self.arrive(job) {
+                Ok(true) => {
+                    self.jobs.scopes.starting.remove(&job);
+                    self.jobs.keep_changed();
+                    self.tell_started(job);
+                }
+                Ok(false) if now - asked < PATIENCE_SECONDS => {}
+                Ok(false) => {
+                    let why = format!("systemd has not started its scope for {PATIENCE_SECONDS} s");
+                    self.give_up_job(job, &why, now);
+                }
+                Err(why) => self.give_up_job(job, &why, now),
+            }
+        }
+    }
+
+    /// Whether the process of a job is in its scope, which is opened then.
+    ///
+    /// # Errors
+    /// It has ended, or its cgroup cannot be opened.
+    fn arrive(&mut self, job: JobId) -> Result<bool, String> {
+        let proc = self.host.proc();
+        let record = self.jobs.records.get_mut(&job).ok_or("it is gone")?;
+        let process = &record.process;
+        let gone = format!("process {} has ended", process.pid);
+        let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+        let found = process::candidate(kernel, proc, layout, process.pid, 0);
+        let Some(found) = found else { return Err(gone) };
+        kernel.close_dir(found.held);
+        let is_there = process.handle.as_ref().is_none_or(|handle| is_alive(handle));
+        if found.claim.start_ticks != process.start_ticks || !is_there {
+            return Err(gone);
+        }
+        let tree = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)];
+        let unit = unit_of(job);
+        let from_mount =
+            |dir: &PathBuf| Some(format!("/{}", dir.strip_prefix(&tree.mount).ok()?.display()));
+        let mut paths = found.claim.from.iter().filter_map(from_mount);
+        // One of that name inside of a user's own cgroups is no unit.
+        let Some(path) = paths.find(|path| unit_at(path) == Some(&unit)) else { return Ok(false) };
+        let cgroup = JobCgroup::open_scope(kernel, layout, unit, &path);
+        let cgroup = cgroup.map_err(|error| error.to_string())?;
+        if let (Some(watch), Some(handle)) = (&self.jobs.watch, &process.handle) {
+            // Without it, its end is seen with the next refresh.
+            let _ = watch.add(handle);
+        }
+        if let Some(home) = &mut record.home {
+            (home.cgroup, home.path) = (cgroup, path);
+        }
+        self.jobs.unkept.insert(job);
+        Ok(true)
+    }
+
+    /// A job gets a cgroup of the agent's own, because systemd has none for it.
+    fn go_without_scope(&mut self, job: JobId, why: &str, now: f64) {
+        if self.jobs.scopes.starting.remove(&job).is_none() {
+            return;
+        }
+        warn!("job {job} is not in the slice of its tenant: {why}");
+        let entered = self.house_in_own(job, why).and_then(|()| {
+            self.place_jobs();
+            self.weigh_jobs();
+            self.jobs.keep_changed();
+            self.enter(job)
+        });
+        match entered {
+            Ok(()) => self.tell_started(job),
+            Err(why) => self.give_up_job(job, &why, now),
+        }
+    }
+
+    fn house_in_own(&mut self, job: JobId, why: &str) -> Result<(), String> {
+        let record = self.jobs.records.get_mut(&job).ok_or("it is gone")?;
+        let valve = record.home.take().and_then(|home| home.valve);
+        let (cgroup, ineffective) = self.make_instead(job, why)?;
+        self.settle_in(job, cgroup, valve, ineffective);
+        Ok(())
+    }
+
+    /// Makes a cgroup of the agent's own for a job of a slice. Returns what is not in force as well.
+    pub(super) fn make_instead(
+        &mut self,
+        job: JobId,
+        why: &str,
+    ) -> Result<(JobCgroup, Vec<String>), String> {
+        let (cgroup, mut ineffective) = self.make_own(job)?;
+        ineffective.push(format!("it is not in the slice of its tenant: {why}"));
+        Ok((cgroup, ineffective))
+    }
+
+    /// Systemd has refused values of a scope.
+    fn note_refused(&mut self, job: JobId, settings: &[Setting], why: &str) {
+        debug!("systemd changes nothing of the scope of job {job}: {why}");
+        let record = self.jobs.records.get_mut(&job);
+        let Some(home) = record.and_then(|record| record.home.as_mut()) else { return };
+        let is_of_cpus = |setting: &Setting| setting.property == Property::AllowedCpus;
+        let what = format!("it is not confined to CPUs: {why}");
+        if settings.iter().any(is_of_cpus) && !home.ineffective.contains(&what) {
+            home.ineffective.push(what);
+        }
+    }
+}
+
+/// The same without control characters, which the bus or a terminal may take for something else.
+fn printable(text: &str) -> String {
+    text.chars().map(|it| if it.is_control() { ' ' } else { it }).collect()
+}

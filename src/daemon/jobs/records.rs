@@ -1,0 +1,147 @@
+//! What is known of each job beside the queue: its client, its process and its cgroup; found by each of these.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::cgroup::JobCgroup;
+use crate::admission::JobId;
+use crate::dop::CpuSet;
+use crate::valve::Valve;
+use crate::varlink::bridge::Ticket;
+use crate::varlink::jobs::Waiting;
+
+/// One job.
+#[derive(Debug)]
+pub(in crate::daemon) struct Record {
+    /// The client, while it waits.
+    pub(in crate::daemon) ticket: Option<Ticket>,
+    pub(in crate::daemon) process: JobProcess,
+    pub(in crate::daemon) command: Option<String>,
+    /// What the client was told last.
+    pub(in crate::daemon) told: Option<Waiting>,
+    /// Its cgroup, once it has started.
+    pub(in crate::daemon) home: Option<Home>,
+}
+
+/// The first process of a job.
+#[derive(Clone, Debug)]
+pub(in crate::daemon) struct JobProcess {
+    pub(in crate::daemon) pid: u32,
+    pub(in crate::daemon) start_ticks: u64,
+    /// The same, where the kernel has a descriptor of it.
+    pub(in crate::daemon) handle: Option<Arc<OwnedFd>>,
+}
+
+/// Where a job runs.
+#[derive(Debug)]
+pub(in crate::daemon) struct Home {
+    pub(in crate::daemon) cgroup: JobCgroup,
+    /// From the mount.
+    pub(in crate::daemon) path: String,
+    /// The CPUs that it is confined to.
+    pub(in crate::daemon) cpus: Option<CpuSet>,
+    /// The weight that was written last.
+    pub(in crate::daemon) weight: Option<f64>,
+    /// Its job server.
+    pub(in crate::daemon) valve: Option<Valve>,
+    pub(in crate::daemon) ineffective: Vec<String>,
+}
+
+/// All jobs by number, and those of a client or a process without a look at the others.
+#[derive(Debug, Default)]
+pub(in crate::daemon) struct Records {
+    all: BTreeMap<JobId, Record>,
+    /// The job of each client that waits.
+    of_tickets: HashMap<Ticket, JobId>,
+    /// The last job of each process number.
+    of_pids: HashMap<u32, JobId>,
+}
+
+impl Records {
+    pub(in crate::daemon) fn insert(&mut self, job: JobId, record: Record) {
+        self.remove(&job);
+        if let Some(ticket) = record.ticket {
+            self.of_tickets.insert(ticket, job);
+        }
+        self.of_pids.insert(record.process.pid, job);
+        self.all.insert(job, record);
+    }
+
+    pub(in crate::daemon) fn remove(&mut self, job: &JobId) -> Option<Record> {
+        let record = self.all.remove(job)?;
+        // A later job may have the number of its process.
+        if self.of_pids.get(&record.process.pid) == Some(job) {
+            self.of_pids.remove(&record.process.pid);
+        }
+        if let Some(ticket) = record.ticket {
+            self.of_tickets.remove(&ticket);
+        }
+        Some(record)
+    }
+
+    pub(in crate::daemon) fn get_mut(&mut self, job: &JobId) -> Option<&mut Record> {
+        self.all.get_mut(job)
+    }
+
+    pub(in crate::daemon) fn iter_mut(&mut self) -> impl Iterator<Item = (&JobId, &mut Record)> {
+        self.all.iter_mut()
+    }
+
+    /// The job that waits for this client.
+    pub(in crate::daemon) fn of_ticket(&self, ticket: Ticket) -> Option<JobId> {
+        self.of_tickets.get(&ticket).copied()
+    }
+
+    /// The client of a job, which is answered for the last time.
+    pub(in crate::daemon) fn take_ticket(&mut self, job: JobId) -> Option<Ticket> {
+        let ticket = self.all.get_mut(&job)?.ticket.take()?;
+        self.of_tickets.remove(&ticket);
+        Some(ticket)
+    }
+
+    /// Whether a process is a job, the first one of it.
+    pub(in crate::daemon) fn has_process(&self, pid: u32, start_ticks: u64) -> bool {
+        let record = self.of_pids.get(&pid).and_then(|job| self.all.get(job));
+        record.is_some_and(|record| record.process.start_ticks == start_ticks)
+    }
+}
+
+/// What else is read is read of all of them; what is in the way of the two indexes is not offered.
+impl Deref for Records {
+    type Target = BTreeMap<JobId, Record>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(ticket: u64, pid: u32, start_ticks: u64) -> Record {
+        let process = JobProcess { pid, start_ticks, handle: None };
+        Record { ticket: Some(Ticket(ticket)), process, command: None, told: None, home: None }
+    }
+
+    #[test]
+    fn a_job_is_found_by_its_client_and_by_its_process() {
+        let mut records = Records::default();
+        records.insert(JobId(1), record(10, 7, 100));
+        records.insert(JobId(2), record(11, 8, 100));
+        assert_eq!(records.of_ticket(Ticket(11)), Some(JobId(2)));
+        assert!(records.has_process(7, 100) && !records.has_process(7, 101));
+        assert_eq!(records.take_ticket(JobId(2)), Some(Ticket(11)));
+        assert_eq!((records.of_ticket(Ticket(11)), records.take_ticket(JobId(2))), (None, None));
+        // The first process of a job has ended, and another one with its number is a job.
+        records.insert(JobId(3), record(12, 7, 200));
+        assert!(records.has_process(7, 200));
+        assert!(records.remove(&JobId(1)).is_some());
+        assert!(records.has_process(7, 200), "it is not forgotten with the earlier one");
+        assert!(records.remove(&JobId(3)).is_some() && records.remove(&JobId(3)).is_none());
+        assert!(!records.has_process(7, 200));
+        assert_eq!((records.len(), records.of_tickets.len(), records.of_pids.len()), (1, 0, 1));
+    }
+}
