@@ -239,6 +239,7 @@ impl SimKernel {
                 system_nsec: 0.0,
                 charges: BTreeMap::new(),
                 hot_pages_seen: 0,
+                cold_pages_seen: 0,
                 read_bytes: 0,
                 disk_read_bytes: 0,
                 refault_bytes: 0,

@@ -2,8 +2,8 @@
 //!
 //! **Terms.** A *charge* is a page that counts for the cgroup in which its process was when it touched
 //! the page; it counts for every cgroup above too, and stays when the process moves. *Anonymous* pages can
-//! be reclaimed only where there is swap; *file* pages can, the inactive ones (read once) before the
-//! active ones (read all the time, and soon read again: a refault). Stacks and locked pages cannot.
+//! be reclaimed only where there is swap; *file* pages can, the inactive ones (read once, and not missed) before
+//! the active ones (read all the time, and soon read again: a refault). Stacks and locked pages cannot.
 //!
 //! **Algorithm.** In each step a process touches what its load still lacks, at the speed of the load and
 //! only while it is awake. A charge that would exceed a `memory.max` on the way up reclaims below that
@@ -156,10 +156,14 @@ impl SimKernel {
         }
         let Some(process) = self.processes.get(&pid) else { return };
         let cache = process.load.cache_bytes / PAGE_BYTES;
-        let missing = cache.saturating_sub(process.pages().of(Kind::InactiveFile));
-        if missing > 0 {
-            let pages = self.touched(pid, Kind::InactiveFile, dt_sec, 1.0).min(missing);
+        // What was read once is not missed when it is gone.
+        let seen = process.cold_pages_seen.min(cache);
+        if seen < cache {
+            let pages = self.touched(pid, Kind::InactiveFile, dt_sec, 1.0).min(cache - seen);
             let read = self.charge(pid, Kind::InactiveFile, pages);
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.cold_pages_seen = seen + read;
+            }
             self.count_reads(pid, read * PAGE_BYTES);
             self.count_file_reads(pid, read, 0);
         }

@@ -36,6 +36,8 @@ pub(super) struct Process {
     pub(super) charges: BTreeMap<CgroupId, Pages>,
     /// Hot file pages that it has read at least once; reading them again is a refault.
     pub(super) hot_pages_seen: u64,
+    /// Pages that it has read of what it reads once.
+    pub(super) cold_pages_seen: u64,
     /// Bytes of files that it has read: all of them, and those that came from disk.
     pub(super) read_bytes: u64,
     pub(super) disk_read_bytes: u64,

@@ -57,6 +57,23 @@ fn hot_and_cold_cache_are_distinguished_by_use() {
 }
 
 #[test]
+fn what_is_read_once_is_not_read_again_when_it_is_gone() {
+    let mut kernel = host(1, &["/a"]);
+    let pid = kernel.spawn("/a", Load::busy(1).with_cache(80 * MIB)).unwrap();
+    kernel.advance(SECOND);
+    write(&mut kernel, "/a/memory.reclaim", "60M").unwrap();
+    let ran = |kernel: &SimKernel| kernel.process_usage(pid).unwrap().run_nsec;
+    let before = ran(&kernel);
+    kernel.advance(SECOND);
+    assert_eq!(field(&kernel, "/a/memory.stat", "inactive_file"), 20 * MIB);
+    assert!((ran(&kernel) - before - 1e9).abs() < 1.0, "nothing of it is missed");
+    // More of it is read as before.
+    kernel.set_load(pid, Load::busy(1).with_cache(90 * MIB)).unwrap();
+    kernel.advance(SECOND);
+    assert_eq!(field(&kernel, "/a/memory.stat", "inactive_file"), 30 * MIB);
+}
+
+#[test]
 fn max_recycles_cache_without_killing() {
     let mut kernel = host(1, &["/a"]);
     write(&mut kernel, "/a/memory.max", &(100 * MIB).to_string()).unwrap();
