@@ -16,6 +16,7 @@ use super::kernel::SimKernel;
 use super::parse::CpuSet;
 use super::pressure::{AVERAGING_NSEC, Activity};
 use super::process::Process;
+use super::quiet::quarters;
 use super::rates::{QuotaState, Rates};
 use super::tree::CgroupId;
 
@@ -23,33 +24,45 @@ use super::tree::CgroupId;
 const THREAD_WEIGHT: f64 = 1024.0;
 
 /// The scheduling problem, and the owner of each part.
-struct Posed {
+#[derive(Debug)]
+pub(super) struct Posed {
     problem: Problem,
     group_ids: Vec<CgroupId>,
-    pids: Vec<u32>,
+    /// The cgroups that each process counts for, by their place among all living ones.
+    places: Vec<Vec<usize>>,
+    /// Every cgroup of every hierarchy.
+    all: Vec<CgroupId>,
 }
 
 impl SimKernel {
     /// The present rates, computed anew after a change.
-    pub(super) fn compute_rates(&self) -> Rates {
-        let posed = self.pose();
+    pub(super) fn compute_rates(&mut self) -> Rates {
+        let mut posed = self.posed.take().unwrap_or_else(|| self.pose());
+        for (source, process) in posed.problem.sources.iter_mut().zip(self.processes.values()) {
+            source.demand = self.demand_of(process);
+        }
+        let rates = self.rates_of(&posed);
+        self.posed = Some(posed);
+        rates
+    }
+
+    fn rates_of(&self, posed: &Posed) -> Rates {
         let solution = posed.problem.solve();
-        let mut processes = Vec::new();
+        let mut processes = Vec::with_capacity(self.processes.len());
         let mut activities: Vec<(CgroupId, Activity)> =
-            self.tree.ids().map(|id| (id, Activity::default())).collect();
-        let place = self.tree.places(activities.iter().map(|(id, _)| *id));
+            posed.all.iter().map(|&id| (id, Activity::default())).collect();
         let mut total = Activity::default();
-        for (pid, &rate) in posed.pids.iter().zip(&solution.rates) {
-            let process = &self.processes[pid];
-            let (activity, wait_ratio) = self.activity_of(process, rate);
-            processes.push((*pid, rate, wait_ratio));
-            for id in process.cgroups.iter().flat_map(|&id| self.tree.lineage(id)) {
-                activities[place[id.0]].1.add(&activity);
-            }
+        for (index, (&pid, process)) in self.processes.iter().enumerate() {
+            let rate = solution.rates[index];
+            let demand = posed.problem.sources[index].demand;
+            let (activity, wait_ratio) = activity_of(process, demand, rate);
+            processes.push((pid, rate, wait_ratio));
+            posed.places[index].iter().for_each(|&place| activities[place].1.add(&activity));
             total.add(&activity);
         }
-        let quotas = self.quota_states(&posed, &solution.throttled);
+        let quotas = self.quota_states(posed, &solution.throttled);
         for &(id, QuotaState { throttled_ratio, .. }) in &quotas {
+            let place = self.tree.places(posed.all.iter().copied());
             for below in self.tree.subtree(id) {
                 let activity = &mut activities[place[below.0]].1;
                 activity.throttled_ratio = activity.throttled_ratio.max(throttled_ratio);
@@ -57,28 +70,14 @@ impl SimKernel {
         }
         Rates {
             processes,
-            cgroups: activities,
+            cgroups: activities
+                .into_iter()
+                .map(|(id, activity)| (id, activity, activity.all_stalls()))
+                .collect(),
             quotas,
-            busy: solution.busy.into_iter().collect(),
+            busy: solution.busy,
             system_ratio: if total.running > 0.0 { total.system / total.running } else { 0.0 },
         }
-    }
-
-    /// The state of a process that gets `rate` CPUs, and the waiting part of each thread's time.
-    fn activity_of(&self, process: &Process, rate: f64) -> (Activity, f64) {
-        let demand = self.demand_of(process);
-        let unmet = if demand > 0.0 { (1.0 - rate / demand).max(0.0) } else { 0.0 };
-        let wait_ratio = unmet * process.stall.awake_ratio();
-        let threads = f64::from(process.load.threads);
-        let activity = Activity {
-            running: rate,
-            system: rate * process.load.system_ratio,
-            waiting: wait_ratio * threads,
-            stalled: process.stall.memory_ratio * threads,
-            blocked: process.stall.io_ratio * threads,
-            throttled_ratio: 0.0,
-        };
-        (activity, wait_ratio)
     }
 
     /// CPUs that a process wants now: none while it is frozen.
@@ -96,8 +95,10 @@ impl SimKernel {
         let mut posed = Posed {
             problem: Problem::default(),
             group_ids: self.tree.subtree(root),
-            pids: Vec::new(),
+            places: Vec::new(),
+            all: self.tree.ids().collect(),
         };
+        let place = self.tree.places(posed.all.iter().copied());
         posed
             .group_ids
             .retain(|&id| id == root || self.tree[id].controllers.contains(Controller::Cpu));
@@ -124,7 +125,8 @@ impl SimKernel {
                 known.push((home, mask));
                 mask
             });
-            posed.pids.push(pid);
+            let above = process.cgroups.iter().flat_map(|&id| self.tree.lineage(id));
+            posed.places.push(above.map(|id| place[id.0]).collect());
             posed.problem.sources.push(Source {
                 group: index[group.0],
                 weight: THREAD_WEIGHT * f64::from(process.load.threads),
@@ -132,8 +134,9 @@ impl SimKernel {
                 mask,
             });
         }
-        posed.problem.masks = vec![CpuSet::new(); masks.len()];
-        masks.into_iter().for_each(|(set, index)| posed.problem.masks[index] = set);
+        let mut sets = vec![CpuSet::new(); masks.len()];
+        masks.into_iter().for_each(|(set, index)| sets[index] = set);
+        posed.problem.know(sets);
         posed
     }
 
@@ -171,38 +174,39 @@ impl SimKernel {
         states
     }
 
-    /// Lets `dt_nsec` pass at the present rates.
-    pub(super) fn account(&mut self, rates: &Rates, dt_nsec: u64) {
-        let dt = dt_nsec as f64;
+    /// Lets `nr_steps` of `dt_nsec` pass at the present rates.
+    pub(super) fn account(&mut self, rates: &Rates, dt_nsec: u64, nr_steps: u64) {
+        let (dt, nr) = (dt_nsec as f64, nr_steps as f64);
+        let passed = |rate: f64| quarters(rate * dt) * nr;
         for &(pid, rate, wait_ratio) in &rates.processes {
             let Some(process) = self.processes.get_mut(&pid) else { continue };
-            let run_nsec = rate * dt;
-            process.system_nsec += run_nsec * process.load.system_ratio;
-            process.user_nsec += run_nsec * (1.0 - process.load.system_ratio);
-            let each = run_nsec / process.threads.len() as f64;
+            process.system_nsec += passed(rate * process.load.system_ratio);
+            process.user_nsec += passed(rate * (1.0 - process.load.system_ratio));
+            let ran = passed(rate / process.threads.len() as f64);
+            let waited = passed(wait_ratio);
             for thread in &mut process.threads {
-                thread.run_nsec += each;
-                thread.wait_nsec += wait_ratio * dt;
+                thread.run_nsec += ran;
+                thread.wait_nsec += waited;
             }
         }
-        for (id, activity) in &rates.cgroups {
+        for (id, activity, stalls) in &rates.cgroups {
             let is_root = self.tree[*id].parent.is_none();
             let cgroup = &mut self.tree[*id];
-            cgroup.cpu_account.usage_nsec += activity.running * dt;
-            cgroup.cpu_account.system_nsec += activity.system * dt;
-            cgroup.pressure.advance(activity, dt_nsec, is_root);
+            cgroup.cpu_account.usage_nsec += passed(activity.running);
+            cgroup.cpu_account.system_nsec += passed(activity.system);
+            cgroup.pressure.advance(stalls, passed, is_root);
         }
         for &(id, state) in &rates.quotas {
             let cgroup = &mut self.tree[id];
             let period_nsec = cgroup.cpu.bandwidth.period_usec * 1000;
             let account = &mut cgroup.cpu_account;
-            let elapsed_nsec = account.period_elapsed_nsec + dt_nsec;
+            let elapsed_nsec = account.period_elapsed_nsec + dt_nsec * nr_steps;
             let periods = elapsed_nsec / period_nsec;
             account.period_elapsed_nsec = elapsed_nsec % period_nsec;
             account.nr_periods += periods;
             if state.over > EPSILON {
                 account.nr_throttled += periods;
-                account.throttled_nsec += state.over * dt;
+                account.throttled_nsec += passed(state.over);
             }
         }
         for (cpu, times) in self.cpu_times.iter_mut().enumerate() {
@@ -210,10 +214,11 @@ impl SimKernel {
             if !self.online.contains(&cpu) {
                 continue;
             }
-            let busy = rates.busy.get(&cpu).copied().unwrap_or(0.0);
-            times.system_nsec += busy * rates.system_ratio * dt;
-            times.user_nsec += busy * (1.0 - rates.system_ratio) * dt;
-            times.idle_nsec += (1.0 - busy) * dt;
+            let known = rates.busy.binary_search_by_key(&cpu, |(cpu, _)| *cpu);
+            let busy = known.map_or(0.0, |index| rates.busy[index].1);
+            times.system_nsec += passed(busy * rates.system_ratio);
+            times.user_nsec += passed(busy * (1.0 - rates.system_ratio));
+            times.idle_nsec += passed(1.0 - busy);
         }
     }
 
@@ -224,4 +229,20 @@ impl SimKernel {
             ids.into_iter().for_each(|id| self.tree[id].pressure.average());
         }
     }
+}
+
+/// The state of a process that wants `demand` CPUs and gets `rate`, and the waiting part of each thread's time.
+fn activity_of(process: &Process, demand: f64, rate: f64) -> (Activity, f64) {
+    let unmet = if demand > 0.0 { (1.0 - rate / demand).max(0.0) } else { 0.0 };
+    let wait_ratio = unmet * process.stall.awake_ratio();
+    let threads = f64::from(process.load.threads);
+    let activity = Activity {
+        running: rate,
+        system: rate * process.load.system_ratio,
+        waiting: wait_ratio * threads,
+        stalled: process.stall.memory_ratio * threads,
+        blocked: process.stall.io_ratio * threads,
+        throttled_ratio: 0.0,
+    };
+    (activity, wait_ratio)
 }

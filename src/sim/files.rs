@@ -78,15 +78,20 @@ pub(super) const UNIFIED: &[Spec] = {
 impl SimKernel {
     /// The interface file `name` of a cgroup, if it has one.
     pub(super) fn spec(&self, id: CgroupId, name: &str) -> Option<&'static Spec> {
-        let cgroup = self.tree.get(id)?;
+        self.tree.get(id)?;
         let table = match self.tree.version(id) {
             Version::V2 => UNIFIED,
             Version::V1 => files_v1::LEGACY,
         };
-        let spec = table.iter().find(|spec| spec.name == name)?;
+        table.iter().find(|spec| spec.name == name).filter(|spec| self.has_file(id, spec))
+    }
+
+    /// Whether a cgroup has this file of its hierarchy now.
+    pub(super) fn has_file(&self, id: CgroupId, spec: &Spec) -> bool {
+        let Some(cgroup) = self.tree.get(id) else { return false };
         let enabled = spec.controller.is_none_or(|c| cgroup.controllers.contains(c));
         let placed = spec.place == Place::Everywhere || cgroup.parent.is_some();
         let shown = !matches!(spec.file, File::Pressure(_)) || cgroup.shows_pressure;
-        (enabled && placed && shown).then_some(spec)
+        enabled && placed && shown
     }
 }

@@ -14,6 +14,9 @@
 //! method on cuts: try the whole step, and while it does not fit, shorten it to where the violated cut
 //! holds with equality (Radzik 1993). Each cut allows less than the last, so this ends.
 //!
+//! Where all may run on the same CPUs and no group has a quota, as nearly always, the same rates follow without events:
+//! what a group gets is divided from the root down, in the order in which its members have all that they want.
+//!
 //! **Properties.** Rates sum to at most the CPUs, each is at most its demand and each group within its
 //! quota; with free CPUs every demand within its quota is met (`tests/sim/cpu.rs`, `conservation`).
 //! Siblings that are not bound by anything get rates exactly by weight (`weights_1_2_4`).
@@ -51,6 +54,16 @@ pub(super) struct Problem {
     pub(super) sources: Vec<Source>,
     /// The distinct affinities; none is empty.
     pub(super) masks: Vec<CpuSet>,
+    classes: Classes,
+    /// By group, those that divide what it gets.
+    members: Vec<Vec<Member>>,
+}
+
+/// One of those that divide what a group gets.
+#[derive(Clone, Copy, Debug)]
+enum Member {
+    Source(usize),
+    Group(usize),
 }
 
 /// The rates that result.
@@ -65,6 +78,7 @@ pub(super) struct Solution {
 }
 
 /// CPUs that are in the same masks, and therefore need not be distinguished.
+#[derive(Clone, Debug, Default)]
 struct Classes {
     members: Vec<Vec<u32>>,
     capacities: Vec<f64>,
@@ -102,13 +116,80 @@ impl Classes {
 }
 
 impl Problem {
+    /// Takes the affinities that the sources name, once groups and sources are there. Demands may change after that.
+    pub(super) fn know(&mut self, masks: Vec<CpuSet>) {
+        self.classes = Classes::new(&masks);
+        self.masks = masks;
+        self.members = vec![Vec::new(); self.groups.len()];
+        for (index, source) in self.sources.iter().enumerate() {
+            self.members[source.group].push(Member::Source(index));
+        }
+        for (index, group) in self.groups.iter().enumerate().skip(1) {
+            self.members[group.parent].push(Member::Group(index));
+        }
+    }
+
     /// The rates.
     pub(super) fn solve(&self) -> Solution {
-        let classes = Classes::new(&self.masks);
+        let has_quota = self.groups.iter().any(|group| group.quota.is_finite());
+        match self.classes.members.as_slice() {
+            [cpus] if !has_quota => self.divide(cpus),
+            _ => self.fill(),
+        }
+    }
+
+    /// The rates on CPUs that all sources may use, without quotas.
+    fn divide(&self, cpus: &[u32]) -> Solution {
+        let demand = |source: &Source| if source.demand > EPSILON { source.demand } else { 0.0 };
+        let mut wanted = vec![0.0; self.groups.len()];
+        self.sources.iter().for_each(|source| wanted[source.group] += demand(source));
+        for index in (1..self.groups.len()).rev() {
+            wanted[self.groups[index].parent] += wanted[index];
+        }
+        let mut rates = vec![0.0; self.sources.len()];
+        let mut given = vec![0.0; self.groups.len()];
+        given[0] = wanted[0].min(cpus.len() as f64);
+        let mut order: Vec<(f64, f64, Member)> = Vec::with_capacity(self.sources.len());
+        for (group, members) in self.members.iter().enumerate() {
+            order.clear();
+            order.extend(members.iter().map(|&member| match member {
+                Member::Source(index) => {
+                    (demand(&self.sources[index]), self.sources[index].weight, member)
+                }
+                Member::Group(index) => (wanted[index], self.groups[index].weight, member),
+            }));
+            if wanted[group] > given[group] {
+                order.sort_by(|a, b| (a.0 * b.1).total_cmp(&(b.0 * a.1)));
+            }
+            let mut left = given[group];
+            let mut weights: f64 = order.iter().map(|(_, weight, _)| weight).sum();
+            for &(demand, weight, member) in &order {
+                let rate = match wanted[group] > given[group] {
+                    true => demand.min(left * weight / weights).max(0.0),
+                    false => demand,
+                };
+                (left, weights) = (left - rate, weights - weight);
+                match member {
+                    Member::Source(index) => rates[index] = rate,
+                    Member::Group(index) => given[index] = rate,
+                }
+            }
+        }
+        let busy = (given[0] / cpus.len() as f64).clamp(0.0, 1.0);
+        Solution {
+            rates,
+            busy: cpus.iter().map(|&cpu| (cpu, busy)).collect(),
+            throttled: vec![false; self.groups.len()],
+        }
+    }
+
+    /// The rates, event by event.
+    fn fill(&self) -> Solution {
+        let classes = &self.classes;
         let mut filling = Filling::new(self);
         while filling.nr_active > 0 {
             filling.set_speeds();
-            let (step, full) = filling.step(&classes);
+            let (step, full) = filling.step(classes);
             filling.grow(step);
             filling.settle(&full);
         }

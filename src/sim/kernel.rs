@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::controller::{Controller, ControllerSet};
+use super::cpu::Posed;
 use super::handles::Handles;
 use super::parse::{CpuSet, PAGE_BYTES};
 use super::process::{Process, ProcessUsage, Stall, Thread};
@@ -16,7 +17,7 @@ use super::workload::{Load, Trace, Workload};
 use crate::resource::{PerResource, Resource};
 
 /// The longest step of the memory model: all loads are evaluated, and all memory is touched, this often.
-const STEP_NSEC: u64 = 10_000_000;
+pub(super) const STEP_NSEC: u64 = 10_000_000;
 
 /// Where the hierarchies are mounted.
 pub(super) const MOUNT: &str = "/sys/fs/cgroup";
@@ -112,6 +113,9 @@ pub struct SimKernel {
     pub(super) cpu_times: Vec<CpuTimes>,
     /// `None` after a change that may have moved them.
     pub(super) rates: Option<Rates>,
+    /// Who competes for CPUs with whom; `None` after a change of cgroups, processes or CPUs. Stalls change what is
+    /// wanted, and nothing else of it.
+    pub(super) posed: Option<Posed>,
     pub(super) sys: BTreeMap<String, String>,
     pub(super) handles: Handles,
     /// Whether the last reclaim passed over what is within `memory.low`, where there are generations.
@@ -131,6 +135,7 @@ impl SimKernel {
             online: (0..cpus).collect(),
             cpu_times: vec![CpuTimes::default(); cpus as usize],
             rates: None,
+            posed: None,
             sys: BTreeMap::new(),
             handles: Handles::default(),
             has_passed_over: false,
@@ -175,13 +180,26 @@ impl SimKernel {
             let next = ((self.now_nsec / STEP_NSEC + 1) * STEP_NSEC).min(end);
             let dt_nsec = next - self.now_nsec;
             self.follow_traces();
-            self.touch_memory(dt_nsec as f64 * 1e-9);
-            let rates = self.rates.take().unwrap_or_else(|| self.compute_rates());
-            self.account(&rates, dt_nsec);
+            let is_quiet = self.touch_memory(dt_nsec);
+            let rates = match self.rates.take() {
+                Some(rates) => rates,
+                None => self.compute_rates(),
+            };
+            let nr_steps = match is_quiet && dt_nsec == STEP_NSEC {
+                true => self.nr_quiet_steps(end),
+                false => 1,
+            };
+            self.account(&rates, dt_nsec, nr_steps);
+            self.touch_quietly(nr_steps - 1);
             self.rates = Some(rates);
-            self.now_nsec = next;
+            self.now_nsec += dt_nsec * nr_steps;
             self.average_pressure();
         }
+    }
+
+    /// Notes that cgroups, processes or CPUs have changed.
+    pub(super) fn reschedule(&mut self) {
+        (self.rates, self.posed) = (None, None);
     }
 
     fn follow_traces(&mut self) {
@@ -189,6 +207,7 @@ impl SimKernel {
         let changed: Vec<(u32, Load)> = self
             .processes
             .iter()
+            .filter(|(_, process)| !matches!(process.trace, Trace::Constant(_)))
             .filter_map(|(&pid, process)| {
                 let age = Duration::from_nanos(now_nsec - process.started_nsec);
                 let load = process.trace.at(age).clamped();
@@ -284,7 +303,7 @@ impl SimKernel {
             process.threads.push(Thread { tid, run_nsec: 0.0, wait_nsec: 0.0 });
         }
         self.charge_threads(pid);
-        self.rates = None;
+        self.reschedule();
     }
 
     /// Ends a process, as SIGKILL does.
@@ -315,7 +334,7 @@ impl SimKernel {
             self.tree[*id].processes.remove(&pid);
         }
         self.release_memory(pid, &process);
-        self.rates = None;
+        self.reschedule();
     }
 
     /// Processes that the kernel never picks to kill: the first one and the caller.
@@ -332,13 +351,13 @@ impl SimKernel {
         }
         self.shrink_legacy_cpusets();
         self.sys = self.sys_files();
-        self.rates = None;
+        self.reschedule();
     }
 
     /// Changes how much memory is installed, as hotplug does. What is in use beyond it is reclaimed as time passes.
     pub fn set_memory(&mut self, bytes: u64) {
         self.host.memory_bytes = bytes;
-        self.rates = None;
+        self.reschedule();
     }
 
     /// The cgroup at `path` below `root`.

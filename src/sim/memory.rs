@@ -83,9 +83,10 @@ impl SimKernel {
         self.total_pages() / 256
     }
 
-    /// Lets every process touch memory for `dt_sec`.
-    pub(super) fn touch_memory(&mut self, dt_sec: f64) {
-        self.reclaim_in_background();
+    /// Lets every process touch memory for `dt_nsec`. Returns whether that was quiet ([`super::quiet`]).
+    pub(super) fn touch_memory(&mut self, dt_nsec: u64) -> bool {
+        let dt_sec = dt_nsec as f64 * 1e-9;
+        let mut is_quiet = !self.reclaim_in_background();
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         for pid in pids {
             // It may have been killed because of pages that another one touched.
@@ -97,15 +98,19 @@ impl SimKernel {
             if changed {
                 self.rates = None;
             }
-            if process.load.working_set_bytes > 0 || process.load.hot_file_bytes > 0 {
-                let speed = process.load.touch_bytes_per_sec as f64;
-                process.touched_bytes += speed * dt_sec * process.stall.awake_ratio();
+            process.touched_bytes += process.touched_in(dt_nsec);
+            process.read_bytes += process.hot_bytes_read(dt_nsec);
+            is_quiet &= process.stall.is_over();
+            if process.has_all() {
+                continue;
             }
+            is_quiet = false;
             self.touch_locked(pid, dt_sec);
             self.touch_anon(pid, dt_sec);
             self.swap_in(pid, dt_sec);
             self.touch_files(pid, dt_sec);
         }
+        is_quiet
     }
 
     fn touch_anon(&mut self, pid: u32, dt_sec: f64) {
@@ -138,10 +143,6 @@ impl SimKernel {
         let Some(process) = self.processes.get(&pid) else { return };
         let (hot, have) = (process.load.hot_file_bytes / PAGE_BYTES, process.pages());
         let seen = process.hot_pages_seen.min(hot);
-        if hot > 0 {
-            let speed = process.load.touch_bytes_per_sec as f64 * process.stall.awake_ratio();
-            self.count_reads(pid, (speed * dt_sec) as u64);
-        }
         let missing = hot.saturating_sub(have.of(Kind::ActiveFile));
         if missing > 0 {
             // First it reads from end to end; after that it reads anywhere, and misses in proportion.

@@ -20,6 +20,7 @@
 //! | `memory`, `reclaim`, `swap`, `oom` | memory: charges, protection, throttling, swap, kills |
 //! | `pressure` | stalls, as PSI reports them |
 //! | `workload`, `process` | the loads of processes, and their state |
+//! | `quiet` | time in which only counters change, passed at once |
 //! | `systemd`, `scopes` | `SimSystemd`: units on top of all this; for tests, with the feature `doubles` |
 //! | `fault` | `Faulty`: errors on demand, and a log of calls, around any `KernFs`; likewise |
 //!
@@ -49,6 +50,7 @@ mod parse;
 mod pressure;
 mod proc_files;
 mod process;
+mod quiet;
 mod rates;
 mod reclaim;
 mod rules;

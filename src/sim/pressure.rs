@@ -51,6 +51,11 @@ impl Activity {
         self.blocked += other.blocked;
     }
 
+    /// The stalls of each resource, by [`Resource`].
+    pub(super) fn all_stalls(&self) -> [[f64; 2]; 3] {
+        [Resource::Cpu, Resource::Memory, Resource::Io].map(|resource| self.stalls(resource))
+    }
+
     /// `[some, full]` of a resource, each 0 ..= 1.
     fn stalls(&self, resource: Resource) -> [f64; 2] {
         let part = |threads: f64| threads.clamp(0.0, 1.0);
@@ -96,16 +101,21 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// Lets `dt_nsec` pass in a state. `is_host` leaves CPU full at zero.
-    pub(super) fn advance(&mut self, activity: &Activity, dt_nsec: u64, is_host: bool) {
-        for resource in [Resource::Cpu, Resource::Memory, Resource::Io] {
-            let mut stalls = activity.stalls(resource);
-            if is_host && resource == Resource::Cpu {
-                stalls[1] = 0.0;
+    /// Lets time pass in which tasks stall so much; `passed` makes nanoseconds of a part of it. `is_host` leaves CPU full at
+    /// zero.
+    pub(super) fn advance(
+        &mut self,
+        stalls: &[[f64; 2]; 3],
+        passed: impl Fn(f64) -> f64,
+        is_host: bool,
+    ) {
+        for (lines, ratios) in self.lines.iter_mut().zip(stalls) {
+            for (line, ratio) in lines.iter_mut().zip(ratios) {
+                line.total_nsec += passed(*ratio);
             }
-            for (line, ratio) in self.lines[resource as usize].iter_mut().zip(stalls) {
-                line.total_nsec += ratio * dt_nsec as f64;
-            }
+        }
+        if is_host {
+            self.lines[Resource::Cpu as usize][1].total_nsec = 0.0;
         }
     }
 
@@ -170,7 +180,8 @@ mod tests {
     fn averages_approach_the_ratio_and_the_text_is_the_kernels() {
         let mut pressure = Pressure::default();
         for _ in 0..5 {
-            pressure.advance(&activity(1.0, 0.5), AVERAGING_NSEC, false);
+            let passed = |ratio| ratio * AVERAGING_NSEC as f64;
+            pressure.advance(&activity(1.0, 0.5).all_stalls(), passed, false);
             pressure.average();
         }
         let text = pressure.text(Resource::Cpu);

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::account::Pages;
+use super::account::{Kind, Pages};
 use super::parse::PAGE_BYTES;
+use super::quiet::quarters;
 use super::tree::CgroupId;
 use super::workload::{Load, Trace};
 
@@ -84,6 +85,11 @@ impl Stall {
         (1.0 - self.memory_ratio - self.io_ratio).max(0.0)
     }
 
+    /// Whether nothing of it is left, and nothing of it was in this step.
+    pub(super) fn is_over(&self) -> bool {
+        [self.memory_sec, self.io_sec, self.memory_ratio, self.io_ratio] == [0.0; 4]
+    }
+
     /// Reduces the outstanding sleep by as much of the next `dt_sec` as needed, with all threads at once.
     pub(super) fn pay(&mut self, dt_sec: f64, threads: u32) {
         let owed = self.memory_sec + self.io_sec;
@@ -103,6 +109,33 @@ impl Process {
         let mut sum = Pages::default();
         self.charges.values().for_each(|pages| sum.add(pages));
         sum
+    }
+
+    /// Whether all that its load touches is in memory, and nothing is there that it gives back.
+    pub(super) fn has_all(&self) -> bool {
+        let (pages, load) = (self.pages(), &self.load);
+        pages.of(Kind::Anon) == load.working_set_bytes / PAGE_BYTES
+            && pages.of(Kind::Swapped) == 0
+            && pages.of(Kind::Locked) == load.locked_bytes / PAGE_BYTES
+            && pages.of(Kind::ActiveFile) >= load.hot_file_bytes / PAGE_BYTES
+            && self.cold_pages_seen >= load.cache_bytes / PAGE_BYTES
+    }
+
+    /// Bytes of its hot files that it reads in `dt_nsec`, from memory or from disk.
+    pub(super) fn hot_bytes_read(&self, dt_nsec: u64) -> u64 {
+        let has_some = self.load.hot_file_bytes >= PAGE_BYTES;
+        if has_some { self.reach(dt_nsec) as u64 } else { 0 }
+    }
+
+    /// Bytes of its memory that it touches in `dt_nsec`, over and over.
+    pub(super) fn touched_in(&self, dt_nsec: u64) -> f64 {
+        let has_some = self.load.working_set_bytes > 0 || self.load.hot_file_bytes > 0;
+        if has_some { quarters(self.reach(dt_nsec)) } else { 0.0 }
+    }
+
+    fn reach(&self, dt_nsec: u64) -> f64 {
+        let speed = self.load.touch_bytes_per_sec as f64 * self.stall.awake_ratio();
+        speed * (dt_nsec as f64 * 1e-9)
     }
 
     /// What it has used since it began.

@@ -1,7 +1,5 @@
 //! The rates of processes and cgroups until the next change, as values.
 
-use std::collections::BTreeMap;
-
 use super::pressure::Activity;
 use super::tree::CgroupId;
 
@@ -18,12 +16,12 @@ pub(super) struct CpuTimes {
 pub(super) struct Rates {
     /// By pid: CPUs of all threads together, and the waiting part of each thread's time.
     pub(super) processes: Vec<(u32, f64, f64)>,
-    /// Every cgroup of every hierarchy.
-    pub(super) cgroups: Vec<(CgroupId, Activity)>,
+    /// Every cgroup of every hierarchy, with the stalls that follow.
+    pub(super) cgroups: Vec<(CgroupId, Activity, [[f64; 2]; 3])>,
     /// Groups with a quota that want to run.
     pub(super) quotas: Vec<(CgroupId, QuotaState)>,
-    /// Busy part of each CPU, and the part of that in the kernel.
-    pub(super) busy: BTreeMap<u32, f64>,
+    /// Busy part of each CPU, ascending, and the part of that in the kernel.
+    pub(super) busy: Vec<(u32, f64)>,
     pub(super) system_ratio: f64,
 }
 

@@ -59,11 +59,22 @@ impl SimKernel {
         }
         let meets_again = self.host.has_generations && self.has_passed_over;
         self.has_passed_over = !meets_again;
+        let below = self.tree.subtree(target);
+        let is_protected =
+            |id: &CgroupId| self.tree[*id].memory.min > 0 || self.tree[*id].memory.low > 0;
+        let is_protected = below.iter().any(is_protected);
         for respects_low in [!meets_again, false] {
             for _ in 0..ROUNDS {
-                let taken = self.reclaim_round(target, left, reason, respects_low);
+                if left == 0 {
+                    break;
+                }
+                let protections = match is_protected {
+                    true => self.protections(target),
+                    false => BTreeMap::new(),
+                };
+                let taken = self.reclaim_round(&below, &protections, left, (reason, respects_low));
                 left -= taken;
-                if left == 0 || taken == 0 {
+                if taken == 0 {
                     break;
                 }
             }
@@ -93,26 +104,27 @@ impl SimKernel {
         local.file() + local.of(Kind::Anon).min(self.swap_room(id))
     }
 
-    /// Keeps some memory free ahead of need: from one reserve up to two.
-    pub(super) fn reclaim_in_background(&mut self) {
+    /// Keeps some memory free ahead of need: from one reserve up to two. Returns whether it had to.
+    pub(super) fn reclaim_in_background(&mut self) -> bool {
         let (free, reserve) = (self.free_pages(), self.reserve_pages());
-        if free < reserve + reserve / 4 {
+        let is_needed = free < reserve + reserve / 4;
+        if is_needed {
             let root = self.memory_root();
             self.reclaim(root, 2 * reserve - free, Reason::Background);
         }
+        is_needed
     }
 
-    /// One proportional round over everything below `target`.
+    /// One proportional round over the cgroups `below` a target.
     fn reclaim_round(
         &mut self,
-        target: CgroupId,
+        below: &[CgroupId],
+        protections: &BTreeMap<CgroupId, Protection>,
         wanted: u64,
-        reason: Reason,
-        respects_low: bool,
+        (reason, respects_low): (Reason, bool),
     ) -> u64 {
-        let protections = self.protections(target);
-        let mut candidates = Vec::new();
-        for id in self.tree.subtree(target) {
+        let mut candidates = Vec::with_capacity(below.len());
+        for &id in below {
             let account = &self.tree[id].memory_account;
             let protection = protections.get(&id).copied().unwrap_or_default();
             let kept = match respects_low {
@@ -235,13 +247,13 @@ impl SimKernel {
             owned -= charged.of(kind);
             *charged.of_mut(kind) -= part;
             taken += part;
-            written.push((pid, part));
+            if kind == Kind::Anon {
+                written.push((pid, part));
+            }
         }
         self.tree[id].memory_account.chargers = chargers;
         self.unbook(id, kind, taken);
-        if kind == Kind::Anon {
-            written.into_iter().for_each(|(pid, part)| self.book(pid, id, Kind::Swapped, part));
-        }
+        written.into_iter().for_each(|(pid, part)| self.book(pid, id, Kind::Swapped, part));
         taken
     }
 
@@ -264,6 +276,9 @@ impl SimKernel {
     /// How many pages of `id` could be written out now.
     pub(super) fn swap_room(&self, id: CgroupId) -> u64 {
         let free = self.swap_slots().saturating_sub(self.swapped_pages());
+        if free == 0 {
+            return 0;
+        }
         let rooms = self.tree.lineage(id).map(|id| {
             self.tree[id].memory.swap_max.saturating_sub(self.tree[id].memory_account.swapped)
         });

@@ -27,7 +27,7 @@ impl SimKernel {
                 return Err(Errno::EAGAIN);
             }
         }
-        self.rates = None;
+        self.reschedule();
         Ok(self.tree.add_child(parent, name))
     }
 
@@ -39,7 +39,7 @@ impl SimKernel {
         }
         self.reparent_memory(id);
         self.tree.remove(id);
-        self.rates = None;
+        self.reschedule();
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl SimKernel {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.cgroups[hierarchy] = id;
         }
-        self.rates = None;
+        self.reschedule();
         Ok(())
     }
 
@@ -172,7 +172,7 @@ impl SimKernel {
             lost.iter().for_each(|controller| self.forget(child, controller));
             self.tree[child].controllers = after;
         }
-        self.rates = None;
+        self.reschedule();
         Ok(())
     }
 

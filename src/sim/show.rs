@@ -1,5 +1,7 @@
 //! The texts of the unified hierarchy's files, line by line as Linux 6.12 prints them.
 
+use std::fmt::Write;
+
 use nix::errno::Errno;
 
 use super::account::{Kind, MemoryEvents};
@@ -184,7 +186,12 @@ impl SimKernel {
             ("numa_pte_updates", 0),
             ("numa_hint_faults", 0),
         ];
-        lines.iter().map(|(name, value)| format!("{name} {value}\n")).collect()
+        let mut text = String::with_capacity(2048);
+        for (name, value) in lines {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{name} {value}");
+        }
+        text
     }
 
     fn bound(&self, id: CgroupId, bound: Bound) -> u64 {

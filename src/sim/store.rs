@@ -26,7 +26,7 @@ impl SimKernel {
         if spec.mode == Mode::Read {
             return Err(Errno::EINVAL);
         }
-        self.rates = None;
+        self.reschedule();
         match spec.file {
             File::Procs | File::Threads => self.write_procs(id, text),
             File::SubtreeControl => self.write_subtree_control(id, text),

@@ -158,7 +158,7 @@ impl SimKernel {
     fn text_of(&self, place: &FilePlace) -> Result<String, Errno> {
         match place {
             FilePlace::Cgroup(id, spec, epoch) => {
-                let is_there = self.spec(*id, spec.name).is_some();
+                let is_there = self.has_file(*id, spec);
                 match is_there && self.epoch(*id, spec) == *epoch {
                     true => self.show(*id, spec.file),
                     false => Err(Errno::ENODEV),

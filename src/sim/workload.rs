@@ -180,6 +180,26 @@ impl Trace {
     }
 }
 
+impl Trace {
+    /// For how many nanoseconds after `age` the load stays as it is, or a little less; 0 where it may change at once.
+    pub(super) fn steady_for(&self, age: Duration) -> u64 {
+        let nsec = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let left_of = |period: Duration, edge: u64| {
+            let phase = nsec(age) % nsec(period).max(1);
+            if phase < edge { edge - phase } else { nsec(period).max(1) - phase }
+        };
+        match self {
+            Trace::Constant(_) => u64::MAX,
+            Trace::Square { period, awake_ratio, .. } => {
+                left_of(*period, (nsec(*period) as f64 * awake_ratio.clamp(0.0, 1.0)) as u64)
+            }
+            Trace::Ramp { over, .. } if age >= *over => u64::MAX,
+            Trace::Ramp { .. } | Trace::Sawtooth { .. } => 0,
+            Trace::Noisy { interval, .. } => left_of(*interval, 0),
+        }
+    }
+}
+
 /// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): spreads every bit of `value` over the result.
 fn mix(value: u64) -> u64 {
     let z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);

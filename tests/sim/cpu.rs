@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{MOUNT, SECOND, duty, field, host, rates, read, write};
-use tenantd::sim::{Load, SimHost, SimKernel};
+use super::{MIB, MOUNT, SECOND, duty, field, host, rates, read, write};
+use tenantd::sim::{Load, SimHost, SimKernel, Trace, Workload};
 
 fn close(actual: &[f64], expected: &[f64]) {
     let near = actual.iter().zip(expected).all(|(a, e)| (a - e).abs() < 2e-6);
@@ -243,6 +243,51 @@ fn build(tenants: &[Tenant]) -> (SimKernel, Vec<String>, Vec<f64>) {
         paths.push(path);
     }
     (kernel, paths, most)
+}
+
+/// Time in which only counters change passes at once, and all counters are as after single steps.
+#[test]
+fn quiet_time_in_one_piece_is_the_same() {
+    let busy = |tenant: u64| Load {
+        threads: 3,
+        duty: 0.37,
+        ..Load::busy(1).with_working_set(10 * MIB).with_hot_file(tenant * MIB).with_cache(MIB)
+    };
+    let traces = [
+        Trace::Constant(busy(1)),
+        Trace::Square {
+            awake: busy(2),
+            asleep: Load::idle(),
+            period: SECOND * 7 / 3,
+            awake_ratio: 0.31,
+        },
+        Trace::Noisy { base: busy(3), amplitude: 0.3, interval: SECOND * 3 / 2, seed: 5 },
+        Trace::Ramp { from: busy(4), to: Load::busy(2), over: SECOND * 3 },
+    ];
+    let build = || {
+        let mut kernel = host(2, &["/a", "/b", "/c", "/d"]);
+        let start = |(path, trace): (&str, Trace)| {
+            let workload = Workload { trace, ..Workload::constant("load", Load::idle()) };
+            kernel.spawn(path, workload).unwrap()
+        };
+        let pids: Vec<u32> = ["/a", "/b", "/c", "/d"].into_iter().zip(traces).map(start).collect();
+        (kernel, pids)
+    };
+    let ((mut whole, pids), (mut steps, _)) = (build(), build());
+    whole.advance(SECOND * 20);
+    (0..2000).for_each(|_| steps.advance(SECOND / 100));
+    for (path, pid) in ["/a", "/b", "/c", "/d"].into_iter().zip(pids) {
+        assert_eq!(whole.process_usage(pid), steps.process_usage(pid), "{path}");
+        for file in ["cpu.stat", "cpu.pressure", "memory.pressure", "memory.stat"] {
+            assert_eq!(
+                read(&whole, &format!("{path}/{file}")),
+                read(&steps, &format!("{path}/{file}"))
+            );
+        }
+        let io = format!("/proc/{pid}/io");
+        assert_eq!(whole.file(&io), steps.file(&io));
+    }
+    assert_eq!(whole.file("/proc/stat"), steps.file("/proc/stat"));
 }
 
 proptest! {

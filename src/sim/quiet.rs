@@ -1,0 +1,46 @@
+//! Time in which nothing changes but counters, passed at once.
+//!
+//! **Problem.** A step of 10 ms looks at every process, and mostly finds that it has all it touches and waits for nothing.
+//! Then the next step is the same, and the one after it.
+//!
+//! **Terms.** A step is *quiet* when no process touched what it did not have, owes no sleep, and nothing was reclaimed.
+//!
+//! **Rule.** What a quiet step adds to the counters is added as often as steps follow until a load changes, the averages of
+//! pressure are due, or the time is over. Each addition is rounded to a quarter of its unit, so that sums are exact and
+//! time may be cut anywhere (`determinism` in `tests/sim/cpu.rs`).
+
+use std::time::Duration;
+
+use super::kernel::{STEP_NSEC, SimKernel};
+use super::pressure::AVERAGING_NSEC;
+
+/// Adding this rounds what is far smaller to whole numbers.
+const WHOLE: f64 = (1_u64 << 52) as f64;
+
+/// `amount` (of nanoseconds or bytes, 0 ..= 2^49) to the nearest quarter: sums of such are exact.
+pub(super) fn quarters(amount: f64) -> f64 {
+    ((amount * 4.0 + WHOLE) - WHOLE) * 0.25
+}
+
+impl SimKernel {
+    /// How many steps from now on are as quiet as this one, at least 1.
+    pub(super) fn nr_quiet_steps(&self, end_nsec: u64) -> u64 {
+        let now = self.now_nsec;
+        let averages = AVERAGING_NSEC - now % AVERAGING_NSEC;
+        let steady = self.processes.values().map(|process| {
+            let age = Duration::from_nanos(now - process.started_nsec);
+            // Edges are not exact to the nanosecond: the steps around one are taken singly.
+            process.trace.steady_for(age).saturating_sub(2 * STEP_NSEC)
+        });
+        let nsec = steady.fold(averages.min(end_nsec - now), u64::min);
+        (nsec / STEP_NSEC).max(1)
+    }
+
+    /// Touches memory as in `nr_steps` more quiet steps.
+    pub(super) fn touch_quietly(&mut self, nr_steps: u64) {
+        for process in self.processes.values_mut() {
+            process.touched_bytes += process.touched_in(STEP_NSEC) * nr_steps as f64;
+            process.read_bytes += process.hot_bytes_read(STEP_NSEC) * nr_steps;
+        }
+    }
+}
