@@ -22,8 +22,8 @@ impl<K: KernFs> Agent<K> {
     /// The slice in which jobs of a user in this tenant are scopes; `None` where they get cgroups of the agent's own.
     ///
     /// # Errors
-    /// It is a slice that the agent has not started yet. Systemd would start it for the scope, and nobody would stop it:
-    /// what the agent starts is in the journal.
+    /// It is a slice that the agent has not started yet. Systemd would start it for the scope, and it would stay for good:
+    /// only what the agent starts is in the journal.
     pub(super) fn slice_of_job(&self, node: usize, uid: u32) -> Result<Option<String>, String> {
         if self.host.layout.dialect != Dialect::Unified {
             return Ok(None);

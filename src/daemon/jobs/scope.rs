@@ -1,8 +1,8 @@
 //! Jobs as transient scopes, in the slice of a tenant that systemd owns.
 //!
 //! **Problem.** A job belongs below its tenant, and below a slice systemd alone makes cgroups and moves processes. It is
-//! asked over a bus that may be slow or away, and that it agreed does not say that it is done. Nobody can wait: not the
-//! tick, and not the other clients.
+//! asked over a bus that may be slow or away, and that it agreed does not say that it is done. Neither the
+//! tick nor the other clients may wait for it.
 //!
 //! **Terms.** The *scope* of the job N is `tenantd-job-N.scope`. It is *asked* for with its process, its memory limit, its
 //! CPUs and its weight in one order, *starting* until its process is in it, and *there* from then on.
@@ -59,7 +59,7 @@ pub(in crate::daemon) struct Starting {
     pub(in crate::daemon) asked: Option<f64>,
 }
 
-/// The scopes that are on their way, and whoever starts them.
+/// The scopes that are on their way, and the connection that starts them.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Scopes {
     pub(in crate::daemon) starting: BTreeMap<JobId, Starting>,
