@@ -306,6 +306,23 @@ fn a_root_that_leads_out_of_the_hierarchy_is_refused() {
 }
 
 #[test]
+fn too_few_descriptors_for_the_tenants_are_told_at_the_start() {
+    let dir = util::scratch();
+    let policy = util::file(dir.path(), "policy.yaml", GOOD);
+    let mut command = tenantd(dir.path(), &policy);
+    command.args(["--root", "../../etc"]);
+    let with_limit = |limit: u32| {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")]);
+        util::run(shell.arg(command.get_program()).args(command.get_args())).exits(1)
+    };
+    let told = "2 tenants need up to 218 open files and the limit is 100";
+    with_limit(100).says(told).says("LimitNOFILE=");
+    let ran = with_limit(218);
+    assert!(!ran.err.contains("open files"), "{}", ran.err);
+}
+
+#[test]
 fn the_simulated_demo_is_fair() {
     let ran = util::run(util::tenantctl().args(["demo", "--simulated", "--json"])).exits(0);
     assert_eq!(ran.err, "");

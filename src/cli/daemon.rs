@@ -48,7 +48,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     if args.once {
         policy.control.on_exit = OnExit::Keep;
     }
-    raise_descriptor_limit();
+    raise_descriptor_limit(policy.leaves().len() as u64);
     let interval = policy.control.interval;
     let rules = claims::rules(&policy);
     rules.findings.iter().for_each(|finding| warn!("{finding}"));
@@ -182,12 +182,25 @@ fn show(report: &Report, colour: Colour) {
     }
 }
 
-/// Raises the limit of descriptors to its maximum: a thousand tenants need nine thousand of them.
-fn raise_descriptor_limit() {
+/// Files of its cgroup that stay open for a tenant, at most, and those of the rest of the agent.
+const DESCRIPTORS_PER_TENANT: u64 = 9;
+const DESCRIPTORS_OF_THE_REST: u64 = 200;
+
+/// Raises the limit of descriptors to its maximum, and says where that is too low for the tenants of the policy.
+fn raise_descriptor_limit(nr_tenants: u64) {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
         && let Err(errno) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     {
         warn!("cannot raise the limit of open files from {soft} to {hard}: {}", errno.desc());
+    }
+    let needed = DESCRIPTORS_PER_TENANT * nr_tenants + DESCRIPTORS_OF_THE_REST;
+    if let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && limit < needed
+    {
+        warn!(
+            "{nr_tenants} tenants need up to {needed} open files and the limit is {limit}: tenants \
+             beyond it are not measured; raise LimitNOFILE= of the service or `ulimit -Hn`"
+        );
     }
 }
