@@ -97,14 +97,18 @@ fn log(waits: &mut File, due: Instant) -> io::Result<()> {
     waits.write_all(&usec.to_le_bytes())
 }
 
+/// Waits for threads, and returns the first failure.
+fn joined(threads: Vec<thread::ScopedJoinHandle<'_, io::Result<()>>>) -> io::Result<()> {
+    let panicked = |_| Err(io::Error::other("a thread panicked"));
+    threads.into_iter().try_for_each(|one| one.join().unwrap_or_else(panicked))
+}
+
 /// Runs `work` in so many threads, which get their number, and returns the first failure.
 fn on_each(threads: usize, work: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
     thread::scope(|scope| {
         let work = &work;
         let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
-        all.into_iter().try_for_each(|one| {
-            one.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-        })
+        joined(all)
     })
 }
 
@@ -183,16 +187,23 @@ fn barrier(file: &File, run: Duration) -> io::Result<()> {
 }
 
 fn hold(file: &File, mib: usize, threads: usize) -> io::Result<()> {
-    let bytes = (mib << 20).max(PAGE * threads);
-    let touched: Vec<AtomicU64> =
-        (0..bytes / 8).map(|word| AtomicU64::new(word as u64 | 1)).collect();
-    on_each(threads, |thread| {
-        let mut count = Count::new(file, thread)?;
-        for word in (thread * PAGE / 8..touched.len()).step_by(threads * PAGE / 8).cycle() {
-            touched[word].fetch_add(1, Ordering::Relaxed);
-            count.work(1)?;
-        }
-        Ok(())
+    let mut held = vec![0_u8; (mib << 20).max(PAGE * threads)];
+    // All of it is there before any work is counted.
+    held.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+    let part = held.len() / threads;
+    thread::scope(|scope| {
+        let work = |(thread, pages): (usize, &mut [u8])| {
+            let mut count = Count::new(file, thread)?;
+            loop {
+                for at in (0..pages.len()).step_by(PAGE) {
+                    pages[at] = pages[at].wrapping_add(1);
+                    count.work(1)?;
+                }
+            }
+        };
+        let parts = held.chunks_mut(part).take(threads).enumerate();
+        let all: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
+        joined(all)
     })
 }
 

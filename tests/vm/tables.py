@@ -33,9 +33,9 @@ def columns(base):
     victim = lambda key: lambda row: least(row.get("victim_per_second"), key)
     wait = lambda key: lambda row: largest(row.get("waits_ms"), key)
     return {
-        "share error": (lambda row: row["share_error"], percent),
-        "worst 5 s": (lambda row: row["share_error_worst_5s"], percent),
-        "Jain": (lambda row: row["jain"], "{:.3f}"),
+        "share error": (lambda row: row.get("share_error"), percent),
+        "worst 5 s": (lambda row: row.get("share_error_worst_5s"), percent),
+        "Jain": (lambda row: row.get("jain"), "{:.3f}"),
         "total work": (lambda row: work(row) / base if base else None, ratio),
         "victim p00": (victim("p00"), plain),
         "p01": (victim("p01"), plain),

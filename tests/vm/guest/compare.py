@@ -255,8 +255,10 @@ def cpu_of(program):
 class Stage:
     """Tenants with their loads, which start anew under each way."""
 
-    def __init__(self, host, tenants, what, change=None):
+    def __init__(self, host, tenants, what, change=None, shares=True):
         self.host, self.tenants, self.what = host, tenants, what
+        # Whether what each wants is known well enough to say what it is due.
+        self.shares = shares
         # Other weights, by name, that are in force from the middle of the watch on.
         self.change = change
         # In memory: what is measured does not wait for the disk.
@@ -317,9 +319,6 @@ class Stage:
             "ticks_arrived": ticks.arriving(),
             "cpu_shares": dict(zip([tenant.name for tenant in self.working], figures.parts(used))),
             "cpu_entitled": dict(zip([tenant.name for tenant in self.working], figures.parts(given))),
-            "share_error": figures.share_error(used, given),
-            "share_error_worst_5s": max(self.errors(looks[looks.index(began):], 5, given)),
-            "jain": self.jain(began, last),
             "work_per_second": {
                 load.slice: (last.done[load.unit] - first.done[load.unit]) / (last.at - first.at) for load in self.loads
             },
@@ -327,6 +326,12 @@ class Stage:
             "way_cpu_percent": 100 * (way.cpu_seconds() - cpu) / (last.at - first.at),
             "oom_kills": last.kills() - first.kills(),
         }
+        if self.shares:
+            row |= {
+                "share_error": figures.share_error(used, given),
+                "share_error_worst_5s": max(self.errors(looks[looks.index(began):], 5, given)),
+                "jain": self.jain(began, last),
+            }
         row |= self.victim(looks)
         row |= self.waits(waited)
         if changed:

@@ -11,12 +11,14 @@ from pathlib import Path
 from cgroups import wait_until
 from host import BIN, finish, run
 from test_isolation import READ, TAKE
-from test_memory import MIB
+from test_memory import MIB, meminfo
 from test_systemd import start
 
 LOAD = BIN / "load"
 # A reader wants its whole file in this time.
 PASS_SECONDS = 3
+# Where no more of the memory than this is available, it is full.
+FULL_RATIO = 0.2
 
 
 class Load:
@@ -95,6 +97,13 @@ class Hog(Load):
 
     def command(self):
         return ["python3", "-c", TAKE, "-1", "0", "/dev/null", str(self.file)]
+
+    def start(self, host, folder):
+        super().start(host, folder)
+        # What it goes on to do begins where the memory is full, or a limit has ended it once.
+        total = meminfo("MemTotal")
+        is_full = lambda: meminfo("MemAvailable") < FULL_RATIO * total or self.done() * MIB > total
+        wait_until(is_full, "the hog to fill the memory")
 
     def settings(self):
         return {"Restart": "always", "RestartSec": "200ms", "StartLimitIntervalSec": "0"}
