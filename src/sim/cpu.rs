@@ -16,23 +16,11 @@ use super::kernel::SimKernel;
 use super::parse::CpuSet;
 use super::pressure::{AVERAGING_NSEC, Activity};
 use super::process::Process;
-use super::quiet::quarters;
-use super::rates::{QuotaState, Rates};
+use super::rates::{Posed, QuotaState, Rates, quarters};
 use super::tree::CgroupId;
 
 /// The weight of one thread in its group: nice 0, as much as a group of `cpu.weight` 100.
 const THREAD_WEIGHT: f64 = 1024.0;
-
-/// The scheduling problem, and the owner of each part.
-#[derive(Debug)]
-pub(super) struct Posed {
-    problem: Problem,
-    group_ids: Vec<CgroupId>,
-    /// The cgroups that each process counts for, by their place among all living ones.
-    places: Vec<Vec<usize>>,
-    /// Every cgroup of every hierarchy.
-    all: Vec<CgroupId>,
-}
 
 impl SimKernel {
     /// The present rates, computed anew after a change.

@@ -6,11 +6,10 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::controller::{Controller, ControllerSet};
-use super::cpu::Posed;
 use super::handles::Handles;
 use super::parse::{CpuSet, PAGE_BYTES};
 use super::process::{Process, ProcessUsage, Stall, Thread};
-use super::rates::{CpuTimes, Rates};
+use super::rates::{CpuTimes, Posed, Rates};
 use super::swap::Swap;
 use super::tree::{CgroupId, Tree, Version};
 use super::workload::{Load, Trace, Workload};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::account::{Kind, Pages};
 use super::parse::PAGE_BYTES;
-use super::quiet::quarters;
+use super::rates::quarters;
 use super::tree::CgroupId;
 use super::workload::{Load, Trace};
 

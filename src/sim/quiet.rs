@@ -6,21 +6,14 @@
 //! **Terms.** A step is *quiet* when no process touched what it did not have, owes no sleep, and nothing was reclaimed.
 //!
 //! **Rule.** What a quiet step adds to the counters is added as often as steps follow until a load changes, the averages of
-//! pressure are due, or the time is over. Each addition is rounded to a quarter of its unit, so that sums are exact and
-//! time may be cut anywhere (`determinism` in `tests/sim/cpu.rs`).
+//! pressure are due, or the time is over. Each addition is rounded to a quarter of its unit
+//! ([`super::rates::quarters`]), so that sums are exact and time may be cut anywhere (`determinism` and
+//! `quiet_time_in_one_piece_is_the_same` in `tests/sim/cpu.rs`).
 
 use std::time::Duration;
 
 use super::kernel::{STEP_NSEC, SimKernel};
 use super::pressure::AVERAGING_NSEC;
-
-/// Adding this rounds what is far smaller to whole numbers.
-const WHOLE: f64 = (1_u64 << 52) as f64;
-
-/// `amount` (of nanoseconds or bytes, 0 ..= 2^49) to the nearest quarter: sums of such are exact.
-pub(super) fn quarters(amount: f64) -> f64 {
-    ((amount * 4.0 + WHOLE) - WHOLE) * 0.25
-}
 
 impl SimKernel {
     /// How many steps from now on are as quiet as this one, at least 1.

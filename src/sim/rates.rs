@@ -1,7 +1,27 @@
-//! The rates of processes and cgroups until the next change, as values.
+//! The rates of processes and cgroups until the next change, and what they are computed from, as values.
 
+use super::fluid::Problem;
 use super::pressure::Activity;
 use super::tree::CgroupId;
+
+/// Adding this rounds what is far smaller to whole numbers.
+const WHOLE: f64 = (1_u64 << 52) as f64;
+
+/// `amount` (of nanoseconds or bytes, 0 ..= 2^49) to the nearest quarter: sums of such are exact.
+pub(super) fn quarters(amount: f64) -> f64 {
+    ((amount * 4.0 + WHOLE) - WHOLE) * 0.25
+}
+
+/// The scheduling problem, and the owner of each part.
+#[derive(Debug)]
+pub(super) struct Posed {
+    pub(super) problem: Problem,
+    pub(super) group_ids: Vec<CgroupId>,
+    /// The cgroups that each process counts for, by their place among all living ones.
+    pub(super) places: Vec<Vec<usize>>,
+    /// Every cgroup of every hierarchy.
+    pub(super) all: Vec<CgroupId>,
+}
 
 /// The time of one CPU: a line of `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -186,12 +186,7 @@ impl SimKernel {
             ("numa_pte_updates", 0),
             ("numa_hint_faults", 0),
         ];
-        let mut text = String::with_capacity(2048);
-        for (name, value) in lines {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{name} {value}");
-        }
-        text
+        named(lines)
     }
 
     fn bound(&self, id: CgroupId, bound: Bound) -> u64 {
@@ -209,6 +204,16 @@ impl SimKernel {
 /// `bytes\n` of a number of pages.
 pub(super) fn bytes(pages: u64) -> String {
     format!("{}\n", pages * PAGE_BYTES)
+}
+
+/// A line for each name and number.
+fn named(lines: &[(&str, u64)]) -> String {
+    let mut text = String::with_capacity(2048);
+    for (name, value) in lines {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name} {value}");
+    }
+    text
 }
 
 fn show_events(events: &MemoryEvents) -> String {
