@@ -38,7 +38,7 @@ const LOOKS: usize = 100_000;
 const TICKS_MIN: usize = 20;
 const TICKS_MAX: usize = 1_000;
 /// Descriptors that an agent keeps for each tenant, at most, and those of the rest of this process.
-const DESCRIPTORS_EACH: u64 = 9;
+const DESCRIPTORS_EACH: u64 = 15;
 const DESCRIPTORS_SPARE: u64 = 200;
 const CHUNK: usize = 250;
 const EXPONENT_BAR: f64 = 1.1;
