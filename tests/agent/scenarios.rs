@@ -111,6 +111,8 @@ impl Watch<'_> {
             // It may have been killed.
             let _ = kernel.set_load(self.pids[*tenant], *load);
             self.duties[*tenant] = load.duty;
+            // Threads that ended took their waits with them.
+            self.before[*tenant] = times(kernel, self.pids[*tenant]).unwrap_or_default();
         }
     }
 
@@ -119,9 +121,9 @@ impl Watch<'_> {
         let nsec = self.scenario.length(tick).as_nanos() as f64;
         let each = self.pids.iter().zip(&self.duties).zip(&mut self.before);
         let wanted = each.map(|((pid, duty), before)| {
-            let Some(usage) = kernel.process_usage(*pid) else { return 0.0 };
-            let [ran, waited] = std::mem::replace(before, [usage.run_nsec, usage.wait_nsec]);
-            (usage.run_nsec - ran + (usage.wait_nsec - waited) * duty) / nsec
+            let Some(now) = times(kernel, *pid) else { return 0.0 };
+            let [ran, waited] = std::mem::replace(before, now);
+            (now[0] - ran + (now[1] - waited) * duty) / nsec
         });
         let wanted = wanted.collect();
         self.wanted_cores.push(wanted);
@@ -131,6 +133,11 @@ impl Watch<'_> {
             *held += (kernel.memory_bytes(&path).unwrap() - once) as f64 / NR_TICKS as f64;
         }
     }
+}
+
+/// Run and wait time of a process, in nanoseconds; `None` where it was killed.
+fn times(kernel: &SimKernel, pid: u32) -> Option<[f64; 2]> {
+    kernel.process_usage(pid).map(|usage| [usage.run_nsec, usage.wait_nsec])
 }
 
 /// What plain weights divide `cpus` into, where so much is wanted: each grows by weight until it has all it wants.

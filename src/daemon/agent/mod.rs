@@ -6,7 +6,7 @@
 //! | `tick` | one tick |
 //! | [`attach`] | handing running work to tenants |
 //! | `attached` | the same across restarts |
-//! | [`jobs`], `job_submit`, `job_start`, `job_scope`, `job_valves`, `job_preempt` | jobs: submitted, started, charged, ended, and what they give up |
+//! | [`jobs`], `job_submit`, `job_start`, `job_scope`, `job_valves`, `job_preempt` | jobs: submitted to ended, and what they give up |
 //! | [`mode`] | switching between observe and enforce |
 //! | `ready` | the part of a reload that may fail |
 //! | [`reload`] | taking up another policy |
