@@ -14,7 +14,7 @@
 //! kernel kills others for where nothing else is left to take. So where there are guarantees, kills are compared with plain
 //! weights and the same guarantees written by hand; where there are none, with plain weights.
 //!
-//! It holds for the seeds 1 to 360. That it can fail was seen with another writer beside the agent: `memory.min` of a tenth
+//! It holds for the seeds 1 to 300. That it can fail was seen with another writer beside the agent: `memory.min` of a tenth
 //! of the host for each (more kills), a low `memory.high` for one tenant, equal weights for all (less CPU time).
 
 use std::collections::BTreeMap;
