@@ -5,6 +5,7 @@
 
 use std::fmt::Display;
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// The figures of one run.
 #[derive(Default)]
@@ -42,6 +43,17 @@ impl Bars {
     pub(crate) fn verdict(self) -> ExitCode {
         ExitCode::from(u8::from(self.nr_missed > 0))
     }
+}
+
+/// The least of so many runs, in milliseconds: other work on the machine only adds.
+#[allow(dead_code, reason = "not every benchmark has such a figure")]
+pub(crate) fn least_millis(runs: u32, mut act: impl FnMut()) -> f64 {
+    let run = |_| {
+        let begin = Instant::now();
+        act();
+        begin.elapsed().as_secs_f64() * 1e3
+    };
+    (0..runs).map(run).fold(f64::INFINITY, f64::min)
 }
 
 /// Three significant digits.

@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hint::black_box;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group};
 use microlp::{ComparisonOp, OptimizationDirection};
@@ -21,7 +21,7 @@ use tenantd::fair::{
     self, Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, integer, max_min,
 };
 
-use bar::Bars;
+use bar::{Bars, least_millis};
 use dice::Dice;
 
 const RESOURCES: usize = 3;
@@ -203,29 +203,19 @@ fn briefly() -> Criterion {
 
 criterion_group! { name = benches; config = briefly(); targets = divisions, others }
 
-/// The least of several runs, in milliseconds: other work on the machine only adds.
-fn least_millis(mut act: impl FnMut()) -> f64 {
-    let run = |_| {
-        let begin = Instant::now();
-        act();
-        begin.elapsed().as_secs_f64() * 1e3
-    };
-    (0..10).map(run).fold(f64::INFINITY, f64::min)
-}
-
 fn main() -> ExitCode {
     benches();
     let mut bars = Bars::default();
     let sweep = |leaves, group| {
         let problem = problem(leaves, group);
-        least_millis(|| drop(black_box(drf(black_box(&problem), WorkConserving::No))))
+        least_millis(10, || drop(black_box(drf(black_box(&problem), WorkConserving::No))))
     };
     let flat = sweep(10_000, None);
     bars.at_most("DRF among 10,000 leaves", flat, "ms", 5.0);
     bars.at_most("DRF among 100,000 leaves", sweep(100_000, None) / flat, "x 10,000 leaves", 13.0);
     bars.at_most("DRF among 10,000 leaves in groups of 10", sweep(10_000, Some(10)), "ms", 50.0);
     let problem = problem(10_000, None);
-    let filled = least_millis(|| drop(black_box(textbook(black_box(&problem)))));
+    let filled = least_millis(10, || drop(black_box(textbook(black_box(&problem)))));
     bars.note("progressive filling among 10,000 leaves", filled / flat, "x the sweep");
     bars.verdict()
 }

@@ -8,9 +8,8 @@ mod bar;
 
 use std::hint::black_box;
 use std::process::ExitCode;
-use std::time::Instant;
 
-use bar::Bars;
+use bar::{Bars, least_millis};
 use criterion::{Criterion, criterion_group};
 use tenantd::dop::CpuSet;
 use tenantd::dop::placement::{Request, Want, place};
@@ -87,25 +86,15 @@ fn in_order(widths: &[u32]) -> Vec<CpuSet> {
     widths.iter().map(set).collect()
 }
 
-/// The least of several runs, in milliseconds: other work on the machine only adds.
-fn least_millis(mut act: impl FnMut()) -> f64 {
-    let run = |_| {
-        let begin = Instant::now();
-        act();
-        begin.elapsed().as_secs_f64() * 1e3
-    };
-    (0..30).map(run).fold(f64::INFINITY, f64::min)
-}
-
 criterion_group!(benches, placement);
 
 fn main() -> ExitCode {
     benches();
     let (machine, mut bars) = (machine(), Bars::default());
     let widths: Vec<u32> = (0..NR_TENANTS).map(width).collect();
-    let plain = least_millis(|| drop(black_box(in_order(black_box(&widths)))));
+    let plain = least_millis(30, || drop(black_box(in_order(black_box(&widths)))));
     for (name, requests) in &cases(&machine) {
-        let millis = least_millis(|| drop(black_box(place(&machine, black_box(requests)))));
+        let millis = least_millis(30, || drop(black_box(place(&machine, black_box(requests)))));
         bars.at_most(format!("1,000 tenants on 256 CPUs, {name}"), millis, "ms", BAR_MS);
         let unit = "x as many sets without a look at the machine";
         bars.note(format!("1,000 tenants on 256 CPUs, {name}"), millis / plain, unit);
