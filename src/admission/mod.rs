@@ -70,6 +70,7 @@ mod types;
 mod width;
 
 pub use explain::Outlook;
+pub use nested::is_in_group;
 pub use preempt::{
     Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, Orders, PATIENCE_SECONDS, Preemption, Running,
 };

@@ -17,7 +17,7 @@ pub(super) struct Forest {
 }
 
 /// Whether the node `path` is `group`, or in it.
-fn is_in(path: &str, group: &str) -> bool {
+pub fn is_in_group(path: &str, group: &str) -> bool {
     path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -44,7 +44,7 @@ impl Forest {
     /// The innermost claim that a tenant is in.
     pub(super) fn level(&self, tenant: &str) -> Option<usize> {
         // Of those that hold the same tenant, the longer path comes later.
-        self.paths.iter().rposition(|path| is_in(tenant, path))
+        self.paths.iter().rposition(|path| is_in_group(tenant, path))
     }
 
     /// The claims right below a level: those to which tenants on it leave something.

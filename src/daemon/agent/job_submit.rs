@@ -1,7 +1,7 @@
 //! Submitting jobs: whose they are, which process, and what they ask for.
 
 use super::start::Agent;
-use crate::admission::{JobId, Outlook, Reason, Request};
+use crate::admission::{JobId, Outlook, Reason, Request, is_in_group};
 use crate::daemon::jobs::records::{JobProcess, Record};
 use crate::daemon::jobs::reply::{self, JobAnswer, refusal};
 use crate::daemon::jobs::watch::is_alive;
@@ -151,11 +151,6 @@ impl<K: KernFs> Agent<K> {
         };
         self.jobs.tell(&outlook, nr_waiting);
     }
-}
-
-/// Whether the node `path` is `group`, or in it.
-fn is_in_group(path: &str, group: &str) -> bool {
-    path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// What a client asks for, as the queue takes it.
