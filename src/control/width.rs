@@ -264,6 +264,7 @@ fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
             used_cpus: usage.cpu_cores,
             useful_cpus: demand.amount[CPU].max(usage.cpu_cores),
             pressed: leaf.pressed,
+            idle: is_quiet(usage),
         }),
         width: match leaf.node.dop {
             DopPolicy::Auto => Width::Auto,

@@ -18,7 +18,8 @@
 //!   keeps it. Otherwise 8 / 3 would turn between 3,3,2 and 2,3,3 with the last digit of a sample.
 //!
 //! A tenant without a sample keeps its present width as far as the policy allows it: it takes that out of
-//! the slots, and its band is not stepped.
+//! the slots, and its band is not stepped. Nor is that of a tenant that uses nothing: a pause says nothing of
+//! how wide its work is, and one that was narrowed on its way to sleep would wake up confined.
 //!
 //! **Properties** (`tests/dop/tenant.rs`): bounds; the widths of those wider than one fit into the slots;
 //! all slots are given while some tenant can use more; a width differs from the real-valued ideal by less than
@@ -63,6 +64,8 @@ pub struct Sample {
     pub useful_cpus: f64,
     /// Whether threads wait for a CPU.
     pub pressed: bool,
+    /// Whether it used next to nothing and did not wait: it may be falling asleep.
+    pub idle: bool,
 }
 
 /// One tenant in one tick.
@@ -100,7 +103,7 @@ pub fn tick(slots: u32, claimants: &[Claimant], bands: &mut [Band], now: Duratio
     let tenants = claimants.iter().zip(bands).zip(&targets);
     tenants
         .map(|((claimant, band), target)| {
-            let Some(sample) = claimant.sample else {
+            let Some(sample) = claimant.sample.filter(|sample| !sample.idle) else {
                 return band.obey(&target.allowed, now);
             };
             let seen = Observation {

@@ -69,7 +69,7 @@ impl Watch {
     #[track_caller]
     fn tick(&mut self) -> Status {
         let status = self.world.tick();
-        self.now += self.world.policy.control.interval;
+        self.now += self.world.step.unwrap_or(self.world.policy.control.interval);
         let online = self.world.host.with(|k| k.file("/sys/devices/system/cpu/online")).unwrap();
         let online = set(online.trim_end());
         let lost_some = !self.online.is_subset(&online);

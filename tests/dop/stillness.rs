@@ -116,7 +116,7 @@ impl Machine {
             .map(|(used_cpus, want)| {
                 let pressed = *want > used_cpus * 1.02;
                 let useful_cpus = if pressed { want.max(used_cpus * 1.2) } else { used_cpus * 1.1 };
-                Sample { used_cpus, useful_cpus, pressed }
+                Sample { used_cpus, useful_cpus, pressed, idle: false }
             })
             .collect()
     }

@@ -11,7 +11,12 @@ use tenantd::fair::integer::{self, Claim};
 fn busy(allocation_cpus: f64) -> Claimant {
     Claimant {
         allocation_cpus,
-        sample: Some(Sample { used_cpus: allocation_cpus, useful_cpus: 1e6, pressed: true }),
+        sample: Some(Sample {
+            used_cpus: allocation_cpus,
+            useful_cpus: 1e6,
+            pressed: true,
+            idle: false,
+        }),
         width: Width::Auto,
         limit_cpus: None,
         exclusive: false,
@@ -20,13 +25,13 @@ fn busy(allocation_cpus: f64) -> Claimant {
 
 /// A tenant that uses and could use next to nothing.
 fn asleep() -> Claimant {
-    let sample = Sample { used_cpus: 0.0, useful_cpus: 0.0, pressed: false };
+    let sample = Sample { used_cpus: 0.0, useful_cpus: 0.0, pressed: false, idle: false };
     Claimant { sample: Some(sample), ..busy(0.0) }
 }
 
 /// A tenant that could use so many CPUs.
 fn useful(allocation_cpus: f64, useful_cpus: f64) -> Claimant {
-    let sample = Sample { used_cpus: useful_cpus, useful_cpus, pressed: false };
+    let sample = Sample { used_cpus: useful_cpus, useful_cpus, pressed: false, idle: false };
     Claimant { sample: Some(sample), ..busy(allocation_cpus) }
 }
 
@@ -170,6 +175,7 @@ fn any_claimant() -> impl Strategy<Value = Claimant> {
         used_cpus: useful_cpus,
         useful_cpus,
         pressed,
+        idle: false,
     });
     let sample = prop_oneof![9 => sample.prop_map(Some), 1 => Just(None)];
     let limit = proptest::option::weighted(0.2, 0.5..20.0_f64);

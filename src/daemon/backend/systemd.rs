@@ -253,8 +253,9 @@ impl Systemd {
                     }
                 }
                 (Order::Set { .. }, Ok(_)) => {
-                    let pending = self.unit_mut(number).and_then(|unit| unit.pending.as_mut());
-                    if let Some(pending) = pending {
+                    let Some(unit) = self.unit_mut(number) else { continue };
+                    unit.relief_refused = (0, 0);
+                    if let Some(pending) = &mut unit.pending {
                         pending.answered_at = Some(time);
                     }
                 }

@@ -98,7 +98,7 @@ impl Systemd {
         tick: u64,
         actions: &[Action],
     ) -> Vec<Outcome> {
-        let late = self.relieve(host, places, actions);
+        let late = self.relieve(host, places, tick, actions);
         let actions = || actions.iter().chain(&late);
         let mut wanted: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
         for action in actions().filter(|action| self.owns(action.node)) {
@@ -132,6 +132,7 @@ impl Systemd {
         &mut self,
         host: &mut HostAccess<K>,
         places: &[Place],
+        tick: u64,
         actions: &[Action],
     ) -> Vec<Action> {
         for action in actions.iter().filter(|action| relieves(action)) {
@@ -154,7 +155,9 @@ impl Systemd {
             let is_same = |action: &Action| (action.node, action.knob);
             !actions.iter().any(|action| is_same(action) == is_same(relieved))
         };
-        self.units().flat_map(|unit| &unit.relieved).filter(is_new).cloned().collect()
+        let may_be_told = |unit: &&UnitState| unit.relief_refused.1 <= tick;
+        let told = self.units().filter(may_be_told).flat_map(|unit| &unit.relieved);
+        told.filter(is_new).cloned().collect()
     }
 
     fn order_one<K: KernFs>(
@@ -203,12 +206,14 @@ impl Systemd {
             let refusal = EnforceError::from(error).refusal();
             return actions.into_iter().map(|action| (action, Err(refusal.clone()))).collect();
         }
+        let mut relieved = Vec::new();
         for action in &actions {
             unit.ordered.add(action.knob, action.to.clone());
-            unit.relieved.retain(|relieved| relieved.knob != action.knob);
+            let told = unit.relieved.extract_if(.., |relieved| relieved.knob == action.knob);
+            relieved.extend(told.map(|action| action.knob));
         }
         unit.asked_about.clear();
-        unit.pending = Some(Pending { actions, recorded, answered_at: None });
+        unit.pending = Some(Pending { actions, recorded, relieved, answered_at: None });
         let unit = unit.unit.clone();
         let settings = self.with_memory_limit(host, cgroup, number, settings);
         self.submit(Order::Set { unit, settings });
@@ -263,6 +268,9 @@ impl Systemd {
         match order {
             Order::Set { .. } => {
                 let pending = unit.pending.take();
+                if let Some(pending) = &pending {
+                    unit.relieve_again(pending, tick);
+                }
                 if matches!(error, UnitError::NoSuchUnit(_)) {
                     unit.phase = Phase::Missing { look_at: tick };
                 }

@@ -42,6 +42,8 @@ pub(super) struct UnitState {
     pub(super) ordered: Requests,
     /// What was written into the file to relieve the host, and systemd was not asked for yet.
     pub(super) relieved: Vec<Action>,
+    /// How often in a row systemd refused to be told of that, and when it is told again.
+    pub(super) relief_refused: (u32, u64),
     pub(super) kills: Kills,
     pub(super) nr_misses: u32,
     pub(super) message: Option<String>,
@@ -63,6 +65,8 @@ pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
     /// The properties whose earlier values were recorded for it: until it is done, nothing of them was changed.
     pub(super) recorded: Vec<Property>,
+    /// What is in the files already, to relieve the host.
+    pub(super) relieved: Vec<Knob>,
     /// When systemd reported the job as done.
     pub(super) answered_at: Option<Duration>,
 }
@@ -156,6 +160,7 @@ impl UnitState {
             pending: None,
             ordered: Requests::default(),
             relieved: Vec::new(),
+            relief_refused: (0, 0),
             kills: Kills::default(),
             nr_misses: 0,
             message: None,
@@ -169,6 +174,22 @@ impl UnitState {
         self.phase = Phase::Missing { look_at: tick + pause };
         self.relieved.clear();
         self.message = Some(why);
+    }
+
+    /// What of an order that was refused is in the files already: systemd has to be asked for it again, or it would
+    /// write what it knows with the next order.
+    pub(super) fn relieve_again(&mut self, refused: &Pending, tick: u64) {
+        let is_in_file = |action: &&Action| refused.relieved.contains(&action.knob);
+        for action in refused.actions.iter().filter(is_in_file) {
+            if self.relieved.iter().all(|relieved| relieved.knob != action.knob) {
+                self.relieved.push(action.clone());
+            }
+        }
+        if !self.relieved.is_empty() {
+            let (nr_refusals, _) = self.relief_refused;
+            let pause = (1_u64 << nr_refusals.min(8)).min(LOOK_TICKS_MAX);
+            self.relief_refused = (nr_refusals.saturating_add(1), tick + pause);
+        }
     }
 
     /// Its node has another number in the tree of a new policy.

@@ -1,9 +1,9 @@
 //! Which processes are still in the cgroups that they were put into.
 //!
 //! One look at a cgroup answers for all of its processes: asking `/proc` for each of thousands of them would need
-//! the layout of the hierarchies, which what puts back does not know. A process below the cgroup counts as in it:
-//! it is the tenant's own business how it divides itself. What is found is kept until it is forgotten, and follows
-//! the moves that it is told of.
+//! the layout of the hierarchies, which what puts back does not know. A process below a cgroup that the agent made
+//! counts as in it: that cgroup has to go. Below one that was there before somebody has put it, and there it stays.
+//! What is found is kept until it is forgotten, and follows the moves that it is told of.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -18,7 +18,8 @@ pub(super) struct Residence<'a> {
 }
 
 impl<'a> Residence<'a> {
-    /// Whether process `pid` is in the cgroup at `path`, or below it. None is in one that is gone.
+    /// Whether process `pid` is in the cgroup at `path`, or, where that was made, below it. None is in one that is
+    /// gone.
     ///
     /// # Errors
     /// The cgroup cannot be looked into.
@@ -27,10 +28,12 @@ impl<'a> Residence<'a> {
         kernel: &mut impl KernFs,
         pid: u32,
         path: &'a Path,
+        is_made: bool,
     ) -> Result<bool, KernError> {
         if !self.known.contains_key(path) {
             let mut pids: HashSet<u32> = processes_at(kernel, path)?.into_iter().collect();
-            for below in nested(kernel, path)? {
+            let inside = if is_made { nested(kernel, path)? } else { Vec::new() };
+            for below in inside {
                 pids.extend(processes_at(kernel, &below)?);
             }
             self.known.insert(path, pids);

@@ -6,7 +6,8 @@
 //! 1. processes go back to where they were, unless they have left the cgroup that they were put into
 //!    ([`residence`](super::residence)), and files get back what they held; those that the kernel refused are
 //!    tried again once others have theirs ([`held_files`](super::held_files));
-//! 2. children that those processes had meanwhile follow them, also out of cgroups that they made themselves;
+//! 2. children that those processes had meanwhile follow them, also out of cgroups that were made inside one of
+//!    the agent's own, which must go;
 //! 3. controllers that were enabled for children are disabled again;
 //! 4. processes that are still in cgroups that were made are moved out, to where others were claimed from,
 //!    or else to the nearest cgroup above that accepts them, where the next agent finds them (`residents`);
@@ -68,7 +69,7 @@ pub(in crate::daemon) fn put_contents_back(
             Entry::Moved { pid, start_ticks, .. } => {
                 match process::birth(kernel, proc, *pid) {
                     Ok(Some(birth)) if birth.start_ticks == *start_ticks => {
-                        move_back(kernel, &mut residence, entry, &mut restored);
+                        move_back(kernel, &mut residence, &made, entry, &mut restored);
                     }
                     // It ended, and its number may have been reused.
                     Ok(_) => {}
@@ -136,13 +137,15 @@ fn made(entry: &Entry) -> Option<(&Path, u64)> {
 fn move_back<'a>(
     kernel: &mut impl KernFs,
     residence: &mut Residence<'a>,
+    made: &BTreeSet<(&Path, u64)>,
     entry: &'a Entry,
     restored: &mut Restored,
 ) {
     let Entry::Moved { pid, from, to, .. } = entry else { return };
     let mut moved = false;
     for (from, to) in from.iter().zip(to) {
-        let outcome = residence.lives_in(kernel, *pid, to).and_then(|lives_there| {
+        let is_made = made.range((&**to, 0)..).next().is_some_and(|(path, _)| *path == to);
+        let outcome = residence.lives_in(kernel, *pid, to, is_made).and_then(|lives_there| {
             if lives_there {
                 move_to(kernel, from, *pid)?;
                 residence.has_moved(*pid, to, from);
@@ -179,13 +182,16 @@ fn follow_parents(
             pairs.iter().find(|(to, _)| *to == nest).map(|(_, from)| *from)
         };
         let is_made = entries.iter().any(|entry| made(entry).is_some_and(|(path, _)| path == nest));
-        let origin = origins.get(nest).copied().filter(|_| is_made);
+        let origin = origins.get(nest).copied();
         let movers = entries.iter().filter(move |entry| is_moved_to(entry, nest));
         for _ in 0..EVACUATIONS {
             let before = restored.nr_processes;
             let mut outcome =
                 empty_nest(kernel, proc, nest, (&homes, None), movers.clone(), restored);
-            for below in nested(kernel, nest).unwrap_or_default() {
+            // What lies in a cgroup that was there before stays in it: somebody has put it there.
+            let inside =
+                if is_made { nested(kernel, nest).unwrap_or_default() } else { Vec::new() };
+            for below in inside {
                 let emptied =
                     empty_nest(kernel, proc, &below, (&homes, origin), movers.clone(), restored);
                 outcome = outcome.and(emptied);

@@ -114,6 +114,40 @@ fn an_order_is_refused_after_a_reload_that_removed_a_tenant() {
     }
 }
 
+/// The file says what was written into it at once; systemd knows better, and writes what it knows with the next order.
+#[test]
+fn less_protection_that_was_refused_is_asked_for_again() {
+    for fault in [UnitFault::Denied, UnitFault::Away] {
+        let policy = |weight: u32, guarantee: &str| {
+            util::policy(&format!(
+                "version: 1\nmode: enforce\ncontrol: {{ on_drift: accept, ancestors: leave }}\ntenants:\n  \
+                 web: {{ match: {{ unit: web.service }} }}\n  \
+                 db: {{ match: {{ unit: db.service }}, weight: {weight}, guarantee: {{ memory: {guarantee} }} }}"
+            ))
+        };
+        let mut world = services("control: { ancestors: leave }\n");
+        world.stop();
+        let before = whole(&world).1["db.service"].drop_ins.clone();
+        world.policy = policy(100, "64MiB");
+        world.start().unwrap();
+        world.ticks(6);
+        let (min, low) =
+            ("system.slice/db.service/memory.min", "system.slice/db.service/memory.low");
+        assert_ne!(world.file(min), "0");
+        fail(&world, Some(fault));
+        world.agent.as_mut().unwrap().reload(policy(100, "1MiB"), Vec::new()).unwrap();
+        world.ticks(3);
+        let relieved = world.file(min);
+        fail(&world, None);
+        world.agent.as_mut().unwrap().reload(policy(700, "1MiB"), Vec::new()).unwrap();
+        let status = world.ticks(100);
+        assert_eq!(world.file(min), relieved, "{fault:?}: {:?}", status.findings);
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert_eq!(whole(&world).1["db.service"].drop_ins, before, "{fault:?}");
+        assert_eq!((world.file(min), world.file(low)), ("0".into(), (9 * MIB).to_string()));
+    }
+}
+
 /// What systemd said of a unit may be of the one before it, until its cgroup is open.
 #[test]
 fn a_slice_that_is_replaced_before_it_is_opened_is_given_back() {

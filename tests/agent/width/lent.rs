@@ -1,9 +1,11 @@
 //! Two tenants, one of which sleeps now and then: whose CPUs are whose, and when.
 
+use std::time::Duration;
+
 use tenantd::resource::CPU;
 use tenantd::sim::{Load, SimHost};
 
-use super::{HOSTS, TWO, Watch, dops, tenant, told};
+use super::{HOSTS, TWO, Watch, dops, set, tenant, told};
 use crate::agent::world::assert_near;
 
 /// Both hungry for more than their share.
@@ -46,6 +48,27 @@ fn a_sleeper_s_cpus_are_lent_and_it_has_them_back() {
             watch.ticks(10);
             assert!(watch.have(&["0-3", "4-7"]), "{:?}", watch.sets);
         }
+    }
+}
+
+/// Fewer ticks see it fall asleep, and each of them counts for more.
+#[test]
+fn a_sleeper_keeps_its_cpus_however_late_the_ticks_are() {
+    for seconds in 2..=8 {
+        let (mut watch, [a, b]) = both_awake(HOSTS[0]());
+        // Neither uses all that it has: narrower would do, though not yet.
+        for pid in [a, b] {
+            watch.world.set_load(pid, Load::busy(3));
+        }
+        watch.world.step = Some(Duration::from_secs(seconds));
+        watch.tick();
+        watch.world.set_load(a, Load::idle());
+        watch.world.set_load(b, Load::busy(8));
+        for _ in 0..20 {
+            watch.tick();
+            assert_eq!(watch.cpus("a"), set("0-3"), "ticks of {seconds} s");
+        }
+        assert!(watch.cpus("b").len() > 6, "ticks of {seconds} s: {:?}", watch.sets);
     }
 }
 

@@ -13,6 +13,7 @@ from test_units import SERVICE, install
 
 ADDRESS = "unix:/run/tenantd/socket"
 MANAGER = "io.tenantd.Manager"
+JOBS = "io.tenantd.Jobs"
 WHEELS = Path("/payload/python")
 TENANTS = {"small": {"weight": 100}, "large": {"weight": 300}}
 
@@ -41,7 +42,7 @@ def test_varlinkctl_introspects_and_calls(host):
     info = varlinkctl("info", ADDRESS)
     assert info.returncode == 0 and MANAGER in info.stdout, info.stdout + info.stderr
     interfaces = varlinkctl("list-interfaces", ADDRESS).stdout.split()
-    assert sorted(interfaces) == [MANAGER, "org.varlink.service"], interfaces
+    assert sorted(interfaces) == [JOBS, MANAGER, "org.varlink.service"], interfaces
     # It parses what it is given, and prints it in its own way: the description is one that others can read.
     described = varlinkctl("introspect", ADDRESS, MANAGER)
     assert described.returncode == 0 and "method GetStatus" in described.stdout, described.stderr
