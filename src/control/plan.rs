@@ -162,7 +162,10 @@ impl Value {
         }
         let distance = (now - then).abs();
         match knob {
-            Knob::CpuWeight => distance <= WEIGHT_DEAD_BAND_RATIO * then,
+            // The unified hierarchy holds whole numbers: nearer than this it cannot come.
+            Knob::CpuWeight => {
+                distance <= WEIGHT_DEAD_BAND_RATIO * then || now == then.round().max(1.0)
+            }
             // Zero and nonzero are different answers to "is it protected?", however small the amount.
             Knob::MemoryLow if now == 0.0 || then == 0.0 => false,
             Knob::MemoryLow => {
@@ -418,6 +421,19 @@ mod tests {
             let nodes = [node(0, &[(high, then)], &[(high, now)])];
             assert_eq!(plan(&nodes, Some(&CpuSet::below(8))).len(), writes);
         }
+    }
+
+    /// A file of whole numbers cannot hold 3.3: writing 3 again each tick would change nothing.
+    #[test]
+    fn the_nearest_whole_weight_is_near_enough() {
+        let weight = Knob::CpuWeight;
+        let actions = |wanted: f64, held: f64| {
+            let nodes =
+                [node(0, &[(weight, Value::Weight(wanted))], &[(weight, Value::Weight(held))])];
+            plan(&nodes, None).len()
+        };
+        assert_eq!([actions(3.3, 3.0), actions(0.4, 1.0), actions(1.4, 1.0)], [0, 0, 0]);
+        assert_eq!([actions(3.6, 3.0), actions(3.3, 3.7), actions(2.0, 1.0)], [1, 1, 1]);
     }
 
     #[test]
