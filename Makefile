@@ -6,7 +6,7 @@ CARGO := cargo
 STEPS := 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest check vm compare bench fuzz soak deb rpm pictures
+.PHONY: help demo test test-all test-rest check vm compare compare-here bench fuzz soak deb rpm pictures
 
 help:
 	@echo 'make demo      the main job on this machine; as root on its kernel, otherwise simulated'
@@ -15,6 +15,7 @@ help:
 	@echo 'make check     lints and pure tests'
 	@echo 'make vm        every scenario in the Debian guests'
 	@echo 'make compare   tenantd beside static settings, an arbiter and systemd-oomd, in the guests; tables'
+	@echo 'make compare-here   the same on this kernel, where its hierarchies are legacy ones'
 	@echo 'make bench     the benchmarks'
 	@echo 'make fuzz      libFuzzer on the socket and the policy parser; RUNS=10000000 for more'
 	@echo 'make soak      random administration, STEPS=100000 on simulated kernels and a fiftieth of it on this one (root)'
@@ -48,6 +49,11 @@ vm:
 compare:
 	@tests/need.sh cc:gcc qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mke2fs:e2fsprogs python3:python3 strip:binutils
 	@tests/vm/compare.sh
+
+compare-here:
+	@tests/need.sh cc:gcc python3:python3
+	@tests/compare_here.py --out target/compare.jsonl
+	@tests/vm/tables.py target/compare.jsonl
 
 bench:
 	@tests/need.sh cc:gcc

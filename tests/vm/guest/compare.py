@@ -18,8 +18,9 @@ import time
 from pathlib import Path
 
 import figures
-from cgroups import MOUNT, Cgroup, wait_until
+from cgroups import wait_until
 from fairness import Ticks
+from ground import Slices
 from host import finish, run
 from test_memory import meminfo
 
@@ -42,16 +43,15 @@ class Tenant:
         self.name, self.weight, self.wants = name, weight, wants
         self.loads, self.guarantee, self.limit, self.cpus = list(loads), guarantee, limit, cpus
         self.slices = slices or [name]
-
-    def units(self):
-        return [f"tenants-{slice}.slice" for slice in self.slices]
+        # Where the slices are; the stage of a comparison may have another one.
+        self.ground = Slices()
 
     def groups(self):
-        return [Cgroup(MOUNT / "tenants.slice" / unit) for unit in self.units()]
+        return [self.ground.group(slice) for slice in self.slices]
 
     def policy(self):
         """What a policy of tenantd says of it."""
-        where = {"owner": "systemd"} if len(self.slices) == 1 else {"match": {"unit": self.units()}}
+        where = self.ground.where(self.slices)
         memory = {"guarantee": {"memory": self.guarantee}, "limit": {"memory": self.limit}}
         given = {key: value for key, value in memory.items() if value["memory"]}
         return {"weight": self.weight, **where, **given, **({"cpus": self.cpus} if self.cpus else {})}
@@ -63,10 +63,6 @@ class Tenant:
             with contextlib.suppress(FileNotFoundError):
                 total += group.stat(file, key) if key else int(group.read(file))
         return total
-
-
-def set_property(unit, *settings):
-    run("systemctl", "set-property", "--runtime", unit, *settings)
 
 
 class Nothing:
@@ -85,12 +81,13 @@ class Nothing:
 
     def end(self):
         # With no unit in between: a slice that has stopped is no longer loaded.
-        for unit in dict.fromkeys(self.touched):
-            finish(["systemctl", "revert", unit])
+        for slice in dict.fromkeys(self.touched):
+            self.stage.ground.revert(slice)
 
-    def set(self, unit, *settings):
-        set_property(unit, *settings)
-        self.touched.append(unit)
+    def set(self, slice, *settings):
+        """Properties of a slice; of that of all tenants without a name."""
+        self.stage.ground.set(slice, *settings)
+        self.touched.append(slice)
 
     def cpu_seconds(self):
         """What the way itself has used."""
@@ -110,19 +107,19 @@ class Static(Nothing):
         if not guaranteed:
             return
         # A protection holds where what is above has it as well.
-        self.set("tenants.slice", f"MemoryMin={guaranteed}", f"MemoryLow={memory}")
+        self.set(None, f"MemoryMin={guaranteed}", f"MemoryLow={memory}")
         for tenant in tenants:
-            for unit in tenant.units():
+            for slice in tenant.slices:
                 low = int(memory * tenant.weight / sum(t.weight for t in tenants)) // len(tenant.slices)
-                self.set(unit, f"MemoryMin={tenant.guarantee // len(tenant.slices)}", f"MemoryLow={low}")
+                self.set(slice, f"MemoryMin={tenant.guarantee // len(tenant.slices)}", f"MemoryLow={low}")
                 if tenant.limit:
-                    self.set(unit, f"MemoryMax={tenant.limit}")
+                    self.set(slice, f"MemoryMax={tenant.limit}")
 
     def weigh(self):
         for tenant in self.stage.tenants:
-            for unit in tenant.units():
+            for slice in tenant.slices:
                 # A slice has its part of its tenant's weight: nothing that is set once knows which of them works.
-                self.set(unit, f"CPUWeight={max(1, tenant.weight // len(tenant.slices))}")
+                self.set(slice, f"CPUWeight={max(1, tenant.weight // len(tenant.slices))}")
 
     def reweigh(self):
         self.weigh()
@@ -143,8 +140,8 @@ class StaticOomd(Static):
         run("systemctl", "restart", "systemd-oomd.service")
         for tenant in self.stage.tenants:
             if not tenant.guarantee:
-                for unit in tenant.units():
-                    self.set(unit, "ManagedOOMMemoryPressure=kill", "ManagedOOMMemoryPressureLimit=20%")
+                for slice in tenant.slices:
+                    self.set(slice, "ManagedOOMMemoryPressure=kill", "ManagedOOMMemoryPressureLimit=20%")
 
     def end(self):
         finish(["systemctl", "stop", "systemd-oomd.socket", "systemd-oomd.service"])
@@ -168,8 +165,8 @@ class Arbiter(Nothing):
         memory, total = meminfo("MemTotal"), sum(tenant.weight for tenant in self.stage.tenants)
         if any(tenant.guarantee for tenant in self.stage.tenants):
             for tenant in self.stage.tenants:
-                for unit in tenant.units():
-                    self.set(unit, f"MemoryMax={int(memory * tenant.weight / total)}")
+                for slice in tenant.slices:
+                    self.set(slice, f"MemoryMax={int(memory * tenant.weight / total)}")
         self.began = time.thread_time()
         self.used = 0.0
         self.thread = threading.Thread(target=self.follow, daemon=True)
@@ -200,8 +197,8 @@ class Arbiter(Nothing):
             self.used = time.thread_time()
 
     def give(self, tenant, cpus):
-        for unit in tenant.units():
-            self.set(unit, f"CPUQuota={round(100 * cpus / len(tenant.slices))}%" if cpus else "CPUQuota=")
+        for slice in tenant.slices:
+            self.set(slice, f"CPUQuota={round(100 * cpus / len(tenant.slices))}%" if cpus else "CPUQuota=")
 
     def end(self):
         self.over.set()
@@ -220,7 +217,7 @@ class Tenantd(Nothing):
     def begin(self):
         host = self.stage.host
         self.policy = host.policy(self.tenants())
-        self.daemon = host.daemon(self.policy, None)
+        self.daemon = self.stage.ground.daemon(host, self.policy)
         self.daemon.says("started on")
 
     def tenants(self):
@@ -264,8 +261,10 @@ class Stage:
         # In memory: what is measured does not wait for the disk.
         self.folder = tempfile.mkdtemp(dir="/dev/shm", prefix="compare-")
         host.cleanup.callback(shutil.rmtree, self.folder)
-        units = [unit for tenant in tenants for unit in tenant.units()]
-        host.cleanup.callback(finish, ["systemctl", "stop", *units, "tenants.slice"])
+        self.ground = host.ground
+        for tenant in tenants:
+            tenant.ground = self.ground
+        host.cleanup.callback(self.ground.clear, [slice for tenant in tenants for slice in tenant.slices])
         self.loads = [load for tenant in tenants for load in tenant.loads]
         # Those that sleep are not looked at: in an emulated guest a look at fifty is a load of its own.
         self.working = [tenant for tenant in tenants if tenant.loads]

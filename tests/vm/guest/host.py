@@ -37,6 +37,8 @@ class Host:
         self.cpus = len(os.sched_getaffinity(0))
         self.cleanup = contextlib.ExitStack()
         self.units = 0
+        # Where the tenants of a comparison live.
+        self.ground = None
 
     # Places
 

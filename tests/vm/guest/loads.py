@@ -9,10 +9,9 @@ import tempfile
 from pathlib import Path
 
 from cgroups import wait_until
-from host import BIN, finish, run
+from host import BIN, run
 from test_isolation import READ, TAKE
 from test_memory import MIB, meminfo
-from test_systemd import start
 
 LOAD = BIN / "load"
 # A reader wants its whole file in this time.
@@ -40,11 +39,11 @@ class Load:
     def start(self, host, folder):
         # A new file for each start: what an earlier one counted is over.
         self.file = Path(tempfile.mktemp(dir=folder, prefix=f"{self.slice}-"))
-        start(host, self.unit, *self.command(), slice=f"tenants-{self.slice}.slice", **self.settings())
+        self.ground = host.ground
+        self.ground.start(host, self, self.command())
 
     def stop(self):
-        # What keeps one from stopping is told where its cgroup stays.
-        finish(["systemctl", "stop", self.unit])
+        self.ground.stop(self)
 
     def done(self):
         """Units since it was started."""

@@ -21,6 +21,7 @@ import traceback
 from pathlib import Path
 
 from cgroups import Cgroup, MOUNT, wait_until
+from ground import Slices
 from host import Host, Skip, run
 from marks import runs
 
@@ -74,6 +75,7 @@ def judge(name, scenario, tell):
     """Runs one scenario and cleans up after it; a cgroup that it leaves behind is a failure too."""
     before = cgroups()
     host = Host(lambda text: tell(f"#   {name}: {text}"))
+    host.ground = Slices()
     signal.signal(signal.SIGALRM, too_long)
     signal.alarm(LIMIT_SECONDS)
     started = time.monotonic()

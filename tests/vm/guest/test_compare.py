@@ -5,7 +5,6 @@ what can be set by hand; what is a matter of a few percent is for whoever reads 
 """
 
 import tempfile
-from pathlib import Path
 
 import compare
 from compare import Arbiter, Nothing, Stage, Static, StaticOomd, Tenant, Tenantd
@@ -79,7 +78,7 @@ def rate_alone(host):
     """Units per second that one thread does alone."""
     folder = tempfile.mkdtemp(dir="/dev/shm", prefix="alone-")
     host.cleanup.callback(run, "rm", "-r", folder)
-    host.cleanup.callback(finish, ["systemctl", "stop", "tenants-alone.slice", "tenants.slice"])
+    host.cleanup.callback(host.ground.clear, ["alone"])
     return compare.calibrated(host, Load("alone", "spin", 1), folder)
 
 
@@ -159,18 +158,12 @@ IDLE, BUSY = 45, 5
 @both
 def test_fifty_tenants_of_which_five_are_busy(host):
     """Each has a sleeping process; weights 1 to 5 among those that work."""
-    template = "[Service]\nExecStart=sleep infinity\nSlice=tenants-%i.slice\n"
-    file = Path("/run/systemd/system/idle@.service")
-    file.write_text(template)
     idle = [f"i{number}" for number in range(IDLE)]
-    units = [f"idle@{name}.service" for name in idle]
-    host.cleanup.callback(lambda: (file.unlink(), run("systemctl", "daemon-reload")))
-    host.cleanup.callback(finish, ["systemctl", "stop", *units])
-    run("systemctl", "daemon-reload")
+    begin = host.ground.sleepers(host, idle)
     tenants = [hungry(host, f"b{number}", 100 * (number + 1), host.cpus) for number in range(BUSY)]
     tenants += [Tenant(name, 100, (0.0, MIB)) for name in idle]
     stage = Stage(host, tenants, "50 tenants, 5 busy")
-    run("systemctl", "start", *units)
+    begin()
     judge(compare.compare(stage, (Nothing, Static, Tenantd)))
 
 
