@@ -79,15 +79,20 @@ def table(ways):
         yield f"| {way} | " + " | ".join(cells[number] for cells in kept.values()) + " |"
 
 
-def main():
-    file = Path(sys.argv[1] if len(sys.argv) > 1 else "target/compare.jsonl")
-    scenarios = {}
+def scenarios(file):
+    """The rows of each way, by scenario and release."""
+    found = {}
     for line in file.read_text().splitlines():
         row = json.loads(line)
         if "scenario" in row:
-            ways = scenarios.setdefault((row["scenario"], row["release"]), {})
+            ways = found.setdefault((row["scenario"], row["release"]), {})
             ways.setdefault(row["way"], []).append(row)
-    for (scenario, release), ways in scenarios.items():
+    return found
+
+
+def main():
+    file = Path(sys.argv[1] if len(sys.argv) > 1 else "target/compare.jsonl")
+    for (scenario, release), ways in scenarios(file).items():
         first = next(iter(ways.values()))[0]
         print(f"\n**{scenario}** ({release}, kernel {first['kernel']}, {first['cpus']} CPUs, {first['memory_mib']} MiB, ", end="")
         print(f"swap {first['swap_mib']} MiB, disk {first['disk']}; {first['seconds']:.0f} s each; load: {', '.join(first['load'])})\n")
