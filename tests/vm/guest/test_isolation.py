@@ -145,8 +145,9 @@ class Isolation:
         if most >= 0:
             wait_until(lambda: self.streamed() * MIB >= min(4 * kind.stream_ratio, 3.0) * self.total, "the stream")
         else:
-            left = lambda: meminfo("MemAvailable") - 0.2 * self.total
-            wait_until(lambda: left() < 0 or self.told(self.taken, 0) * MIB > self.total, "the hog to fill the memory")
+            left = lambda: meminfo("MemAvailable") + meminfo("SwapFree") - 0.2 * self.total
+            most = self.total + meminfo("SwapTotal")
+            wait_until(lambda: left() < 0 or self.told(self.taken, 0) * MIB > most, "the hog to fill the memory")
 
     def end(self):
         run("systemctl", "stop", "hog.service")
@@ -251,6 +252,26 @@ class Isolation:
         return found
 
 
+def swap_on_disk(host):
+    host.cleanup.callback(Path("/var/tmp/swap").unlink, missing_ok=True)
+    swap_to(host, "/var/tmp/swap", lambda file, size: run("fallocate", "--length", str(size), file))
+
+
+def swap_in_zram(host):
+    if finish(["modprobe", "zram", "num_devices=1"]).returncode != 0:
+        raise Skip("this kernel has no zram")
+    swap_to(host, "/dev/zram0", lambda _, size: Path("/sys/block/zram0/disksize").write_text(str(size)))
+
+
+def swap_to(host, place, make):
+    """Swaps to this place, half as much as there is memory."""
+    host.cleanup.callback(finish, ["swapoff", place])
+    make(place, meminfo("MemTotal") // 2 // MIB * MIB)
+    Path(place).chmod(0o600)
+    run("mkswap", place)
+    run("swapon", place)
+
+
 def compare(host, kind):
     stage = Isolation(host, kind)
     half = [f"MemoryMax={stage.total // 2}"]
@@ -283,4 +304,18 @@ def test_a_guarantee_holds_beside_held_memory_and_a_stream(host):
 @long
 @both
 def test_a_guarantee_holds_beside_a_hog(host):
+    compare(host, Kind(held_ratio=-1))
+
+
+@long
+@newer
+def test_a_guarantee_holds_beside_a_hog_with_swap_on_disk(host):
+    swap_on_disk(host)
+    compare(host, Kind(held_ratio=-1))
+
+
+@long
+@newer
+def test_a_guarantee_holds_beside_a_hog_with_swap_in_zram(host):
+    swap_in_zram(host)
     compare(host, Kind(held_ratio=-1))
