@@ -11,7 +11,7 @@ const LOOKED_AT_MAX: usize = 256;
 /// A job whose turn came in this dispatch and that lacks something.
 struct Passed {
     id: JobId,
-    lack: Lack,
+    lacks: Vec<Lack>,
 }
 
 impl Admission {
@@ -68,12 +68,13 @@ impl Admission {
                 return Some(first);
             }
             let job = &self.jobs[&first];
-            let lack = self.lack(&job.need, free);
+            let lacks: Vec<Lack> = self.lacks(&job.need, free).collect();
             // What keeps the whole tenant need not be asked of each of its jobs.
-            let nr_others = if lack == Some(Lack::TenantRunning) { 0 } else { LOOKED_AT_MAX };
+            let is_full = lacks.contains(&Lack::TenantRunning);
+            let nr_others = if is_full { 0 } else { LOOKED_AT_MAX };
             let other = waiting.take(nr_others).find(|id| self.may_start(*id, free));
-            if let Some(lack) = lack.filter(|_| passed.iter().all(|it| it.id != first)) {
-                passed.push(Passed { id: first, lack });
+            if !lacks.is_empty() && passed.iter().all(|it| it.id != first) {
+                passed.push(Passed { id: first, lacks });
             }
             if other.is_some() {
                 return other;
@@ -103,9 +104,9 @@ impl Admission {
     /// Those whose turn had come have been overtaken by `id`, as far as it takes of what they lack.
     fn count_overtaken(&mut self, id: JobId, passed: &[Passed]) {
         let taker = self.jobs[&id].need.clone();
-        for Passed { id, lack } in passed {
+        for Passed { id, lacks } in passed {
             let Some(job) = self.jobs.get_mut(id) else { continue };
-            if !lack.is_taken_by(&job.need, &taker) {
+            if !lacks.iter().any(|lack| lack.is_taken_by(&job.need, &taker)) {
                 continue;
             }
             if let State::Waiting { overtaken } = &mut job.state {

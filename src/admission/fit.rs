@@ -24,7 +24,7 @@ pub(super) struct Need {
     pub(super) units: Vec<u32>,
 }
 
-/// What a job lacks, the first of it.
+/// Something that a job lacks. In the order in which it is looked for: the first of it is what a job is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
     /// Its tenant runs as many jobs as it may.
@@ -119,30 +119,34 @@ impl Free {
         self.held.get(&tenant).map_or(0, |held| held.memory_bytes)
     }
 
-    /// The first thing that a job of a tenant with these terms lacks; `None` where it fits.
-    pub(super) fn lack(&self, terms: &Terms, need: &Need) -> Option<Lack> {
+    /// All that a job of a tenant with these terms lacks; nothing where it fits. What jobs that start leave lacks no
+    /// less.
+    pub(super) fn lacks<'a>(
+        &'a self,
+        terms: &Terms,
+        need: &'a Need,
+    ) -> impl Iterator<Item = Lack> + use<'a> {
         let held = self.held.get(&need.tenant);
         let running = held.map_or(0, |held| held.running);
         let of_user = held.and_then(|held| held.of_users.get(&need.user)).copied().unwrap_or(0);
         let wanted = need.memory_bytes;
         let reserved = self.reserved_of(need.tenant).saturating_add(wanted);
-        let is_short = |(wanted, free): (&u32, &u32)| wanted > free;
-        if terms.max_running.is_some_and(|max| running >= max) {
-            return Some(Lack::TenantRunning);
-        }
-        if terms.max_running_per_user.is_some_and(|max| of_user >= max) {
-            return Some(Lack::UserRunning);
-        }
         // One that declares nothing reserves nothing: what bounds its memory is its tenant's share of the machine.
-        if wanted > 0 && terms.memory_max_bytes.is_some_and(|max| reserved > max) {
-            return Some(Lack::TenantMemory);
-        }
-        if let Some(at) = need.units.iter().zip(&self.units).position(is_short) {
-            return Some(Lack::Units(at));
-        }
-        if wanted > 0 && self.memory_bytes.is_some_and(|free| wanted > free) {
-            return Some(Lack::Memory);
-        }
-        (need.floor > self.slots_for(need.tenant)).then_some(Lack::Slots)
+        let is_over = |max: u64| wanted > 0 && reserved > max;
+        let of_tenant = [
+            (terms.max_running.is_some_and(|max| running >= max), Lack::TenantRunning),
+            (terms.max_running_per_user.is_some_and(|max| of_user >= max), Lack::UserRunning),
+            (terms.memory_max_bytes.is_some_and(is_over), Lack::TenantMemory),
+        ];
+        let units = need.units.iter().zip(&self.units).enumerate();
+        let units = units.filter(|(_, (wanted, free))| wanted > free);
+        let is_short = wanted > 0 && self.memory_bytes.is_some_and(|free| wanted > free);
+        let has_few_slots = || need.floor > self.slots_for(need.tenant);
+        let of_tenant = of_tenant.into_iter().filter_map(|(lacks, lack)| lacks.then_some(lack));
+        of_tenant
+            .chain(units.map(|(at, _)| Lack::Units(at)))
+            .chain(is_short.then_some(Lack::Memory))
+            // Last, and asked where nothing else decides: what is left to others is a sum.
+            .chain(std::iter::once_with(move || has_few_slots().then_some(Lack::Slots)).flatten())
     }
 }

@@ -24,8 +24,9 @@
 //! 3. *Pass over.* The tenant whose job does not fit offers its next one that fits; where it has none, the next tenant
 //!    has its turn. So no worker idles beside a job that could run.
 //! 4. *Bounded overtaking.* A job that has been overtaken [`Rules::overtakes_max`] times becomes a senior. No job that takes
-//!    of what a senior lacks starts before it. Seniors are in the order in which they became it, and only the junior ones
-//!    wait, so two never wait for each other. A senior that could not start if all jobs ended delays no other.
+//!    of what a senior lacks starts before it, be it the first thing that it lacks or another. Seniors are in the order in
+//!    which they became it, and only the junior ones wait, so two never wait for each other. A senior that could not start
+//!    if all jobs ended delays no other.
 //! 5. *Width.* Whenever a job starts or ends, the slots are divided anew among the running ones, by integer max-min: none
 //!    below its floor, a tenant's weight in equal parts to its jobs. Where memory keeps jobs from starting, the slots
 //!    that they would have had go to those that run; when they start, the running ones are narrowed.

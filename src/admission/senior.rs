@@ -26,9 +26,19 @@ impl Admission {
         free
     }
 
-    /// What a job lacks. One whose tenant has left the policy lacks nothing: it is about to leave the queue.
+    /// All that a job lacks. One whose tenant has left the policy lacks nothing: it is about to leave the queue.
+    pub(super) fn lacks<'a>(
+        &self,
+        need: &'a Need,
+        free: &'a Free,
+    ) -> impl Iterator<Item = Lack> + use<'a> {
+        let terms = self.terms(need.tenant);
+        terms.map(|terms| free.lacks(terms, need)).into_iter().flatten()
+    }
+
+    /// The first that a job lacks; `None` where it fits.
     pub(super) fn lack(&self, need: &Need, free: &Free) -> Option<Lack> {
-        free.lack(self.terms(need.tenant)?, need)
+        self.lacks(need, free).next()
     }
 
     /// Whether a job fits, and no senior goes first.
@@ -37,13 +47,16 @@ impl Admission {
         self.lack(need, free).is_none() && self.senior_before(id, need, free).is_none()
     }
 
-    /// The senior before which a job may not start.
+    /// The senior before which a job may not start: one that lacks something which the job takes.
+    ///
+    /// All that a senior lacks counts, not what it is told. While jobs start, a senior never lacks less, so a job that it
+    /// keeps from starting is kept to the end of the dispatch; and what it lacks beside the limits of its tenant is not
+    /// taken from it each time when its tenant has just begun another job.
     pub(super) fn senior_before(&self, id: JobId, need: &Need, free: &Free) -> Option<JobId> {
         let blocks = |senior: &&JobId| {
             let Some(job) = self.jobs.get(senior) else { return false };
-            let lack = self.lack(&job.need, free);
             // Waiting for others to end would not help one that lacks what no job has.
-            lack.is_some_and(|lack| lack.is_taken_by(&job.need, need))
+            self.lacks(&job.need, free).any(|lack| lack.is_taken_by(&job.need, need))
                 && self.lack(&job.need, &self.free_without_jobs()).is_none()
         };
         self.seniors.iter().take_while(|senior| **senior != id).find(blocks).copied()

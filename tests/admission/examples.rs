@@ -122,6 +122,42 @@ fn only_who_takes_of_what_is_lacking_waits() {
     assert!(matches!(admission.submit(unknown, 3.0), Err(Refusal::NeverFits(_))));
 }
 
+/// A senior lacks a GPU, and for the limit of its tenant memory as well once another job of the tenant has started. A job
+/// that it keeps from starting waits for it before and after.
+#[test]
+fn a_senior_keeps_what_it_lacks_beside_the_limits_of_its_tenant() {
+    let rules = Rules { discipline: Name::Priority, overtakes_max: 1, ..Rules::default() };
+    let mut admission = queue(rules, slots(8), &[]);
+    let limited = Terms { memory_max_bytes: Some(12 * GIB), ..Terms::new("c", 2.0) };
+    admission.policy(rules, vec![Terms::new("b", 3.0), limited, Terms::new("a", 1.0)], 0.0);
+    let job = |tenant: &str, gpus: u32, gib: u64| Request {
+        units: vec![("gpu".into(), gpus)],
+        memory_bytes: gib * GIB,
+        ..Request::new(tenant, 1)
+    };
+    let first = admission.submit(job("a", 1, 0), 0.0).unwrap();
+    starts(&mut admission, 0.0);
+    let senior = admission.submit(job("c", 2, 8), 0.0).unwrap();
+    let second = admission.submit(job("a", 1, 0), 0.0).unwrap();
+    starts(&mut admission, 0.0);
+    assert_eq!(admission.job(senior).unwrap().phase, Phase::Waiting { overtaken: 1 });
+    let held = admission.submit(job("b", 1, 0), 0.0).unwrap();
+    let plain = admission.submit(job("c", 0, 6), 0.0).unwrap();
+    admission.ended(first, 0.0);
+    let started = |admission: &mut Admission| -> Vec<JobId> {
+        starts(admission, 0.0).iter().map(|start| start.job).collect()
+    };
+    assert_eq!(started(&mut admission), [plain]);
+    let reason = Reason::TenantMemory { wanted: 8 * GIB, free: 6 * GIB, total: 12 * GIB };
+    assert_eq!(admission.why(senior), Some(reason));
+    assert_eq!(admission.why(held), Some(Reason::Overtaken { job: senior, times: 1 }));
+    assert_eq!(started(&mut admission), []);
+    admission.ended(plain, 0.0);
+    admission.ended(second, 0.0);
+    assert_eq!(started(&mut admission), [senior]);
+    assert!(matches!(admission.why(held), Some(Reason::Units { .. })));
+}
+
 /// Slots that memory leaves idle go to those that run, and come back when others start.
 #[test]
 fn widths_follow_who_runs() {
