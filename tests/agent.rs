@@ -33,6 +33,7 @@ mod service;
 mod soak;
 mod still;
 mod story;
+mod trim;
 mod units;
 mod unmoved;
 mod vanish;

@@ -256,6 +256,7 @@ proptest! {
                         depth: node.depth,
                         desired,
                         observed: observed.clone(),
+                        is_weight_exact: false,
                     })
                     .collect();
                 plan::plan(&knobs, Some(&CpuSet::below(16)))

@@ -20,6 +20,7 @@ mod memory;
 mod recorded;
 mod results;
 mod threads;
+mod trimming;
 mod yielding;
 
 use std::time::Duration;
@@ -73,6 +74,8 @@ pub struct ControlLoop {
     nr_drift: u64,
     nr_yields: u64,
     alarm: Alarm,
+    /// How much of the present window of the trim has passed.
+    trim_window: Duration,
 }
 
 impl ControlLoop {
@@ -90,6 +93,7 @@ impl ControlLoop {
             nr_drift: 0,
             nr_yields: 0,
             alarm: Alarm::default(),
+            trim_window: Duration::ZERO,
         }
     }
 
@@ -212,6 +216,7 @@ impl ControlLoop {
         self.estimate(host, elapsed);
         self.listen(host, since);
         let mut findings = self.allocate(capacity.divided, &above, host);
+        self.trim(elapsed);
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
         self.resume();

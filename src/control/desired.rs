@@ -62,6 +62,7 @@ pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
             depth,
             desired,
             observed: state.observed.clone(),
+            is_weight_exact: state.trim.as_ref().is_some_and(|trim| trim.is_exact),
         })
         .collect()
 }

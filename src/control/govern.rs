@@ -146,7 +146,7 @@ fn is_shared(tree: &Tree, number: usize) -> bool {
 }
 
 /// The governed cgroups of each parent that has any, by number; `None` is the top.
-fn sets_of_siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> {
+pub(super) fn sets_of_siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> {
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); tree.len() + 1];
     for (number, parent) in tree.parents().iter().enumerate() {
         match parent {

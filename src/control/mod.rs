@@ -80,6 +80,7 @@ pub mod target;
 pub mod thread_budget;
 pub mod trace;
 pub mod tree;
+pub mod trim;
 pub mod usage;
 pub mod value_reason;
 pub mod weight;

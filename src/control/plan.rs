@@ -31,6 +31,9 @@ use crate::units::Limit;
 /// a twentieth of itself.
 pub const WEIGHT_DEAD_BAND_RATIO: f64 = 0.05;
 
+/// A weight that is trimmed is a whole number, and written where its file holds another.
+pub const WEIGHT_EXACT_WITHIN: f64 = 0.5;
+
 /// Memory protection closer than this to the desired one stays.
 pub const MEMORY_DEAD_BAND_RATIO: f64 = 0.05;
 
@@ -152,7 +155,7 @@ impl Value {
     }
 
     /// Whether `self`, observed, is close enough to `desired` to be left alone.
-    pub(crate) fn settles(&self, desired: &Value, knob: Knob) -> bool {
+    fn settles(&self, desired: &Value, knob: Knob) -> bool {
         if let (Value::CpuList(now), Value::CpuList(then)) = (self, desired) {
             return now == then;
         }
@@ -226,11 +229,24 @@ pub struct NodeKnobs {
     pub desired: Vec<(Knob, Value, String)>,
     /// Observed values; a knob that could not be read is not named.
     pub observed: Vec<(Knob, Value)>,
+    /// Whether the weight is written without a dead band, because it is trimmed.
+    pub is_weight_exact: bool,
 }
 
 impl NodeKnobs {
     fn observed(&self, knob: Knob) -> Option<&Value> {
         self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
+    }
+
+    /// Whether the file of `knob` holds a value that is close enough to this one to be left alone.
+    pub(crate) fn is_settled(&self, knob: Knob, desired: &Value) -> bool {
+        let is_settled = |observed: &Value| match knob {
+            Knob::CpuWeight if self.is_weight_exact => {
+                (observed.magnitude() - desired.magnitude()).abs() < WEIGHT_EXACT_WITHIN
+            }
+            _ => observed.settles(desired, knob),
+        };
+        self.observed(knob).is_some_and(is_settled)
     }
 }
 
@@ -242,10 +258,10 @@ pub fn plan(nodes: &[NodeKnobs], online: Option<&CpuSet>) -> Vec<Action> {
     let mut shrink = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         for (knob, to, reason) in node.desired.iter().filter(|(knob, ..)| *knob != Knob::Cpus) {
-            let from = node.observed(*knob);
-            if from.is_some_and(|from| from.settles(to, *knob)) {
+            if node.is_settled(*knob, to) {
                 continue;
             }
+            let from = node.observed(*knob);
             let grows = from.is_none_or(|from| from.magnitude() < to.magnitude());
             let action = Action {
                 node: index,
@@ -359,6 +375,7 @@ mod tests {
             depth,
             desired: desired.iter().map(|(k, v)| (*k, v.clone(), String::new())).collect(),
             observed: observed.to_vec(),
+            is_weight_exact: false,
         }
     }
 

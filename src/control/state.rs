@@ -12,6 +12,7 @@ use super::reason::{Shortfall, Surroundings};
 use super::sample::TenantSample;
 use super::squeeze::Squeeze;
 use super::target::Target;
+use super::trim::Trim;
 use super::usage::{Kills, Totals, Usage};
 use super::width::WidthState;
 use crate::codec::coded;
@@ -77,6 +78,8 @@ pub struct NodeState {
     pub totals: Totals,
     /// What it gives back of its memory while others lack theirs; `None` where nothing is known of it.
     pub squeeze: Option<Box<Squeeze>>,
+    /// How its weight is trimmed; `None` where the policy has no trim.
+    pub trim: Option<Box<Trim>>,
     /// Knobs with a foreign value that the policy accepts.
     pub left_to_others: Vec<Knob>,
     /// Values that another program overwrites again and again.
@@ -296,5 +299,5 @@ coded!(struct Retry { knob, nr_failures, at_tick, refusal });
 coded!(struct NodeState {
     is_governed, is_present, before, sample, sampled_at, usage, nr_threads, nr_readable_threads, demand, context,
     target, observed, observed_at, held_before, foreign_cores, retries, is_overtaken, width, share_error, shortfall, surroundings,
-    faults, oom_kills, pids, totals, squeeze, left_to_others, contests,
+    faults, oom_kills, pids, totals, squeeze, trim, left_to_others, contests,
 });

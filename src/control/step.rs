@@ -27,6 +27,8 @@ pub struct Settings {
     pub allocation: Allocation,
     /// Slots over CPUs.
     pub oversubscription: f64,
+    /// Whether weights are trimmed by what they bring about.
+    pub trims: bool,
     /// Which value wins after a foreign write.
     pub on_drift: OnDrift,
     /// Whether any tenant needs a set of CPUs of its own.
@@ -43,6 +45,7 @@ impl Settings {
             reserve: policy.host.reserve,
             allocation: policy.control.allocation,
             oversubscription: policy.control.oversubscription,
+            trims: policy.control.trim,
             on_drift: policy.control.on_drift,
             pins,
             is_enforcing,
@@ -136,7 +139,7 @@ pub struct Decision {
 // --- recorded ---
 
 coded!(struct Settings {
-    interval, reserve, allocation, oversubscription, on_drift, pins, is_enforcing,
+    interval, reserve, allocation, oversubscription, trims, on_drift, pins, is_enforcing,
 });
 coded!(struct Input { now, host, nodes, topology, above });
 coded!(struct NodeInput {

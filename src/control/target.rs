@@ -74,6 +74,8 @@ pub struct Target {
     /// What that would be if files took any number: more than a fortieth away from it only where siblings are
     /// too far apart for the kernel.
     pub exact_cpu_weight: f64,
+    /// What its weight would be without the trim ([`super::trim`]); `None` where it is not trimmed.
+    pub open_cpu_weight: Option<f64>,
     /// What it keeps of the CPUs that its weight alone would give it, where guarantees of others take the rest.
     pub floor_cores: f64,
     /// What it gets whenever it wants it; of a member its part.
@@ -465,6 +467,6 @@ pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<Protection> {
 // --- recorded ---
 
 coded!(struct Target {
-    allocation, burst_cores, cpu_weight, exact_cpu_weight, floor_cores, guarantee, limit, pids_limit, limit_cores,
+    allocation, burst_cores, cpu_weight, exact_cpu_weight, open_cpu_weight, floor_cores, guarantee, limit, pids_limit, limit_cores,
     kept_ratio, dominant, dominant_share, level, satisfied, scarce, bounded_protection_bytes,
 });

@@ -37,7 +37,10 @@ pub fn reason_above(knob: Knob, target: &Target) -> String {
     match knob {
         Knob::CpuWeight => {
             let cores = target.allocation[CPU];
-            format!("what the tenants and the other work below it should have, {cores:.2} CPUs")
+            let trim = target.open_cpu_weight.map_or(String::new(), |open| trimmed(open, target));
+            format!(
+                "what the tenants and the other work below it should have, {cores:.2} CPUs{trim}"
+            )
         }
         _ => "what is protected below it, in addition to what it had".to_string(),
     }
@@ -59,6 +62,19 @@ fn limit_reason(node: &TreeNode, target: &Target, resource: Option<Resource>) ->
 }
 
 fn weight_reason(target: &Target) -> String {
+    let reason = open_weight_reason(target);
+    reason + &target.open_cpu_weight.map_or(String::new(), |open| trimmed(open, target))
+}
+
+/// By how much a weight is trimmed, and why.
+fn trimmed(open: f64, target: &Target) -> String {
+    let percent = (target.cpu_weight / open.max(f64::MIN_POSITIVE) - 1.0) * 100.0;
+    format!(
+        "; trimmed by {percent:+.1} % from {open:.1}, because the kernel divides otherwise than by weight"
+    )
+}
+
+fn open_weight_reason(target: &Target) -> String {
     let (allocation, burst) = (target.allocation[CPU], target.burst_cores);
     if weight::is_reported(target.cpu_weight, target.exact_cpu_weight) {
         let exact = target.exact_cpu_weight;

@@ -96,7 +96,7 @@ impl SimKernel {
             let parent = cgroup.parent.map_or(root, |p| self.tree.effective(p, Controller::Cpu));
             posed.problem.groups.push(Group {
                 parent: index[parent.0],
-                weight: cgroup.cpu.shares as f64,
+                weight: cgroup.cpu.shares as f64 * cgroup.cpu.bias,
                 quota: cgroup.cpu.bandwidth.cpus().unwrap_or(f64::INFINITY),
             });
         }

@@ -390,6 +390,22 @@ impl SimKernel {
         Ok(())
     }
 
+    /// From now on the scheduler treats the cgroup `path` as if its weight were `ratio` times what was written: what real
+    /// ones do where threads are few. The file shows what was written.
+    ///
+    /// # Errors
+    /// ENOENT where there is no such cgroup; EINVAL for a ratio that is not positive and finite.
+    pub fn set_bias(&mut self, path: &str, ratio: f64) -> Result<(), Errno> {
+        if !(ratio.is_finite() && ratio > 0.0) {
+            return Err(Errno::EINVAL);
+        }
+        let home = self.tree.home(Controller::Cpu).unwrap_or(0);
+        let found = self.find(self.tree.hierarchies[home].root, path);
+        self.tree[found.ok_or(Errno::ENOENT)?].cpu.bias = ratio;
+        self.reschedule();
+        Ok(())
+    }
+
     /// CPU time that the cgroup `path` has used, in microseconds.
     pub fn usage_usec(&self, path: &str) -> Option<u64> {
         let home = self.tree.home(Controller::Cpu).unwrap_or(0);

@@ -41,11 +41,13 @@ pub(super) struct CpuKnobs {
     /// The scheduler's weight: 1024 for weight 100.
     pub(super) shares: u64,
     pub(super) bandwidth: Bandwidth,
+    /// What the scheduler makes of the weight, over the weight: 1 where it does as it should.
+    pub(super) bias: f64,
 }
 
 impl Default for CpuKnobs {
     fn default() -> Self {
-        CpuKnobs { weight: 100, shares: 1024, bandwidth: Bandwidth::default() }
+        CpuKnobs { weight: 100, shares: 1024, bandwidth: Bandwidth::default(), bias: 1.0 }
     }
 }
 

@@ -53,6 +53,7 @@ control:
   on_exit: keep
   watch_policy: true
   on_drift: accept
+  trim: true
 admission:
   discipline: wf2q
   max_running: 12
@@ -102,6 +103,7 @@ fn sections_have_the_values_of_the_text() {
             on_exit: OnExit::Keep,
             watch_policy: true,
             on_drift: OnDrift::Accept,
+            trim: true,
             ..ControlPolicy::default()
         }
     );

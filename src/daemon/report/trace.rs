@@ -40,12 +40,14 @@ impl<K> Scene<'_, K> {
 
     fn record(&self, number: usize, knobs: NodeKnobs, planned: &[(usize, Knob)]) -> Record {
         let state = &self.control.states()[number];
+        let is_settled =
+            |(knob, wanted, _): &(Knob, Value, String)| knobs.is_settled(*knob, wanted);
+        let settled: Vec<bool> = knobs.desired.iter().map(is_settled).collect();
         let NodeKnobs { desired, observed, .. } = knobs;
         // The reasons are not kept: they follow from the rest of the record.
-        let values = desired.into_iter().map(|(knob, wanted, _)| {
+        let values = desired.into_iter().zip(settled).map(|((knob, wanted, _), is_settled)| {
             let held = observed.iter().find(|(known, _)| *known == knob).map(|(_, v)| v.clone());
             let is_planned = planned.binary_search(&(number, knob)).is_ok();
-            let is_settled = held.as_ref().is_some_and(|held| held.settles(&wanted, knob));
             let (outcome, detail) = match self.obstacle(number, knob, &wanted) {
                 Some(obstacle) => obstacle,
                 None => self.outcome(is_planned, is_settled),

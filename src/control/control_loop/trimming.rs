@@ -1,0 +1,230 @@
+//! Weights that follow what they bring about: [`crate::control::trim`] applied to the siblings of the tree of cgroups.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::ControlLoop;
+use crate::control::govern;
+use crate::control::plan::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WITHIN};
+use crate::control::state::NodeState;
+use crate::control::tree::{CgroupParent, Tree};
+use crate::control::trim::{self, Sibling, Trim};
+use crate::resource::CPU;
+
+/// How far apart trimmed siblings are at most, unless their open-loop weights are further.
+const APART_MAX: f64 = 100.0;
+/// The smallest and the largest weight that the kernel takes.
+const RANGE: RangeInclusive<f64> = 1.0..=10_000.0;
+
+impl ControlLoop {
+    /// Notes what the last interval came to, moves the weights of the targets, and forgets what is over.
+    ///
+    /// Nothing is learned in mode observe, where weights bring about nothing. O(n log n) in the number of cgroups where
+    /// the policy has a trim, or had one in the tick before.
+    pub(super) fn trim(&mut self, elapsed: Option<Duration>) {
+        if !(self.settings.trims && self.settings.is_enforcing) {
+            self.trim_window = Duration::ZERO;
+            self.states.iter_mut().for_each(give_back);
+            return;
+        }
+        self.move_weights(elapsed);
+        for state in &mut self.states {
+            let target = &mut state.target;
+            let ratio = target.open_cpu_weight.map_or(1.0, |open| target.cpu_weight / open);
+            // What no file can hold is told beside the trim.
+            target.exact_cpu_weight *= ratio;
+        }
+    }
+
+    fn move_weights(&mut self, elapsed: Option<Duration>) {
+        let (tree, states) = (&self.tree, &mut self.states);
+        let sets = govern::sets_of_siblings(tree).into_iter().map(|(_, members)| members);
+        let sets: Vec<Vec<usize>> = sets.collect();
+        for state in states.iter_mut() {
+            let trim = state.trim.get_or_insert_default();
+            if self.trim_window.is_zero() {
+                trim.begin(held(&state.observed));
+            }
+        }
+        sets.iter().for_each(|members| forget_moved(members, states));
+        let open: Vec<f64> = states.iter().map(|state| state.target.cpu_weight).collect();
+        sets.iter().for_each(|members| apply(members, &open, states));
+        let Some(elapsed) = elapsed else { return };
+        let facts = facts(tree, states);
+        sets.iter().for_each(|members| note(members, &facts, states, elapsed));
+        self.trim_window += elapsed;
+        if self.trim_window < trim::WINDOW {
+            return;
+        }
+        let window = std::mem::take(&mut self.trim_window);
+        for members in &sets {
+            if learn(members, &open, states, window) {
+                apply(members, &open, states);
+            }
+        }
+    }
+}
+
+/// What siblings are judged by: of their own, or of what is below them.
+struct Facts {
+    used_cores: Option<f64>,
+    is_backlogged: bool,
+    is_throttled: bool,
+    has_cpus: bool,
+}
+
+/// The weight that the file holds.
+fn held(observed: &[(Knob, Value)]) -> Option<f64> {
+    observed.iter().find_map(|(knob, value)| match (knob, value) {
+        (Knob::CpuWeight, Value::Weight(weight)) => Some(*weight),
+        _ => None,
+    })
+}
+
+/// Back to the open-loop weight, which is written exactly once.
+fn give_back(state: &mut NodeState) {
+    let Some(trim) = &mut state.trim else { return };
+    trim.factor = None;
+    let (weight, is_there) = whole_unless_there(trim, &state.observed, state.target.cpu_weight);
+    state.target.cpu_weight = weight;
+    if is_there {
+        state.trim = None;
+    }
+}
+
+/// The weight of one that is not trimmed, and whether its file needs no more than the dead band.
+fn whole_unless_there(trim: &Trim, observed: &[(Knob, Value)], weight: f64) -> (f64, bool) {
+    if !trim.is_exact {
+        return (weight, true);
+    }
+    let whole = weight.round().clamp(*RANGE.start(), *RANGE.end());
+    let is_there = held(observed).is_some_and(|held| (held - whole).abs() < WEIGHT_EXACT_WITHIN);
+    (whole, is_there)
+}
+
+/// Where the entitlement of any trimmed one is not what it was, all siblings are back at their open-loop weights.
+fn forget_moved(members: &[usize], states: &mut [NodeState]) {
+    let has_moved = |number: &usize| {
+        let state = &states[*number];
+        state.trim.as_ref().is_some_and(|trim| trim.has_moved(state.target.allocation[CPU]))
+    };
+    if members.iter().any(has_moved) {
+        for number in members {
+            states[*number].trim.get_or_insert_default().factor = None;
+        }
+    }
+}
+
+/// Makes the trimmed weights of some siblings of their open-loop ones.
+fn apply(members: &[usize], open: &[f64], states: &mut [NodeState]) {
+    let is_exact = |number: &usize| states[*number].trim.as_ref().is_some_and(|it| it.is_exact);
+    if !members.iter().any(is_exact) {
+        return;
+    }
+    for &number in members {
+        let state = &mut states[number];
+        let Some(trim) = &mut state.trim else { continue };
+        if let Some(weight) = trim.weight(open[number], WEIGHT_DEAD_BAND_RATIO) {
+            state.target.cpu_weight = weight;
+            state.target.open_cpu_weight = Some(open[number]);
+        } else {
+            let (weight, is_there) = whole_unless_there(trim, &state.observed, open[number]);
+            trim.is_exact &= !is_there;
+            state.target.cpu_weight = weight;
+        }
+    }
+    bound(members, open, states);
+}
+
+/// Keeps trimmed siblings as near to each other as the kernel needs them.
+fn bound(members: &[usize], open: &[f64], states: &mut [NodeState]) {
+    let least = |of: &dyn Fn(usize) -> f64| members.iter().map(|n| of(*n)).fold(f64::MAX, f64::min);
+    let most = |of: &dyn Fn(usize) -> f64| members.iter().map(|n| of(*n)).fold(0.0, f64::max);
+    let apart = most(&|number| open[number]) / least(&|number| open[number]).max(1.0);
+    let least = least(&|number| states[number].target.cpu_weight).max(*RANGE.start());
+    let largest = (apart.max(APART_MAX) * least).floor().min(*RANGE.end());
+    for &number in members {
+        let state = &mut states[number];
+        if state.trim.as_ref().is_some_and(|trim| trim.factor.is_some()) {
+            let weight = &mut state.target.cpu_weight;
+            *weight = weight.min(largest).max(*RANGE.start());
+        }
+    }
+}
+
+/// What the last interval came to, of each number.
+fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
+    let own = |(number, state): (usize, &NodeState)| {
+        let has_work = tree.has_work(number);
+        let width = &states[tree.node_number(number).unwrap_or(number)].width;
+        Facts {
+            used_cores: state.usage.as_ref().map(|usage| usage.cpu_cores),
+            is_backlogged: has_work && state.is_pressed() && !state.target.satisfied,
+            is_throttled: state.usage.as_ref().is_some_and(|usage| usage.throttled),
+            has_cpus: has_work && width.cpus().is_some(),
+        }
+    };
+    let mut facts: Vec<Facts> = states.iter().enumerate().map(own).collect();
+    // Of a group nothing is read.
+    let mut below: Vec<Option<f64>> = vec![None; facts.len()];
+    for number in tree.from_above().rev() {
+        facts[number].used_cores = facts[number].used_cores.or(below[number]);
+        let CgroupParent::Governed(parent) = tree.parents()[number] else { continue };
+        let it = &facts[number];
+        let (used, backlogged) = (it.used_cores, it.is_backlogged);
+        let (throttled, has_cpus) = (it.is_throttled, it.has_cpus);
+        below[parent] = Some(below[parent].unwrap_or(0.0) + used.unwrap_or(0.0));
+        let above = &mut facts[parent];
+        above.is_backlogged |= backlogged;
+        above.is_throttled |= throttled;
+        above.has_cpus |= has_cpus;
+    }
+    facts
+}
+
+/// Adds an interval to the window of those that were backlogged in it; the others take no part until the next one.
+fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: Duration) {
+    let is_throttled = members.iter().any(|number| facts[*number].is_throttled);
+    for &number in members {
+        let (state, facts) = (&mut states[number], &facts[number]);
+        let entitled = state.target.allocation[CPU];
+        let is_left = !state.is_governed || state.leaves(Knob::CpuWeight);
+        let (wanted, now) = (state.target.cpu_weight, held(&state.observed));
+        let Some(trim) = &mut state.trim else { continue };
+        let within = match trim.is_exact {
+            true => WEIGHT_EXACT_WITHIN,
+            false => (WEIGHT_DEAD_BAND_RATIO * wanted).max(WEIGHT_EXACT_WITHIN),
+        };
+        let is_held = |before: f64| {
+            now.is_some_and(|now| {
+                (now - before).abs() < WEIGHT_EXACT_WITHIN && (now - wanted).abs() <= within
+            })
+        };
+        let takes_part = facts.is_backlogged && !is_throttled && !facts.has_cpus && !is_left;
+        trim.held = trim.held.filter(|before| takes_part && entitled > 0.0 && is_held(*before));
+        match facts.used_cores.filter(|_| trim.held.is_some()) {
+            Some(used) => {
+                let seconds = elapsed.as_secs_f64();
+                trim.window.entitled += entitled * seconds;
+                trim.window.used += used * seconds;
+            }
+            None => trim.held = None,
+        }
+    }
+}
+
+/// At the end of a window: new factors where those before were not right. Returns whether there are any.
+fn learn(members: &[usize], open: &[f64], states: &mut [NodeState], window: Duration) -> bool {
+    let part = |number: &usize| {
+        let (trim, open) = (states[*number].trim.as_ref()?, open[*number]);
+        let held = trim.held.filter(|_| open > 0.0)?;
+        let factor = trim.factor.unwrap_or(1.0);
+        Some((*number, Sibling { open, factor, held, share: trim.window }))
+    };
+    let (numbers, siblings): (Vec<usize>, Vec<Sibling>) = members.iter().filter_map(part).unzip();
+    let Some(factors) = trim::factors(&siblings) else { return false };
+    for (number, factor) in numbers.into_iter().zip(factors) {
+        states[number].trim.get_or_insert_default().take(factor, open[number], window);
+    }
+    true
+}
