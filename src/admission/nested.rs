@@ -72,12 +72,18 @@ impl Forest {
 
     /// A tenant on this level gives so much: what the claims below it lack, each and all in it, is less by that.
     pub(super) fn pay(&self, level: Option<usize>, amount: f64, lacking: &mut [f64]) {
+        // A claim is paid once, and its sum is not changed by what others are paid.
+        let due = self.summed(lacking);
+        self.pay_below(level, amount, &due, lacking);
+    }
+
+    fn pay_below(&self, level: Option<usize>, amount: f64, due: &[f64], lacking: &mut [f64]) {
         let mut left = amount;
         for claim in self.below(level) {
-            let paid = self.summed(lacking)[claim].min(left);
+            let paid = due[claim].min(left);
             left -= paid;
             lacking[claim] = (lacking[claim] - paid).max(0.0);
-            self.pay(Some(claim), paid, lacking);
+            self.pay_below(Some(claim), paid, due, lacking);
         }
     }
 }

@@ -140,10 +140,14 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     last[CPU] = last[CPU].min(context.allocation_cores);
     let (_, basis) = cpu(usage, context);
     let fresh_cores = fresh_cores(usage, context);
+    let held = PerResource::from_fn(|resource| match resource {
+        CPU => None,
+        held => self::held(held, usage, last[held], context.is_bounded),
+    });
     let amount = PerResource::from_fn(|resource| {
         let fresh = match resource {
             CPU => Some(fresh_cores),
-            held => self::held(held, usage, last[held], context.is_bounded).map(|it| it.0),
+            _ => held[resource].map(|(fresh, _)| fresh),
         };
         let smoothed = |fresh| smooth(fresh, last[resource], elapsed, half_life(resource));
         fresh.map_or(last[resource], smoothed).min(context.max[resource])
@@ -153,15 +157,14 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     Demand {
         amount,
         cpu_basis: if is_decaying { CpuBasis::Decaying } else { basis },
-        memory_basis: memory_basis(usage, context, amount[MEMORY]),
+        memory_basis: memory_basis(held[MEMORY], context, amount[MEMORY]),
     }
 }
 
 /// Where memory could not be read, that of the last tick, whose demand is kept.
-fn memory_basis(usage: &Usage, context: &Context, demand: f64) -> MemoryBasis {
-    let last = context.last.unwrap_or(Demand::UNKNOWN);
-    match held(MEMORY, usage, last.amount[MEMORY], context.is_bounded) {
-        None => last.memory_basis,
+fn memory_basis(held: Option<(f64, MemoryBasis)>, context: &Context, demand: f64) -> MemoryBasis {
+    match held {
+        None => context.last.unwrap_or(Demand::UNKNOWN).memory_basis,
         Some((fresh, _)) if demand > fresh * (1.0 + DECAY_RATIO) => MemoryBasis::Decaying,
         Some((_, basis)) => basis,
     }

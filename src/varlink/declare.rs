@@ -85,37 +85,25 @@ macro_rules! methods {
             #[allow(unused_imports, reason = "named by the rows of the table")]
             use super::*;
 
-            $(
-                $(#[$read_doc])*
-                #[derive(Clone, Copy, Debug)]
-                pub struct $read;
-                impl Signature for $read {
-                    const METHOD: Method = Method::$read;
-                    type Parameters = $read_takes;
-                    type Reply = $read_gives;
-                }
-            )*
-            $(
-                $(#[$change_doc])*
-                #[derive(Clone, Copy, Debug)]
-                pub struct $change;
-                impl Signature for $change {
-                    const METHOD: Method = Method::$change;
-                    type Parameters = $change_takes;
-                    type Reply = $change_gives;
-                }
-            )*
-            $(
-                $(#[$own_doc])*
-                #[derive(Clone, Copy, Debug)]
-                pub struct $own;
-                impl Signature for $own {
-                    const METHOD: Method = Method::$own;
-                    type Parameters = $own_takes;
-                    type Reply = $own_gives;
-                }
-            )*
+            methods!(@signatures
+                $($(#[$read_doc])* $read($read_takes) -> $read_gives;)*
+                $($(#[$change_doc])* $change($change_takes) -> $change_gives;)*
+                $($(#[$own_doc])* $own($own_takes) -> $own_gives;)*
+            );
         }
+    };
+    // The type of each method.
+    (@signatures $($(#[$doc:meta])* $name:ident($takes:ty) -> $gives:ty;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name;
+            impl Signature for $name {
+                const METHOD: Method = Method::$name;
+                type Parameters = $takes;
+                type Reply = $gives;
+            }
+        )*
     };
 }
 

@@ -83,6 +83,13 @@ fn follows(works: &mut Works, notices: Notices, program: &str, arguments: &[&str
     wait_until("all tokens are back", || valve.free().unwrap() == 3);
 }
 
+/// A makefile of [`COMMANDS`] commands.
+fn makefile(works: &Works) -> String {
+    let targets: Vec<String> = (0..COMMANDS).map(|number| format!("t{number}")).collect();
+    let all = targets.join(" ");
+    format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@{}\n", works.command())
+}
+
 #[test]
 fn make_follows_both_ways() {
     if util::optional("make", "make").is_none() {
@@ -90,10 +97,7 @@ fn make_follows_both_ways() {
     }
     let dir = util::scratch();
     let mut works = Works::new(dir.path());
-    let targets: Vec<String> = (0..COMMANDS).map(|number| format!("t{number}")).collect();
-    let all = targets.join(" ");
-    let text = format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@{}\n", works.command());
-    util::file(dir.path(), "Makefile", text);
+    util::file(dir.path(), "Makefile", makefile(&works));
     follows(&mut works, Notices::AtOnce, "make", &["-C", dir.path().to_str().unwrap()]);
 }
 
@@ -105,10 +109,7 @@ fn a_make_below_a_make_follows() {
     }
     let dir = util::scratch();
     let mut works = Works::new(dir.path());
-    let targets: Vec<String> = (0..COMMANDS).map(|number| format!("t{number}")).collect();
-    let all = targets.join(" ");
-    let inner = format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@{}\n", works.command());
-    util::file(dir.path(), "inner.mk", inner);
+    util::file(dir.path(), "inner.mk", makefile(&works));
     util::file(dir.path(), "Makefile", "all:\n\t@$(MAKE) -f inner.mk\n");
     follows(&mut works, Notices::AtOnce, "make", &["-C", dir.path().to_str().unwrap()]);
 }

@@ -66,29 +66,30 @@ pub(super) enum AnyOrder {
     Multilevel(Multilevel),
 }
 
-impl Deref for AnyOrder {
-    type Target = dyn Order;
-
-    fn deref(&self) -> &(dyn Order + 'static) {
-        match self {
+/// The order that one of [`AnyOrder`] is, shared or exclusive as the value is.
+macro_rules! order_in {
+    ($any:expr) => {
+        match $any {
             AnyOrder::ByArrival(order) => order,
             AnyOrder::RoundRobin(order) => order,
             AnyOrder::Tags(order) => order,
             AnyOrder::Dominant(order) => order,
             AnyOrder::Multilevel(order) => order,
         }
+    };
+}
+
+impl Deref for AnyOrder {
+    type Target = dyn Order;
+
+    fn deref(&self) -> &(dyn Order + 'static) {
+        order_in!(self)
     }
 }
 
 impl DerefMut for AnyOrder {
     fn deref_mut(&mut self) -> &mut (dyn Order + 'static) {
-        match self {
-            AnyOrder::ByArrival(order) => order,
-            AnyOrder::RoundRobin(order) => order,
-            AnyOrder::Tags(order) => order,
-            AnyOrder::Dominant(order) => order,
-            AnyOrder::Multilevel(order) => order,
-        }
+        order_in!(self)
     }
 }
 
