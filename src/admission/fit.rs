@@ -141,12 +141,12 @@ impl Free {
         let units = need.units.iter().zip(&self.units).enumerate();
         let units = units.filter(|(_, (wanted, free))| wanted > free);
         let is_short = wanted > 0 && self.memory_bytes.is_some_and(|free| wanted > free);
-        let has_few_slots = || need.floor > self.slots_for(need.tenant);
+        let slots = move || (need.floor > self.slots_for(need.tenant)).then_some(Lack::Slots);
         let of_tenant = of_tenant.into_iter().filter_map(|(lacks, lack)| lacks.then_some(lack));
         of_tenant
             .chain(units.map(|(at, _)| Lack::Units(at)))
             .chain(is_short.then_some(Lack::Memory))
             // Last, and asked where nothing else decides: what is left to others is a sum.
-            .chain(std::iter::once_with(move || has_few_slots().then_some(Lack::Slots)).flatten())
+            .chain(std::iter::once_with(slots).flatten())
     }
 }

@@ -234,7 +234,7 @@ pub struct NodeKnobs {
 }
 
 impl NodeKnobs {
-    fn observed(&self, knob: Knob) -> Option<&Value> {
+    pub(crate) fn observed(&self, knob: Knob) -> Option<&Value> {
         self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
 

@@ -37,7 +37,7 @@ pub fn reason_above(knob: Knob, target: &Target) -> String {
     match knob {
         Knob::CpuWeight => {
             let cores = target.allocation[CPU];
-            let trim = target.open_cpu_weight.map_or(String::new(), |open| trimmed(open, target));
+            let trim = trimmed(target);
             format!(
                 "what the tenants and the other work below it should have, {cores:.2} CPUs{trim}"
             )
@@ -62,12 +62,12 @@ fn limit_reason(node: &TreeNode, target: &Target, resource: Option<Resource>) ->
 }
 
 fn weight_reason(target: &Target) -> String {
-    let reason = open_weight_reason(target);
-    reason + &target.open_cpu_weight.map_or(String::new(), |open| trimmed(open, target))
+    open_weight_reason(target) + &trimmed(target)
 }
 
-/// By how much a weight is trimmed, and why.
-fn trimmed(open: f64, target: &Target) -> String {
+/// By how much a weight is trimmed, and why; empty where it is not.
+fn trimmed(target: &Target) -> String {
+    let Some(open) = target.open_cpu_weight else { return String::new() };
     let percent = (target.cpu_weight / open.max(f64::MIN_POSITIVE) - 1.0) * 100.0;
     format!(
         "; trimmed by {percent:+.1} % from {open:.1}, because the kernel divides otherwise than by weight"

@@ -30,7 +30,7 @@ const SMALLEST: f64 = 20.0;
 /// was wanted.
 const WHOLE_BELOW: f64 = 10.0;
 /// The smallest and the largest weight that the kernel takes.
-const RANGE: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
+pub(super) const RANGE: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
 /// What a weight of 1 is in `cpu.shares`.
 const SHARES_PER_WEIGHT: f64 = 10.24;
 /// An error that is reported: two smaller ones make less than a twentieth of a ratio.

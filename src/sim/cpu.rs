@@ -76,10 +76,19 @@ impl SimKernel {
         }
     }
 
+    /// The hierarchy that has the cpu controller.
+    pub(super) fn cpu_hierarchy(&self) -> usize {
+        self.tree.home(Controller::Cpu).unwrap_or(0)
+    }
+
+    /// The top cgroup of that hierarchy.
+    pub(super) fn cpu_root(&self) -> CgroupId {
+        self.tree.hierarchies[self.cpu_hierarchy()].root
+    }
+
     /// The scheduling problem of this moment.
     fn pose(&self) -> Posed {
-        let hierarchy = self.tree.home(Controller::Cpu).unwrap_or(0);
-        let root = self.tree.hierarchies[hierarchy].root;
+        let (hierarchy, root) = (self.cpu_hierarchy(), self.cpu_root());
         let mut posed = Posed {
             problem: Problem::default(),
             group_ids: self.tree.subtree(root),

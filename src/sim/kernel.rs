@@ -399,17 +399,15 @@ impl SimKernel {
         if !(ratio.is_finite() && ratio > 0.0) {
             return Err(Errno::EINVAL);
         }
-        let home = self.tree.home(Controller::Cpu).unwrap_or(0);
-        let found = self.find(self.tree.hierarchies[home].root, path);
-        self.tree[found.ok_or(Errno::ENOENT)?].cpu.bias = ratio;
+        let id = self.find(self.cpu_root(), path).ok_or(Errno::ENOENT)?;
+        self.tree[id].cpu.bias = ratio;
         self.reschedule();
         Ok(())
     }
 
     /// CPU time that the cgroup `path` has used, in microseconds.
     pub fn usage_usec(&self, path: &str) -> Option<u64> {
-        let home = self.tree.home(Controller::Cpu).unwrap_or(0);
-        let id = self.find(self.tree.hierarchies[home].root, path)?;
+        let id = self.find(self.cpu_root(), path)?;
         Some((self.tree[id].cpu_account.usage_nsec / 1000.0) as u64)
     }
 
@@ -426,8 +424,7 @@ impl SimKernel {
 
     /// The cgroup of a process in the hierarchy that has the cpu controller.
     pub fn process_cgroup(&self, pid: u32) -> Option<String> {
-        let home = self.tree.home(Controller::Cpu).unwrap_or(0);
-        Some(self.tree.path(self.processes.get(&pid)?.cgroups[home]))
+        Some(self.tree.path(self.processes.get(&pid)?.cgroups[self.cpu_hierarchy()]))
     }
 
     /// The pids of all processes, ascending.

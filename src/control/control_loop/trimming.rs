@@ -1,6 +1,5 @@
 //! Weights that follow what they bring about: [`crate::control::trim`] applied to the siblings of the tree of cgroups.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::ControlLoop;
@@ -9,12 +8,11 @@ use crate::control::plan::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WIT
 use crate::control::state::NodeState;
 use crate::control::tree::{CgroupParent, Tree};
 use crate::control::trim::{self, Sibling, Trim};
+use crate::control::weight::RANGE;
 use crate::resource::CPU;
 
 /// How far apart trimmed siblings are at most, unless their open-loop weights are further.
 const APART_MAX: f64 = 100.0;
-/// The smallest and the largest weight that the kernel takes.
-const RANGE: RangeInclusive<f64> = 1.0..=10_000.0;
 
 impl ControlLoop {
     /// Notes what the last interval came to, moves the weights of the targets, and forgets what is over.
@@ -38,12 +36,13 @@ impl ControlLoop {
 
     fn move_weights(&mut self, elapsed: Option<Duration>) {
         let (tree, states) = (&self.tree, &mut self.states);
-        let sets = govern::sets_of_siblings(tree).into_iter().map(|(_, members)| members);
-        let sets: Vec<Vec<usize>> = sets.collect();
+        let sets: Vec<Vec<usize>> =
+            govern::sets_of_siblings(tree).into_iter().map(|(_, members)| members).collect();
         for state in states.iter_mut() {
+            let held = held(state);
             let trim = state.trim.get_or_insert_default();
             if self.trim_window.is_zero() {
-                trim.begin(held(&state.observed));
+                trim.begin(held);
             }
         }
         sets.iter().for_each(|members| forget_moved(members, states));
@@ -66,6 +65,7 @@ impl ControlLoop {
 }
 
 /// What siblings are judged by: of their own, or of what is below them.
+#[derive(Clone, Copy)]
 struct Facts {
     used_cores: Option<f64>,
     is_backlogged: bool,
@@ -74,18 +74,19 @@ struct Facts {
 }
 
 /// The weight that the file holds.
-fn held(observed: &[(Knob, Value)]) -> Option<f64> {
-    observed.iter().find_map(|(knob, value)| match (knob, value) {
-        (Knob::CpuWeight, Value::Weight(weight)) => Some(*weight),
+fn held(state: &NodeState) -> Option<f64> {
+    match state.observed(Knob::CpuWeight)? {
+        Value::Weight(weight) => Some(*weight),
         _ => None,
-    })
+    }
 }
 
 /// Back to the open-loop weight, which is written exactly once.
 fn give_back(state: &mut NodeState) {
+    let held = held(state);
     let Some(trim) = &mut state.trim else { return };
     trim.factor = None;
-    let (weight, is_there) = whole_unless_there(trim, &state.observed, state.target.cpu_weight);
+    let (weight, is_there) = whole_unless_there(trim, held, state.target.cpu_weight);
     state.target.cpu_weight = weight;
     if is_there {
         state.trim = None;
@@ -93,12 +94,12 @@ fn give_back(state: &mut NodeState) {
 }
 
 /// The weight of one that is not trimmed, and whether its file needs no more than the dead band.
-fn whole_unless_there(trim: &Trim, observed: &[(Knob, Value)], weight: f64) -> (f64, bool) {
+fn whole_unless_there(trim: &Trim, held: Option<f64>, weight: f64) -> (f64, bool) {
     if !trim.is_exact {
         return (weight, true);
     }
     let whole = weight.round().clamp(*RANGE.start(), *RANGE.end());
-    let is_there = held(observed).is_some_and(|held| (held - whole).abs() < WEIGHT_EXACT_WITHIN);
+    let is_there = held.is_some_and(|held| (held - whole).abs() < WEIGHT_EXACT_WITHIN);
     (whole, is_there)
 }
 
@@ -123,12 +124,13 @@ fn apply(members: &[usize], open: &[f64], states: &mut [NodeState]) {
     }
     for &number in members {
         let state = &mut states[number];
+        let held = held(state);
         let Some(trim) = &mut state.trim else { continue };
         if let Some(weight) = trim.weight(open[number], WEIGHT_DEAD_BAND_RATIO) {
             state.target.cpu_weight = weight;
             state.target.open_cpu_weight = Some(open[number]);
         } else {
-            let (weight, is_there) = whole_unless_there(trim, &state.observed, open[number]);
+            let (weight, is_there) = whole_unless_there(trim, held, open[number]);
             trim.is_exact &= !is_there;
             state.target.cpu_weight = weight;
         }
@@ -170,14 +172,12 @@ fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
     for number in tree.from_above().rev() {
         facts[number].used_cores = facts[number].used_cores.or(below[number]);
         let CgroupParent::Governed(parent) = tree.parents()[number] else { continue };
-        let it = &facts[number];
-        let (used, backlogged) = (it.used_cores, it.is_backlogged);
-        let (throttled, has_cpus) = (it.is_throttled, it.has_cpus);
-        below[parent] = Some(below[parent].unwrap_or(0.0) + used.unwrap_or(0.0));
+        let it = facts[number];
+        below[parent] = Some(below[parent].unwrap_or(0.0) + it.used_cores.unwrap_or(0.0));
         let above = &mut facts[parent];
-        above.is_backlogged |= backlogged;
-        above.is_throttled |= throttled;
-        above.has_cpus |= has_cpus;
+        above.is_backlogged |= it.is_backlogged;
+        above.is_throttled |= it.is_throttled;
+        above.has_cpus |= it.has_cpus;
     }
     facts
 }
@@ -189,7 +189,7 @@ fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: D
         let (state, facts) = (&mut states[number], &facts[number]);
         let entitled = state.target.allocation[CPU];
         let is_left = !state.is_governed || state.leaves(Knob::CpuWeight);
-        let (wanted, now) = (state.target.cpu_weight, held(&state.observed));
+        let (wanted, now) = (state.target.cpu_weight, held(state));
         let Some(trim) = &mut state.trim else { continue };
         let within = match trim.is_exact {
             true => WEIGHT_EXACT_WITHIN,

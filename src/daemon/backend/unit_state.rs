@@ -8,9 +8,9 @@ use crate::control::plan::{Action, Knob, Value};
 use crate::host::enforce::taken;
 use crate::host::systemd::{Held, Property};
 
-/// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks. One that ran before is
-/// found by its cgroup as soon as it runs again.
-const LOOK_TICKS_MAX: u64 = 64;
+/// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks, and systemd is told again what it
+/// refused. A unit that ran before is found by its cgroup as soon as it runs again.
+const PAUSE_TICKS_MAX: u64 = 64;
 /// No more requests than this are remembered of one unit.
 const REQUESTS_MAX: usize = 64;
 
@@ -40,7 +40,7 @@ pub(super) struct UnitState {
     pub(super) asked_about: Vec<(Knob, Value)>,
     pub(super) pending: Option<Pending>,
     pub(super) ordered: Requests,
-    /// What was written into the file to relieve the host, and systemd was not asked for yet.
+    /// What was written into the file to relieve the host, and systemd was not asked for yet, or refused.
     pub(super) relieved: Vec<Action>,
     /// How often in a row systemd refused to be told of that, and when it is told again.
     pub(super) relief_refused: (u32, u64),
@@ -142,6 +142,11 @@ impl Requests {
     }
 }
 
+/// Ticks until what failed is tried again, after so many failures before this one.
+fn pause_after(nr_failures: u32) -> u64 {
+    (1_u64 << nr_failures.min(8)).min(PAUSE_TICKS_MAX)
+}
+
 impl UnitState {
     pub(super) fn new(unit: &str, is_slice: bool) -> UnitState {
         UnitState {
@@ -169,9 +174,8 @@ impl UnitState {
 
     /// It is missing: look again later, and report the reason until then.
     pub(super) fn miss(&mut self, tick: u64, why: String) {
-        let pause = (1_u64 << self.nr_misses.min(8)).min(LOOK_TICKS_MAX);
+        self.phase = Phase::Missing { look_at: tick + pause_after(self.nr_misses) };
         self.nr_misses = self.nr_misses.saturating_add(1);
-        self.phase = Phase::Missing { look_at: tick + pause };
         self.relieved.clear();
         self.message = Some(why);
     }
@@ -187,8 +191,7 @@ impl UnitState {
         }
         if !self.relieved.is_empty() {
             let (nr_refusals, _) = self.relief_refused;
-            let pause = (1_u64 << nr_refusals.min(8)).min(LOOK_TICKS_MAX);
-            self.relief_refused = (nr_refusals.saturating_add(1), tick + pause);
+            self.relief_refused = (nr_refusals.saturating_add(1), tick + pause_after(nr_refusals));
         }
     }
 

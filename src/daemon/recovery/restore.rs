@@ -27,9 +27,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::held_files::{HeldFiles, open_same};
-use super::processes::{EVACUATIONS, ancestor, move_to, nested, processes_at};
+use super::processes::{EVACUATIONS, ancestor, move_to, processes_at};
 use super::removal::{origins, remove_made};
-use super::residence::Residence;
+use super::residence::{Residence, made_inside};
 pub use super::restored::Restored;
 use crate::host::enforce::{CONTROLLERS, SUBTREE_CONTROL};
 use crate::host::journal::Entry;
@@ -60,7 +60,8 @@ pub(in crate::daemon) fn put_contents_back(
         .collect();
     let files = HeldFiles::of(entries);
     let mut refused = Vec::new();
-    let mut residence = Residence::default();
+    let made_paths: BTreeSet<&Path> = made.iter().map(|(path, _)| *path).collect();
+    let mut residence = Residence::new(&made_paths);
     for entry in entries.iter().rev() {
         match entry {
             // A list that cannot be emptied while there are processes; it is removed with its cgroup.
@@ -69,7 +70,7 @@ pub(in crate::daemon) fn put_contents_back(
             Entry::Moved { pid, start_ticks, .. } => {
                 match process::birth(kernel, proc, *pid) {
                     Ok(Some(birth)) if birth.start_ticks == *start_ticks => {
-                        move_back(kernel, &mut residence, &made, entry, &mut restored);
+                        move_back(kernel, &mut residence, entry, &mut restored);
                     }
                     // It ended, and its number may have been reused.
                     Ok(_) => {}
@@ -88,7 +89,7 @@ pub(in crate::daemon) fn put_contents_back(
         }
     }
     files.try_again(kernel, refused, &mut restored);
-    follow_parents(kernel, proc, entries, &mut restored);
+    follow_parents(kernel, proc, entries, &made_paths, &mut restored);
     restored
 }
 
@@ -137,15 +138,13 @@ fn made(entry: &Entry) -> Option<(&Path, u64)> {
 fn move_back<'a>(
     kernel: &mut impl KernFs,
     residence: &mut Residence<'a>,
-    made: &BTreeSet<(&Path, u64)>,
     entry: &'a Entry,
     restored: &mut Restored,
 ) {
     let Entry::Moved { pid, from, to, .. } = entry else { return };
     let mut moved = false;
     for (from, to) in from.iter().zip(to) {
-        let is_made = made.range((&**to, 0)..).next().is_some_and(|(path, _)| *path == to);
-        let outcome = residence.lives_in(kernel, *pid, to, is_made).and_then(|lives_there| {
+        let outcome = residence.lives_in(kernel, *pid, to).and_then(|lives_there| {
             if lives_there {
                 move_to(kernel, from, *pid)?;
                 residence.has_moved(*pid, to, from);
@@ -165,6 +164,7 @@ fn follow_parents(
     kernel: &mut impl KernFs,
     proc: DirId,
     entries: &[Entry],
+    made: &BTreeSet<&Path>,
     restored: &mut Restored,
 ) {
     let mut moves: BTreeMap<(u32, u64), Vec<(&Path, &Path)>> = BTreeMap::new();
@@ -181,7 +181,6 @@ fn follow_parents(
             let pairs = moves.get(&key)?;
             pairs.iter().find(|(to, _)| *to == nest).map(|(_, from)| *from)
         };
-        let is_made = entries.iter().any(|entry| made(entry).is_some_and(|(path, _)| path == nest));
         let origin = origins.get(nest).copied();
         let movers = entries.iter().filter(move |entry| is_moved_to(entry, nest));
         for _ in 0..EVACUATIONS {
@@ -189,9 +188,7 @@ fn follow_parents(
             let mut outcome =
                 empty_nest(kernel, proc, nest, (&homes, None), movers.clone(), restored);
             // What lies in a cgroup that was there before stays in it: somebody has put it there.
-            let inside =
-                if is_made { nested(kernel, nest).unwrap_or_default() } else { Vec::new() };
-            for below in inside {
+            for below in made_inside(kernel, made, nest).unwrap_or_default() {
                 let emptied =
                     empty_nest(kernel, proc, &below, (&homes, origin), movers.clone(), restored);
                 outcome = outcome.and(emptied);

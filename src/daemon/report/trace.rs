@@ -38,15 +38,13 @@ impl<K> Scene<'_, K> {
         knobs.enumerate().map(|(number, knobs)| self.record(number, knobs, &planned)).collect()
     }
 
-    fn record(&self, number: usize, knobs: NodeKnobs, planned: &[(usize, Knob)]) -> Record {
+    fn record(&self, number: usize, mut knobs: NodeKnobs, planned: &[(usize, Knob)]) -> Record {
         let state = &self.control.states()[number];
-        let is_settled =
-            |(knob, wanted, _): &(Knob, Value, String)| knobs.is_settled(*knob, wanted);
-        let settled: Vec<bool> = knobs.desired.iter().map(is_settled).collect();
-        let NodeKnobs { desired, observed, .. } = knobs;
+        let desired = std::mem::take(&mut knobs.desired);
         // The reasons are not kept: they follow from the rest of the record.
-        let values = desired.into_iter().zip(settled).map(|((knob, wanted, _), is_settled)| {
-            let held = observed.iter().find(|(known, _)| *known == knob).map(|(_, v)| v.clone());
+        let values = desired.into_iter().map(|(knob, wanted, _)| {
+            let held = knobs.observed(knob).cloned();
+            let is_settled = knobs.is_settled(knob, &wanted);
             let is_planned = planned.binary_search(&(number, knob)).is_ok();
             let (outcome, detail) = match self.obstacle(number, knob, &wanted) {
                 Some(obstacle) => obstacle,
