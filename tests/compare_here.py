@@ -22,7 +22,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "vm" / "guest"))
 
-import compare  # noqa: E402
 import host as programs  # noqa: E402
 import loads  # noqa: E402
 import test_compare  # noqa: E402
@@ -88,9 +87,9 @@ class Group:
         for path in self.paths.values():
             wait_until(lambda: is_removed(path), f"{path} to be empty")
 
-    def enter(self):
+    def enter(self, pid):
         for path in self.paths.values():
-            (path / "cgroup.procs").write_text("0")
+            (path / "cgroup.procs").write_text(str(pid))
 
     def pids(self):
         return [int(pid) for pid in (self.paths["cpu"] / "cgroup.procs").read_text().split()]
@@ -122,6 +121,9 @@ class Here:
         self.made = {}
         self.running = {}
 
+    def about(self):
+        return {"disk": "none", "release": "this kernel, legacy hierarchies"}
+
     def group(self, slice):
         if slice not in self.made:
             self.made[slice] = Group(slice)
@@ -149,9 +151,8 @@ class Here:
         self.set(slice, "CPUWeight=100", "CPUQuota=")
 
     def start(self, host, load, command):
-        group = self.group(load.slice)
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        self.running[load.unit] = subprocess.Popen(command, preexec_fn=group.enter, start_new_session=True, **quiet)
+        quiet = {"stdout": subprocess.DEVNULL, "start_new_session": True}
+        self.running[load.unit] = host.start_in(self.group(load.slice), command, **quiet)
 
     def stop(self, load):
         process = self.running.pop(load.unit, None)
@@ -165,8 +166,7 @@ class Here:
     def sleepers(self, host, slices):
         def begin():
             for slice in slices:
-                group = self.group(slice)
-                host.start_in_group(group, ["sleep", "infinity"])
+                host.start_in(self.group(slice), ["sleep", "infinity"])
 
         return begin
 
@@ -184,33 +184,8 @@ class Here:
         return host.daemon(policy, Path("/") / ROOT)
 
 
-class Host(programs.Host):
-    """This machine."""
-
-    def start_in_group(self, group, command):
-        process = subprocess.Popen(command, preexec_fn=group.enter, stdin=subprocess.DEVNULL)
-        self.cleanup.callback(programs.end, process)
-
-
-def build(folder):
-    """The programs as packages have them, and the load."""
-    subprocess.run(["cargo", "build", "--locked", "--quiet", "--profile", "dist", "--bins"], check=True, cwd=HERE.parent)
-    compile_load(folder)
-
-
-def compile_load(folder):
-    command = ["rustc", "--edition", "2024", "-O", "-o", str(folder / "load"), str(HERE.parent / "examples/load.rs")]
-    subprocess.run(command, check=True)
-
-
-def machine():
-    found = dict(compare_machine())
-    found["disk"] = "none"
-    found["release"] = "this kernel, legacy hierarchies"
-    return found
-
-
-compare_machine = compare.machine
+def build(*command):
+    subprocess.run(command, check=True, cwd=HERE.parent)
 
 
 def main():
@@ -220,13 +195,11 @@ def main():
     arguments.add_argument("--programs", help="a folder with tenantd and tenantctl; built of the profile dist unless given")
     options = arguments.parse_args()
     folder = Path(options.programs or HERE.parent / "target/dist").resolve()
-    if options.programs:
-        compile_load(folder)
-    else:
-        build(folder)
+    if not options.programs:
+        build("cargo", "build", "--locked", "--quiet", "--profile", "dist", "--bins")
+    build("rustc", "--edition", "2024", "-O", "-o", str(folder / "load"), "examples/load.rs")
     programs.TENANTD, programs.TENANTCTL = folder / "tenantd", folder / "tenantctl"
     loads.LOAD = folder / "load"
-    compare.machine = machine
     nr_failed = 0
     with open(options.out, "a") as out:
         for scenario in SCENARIOS:
@@ -246,7 +219,7 @@ def judge(name, scenario, out):
         else:
             print(f"# {name}: {text}", flush=True)
 
-    host, began = Host(note), time.monotonic()
+    host, began = programs.Host(note), time.monotonic()
     host.ground = Here()
     host.cleanup.callback(host.ground.clear_all)
     try:

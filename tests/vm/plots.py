@@ -12,7 +12,7 @@ import sys
 from html import escape
 from pathlib import Path
 
-from tables import scenarios, work
+from tables import base_work, scenarios, work
 
 COLOURS = {"nothing": "#9aa0a6", "static": "#5b8ff9", "static and oomd": "#2f4b7c", "arbiter": "#e8a33d", "tenantd": "#2a9d6f"}
 LABEL, PANEL, GAP, BAR, SPACE, HEAD = 230, 250, 60, 11, 16, 56
@@ -20,7 +20,7 @@ LABEL, PANEL, GAP, BAR, SPACE, HEAD = 230, 250, 60, 11, 16, 56
 
 def measures(ways):
     """Both figures of each way: a list of rounds, empty where the scenario has none."""
-    base = statistics.median(map(work, next(iter(ways.values()))))
+    base = base_work(ways)
     for way, rows in ways.items():
         errors = [100 * row["share_error"] for row in rows if "share_error" in row]
         yield way, errors, [work(row) / base for row in rows]
@@ -46,13 +46,13 @@ def picture(found):
     """The whole picture, line by line."""
     panels = (("share error, %", "{:.1f}"), ("total work, × that of nothing", "{:.2f}"))
     lefts = [LABEL + number * (PANEL + GAP) for number in range(2)]
-    made = [(f"{name} ({release})", list(measures(ways))) for (name, release), ways in found.items()]
-    errors = [error for _, ways in made for _, errors, _ in ways for error in errors]
+    made = [(name, list(measures(ways))) for (name, _), ways in found.items()]
+    errors = [error for _, ways in made for _, of_way, _ in ways for error in of_way]
     # A way that does many times as much would leave nothing to be seen of the others.
     mosts = [max(errors, default=1), min(3.0, max(w for _, ways in made for *_, works in ways for w in works))]
     y, body = HEAD, []
     for name, ways in made:
-        body.append(f'<text x="0" y="{y + BAR}" font-size="11">{escape(name.split(" (")[0])}</text>')
+        body.append(f'<text x="0" y="{y + BAR}" font-size="11">{escape(name)}</text>')
         for way, *figures in ways:
             for left, most, rounds, (_, form) in zip(lefts, mosts, figures, panels):
                 body += bar(left, y, PANEL - 60, rounds, most, COLOURS.get(way, "#000"), form)

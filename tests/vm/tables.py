@@ -26,6 +26,11 @@ def work(row):
     return sum(row["work_per_second"].values())
 
 
+def base_work(ways):
+    """The work of the first way, which that of all is told over."""
+    return statistics.median(map(work, next(iter(ways.values()))))
+
+
 def columns(base):
     """Each column with its figure of a row, which is None where it has none, and how that is written."""
     percent, ratio, plain = "{:.1%}", "{:.2f}", "{:.3g}"
@@ -66,7 +71,7 @@ def cell(figures, form):
 
 def table(ways):
     """A scenario on one release: the rows of each way."""
-    base = statistics.median(map(work, next(iter(ways.values()))))
+    base = base_work(ways)
     made = {
         name: [cell(list(map(figure, rows)), form) for rows in ways.values()]
         for name, (figure, form) in columns(base).items()

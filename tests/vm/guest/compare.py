@@ -20,7 +20,6 @@ from pathlib import Path
 import figures
 from cgroups import wait_until
 from fairness import Ticks
-from ground import Slices
 from host import finish, run
 from test_memory import meminfo
 
@@ -43,8 +42,8 @@ class Tenant:
         self.name, self.weight, self.wants = name, weight, wants
         self.loads, self.guarantee, self.limit, self.cpus = list(loads), guarantee, limit, cpus
         self.slices = slices or [name]
-        # Where the slices are; the stage of a comparison may have another one.
-        self.ground = Slices()
+        # Where the slices are; the stage of the comparison says it.
+        self.ground = None
 
     def groups(self):
         return [self.ground.group(slice) for slice in self.slices]
@@ -286,7 +285,7 @@ class Stage:
             row = self.watch(way)
         finally:
             for load in self.loads:
-                load.stop()
+                self.ground.stop(load)
             way.end()
             for tenant in self.tenants:
                 tenant.weight = weights[tenant.name]
@@ -313,6 +312,7 @@ class Stage:
             "scenario": self.what,
             "way": way.name,
             **machine(),
+            **self.ground.about(),
             "load": [" ".join(map(str, [load.slice, *load.arguments])) for load in self.loads][:6],
             "seconds": last.at - first.at,
             "ticks_arrived": ticks.arriving(),
@@ -419,7 +419,6 @@ def machine():
         "cpus": os.cpu_count(),
         "memory_mib": meminfo("MemTotal") >> 20,
         "swap_mib": meminfo("SwapTotal") >> 20,
-        "disk": "virtio, cache=unsafe",
         "load_average": os.getloadavg()[0],
     }
 
@@ -443,5 +442,5 @@ def calibrated(host, load, folder):
     before, then = load.done(), time.monotonic()
     time.sleep(3)
     rate = (load.done() - before) / (time.monotonic() - then)
-    load.stop()
+    host.ground.stop(load)
     return rate

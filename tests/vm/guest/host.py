@@ -88,12 +88,8 @@ class Host:
 
     def start_in(self, group, command, **options):
         """Starts a program that is in `group` before its first instruction."""
-        target = str(group.path / "cgroup.procs")
-
-        def enter():
-            with open(target, "w") as procs:
-                procs.write("0")
-
+        # 0 is whoever writes it.
+        enter = lambda: group.enter(0)
         process = subprocess.Popen(command, preexec_fn=enter, stdin=options.pop("stdin", subprocess.DEVNULL), **options)
         self.cleanup.callback(end, process)
         return process

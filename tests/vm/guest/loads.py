@@ -39,11 +39,7 @@ class Load:
     def start(self, host, folder):
         # A new file for each start: what an earlier one counted is over.
         self.file = Path(tempfile.mktemp(dir=folder, prefix=f"{self.slice}-"))
-        self.ground = host.ground
-        self.ground.start(host, self, self.command())
-
-    def stop(self):
-        self.ground.stop(self)
+        host.ground.start(host, self, self.command())
 
     def done(self):
         """Units since it was started."""

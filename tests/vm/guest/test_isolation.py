@@ -146,8 +146,8 @@ class Isolation:
             wait_until(lambda: self.streamed() * MIB >= min(4 * kind.stream_ratio, 3.0) * self.total, "the stream")
         else:
             left = lambda: meminfo("MemAvailable") + meminfo("SwapFree") - 0.2 * self.total
-            most = self.total + meminfo("SwapTotal")
-            wait_until(lambda: left() < 0 or self.told(self.taken, 0) * MIB > most, "the hog to fill the memory")
+            room = self.total + meminfo("SwapTotal")
+            wait_until(lambda: left() < 0 or self.told(self.taken, 0) * MIB > room, "the hog to fill the memory")
 
     def end(self):
         run("systemctl", "stop", "hog.service")
