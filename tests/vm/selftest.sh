@@ -80,7 +80,8 @@ import importlib, pathlib, sys
 sys.path.insert(0, sys.argv[1])
 import marks
 guests = [("flat", marks.OLDER), ("flat", marks.NEWER), ("numa", marks.NEWER)]
-for file in sorted(pathlib.Path(sys.argv[1]).glob("test_*.py")):
+scenarios = sorted(pathlib.Path(sys.argv[1]).glob("test_*.py"))
+for file in scenarios:
     module = importlib.import_module(file.stem)
     for name, scenario in vars(module).items():
         if name.startswith("test_") and callable(scenario) and scenario.__module__ == module.__name__:
@@ -89,6 +90,10 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("test_*.py")):
             ends = [tier for tier in ("all", "long", "compare") if runs[tier]]
             assert len(ends) == 1, f"{file.stem}.{name} has to run in `all`, in `long` or in `compare`: {runs}"
             assert sorted(runs["core"] + runs["rest"]) == sorted(runs["all"]), f"{file.stem}.{name}: {runs}"
+# What is shared stands in modules of its own: the runner starts whichever scenarios there are.
+for file in sorted(set(pathlib.Path(sys.argv[1]).glob("*.py")) - set(scenarios)):
+    for line in file.read_text().splitlines():
+        assert not line.startswith(("import test_", "from test_")), f"{file.name}: {line}"
 END
 verdict selftest.marks "$left"
 

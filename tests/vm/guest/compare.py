@@ -21,7 +21,7 @@ import figures
 from cgroups import wait_until
 from fairness import Ticks
 from host import finish, run
-from test_memory import meminfo
+from memory import meminfo
 
 WATCH_SECONDS = int(os.environ.get("SCENARIO_WATCH", "20"))
 ROUNDS = int(os.environ.get("SCENARIO_ROUNDS", "1"))
@@ -305,7 +305,6 @@ class Stage:
             looks.append(Look(self))
         # Where the weights change, shares are those of the time after that.
         began, last = changed or first, looks[-1]
-        seconds = last.at - began.at
         given = [cpus for cpus, _ in self.entitled()]
         used = last.cpu_since(began)
         row = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup
 from host import finish, run
-from test_systemd import start
+from units import start
 
 TOP = "tenants.slice"
 

@@ -1,7 +1,7 @@
 """The loads of a comparison: services in the slices of their tenants, and what each has got done.
 
 A load keeps count of its work by itself (examples/load.rs), and so says the same under every way of sharing. The file
-cache that a reader depends on, and the hog beside it, are those of test_isolation.py.
+cache that a reader depends on, and the hog beside it, are those of memory.py.
 """
 
 import struct
@@ -10,8 +10,7 @@ from pathlib import Path
 
 from cgroups import wait_until
 from host import BIN, run
-from test_isolation import READ, TAKE
-from test_memory import MIB, meminfo
+from memory import MIB, PACED_READ, PACED_TAKE, meminfo
 
 LOAD = BIN / "load"
 # A reader wants its whole file in this time.
@@ -68,7 +67,7 @@ class Reader(Load):
 
     def command(self):
         pace = self.size / MIB / PASS_SECONDS
-        return ["python3", "-c", READ, str(self.hot), str(self.file), str(pace)]
+        return ["python3", "-c", PACED_READ, str(self.hot), str(self.file), str(pace)]
 
     def start(self, host, folder):
         # Every way begins without the file in memory, and with a reader that has seen all of it.
@@ -91,7 +90,7 @@ class Hog(Load):
         super().__init__(slice, "takes memory")
 
     def command(self):
-        return ["python3", "-c", TAKE, "-1", "0", "/dev/null", str(self.file)]
+        return ["python3", "-c", PACED_TAKE, "-1", "0", "/dev/null", str(self.file)]
 
     def start(self, host, folder):
         super().start(host, folder)

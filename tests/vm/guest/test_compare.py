@@ -12,7 +12,7 @@ from fairness import SHARE_ERROR_MAX, TICKS_ARRIVING_MIN
 from host import Skip, finish, run
 from loads import Build, Hog, Load, Reader
 from marks import both, compared
-from test_memory import MIB, meminfo
+from memory import MIB, meminfo
 
 WEIGHTS = {"a": 100, "b": 200, "c": 400}
 # Of the memory, what the reader reads, and what is kept for its program beside it.

@@ -6,7 +6,8 @@ from cgroups import MOUNT, Cgroup
 from containers import Podman
 from host import finish
 from marks import both
-from test_systemd import Host, policy, start
+from test_systemd import Host, policy
+from units import start
 import fairness
 
 BURN = "while :; do :; done"

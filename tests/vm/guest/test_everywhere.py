@@ -9,9 +9,11 @@ from cgroups import MOUNT, Cgroup, wait_until
 from containers import Podman
 from host import Skip, run
 from marks import both, long
-from test_memory import MIB, READ, meminfo
+from memory import MIB, meminfo
+from test_memory import READ
 from test_reach import BURN, WEIGHTS, Scattered
-from test_systemd import Host, policy, start
+from test_systemd import Host, policy
+from units import start
 import fairness
 
 # Ticks of a second each, in which the shares follow.

@@ -7,7 +7,8 @@ from pathlib import Path
 from cgroups import MOUNT, Cgroup, wait_until
 from host import TENANTCTL, Skip, finish
 from marks import both
-from test_systemd import Host, policy, show, start
+from test_systemd import Host, policy
+from units import show, start
 import fairness
 
 BURN = "while :; do :; done"

@@ -7,8 +7,9 @@ from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import finish, run
 from marks import both
 from test_reach import BURN, Scattered
-from test_systemd import Host, start
+from test_systemd import Host
 from test_units import SERVICE, install, log, settle
+from units import start
 import fairness
 
 POLICY = Path("/etc/tenantd/policy.yaml")

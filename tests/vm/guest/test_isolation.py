@@ -12,71 +12,10 @@ from pathlib import Path
 from cgroups import MOUNT, Cgroup, wait_until
 from host import Skip, finish, run
 from marks import both, long, newer
-from test_memory import MIB, meminfo
-from test_systemd import policy, start
+from memory import MIB, PACED_READ, PACED_TAKE, meminfo
+from test_systemd import policy
+from units import start
 
-# Reads the blocks of a file in random order at a fixed pace, in MiB/s, and keeps count of them.
-READ = """
-import mmap, os, random, sys, time
-file, nowhere = os.open(sys.argv[1], os.O_RDONLY), os.open("/dev/null", os.O_WRONLY)
-os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
-count = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
-os.ftruncate(count, 4096)
-told = mmap.mmap(count, 4096)
-blocks = list(range(os.fstat(file).st_size >> 20))
-chosen = random.Random(1)
-done, pace = 0, 0.0
-def one_pass():
-    global done
-    chosen.shuffle(blocks)
-    began, first = time.monotonic(), done
-    for block in blocks:
-        at, end = block << 20, block + 1 << 20
-        while at < end and (got := os.sendfile(nowhere, file, at, end - at)):
-            at += got
-        done += 1
-        told[:8] = done.to_bytes(8, "little")
-        if pace:
-            # What was late stays late: a second that was lost is lost.
-            due = began + (done - first) / pace
-            now = time.monotonic()
-            if due > now:
-                time.sleep(due - now)
-            elif now > due + 0.1:
-                began += now - due
-for _ in range(2):
-    one_pass()
-pace = float(sys.argv[3])
-told[8:16] = int(pace).to_bytes(8, "little")
-while True:
-    one_pass()
-"""
-# Holds so many MiB, at so many a second, and then reads a file without end; each amount may be 0, or endless (-1).
-TAKE = """
-import mmap, os, sys, time
-most, pace, stream = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-count = os.open(sys.argv[4], os.O_RDWR | os.O_CREAT)
-os.ftruncate(count, 4096)
-told = mmap.mmap(count, 4096)
-tell = lambda at, value: told.__setitem__(slice(at, at + 8), value.to_bytes(8, "little"))
-began = time.monotonic()
-block = bytes(1 << 20).replace(b"\\0", b"x")
-held = []
-before = int.from_bytes(told[:8], "little")
-while most < 0 or len(held) < most:
-    held.append(bytearray(block))
-    tell(0, before + len(held))
-    if pace:
-        time.sleep(max(0, began + len(held) / pace - time.monotonic()))
-file, nowhere = os.open(stream, os.O_RDONLY), os.open("/dev/null", os.O_WRONLY)
-read, slot = 0, 16 if os.fork() else 8
-while True:
-    at = 0
-    while got := os.sendfile(nowhere, file, at, 1 << 20):
-        at += got
-        read += 1
-        tell(slot, read)
-"""
 # Of the memory: as 600 MiB on a machine of 2 GiB.
 HOT_RATIO = 0.3
 # The reader wants all of its file in this time. It could have it far more often: what it lacks is memory, not a CPU.
@@ -116,7 +55,7 @@ class Isolation:
         run("sync")
         Path("/proc/sys/vm/drop_caches").write_text("1")
         self.count, self.taken = self.folder / "reads", self.folder / "taken"
-        start(host, "reader.service", "python3", "-c", READ, str(self.file), str(self.count), str(self.hot / MIB / PASS_SECONDS),
+        start(host, "reader.service", "python3", "-c", PACED_READ, str(self.file), str(self.count), str(self.hot / MIB / PASS_SECONDS),
               slice="tenants-reader.slice")
         wait_until(lambda: self.told(self.count, 1), "the reader to have read all")
         self.alone = self.watch("alone")
@@ -140,7 +79,7 @@ class Isolation:
         kind = self.kind
         most = -1 if kind.held_ratio < 0 else int(kind.held_ratio * self.total) // MIB
         self.taken.unlink(missing_ok=True)
-        start(self.host, "hog.service", "python3", "-c", TAKE, str(most), str(kind.pace), str(self.stream), str(self.taken),
+        start(self.host, "hog.service", "python3", "-c", PACED_TAKE, str(most), str(kind.pace), str(self.stream), str(self.taken),
               slice="tenants-hog.slice", Restart="always", RestartSec="200ms", StartLimitIntervalSec="0")
         if most >= 0:
             wait_until(lambda: self.streamed() * MIB >= min(4 * kind.stream_ratio, 3.0) * self.total, "the stream")

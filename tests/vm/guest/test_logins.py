@@ -5,8 +5,9 @@ from pathlib import Path
 
 from cgroups import wait_until
 from host import finish, run
-from test_systemd import Host, policy, start
+from test_systemd import Host, policy
 from test_units_kept import user
+from units import start
 
 # Sessions of one user, of which so many are open at once.
 LOGINS = int(os.environ.get("SCENARIO_LOGINS", "8"))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import end, finish, run
-from test_units import SERVICE, install, log, show
+from test_units import SERVICE, install, log
+from units import show
 
 COUNT = int(os.environ.get("SCENARIO_UNITS", "24"))
 # Connections to the bus that others may make meanwhile.

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
-from host import finish, run
-from test_systemd import show, start
+from host import run
+from memory import MIB, meminfo
 from test_units import SERVICE, install, log
+from units import show, start
 
-MIB = 1 << 20
 # Reads a whole file again and again, and keeps count of it.
 READ = """
 import os, sys, time
@@ -41,10 +41,6 @@ LEFT_RATIO = 0.3
 WATCH_SECONDS = 10
 # What may be lost to measuring: of the answers in a time, of the time, and of the files.
 ANSWERS_MIN_RATIO, STALLED_MORE, RESIDENT_LESS = 0.25, 0.25, 0.1
-
-
-def meminfo(key):
-    return int(re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M)[1]) << 10
 
 
 class Stage:

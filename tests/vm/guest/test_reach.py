@@ -6,7 +6,8 @@ import time
 from cgroups import MOUNT, Cgroup, wait_until
 from host import finish, run
 from marks import both, core
-from test_systemd import Host, log_in, policy, show, start
+from test_systemd import Host, log_in, policy
+from units import show, start
 import fairness
 
 WEIGHTS = {"db": 400, "web": 200, "ana": 100}

@@ -7,7 +7,8 @@ import time
 from cgroups import MOUNT, Cgroup
 from host import Skip, run
 from test_reach import BURN, Scattered
-from test_systemd import Host, policy, start
+from test_systemd import Host, policy
+from units import start
 import fairness
 
 TENANTS = {

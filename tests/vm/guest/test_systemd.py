@@ -9,6 +9,7 @@ from pathlib import Path
 from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, telling, wait_until, whole_host
 from host import TENANTD, finish, run
 from marks import both, core
+from units import show, start
 import fairness
 
 WEIGHTS = {"a": 100, "b": 200, "c": 400}
@@ -16,10 +17,6 @@ PROPERTIES = ["CPUWeight", "CPUQuotaPerSecUSec", "AllowedCPUs", "AllowedMemoryNo
               "MemoryHigh", "MemoryMax", "TasksMax"]
 DROP_INS = [Path(f"/run/systemd/{name}") for name in ("system.control", "transient")]
 SLICES = {name: f"tenants-{name}.slice" for name in WEIGHTS}
-
-
-def show(unit, property):
-    return run("systemctl", "show", "-p", property, "--value", unit).strip()
 
 
 def properties(*units):
@@ -96,16 +93,6 @@ class Host:
         """Once systemd has done what it was told; `log()` is told where that is not so."""
         with telling(log):
             expect_soon_same(self.before, self.now)
-
-
-def start(host, unit, *command, slice=None, **more):
-    """A unit of systemd-run's that runs `command`; stopped when the scenario is over."""
-    options = [f"--slice={slice}"] if slice else []
-    for key, value in more.items():
-        options += ["-p", f"{key}={value}"]
-    run("systemd-run", "--quiet", "--collect", f"--unit={unit}", *options, *command)
-    host.cleanup.callback(finish, ["systemctl", "stop", unit])
-    return unit
 
 
 def burn(host, slice, number=0):

@@ -8,7 +8,8 @@ from pathlib import Path
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import TENANTCTL, TENANTD, finish, run
 from marks import both, core
-from test_systemd import Host, show, start
+from test_systemd import Host
+from units import show, start
 
 SYSTEMD = Path(__file__).resolve().parent.parent / "systemd"
 SHIPPED = SYSTEMD.parent / "policy.yaml"

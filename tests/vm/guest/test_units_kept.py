@@ -10,7 +10,8 @@ from cgroups import MOUNT, PATIENCE, Cgroup, telling, wait_until
 from host import TENANTD, finish, run
 from marks import both
 from test_dop import plug
-from test_systemd import SLEEPS, Filed, Host, drop_ins, log_in, show, start
+from test_systemd import SLEEPS, Filed, Host, drop_ins, log_in
+from units import show, start
 
 
 def user(host, name, uid):
