@@ -109,7 +109,7 @@ impl<K: KernFs> Agent<K> {
     pub(super) fn detach_unknown(&mut self, tree: &Tree) {
         let is_there = |tenant: &str| {
             let is_it = |node: &TreeNode| node.is_leaf && node.path == tenant;
-            let is_known = tree.nodes().iter().any(is_it) || self.policy.may_find(tenant);
+            let is_known = tree.nodes().iter().any(is_it) || self.base.written.may_find(tenant);
             if !is_known {
                 warn!(
                     tenant,
@@ -184,7 +184,8 @@ impl<K: KernFs> Agent<K> {
             return;
         }
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
-        self.host.governs_above = on_host::governed_above(kernel, layout, &self.policy, locations);
+        self.host.governs_above =
+            on_host::governed_above(kernel, layout, &self.base.written, locations);
         self.settle_members(locations, is_enforcing, findings);
     }
 

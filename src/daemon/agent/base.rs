@@ -25,7 +25,9 @@ pub(super) struct Base {
     pub(super) has_templates: bool,
     /// Whether any template pins what it finds.
     pins: bool,
-    /// What is in force.
+    /// The policy as it was written.
+    pub(super) written: Arc<Policy>,
+    /// What its templates come to; where it has none, nothing.
     pub(super) expanded: Policy,
     /// What was found and is no tenant, by group.
     left_out: BTreeMap<String, usize>,
@@ -46,7 +48,7 @@ pub(super) struct Layer {
 impl Base {
     /// The base of `policy`, with what `found` makes of it.
     pub(super) fn new(
-        policy: &Policy,
+        policy: Policy,
         numbers: Numbers,
         claim_rules: Vec<ClaimRule>,
         found: &Found,
@@ -56,13 +58,19 @@ impl Base {
             claim_rules,
             has_templates: any_template(&policy.tenants, &|_| true),
             pins: any_template(&policy.tenants, &|template| template.cpus != CpusPolicy::Shared),
+            written: Arc::new(policy),
             expanded: Policy::default(),
             left_out: BTreeMap::new(),
             failure: None,
         };
-        let expanded = expand(policy, &base.numbers, found);
+        let expanded = expand(&base.written, &base.numbers, found);
         base.note(&expanded);
         (base, expanded)
+    }
+
+    /// The policy in force.
+    pub(super) fn in_force(&self) -> &Policy {
+        if self.has_templates { &self.expanded } else { &self.written }
     }
 
     /// Notes what is in force.

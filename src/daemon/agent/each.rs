@@ -44,8 +44,11 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn expand(&mut self) -> Result<bool, ChangeError> {
-        let expanded =
-            expand(&self.policy, &self.base.numbers, &self.backends.found(self.control.tree()));
+        let expanded = expand(
+            &self.base.written,
+            &self.base.numbers,
+            &self.backends.found(self.control.tree()),
+        );
         if expanded.policy == self.base.expanded {
             self.base.note(&expanded);
             return Ok(false);

@@ -24,7 +24,7 @@ impl<K: KernFs> Agent<K> {
         if self.mode() != Mode::Enforce {
             return self.thaw_all_jobs();
         }
-        let bound = self.policy.admission.freeze.map(|bound| bound.as_secs_f64());
+        let bound = self.base.written.admission.freeze.map(|bound| bound.as_secs_f64());
         if !is_tick {
             let over = self.jobs.preemption.overdue(bound, now);
             return over.into_iter().for_each(|job| self.thaw_job(job));

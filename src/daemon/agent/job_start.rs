@@ -235,7 +235,8 @@ impl<K: KernFs> Agent<K> {
 
     /// Writes the weights of jobs within their tenants.
     pub(super) fn weigh_jobs(&mut self) {
-        for (job, weight) in place::changed_weights(&self.jobs, self.policy.admission.running) {
+        for (job, weight) in place::changed_weights(&self.jobs, self.base.written.admission.running)
+        {
             // One without the controller has no weight, and is not asked again.
             if let Err(error) = self.set_of_job(job, Knob::CpuWeight, &Value::Weight(weight)) {
                 debug!("job {job} has no weight: {error}");

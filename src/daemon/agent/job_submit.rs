@@ -98,7 +98,7 @@ impl<K: KernFs> Agent<K> {
 
     /// The tenant whose rules name this user.
     fn tenant_of_user(&self, uid: u32) -> Option<String> {
-        let policy = if self.base.has_templates { &self.base.expanded } else { &*self.policy };
+        let policy = self.base.in_force();
         let number = |name: &String| name.parse().ok().or(self.base.numbers.user(name));
         let is_of_user =
             |users: &[String]| users.iter().filter_map(number).any(|known| known == uid);

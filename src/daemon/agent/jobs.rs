@@ -159,16 +159,16 @@ impl<K: KernFs> Agent<K> {
     /// Takes up the policy in force, where it is another one.
     pub(super) fn renew_job_terms(&mut self, now: f64) {
         let nodes = self.control.tree().shared_nodes();
-        let rules = terms::rules(&self.policy);
-        let is_same = Arc::ptr_eq(&self.policy, &self.jobs.policy);
+        let rules = terms::rules(&self.base.written);
+        let is_same = Arc::ptr_eq(&self.base.written, &self.jobs.policy);
         if is_same && Arc::ptr_eq(&nodes, &self.jobs.nodes) {
             return;
         }
-        let policy = if self.base.has_templates { &self.base.expanded } else { &*self.policy };
+        let policy = self.base.in_force();
         let gone = self.jobs.admission.policy(rules, terms::of(&nodes, policy), now);
         let is_there = |tenant: &String| nodes.iter().any(|node| node.path == *tenant);
         self.jobs.tallies.retain(|tenant, _| is_there(tenant));
-        (self.jobs.nodes, self.jobs.policy) = (nodes, Arc::clone(&self.policy));
+        (self.jobs.nodes, self.jobs.policy) = (nodes, Arc::clone(&self.base.written));
         for job in gone {
             let reason = "its tenant has left the policy".to_string();
             self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
@@ -185,9 +185,9 @@ impl<K: KernFs> Agent<K> {
             Err(error) => return warn!("the memory for jobs is not known: {error}"),
         };
         let total = sample.memory_total_bytes;
-        let reserve = self.policy.host.reserve[MEMORY].on(Some(total)).unwrap_or(0);
+        let reserve = self.base.written.host.reserve[MEMORY].on(Some(total)).unwrap_or(0);
         let memory_bytes = Some(total.saturating_sub(reserve));
-        let units = self.policy.host.resources.clone();
+        let units = self.base.written.host.resources.clone();
         self.jobs.admission.capacity(Capacity { slots, memory_bytes, units }, now);
         let views = self.jobs.admission.active();
         let of_jobs: u64 = views.filter_map(|view| view.used_bytes).sum();

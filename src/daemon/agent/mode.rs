@@ -82,8 +82,8 @@ impl<K: KernFs> Agent<K> {
     /// Restores all entries of the journal, and empties it.
     fn put_journal_back(&mut self) -> Restored {
         let units = self.backends.take_manager();
-        let deadline = Deadline::between_ticks(&self.notifier);
-        let HostAccess { kernel, machine, journal, .. } = &mut self.host;
+        let HostAccess { kernel, machine, journal, notifier, .. } = &mut self.host;
+        let deadline = Deadline::between_ticks(notifier);
         let attachments = &mut self.keeper.attachments;
         attachments.gather(kernel, machine.proc(), journal.entries());
         attachments.set_inside(|_| false);
@@ -113,8 +113,8 @@ impl<K: KernFs> Agent<K> {
         }
         let state_dir = self.options.state_dir.as_deref();
         if !self.host.journal.is_on_disk() && state_dir.is_some() {
-            let deadline = Deadline::between_ticks(&self.notifier);
-            let HostAccess { kernel, machine, .. } = &mut self.host;
+            let HostAccess { kernel, machine, notifier, .. } = &mut self.host;
+            let deadline = Deadline::between_ticks(notifier);
             (self.host.journal, self.keeper) =
                 leftover::take_up(kernel, machine, state_dir, true, deadline)?;
         }

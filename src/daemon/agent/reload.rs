@@ -44,15 +44,16 @@ impl<K: KernFs> Agent<K> {
         policy: Policy,
         claim_rules: Vec<ClaimRule>,
     ) -> Result<Vec<String>, ChangeError> {
-        if policy.host.root != self.policy.host.root && self.options.root.is_none() {
+        if policy.host.root != self.base.written.host.root && self.options.root.is_none() {
             return Err(ChangeError::NeedsRestart("host.root"));
         }
-        if policy.host.hierarchy != self.policy.host.hierarchy {
+        if policy.host.hierarchy != self.base.written.host.hierarchy {
             return Err(ChangeError::NeedsRestart("host.hierarchy"));
         }
         let numbers = self.options.accounts.numbers(&policy);
         let (base, expanded) =
-            Base::new(&policy, numbers, claim_rules, &self.backends.found(self.control.tree()));
+            Base::new(policy, numbers, claim_rules, &self.backends.found(self.control.tree()));
+        let policy = Arc::clone(&base.written);
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
         let attached = |nodes: &[TreeNode], at| self.with_attached(nodes, at);
         let layer =
@@ -85,7 +86,7 @@ impl<K: KernFs> Agent<K> {
         }
         let wants = self.wants(&policy);
         self.base = base;
-        self.install(policy, tree, &locations, claim_rules, &kept);
+        self.install(tree, &locations, claim_rules, &kept);
         self.backends.want(wants, self.options.accounts);
         if self.mode() == Mode::Enforce {
             failures.extend(self.bring_home().err().map(|error| with_causes(&error)));
@@ -103,7 +104,7 @@ impl<K: KernFs> Agent<K> {
 
     /// The mode under `policy`: one that was set by hand holds until the policy's own changes.
     fn mode_of(&self, policy: &Policy) -> Mode {
-        match (policy.mode == self.policy.mode, self.options.observe) {
+        match (policy.mode == self.base.written.mode, self.options.observe) {
             (true, _) => self.mode(),
             (false, true) => Mode::Observe,
             (false, false) => policy.mode,
@@ -112,8 +113,9 @@ impl<K: KernFs> Agent<K> {
 
     /// Gives back the units and cgroups of members that have ended. Returns what could not be restored.
     pub(super) fn let_go_of_ended(&mut self, tree: &Tree, kept: &[Option<usize>]) -> Vec<String> {
-        let deadline = Deadline::between_ticks(&self.notifier);
         let Agent { host, backends, control, keeper, .. } = self;
+        let notifier = Arc::clone(&host.notifier);
+        let deadline = Deadline::between_ticks(&notifier);
         let mut release = Release::new((host, backends, keeper), control, tree, kept);
         let claim_rules = release.backends.claim_rules().to_vec();
         release.let_go_of_cgroups(&claim_rules);
@@ -128,8 +130,9 @@ impl<K: KernFs> Agent<K> {
         kept: &[Option<usize>],
         claim_rules: &[ClaimRule],
     ) -> Vec<String> {
-        let Agent { host, backends, control, keeper, notifier, .. } = self;
-        let deadline = Deadline::between_ticks(notifier);
+        let Agent { host, backends, control, keeper, .. } = self;
+        let notifier = Arc::clone(&host.notifier);
+        let deadline = Deadline::between_ticks(&notifier);
         let mut release = Release::new((host, backends, keeper), control, tree, kept);
         let unnamed = release.unnamed();
         release.let_go_of_cgroups(claim_rules);
@@ -166,7 +169,6 @@ impl<K: KernFs> Agent<K> {
     /// Exchanges the policy; nodes that stay keep what is known of them.
     fn install(
         &mut self,
-        policy: Policy,
         tree: Tree,
         locations: &[Location],
         claim_rules: Vec<ClaimRule>,
@@ -175,10 +177,9 @@ impl<K: KernFs> Agent<K> {
         self.forget_gone(kept);
         let kernel = &mut self.host.kernel;
         self.backends.take_tree(kernel, &tree, locations, claim_rules, kept);
-        self.set(Settings::of(&policy, self.host.pins, self.mode() == Mode::Enforce));
+        self.set(Settings::of(&self.base.written, self.host.pins, self.mode() == Mode::Enforce));
         let has_exclusive = has_exclusive(tree.nodes());
         let may_run_anywhere = |node: &TreeNode| node.cpus == CpusPolicy::Shared && !has_exclusive;
         self.control.take_tree(tree, kept, may_run_anywhere);
-        self.policy = Arc::new(policy);
     }
 }

@@ -62,8 +62,6 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Agent<K> {
     pub(super) host: HostAccess<K>,
-    /// The policy as it was written.
-    pub(super) policy: Arc<Policy>,
     pub(super) base: Base,
     pub(super) options: Options,
     pub(super) control: Recorded,
@@ -71,8 +69,6 @@ pub struct Agent<K> {
     pub(super) keeper: Keeper,
     pub(super) reporter: Reporter,
     pub(super) jobs: Jobs,
-    /// The service manager, which gets watchdog notifications while a change takes long.
-    pub(super) notifier: Arc<Notifier>,
 }
 
 impl<K: KernFs> Agent<K> {
@@ -89,10 +85,11 @@ impl<K: KernFs> Agent<K> {
         options: &Options,
     ) -> Result<Agent<K>, StartError> {
         let is_enforcing = policy.mode == Mode::Enforce && !options.observe;
+        let limits_pids = policy.limits_pids();
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
         let numbers = options.accounts.numbers(&policy);
-        let (base, expanded) = Base::new(&policy, numbers, claim_rules, &Found::default());
+        let (base, expanded) = Base::new(policy, numbers, claim_rules, &Found::default());
         let layer = base.layer(
             &expanded,
             (&kernel, &layout),
@@ -108,8 +105,8 @@ impl<K: KernFs> Agent<K> {
         let state_dir = options.state_dir.as_deref();
         let (journal, mut keeper) =
             leftover::take_up(&mut kernel, &machine, state_dir, is_enforcing, deadline)?;
-        let settings = Settings::of(&policy, pins, is_enforcing);
-        let (leaves_drift, limits_pids) = (settings.leaves_drift(), policy.limits_pids());
+        let settings = Settings::of(&base.written, pins, is_enforcing);
+        let leaves_drift = settings.leaves_drift();
         let mut host = HostAccess {
             kernel,
             layout,
@@ -119,6 +116,7 @@ impl<K: KernFs> Agent<K> {
             governs_above,
             limits_pids,
             leaves_drift,
+            notifier: Arc::new(notifier),
         };
         let mut backends = Backends::new(&host.kernel, &tree, &locations, claim_rules);
         // Where nothing is made by the agent there is no root to be taken, and none is needed.
@@ -139,15 +137,13 @@ impl<K: KernFs> Agent<K> {
             jobs: Jobs::new(job_store(state_dir, &mut host)),
             host,
             base,
-            policy: Arc::new(policy),
             options: options.clone(),
             control,
             backends,
             keeper,
             reporter,
-            notifier: Arc::new(notifier),
         };
-        let wants = agent.wants(&agent.policy);
+        let wants = agent.wants(&agent.base.written);
         agent.backends.want(wants, options.accounts);
         info!(action = "start", "{}", agent.first_words());
         agent.take_up_attached();
@@ -216,7 +212,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Sends watchdog notifications through `notifier` while a restoration takes long.
     pub fn supervised_by(&mut self, notifier: Arc<Notifier>) {
-        self.notifier = notifier;
+        self.host.notifier = notifier;
     }
 
     /// Where the trees are.
@@ -241,12 +237,12 @@ impl<K: KernFs> Agent<K> {
 
     /// The policy in force.
     pub fn policy(&self) -> &Policy {
-        &self.policy
+        &self.base.written
     }
 
     /// The policy in force, to be kept.
     pub fn shared_policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.policy)
+        Arc::clone(&self.base.written)
     }
 
     // --- stop ---
@@ -266,7 +262,7 @@ impl<K: KernFs> Agent<K> {
         self.thaw_all_jobs();
         self.backends.close_all(&mut self.host.kernel);
         self.keeper.end();
-        if self.mode() == Mode::Enforce && self.policy.control.on_exit == OnExit::Keep {
+        if self.mode() == Mode::Enforce && self.base.written.control.on_exit == OnExit::Keep {
             match self.host.journal.record(Entry::Kept) {
                 Ok(()) => {
                     info!("stopped; the written values stay in force (control.on_exit: keep)")
@@ -281,8 +277,8 @@ impl<K: KernFs> Agent<K> {
             return Ok((Restored::default(), self.host.kernel));
         }
         let units = self.backends.take_manager();
-        let deadline = Deadline::unlimited(&self.notifier);
-        let HostAccess { kernel, machine, journal, .. } = &mut self.host;
+        let HostAccess { kernel, machine, journal, notifier, .. } = &mut self.host;
+        let deadline = Deadline::unlimited(notifier);
         self.keeper.attachments.gather(kernel, machine.proc(), journal.entries());
         let restored = leftover::put_back(kernel, machine, units, journal.entries(), deadline);
         leftover::report(&restored, &mut self.keeper);

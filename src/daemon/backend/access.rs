@@ -1,5 +1,7 @@
 //! The host as the agent holds it: the kernel, where its trees are, and the journal.
 
+use std::sync::Arc;
+
 use super::ancestry::GovernedAbove;
 use crate::control::plan::Knob;
 use crate::host::cgroup::Layout;
@@ -7,6 +9,7 @@ use crate::host::enforce::Enforcer;
 use crate::host::journal::Journal;
 use crate::host::kernfs::{DirId, KernFs};
 use crate::host::machine::Machine;
+use crate::host::notify::Notifier;
 
 /// Everything that is needed to change the host, and to undo the change.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub(in crate::daemon) struct HostAccess<K> {
     pub(in crate::daemon) limits_pids: bool,
     /// Whether a value that changed since it was read is left alone.
     pub(in crate::daemon) leaves_drift: bool,
+    /// The service manager, which gets watchdog notifications while a change takes long.
+    pub(in crate::daemon) notifier: Arc<Notifier>,
 }
 
 impl<K: KernFs> HostAccess<K> {
