@@ -40,6 +40,7 @@ SCENARIOS = (
     test_compare.test_steady_contention_four_threads_per_cpu,
     test_compare.test_a_bursty_tenant_beside_steady_ones,
     test_compare.test_requests_beside_a_batch_job,
+    test_compare.test_a_database_beside_a_batch_job,
     test_compare.test_more_threads_than_share,
     test_compare.test_a_change_of_weights,
     test_compare.test_fifty_tenants_of_which_five_are_busy,

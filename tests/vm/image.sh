@@ -72,7 +72,7 @@ echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
 cp "$here/tenantd-scenarios.service" "$root/etc/systemd/system/"
 # What a scenario needs it starts itself.
 for unit in munge.service podman.service podman.socket podman-auto-update.timer podman-clean-transient.service \
-    podman-restart.service slurmctld.service slurmd.service systemd-oomd.service; do
+    podman-restart.service postgresql.service slurmctld.service slurmd.service systemd-oomd.service; do
     if [[ -e $root/usr/lib/systemd/system/$unit ]]; then systemctl --root="$root" --quiet disable "$unit"; fi
 done
 # Nothing else may use the console or the processors while the scenarios measure.

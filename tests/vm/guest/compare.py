@@ -233,6 +233,23 @@ class Tenantd(Nothing):
         return cpu_of("tenantd")
 
 
+class Jobs(Tenantd):
+    """The same, and builds wait for their turn and are as wide as they are told (`tenantctl run`)."""
+
+    name = "tenantd, jobs"
+
+    def begin(self):
+        super().begin()
+        for tenant in self.stage.tenants:
+            for load in tenant.loads:
+                load.admitted = self.daemon.job(tenant.name)
+
+    def end(self):
+        for load in self.stage.loads:
+            load.admitted = ()
+        super().end()
+
+
 ALL = (Nothing, Static, Arbiter, Tenantd)
 
 

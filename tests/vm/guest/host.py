@@ -167,6 +167,10 @@ class Daemon:
         socket.chmod(0o666)
         return socket
 
+    def job(self, tenant):
+        """What stands before a command that runs as a job of this tenant."""
+        return [str(TENANTCTL), "--socket", str(self.state / "socket"), "run", "--tenant", tenant, "--"]
+
     @contextlib.contextmanager
     def stopped(self):
         """It sees what is done meanwhile as if it had been done at once."""

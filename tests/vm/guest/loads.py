@@ -4,12 +4,14 @@ A load keeps count of its work by itself (examples/load.rs), and so says the sam
 cache that a reader depends on, and the hog beside it, are those of memory.py.
 """
 
+import re
+import shutil
 import struct
 import tempfile
 from pathlib import Path
 
 from cgroups import wait_until
-from host import BIN, run
+from host import BIN, Skip, run
 from memory import MIB, PACED_READ, PACED_TAKE, meminfo
 
 LOAD = BIN / "load"
@@ -110,6 +112,8 @@ class Build(Load):
     """Builds a program of so many C files over and over, with as many compilers as there are CPUs; counts files."""
 
     FUNCTIONS = 6
+    # What stands before `make` where builds are admitted as jobs, which are as wide as they are told.
+    admitted = ()
 
     def __init__(self, host, slice, nr_files):
         super().__init__(slice, "builds", nr_files, "files", victim=True)
@@ -127,8 +131,77 @@ class Build(Load):
         )
 
     def command(self):
-        script = f"while :; do rm -f *.o; make -s -j$(nproc) TOLD={self.file}; done"
+        width = () if self.admitted else ("-j$(nproc)",)
+        make = " ".join([*self.admitted, "make", "-s", *width, f"TOLD={self.file}"])
+        script = f"while :; do rm -f *.o; {make}; done"
         return ["/bin/sh", "-c", f"cd {self.sources} && {script}"]
 
     def done(self):
         return self.file.stat().st_size if self.file.exists() else 0
+
+
+class Database(Load):
+    """PostgreSQL with the clients of pgbench beside it, in one service; counts transactions. Nothing is synced: what is
+    measured does not wait for the disk."""
+
+    CLIENTS, SCALE = 4, 2
+
+    def __init__(self, host, slice):
+        super().__init__(slice, "pgbench", self.CLIENTS, "clients", victim=True)
+        programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+        if not programs:
+            raise Skip("no PostgreSQL here")
+        self.programs, self.starts = programs[-1].parent, 0
+        self.folder = Path(tempfile.mkdtemp(dir="/var/tmp", prefix=f"{slice}-"))
+        host.cleanup.callback(shutil.rmtree, self.folder)
+        shutil.chown(self.folder, "postgres", "postgres")
+        self.as_server("initdb", "--no-sync", "--auth=trust", "-D", self.folder / "data")
+        server = ("pg_ctl", "-w", "-s", "-D", self.folder / "data", "-l", self.folder / "log")
+        self.as_server(*server, "-o", self.options(), "start")
+        self.as_server("pgbench", "-q", "-i", "-s", self.SCALE, "-h", self.folder, "postgres")
+        self.as_server(*server, "stop")
+
+    def options(self):
+        """Of the server: reached in its folder only."""
+        return f"-c fsync=off -c listen_addresses= -k {self.folder}"
+
+    def server_command(self, program, *arguments):
+        """A program of PostgreSQL's as the user who may start it."""
+        user = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")
+        return [*user, str(self.programs / program), *map(str, arguments)]
+
+    def as_server(self, *command):
+        run(*self.server_command(*command))
+
+    def log(self):
+        """What each transaction of this start took."""
+        return self.folder / f"transactions-{self.starts}"
+
+    def command(self):
+        inner = lambda *command: " ".join(self.server_command(*command))
+        server = inner("postgres", "-D", self.folder / "data", *self.options().split())
+        log = ("--log", f"--log-prefix={self.log()}")
+        clients = inner("pgbench", "-n", "-c", self.CLIENTS, "-T", 10**6, "-P", 1, *log, "-h", self.folder, "postgres")
+        is_ready = inner("pg_isready", "-q", "-h", self.folder)
+        return ["/bin/sh", "-c", f"{server} >{self.folder}/log 2>&1 & until {is_ready}; do sleep 0.1; done; exec {clients} 2>{self.file}"]
+
+    def start(self, host, folder):
+        self.starts += 1
+        # Of a server that was killed: its number may be another process' by now.
+        for lock in (self.folder / "data" / "postmaster.pid", *self.folder.glob(".s.PGSQL.*.lock")):
+            lock.unlink(missing_ok=True)
+        super().start(host, folder)
+        wait_until(self.done, "the first transactions")
+
+    def done(self):
+        """The sum over what pgbench says each second: its rate since it last said so."""
+        told = re.findall(r"progress: ([0-9.]+) s, ([0-9.]+) tps", self.file.read_text()) if self.file.exists() else []
+        ends = [0.0, *(float(end) for end, _ in told)]
+        return sum((end - begin) * float(rate) for begin, end, (_, rate) in zip(ends, ends[1:], told))
+
+    def waits(self):
+        found = []
+        for log in self.folder.glob(f"{self.log().name}.*"):
+            # The client, its transactions, microseconds, and when. The last line may not be whole yet.
+            found += [int(line.split()[2]) / 1e6 for line in log.read_text().splitlines()[:-1]]
+        return sorted(found)

@@ -7,10 +7,10 @@ what can be set by hand; what is a matter of a few percent is for whoever reads 
 import tempfile
 
 import compare
-from compare import Arbiter, Nothing, Stage, Static, StaticOomd, Tenant, Tenantd
+from compare import ALL, Arbiter, Jobs, Nothing, Stage, Static, StaticOomd, Tenant, Tenantd
 from fairness import SHARE_ERROR_MAX, TICKS_ARRIVING_MIN
 from host import Skip, finish, run
-from loads import Build, Hog, Load, Reader
+from loads import Build, Database, Hog, Load, Reader
 from marks import both, compared
 from memory import MIB, meminfo
 
@@ -110,6 +110,17 @@ def test_requests_beside_a_batch_job(host):
 
 @compared
 @both
+def test_a_database_beside_a_batch_job(host):
+    """Four clients of pgbench, weight 3, beside threads that want every CPU, weight 1."""
+    tenants = [
+        Tenant("db", 300, (float(host.cpus), 64 * MIB), [Database(host, "db")]),
+        hungry(host, "batch", 100, 4 * host.cpus),
+    ]
+    judge(compare.compare(Stage(host, tenants, "a database beside a batch job", shares=False)))
+
+
+@compared
+@both
 def test_a_hog_beside_a_cache(host):
     """No swap. One reads a set of files all the time, at a fixed pace, and is guaranteed the memory for them; another
     takes memory without end."""
@@ -187,4 +198,4 @@ def test_two_builds_beside_each_other(host):
     tenants = [
         Tenant(name, weight, wants, [Build(host, name, 4 * host.cpus)]) for name, weight in (("low", 100), ("high", 300))
     ]
-    judge(compare.compare(Stage(host, tenants, "two builds")))
+    judge(compare.compare(Stage(host, tenants, "two builds"), (*ALL, Jobs)))

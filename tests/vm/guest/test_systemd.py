@@ -61,13 +61,13 @@ DEFAULTS = {
 }
 
 
-def wanted(settings):
+def wanted(settings, delegated=()):
     """The settings without those that only say that a controller is enabled."""
     kept = {}
     for path, text in settings.items():
         file = path.rsplit("/", 1)[1]
         if file == "cgroup.subtree_control":
-            text = " ".join(sorted(set(text.split()) - {"cpu", "cpuset"}))
+            text = " ".join(sorted(set(text.split()) - {"cpu", "cpuset", *delegated}))
         # Logind is started when somebody asks for it, and stops with the bus.
         if DEFAULTS.get(file) != text.strip() and "/systemd-logind.service/" not in path:
             kept[path] = text
@@ -77,9 +77,11 @@ def wanted(settings):
 class Host:
     """What is true of the whole host, so that a trace anywhere in it is found."""
 
-    def __init__(self, *units, leave_out=()):
-        # Of these groups, what is inside.
+    def __init__(self, *units, leave_out=(), delegated=()):
         self.units = units
+        # Controllers that units which come and go have for their own cgroups: systemd disables them again, some time.
+        self.delegated = delegated
+        # Of these groups, what is inside.
         self.leave_out = leave_out
         self.before = self.now()
 
@@ -87,7 +89,7 @@ class Host:
         tops = [f"{group.path}/" for group in self.leave_out]
         inside = lambda path: any(path.startswith(top) and "/" in path[len(top) :] for top in tops)
         everything = {path: text for path, text in whole_host().items() if not inside(path)}
-        return {**wanted(everything), **properties(*self.units), **drop_ins()}
+        return {**wanted(everything, self.delegated), **properties(*self.units), **drop_ins()}
 
     def expect_as_before(self, log):
         """Once systemd has done what it was told; `log()` is told where that is not so."""
