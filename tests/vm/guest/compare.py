@@ -247,6 +247,8 @@ class Jobs(Tenantd):
     def end(self):
         for load in self.stage.loads:
             load.admitted = ()
+        # Their cgroups go with the jobs, as long as the daemon is there to see it.
+        wait_until(lambda: self.daemon.jobs() == [], "the builds to have ended")
         super().end()
 
 

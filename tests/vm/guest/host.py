@@ -171,6 +171,10 @@ class Daemon:
         """What stands before a command that runs as a job of this tenant."""
         return [str(TENANTCTL), "--socket", str(self.state / "socket"), "run", "--tenant", tenant, "--"]
 
+    def jobs(self):
+        """The jobs that run and wait."""
+        return json.loads(run(str(TENANTCTL), "--socket", str(self.state / "socket"), "jobs", "--json"))["jobs"]
+
     @contextlib.contextmanager
     def stopped(self):
         """It sees what is done meanwhile as if it had been done at once."""
