@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use tenantd::host::cgroup::Dialect;
 use tenantd::host::journal::{Entry, UnitHeld};
 use tenantd::host::systemd::{Property, PropertyValue, Setting};
 use tenantd::sim::{SimUnit, UnitFault};
@@ -62,6 +63,8 @@ struct Original {
 pub(super) struct Model {
     units: Units,
     pids: Vec<u32>,
+    /// What the files of each property hold.
+    shown: BTreeMap<(String, Property), Vec<String>>,
     originals: BTreeMap<(String, Property), Original>,
     /// All that administrators ever set.
     given: BTreeMap<(String, Property), Vec<PropertyValue>>,
@@ -82,11 +85,29 @@ fn units_of(host: &Host) -> Units {
     host.systemd(|systemd, _| systemd.units.clone())
 }
 
+/// What the files of each property of the units that run hold.
+fn shown(host: &Host, units: &Units) -> BTreeMap<(String, Property), Vec<String>> {
+    let mut shown = BTreeMap::new();
+    for (name, unit) in units.iter().filter(|(_, unit)| unit.is_active) {
+        for property in Property::ALL {
+            let text = |file: &str| {
+                let text =
+                    host.with(|kernel| kernel.file(&format!("{MOUNT}{}/{file}", unit.cgroup)));
+                text.ok().map(|text| text.trim_end().to_string())
+            };
+            let texts = Dialect::Unified.files(property.knob()).filter_map(text).collect();
+            shown.insert((name.clone(), property), texts);
+        }
+    }
+    shown
+}
+
 impl Model {
     pub(super) fn new(host: &Host) -> Model {
         Model {
             units: units_of(host),
             pids: host.with(|kernel| kernel.pids()),
+            shown: BTreeMap::new(),
             originals: BTreeMap::new(),
             given: BTreeMap::new(),
             written: BTreeSet::new(),
@@ -118,6 +139,7 @@ impl Model {
     pub(super) fn after_administrator(&mut self, host: &Host) {
         self.units = units_of(host);
         self.pids = host.with(|kernel| kernel.pids());
+        self.shown = shown(host, &self.units);
         let units = &self.units;
         let is_same = |unit: &str, nr_life: u32| {
             units.get(unit).is_some_and(|known| known.nr_life == nr_life)
@@ -154,6 +176,7 @@ impl Model {
         self.check_changes(&now, turn);
         self.check_recorded(&now, &recorded.held, turn, fault.as_ref());
         self.check_originals(&now, &recorded.held, turn, fault.as_ref());
+        self.shown = shown(host, &now);
         self.units = now;
         self.check_started(host, &recorded.starting, turn.what);
     }
@@ -232,19 +255,24 @@ impl Model {
             let original = Original { nr_life, drop_in, is_touched: false };
             let original = self.originals.entry(key.clone()).or_insert(original);
             let said = record.drop_in.as_ref().map(|text| serde_json::from_str(text).unwrap());
-            // The reading is that of the tick before; what is set since is seen in the file. What shows in none is missed:
-            // the value that the unit has anyway, and one that does not arrive.
-            let is_same = original.drop_in.as_ref() == Some(&record.held.value);
+            // The reading is that of the tick before; what is set since is seen in the file. What does not show there is
+            // missed: the value that the unit has anyway, one that does not arrive, and one that another drop-in overrides.
+            let held = spelled(&record.held).map(|lines| lines.into_iter().map(|(_, text)| text));
+            let shown = self.shown.get(key).map_or(&[][..], Vec::as_slice);
+            let is_same = original.drop_in.as_ref() == Some(&record.held.value)
+                || shown.is_empty()
+                || held.is_some_and(|held| held.eq(shown.iter().cloned()));
             if is_same || fault == Some(&UnitFault::Ignores(key.1)) {
                 original.drop_in = said.clone();
             }
             assert!(
                 original.drop_in == said || original.is_touched,
-                "{}: {}: the journal says that {:?} had the drop-in {said:?}, which was {:?}",
+                "{}: {}: the journal says that {:?} had the drop-in {said:?}, which was {:?}; it held {:?}, and the file {shown:?}",
                 turn.what,
                 key.0,
                 key.1,
-                original.drop_in
+                original.drop_in,
+                record.held.value
             );
         }
     }
