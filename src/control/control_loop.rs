@@ -255,14 +255,16 @@ impl ControlLoop {
                 // Longer than a tick where it could not be read in the last one.
                 let since = now.saturating_sub(std::mem::replace(&mut state.sampled_at, now));
                 let pair = before.as_ref().zip(state.sample.as_ref());
-                state.usage = pair.and_then(|(before, now)| {
-                    usage::usage(before, now, since).map(|usage| usage.within(nr_cpus))
-                });
+                state.usage = pair.and_then(|(before, now)| usage::usage(before, now, since));
             }
             Read { observed: input.observed, arrivals: input.arrivals }
         };
         let read = self.states.iter_mut().zip(nodes).map(take).collect();
         members::sum_up(&self.tree, &mut self.states, elapsed);
+        // Of one that could not be read now it is of an earlier tick, and CPUs may be gone since.
+        for state in &mut self.states {
+            state.usage = state.usage.map(|usage| usage.within(nr_cpus));
+        }
         read
     }
 

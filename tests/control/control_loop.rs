@@ -312,6 +312,20 @@ fn a_tenant_that_could_not_be_read_for_a_while_has_the_rates_of_the_whole_time_a
     assert_eq!(control.states()[0].usage, before.usage);
 }
 
+/// Its last rate is kept, of a time in which there were more.
+#[test]
+fn a_tenant_that_could_not_be_read_while_cpus_went_uses_no_more_than_are_left() {
+    let (mut control, mut cgroups, seconds) = steady();
+    let used = |control: &ControlLoop| control.states()[0].usage.unwrap().cpu_cores;
+    assert!(used(&control) > 1.0);
+    control.begin_tick();
+    let mut input = cgroups.pass(&control, &seconds);
+    input.nodes[0].sample = None;
+    input.host.nr_cpus = 1;
+    control.step(input);
+    assert_eq!(used(&control), 1.0);
+}
+
 #[test]
 fn a_clock_that_stood_still_or_was_not_asked_for_hours_gives_no_false_rates() {
     // The machine was suspended, and the clock with it: a tick that comes too soon is void, and nothing is lost.
