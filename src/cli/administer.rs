@@ -186,7 +186,7 @@ fn restore_from_journal(state_dir: &Path) -> anyhow::Result<RestoreReply> {
         files: restored.nr_files as u64,
         processes: restored.nr_processes as u64,
         cgroups: restored.nr_cgroups as u64,
-        left: restored.left_message().into_iter().collect(),
+        left: restored.remarks(),
         failures: restored.failures,
     })
 }

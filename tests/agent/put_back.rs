@@ -8,6 +8,7 @@ use tenantd::daemon::recovery::restored::Restored;
 use tenantd::host::kernfs::{KernFs, Operation};
 use tenantd::sim::{Fault, Load, SimHost, SimKernel};
 
+use super::reload::reload;
 use super::world::{World, assert_same, legacy, snapshot};
 
 /// A legacy host on which the cgroup `ci` with two children has these periods and quotas.
@@ -50,6 +51,84 @@ fn nested_quotas_are_restored_in_one_pass_in_any_order() {
             }
         }
     }
+}
+
+/// What an administrator sets above or below meanwhile, where the agent's value lets it, holds afterwards.
+#[test]
+fn a_quota_that_others_have_bounded_since_is_fitted_and_said() {
+    let free = ("ci", "100000", "-1");
+    let above = [free, ("ci/a", "50000", "200000"), ("ci/b", "100000", "10000")];
+    let below = [("ci", "100000", "20000"), ("ci/a", "100000", "10000"), ("ci/b", "100000", "-1")];
+    let cases = [
+        (
+            above,
+            "{ tenants: { a: { limit: { cpu: 100m } }, b: {} } }",
+            ["ci", "20000", "ci/a", "10000"],
+        ),
+        (
+            below,
+            "{ limit: { cpu: 2 }, tenants: { a: {}, b: {} } }",
+            ["ci/a", "60000", "ci", "60000"],
+        ),
+    ];
+    for (values, ci, [set, quota, fitted, fits]) in cases {
+        for killed in [false, true] {
+            let mut world = with_quotas(values, &format!("tenants: {{ ci: {ci} }}"));
+            world.start().unwrap();
+            world.ticks(6);
+            world.write(&format!("cpu/{set}/cpu.cfs_quota_us"), quota);
+            let restored = world.end(killed);
+            assert_eq!(restored.failures, [""; 0]);
+            assert!(!world.state_dir().join("journal").exists());
+            let pair = |path: &str| {
+                ["cpu.cfs_period_us", "cpu.cfs_quota_us"]
+                    .map(|file| world.file(&format!("cpu/{path}/{file}")))
+            };
+            let held = values.iter().find(|value| value.0 == fitted).unwrap();
+            assert_eq!(pair(fitted), [held.1, fits]);
+            assert_eq!(pair("ci/b"), [values[2].1, values[2].2], "what fits is back");
+            let said = &restored.remarks()[..];
+            let [said] = said else { panic!("{said:?}") };
+            assert!(said.contains(&format!("cpu/{fitted}: the CPU quota is {fits} of")), "{said}");
+        }
+    }
+}
+
+/// A reload gives back a part, and the agent's own limit above stays: that is no bound of others.
+#[test]
+fn a_quota_below_a_limit_that_stays_in_a_reload_is_owed_until_the_stop() {
+    let values =
+        [("ci", "100000", "300000"), ("ci/a", "100000", "250000"), ("ci/b", "100000", "-1")];
+    let policy = |a: &str| {
+        format!("tenants: {{ ci: {{ limit: {{ cpu: 500m }}, tenants: {{ a: {a}, b: {{}} }} }} }}")
+    };
+    let mut world = with_quotas(values, &policy("{ limit: { cpu: 400m } }"));
+    let before = snapshot(&world.host);
+    world.start().unwrap();
+    world.ticks(6);
+    assert_eq!(reload(&mut world, &policy("{}")).unwrap().len(), 1);
+    world.ticks(6);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_same(&before, &snapshot(&world.host), "in the end");
+}
+
+/// Where the bound is the agent's own value, which could not be given back, the old value is owed.
+#[test]
+fn a_quota_below_one_that_is_owed_is_owed_too() {
+    let values =
+        [("ci", "100000", "300000"), ("ci/a", "100000", "250000"), ("ci/b", "100000", "-1")];
+    let yaml = "tenants: { ci: { limit: { cpu: 500m }, tenants: { a: { limit: { cpu: 400m } }, b: {} } } }";
+    let mut world = with_quotas(values, yaml);
+    let before = snapshot(&world.host);
+    world.start().unwrap();
+    world.ticks(6);
+    world.kill();
+    world.host.inject(Fault::matching(Operation::Write, "cpu/ci/cpu.cfs_quota_us", Errno::EIO));
+    let restored = world.restore();
+    assert_eq!((restored.failures.len(), restored.remarks().len()), (2, 0), "{restored:?}");
+    world.host.heal();
+    assert_eq!(world.restore().failures, [""; 0]);
+    assert_same(&before, &snapshot(&world.host), "in the end");
 }
 
 /// A host without systemd, with processes in `/build` and `/home` that the policy claims and `/elsewhere`.

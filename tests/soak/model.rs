@@ -8,7 +8,8 @@
 //! - a file that does not hold its original has it in the journal, and what is in the journal was the original;
 //! - every cgroup that is the agent's is in the journal;
 //! - a process is at home as long as its home is there;
-//! - once the journal is gone, every file holds its original, or what an administrator set since and the policy accepts.
+//! - once the journal is gone, every file holds its original, or what an administrator set since and the policy accepts;
+//!   a legacy quota that others have bounded since holds that bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ const ENABLED: [&str; 3] = ["cpu", "memory", "cpuset"];
 const TICKS_TO_LOOK: u64 = 45;
 const CONTROL: &str = "cgroup.subtree_control";
 const PROCS: &str = "cgroup.procs";
+const QUOTA: &str = "cpu.cfs_quota_us";
+const PERIOD: &str = "cpu.cfs_period_us";
 
 /// A turn of the agent.
 #[derive(Clone, Debug, Default)]
@@ -264,6 +267,7 @@ impl Model {
             let is_back = match name {
                 CONTROL => is_control_back(&original.value, value),
                 _ if is_theirs => self.last.get(file).map(|text| text.trim_end()) == Some(value),
+                QUOTA | PERIOD if value != original.value => self.is_fitted(dir, now),
                 _ => value == original.value || original.is_loose,
             };
             assert!(
@@ -275,6 +279,40 @@ impl Model {
         for file in released {
             self.originals.remove(&file);
         }
+    }
+
+    /// Whether the quota of `dir` is that of a cgroup above or below it, with which the kernel does not take what `dir` held
+    /// before the agent.
+    fn is_fitted(&self, dir: &str, now: &Snapshot) -> bool {
+        let value = |file: &str| now.get(file).map(|text| text.trim_end().to_string());
+        let pair = |dir: &str| {
+            Some((value(&format!("{dir}/{QUOTA}"))?, value(&format!("{dir}/{PERIOD}"))?))
+        };
+        let held = |file: &str| {
+            let file = format!("{dir}/{file}");
+            self.originals
+                .get(&file)
+                .map(|original| original.value.clone())
+                .or_else(|| value(&file))
+        };
+        let part = |(quota, period): (String, String)| {
+            let (quota, period) = (quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?);
+            Some(if quota < 0.0 { f64::INFINITY } else { quota / period })
+        };
+        let own = pair(dir).and_then(part);
+        let (Some(own), Some(held)) = (own, held(QUOTA).zip(held(PERIOD)).and_then(part)) else {
+            return false;
+        };
+        let is_inside = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
+        };
+        // A quota is whole microseconds.
+        let is_own = |bound: &f64| (bound - own).abs() < 1e-3;
+        now.keys().filter(|key| is_dir(key)).any(|other| {
+            pair(other).and_then(part).filter(is_own).is_some_and(|bound| {
+                is_inside(dir, other) && held > bound || is_inside(other, dir) && held < bound
+            })
+        })
     }
 
     fn check_processes(&mut self, now: &Snapshot, turn: &Turn) {

@@ -26,7 +26,7 @@ use crate::daemon::backend::location::Location;
 use crate::daemon::backend::on_host::Ground;
 use crate::daemon::recovery::attachments::{AttachedCgroup, AttachedProcess};
 use crate::daemon::recovery::processes::{nested, processes_at};
-use crate::daemon::recovery::restore;
+use crate::daemon::recovery::restore::{self, Extent};
 use crate::host::cgroup::Facet;
 use crate::host::enforce::with_causes;
 use crate::host::journal::Entry;
@@ -381,7 +381,7 @@ impl<K: KernFs> Agent<K> {
         };
         let entries = self.host.journal.entries().iter();
         let entries: Vec<Entry> = entries.filter(|entry| concerns(entry)).cloned().collect();
-        let mut restored = restore::put_back(&mut self.host.kernel, proc, &entries);
+        let mut restored = restore::put_back(&mut self.host.kernel, proc, &entries, Extent::Part);
         let keeps = |entry: &Entry| !concerns(entry) || restored.owes(entry);
         if let Err(error) = self.host.journal.retain(keeps) {
             restored.failures.push(with_causes(&error));

@@ -11,7 +11,8 @@ use super::start::Agent;
 use crate::control::tree::TreeNode;
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::location::Location;
-use crate::daemon::recovery::{leftover, restore};
+use crate::daemon::recovery::leftover;
+use crate::daemon::recovery::restore::{self, Extent};
 use crate::daemon::start_error::StartError;
 use crate::host::cgroup::Dialect;
 use crate::host::enforce::{SUBTREE_CONTROL, with_causes};
@@ -48,7 +49,7 @@ impl<K: KernFs> Agent<K> {
     fn put_back_since(&mut self, mark: Mark, controllers: Vec<Entry>) {
         let undone = [&controllers, self.host.journal.since(mark)].concat();
         let proc = self.host.proc();
-        let mut restored = restore::put_back(&mut self.host.kernel, proc, &undone);
+        let mut restored = restore::put_back(&mut self.host.kernel, proc, &undone, Extent::Part);
         if restored.failures.is_empty()
             && let Err(error) = self.host.journal.forget_since(mark)
         {

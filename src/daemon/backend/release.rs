@@ -15,6 +15,7 @@ use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::leftover::{self, Keeper};
 use crate::daemon::recovery::processes::{nr_nested, processes_in};
 use crate::daemon::recovery::residents::{REST_CGROUP, Resident};
+use crate::daemon::recovery::restore::Extent;
 use crate::daemon::recovery::restored::Restored;
 use crate::daemon::recovery::{restore, unit_restore};
 use crate::host::cgroup::Dialect;
@@ -126,9 +127,11 @@ impl<'a, K: KernFs> Release<'a, K> {
         let entries: Vec<Entry> = entries.cloned().collect();
         let made: Vec<&Path> = entries.iter().filter_map(made_path).collect();
         let proc = self.host.proc();
-        let mut restored = restore::put_contents_back(&mut self.host.kernel, proc, &entries);
+        let (mut restored, refused) =
+            restore::put_contents_back(&mut self.host.kernel, proc, &entries);
         self.rehouse(&made, &mut restored);
-        restore::remove_cgroups(&mut self.host.kernel, proc, &entries, &mut restored);
+        let refused = (refused, Extent::Part);
+        restore::remove_cgroups(&mut self.host.kernel, proc, &entries, refused, &mut restored);
         restored
     }
 
@@ -210,7 +213,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         let entries = self.host.journal.entries().iter();
         let held: Vec<Entry> = entries.filter(|entry| concerns(entry)).cloned().collect();
         let proc = self.host.proc();
-        let restored = restore::put_back(&mut self.host.kernel, proc, &held);
+        let restored = restore::put_back(&mut self.host.kernel, proc, &held, Extent::Part);
         self.forget(concerns, restored);
     }
 

@@ -4,7 +4,8 @@
 //! legacy hierarchies. Whether a value is taken thus depends on which of the others are back already, and no
 //! fixed order serves: a limit that was raised has to come back in the child first, one that was lowered in the
 //! parent first. So the files that were refused are tried again, round after round, until a round gives none of
-//! them back; what is refused then stays refused, and is told and owed.
+//! them back, and once more when the cgroups are gone that the agent has made. A quota that others bound by then is
+//! fitted to that ([`super::fitted_quota`]); what else is refused stays refused, and is told and owed.
 //!
 //! **This ends, and with everything in place.** Each round but the last gives at least one file back. And no two
 //! cgroups can block each other: let `a` be allowed below `A` now, and `b` below `B` be what they held. If the
@@ -18,6 +19,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use tracing::info;
 
+use super::fitted_quota;
 use super::restored::{NotBack, Restored};
 use super::unpin::{bring_back, unpin};
 use crate::control::plan::Knob;
@@ -38,7 +40,7 @@ pub(super) struct HeldFiles<'a> {
 }
 
 /// A file that was not given back, and why.
-pub(super) struct Refused<'a> {
+pub(in crate::daemon) struct Refused<'a> {
     entry: &'a Entry,
     why: NotBack,
 }
@@ -65,13 +67,13 @@ impl<'a> HeldFiles<'a> {
         }
     }
 
-    /// Tries those that were refused again for as long as that gives any of them back, and notes the rest.
+    /// Tries those that were refused again for as long as that gives any of them back; returns the rest.
     pub(super) fn try_again(
         &self,
         kernel: &mut impl KernFs,
         mut refused: Vec<Refused<'a>>,
         restored: &mut Restored,
-    ) {
+    ) -> Vec<Refused<'a>> {
         // What was given back besides them may be what they waited for.
         while !refused.is_empty() {
             let before = refused.len();
@@ -82,13 +84,89 @@ impl<'a> HeldFiles<'a> {
                 break;
             }
         }
+        let mut left = Vec::new();
         // Those above first.
-        for Refused { entry, why } in refused.into_iter().rev() {
-            match why.is_about_cpus() && narrow(kernel, entry).is_some() {
+        for one in refused.into_iter().rev() {
+            match one.why.is_about_cpus() && narrow(kernel, one.entry).is_some() {
                 true => restored.nr_files += 1,
-                false => restored.fail(why.to_string(), entry),
+                false => left.push(one),
             }
         }
+        left.reverse();
+        left
+    }
+
+    /// Tries those once more that are still refused when the agent's own cgroups are gone, and notes the rest. Where
+    /// `is_all` that the agent has set is given back, quotas are fitted that others bound by now.
+    pub(super) fn settle(
+        &self,
+        kernel: &mut impl KernFs,
+        refused: Vec<Refused<'a>>,
+        is_all: bool,
+        restored: &mut Restored,
+    ) {
+        let mut refused = self.try_again(kernel, refused, restored);
+        if is_all {
+            refused = self.fit_all(kernel, refused, restored);
+        }
+        for Refused { entry, why } in refused.into_iter().rev() {
+            restored.fail(why.to_string(), entry);
+        }
+    }
+
+    /// Fits quotas for as long as that gives anything back; returns the rest.
+    fn fit_all(
+        &self,
+        kernel: &mut impl KernFs,
+        mut refused: Vec<Refused<'a>>,
+        restored: &mut Restored,
+    ) -> Vec<Refused<'a>> {
+        let mut before = refused.len() + 1;
+        while !refused.is_empty() && refused.len() < before {
+            before = refused.len();
+            let mut left: Vec<Refused<'a>> = Vec::new();
+            while let Some(one) = refused.pop() {
+                // One above it may have been fitted just now.
+                let Some(one) = self.write_back(kernel, one.entry, restored) else { continue };
+                let waits = || refused.iter().chain(&left).map(|other| other.entry);
+                let is_owed = |path: &Path| {
+                    waits().chain(&restored.owed).any(|entry| quota_at(entry) == Some(path))
+                };
+                let Some(said) = self.fit(kernel, &one, is_owed) else {
+                    left.push(one);
+                    continue;
+                };
+                restored.nr_files += 1;
+                restored.fitted.push(said);
+                // Its quota and its period are one value.
+                let is_other = |other: &Refused<'a>| quota_at(other.entry) != quota_at(one.entry);
+                refused.retain(is_other);
+                left.retain(is_other);
+            }
+            left.reverse();
+            refused = left;
+        }
+        refused
+    }
+
+    /// Fits the quota of which a file was refused; what is said of it, or `None` where that is not the reason.
+    fn fit(
+        &self,
+        kernel: &mut impl KernFs,
+        refused: &Refused<'a>,
+        is_owed: impl Fn(&Path) -> bool,
+    ) -> Option<String> {
+        let Entry::Held { path, inode, .. } = refused.entry else { return None };
+        quota_at(refused.entry).filter(|_| refused.why.is_invalid())?;
+        let dir = open_same(kernel, path, *inode).ok()??;
+        let held = (self.period_of(path, *inode), self.quota_of(path, *inode));
+        let fitted = fitted_quota::fit(kernel, dir, held, is_owed);
+        let said = fitted.and_then(|bound| {
+            write_pair(kernel, dir, &bound.period(), &bound.quota()).ok()?;
+            Some(bound.said(path))
+        });
+        kernel.close_dir(dir);
+        said
     }
 
     fn write_back_to(
@@ -117,9 +195,17 @@ impl<'a> HeldFiles<'a> {
 
     /// The legacy quota that the cgroup held, where it was changed and is to be given back.
     fn quota_of(&self, of: &Path, nr: u64) -> Option<&'a str> {
-        let quota = Dialect::Legacy.file(Knob::CpuMax);
+        self.held_in(of, nr, Dialect::Legacy.file(Knob::CpuMax))
+    }
+
+    /// Its period, likewise.
+    fn period_of(&self, of: &Path, nr: u64) -> Option<&'a str> {
+        self.held_in(of, nr, LEGACY_PERIOD)
+    }
+
+    fn held_in(&self, of: &Path, nr: u64, name: &str) -> Option<&'a str> {
         let is_quota =
-            |path: &Path, inode: u64, file: &str| path == of && inode == nr && file == quota;
+            |path: &Path, inode: u64, file: &str| path == of && inode == nr && file == name;
         let mut held = None;
         for entry in self.entries {
             match entry {
@@ -131,6 +217,18 @@ impl<'a> HeldFiles<'a> {
             }
         }
         held
+    }
+}
+
+/// The cgroup of which `entry` says what its legacy quota, or the period of that, was.
+fn quota_at(entry: &Entry) -> Option<&Path> {
+    match entry {
+        Entry::Held { path, file, .. }
+            if [Dialect::Legacy.file(Knob::CpuMax), LEGACY_PERIOD].contains(&&**file) =>
+        {
+            Some(path)
+        }
+        _ => None,
     }
 }
 

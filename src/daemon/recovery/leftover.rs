@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::deadline::Deadline;
 use super::dop_files::{dop_dir, remove_all};
 pub(in crate::daemon) use super::keeper::Keeper;
-use super::restore::{self, Restored};
+use super::restore::{self, Extent, Restored};
 use super::unit_restore;
 use crate::daemon::start_error::StartError;
 use crate::host::enforce::with_causes;
@@ -108,7 +108,7 @@ pub(in crate::daemon) fn put_back(
     entries: &[Entry],
     deadline: Deadline<'_>,
 ) -> Restored {
-    let mut restored = restore::put_back(kernel, machine.proc(), entries);
+    let mut restored = restore::put_back(kernel, machine.proc(), entries, Extent::All);
     unit_restore::put_back(kernel, machine.proc(), units, entries, deadline, &mut restored);
     restored
 }
@@ -122,7 +122,7 @@ pub(in crate::daemon) fn report(restored: &Restored, keeper: &mut Keeper) {
         cgroups = restored.nr_cgroups,
         "restored the values from before tenantd"
     );
-    restored.left_message().iter().for_each(|left| warn!("{left}"));
+    restored.remarks().iter().for_each(|remark| warn!("{remark}"));
     restored.failures.iter().for_each(|failure| warn!("not restored: {failure}"));
 }
 

@@ -6,6 +6,7 @@
 //! | `keeper` | the files of the state directory beside the journal |
 //! | [`restore`] | restoring files, processes and cgroups, from the journal alone |
 //! | `held_files` | giving files of cgroups back what they held |
+//! | `fitted_quota` | what a legacy quota can be where others have bounded it since |
 //! | `processes` | moving processes from one cgroup to another |
 //! | `unit_restore` | giving units back to systemd as they were |
 //! | `unit_session` | asking systemd about many units at once |
@@ -31,6 +32,7 @@ pub(super) mod attachments;
 pub(super) mod boot_file;
 pub(super) mod deadline;
 pub mod dop_files;
+mod fitted_quota;
 mod held_files;
 mod keeper;
 pub mod leftover;

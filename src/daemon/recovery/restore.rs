@@ -11,7 +11,8 @@
 //! 3. controllers that were enabled for children are disabled again;
 //! 4. processes that are still in cgroups that were made are moved out, to where others were claimed from,
 //!    or else to the nearest cgroup above that accepts them, where the next agent finds them (`residents`);
-//! 5. these cgroups are removed, with empty ones that were made inside.
+//! 5. these cgroups are removed, with empty ones that were made inside, and files that were refused until then are
+//!    given back.
 //!
 //! Processes that were never claimed, in cgroups that a tenant made inside its own, are left there: what they run
 //! in is of their own making. The tenant's cgroup then stays without the agent's values, which is said, is no
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::held_files::{HeldFiles, open_same};
+use super::held_files::{HeldFiles, Refused, open_same};
 use super::processes::{EVACUATIONS, ancestor, move_to, processes_at};
 use super::removal::{origins, remove_made};
 use super::residence::{Residence, made_inside};
@@ -36,19 +37,34 @@ use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
 
-/// Undoes `entries` (oldest first).
-pub fn put_back(kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) -> Restored {
-    let mut restored = put_contents_back(kernel, proc, entries);
-    remove_cgroups(kernel, proc, entries, &mut restored);
-    restored
+/// How much of what the agent has done is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All: what is in the way then is somebody else's.
+    All,
+    /// What a reload takes away: other values of the agent's stay.
+    Part,
 }
 
-/// Undoes what was done to processes and to files other than those of controllers: the first two passes.
-pub(in crate::daemon) fn put_contents_back(
+/// Undoes `entries` (oldest first).
+pub fn put_back(
     kernel: &mut impl KernFs,
     proc: DirId,
     entries: &[Entry],
+    extent: Extent,
 ) -> Restored {
+    let (mut restored, refused) = put_contents_back(kernel, proc, entries);
+    remove_cgroups(kernel, proc, entries, (refused, extent), &mut restored);
+    restored
+}
+
+/// Undoes what was done to processes and to files other than those of controllers: the first two passes. Returns the
+/// files that were refused as well.
+pub(in crate::daemon) fn put_contents_back<'a>(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    entries: &'a [Entry],
+) -> (Restored, Vec<Refused<'a>>) {
     let mut restored = Restored::default();
     let made: BTreeSet<(&Path, u64)> = entries.iter().filter_map(made).collect();
     let theirs: BTreeSet<(&Path, u64, &str)> = entries
@@ -88,16 +104,18 @@ pub(in crate::daemon) fn put_contents_back(
             _ => {}
         }
     }
-    files.try_again(kernel, refused, &mut restored);
+    let refused = files.try_again(kernel, refused, &mut restored);
     follow_parents(kernel, proc, entries, &made_paths, &mut restored);
-    restored
+    (restored, refused)
 }
 
-/// Disables controllers, and removes the cgroups that were made: the other passes.
-pub(in crate::daemon) fn remove_cgroups(
+/// Disables controllers, and removes the cgroups that were made: the other passes. The files that were `refused` are
+/// tried again, as the kernel bounds them by what these cgroups held.
+pub(in crate::daemon) fn remove_cgroups<'a>(
     kernel: &mut impl KernFs,
     proc: DirId,
-    entries: &[Entry],
+    entries: &'a [Entry],
+    (refused, extent): (Vec<Refused<'a>>, Extent),
     restored: &mut Restored,
 ) {
     let mut in_use = Vec::new();
@@ -110,7 +128,9 @@ pub(in crate::daemon) fn remove_cgroups(
             }
         }
     }
-    remove_made(kernel, proc, entries, !in_use.is_empty(), restored);
+    let is_in_use = !in_use.is_empty() || !refused.is_empty();
+    remove_made(kernel, proc, entries, is_in_use, restored);
+    HeldFiles::of(entries).settle(kernel, refused, extent == Extent::All, restored);
     for entry in in_use {
         let Entry::Held { path, .. } = entry else { continue };
         match disable(kernel, entry) {

@@ -20,6 +20,8 @@ pub struct Restored {
     pub nr_cgroups: usize,
     /// Displaced processes: those that lost their cgroup and were moved above it.
     pub displaced: Vec<Resident>,
+    /// Quotas that have another value than before the agent, because others have bounded them since: what is said of each.
+    pub fitted: Vec<String>,
     /// Cgroups that stay until processes have ended that are in cgroups which the tenant made below them.
     pub left: Vec<PathBuf>,
     /// What could not be restored, each with its file and reason.
@@ -47,6 +49,11 @@ impl NotBack {
     pub(super) fn is_about_cpus(&self) -> bool {
         let errnos = [Errno::EINVAL, Errno::EACCES];
         matches!(self, NotBack::Kernel(error) if errnos.contains(&error.errno))
+    }
+
+    /// Whether the kernel says that others' values do not allow it.
+    pub(super) fn is_invalid(&self) -> bool {
+        matches!(self, NotBack::Kernel(error) if error.errno == Errno::EINVAL)
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -86,6 +93,11 @@ impl Restored {
                 paths.join(", ")
             )
         })
+    }
+
+    /// What is said of all that is not as it was, and is no failure.
+    pub fn remarks(&self) -> Vec<String> {
+        self.fitted.iter().cloned().chain(self.left_message()).collect()
     }
 
     /// Notes that the cgroup at `path` stays; `entries` are owed. One that stays because of a cgroup below

@@ -240,7 +240,7 @@ impl<K: KernFs> Service<K> {
             files: restored.nr_files as u64,
             processes: restored.nr_processes as u64,
             cgroups: restored.nr_cgroups as u64,
-            left: restored.left_message().into_iter().collect(),
+            left: restored.remarks(),
             failures: restored.failures,
         }
     }

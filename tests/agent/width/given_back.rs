@@ -179,3 +179,26 @@ fn a_tenant_that_is_pinned_no_longer_runs_on_cpus_that_come_back() {
         assert_eq!(world.stop().failures, [""; 0]);
     }
 }
+
+/// A legacy list cannot be emptied while a cgroup below has one, as those have that the agent made.
+#[test]
+fn a_legacy_list_of_a_group_is_emptied_once_the_cgroups_below_it_are_gone() {
+    for killed in [false, true] {
+        let yaml = "tenants: { g: { tenants: { p: { cpus: dop }, q: { cpus: dop } } } }";
+        let mut world = World::on(HOSTS[1](), yaml);
+        for tree in ["cpu", "cpuset", "memory"] {
+            let dir = std::path::PathBuf::from(format!("/sys/fs/cgroup/{tree}"));
+            world.host.with(|kernel| {
+                let dir = kernel.open_dir(&dir).unwrap();
+                kernel.make_dir(dir, "g").unwrap();
+            });
+        }
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.ticks(5);
+        assert!(!cpus(&world, "g").is_empty() && !cpus(&world, "g/p").is_empty());
+        assert_eq!(world.end(killed).failures, [""; 0]);
+        assert_same(&before, &snapshot(&world.host), "legacy");
+        assert!(!world.state_dir().join("journal").exists());
+    }
+}

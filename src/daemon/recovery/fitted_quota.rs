@@ -1,0 +1,143 @@
+//! A legacy quota that the kernel does not take back, because others have set quotas above or below it since.
+//!
+//! The kernel allows no cgroup a larger part of a CPU than one above it. While the agent's value was in force, an
+//! administrator may have set less above, or more below, than the old value goes with. That is what holds from then
+//! on: the cgroup gets as much as the one that bounds it, which is the nearest to its own that the kernel takes, in
+//! the period that it held.
+//! To leave the agent's value, and to owe the old one, would make every stop fail for as long as the administrator
+//! wants it so.
+//!
+//! A bound that is itself still to be given back is none: then the old value is owed.
+
+use std::path::{Path, PathBuf};
+
+use super::processes::nested;
+use crate::control::plan::Knob;
+use crate::host::cgroup::Dialect;
+use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
+use crate::host::kernfs::{DirId, KernFs};
+
+/// A part of a CPU, in microseconds of each period; `None` is all of it.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    quota: Option<u64>,
+    period: u64,
+}
+
+/// As much as another cgroup has: the nearest that the kernel takes.
+#[derive(Debug)]
+pub(super) struct Bound {
+    period: u64,
+    quota: u64,
+    /// What the cgroup held.
+    held: Part,
+    of: PathBuf,
+}
+
+impl Part {
+    fn parse(period: &str, quota: &str) -> Option<Part> {
+        let quota = match quota.trim_end() {
+            LEGACY_NO_QUOTA => None,
+            quota => Some(quota.parse().ok()?),
+        };
+        Some(Part { quota, period: period.trim_end().parse().ok()? })
+    }
+
+    fn read(kernel: &mut impl KernFs, path: &Path) -> Option<Part> {
+        let dir = kernel.open_dir(path).ok()?;
+        let part = Part::read_in(kernel, dir);
+        kernel.close_dir(dir);
+        part
+    }
+
+    fn read_in(kernel: &mut impl KernFs, dir: DirId) -> Option<Part> {
+        let mut text = |file| {
+            let text = kernel.read_once(dir, file).ok()?;
+            Some(String::from_utf8_lossy(text).into_owned())
+        };
+        Part::parse(&text(LEGACY_PERIOD)?, &text(Dialect::Legacy.file(Knob::CpuMax))?)
+    }
+
+    /// The quota of the same part in another period; rounded up where others have it, and not less than it may be.
+    fn quota_in(self, period: u64, is_rounded_up: bool) -> Option<u64> {
+        let product = u128::from(self.quota?) * u128::from(period);
+        let whole = u128::from(self.period.max(1));
+        let quota = if is_rounded_up { product.div_ceil(whole) } else { product / whole };
+        u64::try_from(quota).ok()
+    }
+
+    fn exceeds(self, other: Part) -> bool {
+        match (self.quota, other.quota) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(quota), Some(than)) => {
+                u128::from(quota) * u128::from(other.period)
+                    > u128::from(than) * u128::from(self.period)
+            }
+        }
+    }
+}
+
+impl Bound {
+    pub(super) fn period(&self) -> String {
+        self.period.to_string()
+    }
+
+    pub(super) fn quota(&self) -> String {
+        self.quota.to_string()
+    }
+
+    /// What is said of the cgroup at `path`, which has it now.
+    pub(super) fn said(&self, path: &Path) -> String {
+        let held = self.held.quota.map_or(LEGACY_NO_QUOTA.to_string(), |quota| quota.to_string());
+        format!(
+            "{}: the CPU quota is {} of {} us and was {held} of {} us before tenantd: {} has as much now, which \
+             somebody else has set since",
+            path.display(),
+            self.quota,
+            self.period,
+            self.held.period,
+            self.of.display()
+        )
+    }
+}
+
+/// What the cgroup `dir` can have instead of the period and quota that it `held` (as far as they were changed). `None`
+/// where nothing but a cgroup that `is_owed` its own is in the way, or nothing at all.
+pub(super) fn fit(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    (period, quota): (Option<&str>, Option<&str>),
+    is_owed: impl Fn(&Path) -> bool,
+) -> Option<Bound> {
+    let now = Part::read_in(kernel, dir)?;
+    let now_quota = now.quota.map_or(LEGACY_NO_QUOTA.to_string(), |quota| quota.to_string());
+    let held = Part::parse(period.unwrap_or(&now.period.to_string()), quota.unwrap_or(&now_quota))?;
+    held.quota?;
+    let path = kernel.dir_path(dir);
+    let above = path.ancestors().skip(1).map_while(|up| {
+        let part = Part::read(kernel, up)?;
+        Some((up.to_path_buf(), part))
+    });
+    let above: Vec<(PathBuf, Part)> = above.collect();
+    let below = nested(kernel, &path).ok()?.into_iter().filter(|below| *below != path);
+    let below: Vec<(PathBuf, Part)> = below
+        .filter_map(|below| {
+            let part = Part::read(kernel, &below)?;
+            Some((below, part))
+        })
+        .filter(|(_, part)| part.quota.is_some())
+        .collect();
+    let tightest = above.into_iter().reduce(|least, one| match least.1.exceeds(one.1) {
+        true => one,
+        false => least,
+    });
+    let widest = below.into_iter().reduce(|most, one| match one.1.exceeds(most.1) {
+        true => one,
+        false => most,
+    });
+    let less = tightest.filter(|(_, above)| held.exceeds(*above)).map(|bound| (bound, false));
+    let more = || widest.filter(|(_, below)| below.exceeds(held)).map(|bound| (bound, true));
+    let ((of, bound), is_below) = less.or_else(more).filter(|((of, _), _)| !is_owed(of))?;
+    Some(Bound { period: held.period, quota: bound.quota_in(held.period, is_below)?, held, of })
+}
