@@ -102,17 +102,16 @@ impl Bound {
     }
 }
 
-/// What the cgroup `dir` can have instead of the period and quota that it `held` (as far as they were changed). `None`
+/// What the cgroup `dir` can have instead of the period and quota that it `held` (the period where it was changed). `None`
 /// where nothing but a cgroup that `is_owed` its own is in the way, or nothing at all.
 pub(super) fn fit(
     kernel: &mut impl KernFs,
     dir: DirId,
-    (period, quota): (Option<&str>, Option<&str>),
+    (period, quota): (Option<&str>, &str),
     is_owed: impl Fn(&Path) -> bool,
 ) -> Option<Bound> {
     let now = Part::read_in(kernel, dir)?;
-    let now_quota = now.quota.map_or(LEGACY_NO_QUOTA.to_string(), |quota| quota.to_string());
-    let held = Part::parse(period.unwrap_or(&now.period.to_string()), quota.unwrap_or(&now_quota))?;
+    let held = Part::parse(period.unwrap_or(&now.period.to_string()), quota)?;
     held.quota?;
     let path = kernel.dir_path(dir);
     let above = path.ancestors().skip(1).map_while(|up| {

@@ -158,8 +158,9 @@ impl<'a> HeldFiles<'a> {
     ) -> Option<String> {
         let Entry::Held { path, inode, .. } = refused.entry else { return None };
         quota_at(refused.entry).filter(|_| refused.why.is_invalid())?;
+        // A quota that is not the agent's to give back is somebody else's to change.
+        let held = (self.period_of(path, *inode), self.quota_of(path, *inode)?);
         let dir = open_same(kernel, path, *inode).ok()??;
-        let held = (self.period_of(path, *inode), self.quota_of(path, *inode));
         let fitted = fitted_quota::fit(kernel, dir, held, is_owed);
         let said = fitted.and_then(|bound| {
             write_pair(kernel, dir, &bound.period(), &bound.quota()).ok()?;
