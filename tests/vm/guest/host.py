@@ -162,18 +162,21 @@ class Daemon:
     def for_all_users(self):
         """Lets every user connect, and returns the socket. It sets the mode before it answers, and never after."""
         socket = self.state / "socket"
-        status = [str(TENANTCTL), "--socket", str(socket), "status", "--json"]
-        self.until(lambda: finish(status).returncode == 0, "an answer")
+        self.until(lambda: finish(self.client("status", "--json")).returncode == 0, "an answer")
         socket.chmod(0o666)
         return socket
 
+    def client(self, *arguments):
+        """The command line of a tenantctl that asks this daemon."""
+        return [str(TENANTCTL), "--socket", str(self.state / "socket"), *arguments]
+
     def job(self, tenant):
         """What stands before a command that runs as a job of this tenant."""
-        return [str(TENANTCTL), "--socket", str(self.state / "socket"), "run", "--tenant", tenant, "--"]
+        return self.client("run", "--tenant", tenant, "--")
 
     def jobs(self):
         """The jobs that run and wait."""
-        return json.loads(run(str(TENANTCTL), "--socket", str(self.state / "socket"), "jobs", "--json"))["jobs"]
+        return json.loads(run(*self.client("jobs", "--json")))["jobs"]
 
     @contextlib.contextmanager
     def stopped(self):
