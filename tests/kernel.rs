@@ -10,6 +10,7 @@
 mod ask;
 mod contest;
 mod cpuset;
+mod foreign;
 mod ground;
 mod hostile;
 mod in_place;
