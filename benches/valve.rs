@@ -1,7 +1,7 @@
 //! How soon a build is as wide as it is told.
 //!
 //! `cargo bench --bench valve`; two minutes. Bar: at most a second from the order until it is in effect, beyond the piece of
-//! work in progress, for make and for cargo, both ways. make runs commands of 0.3 s; cargo checks this crate with all its
+//! work in progress, for make both ways and for cargo. make runs commands of 0.3 s; cargo checks this crate with all its
 //! dependencies in a directory of its own. Wider is in effect when all new tokens are in use, which takes work that is
 //! ready; narrower, when all tokens that are too many have been taken out.
 
@@ -11,10 +11,14 @@ mod bar;
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use bar::Bars;
 use tenantd::dop::environment::{self, Jobserver, Width};
@@ -45,7 +49,13 @@ fn start(program: &str, arguments: &[&str], valve: &Valve) -> Child {
         command.env_remove(name);
     }
     command.envs(environment::variables(&width, &line, |_| false));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// Waits until `is_so` or the build has ended; `None` for the latter.
@@ -60,51 +70,88 @@ fn until(build: &mut Child, is_so: impl Fn() -> bool) -> Option<Duration> {
     Some(begin.elapsed())
 }
 
-/// `piece` is how long a piece of work takes, in seconds, where all take the same.
-fn measure(dir: &Path, tool: (&str, &[&str]), piece: Option<f64>, bars: &mut Bars) {
-    let (program, arguments) = tool;
-    let name = program;
-    let uid = nix::unistd::getuid().as_raw();
-    let mut valve = Valve::create(&dir.join("valve"), uid, WIDE).unwrap();
-    let mut build = start(program, arguments, &valve);
-    let (mut wider, mut narrower) = (Vec::new(), Vec::new());
-    for _ in 0..NR_ROUNDS {
-        sleep(REST);
-        valve.set(NARROW).unwrap();
-        narrower.extend(until(&mut build, || valve.debt() == 0));
+/// How long orders took until they were in effect, in both directions.
+#[derive(Default)]
+struct Times {
+    wider: Vec<Duration>,
+    narrower: Vec<Duration>,
+}
+
+impl Times {
+    fn widen(&mut self, valve: &mut Valve, build: &mut Child) {
         sleep(REST);
         valve.set(WIDE).unwrap();
-        wider.extend(until(&mut build, || valve.free().unwrap() == 0));
+        self.wider.extend(until(build, || valve.free().unwrap() == 0));
     }
-    let _ = build.kill();
-    build.wait().unwrap();
-    for (what, times) in [("wider", &mut wider), ("narrower", &mut narrower)] {
-        times.sort();
-        let shown: Vec<String> =
-            times.iter().map(|it| format!("{:.3}", it.as_secs_f64())).collect();
-        println!("{name:6} {what:9} s: {}", shown.join(" "));
-        let longest = times.last().map_or(f64::INFINITY, Duration::as_secs_f64);
-        let (title, unit) = (format!("{name} is {what}, the longest of {NR_ROUNDS}"), "s");
-        match piece {
-            Some(piece) => bars.at_most(title, longest - piece, "s beyond a piece of work", 1.0),
-            None => bars.note(title, longest, unit),
+
+    fn narrow(&mut self, valve: &mut Valve, build: &mut Child) {
+        sleep(REST);
+        valve.set(NARROW).unwrap();
+        self.narrower.extend(until(build, || valve.debt() == 0));
+    }
+
+    /// `piece` is how long a piece of work takes, in seconds.
+    fn tell(mut self, name: &str, piece: f64, bars: &mut Bars) {
+        for (what, times) in [("wider", &mut self.wider), ("narrower", &mut self.narrower)] {
+            times.sort();
+            let Some(longest) = times.last().map(Duration::as_secs_f64) else { continue };
+            let shown: Vec<String> =
+                times.iter().map(|it| format!("{:.3}", it.as_secs_f64())).collect();
+            println!("{name:6} {what:9} s: {}", shown.join(" "));
+            let title = format!("{name} is {what}, the longest of {}", times.len());
+            bars.at_most(title, longest - piece, "s beyond a piece of work", 1.0);
         }
     }
+}
+
+fn make(dir: &Path, bars: &mut Bars) {
+    let targets: Vec<String> = (0..10_000).map(|number| format!("t{number}")).collect();
+    let all = targets.join(" ");
+    let text = format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@sleep {PIECE}\n");
+    fs::write(dir.join("Makefile"), text).unwrap();
+    let mut valve = valve(dir, WIDE);
+    let mut build = start("make", &["-C", dir.to_str().unwrap()], &valve);
+    let mut times = Times::default();
+    for _ in 0..NR_ROUNDS {
+        times.narrow(&mut valve, &mut build);
+        times.widen(&mut valve, &mut build);
+    }
+    end(build);
+    times.tell("make", PIECE, bars);
+}
+
+/// cargo gives a token back only when no crate is ready for it, and so gets narrower when it likes: measured is how it gets
+/// wider, in builds from nothing.
+fn cargo(dir: &Path, bars: &mut Bars) {
+    let mut times = Times::default();
+    for round in 0..NR_ROUNDS {
+        let target = dir.join(format!("target{round}"));
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let arguments = ["check", "--locked", "--manifest-path", manifest, "--target-dir"];
+        let arguments: Vec<&str> =
+            arguments.into_iter().chain([target.to_str().unwrap()]).collect();
+        let mut valve = valve(dir, NARROW);
+        let mut build = start("cargo", &arguments, &valve);
+        times.widen(&mut valve, &mut build);
+        end(build);
+    }
+    times.tell("cargo", 0.0, bars);
+}
+
+fn valve(dir: &Path, tokens: u32) -> Valve {
+    Valve::create(&dir.join("valve"), nix::unistd::getuid().as_raw(), tokens).unwrap()
+}
+
+fn end(mut build: Child) {
+    // It may have ended by itself.
+    let _ = killpg(Pid::from_raw(build.id() as i32), Signal::SIGKILL);
+    build.wait().unwrap();
 }
 
 fn main() -> ExitCode {
     let mut bars = Bars::default();
     let dir = tempfile::tempdir().unwrap();
-    let targets: Vec<String> = (0..1000).map(|number| format!("t{number}")).collect();
-    let all = targets.join(" ");
-    let text = format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@sleep {PIECE}\n");
-    fs::write(dir.path().join("Makefile"), text).unwrap();
-    let make = ["-C", dir.path().to_str().unwrap()];
-    measure(dir.path(), ("make", &make), Some(PIECE), &mut bars);
-    let target = dir.path().join("target");
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let arguments = ["check", "--locked", "--manifest-path", manifest, "--target-dir"];
-    let arguments: Vec<&str> = arguments.into_iter().chain([target.to_str().unwrap()]).collect();
-    measure(dir.path(), ("cargo", &arguments), None, &mut bars);
+    make(dir.path(), &mut bars);
+    cargo(dir.path(), &mut bars);
     bars.verdict()
 }
