@@ -43,6 +43,9 @@ impl KernFs for Noting {
     fn read(&mut self, file: FileId) -> Result<&[u8], KernError> {
         self.kernel.read(file)
     }
+    fn clock(&self) -> Duration {
+        self.kernel.clock()
+    }
     fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError> {
         self.kernel.read_once(dir, name)
     }

@@ -252,7 +252,9 @@ impl ControlLoop {
                 }
                 state.totals.note(&sample);
                 let before = state.take_sample(sample);
-                // Longer than a tick where it could not be read in the last one.
+                // Longer than a tick where it could not be read in the last one; and each is read when the others before
+                // it are done.
+                let now = now.saturating_add(input.sampled_after);
                 let since = now.saturating_sub(std::mem::replace(&mut state.sampled_at, now));
                 let pair = before.as_ref().zip(state.sample.as_ref());
                 state.usage = pair.and_then(|(before, now)| usage::usage(before, now, since));

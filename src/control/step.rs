@@ -61,7 +61,7 @@ impl Settings {
 /// All that was read from the host in one tick.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
-    /// When, since any fixed instant.
+    /// When the host's counters were read, since any fixed instant.
     pub now: Duration,
     /// The host's counters.
     pub host: HostSample,
@@ -82,6 +82,8 @@ pub struct NodeInput {
     pub is_present: bool,
     /// Its counters; `None` where they were not read.
     pub sample: Option<TenantSample>,
+    /// How long after those of the host they were read.
+    pub sampled_after: Duration,
     /// Processes of it that were killed for want of memory, since its cgroup was made; `None` where not asked.
     pub nr_oom_kills: Option<u64>,
     /// Runs of its unit that ended since the last tick because a process was killed for want of memory.
@@ -143,5 +145,5 @@ coded!(struct Settings {
 });
 coded!(struct Input { now, host, nodes, topology, above });
 coded!(struct NodeInput {
-    is_governed, is_present, sample, nr_threads, nr_oom_kills, nr_killed_runs, pids, observed, arrivals, held_before, surroundings,
+    is_governed, is_present, sample, sampled_after, nr_threads, nr_oom_kills, nr_killed_runs, pids, observed, arrivals, held_before, surroundings,
 });

@@ -280,6 +280,10 @@ impl<K: KernFs> KernFs for Faulty<K> {
         self.end(outcome)
     }
 
+    fn clock(&self) -> Duration {
+        self.inner.clock()
+    }
+
     fn pause(&mut self, time: Duration) {
         self.inner.pause(time);
     }

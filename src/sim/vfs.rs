@@ -400,6 +400,10 @@ impl KernFs for SimKernel {
         Ok(())
     }
 
+    fn clock(&self) -> Duration {
+        self.now()
+    }
+
     fn pause(&mut self, time: Duration) {
         self.advance(time);
     }

@@ -35,6 +35,33 @@ fn a_tick_right_after_a_late_one_gives_no_false_rates() {
     assert!((tenant(&status, "a").usage[CPU].unwrap() - 1.0).abs() < 0.02);
 }
 
+/// A tick that is held up, as on a host without CPUs to spare, reads counters of a later time than its own.
+#[test]
+fn counters_that_are_read_late_in_a_tick_give_no_false_rates() {
+    let mut world = World::begin(TWO);
+    let pause = Duration::from_millis(300);
+    for tenant in ["/a", "/b"] {
+        world.spawn(tenant, Load::busy(1));
+    }
+    world.ticks(10);
+    world.host.take_calls();
+    world.tick();
+    let calls = world.host.take_calls();
+    let reads = |tenant| calls.iter().position(|call| call.path.ends_with(tenant)).unwrap() as u64;
+    // At the beginning of a tick; between the two tenants; after both.
+    for call in [0, reads("a/cpu.stat") + 1, reads("b/cpu.stat") + 1] {
+        let late = world.tick_with_pause(call, pause);
+        let next = tick_after(&mut world, Duration::from_secs(1) - pause);
+        for (status, when) in [(late, "late"), (next, "next")] {
+            for name in ["a", "b"] {
+                let used = tenant(&status, name).usage[CPU].unwrap();
+                assert!((used - 1.0).abs() < 0.02, "{name}, {when}, call {call}: {used} CPUs");
+            }
+            assert!(status.host.outside_cores.unwrap() < 0.1, "{when}: {:?}", status.host);
+        }
+    }
+}
+
 /// A policy that promises more than there is has a finding for as long as it is in force.
 #[test]
 fn a_premature_tick_keeps_findings_and_loses_no_event() {

@@ -241,6 +241,10 @@ impl KernFs for Host {
         self.kernel.borrow_mut().list_dirs(dir)
     }
 
+    fn clock(&self) -> Duration {
+        self.kernel.borrow().clock()
+    }
+
     fn pause(&mut self, time: Duration) {
         self.kernel.borrow_mut().pause(time);
     }
@@ -340,6 +344,16 @@ impl World {
         let interval = self.step.unwrap_or(self.policy.control.interval);
         self.host.with(|kernel| kernel.advance(interval));
         self.now += interval;
+    }
+
+    /// The same, while `time` passes before call number `call` of the tick, counted from zero.
+    pub(super) fn tick_with_pause(&mut self, call: u64, time: Duration) -> Status {
+        self.pass();
+        let call = self.host.nr_calls() + call;
+        self.host.before_call(call, move |kernel| kernel.advance(time));
+        let status = self.turn();
+        self.now += time;
+        status
     }
 
     /// The agent ticks.

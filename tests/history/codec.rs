@@ -108,7 +108,7 @@ fn node() -> impl Strategy<Value = NodeInput> {
     });
     let texts = (option::of(surroundings()), vec((knobs, value()), 0..3), any::<u64>());
     (
-        any::<(bool, bool)>(),
+        any::<(bool, bool, Duration)>(),
         option::of(sample()),
         option::of(pids),
         option::of(vec(seen, 0..4)),
@@ -116,7 +116,7 @@ fn node() -> impl Strategy<Value = NodeInput> {
     )
         .prop_map(
             |(
-                (is_governed, is_present),
+                (is_governed, is_present, sampled_after),
                 sample,
                 pids,
                 observed,
@@ -125,6 +125,7 @@ fn node() -> impl Strategy<Value = NodeInput> {
                 is_governed,
                 is_present,
                 sample,
+                sampled_after,
                 nr_threads: is_governed.then_some(kills as usize >> 1),
                 nr_oom_kills: is_present.then_some(kills),
                 nr_killed_runs: kills / 2,

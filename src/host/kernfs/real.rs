@@ -7,6 +7,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
@@ -24,6 +25,7 @@ const BUFFER_BYTES: usize = 16 * 1024;
 /// The kernel of the running machine.
 #[derive(Debug)]
 pub struct RealKernFs {
+    opened: Instant,
     dirs: Vec<Option<KeptDir>>,
     files: Vec<Option<KeptFile>>,
     free_dirs: Vec<u32>,
@@ -59,6 +61,7 @@ impl RealKernFs {
     /// No descriptor is open yet.
     pub fn new() -> Self {
         RealKernFs {
+            opened: Instant::now(),
             dirs: Vec::new(),
             files: Vec::new(),
             free_dirs: Vec::new(),
@@ -206,6 +209,10 @@ impl KernFs for RealKernFs {
 
     fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
         systemd::of_this_host()
+    }
+
+    fn clock(&self) -> Duration {
+        self.opened.elapsed()
     }
 
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {

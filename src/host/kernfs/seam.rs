@@ -104,6 +104,9 @@ pub trait KernFs {
         None
     }
 
+    /// The time since any fixed instant, on a clock that nobody sets.
+    fn clock(&self) -> Duration;
+
     /// Lets time pass on this host.
     fn pause(&mut self, time: Duration) {
         std::thread::sleep(time);
