@@ -313,6 +313,34 @@ fn a_cgroup_that_its_tenant_divided_stays_until_it_is_empty() {
     }
 }
 
+/// A stop that leaves a cgroup leaves what it has for its children in the journal as well, which is older than what the next
+/// agent records of the cgroups above it.
+#[test]
+fn controllers_are_disabled_from_below_whichever_was_recorded_first() {
+    for killed in [false, true] {
+        let mut kernel = SimKernel::new(SimHost::default());
+        kernel.make_cgroup("/top").unwrap();
+        let mut world = World::with(kernel, "tenants: { g: { tenants: { p: {} } } }");
+        divide(&world, "top", "t");
+        world.options.root = Some("/top/t".into());
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.ticks(2);
+        divide(&world, "top/t/g/p", "n");
+        let beside = world.spawn("/top/t/g/p", Load::idle());
+        let inside = world.spawn("/top/t/g/p/n", Load::idle());
+        assert_eq!(world.stop().left, [Path::new("/sys/fs/cgroup/top/t/g/p")]);
+        world.start().unwrap();
+        world.ticks(2);
+        world.host.with(|kernel| kernel.kill(inside)).unwrap();
+        let restored = world.end(killed);
+        assert_eq!((restored.failures, restored.left), (vec![], vec![]), "{killed}");
+        assert_eq!(place(&world, beside), "/top/t");
+        world.host.with(|kernel| kernel.kill(beside)).unwrap();
+        assert_same(&before, &snapshot(&world.host), "put back");
+    }
+}
+
 /// Processes of a tenant that claims go back to where the claimed ones came from, out of cgroups that they made
 /// themselves as well.
 #[test]

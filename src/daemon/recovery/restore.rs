@@ -8,7 +8,7 @@
 //!    tried again once others have theirs ([`held_files`](super::held_files));
 //! 2. children that those processes had meanwhile follow them, also out of cgroups that were made inside one of
 //!    the agent's own, which must go;
-//! 3. controllers that were enabled for children are disabled again;
+//! 3. controllers that were enabled for children are disabled again, those of the innermost cgroups first;
 //! 4. processes that are still in cgroups that were made are moved out, to where others were claimed from,
 //!    or else to the nearest cgroup above that accepts them, where the next agent finds them (`residents`);
 //! 5. these cgroups are removed, with empty ones that were made inside, and files that were refused until then are
@@ -22,6 +22,7 @@
 //! in the journal for the next try, and nothing else does, because restored values may be changed by others
 //! from then on. One example is a memory limit that the kernel could meet only by killing.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -119,7 +120,7 @@ pub(in crate::daemon) fn remove_cgroups<'a>(
     restored: &mut Restored,
 ) {
     let mut in_use = Vec::new();
-    for entry in entries.iter().rev() {
+    for entry in from_below(entries) {
         if let Some(outcome) = disable(kernel, entry) {
             match outcome {
                 // A tenant has them for cgroups of its own, which may go with its cgroup.
@@ -242,6 +243,21 @@ fn empty_nest<'a>(
         }
     }
     Ok(())
+}
+
+/// What was recorded of controllers for children, the innermost cgroup first: a cgroup disables none that one of its
+/// children has for its own. That is not the order of the journal where an earlier restore has left a part of it.
+fn from_below(entries: &[Entry]) -> Vec<&Entry> {
+    let depth = |entry: &Entry| match entry {
+        Entry::Held { path, file, .. } if **file == *SUBTREE_CONTROL => {
+            Some(path.components().count())
+        }
+        _ => None,
+    };
+    let held = entries.iter().rev().filter_map(|entry| Some((depth(entry)?, entry)));
+    let mut held: Vec<(usize, &Entry)> = held.collect();
+    held.sort_by_key(|(depth, _)| Reverse(*depth));
+    held.into_iter().map(|(_, entry)| entry).collect()
 }
 
 /// Disables the controllers that the cgroup of `entry` has for its children now and did not have before, unless
