@@ -316,7 +316,7 @@ impl Model {
     }
 
     fn check_processes(&mut self, now: &Snapshot, turn: &Turn) {
-        let places = self.places(now);
+        let (places, places_before) = (self.places(now), self.places(&self.last));
         let mut settled = Vec::new();
         for ((pid, tree), (home, inode)) in &self.homes {
             // Above the top, where nothing is watched, are those that nothing below takes.
@@ -330,6 +330,11 @@ impl Model {
             let is_above = home.starts_with(place);
             let is_there = now.get(home) == Some(inode);
             let in_tenant = below.starts_with("t/") || below.starts_with(CLAIMED);
+            // What a tenant claimed out of a cgroup that is gone goes to the nearest one above the tenant's.
+            let is_displaced = was_below.starts_with(CLAIMED)
+                && places_before
+                    .get(&(*pid, *tree))
+                    .is_some_and(|before| Path::new(before).starts_with(place));
             // Until the list is given back for which it stood aside.
             let is_aside = self.made.contains_key(place)
                 && beside(place, now) == Some((home.clone(), inode.clone()));
@@ -345,6 +350,7 @@ impl Model {
                 false => {
                     is_home
                         || is_above
+                        || is_displaced
                         || below == "t/tenantd.rest"
                         || in_tenant && was_below.starts_with(CLAIMED)
                         || below.starts_with(CLAIMED)

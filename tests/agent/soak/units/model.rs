@@ -72,6 +72,8 @@ pub(super) struct Model {
     written: BTreeSet<String>,
     /// Slices that the agent started.
     started: BTreeSet<String>,
+    /// Those of which the journal says so.
+    starting: BTreeSet<String>,
     was_disturbed: bool,
     was_impeded: bool,
 }
@@ -112,6 +114,7 @@ impl Model {
             given: BTreeMap::new(),
             written: BTreeSet::new(),
             started: BTreeSet::new(),
+            starting: BTreeSet::new(),
             was_disturbed: false,
             was_impeded: false,
         }
@@ -172,6 +175,7 @@ impl Model {
         self.was_impeded = fault.is_some();
         let recorded = read(journal);
         self.check_calls(host, &now, turn);
+        self.note_started(&now, &recorded.starting);
         self.check_presence(&now, turn);
         self.check_changes(&now, turn);
         self.check_recorded(&now, &recorded.held, turn, fault.as_ref());
@@ -191,6 +195,15 @@ impl Model {
             let is_allowed = matches!(file, "memory.min" | "memory.low") || unit.is_masked;
             assert!(is_allowed, "{}: {name}: the agent writes {call:?}", turn.what);
         }
+    }
+
+    /// A slice that did not run when the agent looked is the agent's to stop once it has recorded that it starts it, though
+    /// an administrator may have started it in between.
+    fn note_started(&mut self, now: &Units, starting: &BTreeSet<String>) {
+        let is_active = |name: &&String| now.get(*name).is_some_and(|unit| unit.is_active);
+        let new = starting.difference(&self.starting).filter(is_active);
+        self.started.extend(new.cloned());
+        self.starting.clone_from(starting);
     }
 
     /// Units that came and went.
