@@ -14,6 +14,7 @@ mod foreign;
 mod ground;
 mod hostile;
 mod in_place;
+mod invalid;
 mod job_clients;
 mod jobs;
 mod kernfs;

@@ -26,7 +26,7 @@ use crate::control::plan::Knob;
 use crate::dop::CpuSet;
 use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
 use crate::host::cgroup::{self, Dialect, parse};
-use crate::host::enforce::cpus_of;
+use crate::host::enforce::{cpus_of, remedy};
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::units::{Bytes, Limit};
@@ -109,8 +109,8 @@ impl<'a> HeldFiles<'a> {
         if is_all {
             refused = self.fit_all(kernel, refused, restored);
         }
-        for Refused { entry, why } in refused.into_iter().rev() {
-            restored.fail(why.to_string(), entry);
+        for refused in refused.into_iter().rev() {
+            restored.fail(said_of(kernel, &refused), refused.entry);
         }
     }
 
@@ -231,6 +231,21 @@ fn quota_at(entry: &Entry) -> Option<&Path> {
         }
         _ => None,
     }
+}
+
+/// Why a file was refused, and what helps where that is known.
+fn said_of(kernel: &mut impl KernFs, Refused { entry, why }: &Refused<'_>) -> String {
+    let mut helps = || {
+        let (Entry::Held { path, inode, file, value }, NotBack::Kernel(error)) = (entry, why)
+        else {
+            return None;
+        };
+        let dir = open_same(kernel, path, *inode).ok()??;
+        let helps = remedy(kernel, dir, (file, value), error);
+        kernel.close_dir(dir);
+        helps
+    };
+    helps().map_or_else(|| why.to_string(), |helps| format!("{why}: {helps}"))
 }
 
 /// Opens `path` if it is still the cgroup with this inode number.

@@ -16,6 +16,14 @@ pub enum EnforceError {
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] KernError),
+    /// The kernel refused because of what another file holds.
+    #[error("{error}: {remedy}")]
+    Invalid {
+        /// What the kernel said.
+        error: KernError,
+        /// Why, and what helps.
+        remedy: String,
+    },
     /// A file could not be read before or after.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `error` | why a change was not made |
 //! | `enforcer` | what may change the host; making cgroups and enabling their controllers |
+//! | `remedy` | what helps where another file of the cgroup makes a value invalid |
 //! | `write` | writing values, with the checks before and after |
 //! | `freeze` | freezing the processes of a cgroup, and thawing them |
 //! | `moves` | moving processes, and forgetting those that have ended |
@@ -15,10 +16,12 @@ mod enforcer;
 mod error;
 mod freeze;
 mod moves;
+mod remedy;
 mod write;
 
 pub use enforcer::{AGENT_CGROUP, Enforcer};
 pub(crate) use enforcer::{CONTROLLERS, SUBTREE_CONTROL};
 pub use error::EnforceError;
 pub(crate) use error::with_causes;
+pub(crate) use remedy::remedy;
 pub(crate) use write::{cpus_of, taken};

@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use super::enforcer::Enforcer;
 use super::error::EnforceError;
+use super::remedy::remedy;
 use crate::control::plan::{Action, Knob, Value};
 use crate::dop::CpuSet;
 use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD, Spelling};
@@ -57,7 +58,7 @@ impl<K: KernFs> Enforcer<'_, K> {
             if spelling.file == LEGACY_PERIOD {
                 *is_written |= self.lift_quota(dir, dialect.file(Knob::CpuMax))?;
             }
-            self.kernel.write(dir, spelling.file, &spelling.text)?;
+            self.write_one(dir, &spelling)?;
             *is_written = true;
         }
         let found = cgroup.observe(self.kernel, self.layout, action.knob)?;
@@ -75,6 +76,19 @@ impl<K: KernFs> Enforcer<'_, K> {
                 found: found.to_string(),
             }),
         }
+    }
+
+    fn write_one(
+        &mut self,
+        dir: DirId,
+        Spelling { file, text }: &Spelling,
+    ) -> Result<(), EnforceError> {
+        self.kernel.write(dir, file, text).map_err(|error| {
+            match remedy(self.kernel, dir, (file, text), &error) {
+                Some(remedy) => EnforceError::Invalid { error, remedy },
+                None => error.into(),
+            }
+        })
     }
 
     /// Writes a bound of memory. A lower one lets the kernel reclaim before the write returns, which may take long: that

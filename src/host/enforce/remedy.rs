@@ -1,0 +1,44 @@
+//! What helps where the kernel takes a value for invalid (EINVAL) because of what another file of the cgroup holds: its
+//! answer does not name that file.
+
+use nix::errno::Errno;
+
+use crate::control::plan::Knob;
+use crate::host::cgroup::Dialect;
+use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::units::Bytes;
+
+/// Of a cgroup that runs only where a CPU would idle (`sched_group_set_shares` in `kernel/sched/fair.c`).
+const IDLE: &str = "cpu.idle";
+/// The legacy limit of memory and swap together (`mem_cgroup_resize_max` in `mm/memcontrol-v1.c`).
+const BOTH: &str = "memory.memsw.limit_in_bytes";
+
+/// Why `file` of the cgroup in `dir` does not take `text`, which the kernel answered with `error`, and what helps; `None`
+/// where that is not known.
+pub(crate) fn remedy(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    (file, text): (&str, &str),
+    error: &KernError,
+) -> Option<String> {
+    if error.errno != Errno::EINVAL {
+        return None;
+    }
+    let is_of = |knob| file == Dialect::Unified.file(knob) || file == Dialect::Legacy.file(knob);
+    let mut holds = |file: &str| {
+        let text = kernel.read_once(dir, file).ok()?.trim_ascii();
+        std::str::from_utf8(text).ok()?.parse::<u64>().ok()
+    };
+    if is_of(Knob::CpuWeight) && holds(IDLE)? == 1 {
+        return Some(format!(
+            "{IDLE} is 1 there, and the kernel gives such a cgroup no weight: write 0 to it, or leave the cgroup out of \
+             the policy"
+        ));
+    }
+    let limit: u64 = text.trim().parse().unwrap_or(u64::MAX);
+    let both = holds(BOTH).filter(|both| is_of(Knob::MemoryMax) && *both < limit)?;
+    Some(format!(
+        "{BOTH} is {} there, which no limit of memory may exceed: raise it first",
+        Bytes(both)
+    ))
+}
