@@ -102,7 +102,9 @@ pub(super) struct MemoryAccount {
     /// Including what happened below.
     pub(super) events: MemoryEvents,
     pub(super) local_events: MemoryEvents,
+    /// Including what happened below, in cgroups that are gone as well.
     pub(super) counters: MemoryCounters,
+    pub(super) local_counters: MemoryCounters,
     /// Charges that the legacy limit refused.
     pub(super) failcnt: u64,
 }

@@ -6,7 +6,7 @@
 
 use nix::errno::Errno;
 
-use super::account::Kind;
+use super::account::{Kind, MemoryCounters, Pages};
 use super::controller::Controller;
 use super::kernel::SimKernel;
 use super::parse::{self, Bandwidth, PAGE_BYTES};
@@ -290,9 +290,8 @@ impl SimKernel {
         let account = &self.tree[id].memory_account;
         let limit = self.tree.lineage(id).map(|id| self.tree[id].memory.max).min();
         let limit = limit.unwrap_or(parse::PAGES_MAX) * PAGE_BYTES;
-        let block = |prefix: &str, pages: &super::account::Pages| -> String {
+        let block = |prefix: &str, pages: &Pages, counters: &MemoryCounters| -> String {
             let of = |kind| pages.of(kind) * PAGE_BYTES;
-            let counters = &account.counters;
             let lines = [
                 ("cache", pages.file() * PAGE_BYTES),
                 ("rss", of(Kind::Anon) + of(Kind::Locked)),
@@ -319,9 +318,9 @@ impl SimKernel {
         };
         format!(
             "{}hierarchical_memory_limit {limit}\nhierarchical_memsw_limit {}\n{}",
-            block("", &account.local),
+            block("", &account.local, &account.local_counters),
             parse::PAGES_MAX * PAGE_BYTES,
-            block("total_", &self.pages_below(id))
+            block("total_", &self.pages_below(id), &account.counters)
         )
     }
 }

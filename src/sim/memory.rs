@@ -203,6 +203,7 @@ impl SimKernel {
 
     /// Adds to the counters of `id` and of everything above.
     pub(super) fn count(&mut self, id: CgroupId, add: impl Fn(&mut MemoryCounters)) {
+        add(&mut self.tree[id].memory_account.local_counters);
         self.tree.for_lineage(id, |cgroup| add(&mut cgroup.memory_account.counters));
     }
 

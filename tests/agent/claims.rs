@@ -1,9 +1,10 @@
 //! Processes that a tenant claims are moved, with all that they start, and moved back; what is in a unit of systemd
 //! stays there.
 
+use nix::errno::Errno;
 use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
-use tenantd::sim::{Call, Layout, Load, SimHost, SimKernel, Workload};
+use tenantd::sim::{Call, Fault, Layout, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_near, assert_same, legacy, snapshot};
 
@@ -184,6 +185,37 @@ fn no_process_is_claimed_out_of_a_service_or_session() {
         }
         world.stop();
     }
+}
+
+/// Each tick searches a part of all processes; what is said of those of the other parts stands meanwhile.
+#[test]
+fn findings_on_claims_stand_until_their_processes_are_searched_again() {
+    let yaml = "tenants: { team: { owner: direct, match: { users: [ 1000 ] } } }";
+    let mut world = with_cgroups(SimHost::default(), &UNITS, yaml);
+    // Those of the unit are in every part, those that are refused in three of them.
+    for (nr_processes, place) in [(7, UNITS[0]), (3, UNITS[3])] {
+        for _ in 0..nr_processes {
+            spawn(&world, place, 1000);
+        }
+    }
+    let joined = "tenants/team/cgroup.procs";
+    world.host.inject(Fault::matching(Operation::Write, joined, Errno::EACCES));
+    world.start().unwrap();
+    let findings = world.ticks(6).findings;
+    let count = |what: &str| findings.iter().filter(|it| it.contains(what)).count();
+    assert_eq!(
+        (count("7 processes stay in web.service"), count(" not claimed")),
+        (1, 3),
+        "{findings:?}"
+    );
+    // Also of those that are looked at less often, which are in a tenant.
+    for tick in 0..26 {
+        assert_eq!(world.tick().findings, findings, "{tick} ticks later");
+    }
+    world.host.heal();
+    let status = world.ticks(6);
+    assert_eq!(said(&status, " not claimed"), [""; 0]);
+    assert_eq!(said(&status, "7 processes stay in web.service").len(), 1, "{:?}", status.findings);
 }
 
 #[test]

@@ -7,9 +7,9 @@ use tenantd::control::status::{ReasonStatus, Status};
 use tenantd::host::kernfs::Operation;
 use tenantd::host::systemd::{Property, PropertyValue, Setting};
 use tenantd::resource::CPU;
-use tenantd::sim::{Fault, Load, SimHost, Workload};
+use tenantd::sim::{Fault, Load, SimHost, SimKernel, Workload};
 
-use super::world::{World, legacy, tenant};
+use super::world::{MIB, World, legacy, tenant};
 
 fn explained(world: &World, status: &Status, tenant: &str) -> Explanation {
     explain(world.agent.as_ref().unwrap().trace(), status, tenant).unwrap()
@@ -100,6 +100,28 @@ fn beside(host: SimHost, load: Load) -> (World, u32) {
     world.tick();
     world.spawn("/a", Load::busy(8));
     (world, pid)
+}
+
+/// Protection needs that of every cgroup above; those that have none are one finding, however many they protect.
+#[test]
+fn a_void_protection_is_said_once() {
+    let mut kernel = SimKernel::new(SimHost::default());
+    kernel.make_cgroup("/top/mid").unwrap();
+    let yaml = "tenants: { a: { guarantee: { memory: 64MiB } }, b: { guarantee: { memory: 32MiB } }, c: {} }";
+    let mut world = World::with(kernel, yaml);
+    world.options.root = Some("/top/mid/t".into());
+    world.start().unwrap();
+    world.tick();
+    for tenant in ["a", "b", "c"] {
+        world.spawn(&format!("/top/mid/t/{tenant}"), Load::idle().with_working_set(16 * MIB));
+    }
+    for ticks in [12, 10] {
+        let status = world.ticks(ticks);
+        let said = said(&status, "memory.low is ineffective");
+        let [said] = said[..] else { panic!("{:?}", status.findings) };
+        let paths = "/sys/fs/cgroup/top is not protected itself, nor below it /sys/fs/cgroup/top/mid, /sys/fs/cgroup/top/mid/t;";
+        assert!(said.contains(paths), "{said}");
+    }
 }
 
 #[test]

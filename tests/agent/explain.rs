@@ -7,7 +7,7 @@ use tenantd::host::kernfs::Operation;
 use tenantd::resource::{CPU, MEMORY};
 use tenantd::sim::{Fault, Load, SimHost};
 
-use super::world::{GIB, MIB, World};
+use super::world::{GIB, MIB, World, legacy};
 
 fn explain(world: &World, status: &Status, tenant: &str) -> Explanation {
     let trace = world.agent.as_ref().unwrap().trace();
@@ -44,6 +44,27 @@ fn the_chain_ends_in_what_the_files_hold() {
             }
             // Two samples of a cgroup with somebody in it make a rate.
             assert!(explanation.usage.is_some() == (path != "ci") || status.tick < 4, "{path}");
+        }
+    }
+}
+
+/// The legacy file counts what happens in cgroups that a tenant made under names of its own.
+#[test]
+fn refaults_in_cgroups_that_a_tenant_made_are_counted() {
+    for (host, tree) in [(SimHost::default(), ""), (legacy(), "memory/")] {
+        let mut world = World::on(host, "tenants: { a: { limit: { memory: 64MiB } }, b: {} }");
+        world.start().unwrap();
+        world.ticks(2);
+        world.host.with(|kernel| kernel.make_cgroup("/a/job")).unwrap();
+        world.spawn("/a/job", Load::busy(1).with_hot_file(90 * MIB));
+        let status = world.ticks(8);
+        let refaults =
+            |name| explain(&world, &status, name).usage.and_then(|it| it.refaults_per_sec);
+        assert!(refaults("a") > Some(100.0), "{tree}: {:?}", refaults("a"));
+        assert_eq!(refaults("b").unwrap_or(0.0), 0.0, "{tree}");
+        if !tree.is_empty() {
+            let own = world.file("memory/a/memory.stat");
+            assert!(own.lines().any(|line| line == "workingset_refault_file 0"), "{own}");
         }
     }
 }

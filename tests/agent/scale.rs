@@ -1,6 +1,7 @@
 //! Many tenants and many processes: what a tick does is counted in calls to the kernel, not in time.
 
 use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
 use tenantd::control::explain;
@@ -158,6 +159,36 @@ fn no_tick_reads_where_all_processes_are() {
     // Each of them once, in all; those that are in no tenant more often.
     let sum: usize = nr_read.iter().sum();
     assert!((nr_processes..nr_processes + 30).contains(&sum), "{sum}");
+}
+
+/// Where a journal has many records of moved processes, it is looked for those that have ended.
+#[test]
+fn the_journal_is_rewritten_only_where_processes_have_ended() {
+    let mut world = claimed(SimHost::default(), "", 1100);
+    world.start().unwrap();
+    let journal = |world: &World| {
+        let path = world.state_dir().join("journal");
+        let inode = std::fs::metadata(&path).unwrap().ino();
+        let text = std::fs::read_to_string(path).unwrap();
+        (inode, text.lines().filter(|line| line.contains("start_ticks")).count())
+    };
+    world.tick();
+    let first = journal(&world);
+    assert_eq!(first.1, 1100);
+    world.ticks(12);
+    assert_eq!(journal(&world), first);
+    let pids = world.host.with(|kernel| kernel.pids());
+    let ended = pids.iter().rev().take(200);
+    ended.for_each(|pid| world.host.with(|kernel| kernel.kill(*pid)).unwrap());
+    // Those that live are not checked again before there are twice as many.
+    for _ in 0..1150 {
+        let workload = Workload::constant("late", Load::idle()).owned_by(1000);
+        world.host.with(|kernel| kernel.spawn("/", workload)).unwrap();
+    }
+    world.ticks(7);
+    let last = journal(&world);
+    assert_ne!(last.0, first.0);
+    assert_eq!(last.1, 1100 - 200 + 1150);
 }
 
 #[test]
