@@ -6,3 +6,4 @@ mod groups;
 mod newcomer;
 mod preempt;
 mod properties;
+mod seniors;

@@ -42,9 +42,10 @@ impl Admission {
             let job = &self.jobs[&id];
             free.take(&job.need, job.reserved_bytes());
             passed.retain(|it| it.id != id);
-            self.count_overtaken(id, &passed);
+            self.count_overtaken(id, &passed, &free);
             started.push(id);
         }
+        self.note_lacked_units(&free);
         held.into_iter().for_each(|tenant| self.queue.hold(tenant, false, now));
     }
 
@@ -101,14 +102,18 @@ impl Admission {
         true
     }
 
-    /// Those whose turn had come have been overtaken by `id`, as far as it takes of what they lack.
-    fn count_overtaken(&mut self, id: JobId, passed: &[Passed]) {
+    /// Those whose turn had come have been overtaken by `id`, as far as it takes of what they lacked, or of what only some
+    /// jobs take and they lack since. `free` is what it leaves.
+    fn count_overtaken(&mut self, id: JobId, passed: &[Passed], free: &Free) {
         let taker = self.jobs[&id].need.clone();
         for Passed { id, lacks } in passed {
-            let Some(job) = self.jobs.get_mut(id) else { continue };
-            if !lacks.iter().any(|lack| lack.is_taken_by(&job.need, &taker)) {
+            let Some(need) = self.jobs.get(id).map(|job| &job.need) else { continue };
+            let is_taken = |lack: &Lack| lack.is_taken_by(need, &taker);
+            let is_taken_since = |lack: Lack| lack.is_of_some() && is_taken(&lack);
+            if !lacks.iter().any(is_taken) && !self.lacks(need, free).any(is_taken_since) {
                 continue;
             }
+            let Some(job) = self.jobs.get_mut(id) else { continue };
             if let State::Waiting { overtaken } = &mut job.state {
                 *overtaken += 1;
                 if *overtaken >= self.rules.overtakes_max && !self.seniors.contains(id) {

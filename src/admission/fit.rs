@@ -44,14 +44,24 @@ pub(super) enum Lack {
 impl Lack {
     /// Whether a job that starts makes it worse for the one that lacks this.
     pub(super) fn is_taken_by(self, lacking: &Need, other: &Need) -> bool {
+        let is_of_tenant = lacking.tenant == other.tenant;
         match self {
-            // What a tenant or a user may run is filled in the order of submission: no job is passed for ever.
-            Lack::TenantRunning | Lack::UserRunning => false,
-            Lack::TenantMemory => lacking.tenant == other.tenant,
+            Lack::TenantRunning | Lack::TenantMemory => is_of_tenant,
+            Lack::UserRunning => is_of_tenant && lacking.user == other.user,
             Lack::Units(at) => other.units.get(at).is_some_and(|count| *count > 0),
             // Every job takes slots, and memory, declared or not.
             Lack::Memory | Lack::Slots => true,
         }
+    }
+
+    /// Whether only some jobs take it: a job may have it and lack another such thing a moment later, in turn.
+    pub(super) fn is_of_some(self) -> bool {
+        !matches!(self, Lack::Memory | Lack::Slots)
+    }
+
+    /// The counted resource, by place, of which there are too few units.
+    pub(super) fn units(self) -> Option<usize> {
+        if let Lack::Units(at) = self { Some(at) } else { None }
     }
 }
 
@@ -117,6 +127,13 @@ impl Free {
     /// Memory that is reserved for the jobs of a tenant.
     pub(super) fn reserved_of(&self, tenant: TenantId) -> u64 {
         self.held.get(&tenant).map_or(0, |held| held.memory_bytes)
+    }
+
+    /// Whether there are enough units of a counted resource for one job and no longer once the other has started too.
+    pub(super) fn is_for_one(&self, at: usize, one: &Need, other: &Need) -> bool {
+        let of = |need: &Need| need.units.get(at).copied().unwrap_or(0);
+        let free = self.units.get(at).copied().unwrap_or(0);
+        (of(one)..of(one).saturating_add(of(other))).contains(&free)
     }
 
     /// All that a job of a tenant with these terms lacks; nothing where it fits. What jobs that start leave lacks no

@@ -13,7 +13,7 @@
 //! *Declared* memory: what a job says it will use. *Reserved*: the larger of what it declared and what it uses.
 //! *Outside* memory: used by everything that is no job. *Unit*: of a counted resource, such as a GPU. *Turn*: the
 //! [`Queue`](crate::queue::Queue) chose it. *Overtaken*: its turn had come, it lacked something, and another job started
-//! that takes of what it lacked. *Senior*: it has been overtaken as often as allowed.
+//! that takes of what it lacked, or of what it lacks since. *Senior*: it has been overtaken as often as allowed.
 //!
 //! # Rules
 //! 1. *Order.* The discipline of the policy chooses among tenants; within a tenant the first comes first.
@@ -24,9 +24,11 @@
 //! 3. *Pass over.* The tenant whose job does not fit offers its next one that fits; where it has none, the next tenant
 //!    has its turn. So no worker idles beside a job that could run.
 //! 4. *Bounded overtaking.* A job that has been overtaken [`Rules::overtakes_max`] times becomes a senior. No job that takes
-//!    of what a senior lacks starts before it, be it the first thing that it lacks or another. Seniors are in the order in
-//!    which they became it, and only the junior ones wait, so two never wait for each other. A senior that could not start
-//!    if all jobs ended delays no other.
+//!    of what a senior lacks starts before it, be it the first thing that it lacks or another. Units that it has lacked
+//!    are kept for it once they are free, so that two things which are free in turn do not keep it waiting without bound;
+//!    what its tenant may run is not kept, and goes on being used while the units are held elsewhere. Seniors are in the
+//!    order in which they became it, and only the junior ones wait, so two never wait for each other. A senior that could
+//!    not start if all jobs ended delays no other.
 //! 5. *Width.* Whenever a job starts or ends, the slots are divided anew among the running ones, by integer max-min: none
 //!    below its floor, a tenant's weight in equal parts to its jobs. Where memory keeps jobs from starting, the slots
 //!    that they would have had go to those that run; when they start, the running ones are narrowed.
@@ -50,7 +52,8 @@
 //!   units (`never_more_is_reserved_than_there_is`).
 //! - No worker idles beside a job that fits and may go before the seniors (`no_worker_idles_beside_a_job_that_fits`).
 //! - A job that could ever start is overtaken a bounded number of times (`overtaking_is_bounded`), and a manual DOP of all
-//!   slots starts beside a stream of narrow jobs (`a_wide_job_is_not_starved`).
+//!   slots starts beside a stream of narrow jobs (`a_wide_job_is_not_starved`), and a job that needs two things which are
+//!   never free together beside streams of jobs that need one of them (`seniors`).
 //! - Widths are within floors and ceilings, and fill the slots (`widths_fill_the_slots`).
 //! - A stored and restored value makes the same decisions, to the last bit (`a_restored_queue_decides_the_same`).
 //! - A job of a tenant that comes later starts with the next free worker, whatever CPU time the jobs of others get

@@ -78,6 +78,9 @@ pub(super) struct Job {
     #[serde(default)]
     pub(super) paid_seconds: f64,
     pub(super) used_bytes: Option<u64>,
+    /// The counted resources, by place, of which it has had too few units at the end of a dispatch since it is a senior.
+    #[serde(default)]
+    pub(super) lacked_units: BTreeSet<usize>,
 }
 
 /// What it is doing.
@@ -108,6 +111,7 @@ impl Job {
             cpu_seconds: 0.0,
             paid_seconds: 0.0,
             used_bytes: None,
+            lacked_units: BTreeSet::new(),
         }
     }
 
@@ -192,6 +196,9 @@ impl Admission {
         }
         let is_of_order =
             self.rules.discipline == Name::Drf || capacity.slots != self.capacity.slots;
+        if capacity.units != self.capacity.units {
+            self.jobs.values_mut().for_each(|job| job.lacked_units.clear());
+        }
         self.capacity = capacity;
         self.nr_changes += 1;
         if is_of_order {
