@@ -1,11 +1,13 @@
 //! `tenantctl run` through a real daemon: jobs in cgroups of their own, as wide as they are told.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tenantd::host::cgroup::Facet;
+use tenantd::valve::Valve;
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, wait_until};
@@ -70,12 +72,17 @@ fn a_job_runs_in_a_cgroup_of_its_own_and_leaves_nothing() {
     daemon.stop();
 }
 
-/// A make with commands that wait for leave, as a job; it runs as many as there are slots.
-fn build(ground: &Ground, works: &mut Works) -> Child {
+/// A makefile of commands that wait for leave.
+fn makefile(dir: &Path, works: &Works) {
     let targets: Vec<String> = (0..200).map(|number| format!("t{number}")).collect();
     let all = targets.join(" ");
     let text = format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@{}\n", works.command());
-    util::file(ground.scratch.path(), "Makefile", text);
+    util::file(dir, "Makefile", text);
+}
+
+/// A make with such commands as a job; it runs as many as there are slots.
+fn build(ground: &Ground, works: &mut Works) -> Child {
+    makefile(ground.scratch.path(), works);
     let dir = ground.scratch.path().to_str().unwrap();
     let build = run(ground, &["--tenant", "ci", "--", "make", "-C", dir]).spawn().unwrap();
     works.wait_for(slots());
@@ -119,6 +126,52 @@ fn a_build_gets_narrower_and_wider_as_others_come_and_go() {
     works.wait_for(slots());
     works.end(400);
     util::finish(build).exits(0);
+    daemon.stop();
+}
+
+/// A make that is killed with all its commands takes every token with it. They are replaced, and the next one in the same job
+/// is as wide as the job.
+#[test]
+#[ignore = "makes cgroups"]
+fn a_killed_make_takes_no_width_with_it() {
+    let Some(ground) = Ground::take() else { return };
+    if util::optional("make", "make").is_none() {
+        return;
+    }
+    let daemon = daemon(&ground);
+    let places = ["first", "second"].map(|name| ground.scratch.path().join(name));
+    let mut works = places.each_ref().map(|place| {
+        fs::create_dir(place).unwrap();
+        let works = Works::new(place);
+        makefile(place, &works);
+        works
+    });
+    let script = "make -C $0; read line; exec make -C $1";
+    let [first, second] = places.each_ref().map(|place| place.to_str().unwrap());
+    let arguments = ["--tenant", "ci", "--", "sh", "-c", script, first, second];
+    let mut child = run(&ground, &arguments).stdin(Stdio::piped()).spawn().unwrap();
+    works[0].wait_for(slots());
+    let job = fs::read_to_string(format!("/proc/{}/cgroup", child.id())).unwrap();
+    let job =
+        job.lines().find_map(|line| line.rsplit_once("/ci/").map(|(_, job)| format!("ci/{job}")));
+    let job = job.expect("a cgroup of the job");
+    wait_until("the shell alone", || {
+        let others = ground.pids(&job).into_iter().filter(|pid| *pid != child.id());
+        let others: Vec<u32> = others.collect();
+        for pid in &others {
+            let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
+        }
+        others.is_empty()
+    });
+    let [server] = &job_servers(&ground)[..] else { panic!("no job server, or several") };
+    let valve = Valve::open(server).unwrap();
+    wait_until("all tokens", || valve.free().unwrap() == slots() - 1);
+    drop(valve);
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
+    works[1].wait_for(slots());
+    works[1].end(400);
+    util::finish(child).exits(0);
+    wait_until("the job server to be removed", || job_servers(&ground).is_empty());
     daemon.stop();
 }
 

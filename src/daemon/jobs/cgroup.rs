@@ -146,15 +146,36 @@ impl JobCgroup {
         cgroup.sample(kernel, true, &mut Vec::new())
     }
 
-    /// The threads in it and in what was made inside, where the kernel counts them.
+    /// The threads in it and in what was made inside, as far as the kernel tells.
     pub(in crate::daemon) fn nr_threads<K: KernFs>(
         &self,
         kernel: &mut K,
         layout: &Layout,
     ) -> Option<u32> {
-        let dir = self.dir(layout, Facet::Pids)?;
+        let Some(dir) = self.dir(layout, Facet::Pids) else {
+            return self.nr_listed_threads(kernel, layout);
+        };
         let sample = pids_sample(kernel, dir, self.inode()).ok()??;
         u32::try_from(sample.nr_current).ok()
+    }
+
+    /// The same by the lists of them: in the legacy tree that counts threads tenants are only where a policy limits these.
+    fn nr_listed_threads<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u32> {
+        let file = match layout.dialect {
+            Dialect::Unified => "cgroup.threads",
+            Dialect::Legacy => "tasks",
+        };
+        let path = kernel.dir_path(self.dir(layout, Facet::Cpu)?);
+        let inside = nested(kernel, &path).ok()?;
+        let mut nr_threads = 0;
+        for path in std::iter::once(path).chain(inside) {
+            let dir = kernel.open_dir(&path).ok()?;
+            let list = kernel.read_once(dir, file);
+            let count = list.map(|list| list.iter().filter(|byte| **byte == b'\n').count());
+            kernel.close_dir(dir);
+            nr_threads += count.ok()?;
+        }
+        u32::try_from(nr_threads).ok()
     }
 
     /// The processes in it and in what was made inside.
