@@ -232,6 +232,30 @@ fn where_systemd_refuses_a_job_runs_in_a_cgroup_of_the_agents() {
     }
 }
 
+/// Nothing looks after jobs once the agent has stopped: one that has ended by then is removed, one that runs goes on, and
+/// none is started in the place of the first.
+#[test]
+fn a_stop_removes_ended_jobs_and_starts_none() {
+    let mut world = World::new("admission: { max_running: 2 }\ntenants: { a: {}, b: {} }");
+    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SESSION));
+    world.start().unwrap();
+    world.ticks(2);
+    let clients = [(); 3].map(|()| Client::of(&world, 1000));
+    let submitted = clients.iter().zip(["a", "b", "a"]);
+    submitted.for_each(|(client, tenant)| client.submit(&mut world, tenant, 1000, 0.0));
+    assert_eq!(clients.map(|client| client.place(&world)), ["/a/job-1", "/b/job-2", SESSION]);
+    clients[0].ends(&world);
+    world.stop();
+    let is_there = |dir: &str| {
+        let procs = format!("/sys/fs/cgroup/{dir}/cgroup.procs");
+        world.host.with(|kernel| kernel.file(&procs)).is_ok()
+    };
+    assert_eq!(["a", "a/job-1", "b/job-2"].map(is_there), [false, false, true]);
+    assert_eq!(clients[2].place(&world), SESSION);
+    let kept = ["jobs/1.json", "jobs/2.json"].map(|name| world.state_dir().join(name).exists());
+    assert_eq!(kept, [false, true]);
+}
+
 #[test]
 fn a_client_that_leaves_on_the_way_leaves_nothing() {
     let mut world = world();

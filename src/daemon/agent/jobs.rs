@@ -8,6 +8,7 @@ use tracing::{debug, info, warn};
 use super::job_valves::remove_valve;
 use super::start::Agent;
 use crate::admission::{Capacity, JobId, Measured, Phase};
+use crate::control::sample::TenantSample;
 use crate::daemon::jobs::listing::list;
 pub use crate::daemon::jobs::reply::JobAnswer;
 use crate::daemon::jobs::summary;
@@ -245,9 +246,28 @@ impl<K: KernFs> Agent<K> {
 
     /// A job has ended.
     pub(super) fn end_job(&mut self, job: JobId, now: f64) {
+        self.jobs.admission.ended(job, now);
+        self.clear_away(job);
+    }
+
+    /// Removes what ended jobs have left, and starts no others in their place: the agent stops. The next one with this state
+    /// directory would remove it, and there may be none.
+    pub(super) fn clear_ended_jobs(&mut self) {
+        self.remove_left_cgroups();
+        let kernel = &mut self.host.kernel;
+        let homes = self.jobs.homes().filter(|(_, home)| home.cgroup.is_there());
+        let is_empty = |sample: &TenantSample| sample.populated == Some(false);
+        let ended =
+            homes.filter(|(_, home)| home.cgroup.sample(kernel).as_ref().map_or(true, is_empty));
+        let ended: Vec<JobId> = ended.map(|(job, _)| job).collect();
+        ended.into_iter().for_each(|job| self.clear_away(job));
+        self.jobs.keep_changed();
+    }
+
+    /// Forgets a job, and removes its cgroup and its job server.
+    fn clear_away(&mut self, job: JobId) {
         self.jobs.forget_process(job);
         self.jobs.unkept.insert(job);
-        self.jobs.admission.ended(job, now);
         self.jobs.scopes.starting.remove(&job);
         self.jobs.has_changed = true;
         let Some(home) = self.jobs.records.remove(&job).and_then(|record| record.home) else {

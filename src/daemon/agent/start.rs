@@ -260,6 +260,7 @@ impl<K: KernFs> Agent<K> {
         self.lift_bounds();
         // Also where all other values stay: a frozen job would stay frozen.
         self.thaw_all_jobs();
+        self.clear_ended_jobs();
         self.backends.close_all(&mut self.host.kernel);
         self.keeper.end();
         if self.mode() == Mode::Enforce && self.base.written.control.on_exit == OnExit::Keep {
