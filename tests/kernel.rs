@@ -10,6 +10,7 @@
 mod ask;
 mod contest;
 mod cpuset;
+mod disciplines;
 mod foreign;
 mod ground;
 mod hostile;
