@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::{Pid, tcgetpgrp};
 use serde_json::{Value, json};
 use tenantd::valve::Valve;
@@ -355,6 +356,32 @@ fn job_control_is_that_of_the_command() {
     shell.master.write_all(b"xyz\n").unwrap();
     shell.until("done");
     type_line(&mut shell, "echo co''de $?");
+    shell.until("code 0");
+}
+
+/// Programs that ask for the terminal themselves: one that reads a password from it, and one that fills its screen.
+#[test]
+fn a_password_prompt_and_a_full_screen_program_have_the_terminal() {
+    if util::optional("python3", "python3").is_none() {
+        return;
+    }
+    let daemon = Daemon::new();
+    let Some(mut shell) = shell(&daemon) else { return };
+    let script = "import getpass; print('of', len(getpass.getpass('Se''cret: ')), 'characters')";
+    type_line(&mut shell, &format!("run -- python3 -c \"{script}\""));
+    daemon.submitted().starts(1, &Value::Null);
+    shell.until("Secret: ");
+    assert!(!tcgetattr(&shell.master).unwrap().local_flags.contains(LocalFlags::ECHO));
+    type_line(&mut shell, "xyzzy");
+    shell.until("of 5 characters");
+
+    let script = "import curses; curses.wrapper(lambda screen: screen.getkey() == 'q' or exit(1))";
+    type_line(&mut shell, &format!("TERM=xterm run -- python3 -c \"{script}\"; echo co''de $?"));
+    daemon.submitted().starts(1, &Value::Null);
+    // The other screen of the terminal, a key without a newline, and the first screen back.
+    shell.until("\x1b[?1049h");
+    shell.master.write_all(b"q").unwrap();
+    shell.until("\x1b[?1049l");
     shell.until("code 0");
 }
 
