@@ -8,6 +8,7 @@ mod members;
 mod protect;
 mod shortfall;
 mod thread_budget;
+mod vectors;
 
 mod weights;
 mod would_get;

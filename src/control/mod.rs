@@ -22,6 +22,7 @@
 //! | | [`members`] | the same for tenants of several cgroups: sums, and parts of them |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
 //! | memory alarm | [`memory_alarm`] | how long the whole host has waited for memory → what protection is withdrawn |
+//! | probe | [`probe`] | how long tasks waited at a bound → the next bound |
 //! | would get | [`would_get`] | demands, policy, capacity → what each tenant would be allocated if it woke up |
 //! | width | [`width`] | allocations → degrees of parallelism |
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
@@ -67,6 +68,7 @@ pub mod memory_alarm;
 pub mod pids;
 pub mod place;
 pub mod plan;
+pub mod probe;
 pub mod protect;
 pub mod reason;
 pub mod sample;
