@@ -21,6 +21,7 @@ mod kills;
 mod patience;
 mod pids;
 mod pressure;
+mod probe;
 mod protect;
 mod put_back;
 mod recorded;

@@ -173,6 +173,7 @@ proptest! {
             guarantee_cores: guarantee,
             max: PerResource([max_cores, MEMORY_BYTES]),
             is_bounded,
+            is_probed: is_bounded,
             last,
         };
         let demand = demand::estimate(&usage, &context, second);

@@ -17,6 +17,7 @@
 //! writes nothing.
 
 mod memory;
+mod probing;
 mod recorded;
 mod results;
 mod threads;
@@ -222,6 +223,7 @@ impl ControlLoop {
         self.resume();
         let drifts = self.observe(observed, now);
         self.squeeze(elapsed);
+        self.probe(now, &host, elapsed);
         let (mut knobs, mut actions) = self.plan();
         self.contest(&drifts, &mut knobs, &mut actions);
         let (machine, is_enforcing) = (host.machine(), self.settings.is_enforcing);

@@ -22,7 +22,7 @@
 //! For memory it is the working set. While evicted pages come back, demand is more than what is resident:
 //! those pages fit only because others were evicted for them. Then it is all that is resident and what came back,
 //! a fifth above the first where tasks wait for memory, and not less than before; but tasks that wait at a bound of the
-//! agent's ([`super::squeeze`]) wait for the agent. Otherwise a tenant would lose its
+//! agent's ([`super::squeeze`], [`super::probe`]) wait for the agent. Otherwise a tenant would lose its
 //! claim to the memory that it is squeezed out of. A tenant counts as refaulting when at least a hundredth of
 //! what is missing came back in the interval, or when tasks wait for memory; a few pages of a file that is
 //! read again after hours are not a working set.
@@ -58,8 +58,10 @@ const MEMORY_PRESSED_RATIO: f64 = 0.01;
 
 /// When this part of what is missing was read back in an interval, the tenant is refaulting.
 const REFAULTING_RATIO: f64 = 0.01;
-/// A demand above what was measured by more than this part of it is called decaying.
+/// A demand above what was measured by more than this part of it is called decaying ...
 const DECAY_RATIO: f64 = 0.01;
+/// ... and where a probe takes a hundredth in six seconds, by more than this: falling by half in 15 s, it lags by 3.6 %.
+const PROBED_DECAY_RATIO: f64 = 0.05;
 
 /// What a tenant could use now.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,6 +113,8 @@ pub enum MemoryBasis {
     Unknown,
     /// From the working set, because nothing that was evicted came back.
     WorkingSet,
+    /// From the working set while it is squeezed a little, and nothing that was evicted comes back.
+    Probed,
     /// From all that is resident and what came back.
     Refaulting,
     /// A fifth above all that is resident: evicted pages come back, and tasks wait for them.
@@ -128,8 +132,10 @@ pub struct Context {
     pub guarantee_cores: f64,
     /// The smaller of the limit and the machine, for each resource.
     pub max: PerResource<f64>,
-    /// Whether its memory is bounded, because it gives some back.
+    /// Whether its memory is bounded, because it gives some back or is probed.
     pub is_bounded: bool,
+    /// Whether it is probed.
+    pub is_probed: bool,
     /// The demand at the last tick.
     pub last: Option<Demand>,
 }
@@ -163,9 +169,11 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
 
 /// Where memory could not be read, that of the last tick, whose demand is kept.
 fn memory_basis(held: Option<(f64, MemoryBasis)>, context: &Context, demand: f64) -> MemoryBasis {
+    let decay_ratio = if context.is_probed { PROBED_DECAY_RATIO } else { DECAY_RATIO };
     match held {
         None => context.last.unwrap_or(Demand::UNKNOWN).memory_basis,
-        Some((fresh, _)) if demand > fresh * (1.0 + DECAY_RATIO) => MemoryBasis::Decaying,
+        Some((fresh, _)) if demand > fresh * (1.0 + decay_ratio) => MemoryBasis::Decaying,
+        Some((_, MemoryBasis::WorkingSet)) if context.is_probed => MemoryBasis::Probed,
         Some((_, basis)) => basis,
     }
 }
@@ -267,13 +275,14 @@ coded!(
     enum MemoryBasis {
         Unknown {},
         WorkingSet {},
+        Probed {},
         Refaulting {},
         Waiting {},
         Decaying {},
     }
 );
 coded!(struct Demand { amount, cpu_basis, memory_basis });
-coded!(struct Context { allocation_cores, guarantee_cores, max, is_bounded, last });
+coded!(struct Context { allocation_cores, guarantee_cores, max, is_bounded, is_probed, last });
 
 #[cfg(test)]
 mod tests {
@@ -332,6 +341,20 @@ mod tests {
         assert_eq!(memory(0.0, 0.0, 5e8).1, MemoryBasis::Decaying);
         let unread = estimate(&using(0.1, 0.0), &context(1.0), SECOND);
         assert_eq!(unread.memory_basis, MemoryBasis::Unknown);
+    }
+
+    #[test]
+    fn a_demand_that_follows_a_probe_says_so() {
+        let after = |last: f64, is_probed: bool| {
+            let usage = Usage { held: PerResource([None, Some(1e8)]), ..using(0.1, 0.0) };
+            let last = Demand { amount: PerResource([0.0, last]), ..Demand::UNKNOWN };
+            let context = Context { is_probed, last: Some(last), ..context(1.0) };
+            estimate(&usage, &context, SECOND).memory_basis
+        };
+        assert_eq!(after(1.04e8, false), MemoryBasis::Decaying);
+        assert_eq!(after(1.04e8, true), MemoryBasis::Probed);
+        // More than a probe takes was given back otherwise.
+        assert_eq!(after(2e8, true), MemoryBasis::Decaying);
     }
 
     #[test]

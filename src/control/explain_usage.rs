@@ -134,6 +134,9 @@ fn held_demand_reason(held: Resource, demand: &Demand, fresh: Option<f64>) -> St
     match demand.memory_basis {
         MemoryBasis::Unknown => NOT_MEASURED.to_string(),
         MemoryBasis::WorkingSet => "its working set".to_string(),
+        MemoryBasis::Probed => {
+            "its working set, of which some was taken and not missed".to_string()
+        }
         MemoryBasis::Refaulting => "all that it holds, and what came back".to_string(),
         MemoryBasis::Waiting => {
             "1.2 times what it holds: it refaults, and tasks wait for memory".to_string()

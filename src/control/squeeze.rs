@@ -104,6 +104,8 @@ pub struct Squeeze {
     pub held: Option<Limit<u64>>,
     /// What it shall hold at most, in bytes; `None` where nothing is bound.
     pub bound_bytes: Option<f64>,
+    /// What it shall hold at most because it is probed ([`super::probe`]), in bytes.
+    pub probed_bytes: Option<f64>,
     /// How long nothing was lacking.
     quiet: Duration,
     /// How long bounds stand.
@@ -123,6 +125,7 @@ impl Default for Squeeze {
         Squeeze {
             held: None,
             bound_bytes: None,
+            probed_bytes: None,
             quiet: Duration::ZERO,
             stand: STAND_FIRST,
             has_risen: false,
@@ -135,10 +138,15 @@ impl Default for Squeeze {
 }
 
 impl Squeeze {
+    /// The lower of its bounds, in bytes; `None` where nothing is bound.
+    pub fn lowest_bytes(&self) -> Option<f64> {
+        self.bound_bytes.into_iter().chain(self.probed_bytes).reduce(f64::min)
+    }
+
     /// What the file shall hold: the bound, and never more than it held before. `None` until that is known.
     pub fn wanted(&self) -> Option<Limit<u64>> {
         let held = self.held?;
-        let Some(bound) = self.bound_bytes.map(|bytes| bytes as u64) else { return Some(held) };
+        let Some(bound) = self.lowest_bytes().map(|bytes| bytes as u64) else { return Some(held) };
         Some(match held {
             Limit::Finite(held) => Limit::Finite(bound.min(held)),
             Limit::Max => Limit::Finite(bound),
@@ -152,6 +160,12 @@ impl Squeeze {
             (wanted, found) => *wanted == found,
         };
         self.held.iter().chain(self.wanted_lately.iter().flatten()).any(is_it)
+    }
+
+    /// Bounds it because it is probed, or no more.
+    pub fn probe(&mut self, bytes: Option<f64>) {
+        self.probed_bytes = bytes;
+        self.note_wanted();
     }
 
     /// Notes what the file shall hold.
@@ -170,7 +184,7 @@ impl Squeeze {
 
     /// Whether there is nothing to remember any more.
     pub fn is_over(&self) -> bool {
-        self.bound_bytes.is_none() && !self.is_left_alone() && self.quiet > 2 * self.stand
+        self.lowest_bytes().is_none() && !self.is_left_alone() && self.quiet > 2 * self.stand
     }
 
     /// No bound from now on.
@@ -279,7 +293,7 @@ fn gives(squeeze: Option<&Squeeze>, holding: &Holding) -> bool {
 // --- recorded ---
 
 coded!(struct Squeeze {
-    held, bound_bytes, quiet, stand, has_risen, stalled, left_alone, next_left_alone, wanted_lately,
+    held, bound_bytes, probed_bytes, quiet, stand, has_risen, stalled, left_alone, next_left_alone, wanted_lately,
 });
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::fairness::Measured;
 use super::fault::Faults;
 use super::pids::PidsState;
 use super::plan::{Action, Knob, Value};
+use super::probe::Probe;
 use super::reason::{Shortfall, Surroundings};
 use super::sample::TenantSample;
 use super::squeeze::Squeeze;
@@ -78,6 +79,8 @@ pub struct NodeState {
     pub totals: Totals,
     /// What it gives back of its memory while others lack theirs; `None` where nothing is known of it.
     pub squeeze: Option<Box<Squeeze>>,
+    /// How its working set is looked for; `None` where the policy has no probes.
+    pub probe: Option<Box<Probe>>,
     /// How its weight is trimmed; `None` where the policy has no trim.
     pub trim: Option<Box<Trim>>,
     /// Knobs with a foreign value that the policy accepts.
@@ -136,11 +139,22 @@ impl NodeState {
             allocation_cores: self.target.allocation[CPU],
             guarantee_cores: guarantee_cores.unwrap_or(0.0),
             max,
-            is_bounded: self.squeeze.as_ref().is_some_and(|it| it.bound_bytes.is_some()),
+            is_bounded: self.squeeze.as_ref().is_some_and(|it| it.lowest_bytes().is_some()),
+            is_probed: self.is_probed(),
             last: self.demand,
         };
         self.demand = Some(demand::estimate(usage, &context, elapsed));
         self.context = Some(context);
+    }
+
+    /// Whether a cgroup is steered for it that is there.
+    pub(super) fn is_steered(&self) -> bool {
+        self.is_governed && self.is_present
+    }
+
+    /// Whether its memory is bounded to find out what it needs.
+    pub(super) fn is_probed(&self) -> bool {
+        self.squeeze.as_ref().is_some_and(|squeeze| squeeze.probed_bytes.is_some())
     }
 
     /// What the last interval came to; `None` without rates.
@@ -299,5 +313,5 @@ coded!(struct Retry { knob, nr_failures, at_tick, refusal });
 coded!(struct NodeState {
     is_governed, is_present, before, sample, sampled_at, usage, nr_threads, nr_readable_threads, demand, context,
     target, observed, observed_at, held_before, foreign_cores, retries, is_overtaken, width, share_error, shortfall, surroundings,
-    faults, oom_kills, pids, totals, squeeze, trim, left_to_others, contests,
+    faults, oom_kills, pids, totals, squeeze, probe, trim, left_to_others, contests,
 });

@@ -29,6 +29,8 @@ pub struct Settings {
     pub oversubscription: f64,
     /// Whether weights are trimmed by what they bring about.
     pub trims: bool,
+    /// Whether working sets are found by a gentle squeeze.
+    pub probes: bool,
     /// Which value wins after a foreign write.
     pub on_drift: OnDrift,
     /// Whether any tenant needs a set of CPUs of its own.
@@ -46,6 +48,7 @@ impl Settings {
             allocation: policy.control.allocation,
             oversubscription: policy.control.oversubscription,
             trims: policy.control.trim,
+            probes: policy.memory.probe,
             on_drift: policy.control.on_drift,
             pins,
             is_enforcing,
@@ -141,7 +144,7 @@ pub struct Decision {
 // --- recorded ---
 
 coded!(struct Settings {
-    interval, reserve, allocation, oversubscription, trims, on_drift, pins, is_enforcing,
+    interval, reserve, allocation, oversubscription, trims, probes, on_drift, pins, is_enforcing,
 });
 coded!(struct Input { now, host, nodes, topology, above });
 coded!(struct NodeInput {

@@ -99,6 +99,8 @@ pub struct Target {
     pub satisfied: bool,
     /// The resources that it wants more of and that are used up.
     pub scarce: PerResource<bool>,
+    /// Whether its memory is bounded to find out what it needs ([`super::probe`]).
+    pub is_probed: bool,
     /// How much of its memory is protected, in bytes, where that is less than it should be.
     pub bounded_protection_bytes: Option<f64>,
 }
@@ -468,5 +470,5 @@ pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<Protection> {
 
 coded!(struct Target {
     allocation, burst_cores, cpu_weight, exact_cpu_weight, open_cpu_weight, floor_cores, guarantee, limit, pids_limit, limit_cores,
-    kept_ratio, dominant, dominant_share, level, satisfied, scarce, bounded_protection_bytes,
+    kept_ratio, dominant, dominant_share, level, satisfied, scarce, is_probed, bounded_protection_bytes,
 });

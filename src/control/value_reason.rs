@@ -21,6 +21,7 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
             low_reason(node, target, *bytes as f64)
         }
         (Knob::MemoryHigh, Value::Amount(_, Limit::Max)) => NO_BOUND.to_string(),
+        (Knob::MemoryHigh, _) if target.is_probed => PROBED.to_string(),
         (Knob::MemoryHigh, _) => {
             let allocated = MEMORY.figure(target.allocation[MEMORY]);
             format!("allocated {allocated}, and others lack what they are entitled to")
@@ -29,6 +30,9 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
     }
 }
 
+/// Why a bound is set where no tenant lacks memory.
+const PROBED: &str =
+    "probed: some is taken, as long as tasks hardly wait for memory, to see what it needs";
 /// Why no bound is set any more.
 const NO_BOUND: &str = "no tenant lacks memory that it could give";
 

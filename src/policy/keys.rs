@@ -34,6 +34,8 @@ section! {
         "host" => host: HostPolicy, Keys(HOST);
         /// How and how often the agent decides.
         "control" => control: ControlPolicy, Keys(CONTROL);
+        /// How the agent treats memory beyond dividing it.
+        "memory" => memory: MemoryPolicy, Keys(PROBING);
         /// The admission of jobs (tenantctl run).
         "admission" => admission: AdmissionPolicy, Keys(ADMISSION);
         /// What a service keeps of the past (tenantctl history, tenantctl plan --replay).
@@ -96,6 +98,17 @@ section! {
         "trim" => trim: bool, Word;
         /// Whether to reload the policy when its files change.
         "watch_policy" => watch_policy: bool, Word;
+    }
+}
+
+section! {
+    /// `memory:` how the agent treats memory beyond dividing it.
+    #[derive(Copy, Eq)]
+    pub struct MemoryPolicy, PROBING {
+        /// In mode enforce, on hosts with swap on solid-state disks or in compressed memory: whether memory is taken from
+        /// tenants, a hundredth at a time, as long as they hardly wait for it, so that their demand is what they need and
+        /// not what they hold.
+        "probe" => probe: bool, Word;
     }
 }
 

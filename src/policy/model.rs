@@ -7,7 +7,7 @@
 pub use super::amount::Amount;
 pub use super::keys::{
     Accounts, AdmissionPolicy, ControlPolicy, HistoryPolicy, HostPolicy, JobsPolicy, Matches,
-    Policy, Tenant,
+    MemoryPolicy, Policy, Tenant,
 };
 pub use super::types::*;
 

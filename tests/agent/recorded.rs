@@ -14,7 +14,7 @@ use crate::util::Dice;
 const POLICIES: [&str; 5] = [
     "tenants: { a: {}, b: { weight: 3 }, c: { limit: { cpu: 1 } } }",
     "tenants: { a: { guarantee: { cpu: 1, memory: 64MiB } }, c: {}, d: { cpus: dop } }",
-    "control: { allocation: max-min, on_drift: accept, trim: true }\n\
+    "control: { allocation: max-min, on_drift: accept, trim: true }\nmemory: { probe: true }\n\
      tenants: { b: { limit: { cpu: 50%, pids: 100 } }, g: { tenants: { a: {}, e: {} } } }",
     "host: { reserve: { cpu: 5%, memory: 256MiB } }\n\
      tenants: { a: { cpus: exclusive }, b: {}, c: { dop: { max: 2 } }, d: {} }",

@@ -54,6 +54,7 @@ control:
   watch_policy: true
   on_drift: accept
   trim: true
+memory: { probe: true }
 admission:
   discipline: wf2q
   max_running: 12
@@ -107,6 +108,7 @@ fn sections_have_the_values_of_the_text() {
             ..ControlPolicy::default()
         }
     );
+    assert_eq!(policy.memory, MemoryPolicy { probe: true });
     assert_eq!(policy.administrators.users, ["root", "1000"]);
     assert_eq!(policy.administrators.groups, ["wheel"]);
     assert_eq!(

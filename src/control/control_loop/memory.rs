@@ -49,7 +49,7 @@ impl ControlLoop {
         let states = self.states.iter_mut().enumerate();
         let mut cgroups: Vec<Cgroup<'_>> = states
             .map(|(number, state)| {
-                let is_ours = tree.has_work(number) && state.is_governed && state.is_present;
+                let is_ours = tree.has_work(number) && state.is_steered();
                 let holding = if is_ours { state.holding() } else { None };
                 Cgroup { squeeze: &mut state.squeeze, holding }
             })
@@ -73,7 +73,7 @@ impl NodeState {
     }
 
     /// What its cgroup holds and may keep of memory; `None` without counters, and where memory cannot be bounded.
-    fn holding(&self) -> Option<Holding> {
+    pub(super) fn holding(&self) -> Option<Holding> {
         let usage = self.usage.as_ref()?;
         let charged_bytes = usage.charged_bytes?;
         let target = &self.target;
@@ -84,7 +84,9 @@ impl NodeState {
         let missing = wanted_bytes - charged_bytes;
         let is_taken_from =
             usage.reclaimed == Some(true) || demand::is_refaulting(usage, false, missing);
-        let is_lacking = is_taken_from && missing > LACKING_RATIO * wanted_bytes;
+        // What a probe took, it gives back by itself.
+        let is_lacking =
+            is_taken_from && !self.is_probed() && missing > LACKING_RATIO * wanted_bytes;
         Some(Holding {
             charged_bytes,
             entitled_bytes: target.wanted_protection(),
