@@ -5,6 +5,7 @@
 //! Accepted values are not restored at the end either. What is overwritten again and again is [`super::contest`]'s.
 
 use super::plan::{Knob, Value};
+use super::squeeze;
 use super::state::NodeState;
 use crate::codec::coded;
 
@@ -58,11 +59,17 @@ pub(super) fn observe(
 /// Tells the agent's own bounds in what was read from those of others: they arrive late, and what another program sets is
 /// what comes back in the end.
 fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
-    let known = state.observed(Knob::MemoryHigh).cloned();
+    let known = match state.observed(Knob::MemoryHigh) {
+        Some(Value::Amount(_, limit)) => Some(*limit),
+        _ => None,
+    };
     let Some(squeeze) = &mut state.squeeze else { return };
     for seen in observed.iter_mut().filter(|seen| seen.knob == Knob::MemoryHigh) {
         let Value::Amount(_, limit) = seen.value else { continue };
-        let is_as_known = known.as_ref() == Some(&seen.value) && squeeze.held.is_some();
+        // What was told and not read since is known in bytes, and the file holds whole pages. It may have stood for long,
+        // while what is wanted moved on by less than is written.
+        let is_as_known =
+            known.is_some_and(|known| squeeze::is_as_told(known, limit)) && squeeze.held.is_some();
         match is_as_known || squeeze.has_wanted(limit) {
             true => seen.is_ours = true,
             false => squeeze.held = Some(limit),
@@ -76,6 +83,9 @@ coded!(struct Observation { knob, value, is_ours });
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::squeeze::Squeeze;
+    use crate::resource::MEMORY;
+    use crate::units::Limit;
 
     fn weight(value: f64, is_ours: bool) -> Vec<Observation> {
         vec![Observation { knob: Knob::CpuWeight, value: Value::Weight(value), is_ours }]
@@ -95,5 +105,27 @@ mod tests {
         );
         state.left_to_others.push(Knob::CpuWeight);
         assert_eq!(observe(0, &mut state, weight(400.0, false)), [], "left to the other writer");
+    }
+
+    /// The agent told a number of bytes, the file holds whole pages, and other bounds were wanted since.
+    #[test]
+    fn a_bound_that_stands_for_long_is_not_taken_for_another_program_s() {
+        let bound = |limit| Value::Amount(MEMORY, limit);
+        let mut squeeze = Squeeze::default();
+        squeeze.held = Some(Limit::Max);
+        let told = (372 << 20) + 123;
+        squeeze.probe(Some(told as f64));
+        (1..8_u64).for_each(|step| squeeze.probe(Some((told - step * (100 << 10)) as f64)));
+        let mut state = NodeState { squeeze: Some(Box::new(squeeze)), ..NodeState::default() };
+        state.observed.push((Knob::MemoryHigh, bound(Limit::Finite(told))));
+        let found = bound(Limit::Finite(372 << 20));
+        let seen = vec![Observation { knob: Knob::MemoryHigh, value: found, is_ours: false }];
+        assert_eq!(observe(0, &mut state, seen), []);
+        assert_eq!(state.squeeze.as_ref().unwrap().held, Some(Limit::Max));
+        // Another value is another program's, and comes back in the end.
+        let found = bound(Limit::Finite(200 << 20));
+        let seen = vec![Observation { knob: Knob::MemoryHigh, value: found, is_ours: false }];
+        assert_eq!(observe(0, &mut state, seen).len(), 1);
+        assert_eq!(state.squeeze.as_ref().unwrap().held, Some(Limit::Finite(200 << 20)));
     }
 }

@@ -15,7 +15,8 @@
 //! then lower by its part of what is lacking, in proportion to the excess, by at most a twentieth of what it holds in a
 //! second. A bound is never above what is held when it falls, never more than such a step below it (a bound that could
 //! not be written must not run ahead), and never below the floor. When no cgroup lacks anything any more, bounds stay
-//! for a time, ten seconds at first, and then rise by a fiftieth a second until nothing is bound by them. Where
+//! for a time, ten seconds at first, and then rise by a fiftieth a second until nothing is bound by them. One whose
+//! cgroup has come to need more than it ends at once: a floor that grows is followed a tick late. Where
 //! something is lacking again before that, the next time is twice as long, five minutes at most: so a bound that is
 //! needed all the time is not tried all the time.
 //!
@@ -47,6 +48,8 @@ const MARGIN: Bytes = Bytes::mib(16);
 const PAGE_BYTES: u64 = 64 << 10;
 /// A bound this far above what is held binds nothing.
 const FREE_RATIO: f64 = 1.1;
+/// A floor this far above the bound belongs to work that grows: a bound that followed it would hold it up in every tick.
+const OUTGROWN_RATIO: f64 = 1.05;
 /// How long bounds stand at first when nothing is lacking any more.
 const STAND_FIRST: Duration = Duration::from_secs(10);
 /// ... and at most.
@@ -153,13 +156,10 @@ impl Squeeze {
         })
     }
 
-    /// Whether the file was to hold that lately; the kernel rounds down to pages.
+    /// Whether the file was to hold that lately.
     pub fn has_wanted(&self, limit: Limit<u64>) -> bool {
-        let is_it = |wanted: &Limit<u64>| match (wanted, limit) {
-            (Limit::Finite(wanted), Limit::Finite(found)) => wanted.abs_diff(found) < PAGE_BYTES,
-            (wanted, found) => *wanted == found,
-        };
-        self.held.iter().chain(self.wanted_lately.iter().flatten()).any(is_it)
+        let mut wanted = self.held.iter().chain(self.wanted_lately.iter().flatten());
+        wanted.any(|wanted| is_as_told(*wanted, limit))
     }
 
     /// Bounds it because it is probed, or no more.
@@ -219,10 +219,14 @@ impl Squeeze {
         self.bound_bytes = Some((from - step_bytes).max(least).max(holding.floor_bytes()));
     }
 
-    /// Nothing is lacking: stands, then rises, then ends.
+    /// It has nothing to give, or nothing is lacking: stands, then rises, then ends; and ends at once where its floor has
+    /// outgrown it.
     fn rise(&mut self, holding: &Holding, elapsed: Duration) {
         self.quiet += elapsed;
         let Some(bound) = &mut self.bound_bytes else { return };
+        if holding.floor_bytes() > OUTGROWN_RATIO * *bound {
+            return self.lift();
+        }
         let least = holding.charged_bytes - holding.step_bytes(elapsed);
         *bound = bound.max(least).max(holding.floor_bytes());
         if self.quiet <= self.stand {
@@ -280,6 +284,14 @@ pub fn step(cgroups: &mut [Cgroup<'_>], is_emergency: bool, elapsed: Duration) {
             own.rise(holding, elapsed);
         }
         squeeze.iter_mut().for_each(|squeeze| squeeze.note_wanted());
+    }
+}
+
+/// Whether a file that was told `told` may hold `found`: the kernel rounds down to pages.
+pub fn is_as_told(told: Limit<u64>, found: Limit<u64>) -> bool {
+    match (told, found) {
+        (Limit::Finite(told), Limit::Finite(found)) => told.abs_diff(found) < PAGE_BYTES,
+        (told, found) => told == found,
     }
 }
 
@@ -412,6 +424,20 @@ mod tests {
         let pauses: Vec<i32> =
             left_alone.windows(2).map(|w| w[1] - w[0]).filter(|d| *d > 1).collect();
         assert_eq!(pauses.len(), 2, "{left_alone:?}");
+    }
+
+    #[test]
+    fn a_bound_that_is_outgrown_is_lifted_and_not_dragged_along() {
+        let mut squeezes = [held(), None];
+        let lacks = lacking(300.0);
+        step(&mut squeezes, &[giver(1000.0, 600.0), lacks].map(Some), false, SECOND);
+        assert_eq!(bound(&squeezes[0]), Some(950.0));
+        // A little more is followed.
+        step(&mut squeezes, &[giver(950.0, 980.0), lacks].map(Some), false, SECOND);
+        assert_eq!(bound(&squeezes[0]), Some(980.0));
+        let grows = Holding { inelastic_bytes: 1100.0 * MIB, ..giver(980.0, 600.0) };
+        step(&mut squeezes, &[grows, lacks].map(Some), false, SECOND);
+        assert_eq!(bound(&squeezes[0]), None);
     }
 
     #[test]
