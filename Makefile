@@ -4,9 +4,10 @@
 CARGO := cargo
 
 STEPS := 100000
+SCENARIOS := 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest check vm compare compare-here bench fuzz soak deb rpm pictures
+.PHONY: help demo test test-all test-rest check vm compare compare-here bench fuzz soak scenarios deb rpm pictures
 
 help:
 	@echo 'make demo      the main job on this machine; as root on its kernel, otherwise simulated'
@@ -19,6 +20,7 @@ help:
 	@echo 'make bench     the benchmarks'
 	@echo 'make fuzz      libFuzzer on the socket and the policy parser; RUNS=10000000 for more'
 	@echo 'make soak      random administration, STEPS=100000 on simulated kernels and a fiftieth of it on this one (root)'
+	@echo 'make scenarios  SCENARIOS=10000 random scenarios with the agent and with plain weights; the first seed is SEED, or the time'
 	@echo 'make deb       a Debian package, target/debian/*.deb'
 	@echo 'make rpm       an RPM package, target/generate-rpm/*.rpm'
 	@echo 'make pictures  docs/pictures/ from the simulated demo'
@@ -67,6 +69,11 @@ soak:
 	TENANTD_STEPS=$(STEPS) $(CARGO) test --profile demo --locked --test tests -- --nocapture --test-threads=1 agent::soak::
 	TENANTD_STEPS=$$(($(STEPS) / 50)) $(CARGO) test --profile demo --locked --test tests -- \
 	    --include-ignored --nocapture --test-threads=1 kernel::soak::
+
+scenarios:
+	@tests/need.sh cc:gcc
+	TENANTD_SCENARIOS=$(SCENARIOS) TENANTD_SEED=$(SEED) $(CARGO) test --profile demo --locked --test tests -- \
+	    --nocapture --test-threads=1 agent::scenarios::
 
 deb rpm:
 	@packaging/build.sh $@

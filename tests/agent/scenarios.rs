@@ -14,23 +14,29 @@
 //! kernel kills others for where nothing else is left to take. So where there are guarantees, kills are compared with plain
 //! weights and the same guarantees written by hand; where there are none, with plain weights.
 //!
-//! It holds for the seeds 1 to 300. That it can fail was seen with another writer beside the agent: `memory.min` of a tenth
+//! No tenant stands still for more than ten seconds at a bound of the agent's, and no bound is set far below what is held.
+//!
+//! That it can fail was seen with another writer beside the agent: `memory.min` of a tenth
 //! of the host for each (more kills), a low `memory.high` for one tenant, equal weights for all (less CPU time).
 
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use tenantd::host::kernfs::Operation;
-use tenantd::sim::{Fault, Load, SimHost, SimKernel, Swap};
+use tenantd::sim::{Fault, Load, SimHost, SimKernel, Swap, When};
 
 use super::world::{GIB, MIB, World};
 use crate::util::Dice;
 
 const NR_TENANTS: usize = 10;
 const NR_TICKS: usize = 40;
-/// What `cargo test` plays.
+/// What `cargo test` plays ...
 const USUAL: u64 = 20;
+/// ... and what failed once. All of these stood still at bounds that had been taken for another program's, or followed what
+/// the tenant needed a tick late.
+const MENDED: [u64; 5] = [1_001_493, 1_002_280, 1_003_199, 1_004_229, 1_004_880];
 /// What a tenant may lose of what plain weights gave it, in parts of that ...
 const LOSS_RATIO: f64 = 0.02;
 /// ... of one that reads files without end: while its memory is bounded it reclaims what it reads itself (1 GiB a second at
@@ -40,6 +46,8 @@ const READER_LOSS_RATIO: f64 = 0.15;
 const ENDLESS_BYTES: u64 = 1024 * GIB;
 /// ... and in CPU seconds: the agent needs some ticks to learn what a tenant wants.
 const LOSS_SEC: f64 = 1.0;
+/// For how long tasks of a tenant may stand still at a bound of the agent's.
+const STALL_MOST: Duration = Duration::from_secs(10);
 /// Kept between what is in use and a limit that is lowered, as in `control::sample`.
 const MARGIN_BYTES: u64 = 16 * MIB;
 const FAULTY: [(Operation, &str); 8] = [
@@ -131,6 +139,34 @@ impl Watch<'_> {
             let path = format!("/{}", name(tenant));
             let once = count(kernel, &path, "memory.stat", "inactive_file");
             *held += (kernel.memory_bytes(&path).unwrap() - once) as f64 / NR_TICKS as f64;
+        }
+    }
+}
+
+/// How long each tenant has stood still at its bound, without a moment of work.
+struct Stalls {
+    /// Times its bound was met, and time in which all of its tasks waited for memory, in microseconds.
+    before: [[u64; 2]; NR_TENANTS],
+    lasted: [Duration; NR_TENANTS],
+}
+
+impl Stalls {
+    fn new() -> Stalls {
+        Stalls { before: [[0; 2]; NR_TENANTS], lasted: [Duration::ZERO; NR_TENANTS] }
+    }
+
+    /// Takes in what a tick of this length came to.
+    fn note(&mut self, kernel: &SimKernel, length: Duration) {
+        for tenant in 0..NR_TENANTS {
+            let path = format!("/{}", name(tenant));
+            let pressure = kernel.file(&format!("/sys/fs/cgroup{path}/memory.pressure")).unwrap();
+            let total = pressure.rsplit_once("total=").unwrap().1.trim().parse::<u64>().unwrap();
+            let now = [count(kernel, &path, "memory.events", "high"), total];
+            let [met, full] = std::mem::replace(&mut self.before[tenant], now);
+            let is_stalled =
+                now[0] > met && (now[1] - full) as f64 > 0.9 * length.as_micros() as f64;
+            let lasted = &mut self.lasted[tenant];
+            *lasted = if is_stalled { *lasted + length } else { Duration::ZERO };
         }
     }
 }
@@ -316,6 +352,7 @@ impl Scenario {
         world.tick();
         let mut watch = Watch::new(self, world.host.with(|kernel| self.spawn(kernel)));
         world.host.take_changes();
+        let mut stalls = Stalls::new();
         for tick in 0..NR_TICKS {
             world.host.heal();
             let active = self.faults.iter().zip(&self.heals);
@@ -330,11 +367,27 @@ impl Scenario {
                 (0..NR_TENANTS).map(of).collect()
             });
             world.host.with(|kernel| watch.note(kernel, tick));
+            world.host.with(|kernel| stalls.note(kernel, self.length(tick)));
+            self.check_stalls(&stalls, tick);
             let status = world.turn();
             self.check(&world, &used, tick);
             assert_eq!(status.tenants.len(), NR_TENANTS);
         }
         world.host.with(|kernel| Outcome::of(kernel, watch))
+    }
+
+    /// No tenant stands still at a bound for long, but one whose files are out of reach.
+    fn check_stalls(&self, stalls: &Stalls, tick: usize) {
+        for (tenant, lasted) in stalls.lasted.iter().enumerate() {
+            let dir = format!("{}/", name(tenant));
+            let is_its = |when: &When| matches!(when, When::Matching { path_suffix, .. } if path_suffix.starts_with(&dir));
+            let is_reachable = !self.faults.iter().any(|(_, fault)| is_its(&fault.when));
+            assert!(
+                !is_reachable || *lasted <= STALL_MOST,
+                "seed {} tick {tick}: {dir} stalled at its bound for {lasted:?}",
+                self.seed
+            );
+        }
     }
 
     /// What must hold after every tick, before which `used` bytes were in use.
@@ -419,6 +472,25 @@ fn judge(scenario: &Scenario, plain: &Outcome, ours: &Outcome) -> Vec<String> {
     worse
 }
 
+struct Played {
+    scenario: Scenario,
+    plain: Outcome,
+    ours: Outcome,
+}
+
+/// Plays the scenario of this seed twice; what did not hold on the way is an error, and others are played after it.
+fn play(seed: u64) -> Result<Played, String> {
+    let played = catch_unwind(|| {
+        let scenario = Scenario::new(seed);
+        let (plain, ours) = (scenario.without_agent(false), scenario.with_agent());
+        Played { scenario, plain, ours }
+    });
+    played.map_err(|cause| {
+        let text = cause.downcast_ref::<String>().cloned();
+        text.or(cause.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default()
+    })
+}
+
 #[test]
 fn random_demands_and_faults_are_never_worse_than_plain_weights() {
     let asked = number("TENANTD_SCENARIOS");
@@ -428,15 +500,28 @@ fn random_demands_and_faults_are_never_worse_than_plain_weights() {
     let nr = asked.unwrap_or(USUAL);
     let mut worse = Vec::new();
     let (mut nr_killed, mut work) = ([0, 0], [0.0, 0.0]);
-    for seed in first..first + nr {
-        let scenario = Scenario::new(seed);
-        let (plain, ours) = (scenario.without_agent(false), scenario.with_agent());
-        for (play, outcome) in [&plain, &ours].into_iter().enumerate() {
-            nr_killed[play] += outcome.killed();
-            work[play] += outcome.worked();
+    let mended = MENDED.into_iter().filter(|_| asked.is_none());
+    for seed in (first..first + nr).chain(mended) {
+        let found = match play(seed) {
+            Ok(played) => {
+                for (number, outcome) in [&played.plain, &played.ours].into_iter().enumerate() {
+                    nr_killed[number] += outcome.killed();
+                    work[number] += outcome.worked();
+                }
+                judge(&played.scenario, &played.plain, &played.ours)
+            }
+            Err(why) => vec![why],
+        };
+        for what in found {
+            let what = format!("TENANTD_SEED={seed}: {what}");
+            // A long run may be stopped.
+            println!("{what}");
+            worse.push(what);
         }
-        let found = judge(&scenario, &plain, &ours);
-        worse.extend(found.into_iter().map(|what| format!("TENANTD_SEED={seed}: {what}")));
+        let nr_played = seed.wrapping_sub(first).wrapping_add(1);
+        if nr_played.is_multiple_of(500) {
+            println!("{nr_played} of {nr} scenarios played, {} worse", worse.len());
+        }
     }
     println!(
         "{nr} scenarios from seed {first}: {} killed (plain weights: {}), {:.0} s of work ({:.0} s)",
