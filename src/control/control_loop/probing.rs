@@ -47,7 +47,7 @@ impl NodeState {
     /// What its cgroup holds, and how it fared; `None` where that was not measured in this tick, where the kernel has
     /// no bounds of memory, and where others take memory from it that is protected.
     fn probed(&self, now: Duration, elapsed: Duration) -> Option<Probed> {
-        let usage = self.usage.as_ref().filter(|_| self.sampled_at == now)?;
+        let usage = self.usage.as_ref().filter(|_| self.sampled_at >= now)?;
         usage.met_bound?;
         if usage.reclaimed == Some(true) {
             return None;
