@@ -148,5 +148,6 @@ coded!(struct Settings {
 });
 coded!(struct Input { now, host, nodes, topology, above });
 coded!(struct NodeInput {
-    is_governed, is_present, sample, sampled_after, nr_threads, nr_oom_kills, nr_killed_runs, pids, observed, arrivals, held_before, surroundings,
+    is_governed, is_present, sample, sampled_after, nr_threads, nr_oom_kills, nr_killed_runs, pids, observed, arrivals,
+    held_before, surroundings,
 });
