@@ -124,11 +124,21 @@ pub enum CallError {
     },
 }
 
+/// Tenants that a message names at most.
+const NAMED_MAX: usize = 8;
+
 fn own_tenant(tenants: &[String]) -> String {
     match tenants {
         [] => {
             "you are no tenant, and no tenant of the policy allows you to submit jobs".to_string()
         }
-        names => format!("you are no tenant: name one of {}", names.join(", ")),
+        names if names.len() <= NAMED_MAX => {
+            format!("you are no tenant: name one of {}", names.join(", "))
+        }
+        names => {
+            let (first, others) = names.split_at(NAMED_MAX);
+            let (first, nr_others) = (first.join(", "), others.len());
+            format!("you are no tenant: name one of {first} and {nr_others} others")
+        }
     }
 }

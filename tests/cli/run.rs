@@ -214,6 +214,7 @@ fn each_refusal_has_its_exit_code() {
         ),
         ("io.tenantd.Jobs.WouldWait", json!({ "reason": reason }), 75, "1 is free"),
         ("io.tenantd.Jobs.NoOwnTenant", json!({ "tenants": ["ci"] }), 77, "name one of ci"),
+        ("io.tenantd.Jobs.NoOwnTenant", json!({ "tenants": vec!["t"; 20] }), 77, "t and 12 others"),
         ("org.varlink.service.PermissionDenied", json!({}), 77, "`allow` of the tenant"),
         ("io.tenantd.Jobs.OnlyObserves", json!({}), 69, "in mode enforce"),
         ("io.tenantd.Jobs.NeverFits", json!({ "reason": "9 TiB are more than" }), 1, "9 TiB"),

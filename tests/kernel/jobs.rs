@@ -207,7 +207,9 @@ fn daemons_of_a_job_linger() {
     let script = "sleep 1000 <&- >&- 2>&- & echo $!";
     let mut client = Client::submit(&asked, &json!({}), &["sh", "-c", script]);
     // Root is no tenant here, and the policy names nobody.
-    assert_eq!(client.says()["error"], "io.tenantd.Jobs.NoOwnTenant");
+    let refused = client.says();
+    assert_eq!(refused["error"], "io.tenantd.Jobs.NoOwnTenant");
+    assert_eq!(refused["parameters"]["tenants"], json!(["a"]));
     let mut client = Client::submit(&asked, &json!({ "tenant": "a" }), &["sh", "-c", script]);
     client.starts();
     let daemon: i32 = client.says().as_i64().unwrap() as i32;

@@ -65,19 +65,17 @@ impl<K: KernFs> Agent<K> {
     fn tenant_of_job(&self, submission: &Submission) -> Result<String, CallError> {
         let own = self.tenant_of_user(submission.uid);
         let Some(named) = &submission.parameters.tenant else {
-            let leaves = |allowed: &Vec<String>| -> Vec<String> {
-                let is_in = |path: &str| allowed.iter().any(|it| is_in_group(path, it));
-                let leaves = self.nodes().iter().filter(|node| node.is_leaf);
-                leaves.filter(|node| is_in(&node.path)).map(|node| node.path.clone()).collect()
+            let is_allowed = |path: &str| match &submission.allowed {
+                Allowed::All => true,
+                Allowed::These(allowed) => allowed.iter().any(|it| is_in_group(path, it)),
             };
-            let tenants = match &submission.allowed {
-                Allowed::All => Vec::new(),
-                Allowed::These(allowed) => leaves(allowed),
-            };
-            return match (own, &tenants[..]) {
-                (Some(own), _) => Ok(own),
-                (None, [only]) => Ok(only.clone()),
-                (None, _) => Err(CallError::NoOwnTenant { tenants }),
+            let leaves = self.nodes().iter().filter(|node| node.is_leaf && is_allowed(&node.path));
+            let tenants: Vec<String> = leaves.map(|node| node.path.clone()).collect();
+            return match (own, &tenants[..], &submission.allowed) {
+                (Some(own), ..) => Ok(own),
+                // Who may change the agent is not named by it.
+                (None, [only], Allowed::These(_)) => Ok(only.clone()),
+                (None, ..) => Err(CallError::NoOwnTenant { tenants }),
             };
         };
         let is_allowed = match &submission.allowed {
