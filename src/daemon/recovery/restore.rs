@@ -120,29 +120,25 @@ pub(in crate::daemon) fn remove_cgroups<'a>(
     restored: &mut Restored,
 ) {
     let mut in_use = Vec::new();
-    for entry in from_below(entries) {
-        if let Some(outcome) = disable(kernel, entry) {
-            match outcome {
-                // A tenant has them for cgroups of its own, which may go with its cgroup.
-                Err(error) if error.errno == Errno::EBUSY => in_use.push(entry),
-                outcome => restored.note(outcome, [entry], |restored| restored.nr_files += 1),
-            }
+    for held in from_below(entries) {
+        match disable(kernel, &held) {
+            // A tenant has them for cgroups of its own, which may go with its cgroup.
+            Err(error) if error.errno == Errno::EBUSY => in_use.push(held),
+            outcome => restored.note(outcome, [held.entry], |restored| restored.nr_files += 1),
         }
     }
     let is_in_use = !in_use.is_empty() || !refused.is_empty();
     remove_made(kernel, proc, entries, is_in_use, restored);
     HeldFiles::of(entries).settle(kernel, refused, extent == Extent::All, restored);
-    for entry in in_use {
-        let Entry::Held { path, .. } = entry else { continue };
-        match disable(kernel, entry) {
-            Some(Err(error))
+    for held in in_use {
+        match disable(kernel, &held) {
+            Err(error)
                 if error.errno == Errno::EBUSY
-                    && restored.left.iter().any(|left| left.starts_with(path)) =>
+                    && restored.left.iter().any(|left| left.starts_with(held.path)) =>
             {
-                restored.owe(entry);
+                restored.owe(held.entry);
             }
-            Some(outcome) => restored.note(outcome, [entry], |restored| restored.nr_files += 1),
-            None => {}
+            outcome => restored.note(outcome, [held.entry], |restored| restored.nr_files += 1),
         }
     }
 }
@@ -245,35 +241,35 @@ fn empty_nest<'a>(
     Ok(())
 }
 
-/// What was recorded of controllers for children, the innermost cgroup first: a cgroup disables none that one of its
-/// children has for its own. That is not the order of the journal where an earlier restore has left a part of it.
-fn from_below(entries: &[Entry]) -> Vec<&Entry> {
-    let depth = |entry: &Entry| match entry {
-        Entry::Held { path, file, .. } if **file == *SUBTREE_CONTROL => {
-            Some(path.components().count())
-        }
-        _ => None,
-    };
-    let held = entries.iter().rev().filter_map(|entry| Some((depth(entry)?, entry)));
-    let mut held: Vec<(usize, &Entry)> = held.collect();
-    held.sort_by_key(|(depth, _)| Reverse(*depth));
-    held.into_iter().map(|(_, entry)| entry).collect()
+/// What was recorded of the controllers that one cgroup had for its children.
+struct HeldControllers<'a> {
+    entry: &'a Entry,
+    path: &'a Path,
+    inode: u64,
+    before: &'a str,
 }
 
-/// Disables the controllers that the cgroup of `entry` has for its children now and did not have before, unless
-/// another program enabled them: restored by difference, not by text. `None` where `entry` is about something else.
-fn disable(kernel: &mut impl KernFs, entry: &Entry) -> Option<Result<(), KernError>> {
-    let Entry::Held { path, inode, file, value } = entry else { return None };
-    if **file != *SUBTREE_CONTROL {
-        return None;
-    }
-    let outcome = open_same(kernel, path, *inode).and_then(|dir| {
-        let Some(dir) = dir else { return Ok(()) };
-        let outcome = disable_in(kernel, dir, value);
-        kernel.close_dir(dir);
-        outcome
+/// What was recorded of controllers for children, the innermost cgroup first: a cgroup disables none that one of its
+/// children has for its own. That is not the order of the journal where an earlier restore has left a part of it.
+fn from_below(entries: &[Entry]) -> Vec<HeldControllers<'_>> {
+    let held = entries.iter().rev().filter_map(|entry| match entry {
+        Entry::Held { path, inode, file, value } if **file == *SUBTREE_CONTROL => {
+            Some(HeldControllers { entry, path, inode: *inode, before: value })
+        }
+        _ => None,
     });
-    Some(outcome)
+    let mut held: Vec<HeldControllers<'_>> = held.collect();
+    held.sort_by_key(|held| Reverse(held.path.components().count()));
+    held
+}
+
+/// Disables the controllers that a cgroup has for its children now and did not have before, unless another program
+/// enabled them: restored by difference, not by text.
+fn disable(kernel: &mut impl KernFs, held: &HeldControllers<'_>) -> Result<(), KernError> {
+    let Some(dir) = open_same(kernel, held.path, held.inode)? else { return Ok(()) };
+    let outcome = disable_in(kernel, dir, held.before);
+    kernel.close_dir(dir);
+    outcome
 }
 
 fn disable_in(kernel: &mut impl KernFs, dir: DirId, before: &str) -> Result<(), KernError> {
