@@ -64,11 +64,11 @@ impl<K: KernFs> Agent<K> {
     /// The tenant that a job is submitted to: the one that it names, or that of its user.
     fn tenant_of_job(&self, submission: &Submission) -> Result<String, CallError> {
         let own = self.tenant_of_user(submission.uid);
+        let is_allowed = |path: &str| match &submission.allowed {
+            Allowed::All => true,
+            Allowed::These(allowed) => allowed.iter().any(|it| is_in_group(path, it)),
+        };
         let Some(named) = &submission.parameters.tenant else {
-            let is_allowed = |path: &str| match &submission.allowed {
-                Allowed::All => true,
-                Allowed::These(allowed) => allowed.iter().any(|it| is_in_group(path, it)),
-            };
             let leaves = self.nodes().iter().filter(|node| node.is_leaf && is_allowed(&node.path));
             let tenants: Vec<String> = leaves.map(|node| node.path.clone()).collect();
             return match (own, &tenants[..], &submission.allowed) {
@@ -78,13 +78,11 @@ impl<K: KernFs> Agent<K> {
                 (None, ..) => Err(CallError::NoOwnTenant { tenants }),
             };
         };
-        let is_allowed = match &submission.allowed {
-            Allowed::All => true,
-            Allowed::These(allowed) => allowed.iter().any(|it| is_in_group(named, it)),
-        };
         let node = self.nodes().iter().find(|node| node.path == *named);
         match node {
-            _ if !is_allowed && own.as_ref() != Some(named) => Err(CallError::PermissionDenied {}),
+            _ if !is_allowed(named) && own.as_ref() != Some(named) => {
+                Err(CallError::PermissionDenied {})
+            }
             None => Err(CallError::NoSuchTenant { tenant: named.clone(), tenants: Vec::new() }),
             Some(node) if !node.is_leaf => {
                 let reason = format!("{named} is a group: name one of the tenants in it");
