@@ -161,16 +161,12 @@ impl JobCgroup {
 
     /// The same by the lists of them: in the legacy tree that counts threads tenants are only where a policy limits these.
     fn nr_listed_threads<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u32> {
-        let file = match layout.dialect {
-            Dialect::Unified => "cgroup.threads",
-            Dialect::Legacy => "tasks",
-        };
         let path = kernel.dir_path(self.dir(layout, Facet::Cpu)?);
         let inside = nested(kernel, &path).ok()?;
         let mut nr_threads = 0;
         for path in std::iter::once(path).chain(inside) {
             let dir = kernel.open_dir(&path).ok()?;
-            let list = kernel.read_once(dir, file);
+            let list = kernel.read_once(dir, layout.dialect.thread_list());
             let count = list.map(|list| list.iter().filter(|byte| **byte == b'\n').count());
             kernel.close_dir(dir);
             nr_threads += count.ok()?;

@@ -60,6 +60,14 @@ impl Dialect {
         }
     }
 
+    /// The file in the tree of the CPU controller that lists the threads of a cgroup.
+    pub fn thread_list(self) -> &'static str {
+        match self {
+            Dialect::Unified => "cgroup.threads",
+            Dialect::Legacy => "tasks",
+        }
+    }
+
     /// The file that holds the value of `knob`.
     pub fn file(self, knob: Knob) -> &'static str {
         match (self, knob) {

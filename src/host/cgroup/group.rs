@@ -289,12 +289,8 @@ impl Cgroup {
         layout: &Layout,
         gaps: &mut Vec<ReadError>,
     ) -> Result<Option<Vec<u32>>, KernError> {
-        let (facet, name) = match self.dialect {
-            Dialect::Unified => (Facet::Cpu, "cgroup.threads"),
-            Dialect::Legacy => (Facet::Cpu, "tasks"),
-        };
-        let Some(dir) = self.dir(layout, facet) else { return Ok(None) };
-        let text = match kernel.read_once(dir, name) {
+        let Some(dir) = self.dir(layout, Facet::Cpu) else { return Ok(None) };
+        let text = match kernel.read_once(dir, self.dialect.thread_list()) {
             Ok(text) => String::from_utf8_lossy(text).into_owned(),
             // A cgroup of a threaded subtree returns EOPNOTSUPP here: its demand comes from PSI.
             Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
