@@ -98,54 +98,48 @@ impl Streams {
 /// once both have ended.
 const MOST_BEFORE: usize = 2 * (OVERTAKES_MAX as usize + 2) + 1;
 
+/// In each discipline `request` starts in time beside streams of these jobs.
+#[track_caller]
+fn assert_starts(tenants: &[Terms], of: &[Request; 2], request: &Request) {
+    for discipline in all_disciplines() {
+        let streams = Streams::begin(discipline, tenants.to_vec(), of.clone());
+        let nr_before = streams.nr_before(request.clone());
+        assert!(nr_before <= MOST_BEFORE, "{discipline:?}: {nr_before}");
+    }
+}
+
 /// A GPU and a licence, never free at the same time: each time that the one is, the other is taken. The tenant that needs both
 /// is the first one of the policy: where the shares are equal, `drf` chooses that.
 #[test]
 fn two_counted_resources_that_are_free_in_turn() {
-    for discipline in all_disciplines() {
-        let tenants = ["c", "a", "b"].map(|name| Terms::new(name, 1.0)).to_vec();
-        let of = [units("a", &["gpu"]), units("b", &["licence"])];
-        let streams = Streams::begin(discipline, tenants, of);
-        let nr_before = streams.nr_before(units("c", &["gpu", "licence"]));
-        assert!(nr_before <= MOST_BEFORE, "{discipline:?}: {nr_before}");
-    }
+    let tenants = ["c", "a", "b"].map(|name| Terms::new(name, 1.0));
+    let of = [units("a", &["gpu"]), units("b", &["licence"])];
+    assert_starts(&tenants, &of, &units("c", &["gpu", "licence"]));
 }
 
 /// A GPU, and the one job that its tenant may run.
 #[test]
 fn a_counted_resource_and_a_limit_of_the_tenant_that_are_free_in_turn() {
-    for discipline in all_disciplines() {
-        let one = Terms { max_running: Some(1), ..Terms::new("c", 1.0) };
-        let of = [units("a", &["gpu"]), Request::new("c", 1)];
-        let streams = Streams::begin(discipline, vec![Terms::new("a", 1.0), one], of);
-        let nr_before = streams.nr_before(units("c", &["gpu"]));
-        assert!(nr_before <= MOST_BEFORE, "{discipline:?}: {nr_before}");
-    }
+    let one = Terms { max_running: Some(1), ..Terms::new("c", 1.0) };
+    let of = [units("a", &["gpu"]), Request::new("c", 1)];
+    assert_starts(&[Terms::new("a", 1.0), one], &of, &units("c", &["gpu"]));
 }
 
 /// A GPU, and the one job that a user may run in its tenant.
 #[test]
 fn a_counted_resource_and_a_limit_of_the_user_that_are_free_in_turn() {
-    for discipline in all_disciplines() {
-        let one = Terms { max_running_per_user: Some(1), ..Terms::new("c", 1.0) };
-        let of = [units("a", &["gpu"]), Request::new("c", 1)];
-        let streams = Streams::begin(discipline, vec![Terms::new("a", 1.0), one], of);
-        let nr_before = streams.nr_before(units("c", &["gpu"]));
-        assert!(nr_before <= MOST_BEFORE, "{discipline:?}: {nr_before}");
-    }
+    let one = Terms { max_running_per_user: Some(1), ..Terms::new("c", 1.0) };
+    let of = [units("a", &["gpu"]), Request::new("c", 1)];
+    assert_starts(&[Terms::new("a", 1.0), one], &of, &units("c", &["gpu"]));
 }
 
 /// A GPU, and memory of its tenant's limit.
 #[test]
 fn a_counted_resource_and_memory_of_the_tenant_that_are_free_in_turn() {
-    for discipline in all_disciplines() {
-        let small = Terms { memory_max_bytes: Some(8 * GIB), ..Terms::new("c", 1.0) };
-        let memory = |request| Request { memory_bytes: 6 * GIB, ..request };
-        let of = [units("a", &["gpu"]), memory(Request::new("c", 1))];
-        let streams = Streams::begin(discipline, vec![Terms::new("a", 1.0), small], of);
-        let nr_before = streams.nr_before(memory(units("c", &["gpu"])));
-        assert!(nr_before <= MOST_BEFORE, "{discipline:?}: {nr_before}");
-    }
+    let small = Terms { memory_max_bytes: Some(8 * GIB), ..Terms::new("c", 1.0) };
+    let memory = |request| Request { memory_bytes: 6 * GIB, ..request };
+    let of = [units("a", &["gpu"]), memory(Request::new("c", 1))];
+    assert_starts(&[Terms::new("a", 1.0), small], &of, &memory(units("c", &["gpu"])));
 }
 
 /// While a unit is held elsewhere, other jobs of the senior's tenant run: one that is held for hours would keep the tenant's
