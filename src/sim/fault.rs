@@ -230,6 +230,12 @@ impl<K: KernFs> KernFs for Faulty<K> {
         self.end(outcome)
     }
 
+    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError> {
+        self.begin(Operation::Open, self.inner.dir_path(dir), None)?;
+        let outcome = self.inner.has_dirs(dir);
+        self.end(outcome)
+    }
+
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
         let path = self.inner.dir_path(dir).join(name);
         self.begin(Operation::Open, path.clone(), None)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::host::kernfs::FileId;
 
@@ -68,6 +69,8 @@ pub(super) struct KeptDir {
 pub(super) struct KeptFile {
     pub(super) place: FilePlace,
     pub(super) path: PathBuf,
+    /// When it was read last and what it held, where the kernel keeps that for the next read.
+    pub(super) listed: Option<(Duration, String)>,
 }
 
 /// What is open, by number. No number is used again, so that a dead handle stays dead.

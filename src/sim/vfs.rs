@@ -15,8 +15,12 @@ use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 use super::handles::{DirPlace, FilePlace, KeptDir, KeptFile};
 use super::kernel::{Access, MOUNT, SimKernel};
 use super::process::Process;
-use super::spec::{Mode, Spec};
-use super::tree::CgroupId;
+use super::spec::{File, Mode, Spec};
+use super::tree::{CgroupId, Version};
+
+/// How long the legacy kernel keeps what it listed for an open file that is read again (`CGROUP_PIDLIST_DESTROY_DELAY`,
+/// `kernel/cgroup/cgroup-v1.c`): each read begins it anew.
+const LIST_KEPT: Duration = Duration::from_secs(1);
 
 /// The target of a path.
 enum Found {
@@ -167,6 +171,12 @@ impl SimKernel {
             FilePlace::Proc(file) => self.show_proc(*file),
             FilePlace::Sys(path) => self.sys.get(path).cloned().ok_or(Errno::ENODEV),
         }
+    }
+
+    /// Whether the legacy kernel keeps what it listed for the next read of an open file.
+    fn is_kept_list(&self, place: &FilePlace) -> bool {
+        let FilePlace::Cgroup(id, spec, _) = place else { return false };
+        self.tree.version(*id) == Version::V1 && matches!(spec.file, File::Procs | File::Threads)
     }
 
     fn write_to(&mut self, place: FilePlace, value: &str) -> Result<(), Errno> {
@@ -330,9 +340,15 @@ impl KernFs for SimKernel {
         })
     }
 
+    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError> {
+        let place = self.kept_dir(dir)?.place.clone();
+        let failed = |errno| KernError::new(Operation::Open, self.dir_path(dir), errno);
+        Ok(!self.names_in(&place).map_err(failed)?.is_empty())
+    }
+
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
         let (place, path) = self.file_at(dir, name)?;
-        let file = FileId(self.handles.files.open(KeptFile { place, path }));
+        let file = FileId(self.handles.files.open(KeptFile { place, path, listed: None }));
         if let Some(kept) = self.handles.dirs.get_mut(dir.0) {
             kept.files.push(file);
         }
@@ -344,7 +360,16 @@ impl KernFs for SimKernel {
             return Err(KernError::new(Operation::Read, "(closed file)", Errno::EBADF));
         };
         let failed = |errno| KernError::new(Operation::Read, &kept.path, errno);
-        self.handles.text = self.text_of(&kept.place).map_err(failed)?;
+        let mut text = self.text_of(&kept.place).map_err(failed)?;
+        if self.is_kept_list(&kept.place) {
+            let now = self.now();
+            let known = kept.listed.clone().filter(|(at, _)| now - *at <= LIST_KEPT);
+            text = known.map_or(text, |(_, text)| text);
+            if let Some(kept) = self.handles.files.get_mut(file.0) {
+                kept.listed = Some((now, text.clone()));
+            }
+        }
+        self.handles.text = text;
         Ok(self.handles.text.as_bytes())
     }
 

@@ -1,8 +1,11 @@
 //! Hosts that lack something: one clear line each, and nothing written.
 
+use std::path::Path;
+
 use tenantd::control::status::Status;
 use tenantd::daemon::agent::StartError;
 use tenantd::host::cgroup::LayoutError;
+use tenantd::host::kernfs::KernFs;
 use tenantd::policy::model::HierarchyChoice;
 use tenantd::resource::{CPU, MEMORY, PerResource};
 use tenantd::sim::{Access, Controller, Load, SimHost};
@@ -129,4 +132,29 @@ fn a_controller_that_is_disabled_behind_the_agent_is_enabled_again() {
     let status = world.ticks(12);
     assert_eq!(world.file("cgroup.subtree_control"), "cpu memory pids");
     assert_eq!((world.file("a/memory.low").as_str(), status.findings), ("0", vec![]));
+}
+
+/// The unified mount of a hybrid host knows nothing of them.
+#[test]
+fn processes_in_the_legacy_trees_alone_are_seen_when_they_come_and_go() {
+    for below in ["a", "a/nested"] {
+        let mut world = World::on(legacy(), "tenants: { a: {} }");
+        world.start().unwrap();
+        let is_idle = |world: &mut World| tenant(&world.ticks(3), "a").usage[CPU] == Some(0.0);
+        assert!(is_idle(&mut world));
+        let pid = world.spawn("/", Load::busy(1));
+        for tree in ["cpu", "cpuacct", "memory"] {
+            let root = format!("/sys/fs/cgroup/{tree}");
+            world.host.with(|kernel| {
+                let dir = kernel.open_dir(Path::new(&root)).unwrap();
+                if below != "a" {
+                    kernel.make_dir(dir, below).unwrap();
+                }
+                kernel.write(dir, &format!("{below}/cgroup.procs"), &pid.to_string()).unwrap();
+            });
+        }
+        assert!(!is_idle(&mut world), "{below}");
+        world.host.with(|kernel| kernel.kill(pid)).unwrap();
+        assert!(is_idle(&mut world), "{below}");
+    }
 }

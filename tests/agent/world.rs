@@ -193,6 +193,11 @@ impl KernFs for Host {
         self.kernel.borrow_mut().inode(dir)
     }
 
+    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError> {
+        self.before();
+        self.kernel.borrow_mut().has_dirs(dir)
+    }
+
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
         self.before();
         self.kernel.borrow_mut().open_file(dir, name)

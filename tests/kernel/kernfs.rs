@@ -1,7 +1,10 @@
 //! The seam on the real kernel: handles that die with their cgroup, errors that say what and where.
 
+use std::fs;
+use std::process::Command;
+
 use nix::errno::Errno;
-use tenantd::host::cgroup::{Dialect, Facet};
+use tenantd::host::cgroup::{Cgroup, Dialect, Facet};
 use tenantd::host::kernfs::{ErrorKind, KernFs, Operation, RealKernFs};
 
 use super::ground::Ground;
@@ -33,6 +36,24 @@ fn a_kept_handle_ends_with_its_cgroup_and_never_refers_to_another() {
     let new = kernel.open_dir(&path).unwrap();
     assert_ne!(kernel.inode(new).unwrap(), inode);
     assert_eq!(kernel.read_once(new, "cgroup.procs"), Ok(&b""[..]));
+}
+
+/// On a legacy host an open list of processes says what it said at first while it is read again and again.
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn a_process_that_comes_between_two_samples_is_seen() {
+    let Some(ground) = Ground::take() else { return };
+    ground.make("a");
+    let mut kernel = RealKernFs::new();
+    let cgroup = Cgroup::open(&mut kernel, &ground.layout, "a").unwrap();
+    let mut is_populated = || cgroup.sample(&mut kernel, false, &mut Vec::new()).unwrap().populated;
+    assert_eq!(is_populated(), Some(false));
+    let mut sleeper = Command::new("sleep").arg("infinity").spawn().unwrap();
+    fs::write(ground.dir(Facet::Cpu, "a").join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+    assert_eq!(is_populated(), Some(true));
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    assert_eq!(is_populated(), Some(false));
 }
 
 #[test]

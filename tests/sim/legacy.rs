@@ -124,3 +124,20 @@ fn every_process_is_in_one_cgroup_of_each_hierarchy() {
     assert_eq!(get(&kernel, "unified/cgroup.controllers"), "");
     assert!(kernel.file("/proc/pressure/cpu").unwrap().starts_with("some avg10=0.00"));
 }
+
+/// As the kernel does it: whoever opens the list anew sees what is true.
+#[test]
+fn an_open_list_of_processes_stays_the_same_while_it_is_read() {
+    let mut kernel = legacy(1, &["/a"]);
+    let dir = kernel.open_dir(std::path::Path::new("/sys/fs/cgroup/cpu/a")).unwrap();
+    let kept = kernel.open_file(dir, "cgroup.procs").unwrap();
+    assert_eq!(kernel.read(kept), Ok(&b""[..]));
+    let pid = format!("{}\n", kernel.spawn("/a", Load::busy(1)).unwrap());
+    for _ in 0..3 {
+        kernel.advance(SECOND);
+        assert_eq!(kernel.read(kept), Ok(&b""[..]));
+        assert_eq!(kernel.read_once(dir, "cgroup.procs"), Ok(pid.as_bytes()));
+    }
+    kernel.advance(2 * SECOND);
+    assert_eq!(kernel.read(kept), Ok(pid.as_bytes()));
+}

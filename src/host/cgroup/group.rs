@@ -25,11 +25,10 @@ enum Source {
     MemoryEvents,
     MemoryPressure,
     Populated,
-    Processes,
 }
 
 impl Source {
-    const ALL: [Source; 9] = [
+    const ALL: [Source; 8] = [
         Source::CpuUsage,
         Source::CpuThrottled,
         Source::CpuPressure,
@@ -38,7 +37,6 @@ impl Source {
         Source::MemoryEvents,
         Source::MemoryPressure,
         Source::Populated,
-        Source::Processes,
     ];
 
     /// The tree and name of this file; v2 has usage and throttling in one file, read once.
@@ -56,8 +54,6 @@ impl Source {
             (Dialect::Legacy, Source::MemoryEvents) => (Facet::Memory, "memory.oom_control"),
             (_, Source::MemoryPressure) => (Facet::Pressure, "memory.pressure"),
             (_, Source::Populated) => (Facet::Pressure, "cgroup.events"),
-            (Dialect::Unified, Source::Processes) => return None,
-            (Dialect::Legacy, Source::Processes) => (Facet::Cpu, "cgroup.procs"),
         })
     }
 }
@@ -68,6 +64,8 @@ pub struct Cgroup {
     dialect: Dialect,
     /// One directory for each tree of the layout; absent where the cgroup is not in that tree.
     dirs: Vec<Option<DirId>>,
+    /// The directory in the tree that divides the CPUs, where that is a legacy one.
+    legacy_cpu: Option<DirId>,
     files: [Option<FileId>; Source::ALL.len()],
     /// Files that could not be opened, reported once.
     missing: Vec<KernError>,
@@ -121,12 +119,15 @@ impl Cgroup {
         let mut cgroup = Cgroup {
             dialect: layout.dialect,
             dirs,
+            legacy_cpu: None,
             files: [None; Source::ALL.len()],
             missing: Vec::new(),
             generation: 0,
         };
+        let cpu = cgroup.dir(layout, Facet::Cpu);
+        cgroup.legacy_cpu = cpu.filter(|_| layout.dialect == Dialect::Legacy);
         cgroup.open_files(kernel, layout);
-        let generation = cgroup.dir(layout, Facet::Cpu).map(|dir| kernel.inode(dir)).transpose();
+        let generation = cpu.map(|dir| kernel.inode(dir)).transpose();
         match generation {
             Ok(generation) => {
                 cgroup.generation = generation.unwrap_or_default();
@@ -351,7 +352,9 @@ impl<K: KernFs> Reader<'_, K> {
     }
 
     /// Whether any process is in the cgroup or below it. On a hybrid host the unified mount says so, but the
-    /// tree that divides the CPUs decides: processes that were put only there count as well.
+    /// tree that divides the CPUs decides: processes that were put only there count as well. Their list is opened
+    /// anew each time: while an open one is read at least once a second the legacy kernel says what it said at first
+    /// (`CGROUP_PIDLIST_DESTROY_DELAY`, `kernel/cgroup/cgroup-v1.c`).
     fn populated(&mut self) -> Result<Option<bool>, KernError> {
         let populated = self.take(Source::Populated, |text| {
             parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
@@ -359,8 +362,15 @@ impl<K: KernFs> Reader<'_, K> {
         if populated != Some(false) {
             return Ok(populated);
         }
-        let here = self.take(Source::Processes, |text| Ok(Some(!text.trim_ascii().is_empty())))?;
-        Ok(Some(here.unwrap_or(false)))
+        let Some(dir) = self.cgroup.legacy_cpu else { return Ok(populated) };
+        match self.kernel.read_once(dir, "cgroup.procs") {
+            Ok(text) if text.trim_ascii().is_empty() => {}
+            Ok(_) => return Ok(Some(true)),
+            Err(error) if error.is_gone() => return Err(error),
+            Err(error) => self.gaps.push(error.into()),
+        }
+        // Which of those below it hold processes is not known.
+        Ok(populated.filter(|_| !self.kernel.has_dirs(dir).unwrap_or(false)))
     }
 
     /// The counters that grow with time: CPU time used, and time waited.

@@ -39,6 +39,12 @@ pub trait KernFs {
     /// EBADF for a dead handle.
     fn inode(&mut self, dir: DirId) -> Result<u64, KernError>;
 
+    /// Whether any directory is in `dir`.
+    ///
+    /// # Errors
+    /// EBADF for a dead handle.
+    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError>;
+
     /// Opens `name` (relative to `dir`, may contain `/`) for reading and keeps it.
     ///
     /// # Errors
