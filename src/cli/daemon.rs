@@ -183,7 +183,7 @@ fn show(report: &Report, colour: Colour) {
 }
 
 /// Files of its cgroup that stay open for a tenant, at most, and those of the rest of the agent.
-const DESCRIPTORS_PER_TENANT: u64 = 15;
+const DESCRIPTORS_PER_TENANT: u64 = 14;
 const DESCRIPTORS_OF_THE_REST: u64 = 200;
 
 /// Raises the limit of descriptors to its maximum, and says where that is too low for the tenants of the policy.
