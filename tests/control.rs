@@ -164,6 +164,7 @@ proptest! {
         last in option::of(a_demand()),
         is_bounded: bool,
         wanted in option::of(0.0..1000.0_f64),
+        killed_peak_bytes in option::of(0.0..2.0 * MEMORY_BYTES),
     ) {
         let second = Duration::from_secs(1);
         let Some(usage) = usage::usage(&before, &now, second) else { return Ok(()) };
@@ -174,6 +175,7 @@ proptest! {
             max: PerResource([max_cores, MEMORY_BYTES]),
             is_bounded,
             is_probed: is_bounded,
+            killed_peak_bytes,
             last,
         };
         let demand = demand::estimate(&usage, &context, second);

@@ -27,6 +27,11 @@
 //! what is missing came back in the interval, or when tasks wait for memory; a few pages of a file that is
 //! read again after hours are not a working set.
 //!
+//! A tenant of which a process was killed for want of memory wanted more than it was ever seen to hold, and what it
+//! holds now is what the kill left. So its demand is a fifth above the peak that was observed, 100 MiB at least, and
+//! falls by half in two minutes instead of 15 s while it runs. Kills that follow each other do not add up: each
+//! starts from what was observed, and not from what was estimated after the one before.
+//!
 //! Going down fast costs nothing here: a tenant that is satisfied keeps the weight of its full fair share
 //! (`target`), so an underestimate never delays one that wakes up.
 //!
@@ -44,6 +49,7 @@ use serde::{Deserialize, Serialize};
 use super::usage::Usage;
 use crate::codec::coded;
 use crate::resource::{CPU, MEMORY, PerResource, Resource};
+use crate::units::Bytes;
 
 /// PSI `some` above this share of the time means pressed.
 pub const PRESSED_RATIO: f64 = 0.02;
@@ -62,6 +68,13 @@ const REFAULTING_RATIO: f64 = 0.01;
 const DECAY_RATIO: f64 = 0.01;
 /// ... and where a probe takes a hundredth in six seconds, by more than this: falling by half in 15 s, it lags by 3.6 %.
 const PROBED_DECAY_RATIO: f64 = 0.05;
+
+/// The time in which a demand after a kill falls by half: whoever is started again takes a while to get there.
+const KILLED_HALF_LIFE: Duration = Duration::from_secs(120);
+/// What a tenant wants after a kill for want of memory, times the most that was observed ...
+const KILLED_RATIO: f64 = 1.2;
+/// ... but more than that by this at least.
+const KILLED_LEAST: Bytes = Bytes::mib(100);
 
 /// What a tenant could use now.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,6 +134,8 @@ pub enum MemoryBasis {
     Waiting,
     /// It falls from an earlier demand.
     Decaying,
+    /// A fifth above the peak before a process was killed for want of memory, or falling from there.
+    AfterKill,
 }
 
 /// What bounds a demand, and what it was before.
@@ -136,8 +151,26 @@ pub struct Context {
     pub is_bounded: bool,
     /// Whether it is probed.
     pub is_probed: bool,
+    /// The most memory that was observed, where a process was killed for want of it since the last estimate.
+    pub killed_peak_bytes: Option<f64>,
     /// The demand at the last tick.
     pub last: Option<Demand>,
+}
+
+impl Context {
+    /// What the memory demand is raised to, because of a kill.
+    fn raised_bytes(&self) -> Option<f64> {
+        self.killed_peak_bytes.map(after_kill).map(|bytes| bytes.min(self.max[MEMORY]))
+    }
+
+    fn was_after_kill(&self) -> bool {
+        self.last.is_some_and(|last| last.memory_basis == MemoryBasis::AfterKill)
+    }
+}
+
+/// The memory that a tenant wants, of which a process was killed with `peak_bytes` in use.
+pub fn after_kill(peak_bytes: f64) -> f64 {
+    (peak_bytes * KILLED_RATIO).max(peak_bytes + KILLED_LEAST.0 as f64)
 }
 
 /// The demand behind `usage`, `elapsed` after the last one.
@@ -153,9 +186,13 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let amount = PerResource::from_fn(|resource| {
         let fresh = match resource {
             CPU => Some(fresh_cores),
-            _ => held[resource].map(|(fresh, _)| fresh),
+            MEMORY => fresh_bytes(held[MEMORY], context),
         };
-        let smoothed = |fresh| smooth(fresh, last[resource], elapsed, half_life(resource));
+        let half_life = match resource == MEMORY && usage.populated && context.was_after_kill() {
+            true => KILLED_HALF_LIFE,
+            false => half_life(resource),
+        };
+        let smoothed = |fresh| smooth(fresh, last[resource], elapsed, half_life);
         fresh.map_or(last[resource], smoothed).min(context.max[resource])
     });
     // A fall of less than a thousandth of a CPU is not worth reporting.
@@ -167,12 +204,30 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     }
 }
 
+/// What is wanted of memory now; `None` where it could not be read.
+fn fresh_bytes(held: Option<(f64, MemoryBasis)>, context: &Context) -> Option<f64> {
+    let raised = context.raised_bytes();
+    held.map(|(fresh, _)| fresh).into_iter().chain(raised).reduce(f64::max)
+}
+
 /// Where memory could not be read, that of the last tick, whose demand is kept.
 fn memory_basis(held: Option<(f64, MemoryBasis)>, context: &Context, demand: f64) -> MemoryBasis {
     let decay_ratio = if context.is_probed { PROBED_DECAY_RATIO } else { DECAY_RATIO };
+    let last = context.last.unwrap_or(Demand::UNKNOWN);
+    let is_raised = context.raised_bytes().is_some_and(|raised| demand <= raised);
     match held {
-        None => context.last.unwrap_or(Demand::UNKNOWN).memory_basis,
-        Some((fresh, _)) if demand > fresh * (1.0 + decay_ratio) => MemoryBasis::Decaying,
+        // What comes back of a working set confirms the demand, and does not say where it is from.
+        Some((fresh, MemoryBasis::Refaulting | MemoryBasis::Waiting))
+            if context.was_after_kill() && fresh <= last.amount[MEMORY] =>
+        {
+            MemoryBasis::AfterKill
+        }
+        Some((fresh, _)) if demand > fresh * (1.0 + decay_ratio) => {
+            let is_after_kill = is_raised || context.was_after_kill();
+            if is_after_kill { MemoryBasis::AfterKill } else { MemoryBasis::Decaying }
+        }
+        None if is_raised => MemoryBasis::AfterKill,
+        None => last.memory_basis,
         Some((_, MemoryBasis::WorkingSet)) if context.is_probed => MemoryBasis::Probed,
         Some((_, basis)) => basis,
     }
@@ -279,10 +334,11 @@ coded!(
         Refaulting {},
         Waiting {},
         Decaying {},
+        AfterKill {},
     }
 );
 coded!(struct Demand { amount, cpu_basis, memory_basis });
-coded!(struct Context { allocation_cores, guarantee_cores, max, is_bounded, is_probed, last });
+coded!(struct Context { allocation_cores, guarantee_cores, max, is_bounded, is_probed, killed_peak_bytes, last });
 
 #[cfg(test)]
 mod tests {
@@ -423,6 +479,52 @@ mod tests {
         let mut context = context(1.0);
         context.last = Some(Demand { amount: PerResource([0.0, 77.0]), ..Demand::UNKNOWN });
         assert_eq!(estimate(&using(0.0, 0.0), &context, SECOND).amount[MEMORY], 77.0);
+    }
+
+    /// The demand of a tenant that holds so much, `after` what it was, and perhaps after a kill.
+    fn killed(bytes: f64, peak: Option<f64>, after: Option<Demand>) -> Demand {
+        let usage = Usage { held: PerResource([None, Some(bytes)]), ..using(0.1, 0.0) };
+        let context = Context { killed_peak_bytes: peak, last: after, ..context(1.0) };
+        estimate(&usage, &context, SECOND)
+    }
+
+    #[test]
+    fn a_demand_after_a_kill_is_above_what_was_seen_and_falls_slowly() {
+        let raised = killed(1e7, Some(4e8), None);
+        let bytes = 4e8 + KILLED_LEAST.0 as f64;
+        assert_eq!((raised.amount[MEMORY], raised.memory_basis), (bytes, MemoryBasis::AfterKill));
+        let mut last = raised;
+        for _ in 0..120 {
+            last = killed(1e7, None, Some(last));
+            assert_eq!(last.memory_basis, MemoryBasis::AfterKill);
+        }
+        let half = (bytes + 1e7) / 2.0;
+        assert!((last.amount[MEMORY] - half).abs() < 1e3, "{last:?}");
+        // It is over when that much is held, or nothing runs.
+        let there = killed(last.amount[MEMORY], None, Some(last));
+        assert_eq!(there.memory_basis, MemoryBasis::WorkingSet);
+        let context = Context { last: Some(last), ..context(1.0) };
+        let empty = estimate(&Usage::of_empty(), &context, Duration::from_secs(15));
+        assert!((empty.amount[MEMORY] - last.amount[MEMORY] / 2.0).abs() < 1.0, "{empty:?}");
+    }
+
+    #[test]
+    fn a_demand_after_a_kill_is_within_the_limit() {
+        let raised = killed(1e7, Some(9.5e8), None);
+        assert_eq!((raised.amount[MEMORY], raised.memory_basis), (1e9, MemoryBasis::AfterKill));
+    }
+
+    #[test]
+    fn what_comes_back_after_a_kill_does_not_make_it_fall_faster() {
+        let last = Demand { memory_basis: MemoryBasis::AfterKill, ..killed(5e8, None, None) };
+        let usage = Usage {
+            held: PerResource([None, Some(1e8)]),
+            refaulted_bytes: Some(5e7),
+            ..using(0.1, 0.0)
+        };
+        let context = Context { last: Some(last), ..context(1.0) };
+        let demand = estimate(&usage, &context, SECOND);
+        assert_eq!((demand.amount[MEMORY], demand.memory_basis), (5e8, MemoryBasis::AfterKill));
     }
 
     #[test]

@@ -142,6 +142,11 @@ fn held_demand_reason(held: Resource, demand: &Demand, fresh: Option<f64>) -> St
             "1.2 times what it holds: it refaults, and tasks wait for memory".to_string()
         }
         MemoryBasis::Decaying => "its working set shrank: halves every 15 s".to_string(),
+        MemoryBasis::AfterKill => {
+            "1.2 times the most it was seen to hold, 100 MiB more at least, since a process was killed for \
+             want of memory: halves every 2 min"
+                .to_string()
+        }
     }
 }
 

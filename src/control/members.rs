@@ -134,6 +134,8 @@ pub(super) fn sum_up_demands(
         if members.is_empty() {
             states[tenant].estimate(node.guarantee[CPU], max, elapsed);
         } else if let Some(demand) = demand(&states[members], &max) {
+            // Its members' demands have been raised for their kills.
+            states[tenant].oom_kills.answer();
             states[tenant].demand = Some(demand);
         }
     }

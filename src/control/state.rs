@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::contest::Contests;
-use super::demand::{self, Context, Demand};
+use super::demand::{self, Context, Demand, MemoryBasis};
 use super::fairness::Measured;
 use super::fault::Faults;
 use super::pids::PidsState;
@@ -17,7 +17,7 @@ use super::trim::Trim;
 use super::usage::{Kills, Totals, Usage};
 use super::width::WidthState;
 use crate::codec::coded;
-use crate::resource::{CPU, PerResource};
+use crate::resource::{CPU, MEMORY, PerResource};
 
 /// A failed write is tried again after 1, 2, 4 … at most this many ticks.
 const RETRY_TICKS_MAX: u64 = 64;
@@ -135,16 +135,27 @@ impl NodeState {
         elapsed: Duration,
     ) {
         let Some(usage) = &self.usage else { return };
+        let killed_peak_bytes = self.oom_kills.answer().then(|| self.peak_bytes());
         let context = Context {
             allocation_cores: self.target.allocation[CPU],
             guarantee_cores: guarantee_cores.unwrap_or(0.0),
             max,
             is_bounded: self.squeeze.as_ref().is_some_and(|it| it.lowest_bytes().is_some()),
             is_probed: self.is_probed(),
+            killed_peak_bytes,
             last: self.demand,
         };
         self.demand = Some(demand::estimate(usage, &context, elapsed));
         self.context = Some(context);
+    }
+
+    /// The most memory that was observed lately: what is held and was held, and what an earlier demand has kept of it.
+    /// A demand after a kill is no observation.
+    fn peak_bytes(&self) -> f64 {
+        let samples = self.before.as_deref().into_iter().chain(&self.sample);
+        let held = samples.filter_map(|sample| sample.held(MEMORY));
+        let last = self.demand.filter(|last| last.memory_basis != MemoryBasis::AfterKill);
+        held.chain(last.map(|last| last.amount[MEMORY])).fold(0.0, f64::max)
     }
 
     /// Whether a cgroup is steered for it that is there.

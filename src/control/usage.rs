@@ -150,6 +150,8 @@ pub struct Kills {
     nr_read: u64,
     /// Runs that were told of since this cgroup was read first.
     nr_told: u64,
+    /// Those of all that the demand has been raised for.
+    nr_answered: u64,
 }
 
 impl Kills {
@@ -182,10 +184,20 @@ impl Kills {
         self.nr_told += nr_runs;
     }
 
+    /// Whether there were any since this was asked last.
+    pub(super) fn answer(&mut self) -> bool {
+        let total = self.sum();
+        std::mem::replace(&mut self.nr_answered, total) < total
+    }
+
     /// The sum; `None` where nothing was ever read or told.
     pub fn total(&self) -> Option<u64> {
-        let total = self.before + self.nr_read.max(self.nr_told);
+        let total = self.sum();
         (self.last.is_some() || total > 0).then_some(total)
+    }
+
+    fn sum(&self) -> u64 {
+        self.before + self.nr_read.max(self.nr_told)
     }
 }
 
@@ -343,7 +355,7 @@ coded!(struct Usage {
     reclaimed, met_limit, met_bound, populated,
 });
 coded!(struct Tally { total, last });
-coded!(struct Kills { before, last, nr_read, nr_told });
+coded!(struct Kills { before, last, nr_read, nr_told, nr_answered });
 coded!(struct Totals { cpu_usec, cpu_some_usec, memory_some_usec });
 
 #[cfg(test)]

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use tenantd::control::demand::MemoryBasis;
+use tenantd::control::explain;
+use tenantd::control::status::Status;
 use tenantd::host::systemd::{Property, PropertyValue, Setting};
+use tenantd::resource::MEMORY;
 use tenantd::sim::{Layout, Load, SimHost};
 
 use super::world::{MIB, World, legacy, tenant};
@@ -30,6 +34,37 @@ fn the_kill_of_a_tenant_s_only_process_is_counted() {
         world.spawn("/a", too_large());
         assert_eq!(kills(&mut world, "a"), Some(2));
     }
+}
+
+/// What is held after a kill is what the kill left; whoever comes next wants what was missing.
+#[test]
+fn a_kill_raises_the_demand_for_memory_within_the_limit() {
+    let mut world = World::begin("tenants: { a: { limit: { memory: 180MiB } }, b: {} }");
+    world.host.with(|kernel| kernel.make_cgroup("/a/job")).unwrap();
+    world.write("a/job/memory.max", &(100 * MIB).to_string());
+    world.host.with(|kernel| kernel.make_cgroup("/a/idle")).unwrap();
+    world.spawn("/a/idle", Load::idle());
+    world.spawn("/a/job", too_large());
+    let of = |status: &Status| {
+        let tenant = tenant(status, "a");
+        (tenant.demand[MEMORY], tenant.memory_demand_basis, tenant.nr_oom_kills)
+    };
+    let seen = of(&world.ticks(2));
+    assert_eq!((seen.1, seen.2), (MemoryBasis::WorkingSet, Some(0)));
+    let (raised, basis, nr_kills) = of(&world.tick());
+    assert_eq!((basis, nr_kills), (MemoryBasis::AfterKill, Some(1)));
+    assert_eq!(raised, 180.0 * MIB as f64, "{seen:?}");
+    let status = world.ticks(120);
+    let (left, basis, _) = of(&status);
+    assert_eq!(basis, MemoryBasis::AfterKill);
+    assert!((0.5..0.55).contains(&(left / raised)), "{left} of {raised}");
+    let trace = world.agent.as_ref().unwrap().trace();
+    let demand = explain::explain(trace, &status, "a").unwrap().demand.unwrap();
+    assert!(demand.reason[MEMORY].contains("since a process was killed"), "{demand:?}");
+    // It is killed again: what was estimated is no peak.
+    world.spawn("/a/job", Load { touch_bytes_per_sec: 1024 * MIB, ..too_large() });
+    let (again, ..) = of(&world.tick());
+    assert!(again <= left.max(101.0 * MIB as f64), "{again}, {left}");
 }
 
 /// Who comes and is killed between two ticks is found too, but not at the price of a second read a tick.

@@ -498,12 +498,13 @@ fn random_demands_and_faults_are_never_worse_than_plain_weights() {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let first = number("TENANTD_SEED").unwrap_or_else(|| if asked.is_some() { clock() } else { 1 });
     let nr = asked.unwrap_or(USUAL);
-    let mut worse = Vec::new();
+    let (mut worse, mut nr_faulty) = (Vec::new(), 0);
     let (mut nr_killed, mut work) = ([0, 0], [0.0, 0.0]);
     let mended = MENDED.into_iter().filter(|_| asked.is_none());
     for seed in (first..first + nr).chain(mended) {
         let found = match play(seed) {
             Ok(played) => {
+                nr_faulty += u64::from(!played.scenario.faults.is_empty());
                 for (number, outcome) in [&played.plain, &played.ours].into_iter().enumerate() {
                     nr_killed[number] += outcome.killed();
                     work[number] += outcome.worked();
@@ -523,8 +524,10 @@ fn random_demands_and_faults_are_never_worse_than_plain_weights() {
             println!("{nr_played} of {nr} scenarios played, {} worse", worse.len());
         }
     }
+    let nr_ticks = nr * NR_TICKS as u64;
     println!(
-        "{nr} scenarios from seed {first}: {} killed (plain weights: {}), {:.0} s of work ({:.0} s)",
+        "{nr} scenarios from seed {first}, {nr_faulty} with faults, {nr_ticks} ticks: \
+         {} killed (plain weights: {}), {:.0} s of work ({:.0} s)",
         nr_killed[1], nr_killed[0], work[1], work[0]
     );
     assert!(worse.is_empty(), "{} of {nr}:\n{}", worse.len(), worse.join("\n"));

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tenantd::control::demand::after_kill;
 use tenantd::control::probe::Law;
 
 /// Operations of other controllers in the file that tenantd has no counterpart of. It sizes nothing from histograms of
 /// days, lends nothing by predicted peaks, and moves no quota: CPU time is divided by weights.
-const OF_OTHERS: [&str; 6] = [
+const OF_OTHERS: [&str; 5] = [
     "vpa_confidence",
-    "vpa_oom_bump",
     "prod_reclaimable_cpu",
     "cfs_burst_operation",
     "cfs_quota_step",
@@ -49,11 +49,19 @@ fn law(input: &Map<String, Value>) -> Law {
 }
 
 #[test]
-fn all_vectors_of_senpai() {
+fn all_vectors_of_senpai_and_of_kills() {
     let text = include_str!("../vectors/control_loops.yaml");
     let suite: Suite = serde_yaml::from_str(text).unwrap();
+    let (kills, others): (Vec<_>, Vec<_>) =
+        suite.vectors.into_iter().partition(|vector| vector.op == "vpa_oom_bump");
+    assert!(!kills.is_empty());
+    for Vector { id, input, expect, .. } in kills {
+        let law = (number(&input, "ratio"), number(&input, "min_bump"));
+        assert_eq!(law, (1.2, 100.0 * 1_048_576.0), "{id}: not the law in use");
+        assert_eq!(Some(after_kill(number(&input, "bytes"))), expect.as_f64(), "{id}");
+    }
     let (ours, others): (Vec<_>, Vec<_>) =
-        suite.vectors.into_iter().partition(|vector| vector.op == "senpai_step");
+        others.into_iter().partition(|vector| vector.op == "senpai_step");
     assert!(ours.iter().any(|vector| law(&vector.input) == Law::SENPAI), "not the law in use");
     for Vector { id, input, expect, .. } in ours {
         let change = law(&input).relative_change(usec(&input, "pressure_integral_us"));
