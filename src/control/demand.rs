@@ -21,9 +21,11 @@
 //!
 //! For memory it is the working set. While evicted pages come back, demand is more than what is resident:
 //! those pages fit only because others were evicted for them. Then it is all that is resident and what came back,
-//! a fifth above the first where tasks wait for memory, and not less than before; but tasks that wait at a bound of the
-//! agent's ([`super::squeeze`], [`super::probe`]) wait for the agent. Otherwise a tenant would lose its
-//! claim to the memory that it is squeezed out of. A tenant counts as refaulting when at least a hundredth of
+//! a fifth above the first where tasks wait for memory, and not less than before. Otherwise a tenant would lose its
+//! claim to the memory that it is squeezed out of. Tasks that wait at a bound of the agent's ([`super::squeeze`],
+//! [`super::probe`]) wait for the agent, so that alone is no sign of pages that matter; but where a bound takes pages
+//! that come back, demand grows as without it: what is held is what the bound allows, and a demand of no more would
+//! keep the bound where it is for ever. A probe ends by itself. A tenant counts as refaulting when at least a hundredth of
 //! what is missing came back in the interval, or when tasks wait for memory; a few pages of a file that is
 //! read again after hours are not a working set.
 //!
@@ -181,7 +183,7 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let fresh_cores = fresh_cores(usage, context);
     let held = PerResource::from_fn(|resource| match resource {
         CPU => None,
-        held => self::held(held, usage, last[held], context.is_bounded),
+        held => self::held(held, usage, last[held], context),
     });
     let amount = PerResource::from_fn(|resource| {
         let fresh = match resource {
@@ -281,14 +283,14 @@ fn held(
     resource: Resource,
     usage: &Usage,
     last: f64,
-    is_bounded: bool,
+    context: &Context,
 ) -> Option<(f64, MemoryBasis)> {
     let working_set = usage.used(resource)?;
     // Only memory is taken away and comes back.
     let came_back = usage.refaulted_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
+    let waited = usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
     // A wait at a bound that the agent set is the agent's doing.
-    let waits =
-        !is_bounded && usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
+    let waits = waited && !context.is_bounded;
     let is_refaulting = resource == MEMORY && is_refaulting(usage, waits, last - working_set);
     if !is_refaulting {
         return Some((working_set, MemoryBasis::WorkingSet));
@@ -296,8 +298,9 @@ fn held(
     // What comes back so soon was in use, and so is what stayed, whatever reclaim calls it.
     let resident = usage.charged_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
     let resident = resident.max(working_set);
-    let grown = if waits { resident * EXPLORATION } else { resident };
-    let basis = if waits { MemoryBasis::Waiting } else { MemoryBasis::Refaulting };
+    let is_short = waited && !context.is_probed;
+    let grown = if is_short { resident * EXPLORATION } else { resident };
+    let basis = if is_short { MemoryBasis::Waiting } else { MemoryBasis::Refaulting };
     Some((grown.max(resident + came_back).max(last), basis))
 }
 
@@ -397,6 +400,27 @@ mod tests {
         assert_eq!(memory(0.0, 0.0, 5e8).1, MemoryBasis::Decaying);
         let unread = estimate(&using(0.1, 0.0), &context(1.0), SECOND);
         assert_eq!(unread.memory_basis, MemoryBasis::Unknown);
+    }
+
+    #[test]
+    fn a_bound_does_not_hide_what_it_takes() {
+        let bounded = |refaulted: f64, is_probed: bool| {
+            let usage = Usage {
+                held: PerResource([None, Some(1e8)]),
+                charged_bytes: Some(1e8),
+                refaulted_bytes: Some(refaulted),
+                memory_some_ratio: Some(0.5),
+                ..using(0.1, 0.0)
+            };
+            let last = Demand { amount: PerResource([0.0, 1e8]), ..Demand::UNKNOWN };
+            let context = Context { is_bounded: true, is_probed, last: Some(last), ..context(1.0) };
+            let demand = estimate(&usage, &context, SECOND);
+            (demand.amount[MEMORY], demand.memory_basis)
+        };
+        assert_eq!(bounded(5e6, false), (1.2e8, MemoryBasis::Waiting));
+        // Nothing comes back to who waits while it reads something new.
+        assert_eq!(bounded(0.0, false), (1e8, MemoryBasis::WorkingSet));
+        assert_eq!(bounded(5e6, true), (1.05e8, MemoryBasis::Refaulting));
     }
 
     #[test]

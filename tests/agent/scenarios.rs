@@ -35,8 +35,9 @@ const NR_TICKS: usize = 40;
 /// What `cargo test` plays ...
 const USUAL: u64 = 20;
 /// ... and what failed once. All of these stood still at bounds that had been taken for another program's, or followed what
-/// the tenant needed a tick late.
-const MENDED: [u64; 5] = [1_001_493, 1_002_280, 1_003_199, 1_004_229, 1_004_880];
+/// the tenant needed a tick late, or hid what it wanted.
+const MENDED: [u64; 7] =
+    [1_001_493, 1_002_280, 1_003_199, 1_004_229, 1_004_880, 1_000_124, 1_004_796];
 /// What a tenant may lose of what plain weights gave it, in parts of that ...
 const LOSS_RATIO: f64 = 0.02;
 /// ... of one that reads files without end: while its memory is bounded it reclaims what it reads itself (1 GiB a second at
