@@ -18,7 +18,9 @@
 //! **Foreign siblings** keep their weights and their place. The ancestors in one parent have together the weight
 //! that they had before, so what an administrator set on a slice counts; tenants beside others have the default in
 //! the mean. There, weights stay within 1 to [`RATIO_MAX`]: further apart the kernel's own arithmetic fails. The
-//! largest are lowered first. An ancestor without a governed sibling is not weighed at all.
+//! largest are lowered first, and what is below them gets less than its part: a small tenant in pieces beside a
+//! slice of much work (`weights_a_hundredfold_apart_do_not_reach_every_division`). An
+//! ancestor without a governed sibling is not weighed at all.
 //!
 //! Foreign work that is busy weighs as much as a governed sibling of mean weight, which is its place without the
 //! agent; its use settles geometrically over the ticks.
