@@ -23,6 +23,7 @@ use tenantd::queue::simulation::{Arrival, Observer, Run, Source, Work, simulate}
 use tenantd::queue::virtual_time::Method;
 use tenantd::queue::{
     Discipline, Estimator, Machine, Pick, Queue, Request, Rule, Setup, TenantId, Terms, Ticket,
+    Ties,
 };
 
 use bar::Bars;
@@ -55,7 +56,7 @@ fn disciplines() -> Vec<(&'static str, Discipline)> {
         ("wfq-e", fair(Rule::Finish, average)),
         ("wf2q-e", fair(Rule::Eligible, average)),
         ("2dfq-e", fair(Rule::Staggered, pessimistic)),
-        ("drf", Discipline::Drf { capacity: vec![64.0] }),
+        ("drf", Discipline::Drf { capacity: vec![64.0], ties: Ties::Turn }),
         ("multilevel", Discipline::Multilevel { multiplier: 2.0 }),
     ]
 }

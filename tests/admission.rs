@@ -7,3 +7,4 @@ mod newcomer;
 mod preempt;
 mod properties;
 mod seniors;
+mod turns;

@@ -9,7 +9,7 @@ use super::nested::Withheld;
 use super::reason::{Reason, Refusal};
 use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
 use crate::dop::target::Width;
-use crate::queue::discipline::{Name, Parameters, multilevel};
+use crate::queue::discipline::{Name, Parameters, Ties, multilevel};
 use crate::queue::virtual_time::Method;
 use crate::queue::{self, Estimator, Machine, Queue, Setup, TenantId, Ticket};
 
@@ -163,9 +163,8 @@ impl Admission {
     /// Takes up a policy. Returns the jobs that waited for tenants that are not in it: they have left the queue. Jobs
     /// that run go on.
     pub fn policy(&mut self, rules: Rules, tenants: Vec<Terms>, now: f64) -> Vec<JobId> {
-        let has_changed = rules != self.rules;
+        let has_changed = std::mem::replace(&mut self.rules, rules) != rules;
         self.nr_changes += 1;
-        self.rules = rules;
         self.tenants.iter_mut().for_each(|known| *known = None);
         for terms in tenants {
             let next = self.numbers.len() as u32;
@@ -215,11 +214,11 @@ impl Admission {
     }
 
     /// Begins a queue of another discipline or size with the same jobs: those that run are charged for what they have
-    /// used, those that wait keep their places.
+    /// used, those that wait keep their places, and tenants their turns.
     fn reform(&mut self, now: f64) {
+        let turns = self.queue.turns();
         self.queue = Queue::new(setup(&self.rules, &self.capacity));
-        let numbers: Vec<u32> = (0..self.tenants.len() as u32).collect();
-        for number in numbers {
+        for number in 0..self.tenants.len() as u32 {
             let terms = self.tenants[number as usize].clone();
             let terms = terms.unwrap_or_else(|| Terms::new("", queue::Terms::WEIGHT_MIN));
             self.admit(TenantId(number), &terms, now);
@@ -240,6 +239,7 @@ impl Admission {
                 self.enqueue(id, now);
             }
         }
+        self.queue.resume_turns(&turns, now);
         let taken: BTreeSet<u32> = self.runs().map(|(_, run)| run.worker).collect();
         self.free_workers = (0..self.workers()).filter(|worker| !taken.contains(worker)).collect();
     }
@@ -476,10 +476,9 @@ pub(super) fn workers(rules: &Rules, capacity: &Capacity) -> u32 {
 
 fn setup(rules: &Rules, capacity: &Capacity) -> Setup {
     let workers = workers(rules, capacity);
-    let slots = f64::from(capacity.slots.max(workers));
     let memory = capacity.memory_bytes.unwrap_or(1).max(1) as f64;
     let units = capacity.units.iter().map(|(_, count)| f64::from((*count).max(1)));
-    let all = [slots, memory].into_iter().chain(units);
+    let all = [f64::from(capacity.slots.max(workers)), memory].into_iter().chain(units);
     let parameters = Parameters {
         ageing: 1.0,
         alpha: Estimator::ALPHA,
@@ -487,6 +486,7 @@ fn setup(rules: &Rules, capacity: &Capacity) -> Setup {
         // What a machine gives to jobs is not what it could give.
         virtual_time: Method::Served,
         capacity: all.map(|amount| amount * ROOMY).collect(),
+        ties: Ties::Turn,
         multiplier: multilevel::MULTIPLIER,
     };
     let machine = Machine { workers, rate: f64::from(capacity.slots.max(1)) / f64::from(workers) };

@@ -38,7 +38,7 @@
 //!
 //! # Determinism
 //! The same calls give the same answers. Ties go to the smaller finish tag, then to the earlier tenant
-//! ([`tag`] defines when two tags are equal).
+//! ([`tag`] defines when two tags are equal). Those of DRF go in turn where jobs are real ([`Ties`]).
 //!
 //! # Errata
 //! Descriptions of 2DFQ differ from the rules that reproduce its figures in three places: the sign of the
@@ -58,7 +58,7 @@ mod types;
 pub mod virtual_time;
 mod weights;
 
-pub use discipline::{Discipline, Rule, multilevel};
+pub use discipline::{Discipline, Rule, Ties, multilevel};
 pub use estimate::{Estimator, Ledger};
 pub use requests::{Pick, Queue, Setup};
 pub use types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket};

@@ -20,6 +20,8 @@ pub(super) struct Head<'a> {
     pub(super) arrived: f64,
     /// The return value of [`Order::arrive`] for it.
     pub(super) stamp: f64,
+    /// The place of its tenant's last dispatch among all dispatches, from 1; 0 where there was none.
+    pub(super) turn: u64,
 }
 
 /// A running request, as an order gets it.

@@ -48,6 +48,8 @@ struct Tenant {
     is_held: bool,
     waiting: VecDeque<Waiting>,
     nr_running: u32,
+    /// The place of its last dispatch among all dispatches, from 1; 0 before the first.
+    turn: u64,
 }
 
 impl Tenant {
@@ -77,6 +79,7 @@ pub struct Queue {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     nr_arrivals: u64,
+    nr_dispatches: u64,
     nr_waiting: usize,
 }
 
@@ -92,6 +95,7 @@ impl Queue {
             slots: Vec::new(),
             free: Vec::new(),
             nr_arrivals: 0,
+            nr_dispatches: 0,
             nr_waiting: 0,
         }
     }
@@ -230,6 +234,8 @@ impl Queue {
         let known = &mut self.tenants[tenant.index()];
         let request = known.waiting.pop_front()?.request;
         known.nr_running += 1;
+        self.nr_dispatches += 1;
+        known.turn = self.nr_dispatches;
         self.nr_waiting -= 1;
         let credit = self.order.dispatched(tenant, &request, now);
         let advance = self.discipline.advance(&request, credit);
@@ -264,6 +270,7 @@ impl Queue {
             arrival: waiting.arrival,
             arrived: waiting.arrived,
             stamp: waiting.stamp,
+            turn: self.tenants[tenant.index()].turn,
         });
         let is_held = self.tenants[tenant.index()].is_held;
         let head = head.filter(|_| !is_held);
@@ -309,6 +316,21 @@ impl Queue {
     fn show_bounded(&mut self, tenant: TenantId, now: f64) {
         if self.bounds.has(tenant) {
             self.show(tenant, now);
+        }
+    }
+
+    /// Of each tenant the place of its last dispatch among all dispatches, for [`Queue::resume_turns`].
+    pub fn turns(&self) -> Vec<u64> {
+        self.tenants.iter().map(|tenant| tenant.turn).collect()
+    }
+
+    /// Goes on with the turns of a queue that this one replaces.
+    pub fn resume_turns(&mut self, turns: &[u64], now: f64) {
+        let last = turns.iter().copied().max().unwrap_or(0);
+        self.nr_dispatches = self.nr_dispatches.max(last);
+        for (index, turn) in turns.iter().enumerate().take(self.tenants.len()) {
+            self.tenants[index].turn = *turn;
+            self.show(TenantId(index as u32), now);
         }
     }
 

@@ -109,7 +109,7 @@ fn assert_starts(tenants: &[Terms], of: &[Request; 2], request: &Request) {
 }
 
 /// A GPU and a licence, never free at the same time: each time that the one is, the other is taken. The tenant that needs both
-/// is the first one of the policy: where the shares are equal, `drf` chooses that.
+/// is the first one of the policy, which a tie goes to at first.
 #[test]
 fn two_counted_resources_that_are_free_in_turn() {
     let tenants = ["c", "a", "b"].map(|name| Terms::new(name, 1.0));

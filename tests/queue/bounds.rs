@@ -1,6 +1,6 @@
 //! Reservations and limits, in every discipline.
 
-use tenantd::queue::{Discipline, Estimator, Pick, Rule, TenantId, virtual_time::Method};
+use tenantd::queue::{Discipline, Estimator, Pick, Rule, TenantId, Ties, virtual_time::Method};
 
 use super::harness::Case;
 
@@ -15,7 +15,7 @@ fn disciplines() -> Vec<Discipline> {
         Discipline::fair(Rule::Staggered),
         Discipline::Fair { rule, estimator, virtual_time },
         Discipline::Multilevel { multiplier: 2.0 },
-        Discipline::Drf { capacity: vec![4.0] },
+        Discipline::Drf { capacity: vec![4.0], ties: Ties::Turn },
     ]
 }
 

@@ -4,10 +4,14 @@ use std::cmp::Ordering;
 
 use proptest::prelude::*;
 use tenantd::fair::yarn::{Schedulable, compare};
-use tenantd::queue::{Discipline, Machine, Pick, Queue, Request, Setup, TenantId, Terms};
+use tenantd::queue::{Discipline, Machine, Pick, Queue, Request, Setup, TenantId, Terms, Ties};
 
 fn queue(capacity: &[f64], terms: &[Terms]) -> Queue {
-    let discipline = Discipline::Drf { capacity: capacity.to_vec() };
+    queue_with(Ties::Earlier, capacity, terms)
+}
+
+fn queue_with(ties: Ties, capacity: &[f64], terms: &[Terms]) -> Queue {
+    let discipline = Discipline::Drf { capacity: capacity.to_vec(), ties };
     let mut queue = Queue::new(Setup { discipline, machine: Machine { workers: 100, rate: 1.0 } });
     for (tenant, terms) in (0..).map(TenantId).zip(terms) {
         queue.admit(tenant, terms, 0.0).unwrap();
@@ -38,6 +42,30 @@ fn the_example_of_the_drf_paper() {
     let Pick::Run(next) = queue.pick(0, 1.0) else { panic!("nothing fits") };
     assert_eq!(next.tenant, TenantId(0));
     assert_eq!(queue.pick(0, 1.0), Pick::Nothing);
+}
+
+/// One at a time: whenever one is chosen nobody holds anything. A tenant that comes later is served next.
+#[test]
+fn ties_in_turn_starve_nobody() {
+    let served = |ties| {
+        let mut queue =
+            queue_with(ties, &[1.0], &[Terms::default(), Terms::default(), Terms::default()]);
+        let mut served = Vec::new();
+        for id in 0..7 {
+            for tenant in 0..2 {
+                queue.enqueue(TenantId(tenant), request(id, &[]), 0.0);
+            }
+            if id >= 4 {
+                queue.enqueue(TenantId(2), request(id, &[]), 0.0);
+            }
+            let Pick::Run(picked) = queue.pick(0, 0.0) else { panic!("something waits") };
+            served.push(picked.tenant.0);
+            queue.complete(picked.ticket, 1.0, 0.0);
+        }
+        served
+    };
+    assert_eq!(served(Ties::Turn), [0, 1, 0, 1, 2, 0, 1]);
+    assert_eq!(served(Ties::Earlier), [0; 7]);
 }
 
 proptest! {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tenantd::queue::gps::Gps;
 use tenantd::queue::virtual_time::Method;
 use tenantd::queue::{
-    Discipline, Estimator, Machine, Pick, Queue, Request, Rule, Setup, TenantId, Terms,
+    Discipline, Estimator, Machine, Pick, Queue, Request, Rule, Setup, TenantId, Terms, Ties,
 };
 
 use super::harness::Case;
@@ -14,7 +14,7 @@ fn all_disciplines() -> Vec<Discipline> {
         Discipline::Fifo,
         Discipline::Priority { ageing: 1.0 },
         Discipline::RoundRobin,
-        Discipline::Drf { capacity: vec![64.0] },
+        Discipline::Drf { capacity: vec![64.0], ties: Ties::Turn },
         Discipline::Multilevel { multiplier: 2.0 },
     ];
     for rule in [Rule::Start, Rule::Finish, Rule::Eligible, Rule::Staggered] {

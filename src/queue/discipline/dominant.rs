@@ -7,8 +7,12 @@
 //! That of progressive filling for whole tasks (Ghodsi and others, NSDI'11), with YARN's comparator
 //! (`DominantResourceFairnessPolicy`): tenants that hold less than their minimum share of the resource they
 //! use most of come first, by `held / minimum`; then the smallest `held / (capacity · weight)`, compared
-//! resource by resource from the most used down; then the earlier tenant. A tenant whose next request does
+//! resource by resource from the most used down; then by [`Ties`]. A tenant whose next request does
 //! not fit in what is free is passed over.
+//!
+//! Shares say nothing of the past: with one worker and short requests, all shares are 0 whenever a request is
+//! chosen, and were a tie always the earlier tenant's, the others would starve. [`Ties::Turn`] gives it to
+//! whoever was served longest ago.
 //!
 //! The comparator looks at one tenant at a time, so it is a key; the keys are in a search tree, and a
 //! dispatch or completion renews one: O(m log n) for m resources. Tenants that do not fit are passed over one
@@ -16,6 +20,7 @@
 //!
 //! # Properties
 //! - The same order as [`crate::fair::yarn::compare`] (`drf_order_is_that_of_the_comparator`).
+//! - No tenant starves by ties that go in turn (`ties_in_turn_starve_nobody`).
 //! - The published example (`the_example_of_the_drf_paper`).
 //! - Running requests never hold more than the capacity (`the_example_of_the_drf_paper`).
 
@@ -28,13 +33,24 @@ use super::super::tag::Tag;
 use super::super::types::{Request, TenantId, Terms};
 use crate::fair::yarn::{by_dominance, min_share_ratios};
 
-/// Not needy, then ratios, then the tenant.
-type Key = (bool, Vec<Tag>, TenantId);
+/// Who goes first among tenants of equal shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ties {
+    /// The earlier tenant, as in published schedules.
+    #[default]
+    Earlier,
+    /// Who was served longest ago, whoever never was before all others; then the earlier tenant.
+    Turn,
+}
+
+/// Not needy, then ratios, then the turn, then the tenant.
+type Key = (bool, Vec<Tag>, u64, TenantId);
 
 /// The order by dominant share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::queue) struct Dominant {
     capacity: Vec<f64>,
+    ties: Ties,
     /// What running requests hold of each resource.
     held: Vec<f64>,
     tenants: Vec<Holder>,
@@ -48,14 +64,16 @@ struct Holder {
     held: Vec<f64>,
     /// What its head would hold.
     wants: Option<Box<[f64]>>,
+    /// Its last turn, where that breaks ties.
+    turn: u64,
     key: Option<Key>,
 }
 
 impl Dominant {
     /// `capacity`: what there is of each resource, at least one, all positive.
-    pub(super) fn new(capacity: Vec<f64>) -> Dominant {
+    pub(super) fn new(capacity: Vec<f64>, ties: Ties) -> Dominant {
         let held = vec![0.0; capacity.len()];
-        Dominant { capacity, held, tenants: Vec::new(), heads: BTreeSet::new() }
+        Dominant { capacity, ties, held, tenants: Vec::new(), heads: BTreeSet::new() }
     }
 
     /// What a request holds: what it says, or one unit of the first resource.
@@ -83,7 +101,7 @@ impl Dominant {
             false => shares.iter().map(|share| share / holder.weight).collect(),
         };
         let ratios = by_dominance(&shares, &ratios);
-        (!is_needy, ratios.into_iter().map(Tag::exact).collect(), tenant)
+        (!is_needy, ratios.into_iter().map(Tag::exact).collect(), holder.turn, tenant)
     }
 
     fn renew(&mut self, tenant: TenantId) {
@@ -124,6 +142,7 @@ impl Order for Dominant {
             min_share: vec![0.0; nr_resources],
             held: vec![0.0; nr_resources],
             wants: None,
+            turn: 0,
             key: None,
         };
         if self.tenants.len() <= tenant.index() {
@@ -138,12 +157,16 @@ impl Order for Dominant {
 
     fn head(&mut self, tenant: TenantId, head: Option<Head<'_>>, _: f64) {
         let wants = head.map(|head| self.holds(&head.request.holds).into());
-        self.tenants[tenant.index()].wants = wants;
+        let holder = &mut self.tenants[tenant.index()];
+        holder.wants = wants;
+        if let (Some(head), Ties::Turn) = (head, self.ties) {
+            holder.turn = head.turn;
+        }
         self.renew(tenant);
     }
 
     fn next(&mut self, _: u32, _: f64) -> Option<TenantId> {
-        self.heads.iter().map(|(_, _, tenant)| *tenant).find(|tenant| self.may_run(*tenant))
+        self.heads.iter().map(|(_, _, _, tenant)| *tenant).find(|tenant| self.may_run(*tenant))
     }
 
     fn may_run(&self, tenant: TenantId) -> bool {

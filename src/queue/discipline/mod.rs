@@ -14,6 +14,7 @@ use std::ops::{Deref, DerefMut};
 use serde::{Deserialize, Serialize};
 
 use self::dominant::Dominant;
+pub use self::dominant::Ties;
 use self::multilevel::Multilevel;
 use self::plain::{ByArrival, RoundRobin};
 pub use self::tags::Rule;
@@ -48,6 +49,8 @@ pub enum Discipline {
     Drf {
         /// What there is of each resource, at least one, all positive.
         capacity: Vec<f64>,
+        /// Who goes first where shares are equal.
+        ties: Ties,
     },
     /// Multilevel feedback.
     Multilevel {
@@ -125,6 +128,8 @@ pub struct Parameters {
     pub virtual_time: Method,
     /// What there is of each resource.
     pub capacity: Vec<f64>,
+    /// Who goes first where dominant shares are equal.
+    pub ties: Ties,
     /// How much more time each level gets than the next.
     pub multiplier: f64,
 }
@@ -148,7 +153,7 @@ impl Name {
 
     /// The discipline with its parameters.
     pub fn with(self, parameters: &Parameters) -> Discipline {
-        let Parameters { ageing, alpha, initial, virtual_time, ref capacity, multiplier } =
+        let Parameters { ageing, alpha, initial, virtual_time, ref capacity, ties, multiplier } =
             *parameters;
         let average = Estimator::MovingAverage { alpha, initial };
         let pessimistic = Estimator::Pessimistic { alpha, initial };
@@ -164,7 +169,7 @@ impl Name {
             Name::WfqE => fair(Rule::Finish, average),
             Name::Wf2qE => fair(Rule::Eligible, average),
             Name::TwoDfqE => fair(Rule::Staggered, pessimistic),
-            Name::Drf => Discipline::Drf { capacity: capacity.clone() },
+            Name::Drf => Discipline::Drf { capacity: capacity.clone(), ties },
             Name::Multilevel => Discipline::Multilevel { multiplier },
         }
     }
@@ -193,7 +198,9 @@ impl Discipline {
             Discipline::Fair { rule, estimator, virtual_time } => {
                 AnyOrder::Tags(Tags::new(*rule, *estimator, *virtual_time, machine))
             }
-            Discipline::Drf { capacity } => AnyOrder::Dominant(Dominant::new(capacity.clone())),
+            Discipline::Drf { capacity, ties } => {
+                AnyOrder::Dominant(Dominant::new(capacity.clone(), *ties))
+            }
             Discipline::Multilevel { multiplier } => {
                 AnyOrder::Multilevel(Multilevel::new(*multiplier, machine.rate))
             }

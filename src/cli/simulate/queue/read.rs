@@ -22,7 +22,7 @@ use crate::policy::types::Words;
 use crate::queue::discipline::Parameters;
 use crate::queue::simulation::{Arrival, Work};
 use crate::queue::virtual_time::Method;
-use crate::queue::{Estimator, Machine, TenantId, multilevel};
+use crate::queue::{Estimator, Machine, TenantId, Ties, multilevel};
 
 section! {
     /// A scenario file.
@@ -225,6 +225,7 @@ impl Scenarios<'_> {
             initial,
             virtual_time: file.virtual_time.unwrap_or_default(),
             capacity: capacity.unwrap_or_else(|| vec![workers]),
+            ties: Ties::Earlier,
             multiplier: file.multiplier,
         });
         if let (Some(Method::Gps), true, Some(entry)) =
