@@ -316,9 +316,9 @@ fn too_few_descriptors_for_the_tenants_are_told_at_the_start() {
         shell.args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")]);
         util::run(shell.arg(command.get_program()).args(command.get_args())).exits(1)
     };
-    let told = "2 tenants need up to 230 open files and the limit is 100";
+    let told = "2 tenants need up to 228 open files and the limit is 100";
     with_limit(100).says(told).says("LimitNOFILE=");
-    let ran = with_limit(230);
+    let ran = with_limit(228);
     assert!(!ran.err.contains("open files"), "{}", ran.err);
 }
 
