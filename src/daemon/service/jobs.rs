@@ -12,8 +12,7 @@ use crate::varlink::bridge::{AgentEnd, JobCall, json};
 
 impl<K: KernFs> Service<K> {
     pub(super) fn serve_jobs(&mut self) {
-        let Some((bridge, _)) = &self.socket else { return };
-        while let Some(call) = bridge.next_job_call() {
+        while let Some(call) = self.next_job_call() {
             let now = since_boot();
             match call {
                 JobCall::Submit(ticket, job) => self.agent.submit_job(ticket, &job, now),
@@ -23,18 +22,20 @@ impl<K: KernFs> Service<K> {
                 JobCall::Left(ticket) => self.agent.job_client_left(ticket, now),
             }
             // A client that was admitted does not wait for the others.
-            send_answers(bridge, &mut self.agent);
+            self.tell_of_jobs();
         }
-        self.publish_jobs();
+        // A list that was put off is due without another call.
+        self.tell_of_jobs();
+    }
+
+    fn next_job_call(&self) -> Option<JobCall> {
+        self.socket.as_ref().and_then(|(bridge, _)| bridge.next_job_call())
     }
 
     /// Looks after the jobs, with a tick or between two.
     pub(super) fn tend_jobs(&mut self, is_tick: bool) {
         self.agent.tend_jobs(is_tick, since_boot());
-        if let Some((bridge, _)) = &self.socket {
-            send_answers(bridge, &mut self.agent);
-        }
-        self.publish_jobs();
+        self.tell_of_jobs();
     }
 
     /// Tells of the jobs in the status.
@@ -42,11 +43,14 @@ impl<K: KernFs> Service<K> {
         self.agent.note_jobs(since_boot());
     }
 
-    fn publish_jobs(&mut self) {
+    /// Publishes the list of jobs, then answers: whoever asks for the list after an answer finds in it what was answered,
+    /// unless there are many jobs.
+    fn tell_of_jobs(&mut self) {
         let Some((bridge, _)) = &self.socket else { return };
         if let Some(list) = self.agent.take_job_list(since_boot()) {
             bridge.publish_jobs(list);
         }
+        send_answers(bridge, &mut self.agent);
     }
 }
 
