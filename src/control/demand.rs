@@ -29,6 +29,10 @@
 //! what is missing came back in the interval, or when tasks wait for memory; a few pages of a file that is
 //! read again after hours are not a working set.
 //!
+//! Where the kernel keeps pages in generations (`CONFIG_LRU_GEN_ENABLED`), what is read from files counts as inactive
+//! however often it is read, and the working set is without it. Then pages that come back are the only sign of a cache
+//! that is in use.
+//!
 //! A tenant of which a process was killed for want of memory wanted more than it was ever seen to hold, and what it
 //! holds now is what the kill left. So its demand is a fifth above the peak that was observed, 100 MiB at least, and
 //! falls by half in two minutes instead of 15 s while it runs. Kills that follow each other do not add up: each
