@@ -44,6 +44,10 @@ def test_the_rest_of_a_host_is_a_tenant(host):
     # Each of its two parts is due a quarter of what db is and half of what ana is; what they want shows step by step.
     near = lambda group, part, ratio: 0.8 * ratio < weight(group) / weight(part) < 1.25 * ratio
     daemon.until(lambda: near(db, other, 4) and near(ana, ben, 2), "the weights")
+    # So near they may still be on their way; five ticks after a change they are there.
+    tick = lambda: json.loads(run(*daemon.client("status", "--json")))["tick"]
+    began = tick()
+    daemon.until(lambda: tick() >= began + 5, "five more ticks")
     # The runner of the scenarios is with the daemon; what other services do is the rest's.
     runner = Cgroup.of_pid(os.getpid())
     groups = [db, ana, Cgroup(system), Cgroup(user), runner, other, ben]
