@@ -8,7 +8,7 @@ from cgroups import MOUNT, Cgroup
 from host import run
 from marks import both, long
 from memory import MIB, meminfo
-from test_isolation import swap_in_zram
+from test_isolation import Isolation, swap_in_zram
 from test_systemd import policy
 from units import start
 
@@ -67,8 +67,7 @@ class Program:
         host.cleanup.callback(run, "systemctl", "stop", "tenants-app.slice", "tenants.slice")
 
     def told(self, number):
-        data = self.count.read_bytes() if self.count.exists() else b""
-        return int.from_bytes(data[8 * number : 8 * number + 8], "little")
+        return Isolation.told(self.count, number)
 
     def held(self):
         return int(self.group.read("memory.current"))
