@@ -91,7 +91,7 @@ fn sample_part(crowd: &Crowd, tenants: std::ops::Range<usize>) -> Part {
         ours.push(time(|| {
             let mut gaps = Vec::new();
             for cgroup in &cgroups {
-                cgroup.sample(&mut kernel, false, &mut gaps).expect("still there");
+                cgroup.sample(&mut kernel, false, None, &mut gaps).expect("still there");
             }
             assert!(gaps.is_empty(), "{:?}", gaps.first());
         }));

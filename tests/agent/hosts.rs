@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use nix::errno::Errno;
 use tenantd::control::status::Status;
 use tenantd::daemon::agent::StartError;
 use tenantd::host::cgroup::LayoutError;
-use tenantd::host::kernfs::KernFs;
+use tenantd::host::kernfs::{KernFs, Operation};
 use tenantd::policy::model::HierarchyChoice;
 use tenantd::resource::{CPU, MEMORY, PerResource};
-use tenantd::sim::{Access, Controller, Load, SimHost};
+use tenantd::sim::{Access, Controller, Fault, Load, SimHost};
 
 use super::world::{GIB, World, assert_same, legacy, snapshot, tenant};
 
@@ -134,7 +135,22 @@ fn a_controller_that_is_disabled_behind_the_agent_is_enabled_again() {
     assert_eq!((world.file("a/memory.low").as_str(), status.findings), ("0", vec![]));
 }
 
-/// The unified mount of a hybrid host knows nothing of them.
+/// A busy process that is put into `below` in the legacy trees: the unified mount of a hybrid host knows nothing of it.
+fn spawn_in_legacy_trees(world: &World, below: &str) -> u32 {
+    let pid = world.spawn("/", Load::busy(1));
+    for tree in ["cpu", "cpuacct", "memory"] {
+        let root = format!("/sys/fs/cgroup/{tree}");
+        world.host.with(|kernel| {
+            let dir = kernel.open_dir(Path::new(&root)).unwrap();
+            if below != "a" {
+                kernel.make_dir(dir, below).unwrap();
+            }
+            kernel.write(dir, &format!("{below}/cgroup.procs"), &pid.to_string()).unwrap();
+        });
+    }
+    pid
+}
+
 #[test]
 fn processes_in_the_legacy_trees_alone_are_seen_when_they_come_and_go() {
     for below in ["a", "a/nested"] {
@@ -142,19 +158,46 @@ fn processes_in_the_legacy_trees_alone_are_seen_when_they_come_and_go() {
         world.start().unwrap();
         let is_idle = |world: &mut World| tenant(&world.ticks(3), "a").usage[CPU] == Some(0.0);
         assert!(is_idle(&mut world));
-        let pid = world.spawn("/", Load::busy(1));
-        for tree in ["cpu", "cpuacct", "memory"] {
-            let root = format!("/sys/fs/cgroup/{tree}");
-            world.host.with(|kernel| {
-                let dir = kernel.open_dir(Path::new(&root)).unwrap();
-                if below != "a" {
-                    kernel.make_dir(dir, below).unwrap();
-                }
-                kernel.write(dir, &format!("{below}/cgroup.procs"), &pid.to_string()).unwrap();
-            });
-        }
+        let pid = spawn_in_legacy_trees(&world, below);
         assert!(!is_idle(&mut world), "{below}");
         world.host.with(|kernel| kernel.kill(pid)).unwrap();
         assert!(is_idle(&mut world), "{below}");
+    }
+}
+
+/// Neither a list of processes that cannot be read nor a directory that cannot be looked at says that it is empty.
+#[test]
+fn a_legacy_cgroup_whose_processes_cannot_be_read_is_as_it_was() {
+    let unread = [
+        ("a", Fault::matching(Operation::Read, "cpu/a/cgroup.procs", Errno::EIO)),
+        ("a/nested", Fault::matching(Operation::Open, "cpu/a", Errno::EIO)),
+    ];
+    for (below, fault) in unread {
+        let mut world = World::on(legacy(), "tenants: { a: {}, b: {} }");
+        world.start().unwrap();
+        let is_told = |status: &Status| status.findings.iter().any(|it| it.contains("cpu/a"));
+        assert!(!is_told(&world.ticks(3)));
+        world.spawn("/b", Load::busy(4));
+        // An empty one stays so ...
+        world.host.inject(fault.clone());
+        let status = world.ticks(3);
+        let a = tenant(&status, "a");
+        assert_eq!((a.usage, a.demand[CPU]), (PerResource::all(Some(0.0)), 0.0), "{below}");
+        assert!(is_told(&status), "{below}: {:?}", status.findings);
+        // ... until it uses CPU time.
+        let pid = spawn_in_legacy_trees(&world, below);
+        assert!(tenant(&world.ticks(3), "a").demand[CPU] > 0.5, "{below}");
+        // And one with processes is not empty.
+        world.host.heal();
+        world.ticks(3);
+        world.host.inject(fault);
+        let status = world.ticks(3);
+        assert!(tenant(&status, "a").demand[CPU] > 0.5, "{below}");
+        assert!(is_told(&status), "{below}: {:?}", status.findings);
+        world.host.heal();
+        world.host.with(|kernel| kernel.kill(pid)).unwrap();
+        let status = world.ticks(3);
+        assert_eq!(tenant(&status, "a").usage[CPU], Some(0.0), "{below}");
+        assert!(!is_told(&status), "{below}: {:?}", status.findings);
     }
 }

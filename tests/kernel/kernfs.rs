@@ -46,7 +46,8 @@ fn a_process_that_comes_between_two_samples_is_seen() {
     ground.make("a");
     let mut kernel = RealKernFs::new();
     let cgroup = Cgroup::open(&mut kernel, &ground.layout, "a").unwrap();
-    let mut is_populated = || cgroup.sample(&mut kernel, false, &mut Vec::new()).unwrap().populated;
+    let mut is_populated =
+        || cgroup.sample(&mut kernel, false, None, &mut Vec::new()).unwrap().populated;
     assert_eq!(is_populated(), Some(false));
     let mut sleeper = Command::new("sleep").arg("infinity").spawn().unwrap();
     fs::write(ground.dir(Facet::Cpu, "a").join("cgroup.procs"), sleeper.id().to_string()).unwrap();

@@ -143,7 +143,7 @@ impl JobCgroup {
         kernel: &mut K,
     ) -> Result<TenantSample, KernError> {
         let cgroup = self.cgroup.as_ref().ok_or_else(|| gone(&self.below))?;
-        cgroup.sample(kernel, true, &mut Vec::new())
+        cgroup.sample(kernel, true, None, &mut Vec::new())
     }
 
     /// The threads in it and in what was made inside, as far as the kernel tells.

@@ -58,6 +58,33 @@ impl Source {
     }
 }
 
+/// What was read last of whether a cgroup holds processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Whether it held any.
+    pub populated: bool,
+    /// The CPU time that was used by then, in µs.
+    pub usage_usec: Option<u64>,
+}
+
+impl Known {
+    /// What stays of it where that cannot be read any more: all, unless CPU time was used in a cgroup that was empty.
+    fn kept(self, usage_usec: Option<u64>) -> Option<bool> {
+        let has_used = usage_usec.zip(self.usage_usec).is_some_and(|(now, then)| now > then);
+        (self.populated || !has_used).then_some(self.populated)
+    }
+}
+
+/// What the kernel says of whether a cgroup holds processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Population {
+    Told(bool),
+    /// It has no file for that, or does not say which of the cgroups below hold them.
+    Untold,
+    /// It says, and could not be read: a gap was told.
+    Unread,
+}
+
 /// One cgroup in every tree, with its files kept open.
 #[derive(Debug)]
 pub struct Cgroup {
@@ -179,7 +206,8 @@ impl Cgroup {
     }
 
     /// Reads every counter; `gaps` takes what could not be read. Of an empty cgroup only the times are read,
-    /// and only where `times_of_empty` asks for them: what its last processes used while they ended.
+    /// and only where `times_of_empty` asks for them: what its last processes used while they ended. Whether it is
+    /// empty stays as it is `known` where that cannot be read.
     ///
     /// # Errors
     /// The cgroup is gone. Any other failed read leaves its field absent and goes to `gaps`.
@@ -187,12 +215,14 @@ impl Cgroup {
         &self,
         kernel: &mut impl KernFs,
         times_of_empty: bool,
+        known: Option<Known>,
         gaps: &mut Vec<ReadError>,
     ) -> Result<TenantSample, KernError> {
         let mut sample = TenantSample { generation: self.generation, ..Default::default() };
         let mut reader = Reader { cgroup: self, kernel, gaps };
-        sample.populated = reader.populated()?;
-        if sample.populated == Some(false) {
+        let population = reader.population()?;
+        if population == Population::Told(false) {
+            sample.populated = Some(false);
             // Its counters stand still, and a thousand idle tenants cost one read each. Kills for want of
             // memory are read separately ([`Cgroup::oom_kills`]).
             if times_of_empty {
@@ -202,6 +232,11 @@ impl Cgroup {
         }
         reader.times(&mut sample)?;
         sample.memory = reader.memory()?;
+        sample.populated = match population {
+            Population::Told(populated) => Some(populated),
+            Population::Untold => None,
+            Population::Unread => known.and_then(|known| known.kept(sample.usage_usec)),
+        };
         Ok(sample)
     }
 
@@ -355,22 +390,36 @@ impl<K: KernFs> Reader<'_, K> {
     /// tree that divides the CPUs decides: processes that were put only there count as well. Their list is opened
     /// anew each time: while an open one is read at least once a second the legacy kernel says what it said at first
     /// (`CGROUP_PIDLIST_DESTROY_DELAY`, `kernel/cgroup/cgroup-v1.c`).
-    fn populated(&mut self) -> Result<Option<bool>, KernError> {
+    fn population(&mut self) -> Result<Population, KernError> {
+        let nr_gaps = self.gaps.len();
         let populated = self.take(Source::Populated, |text| {
             parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
         })?;
-        if populated != Some(false) {
-            return Ok(populated);
+        match (populated, self.cgroup.legacy_cpu) {
+            (None, _) if self.gaps.len() > nr_gaps => Ok(Population::Unread),
+            (None, _) => Ok(Population::Untold),
+            (Some(false), Some(dir)) => self.population_in(dir),
+            (Some(populated), _) => Ok(Population::Told(populated)),
         }
-        let Some(dir) = self.cgroup.legacy_cpu else { return Ok(populated) };
-        match self.kernel.read_once(dir, "cgroup.procs") {
-            Ok(text) if text.trim_ascii().is_empty() => {}
-            Ok(_) => return Ok(Some(true)),
-            Err(error) if error.is_gone() => return Err(error),
-            Err(error) => self.gaps.push(error.into()),
+    }
+
+    /// The same of a cgroup that the unified mount knows no processes in, from its directory in the tree that divides
+    /// the CPUs.
+    fn population_in(&mut self, dir: DirId) -> Result<Population, KernError> {
+        let listed =
+            self.kernel.read_once(dir, "cgroup.procs").map(|text| text.trim_ascii().is_empty());
+        let told = listed.and_then(|is_empty| match is_empty {
+            // Which of those below it hold processes is not known.
+            true if self.kernel.has_dirs(dir)? => Ok(Population::Untold),
+            is_empty => Ok(Population::Told(!is_empty)),
+        });
+        match told {
+            Err(error) if !error.is_gone() => {
+                self.gaps.push(error.into());
+                Ok(Population::Unread)
+            }
+            told => told,
         }
-        // Which of those below it hold processes is not known.
-        Ok(populated.filter(|_| !self.kernel.has_dirs(dir).unwrap_or(false)))
     }
 
     /// The counters that grow with time: CPU time used, and time waited.

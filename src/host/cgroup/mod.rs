@@ -14,7 +14,7 @@ pub mod mount;
 pub mod parse;
 pub mod readings;
 
-pub use group::Cgroup;
+pub use group::{Cgroup, Known};
 pub use mount::{Dialect, Facet, Layout, LayoutError, Tree};
 pub use readings::{
     ReadError, memory_sample, nr_throttled, observe_in, pids_sample, thread_samples, usage_usec,
