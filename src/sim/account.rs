@@ -1,7 +1,5 @@
 //! The counters of one cgroup: CPU time, and pages by kind.
 
-use std::collections::BTreeSet;
-
 /// What `cpu.stat` counts, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuAccount {
@@ -92,8 +90,8 @@ pub(super) struct MemoryAccount {
     pub(super) local: Pages,
     /// The part of `local` without a living process: file pages of processes that ended.
     pub(super) orphans: Pages,
-    /// The processes with charges here.
-    pub(super) chargers: BTreeSet<u32>,
+    /// The processes with charges here, ascending.
+    pub(super) chargers: Vec<u32>,
     /// Everything charged here and below: `memory.current` in pages.
     pub(super) usage: u64,
     pub(super) peak: u64,

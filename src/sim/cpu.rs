@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 use super::controller::Controller;
 use super::flow::EPSILON;
-use super::fluid::{Group, Problem, Source};
+use super::fluid::{Group, Problem, Solution, Source};
 use super::kernel::SimKernel;
 use super::parse::CpuSet;
-use super::pressure::{AVERAGING_NSEC, Activity};
+use super::pressure::{AVERAGING_NSEC, Activity, kept};
 use super::process::Process;
 use super::rates::{Posed, QuotaState, Rates, quarters};
 use super::tree::CgroupId;
@@ -24,48 +24,50 @@ const THREAD_WEIGHT: f64 = 1024.0;
 
 impl SimKernel {
     /// The present rates, computed anew after a change.
-    pub(super) fn compute_rates(&mut self) -> Rates {
+    pub(super) fn compute_rates(&mut self, rates: &mut Rates) {
         let mut posed = self.posed.take().unwrap_or_else(|| self.pose());
         for (source, process) in posed.problem.sources.iter_mut().zip(self.processes.values()) {
             source.demand = self.demand_of(process);
         }
-        let rates = self.rates_of(&posed);
+        posed.problem.solve(&mut posed.solution);
+        self.rates_of(&posed, rates);
         self.posed = Some(posed);
-        rates
     }
 
-    fn rates_of(&self, posed: &Posed) -> Rates {
-        let solution = posed.problem.solve();
-        let mut processes = Vec::with_capacity(self.processes.len());
-        let mut activities: Vec<(CgroupId, Activity)> =
-            posed.all.iter().map(|&id| (id, Activity::default())).collect();
+    /// What follows from the solution, in place of other rates.
+    fn rates_of(&self, posed: &Posed, rates: &mut Rates) {
+        let solution = &posed.solution;
+        rates.processes.clear();
+        rates.cgroups.clear();
+        rates.cgroups.extend(posed.all.iter().map(|&id| (id, Activity::default(), [0.0; 6])));
         let mut total = Activity::default();
-        for (index, (&pid, process)) in self.processes.iter().enumerate() {
+        for (index, process) in self.processes.values().enumerate() {
             let rate = solution.rates[index];
             let demand = posed.problem.sources[index].demand;
             let (activity, wait_ratio) = activity_of(process, demand, rate);
-            processes.push((pid, rate, wait_ratio));
-            posed.places[index].iter().for_each(|&place| activities[place].1.add(&activity));
+            rates.processes.push((rate, wait_ratio));
+            if activity.is_none() {
+                continue;
+            }
+            posed.places[index].iter().for_each(|&place| rates.cgroups[place].1.add(&activity));
             total.add(&activity);
         }
-        let quotas = self.quota_states(posed, &solution.throttled);
-        for &(id, QuotaState { throttled_ratio, .. }) in &quotas {
+        rates.quotas.clear();
+        if posed.problem.has_quotas {
+            rates.quotas = self.quota_states(posed, &solution.throttled);
+        }
+        for &(id, QuotaState { throttled_ratio, .. }) in &rates.quotas {
             let place = self.tree.places(posed.all.iter().copied());
-            for below in self.tree.subtree(id) {
-                let activity = &mut activities[place[below.0]].1;
+            for below in self.tree.subtree(id).iter() {
+                let activity = &mut rates.cgroups[place[below.0]].1;
                 activity.throttled_ratio = activity.throttled_ratio.max(throttled_ratio);
             }
         }
-        Rates {
-            processes,
-            cgroups: activities
-                .into_iter()
-                .map(|(id, activity)| (id, activity, activity.all_stalls()))
-                .collect(),
-            quotas,
-            busy: solution.busy,
-            system_ratio: if total.running > 0.0 { total.system / total.running } else { 0.0 },
+        for (_, activity, stalls) in rates.cgroups.iter_mut().filter(|(_, it, _)| !it.is_none()) {
+            *stalls = activity.stalls();
         }
+        rates.busy.clone_from(&solution.busy);
+        rates.system_ratio = if total.running > 0.0 { total.system / total.running } else { 0.0 };
     }
 
     /// CPUs that a process wants now: none while it is frozen.
@@ -91,7 +93,8 @@ impl SimKernel {
         let (hierarchy, root) = (self.cpu_hierarchy(), self.cpu_root());
         let mut posed = Posed {
             problem: Problem::default(),
-            group_ids: self.tree.subtree(root),
+            solution: Solution::default(),
+            group_ids: self.tree.subtree(root).to_vec(),
             places: Vec::new(),
             all: self.tree.ids().collect(),
         };
@@ -112,7 +115,7 @@ impl SimKernel {
         let mut masks: BTreeMap<CpuSet, usize> = BTreeMap::new();
         // The cpusets whose CPUs are known by now.
         let (cpusets, mut known) = (self.tree.home(Controller::Cpuset), Vec::new());
-        for (&pid, process) in &self.processes {
+        for (&pid, process) in self.processes.iter() {
             let group = self.tree.effective(process.cgroups[hierarchy], Controller::Cpu);
             let home = cpusets.map(|home| process.cgroups[home]);
             let seen = known.iter().find(|(id, _)| *id == home).map(|(_, mask)| *mask);
@@ -175,8 +178,10 @@ impl SimKernel {
     pub(super) fn account(&mut self, rates: &Rates, dt_nsec: u64, nr_steps: u64) {
         let (dt, nr) = (dt_nsec as f64, nr_steps as f64);
         let passed = |rate: f64| quarters(rate * dt) * nr;
-        for &(pid, rate, wait_ratio) in &rates.processes {
-            let Some(process) = self.processes.get_mut(&pid) else { continue };
+        for (process, &(rate, wait_ratio)) in self.processes.values_mut().zip(&rates.processes) {
+            if rate == 0.0 && wait_ratio == 0.0 {
+                continue;
+            }
             process.system_nsec += passed(rate * process.load.system_ratio);
             process.user_nsec += passed(rate * (1.0 - process.load.system_ratio));
             let ran = passed(rate / process.threads.len() as f64);
@@ -186,7 +191,7 @@ impl SimKernel {
                 thread.wait_nsec += waited;
             }
         }
-        for (id, activity, stalls) in &rates.cgroups {
+        for (id, activity, stalls) in rates.cgroups.iter().filter(|(_, it, _)| !it.is_none()) {
             let is_root = self.tree[*id].parent.is_none();
             let cgroup = &mut self.tree[*id];
             cgroup.cpu_account.usage_nsec += passed(activity.running);
@@ -222,8 +227,8 @@ impl SimKernel {
     /// Closes an averaging interval where one ends now.
     pub(super) fn average_pressure(&mut self) {
         if self.now_nsec.is_multiple_of(AVERAGING_NSEC) {
-            let ids: Vec<CgroupId> = self.tree.ids().collect();
-            ids.into_iter().for_each(|id| self.tree[id].pressure.average());
+            let (kept, ids): (_, Vec<CgroupId>) = (kept(), self.tree.ids().collect());
+            ids.into_iter().for_each(|id| self.tree[id].pressure.average(&kept));
         }
     }
 }

@@ -176,11 +176,12 @@ impl<K: KernFs> Faulty<K> {
         });
         let value = value.map(String::from);
         let outcome = errno.map_or(Ok(()), Err);
-        self.calls.push(Call { operation, path: path.clone(), value: value.clone(), outcome });
-        match errno {
-            Some(errno) => Err(KernError { operation, path, value, errno }),
-            None => Ok(()),
-        }
+        let error = errno.map(|errno| {
+            let (path, value) = (path.clone(), value.clone());
+            KernError { operation, path, value, errno }
+        });
+        self.calls.push(Call { operation, path, value, outcome });
+        error.map_or(Ok(()), Err)
     }
 
     /// Logs the kernel's own result and returns it.

@@ -234,7 +234,7 @@ impl SimKernel {
         if self.tree.version(root) != Version::V1 {
             return;
         }
-        for id in self.tree.subtree(root).into_iter().filter(|id| *id != root) {
+        for &id in self.tree.subtree(root).iter().filter(|id| **id != root) {
             let left = &self.tree[id].cpuset.cpus & &self.online;
             self.tree[id].cpuset.cpus = left;
             if !self.tree[id].cpuset.cpus.is_empty() {

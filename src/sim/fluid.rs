@@ -55,8 +55,11 @@ pub(super) struct Problem {
     /// The distinct affinities; none is empty.
     pub(super) masks: Vec<CpuSet>,
     classes: Classes,
+    /// Whether any group has one.
+    pub(super) has_quotas: bool,
     /// By group, those that divide what it gets.
     members: Vec<Vec<Member>>,
+    room: Room,
 }
 
 /// One of those that divide what a group gets.
@@ -64,6 +67,14 @@ pub(super) struct Problem {
 enum Member {
     Source(usize),
     Group(usize),
+}
+
+/// Where what is divided is noted meanwhile: by group what is wanted and what it is given, and the members of one group.
+#[derive(Clone, Debug, Default)]
+struct Room {
+    wanted: Vec<f64>,
+    given: Vec<f64>,
+    order: Vec<(f64, f64, Member)>,
 }
 
 /// The rates that result.
@@ -120,6 +131,7 @@ impl Problem {
     pub(super) fn know(&mut self, masks: Vec<CpuSet>) {
         self.classes = Classes::new(&masks);
         self.masks = masks;
+        self.has_quotas = self.groups.iter().any(|group| group.quota.is_finite());
         self.members = vec![Vec::new(); self.groups.len()];
         for (index, source) in self.sources.iter().enumerate() {
             self.members[source.group].push(Member::Source(index));
@@ -129,27 +141,31 @@ impl Problem {
         }
     }
 
-    /// The rates.
-    pub(super) fn solve(&self) -> Solution {
-        let has_quota = self.groups.iter().any(|group| group.quota.is_finite());
+    /// The rates, in place of others.
+    pub(super) fn solve(&mut self, solution: &mut Solution) {
         match self.classes.members.as_slice() {
-            [cpus] if !has_quota => self.divide(cpus),
-            _ => self.fill(),
+            [_] if !self.has_quotas => {
+                let mut room = std::mem::take(&mut self.room);
+                self.divide(&self.classes.members[0], &mut room, solution);
+                self.room = room;
+            }
+            _ => *solution = self.fill(),
         }
     }
 
     /// The rates on CPUs that all sources may use, without quotas.
-    fn divide(&self, cpus: &[u32]) -> Solution {
+    fn divide(&self, cpus: &[u32], room: &mut Room, solution: &mut Solution) {
+        let Room { wanted, given, order } = room;
+        let Solution { rates, busy, throttled } = solution;
         let demand = |source: &Source| if source.demand > EPSILON { source.demand } else { 0.0 };
-        let mut wanted = vec![0.0; self.groups.len()];
+        fill_with(wanted, self.groups.len(), 0.0);
         self.sources.iter().for_each(|source| wanted[source.group] += demand(source));
         for index in (1..self.groups.len()).rev() {
             wanted[self.groups[index].parent] += wanted[index];
         }
-        let mut rates = vec![0.0; self.sources.len()];
-        let mut given = vec![0.0; self.groups.len()];
+        fill_with(rates, self.sources.len(), 0.0);
+        fill_with(given, self.groups.len(), 0.0);
         given[0] = wanted[0].min(cpus.len() as f64);
-        let mut order: Vec<(f64, f64, Member)> = Vec::with_capacity(self.sources.len());
         for (group, members) in self.members.iter().enumerate() {
             order.clear();
             order.extend(members.iter().map(|&member| match member {
@@ -163,7 +179,7 @@ impl Problem {
             }
             let mut left = given[group];
             let mut weights: f64 = order.iter().map(|(_, weight, _)| weight).sum();
-            for &(demand, weight, member) in &order {
+            for &(demand, weight, member) in order.iter() {
                 let rate = match wanted[group] > given[group] {
                     true => demand.min(left * weight / weights).max(0.0),
                     false => demand,
@@ -175,12 +191,10 @@ impl Problem {
                 }
             }
         }
-        let busy = (given[0] / cpus.len() as f64).clamp(0.0, 1.0);
-        Solution {
-            rates,
-            busy: cpus.iter().map(|&cpu| (cpu, busy)).collect(),
-            throttled: vec![false; self.groups.len()],
-        }
+        let part = (given[0] / cpus.len() as f64).clamp(0.0, 1.0);
+        busy.clear();
+        busy.extend(cpus.iter().map(|&cpu| (cpu, part)));
+        fill_with(throttled, self.groups.len(), false);
     }
 
     /// The rates, event by event.
@@ -203,6 +217,12 @@ impl Problem {
         busy.sort_by_key(|&(cpu, _)| cpu);
         Solution { rates: filling.rates, busy, throttled: filling.throttled }
     }
+}
+
+/// Makes `values` so many of `value`.
+fn fill_with<T: Copy>(values: &mut Vec<T>, nr: usize, value: T) {
+    values.clear();
+    values.resize(nr, value);
 }
 
 /// The state between two events.

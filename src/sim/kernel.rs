@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use super::charges::Charges;
 use super::controller::{Controller, ControllerSet};
 use super::handles::Handles;
 use super::parse::{CpuSet, PAGE_BYTES};
 use super::process::{Process, ProcessUsage, Stall, Thread};
+use super::processes::ByPid;
 use super::rates::{CpuTimes, Posed, Rates};
 use super::swap::Swap;
 use super::tree::{CgroupId, Tree, Version};
@@ -107,11 +109,12 @@ pub struct SimKernel {
     pub(super) host: SimHost,
     pub(super) now_nsec: u64,
     pub(super) tree: Tree,
-    pub(super) processes: BTreeMap<u32, Process>,
+    pub(super) processes: ByPid<Process>,
     pub(super) online: CpuSet,
     pub(super) cpu_times: Vec<CpuTimes>,
-    /// `None` after a change that may have moved them.
-    pub(super) rates: Option<Rates>,
+    pub(super) rates: Rates,
+    /// Whether they hold: not after a change that may have moved them.
+    pub(super) has_rates: bool,
     /// Who competes for CPUs with whom; `None` after a change of cgroups, processes or CPUs. Stalls change what is
     /// wanted, and nothing else of it.
     pub(super) posed: Option<Posed>,
@@ -119,6 +122,8 @@ pub struct SimKernel {
     pub(super) handles: Handles,
     /// Whether the last reclaim passed over what is within `memory.low`, where there are generations.
     pub(super) has_passed_over: bool,
+    /// Until then, in nanoseconds since boot, no trace changes its load.
+    steady_until_nsec: u64,
     caller: u32,
     next_pid: u32,
 }
@@ -130,14 +135,16 @@ impl SimKernel {
         let mut kernel = SimKernel {
             now_nsec: 0,
             tree: mounted(&host),
-            processes: BTreeMap::new(),
+            processes: ByPid::default(),
             online: (0..cpus).collect(),
             cpu_times: vec![CpuTimes::default(); cpus as usize],
-            rates: None,
+            rates: Rates::default(),
+            has_rates: false,
             posed: None,
             sys: BTreeMap::new(),
             handles: Handles::default(),
             has_passed_over: false,
+            steady_until_nsec: 0,
             caller: 0,
             next_pid: 1,
             host,
@@ -180,17 +187,18 @@ impl SimKernel {
             let dt_nsec = next - self.now_nsec;
             self.follow_traces();
             let is_quiet = self.touch_memory(dt_nsec);
-            let rates = match self.rates.take() {
-                Some(rates) => rates,
-                None => self.compute_rates(),
-            };
+            let mut rates = std::mem::take(&mut self.rates);
+            if !self.has_rates {
+                self.compute_rates(&mut rates);
+                self.has_rates = true;
+            }
             let nr_steps = match is_quiet && dt_nsec == STEP_NSEC {
                 true => self.nr_quiet_steps(end),
                 false => 1,
             };
             self.account(&rates, dt_nsec, nr_steps);
             self.touch_quietly(nr_steps - 1);
-            self.rates = Some(rates);
+            self.rates = rates;
             self.now_nsec += dt_nsec * nr_steps;
             self.average_pressure();
         }
@@ -198,22 +206,32 @@ impl SimKernel {
 
     /// Notes that cgroups, processes or CPUs have changed.
     pub(super) fn reschedule(&mut self) {
-        (self.rates, self.posed) = (None, None);
+        (self.has_rates, self.posed) = (false, None);
     }
 
     fn follow_traces(&mut self) {
         let now_nsec = self.now_nsec;
-        let changed: Vec<(u32, Load)> = self
-            .processes
-            .iter()
-            .filter(|(_, process)| !matches!(process.trace, Trace::Constant(_)))
-            .filter_map(|(&pid, process)| {
-                let age = Duration::from_nanos(now_nsec - process.started_nsec);
-                let load = process.trace.at(age).clamped();
-                (load != process.load).then_some((pid, load))
-            })
-            .collect();
+        if now_nsec < self.steady_until_nsec {
+            return;
+        }
+        let mut changed: Vec<(u32, Load)> = Vec::new();
+        let mut steady_nsec = u64::MAX;
+        for (&pid, process) in self.processes.iter() {
+            if matches!(process.trace, Trace::Constant(_)) {
+                continue;
+            }
+            let age = Duration::from_nanos(now_nsec - process.started_nsec);
+            let load = process.trace.at(age).clamped();
+            if load != process.load {
+                changed.push((pid, load));
+            }
+            // Edges are not exact to the nanosecond: the steps around one are looked at singly.
+            let before = age.saturating_sub(Duration::from_nanos(STEP_NSEC));
+            let steady_for = process.trace.steady_for(before).saturating_sub(3 * STEP_NSEC);
+            steady_nsec = steady_nsec.min(steady_for);
+        }
         changed.into_iter().for_each(|(pid, load)| self.apply_load(pid, load));
+        self.steady_until_nsec = now_nsec.saturating_add(steady_nsec);
     }
 
     /// Starts a process in the cgroup `path` (`/` is the root) of every hierarchy that has it,
@@ -255,7 +273,7 @@ impl SimKernel {
                 threads: Vec::new(),
                 user_nsec: 0.0,
                 system_nsec: 0.0,
-                charges: BTreeMap::new(),
+                charges: Charges::default(),
                 hot_pages_seen: 0,
                 cold_pages_seen: 0,
                 read_bytes: 0,
@@ -294,6 +312,7 @@ impl SimKernel {
         let next_pid = &mut self.next_pid;
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.load = load;
+        self.steady_until_nsec = 0;
         process.threads.truncate(load.threads as usize);
         while process.threads.len() < load.threads as usize {
             // The first thread has the number of the process.

@@ -87,30 +87,32 @@ impl SimKernel {
     pub(super) fn touch_memory(&mut self, dt_nsec: u64) -> bool {
         let dt_sec = dt_nsec as f64 * 1e-9;
         let mut is_quiet = !self.reclaim_in_background();
-        let pids: Vec<u32> = self.processes.keys().copied().collect();
-        for pid in pids {
-            // It may have been killed because of pages that another one touched.
-            let Some(process) = self.processes.get_mut(&pid) else { continue };
-            let before = process.stall;
-            process.stall.pay(dt_sec, process.load.threads);
-            let ratios = |stall: &super::process::Stall| (stall.memory_ratio, stall.io_ratio);
-            let changed = ratios(&before) != ratios(&process.stall);
-            if changed {
-                self.rates = None;
-            }
-            process.touched_bytes += process.touched_in(dt_nsec);
-            process.read_bytes += process.hot_bytes_read(dt_nsec);
-            is_quiet &= process.stall.is_over();
-            if process.has_all() {
-                continue;
-            }
-            is_quiet = false;
-            self.touch_locked(pid, dt_sec);
-            self.touch_anon(pid, dt_sec);
-            self.swap_in(pid, dt_sec);
-            self.touch_files(pid, dt_sec);
+        let mut place = 0;
+        while let Some(pid) = self.processes.pid_at(place) {
+            is_quiet &= self.touch_all_of(pid, dt_nsec, dt_sec);
+            // Others may have been killed because of pages that it touched, and so may it.
+            place = self.processes.place_after(pid, place);
         }
         is_quiet
+    }
+
+    /// Lets one process touch memory. Returns whether it had all and waited for nothing.
+    fn touch_all_of(&mut self, pid: u32, dt_nsec: u64, dt_sec: f64) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return true };
+        let before = process.stall;
+        process.stall.pay(dt_sec, process.load.threads);
+        let ratios = |stall: &super::process::Stall| (stall.memory_ratio, stall.io_ratio);
+        self.has_rates &= ratios(&before) == ratios(&process.stall);
+        process.go_over(dt_nsec, 1);
+        let is_over = process.stall.is_over();
+        if process.has_all() {
+            return is_over;
+        }
+        self.touch_locked(pid, dt_sec);
+        self.touch_anon(pid, dt_sec);
+        self.swap_in(pid, dt_sec);
+        self.touch_files(pid, dt_sec);
+        false
     }
 
     fn touch_anon(&mut self, pid: u32, dt_sec: f64) {
@@ -222,13 +224,14 @@ impl SimKernel {
             return 0;
         }
         let id = self.memory_cgroup(process);
-        let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
         let (mut granted, mut refusing) = (wanted, None);
-        for &above in &lineage {
+        let mut next = Some(id);
+        while let Some(above) = next {
             let room = self.room_below_max(pid, above, granted);
             if room < granted {
                 (granted, refusing) = (room, Some(above));
             }
+            next = self.tree[above].parent;
         }
         let host_room = self.room_on_host(pid, granted);
         if host_room < granted {
@@ -239,7 +242,7 @@ impl SimKernel {
         if let Some(limit) = refusing {
             self.out_of_memory(limit);
         } else {
-            self.hold_to_high(pid, &lineage, granted);
+            self.hold_to_high(pid, id, granted);
         }
         granted
     }
@@ -280,9 +283,11 @@ impl SimKernel {
     }
 
     /// Reclaims down to each `memory.high` on the way up, and puts a process that still exceeds one to sleep.
-    fn hold_to_high(&mut self, pid: u32, lineage: &[CgroupId], granted: u64) {
+    fn hold_to_high(&mut self, pid: u32, id: CgroupId, granted: u64) {
         let mut delay_sec: f64 = 0.0;
-        for &id in lineage {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            next = self.tree[id].parent;
             let (high, usage) = (self.tree[id].memory.high, self.tree[id].memory_account.usage);
             if usage <= high {
                 continue;
@@ -305,9 +310,11 @@ impl SimKernel {
     /// Charges `pages` to `id`.
     pub(super) fn book(&mut self, pid: u32, id: CgroupId, kind: Kind, pages: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        *process.charges.entry(id).or_default().of_mut(kind) += pages;
+        *process.charges.of(id).of_mut(kind) += pages;
         let account = &mut self.tree[id].memory_account;
-        account.chargers.insert(pid);
+        if let Err(place) = account.chargers.binary_search(&pid) {
+            account.chargers.insert(place, pid);
+        }
         *account.local.of_mut(kind) += pages;
         self.tree.for_lineage(id, |cgroup| {
             let account = &mut cgroup.memory_account;
@@ -321,6 +328,9 @@ impl SimKernel {
 
     /// Uncharges `pages` of `id`, which must have them.
     pub(super) fn unbook(&mut self, id: CgroupId, kind: Kind, pages: u64) {
+        if pages == 0 {
+            return;
+        }
         *self.tree[id].memory_account.local.of_mut(kind) -= pages;
         self.tree.for_lineage(id, |cgroup| {
             let account = &mut cgroup.memory_account;
@@ -336,11 +346,14 @@ impl SimKernel {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let mut left = pages;
         let mut freed = Vec::new();
-        for (&id, charged) in process.charges.iter_mut().rev() {
+        for (id, charged) in process.charges.iter_mut().rev() {
+            if left == 0 {
+                break;
+            }
             let part = left.min(charged.of(kind));
             *charged.of_mut(kind) -= part;
             left -= part;
-            freed.push((id, part));
+            freed.push((*id, part));
         }
         freed.into_iter().for_each(|(id, part)| self.unbook(id, kind, part));
     }
@@ -357,9 +370,10 @@ impl SimKernel {
             self.free(pid, Kind::Kernel, have - target);
         } else if have < target {
             let id = self.memory_cgroup(&self.processes[&pid]);
-            let lineage: Vec<CgroupId> = self.tree.lineage(id).collect();
-            for above in lineage {
+            let mut next = Some(id);
+            while let Some(above) = next {
                 self.room_below_max(pid, above, target - have);
+                next = self.tree[above].parent;
             }
             self.book(pid, id, Kind::Kernel, target - have);
         }
@@ -367,8 +381,8 @@ impl SimKernel {
 
     /// Frees the memory of a process that ends: anonymous pages are freed, file pages stay without an owner.
     pub(super) fn release_memory(&mut self, pid: u32, process: &Process) {
-        for (&id, pages) in &process.charges {
-            self.tree[id].memory_account.chargers.remove(&pid);
+        for &(id, pages) in process.charges.iter() {
+            self.tree[id].memory_account.chargers.retain(|&other| other != pid);
             for kind in [Kind::Anon, Kind::Kernel, Kind::Locked, Kind::Swapped] {
                 self.unbook(id, kind, pages.of(kind));
             }
@@ -385,14 +399,16 @@ impl SimKernel {
         let account = std::mem::take(&mut self.tree[id].memory_account);
         for &pid in &account.chargers {
             let Some(process) = self.processes.get_mut(&pid) else { continue };
-            if let Some(pages) = process.charges.remove(&id) {
-                process.charges.entry(parent).or_default().add(&pages);
+            if let Some(pages) = process.charges.remove(id) {
+                process.charges.of(parent).add(&pages);
             }
         }
         let heir = &mut self.tree[parent].memory_account;
         heir.local.add(&account.local);
         heir.orphans.add(&account.orphans);
         heir.chargers.extend(account.chargers);
+        heir.chargers.sort_unstable();
+        heir.chargers.dedup();
     }
 
     /// All pages below `id`, by kind.

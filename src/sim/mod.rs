@@ -14,12 +14,12 @@
 //! | `vfs` | paths, handles, and the results of operations on them |
 //! | `tree`, `rules` | cgroups, and the kernel's rules for making, removing, moving, enabling |
 //! | `account`, `rates`, `spec`, `handles` | counters, rates, the kinds of files, open handles |
-//! | `files`, `show`, `store`, `files_v1` | interface files: which, their texts, what they accept |
+//! | `files`, `show`, `digits`, `store`, `files_v1` | interface files: which, their texts, what they accept |
 //! | `proc_files`, `sys_files` | `/proc` and `/sys/devices/system` |
 //! | `fluid`, `flow`, `cpu` | CPU time: weighted max-min with quotas and affinities |
 //! | `memory`, `reclaim`, `swap`, `oom` | memory: charges, protection, throttling, swap, kills |
 //! | `pressure` | stalls, as PSI reports them |
-//! | `workload`, `process` | the loads of processes, and their state |
+//! | `workload`, `process`, `processes`, `charges` | the loads of processes, and their state |
 //! | `quiet` | time in which only counters change, passed at once |
 //! | `systemd`, `scopes` | `SimSystemd`: units on top of all this; for tests, with the feature `doubles` |
 //! | `fault` | `Faulty`: errors on demand, and a log of calls, around any `KernFs`; likewise |
@@ -34,8 +34,10 @@
 //! affinity, protection, determinism, and each errno (`tests/sim.rs`).
 
 mod account;
+mod charges;
 mod controller;
 mod cpu;
+mod digits;
 #[cfg(feature = "doubles")]
 mod fault;
 mod files;
@@ -50,6 +52,7 @@ mod parse;
 mod pressure;
 mod proc_files;
 mod process;
+mod processes;
 mod quiet;
 mod rates;
 mod reclaim;

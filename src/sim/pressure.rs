@@ -13,7 +13,7 @@
 //!
 //! **Properties.** `full <= some <= 1`, and a parent's *some* is never below a child's (tests below).
 
-use std::fmt::Write;
+use super::digits::{hundredths, number};
 
 /// The averages are brought up to date every two seconds, as `psi_avgs_work` does.
 pub(super) const AVERAGING_NSEC: u64 = 2_000_000_000;
@@ -28,6 +28,9 @@ pub(super) enum Resource {
     Memory,
     Io,
 }
+
+/// The part of time, 0 ..= 1, by [`Resource`], and of each *some* and *full*.
+pub(super) type Stalls = [f64; 6];
 
 /// Mean numbers of threads of a group in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,90 +54,83 @@ impl Activity {
         self.blocked += other.blocked;
     }
 
-    /// The stalls of each resource, by [`Resource`].
-    pub(super) fn all_stalls(&self) -> [[f64; 2]; 3] {
-        [Resource::Cpu, Resource::Memory, Resource::Io].map(|resource| self.stalls(resource))
-    }
-
-    /// `[some, full]` of a resource, each 0 ..= 1.
-    fn stalls(&self, resource: Resource) -> [f64; 2] {
+    /// The stalls of all resources.
+    pub(super) fn stalls(&self) -> Stalls {
         let part = |threads: f64| threads.clamp(0.0, 1.0);
         let beyond = |busy: f64, stalled: f64| part(busy + stalled) - part(busy);
         let active = self.running + self.waiting;
-        let (some, full) = match resource {
-            Resource::Cpu => {
-                (self.waiting, beyond(self.running, self.waiting).max(self.throttled_ratio))
-            }
-            Resource::Memory => (self.stalled, beyond(active, self.stalled)),
-            Resource::Io => (self.blocked, beyond(active, self.blocked)),
-        };
-        [part(some), full.min(part(some))]
+        let cpu = beyond(self.running, self.waiting).max(self.throttled_ratio);
+        let (waiting, stalled, blocked) =
+            (part(self.waiting), part(self.stalled), part(self.blocked));
+        [
+            waiting,
+            cpu.min(waiting),
+            stalled,
+            beyond(active, self.stalled).min(stalled),
+            blocked,
+            beyond(active, self.blocked).min(blocked),
+        ]
+    }
+
+    /// Whether nothing of it runs or stalls.
+    pub(super) fn is_none(&self) -> bool {
+        *self == Activity::default()
     }
 }
 
-/// One line of a pressure file.
-#[derive(Clone, Copy, Debug, Default)]
-struct Line {
-    total_nsec: f64,
-    total_at_last_average: f64,
-    /// Percent.
-    averages: [f64; 3],
+/// What is left of each average after an averaging interval.
+pub(super) fn kept() -> [f64; 3] {
+    WINDOWS_SEC.map(|window| (-(AVERAGING_NSEC as f64) * 1e-9 / window).exp())
 }
 
-impl Line {
-    fn average(&mut self) {
-        let percent =
-            100.0 * (self.total_nsec - self.total_at_last_average) / AVERAGING_NSEC as f64;
-        self.total_at_last_average = self.total_nsec;
-        for (average, window) in self.averages.iter_mut().zip(WINDOWS_SEC) {
-            let keep = (-(AVERAGING_NSEC as f64) * 1e-9 / window).exp();
-            *average = *average * keep + percent * (1.0 - keep);
-        }
-    }
-}
-
-/// The three pressure files of one cgroup or of the host.
+/// The three pressure files of one cgroup or of the host; each list as [`Stalls`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pressure {
-    /// By [`Resource`], then some and full.
-    lines: [[Line; 2]; 3],
+    totals_nsec: Stalls,
+    totals_at_last_average: Stalls,
+    /// Percent.
+    averages: [[f64; 3]; 6],
 }
 
 impl Pressure {
     /// Lets time pass in which tasks stall so much; `passed` makes nanoseconds of a part of it. `is_host` leaves CPU full at
     /// zero.
-    pub(super) fn advance(
-        &mut self,
-        stalls: &[[f64; 2]; 3],
-        passed: impl Fn(f64) -> f64,
-        is_host: bool,
-    ) {
-        for (lines, ratios) in self.lines.iter_mut().zip(stalls) {
-            for (line, ratio) in lines.iter_mut().zip(ratios) {
-                line.total_nsec += passed(*ratio);
-            }
+    pub(super) fn advance(&mut self, stalls: &Stalls, passed: impl Fn(f64) -> f64, is_host: bool) {
+        for (total, ratio) in self.totals_nsec.iter_mut().zip(stalls) {
+            *total += passed(*ratio);
         }
         if is_host {
-            self.lines[Resource::Cpu as usize][1].total_nsec = 0.0;
+            self.totals_nsec[2 * Resource::Cpu as usize + 1] = 0.0;
         }
     }
 
-    /// Closes an averaging interval of [`AVERAGING_NSEC`].
-    pub(super) fn average(&mut self) {
-        self.lines.iter_mut().flatten().for_each(Line::average);
+    /// Closes an averaging interval of [`AVERAGING_NSEC`]; `kept` is [`kept`].
+    pub(super) fn average(&mut self, kept: &[f64; 3]) {
+        for line in 0..6 {
+            let passed = self.totals_nsec[line] - self.totals_at_last_average[line];
+            let percent = 100.0 * passed / AVERAGING_NSEC as f64;
+            self.totals_at_last_average[line] = self.totals_nsec[line];
+            for (average, keep) in self.averages[line].iter_mut().zip(kept) {
+                *average = *average * keep + percent * (1.0 - keep);
+            }
+        }
     }
 
     /// The text of the file.
     pub(super) fn text(&self, resource: Resource) -> String {
-        let mut text = String::new();
-        for (name, line) in ["some", "full"].iter().zip(&self.lines[resource as usize]) {
-            let [avg10, avg60, avg300] = line.averages;
-            let total_usec = (line.total_nsec / 1000.0) as u64;
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "{name} avg10={avg10:.2} avg60={avg60:.2} avg300={avg300:.2} total={total_usec}"
-            );
+        let mut text = String::with_capacity(128);
+        for (nr, name) in ["some", "full"].into_iter().enumerate() {
+            let line = 2 * resource as usize + nr;
+            text += name;
+            for (name, average) in
+                [" avg10=", " avg60=", " avg300="].iter().zip(self.averages[line])
+            {
+                text += name;
+                hundredths(&mut text, average);
+            }
+            text += " total=";
+            number(&mut text, (self.totals_nsec[line] / 1000.0) as u64);
+            text.push('\n');
         }
         text
     }
@@ -150,12 +146,12 @@ mod tests {
 
     #[test]
     fn one_thread_on_half_a_cpu_waits_half_the_time_and_fully() {
-        assert_eq!(activity(0.5, 0.5).stalls(Resource::Cpu), [0.5, 0.5]);
+        assert_eq!(activity(0.5, 0.5).stalls()[..2], [0.5, 0.5]);
     }
 
     #[test]
     fn two_threads_on_one_cpu_always_have_one_waiting_and_one_running() {
-        assert_eq!(activity(1.0, 1.0).stalls(Resource::Cpu), [1.0, 0.0]);
+        assert_eq!(activity(1.0, 1.0).stalls()[..2], [1.0, 0.0]);
     }
 
     #[test]
@@ -167,8 +163,8 @@ mod tests {
                     activity.throttled_ratio = throttled_ratio;
                     activity.stalled = waiting;
                     activity.blocked = running;
-                    for resource in [Resource::Cpu, Resource::Memory, Resource::Io] {
-                        let [some, full] = activity.stalls(resource);
+                    for pair in activity.stalls().chunks(2) {
+                        let (some, full) = (pair[0], pair[1]);
                         assert!((0.0..=1.0).contains(&some) && full <= some && full >= 0.0);
                     }
                 }
@@ -181,8 +177,8 @@ mod tests {
         let mut pressure = Pressure::default();
         for _ in 0..5 {
             let passed = |ratio| ratio * AVERAGING_NSEC as f64;
-            pressure.advance(&activity(1.0, 0.5).all_stalls(), passed, false);
-            pressure.average();
+            pressure.advance(&activity(1.0, 0.5).stalls(), passed, false);
+            pressure.average(&kept());
         }
         let text = pressure.text(Resource::Cpu);
         assert_eq!(

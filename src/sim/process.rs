@@ -1,8 +1,7 @@
 //! Processes: identity, cgroups, and what they have used.
 
-use std::collections::BTreeMap;
-
 use super::account::{Kind, Pages};
+use super::charges::Charges;
 use super::parse::PAGE_BYTES;
 use super::rates::quarters;
 use super::tree::CgroupId;
@@ -34,7 +33,7 @@ pub(super) struct Process {
     pub(super) user_nsec: f64,
     pub(super) system_nsec: f64,
     /// Its pages, by the cgroup that they were charged to: they stay there when the process moves on.
-    pub(super) charges: BTreeMap<CgroupId, Pages>,
+    pub(super) charges: Charges,
     /// Hot file pages that it has read at least once; reading them again is a refault.
     pub(super) hot_pages_seen: u64,
     /// Pages that it has read of what it reads once.
@@ -93,8 +92,12 @@ impl Stall {
     /// Reduces the outstanding sleep by as much of the next `dt_sec` as needed, with all threads at once.
     pub(super) fn pay(&mut self, dt_sec: f64, threads: u32) {
         let owed = self.memory_sec + self.io_sec;
+        if owed == 0.0 {
+            *self = Stall::default();
+            return;
+        }
         let paid = owed.min(dt_sec * f64::from(threads));
-        let part = if owed > 0.0 { paid / owed } else { 0.0 };
+        let part = paid / owed;
         let per_thread = part / (dt_sec * f64::from(threads));
         self.memory_ratio = self.memory_sec * per_thread;
         self.io_ratio = self.io_sec * per_thread;
@@ -106,9 +109,7 @@ impl Stall {
 impl Process {
     /// All of its pages, wherever charged.
     pub(super) fn pages(&self) -> Pages {
-        let mut sum = Pages::default();
-        self.charges.values().for_each(|pages| sum.add(pages));
-        sum
+        self.charges.pages()
     }
 
     /// Whether all that its load touches is in memory, and nothing is there that it gives back.
@@ -121,21 +122,19 @@ impl Process {
             && self.cold_pages_seen >= load.cache_bytes / PAGE_BYTES
     }
 
-    /// Bytes of its hot files that it reads in `dt_nsec`, from memory or from disk.
-    pub(super) fn hot_bytes_read(&self, dt_nsec: u64) -> u64 {
-        let has_some = self.load.hot_file_bytes >= PAGE_BYTES;
-        if has_some { self.reach(dt_nsec) as u64 } else { 0 }
-    }
-
-    /// Bytes of its memory that it touches in `dt_nsec`, over and over.
-    pub(super) fn touched_in(&self, dt_nsec: u64) -> f64 {
-        let has_some = self.load.working_set_bytes > 0 || self.load.hot_file_bytes > 0;
-        if has_some { quarters(self.reach(dt_nsec)) } else { 0.0 }
-    }
-
-    fn reach(&self, dt_nsec: u64) -> f64 {
+    /// Counts the bytes that it goes over in each of `nr_steps` of `dt_nsec`: of its memory, and of its hot files,
+    /// wherever these come from.
+    pub(super) fn go_over(&mut self, dt_nsec: u64, nr_steps: u64) {
+        let has_hot_files = self.load.hot_file_bytes >= PAGE_BYTES;
+        if self.load.working_set_bytes == 0 && self.load.hot_file_bytes == 0 {
+            return;
+        }
         let speed = self.load.touch_bytes_per_sec as f64 * self.stall.awake_ratio();
-        speed * (dt_nsec as f64 * 1e-9)
+        let reach = speed * (dt_nsec as f64 * 1e-9);
+        self.touched_bytes += quarters(reach) * nr_steps as f64;
+        if has_hot_files {
+            self.read_bytes += reach as u64 * nr_steps;
+        }
     }
 
     /// What it has used since it began.

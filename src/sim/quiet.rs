@@ -32,8 +32,7 @@ impl SimKernel {
     /// Touches memory as in `nr_steps` more quiet steps.
     pub(super) fn touch_quietly(&mut self, nr_steps: u64) {
         for process in self.processes.values_mut() {
-            process.touched_bytes += process.touched_in(STEP_NSEC) * nr_steps as f64;
-            process.read_bytes += process.hot_bytes_read(STEP_NSEC) * nr_steps;
+            process.go_over(STEP_NSEC, nr_steps);
         }
     }
 }

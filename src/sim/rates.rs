@@ -1,7 +1,7 @@
 //! The rates of processes and cgroups until the next change, and what they are computed from, as values.
 
-use super::fluid::Problem;
-use super::pressure::Activity;
+use super::fluid::{Problem, Solution};
+use super::pressure::{Activity, Stalls};
 use super::tree::CgroupId;
 
 /// Adding this rounds what is far smaller to whole numbers.
@@ -16,6 +16,8 @@ pub(super) fn quarters(amount: f64) -> f64 {
 #[derive(Debug)]
 pub(super) struct Posed {
     pub(super) problem: Problem,
+    /// What came of it last.
+    pub(super) solution: Solution,
     pub(super) group_ids: Vec<CgroupId>,
     /// The cgroups that each process counts for, by their place among all living ones.
     pub(super) places: Vec<Vec<usize>>,
@@ -34,10 +36,10 @@ pub(super) struct CpuTimes {
 /// All rates until the next change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rates {
-    /// By pid: CPUs of all threads together, and the waiting part of each thread's time.
-    pub(super) processes: Vec<(u32, f64, f64)>,
+    /// Of every process in order: CPUs of all threads together, and the waiting part of each thread's time.
+    pub(super) processes: Vec<(f64, f64)>,
     /// Every cgroup of every hierarchy, with the stalls that follow.
-    pub(super) cgroups: Vec<(CgroupId, Activity, [[f64; 2]; 3])>,
+    pub(super) cgroups: Vec<(CgroupId, Activity, Stalls)>,
     /// Groups with a quota that want to run.
     pub(super) quotas: Vec<(CgroupId, QuotaState)>,
     /// Busy part of each CPU, ascending, and the part of that in the kernel.

@@ -17,8 +17,6 @@
 //! uses of its own protection; with `memory_recursiveprot` a parent's unclaimed protection goes to its
 //! children in proportion to their unprotected usage (mm/page_counter.c, `effective_protection`).
 
-use std::collections::BTreeMap;
-
 use super::account::Kind;
 use super::controller::Controller;
 use super::kernel::SimKernel;
@@ -50,6 +48,17 @@ struct Protection {
     low: u64,
 }
 
+/// A cgroup in one round of a reclaim.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    id: CgroupId,
+    /// How much of it is looked at, beside that of others.
+    scanned: f64,
+    /// What can be taken.
+    most: u64,
+    breaks_low: bool,
+}
+
 impl SimKernel {
     /// Takes up to `wanted` file pages from `target` and below and returns how many it got.
     pub(super) fn reclaim(&mut self, target: CgroupId, wanted: u64, reason: Reason) -> u64 {
@@ -63,16 +72,17 @@ impl SimKernel {
         let is_protected =
             |id: &CgroupId| self.tree[*id].memory.min > 0 || self.tree[*id].memory.low > 0;
         let is_protected = below.iter().any(is_protected);
+        let (mut protections, mut candidates) = (Vec::new(), Vec::new());
         for respects_low in [!meets_again, false] {
             for _ in 0..ROUNDS {
                 if left == 0 {
                     break;
                 }
-                let protections = match is_protected {
-                    true => self.protections(target),
-                    false => BTreeMap::new(),
-                };
-                let taken = self.reclaim_round(&below, &protections, left, (reason, respects_low));
+                if is_protected {
+                    self.protections(target, &below, &mut protections);
+                }
+                let how = (reason, respects_low);
+                let taken = self.reclaim_round(&below, &protections, left, how, &mut candidates);
                 left -= taken;
                 if taken == 0 {
                     break;
@@ -119,14 +129,15 @@ impl SimKernel {
     fn reclaim_round(
         &mut self,
         below: &[CgroupId],
-        protections: &BTreeMap<CgroupId, Protection>,
+        protections: &[Option<Protection>],
         wanted: u64,
         (reason, respects_low): (Reason, bool),
+        candidates: &mut Vec<Candidate>,
     ) -> u64 {
-        let mut candidates = Vec::with_capacity(below.len());
-        for &id in below {
+        candidates.clear();
+        for (place, &id) in below.iter().enumerate() {
             let account = &self.tree[id].memory_account;
-            let protection = protections.get(&id).copied().unwrap_or_default();
+            let protection = protections.get(place).copied().flatten().unwrap_or_default();
             let kept = match respects_low {
                 true => protection.min.max(protection.low),
                 false => protection.min,
@@ -137,11 +148,11 @@ impl SimKernel {
             }
             let scanned = evictable as f64 * spare as f64 / account.usage as f64;
             let breaks_low = !respects_low && account.usage <= protection.low;
-            candidates.push((id, scanned, evictable.min(spare), breaks_low));
+            candidates.push(Candidate { id, scanned, most: evictable.min(spare), breaks_low });
         }
-        let sum: f64 = candidates.iter().map(|&(_, scanned, _, _)| scanned).sum();
+        let sum: f64 = candidates.iter().map(|candidate| candidate.scanned).sum();
         let mut left = wanted;
-        for (id, scanned, most, breaks_low) in candidates {
+        for &Candidate { id, scanned, most, breaks_low } in candidates.iter() {
             let share = (wanted as f64 * scanned / sum).ceil() as u64;
             let pages = share.min(most).min(left);
             left -= pages;
@@ -153,27 +164,39 @@ impl SimKernel {
         wanted - left
     }
 
-    /// Effective protection of everything below `target`, which itself has none.
-    fn protections(&self, target: CgroupId) -> BTreeMap<CgroupId, Protection> {
-        let mut protections = BTreeMap::from([(target, Protection::default())]);
-        for id in self.tree.subtree(target).into_iter().skip(1) {
+    /// Effective protection of each of those `below` a target, which itself has none. Those without the controller
+    /// have none that anything could be below.
+    fn protections(
+        &self,
+        target: CgroupId,
+        below: &[CgroupId],
+        protections: &mut Vec<Option<Protection>>,
+    ) {
+        protections.clear();
+        protections.push(Some(Protection::default()));
+        // Children stand in the order of their parents.
+        let mut above = 0;
+        for &id in &below[1..] {
             let cgroup = &self.tree[id];
+            let Some(parent) = cgroup.parent else { continue };
+            while below[above] != parent {
+                above += 1;
+            }
             if !cgroup.controllers.contains(Controller::Memory) {
+                protections.push(None);
                 continue;
             }
-            let Some(parent) = cgroup.parent else { continue };
             let own = Protection { min: cgroup.memory.min, low: cgroup.memory.low };
-            let effective = match protections.get(&parent) {
+            let effective = match protections[above] {
                 Some(_) if parent == target => own,
-                Some(&above) => Protection {
+                Some(above) => Protection {
                     min: self.effective_protection(id, above.min, |knobs| knobs.min),
                     low: self.effective_protection(id, above.low, |knobs| knobs.low),
                 },
                 None => Protection::default(),
             };
-            protections.insert(id, effective);
+            protections.push(Some(effective));
         }
-        protections
     }
 
     /// The part of `id`'s setting that holds when its parent has `above` to give.
@@ -203,6 +226,9 @@ impl SimKernel {
 
     /// Takes `pages` charged to `id` itself: inactive file pages first, then those in use of both kinds.
     fn evict(&mut self, id: CgroupId, pages: u64, reason: Reason) {
+        if pages == 0 {
+            return;
+        }
         let mut left = pages - self.evict_kind(id, Kind::InactiveFile, pages);
         let mut scanned = pages - left;
         if left > 0 {
@@ -215,7 +241,9 @@ impl SimKernel {
             let of_anon = of_anon.max(left.saturating_sub(local.of(Kind::ActiveFile)));
             let swapped = self.evict_kind(id, Kind::Anon, of_anon.min(anon));
             let taken = swapped + self.evict_kind(id, Kind::ActiveFile, left - swapped);
-            self.count(id, |counters| counters.swap_out += swapped);
+            if swapped > 0 {
+                self.count(id, |counters| counters.swap_out += swapped);
+            }
             scanned += 2 * taken;
             left -= taken;
         }
@@ -233,11 +261,11 @@ impl SimKernel {
         let mut taken = pages.min(*orphans);
         *orphans -= taken;
         let chargers = std::mem::take(&mut account.chargers);
-        let charged = |pid: &u32| self.processes.get(pid)?.charges.get(&id);
+        let charged = |pid: &u32| self.processes.get(pid)?.charges.get(id);
         let mut owned: u64 = chargers.iter().filter_map(charged).map(|p| p.of(kind)).sum();
         let mut written = Vec::new();
         for &pid in &chargers {
-            let charged = self.processes.get_mut(&pid).and_then(|p| p.charges.get_mut(&id));
+            let charged = self.processes.get_mut(&pid).and_then(|p| p.charges.get_mut(id));
             let Some(charged) = charged.filter(|charged| charged.of(kind) > 0) else {
                 continue;
             };
@@ -319,7 +347,7 @@ impl SimKernel {
                 let over = cgroup.memory_account.usage.saturating_sub(cgroup.memory.soft_limit);
                 over.min(cgroup.memory_account.local.file())
             };
-            let worst = self.tree.subtree(root).into_iter().max_by_key(|&id| excess(id));
+            let worst = self.tree.subtree(root).iter().copied().max_by_key(|&id| excess(id));
             let Some((id, pages)) = worst.map(|id| (id, excess(id).min(left))) else { break };
             if pages == 0 {
                 break;

@@ -1,11 +1,10 @@
 //! The texts of the unified hierarchy's files, line by line as Linux 6.12 prints them.
 
-use std::fmt::Write;
-
 use nix::errno::Errno;
 
 use super::account::{Kind, MemoryEvents};
 use super::controller::Controller;
+use super::digits::number;
 use super::kernel::SimKernel;
 use super::parse::{self, PAGE_BYTES, PAGES_MAX};
 use super::spec::{Bound, File};
@@ -102,19 +101,19 @@ impl SimKernel {
         let account = &cgroup.cpu_account;
         let usage_usec = (account.usage_nsec / 1000.0) as u64;
         let system_usec = ((account.system_nsec / 1000.0) as u64).min(usage_usec);
-        let mut text = format!(
-            "usage_usec {usage_usec}\nuser_usec {}\nsystem_usec {system_usec}\nnice_usec 0\n",
-            usage_usec - system_usec
-        );
-        if cgroup.controllers.contains(Controller::Cpu) {
-            text += &format!(
-                "nr_periods {}\nnr_throttled {}\nthrottled_usec {}\nnr_bursts 0\nburst_usec 0\n",
-                account.nr_periods,
-                account.nr_throttled,
-                (account.throttled_nsec / 1000.0) as u64
-            );
-        }
-        text
+        let lines = [
+            ("usage_usec", usage_usec),
+            ("user_usec", usage_usec - system_usec),
+            ("system_usec", system_usec),
+            ("nice_usec", 0),
+            ("nr_periods", account.nr_periods),
+            ("nr_throttled", account.nr_throttled),
+            ("throttled_usec", (account.throttled_nsec / 1000.0) as u64),
+            ("nr_bursts", 0),
+            ("burst_usec", 0),
+        ];
+        let has_quota = cgroup.controllers.contains(Controller::Cpu);
+        named(if has_quota { &lines } else { &lines[..4] })
     }
 
     /// `memory.stat` in the order of `memory_stats[]` and `memcg_vm_event_stat[]` of mm/memcontrol.c.
@@ -203,22 +202,36 @@ impl SimKernel {
 
 /// `bytes\n` of a number of pages.
 pub(super) fn bytes(pages: u64) -> String {
-    format!("{}\n", pages * PAGE_BYTES)
+    let mut text = String::with_capacity(21);
+    number(&mut text, pages * PAGE_BYTES);
+    text.push('\n');
+    text
 }
 
 /// A line for each name and number.
 fn named(lines: &[(&str, u64)]) -> String {
-    let mut text = String::with_capacity(2048);
-    for (name, value) in lines {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{name} {value}");
+    let mut text = String::with_capacity(32 * lines.len());
+    for &(name, value) in lines {
+        text += name;
+        // Most are.
+        if value == 0 {
+            text += " 0\n";
+            continue;
+        }
+        text.push(' ');
+        number(&mut text, value);
+        text.push('\n');
     }
     text
 }
 
 fn show_events(events: &MemoryEvents) -> String {
-    format!(
-        "low {}\nhigh {}\nmax {}\noom {}\noom_kill {}\noom_group_kill {}\n",
-        events.low, events.high, events.max, events.oom, events.oom_kill, events.oom_group_kill
-    )
+    named(&[
+        ("low", events.low),
+        ("high", events.high),
+        ("max", events.max),
+        ("oom", events.oom),
+        ("oom_kill", events.oom_kill),
+        ("oom_group_kill", events.oom_group_kill),
+    ])
 }

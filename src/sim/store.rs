@@ -43,7 +43,7 @@ impl SimKernel {
                 Ok(())
             }
             File::Freeze => {
-                self.tree[id].frozen = parse::switch(text)?;
+                self.tree.set_frozen(id, parse::switch(text)?);
                 Ok(())
             }
             File::Kill => self.write_kill(id, text),
@@ -87,7 +87,7 @@ impl SimKernel {
         if !parse::switch(text)? {
             return Err(Errno::ERANGE);
         }
-        for id in self.tree.subtree(id) {
+        for &id in self.tree.subtree(id).iter() {
             let members: Vec<u32> = self.tree[id].processes.iter().copied().collect();
             members
                 .into_iter()

@@ -5,6 +5,7 @@
 //! again, and neither is its inode, so a handle that outlives its cgroup never refers to another one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use super::account::{CpuAccount, MemoryAccount};
 use super::controller::{Controller, ControllerSet};
@@ -31,6 +32,8 @@ pub(super) struct Hierarchy {
     pub(super) version: Version,
     pub(super) controllers: ControllerSet,
     pub(super) root: CgroupId,
+    /// The root and everything below it, until a cgroup comes or goes.
+    all: OnceLock<Arc<[CgroupId]>>,
 }
 
 /// `cpu.*` as written.
@@ -117,6 +120,10 @@ pub(super) struct Cgroup {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     pub(super) hierarchies: Vec<Hierarchy>,
+    /// By controller, the hierarchy that it is attached to.
+    homes: [Option<usize>; Controller::ALL.len()],
+    /// Whether a cgroup was ever frozen.
+    has_frozen: bool,
     /// By id. No id is used again, so that a kept handle refers to what it was opened in.
     cgroups: Vec<Option<Box<Cgroup>>>,
     /// Of every cgroup that ever existed: a handle of a removed one still has its number.
@@ -130,7 +137,11 @@ impl Tree {
         let hierarchy = self.hierarchies.len();
         let root = self.place(hierarchy, None, String::new(), 1, controllers);
         self.next_inode = self.next_inode.max(1);
-        self.hierarchies.push(Hierarchy { mount: mount.into(), version, controllers, root });
+        for controller in controllers.iter() {
+            self.homes[controller as usize].get_or_insert(hierarchy);
+        }
+        let (mount, all) = (mount.into(), OnceLock::new());
+        self.hierarchies.push(Hierarchy { mount, version, controllers, root, all });
     }
 
     fn place(
@@ -179,6 +190,7 @@ impl Tree {
         };
         let id = self.place(hierarchy, Some(parent), name.to_string(), inode, controllers);
         self[parent].children.insert(name.to_string(), id);
+        self.hierarchies[hierarchy].all = OnceLock::new();
         id
     }
 
@@ -188,6 +200,7 @@ impl Tree {
         if let Some(parent) = removed.parent {
             self[parent].children.remove(&removed.name);
         }
+        self.hierarchies[removed.hierarchy].all = OnceLock::new();
         Some(*removed)
     }
 
@@ -232,7 +245,7 @@ impl Tree {
 
     /// The hierarchy that `controller` is attached to.
     pub(super) fn home(&self, controller: Controller) -> Option<usize> {
-        self.hierarchies.iter().position(|h| h.controllers.contains(controller))
+        self.homes[controller as usize]
     }
 
     /// `id` and everything above it, upward.
@@ -241,7 +254,21 @@ impl Tree {
     }
 
     /// `id` and everything below it, parents before children.
-    pub(super) fn subtree(&self, id: CgroupId) -> Vec<CgroupId> {
+    pub(super) fn subtree(&self, id: CgroupId) -> Arc<[CgroupId]> {
+        let cgroup = &self[id];
+        if cgroup.children.is_empty() {
+            return Arc::new([id]);
+        }
+        match cgroup.parent {
+            Some(_) => self.walk(id).into(),
+            None => {
+                let known = &self.hierarchies[cgroup.hierarchy].all;
+                Arc::clone(known.get_or_init(|| self.walk(id).into()))
+            }
+        }
+    }
+
+    fn walk(&self, id: CgroupId) -> Vec<CgroupId> {
         let mut found = vec![id];
         let mut next = 0;
         while let Some(&id) = found.get(next) {
@@ -271,9 +298,14 @@ impl Tree {
         !cgroup.processes.is_empty() || cgroup.children.values().any(|&c| self.is_populated(c))
     }
 
+    pub(super) fn set_frozen(&mut self, id: CgroupId, frozen: bool) {
+        self[id].frozen = frozen;
+        self.has_frozen |= frozen;
+    }
+
     /// Whether `id` or anything above it is frozen.
     pub(super) fn is_frozen(&self, id: CgroupId) -> bool {
-        self.lineage(id).any(|id| self[id].frozen)
+        self.has_frozen && self.lineage(id).any(|id| self[id].frozen)
     }
 
     /// The CPUs that `id` may use, of those that are `online`: never empty.

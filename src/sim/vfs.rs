@@ -117,11 +117,24 @@ impl SimKernel {
             return Ok(Found::File(FilePlace::Sys(path.to_string())));
         }
         let below = format!("{path}/");
-        let mounts = self.tree.hierarchies.iter().map(|h| h.mount.as_str());
-        match self.sys.keys().map(String::as_str).chain(mounts).any(|p| p.starts_with(&below)) {
+        let mut mounts = self.tree.hierarchies.iter().map(|h| h.mount.as_str());
+        let first = self.sys.range(below.clone()..).next();
+        let has_files = first.is_some_and(|(path, _)| path.starts_with(&below));
+        match has_files || mounts.any(|mount| mount.starts_with(&below)) {
             true => Ok(Found::Dir(DirPlace::Still(path.to_string()))),
             false => Err(Errno::ENOENT),
         }
+    }
+
+    /// Follows an absolute path.
+    fn walk_from_root(&self, path: &str) -> Result<Found, Errno> {
+        let below = |mount: &str| path.strip_prefix(mount).filter(|rest| rest.starts_with('/'));
+        for hierarchy in &self.tree.hierarchies {
+            if let Some(rest) = below(&hierarchy.mount) {
+                return self.walk(&DirPlace::Cgroup(hierarchy.root), rest);
+            }
+        }
+        self.walk(&DirPlace::Still(String::new()), path)
     }
 
     /// Follows `path` from `place`.
@@ -133,18 +146,16 @@ impl SimKernel {
         })
     }
 
-    fn file_at(&self, dir: DirId, name: &str) -> Result<(FilePlace, PathBuf), KernError> {
+    fn file_at(&self, dir: DirId, name: &str) -> Result<FilePlace, KernError> {
         let kept = self.kept_dir(dir)?;
-        let path = kept.path.join(name);
-        let failed = |errno| KernError::new(Operation::Open, &path, errno);
-        let place = match self.walk(&kept.place, name).map_err(failed)? {
+        let failed = |errno| KernError::new(Operation::Open, kept.path.join(name), errno);
+        match self.walk(&kept.place, name).map_err(failed)? {
             Found::File(FilePlace::Cgroup(_, spec, _)) if self.may_not_read(spec) => {
-                return Err(failed(Errno::EACCES));
+                Err(failed(Errno::EACCES))
             }
-            Found::File(place) => place,
-            Found::Dir(_) => return Err(failed(Errno::EISDIR)),
-        };
-        Ok((place, path))
+            Found::File(place) => Ok(place),
+            Found::Dir(_) => Err(failed(Errno::EISDIR)),
+        }
     }
 
     fn may_not_read(&self, spec: &Spec) -> bool {
@@ -270,7 +281,7 @@ impl SimKernel {
     /// # Errors
     /// As opening and reading it.
     pub fn file(&self, path: &str) -> Result<String, Errno> {
-        match self.walk(&DirPlace::Still(String::new()), path)? {
+        match self.walk_from_root(path)? {
             Found::File(place) => self.text_of(&place),
             Found::Dir(_) => Err(Errno::EISDIR),
         }
@@ -281,7 +292,7 @@ impl SimKernel {
     /// # Errors
     /// As the kernel's own.
     pub fn write_file(&mut self, path: &str, value: &str) -> Result<(), Errno> {
-        match self.walk(&DirPlace::Still(String::new()), path)? {
+        match self.walk_from_root(path)? {
             Found::File(FilePlace::Cgroup(id, spec, _)) => self.store(id, spec, value),
             Found::File(_) => Err(Errno::EACCES),
             Found::Dir(_) => Err(Errno::EISDIR),
@@ -312,7 +323,7 @@ impl KernFs for SimKernel {
     fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError> {
         let failed = |errno| KernError::new(Operation::Open, path, errno);
         let text = path.to_str().ok_or_else(|| failed(Errno::ENOENT))?;
-        let place = match self.walk(&DirPlace::Still(String::new()), text).map_err(failed)? {
+        let place = match self.walk_from_root(text).map_err(failed)? {
             Found::Dir(place) => place,
             Found::File(_) => return Err(failed(Errno::ENOTDIR)),
         };
@@ -347,7 +358,8 @@ impl KernFs for SimKernel {
     }
 
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
-        let (place, path) = self.file_at(dir, name)?;
+        let place = self.file_at(dir, name)?;
+        let path = self.dir_path(dir).join(name);
         let file = FileId(self.handles.files.open(KeptFile { place, path, listed: None }));
         if let Some(kept) = self.handles.dirs.get_mut(dir.0) {
             kept.files.push(file);
@@ -374,8 +386,8 @@ impl KernFs for SimKernel {
     }
 
     fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError> {
-        let (place, path) = self.file_at(dir, name)?;
-        let failed = |errno| KernError::new(Operation::Read, path, errno);
+        let place = self.file_at(dir, name)?;
+        let failed = |errno| KernError::new(Operation::Read, self.dir_path(dir).join(name), errno);
         self.handles.text = self.text_of(&place).map_err(failed)?;
         Ok(self.handles.text.as_bytes())
     }
