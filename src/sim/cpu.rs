@@ -23,7 +23,7 @@ use super::tree::CgroupId;
 const THREAD_WEIGHT: f64 = 1024.0;
 
 impl SimKernel {
-    /// The present rates, computed anew after a change.
+    /// Computes the present rates anew after a change, in place of others.
     pub(super) fn compute_rates(&mut self, rates: &mut Rates) {
         let mut posed = self.posed.take().unwrap_or_else(|| self.pose());
         for (source, process) in posed.problem.sources.iter_mut().zip(self.processes.values()) {

@@ -123,7 +123,7 @@ pub struct SimKernel {
     /// Whether the last reclaim passed over what is within `memory.low`, where there are generations.
     pub(super) has_passed_over: bool,
     /// Until then, in nanoseconds since boot, no trace changes its load.
-    steady_until_nsec: u64,
+    pub(super) steady_until_nsec: u64,
     caller: u32,
     next_pid: u32,
 }
@@ -209,6 +209,7 @@ impl SimKernel {
         (self.has_rates, self.posed) = (false, None);
     }
 
+    /// Applies the loads that traces have come to, and notes until when all stay as they are.
     fn follow_traces(&mut self) {
         let now_nsec = self.now_nsec;
         if now_nsec < self.steady_until_nsec {
@@ -225,7 +226,7 @@ impl SimKernel {
             if load != process.load {
                 changed.push((pid, load));
             }
-            // Edges are not exact to the nanosecond: the steps around one are looked at singly.
+            // Edges are not exact to the nanosecond: the steps around one are taken singly.
             let before = age.saturating_sub(Duration::from_nanos(STEP_NSEC));
             let steady_for = process.trace.steady_for(before).saturating_sub(3 * STEP_NSEC);
             steady_nsec = steady_nsec.min(steady_for);

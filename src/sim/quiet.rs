@@ -10,8 +10,6 @@
 //! ([`super::rates::quarters`]), so that sums are exact and time may be cut anywhere (`determinism` and
 //! `quiet_time_in_one_piece_is_the_same` in `tests/sim/cpu.rs`).
 
-use std::time::Duration;
-
 use super::kernel::{STEP_NSEC, SimKernel};
 use super::pressure::AVERAGING_NSEC;
 
@@ -20,12 +18,8 @@ impl SimKernel {
     pub(super) fn nr_quiet_steps(&self, end_nsec: u64) -> u64 {
         let now = self.now_nsec;
         let averages = AVERAGING_NSEC - now % AVERAGING_NSEC;
-        let steady = self.processes.values().map(|process| {
-            let age = Duration::from_nanos(now - process.started_nsec);
-            // Edges are not exact to the nanosecond: the steps around one are taken singly.
-            process.trace.steady_for(age).saturating_sub(2 * STEP_NSEC)
-        });
-        let nsec = steady.fold(averages.min(end_nsec - now), u64::min);
+        let steady = self.steady_until_nsec.saturating_sub(now);
+        let nsec = steady.min(averages).min(end_nsec - now);
         (nsec / STEP_NSEC).max(1)
     }
 

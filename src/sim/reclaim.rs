@@ -79,7 +79,7 @@ impl SimKernel {
                     break;
                 }
                 if is_protected {
-                    self.protections(target, &below, &mut protections);
+                    self.protections(&below, &mut protections);
                 }
                 let how = (reason, respects_low);
                 let taken = self.reclaim_round(&below, &protections, left, how, &mut candidates);
@@ -164,22 +164,16 @@ impl SimKernel {
         wanted - left
     }
 
-    /// Effective protection of each of those `below` a target, which itself has none. Those without the controller
-    /// have none that anything could be below.
-    fn protections(
-        &self,
-        target: CgroupId,
-        below: &[CgroupId],
-        protections: &mut Vec<Option<Protection>>,
-    ) {
+    /// Effective protection of each of `below`: a target, which itself has none, and all below it. Those without the
+    /// controller have none that anything could be below.
+    fn protections(&self, below: &[CgroupId], protections: &mut Vec<Option<Protection>>) {
         protections.clear();
         protections.push(Some(Protection::default()));
-        // Children stand in the order of their parents.
+        // Children stand in the order of their parents, which all but the first have among those before them.
         let mut above = 0;
         for &id in &below[1..] {
             let cgroup = &self.tree[id];
-            let Some(parent) = cgroup.parent else { continue };
-            while below[above] != parent {
+            while Some(below[above]) != cgroup.parent {
                 above += 1;
             }
             if !cgroup.controllers.contains(Controller::Memory) {
@@ -188,10 +182,10 @@ impl SimKernel {
             }
             let own = Protection { min: cgroup.memory.min, low: cgroup.memory.low };
             let effective = match protections[above] {
-                Some(_) if parent == target => own,
-                Some(above) => Protection {
-                    min: self.effective_protection(id, above.min, |knobs| knobs.min),
-                    low: self.effective_protection(id, above.low, |knobs| knobs.low),
+                Some(_) if above == 0 => own,
+                Some(parent) => Protection {
+                    min: self.effective_protection(id, parent.min, |knobs| knobs.min),
+                    low: self.effective_protection(id, parent.low, |knobs| knobs.low),
                 },
                 None => Protection::default(),
             };

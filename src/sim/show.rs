@@ -213,11 +213,6 @@ fn named(lines: &[(&str, u64)]) -> String {
     let mut text = String::with_capacity(32 * lines.len());
     for &(name, value) in lines {
         text += name;
-        // Most are.
-        if value == 0 {
-            text += " 0\n";
-            continue;
-        }
         text.push(' ');
         number(&mut text, value);
         text.push('\n');
