@@ -206,7 +206,7 @@ proptest! {
         let targets = target::targets(&nodes, &demands, CAPACITY, rule);
         for target in &targets {
             prop_assert!((1.0..=10_000.0).contains(&target.cpu_weight), "{target:?}");
-            prop_assert!(is_amount(target.burst_cores), "{target:?}");
+            prop_assert!(is_amount(target.burst[CPU]), "{target:?}");
         }
         for (node, knobs) in nodes.iter().zip(target::knobs(&nodes, &targets)) {
             let named = |knob| knobs.iter().any(|(named, ..)| *named == knob);
@@ -342,7 +342,7 @@ proptest! {
         let weights: Vec<f64> = targets.iter().map(|target| target.cpu_weight).collect();
         demands[who] = CORES;
         let given = kernel_gives(&weights, &demands, CORES);
-        let burst = targets[who].burst_cores;
+        let burst = targets[who].burst[CPU];
         prop_assert!(given[who] >= burst - LEAST_WEIGHT, "{} of {burst}: {targets:?}", given[who]);
     }
 }

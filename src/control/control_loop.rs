@@ -222,7 +222,7 @@ impl ControlLoop {
         findings.extend(self.widen(slots, now));
         self.resume();
         let drifts = self.observe(observed, now);
-        self.squeeze(elapsed);
+        self.squeeze(&host, elapsed);
         self.probe(now, &host, elapsed);
         let (mut knobs, mut actions) = self.plan();
         self.contest(&drifts, &mut knobs, &mut actions);

@@ -111,7 +111,7 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
     AllocationStep {
         amount: target.allocation,
         capacity: trace.capacity,
-        fair_share_cores: target.burst_cores,
+        fair_share_cores: target.burst[crate::resource::CPU],
         guarantee: node.guarantee,
         limit: node.limit,
         written: node.written.settings(),

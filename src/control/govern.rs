@@ -62,7 +62,7 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
     for (number, share) in shares.iter().enumerate().skip(first_ancestor) {
         let target = &mut targets[number];
         target.allocation[CPU] = share.allocation_cores;
-        (target.burst_cores, target.satisfied) = (share.burst_cores, share.satisfied);
+        (target.burst[CPU], target.satisfied) = (share.burst_cores, share.satisfied);
     }
     for (parent, members) in sets_of_siblings(tree) {
         let before = |&number: &usize| {

@@ -191,6 +191,7 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
     let (guarantee, limit) = (bounds(|it| &it.guarantee), bounds(|it| &it.limit));
     let pids_limit = whole.pids_limit.map(|limit| pids_parts(limit, members));
     let nr = demands.len() as f64;
+    let fair_bytes = divided(MEMORY, whole.burst[MEMORY]);
     let mut parts: Vec<Target> = Vec::with_capacity(demands.len());
     for (index, demand) in demands.iter().enumerate() {
         let allocated = PerResource::from_fn(|r| allocation[r][index]);
@@ -200,7 +201,7 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
         let part = allocated[CPU] / whole.allocation[CPU].max(f64::MIN_POSITIVE);
         parts.push(Target {
             allocation: allocated,
-            burst_cores: whole.burst_cores / nr,
+            burst: PerResource([whole.burst[CPU] / nr, fair_bytes[index]]),
             floor_cores: whole.floor_cores / nr,
             // Where nothing else weighs it, its siblings are those of its tenant.
             cpu_weight: (whole.cpu_weight * part).max(1.0),

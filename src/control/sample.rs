@@ -130,6 +130,8 @@ pub struct HostSample {
     pub memory_total_bytes: u64,
     /// Memory that could be had without swapping, in bytes (`MemAvailable`).
     pub memory_available_bytes: Option<u64>,
+    /// Memory that nothing uses, in bytes (`MemFree`).
+    pub memory_free_bytes: Option<u64>,
     /// Time all tasks of the host that were not idle waited for memory at once, in µs.
     pub memory_full_usec: Option<u64>,
     /// Memory that reclaim cannot take without swap: all that is neither free nor file cache nor one of the
@@ -184,8 +186,8 @@ coded!(struct TenantSample {
 });
 coded!(struct PidsSample { generation, nr_current, nr_refused });
 coded!(struct HostSample {
-    nr_cpus, busy_usec, idle_usec, memory_total_bytes, memory_available_bytes, memory_full_usec, unreclaimable_bytes,
-    anon_bytes, swap_free_bytes, kept_free_bytes,
+    nr_cpus, busy_usec, idle_usec, memory_total_bytes, memory_available_bytes, memory_free_bytes, memory_full_usec,
+    unreclaimable_bytes, anon_bytes, swap_free_bytes, kept_free_bytes,
 });
 
 impl Coded for ThreadSample {

@@ -7,18 +7,23 @@
 //! `memory.high` makes a cgroup do so without a kill.
 //!
 //! **Terms**, in bytes. A cgroup *lacks* what of its fitting entitlement it neither holds nor is without a wish for:
-//! pages that it had come back, and it holds less than it is entitled to. The *floor* of a cgroup is what it keeps in
-//! any case: its fitting entitlement, its guarantee, and what reclaim cannot take from it with a margin. What it holds
+//! pages that it had come back, and it holds less than it is entitled to. What is free beyond what the kernel keeps so
+//! is *spare*: whoever lacks memory has it without anybody giving. The *floor* of a cgroup is what it keeps in any case:
+//! what it is entitled to, its weight-fair share, and what reclaim cannot take from it with a margin. What it holds
 //! beyond the floor is its *excess*. A *bound* is what its `memory.high` shall hold.
 //!
-//! **Algorithm.** While some cgroup lacks memory, each cgroup with an excess is bounded: first at what it holds now, and
+//! **Why the weight-fair share.** A tenant whose files are read once is entitled to little, because it wants little.
+//! Bounded there, it would stand still for a tick or two whenever it comes to want what is its own. Nothing that it holds
+//! within its share belongs to others: if these are to have it, reclaim takes it, at the moment in which it is needed.
+//!
+//! **Algorithm.** While more is lacking than is spare, each cgroup with an excess is bounded: first at what it holds now, and
 //! then lower by its part of what is lacking, in proportion to the excess, by at most a twentieth of what it holds in a
 //! second. A bound is never above what is held when it falls, never more than such a step below it (a bound that could
 //! not be written must not run ahead), and never below the floor. When no cgroup lacks anything any more, bounds stay
-//! for a time, ten seconds at first, and then rise by a fiftieth a second until nothing is bound by them. One whose
-//! cgroup has come to need more than it ends at once: a floor that grows is followed a tick late. Where
-//! something is lacking again before that, the next time is twice as long, five minutes at most: so a bound that is
-//! needed all the time is not tried all the time.
+//! for a time, ten seconds at first, and then rise by a fiftieth a second until nothing is bound by them; where that much
+//! is spare beyond what is lacking, at once. One whose cgroup has come to need more than it ends at once: a floor that
+//! grows is followed a tick late. Where something is lacking again before that, the next time is twice as long, five
+//! minutes at most: so a bound that is needed all the time is not tried all the time.
 //!
 //! **What a bound must not do.** A task that allocates beyond `memory.high` waits for reclaim. Where a cgroup that meets
 //! its bound stands still for more than half of the time, five seconds long (PSI `memory` `full`), reclaim does not find
@@ -28,7 +33,8 @@
 //! **Properties** (tests below): no bound is below the floor (`nothing_is_taken_below_the_floor`), none falls faster
 //! than a twentieth of what is held in a second, what others lack is the most that is taken in a step
 //! (`no_more_is_taken_than_is_lacking`), none is bounded where none lacks anything (`without_need_nothing_happens`),
-//! and every bound ends (`bounds_stand_and_rise_and_end`).
+//! while memory is free (`what_is_spare_is_had_without_anybody_giving`), and every bound ends
+//! (`bounds_stand_and_rise_and_end`).
 //!
 //! Source: the careful lowering follows `memory.high`'s use in senpai (facebookincubator) and the kernel's
 //! `Documentation/admin-guide/cgroup-v2.rst`, "memory.high".
@@ -70,10 +76,8 @@ pub struct Holding {
     pub charged_bytes: f64,
     /// What it is entitled to: its allocation, or its guarantee where that is more.
     pub entitled_bytes: f64,
-    /// What of its entitlement fits into the memory that there is.
-    pub fitting_bytes: f64,
-    /// What it was promised.
-    pub guarantee_bytes: f64,
+    /// Its weight-fair share: what it has whenever it wants it.
+    pub fair_bytes: f64,
     /// What reclaim cannot take from it, with what it is growing by.
     pub inelastic_bytes: f64,
     /// What it lacks of what it is entitled to; 0 where it wants no more.
@@ -87,7 +91,7 @@ pub struct Holding {
 impl Holding {
     fn floor_bytes(&self) -> f64 {
         let inelastic = self.inelastic_bytes + MARGIN.0 as f64;
-        self.fitting_bytes.max(self.guarantee_bytes).max(inelastic)
+        self.entitled_bytes.max(self.fair_bytes).max(inelastic)
     }
 
     /// The most that may be taken in one step.
@@ -221,7 +225,7 @@ impl Squeeze {
 
     /// It has nothing to give, or nothing is lacking: stands, then rises, then ends; and ends at once where its floor has
     /// outgrown it.
-    fn rise(&mut self, holding: &Holding, elapsed: Duration) {
+    fn rise(&mut self, holding: &Holding, spare_bytes: f64, elapsed: Duration) {
         self.quiet += elapsed;
         let Some(bound) = &mut self.bound_bytes else { return };
         if holding.floor_bytes() > OUTGROWN_RATIO * *bound {
@@ -229,11 +233,12 @@ impl Squeeze {
         }
         let least = holding.charged_bytes - holding.step_bytes(elapsed);
         *bound = bound.max(least).max(holding.floor_bytes());
-        if self.quiet <= self.stand {
+        let rise_bytes = RISE_RATIO * elapsed.as_secs_f64() * *bound;
+        if self.quiet <= self.stand && rise_bytes > spare_bytes {
             return;
         }
         self.has_risen = true;
-        *bound *= 1.0 + RISE_RATIO * elapsed.as_secs_f64();
+        *bound += rise_bytes;
         if *bound > FREE_RATIO * holding.charged_bytes {
             self.lift();
         }
@@ -252,15 +257,24 @@ pub struct Cgroup<'a> {
 impl Cgroup<'_> {
     /// What it could give; 0 where it gives nothing.
     fn gift_bytes(&self) -> f64 {
-        let is_giver = |holding: &Holding| gives(self.squeeze.as_deref(), holding);
-        self.holding.filter(is_giver).map_or(0.0, |holding| holding.excess_bytes())
+        self.holding.filter(gives).map_or(0.0, |holding| holding.excess_bytes())
     }
 }
 
-/// One tick: steps the bounds of all cgroups. `is_emergency` lifts all.
-pub fn step(cgroups: &mut [Cgroup<'_>], is_emergency: bool, elapsed: Duration) {
+/// What the host has to say about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Host {
+    /// Memory that whoever lacks some can have at once, in bytes.
+    pub spare_bytes: f64,
+    /// Whether all of it waits for memory: no bound stays.
+    pub is_emergency: bool,
+}
+
+/// One tick: steps the bounds of all cgroups.
+pub fn step(cgroups: &mut [Cgroup<'_>], host: Host, elapsed: Duration) {
+    let Host { spare_bytes, is_emergency } = host;
     let measured = cgroups.iter().filter_map(|cgroup| cgroup.holding);
-    let lacking: f64 = measured.map(|holding| holding.lacking_bytes).sum();
+    let lacking = measured.map(|holding| holding.lacking_bytes).sum::<f64>() - spare_bytes;
     let excess: f64 = cgroups.iter().map(Cgroup::gift_bytes).sum();
     let is_needed = lacking > 0.0 && excess > 0.0 && !is_emergency;
     for Cgroup { squeeze, holding } in cgroups {
@@ -274,14 +288,14 @@ pub fn step(cgroups: &mut [Cgroup<'_>], is_emergency: bool, elapsed: Duration) {
                 squeeze.lift();
             }
         }
-        if is_needed && gives(squeeze.as_deref(), holding) {
+        if is_needed && gives(holding) {
             let own = squeeze.get_or_insert_default();
             let part = lacking.min(excess) * holding.excess_bytes() / excess;
             if own.held.is_some() && !own.is_left_alone() {
                 own.lower(holding, part, elapsed);
             }
         } else if let Some(own) = squeeze.as_mut() {
-            own.rise(holding, elapsed);
+            own.rise(holding, -lacking, elapsed);
         }
         squeeze.iter_mut().for_each(|squeeze| squeeze.note_wanted());
     }
@@ -295,11 +309,9 @@ pub fn is_as_told(told: Limit<u64>, found: Limit<u64>) -> bool {
     }
 }
 
-/// Whether it has more than its floor, and lacks nothing itself. None begins to give at or below its entitlement.
-fn gives(squeeze: Option<&Squeeze>, holding: &Holding) -> bool {
-    let is_bounded = squeeze.is_some_and(|squeeze| squeeze.bound_bytes.is_some());
-    let may_begin = holding.charged_bytes > holding.entitled_bytes;
-    holding.lacking_bytes == 0.0 && holding.excess_bytes() > 0.0 && (is_bounded || may_begin)
+/// Whether it has more than its floor, and lacks nothing itself.
+fn gives(holding: &Holding) -> bool {
+    holding.lacking_bytes == 0.0 && holding.excess_bytes() > 0.0
 }
 
 // --- recorded ---
@@ -327,15 +339,17 @@ mod tests {
         let both = squeezes.iter_mut().zip(holdings);
         let mut cgroups: Vec<Cgroup<'_>> =
             both.map(|(squeeze, holding)| Cgroup { squeeze, holding: *holding }).collect();
-        super::step(&mut cgroups, is_emergency, elapsed);
+        let host = Host { is_emergency, ..Host::default() };
+        super::step(&mut cgroups, host, elapsed);
     }
 
     fn held() -> Option<Box<Squeeze>> {
         Some(Box::new(Squeeze { held: Some(Limit::Max), ..Squeeze::default() }))
     }
 
-    fn giver(charged: f64, fitting: f64) -> Holding {
-        Holding { charged_bytes: charged * MIB, fitting_bytes: fitting * MIB, ..Holding::default() }
+    fn giver(charged: f64, entitled: f64) -> Holding {
+        let (charged_bytes, entitled_bytes) = (charged * MIB, entitled * MIB);
+        Holding { charged_bytes, entitled_bytes, ..Holding::default() }
     }
 
     fn lacking(mib: f64) -> Holding {
@@ -354,6 +368,38 @@ mod tests {
         assert_eq!(squeezes.each_ref().map(bound), [Some(950.0), None, None]);
         // Nothing is set before it is known what was there.
         assert_eq!((&squeezes[1], &squeezes[2]), (&None, &None));
+    }
+
+    #[test]
+    fn nobody_gives_of_its_weight_fair_share() {
+        let mut squeezes = [held(), held(), None];
+        let fair = |charged| Holding { fair_bytes: 600.0 * MIB, ..giver(charged, 50.0) };
+        for _ in 0..60 {
+            let holdings = [fair(590.0), fair(610.0), lacking(300.0)].map(Some);
+            step(&mut squeezes, &holdings, false, SECOND);
+        }
+        assert_eq!(squeezes.each_ref().map(bound), [None, Some(600.0), None]);
+    }
+
+    #[test]
+    fn what_is_spare_is_had_without_anybody_giving() {
+        let mut squeeze = held();
+        let mut step = |charged: f64, spare: f64| {
+            let mut cgroups = [
+                Cgroup { squeeze: &mut squeeze, holding: Some(giver(charged, 600.0)) },
+                Cgroup { squeeze: &mut None, holding: Some(lacking(30.0)) },
+            ];
+            let host = Host { spare_bytes: spare * MIB, ..Host::default() };
+            super::step(&mut cgroups, host, SECOND);
+            bound(&squeeze)
+        };
+        assert_eq!(step(1000.0, 30.0), None);
+        // No more is given than is missing beyond it.
+        assert_eq!(step(1000.0, 20.0), Some(990.0));
+        assert_eq!(step(990.0, 30.0), Some(990.0));
+        // It rises at once where there is that much more than anybody lacks.
+        assert_eq!(step(990.0, 40.0), Some(990.0));
+        assert_eq!(step(990.0, 50.0), Some(1010.0));
     }
 
     #[test]
@@ -465,15 +511,13 @@ mod tests {
             any::<bool>(),
         );
         let one =
-            one.prop_map(|(charged, fitting, guarantee, inelastic, lack, full, met_bound)| {
-                Holding {
-                    guarantee_bytes: guarantee * MIB,
-                    inelastic_bytes: f64::min(inelastic, charged) * MIB,
-                    lacking_bytes: if lack < 200.0 { 0.0 } else { lack * MIB },
-                    full_ratio: Some(full),
-                    met_bound,
-                    ..giver(charged, fitting)
-                }
+            one.prop_map(|(charged, entitled, fair, inelastic, lack, full, met_bound)| Holding {
+                fair_bytes: fair * MIB,
+                inelastic_bytes: f64::min(inelastic, charged) * MIB,
+                lacking_bytes: if lack < 200.0 { 0.0 } else { lack * MIB },
+                full_ratio: Some(full),
+                met_bound,
+                ..giver(charged, entitled)
             });
         proptest::collection::vec(proptest::option::weighted(0.9, one), 5)
     }

@@ -176,7 +176,7 @@ impl NodeState {
             pressed: self.is_pressed(),
             demand_cores: demand.amount[CPU],
             allocation_cores: self.target.allocation[CPU],
-            fair_share_cores: self.target.burst_cores,
+            fair_share_cores: self.target.burst[CPU],
         })
     }
 

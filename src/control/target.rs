@@ -67,8 +67,8 @@ const MOST_REPORTED: usize = 4;
 pub struct Target {
     /// Of each resource.
     pub allocation: PerResource<f64>,
-    /// Its weight-fair share of the CPUs, within its limit.
-    pub burst_cores: f64,
+    /// Its weight-fair share of each resource, within its limit: what it has whenever it wants it, whoever else wants more.
+    pub burst: PerResource<f64>,
     /// Its weight among its siblings, in the unit of `cpu.weight`.
     pub cpu_weight: f64,
     /// What that would be if files took any number: more than a fortieth away from it only where siblings are
@@ -126,7 +126,7 @@ impl Target {
     pub(super) fn share(&self) -> Share {
         Share {
             allocation_cores: self.allocation[CPU],
-            burst_cores: self.burst_cores,
+            burst_cores: self.burst[CPU],
             floor_cores: self.floor_cores,
             satisfied: self.satisfied,
         }
@@ -140,11 +140,11 @@ pub fn targets(
     capacity: PerResource<f64>,
     rule: Allocation,
 ) -> Vec<Target> {
-    let burst = bursts(nodes, capacity[CPU]);
+    let burst = PerResource::from_fn(|r| burst::bursts(nodes, capacity[r], r));
     let kept_ratio = PerResource::from_fn(|r| burst::kept_ratio(nodes, capacity[r], r));
     let mut targets = allocations(nodes, demands, (capacity, kept_ratio), rule, &burst);
     for (index, node) in nodes.iter().enumerate().rev() {
-        targets[index].burst_cores = burst[index];
+        targets[index].burst = PerResource::from_fn(|r| burst[r][index]);
         targets[index].kept_ratio = kept_ratio;
         if let Some(parent) = node.parent {
             let (allocation, satisfied) = (targets[index].allocation, targets[index].satisfied);
@@ -163,7 +163,7 @@ pub fn targets(
         (target.guarantee, target.limit) = (node.guarantee, node.limit);
         target.pids_limit = node.written.limit.pids;
     }
-    weigh(nodes, &burst, capacity[CPU], &mut targets);
+    weigh(nodes, &burst[CPU], capacity[CPU], &mut targets);
     targets
 }
 
@@ -217,7 +217,7 @@ fn allocations(
     demands: &[Demand],
     (capacity, kept_ratio): (PerResource<f64>, PerResource<f64>),
     rule: Allocation,
-    burst: &[f64],
+    burst: &PerResource<Vec<f64>>,
 ) -> Vec<Target> {
     let empty = || vec![Target { satisfied: true, ..Target::default() }; nodes.len()];
     let algorithm = match rule {
@@ -257,13 +257,9 @@ fn by_weight_alone(
     nodes: &[TreeNode],
     demands: &[Demand],
     capacity: PerResource<f64>,
-    burst: &[f64],
+    bursts: &PerResource<Vec<f64>>,
     mut targets: Vec<Target>,
 ) -> Vec<Target> {
-    let bursts = PerResource::from_fn(|r| match r {
-        CPU => burst.to_vec(),
-        held => burst::bursts(nodes, capacity[held], held),
-    });
     for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.is_leaf) {
         let target = &mut targets[index];
         target.allocation = PerResource::from_fn(|r| bursts[r][index]);
@@ -274,7 +270,7 @@ fn by_weight_alone(
             (target.dominant, target.dominant_share) = (Some(dominant), share(dominant));
             target.level = share(dominant) / node.weight[dominant];
         }
-        target.satisfied = meets(burst[index], demands[index].amount[CPU]);
+        target.satisfied = meets(bursts[CPU][index], demands[index].amount[CPU]);
     }
     targets
 }
@@ -469,6 +465,6 @@ pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<Protection> {
 // --- recorded ---
 
 coded!(struct Target {
-    allocation, burst_cores, cpu_weight, exact_cpu_weight, open_cpu_weight, floor_cores, guarantee, limit, pids_limit, limit_cores,
+    allocation, burst, cpu_weight, exact_cpu_weight, open_cpu_weight, floor_cores, guarantee, limit, pids_limit, limit_cores,
     kept_ratio, dominant, dominant_share, level, satisfied, scarce, is_probed, bounded_protection_bytes,
 });

@@ -79,7 +79,7 @@ fn trimmed(target: &Target) -> String {
 }
 
 fn open_weight_reason(target: &Target) -> String {
-    let (allocation, burst) = (target.allocation[CPU], target.burst_cores);
+    let (allocation, burst) = (target.allocation[CPU], target.burst[CPU]);
     if weight::is_reported(target.cpu_weight, target.exact_cpu_weight) {
         let exact = target.exact_cpu_weight;
         return format!("as near to {exact:.2} as the kernel's weights come");

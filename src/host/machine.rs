@@ -73,6 +73,7 @@ impl Machine {
             idle_usec: Some((total.idle + total.iowait.unwrap_or(0)) * USEC_PER_JIFFY),
             memory_total_bytes: meminfo.mem_total,
             memory_available_bytes: meminfo.mem_available,
+            memory_free_bytes: Some(meminfo.mem_free),
             memory_full_usec: self.pressure.and_then(|file| {
                 // EOPNOTSUPP where it is compiled in and switched off.
                 parse::pressure(kernel.read(file).ok()?).ok()?.full_usec

@@ -24,6 +24,10 @@ pub(super) enum DirPlace {
     Task(u32, u32),
     /// `/proc/pressure`.
     ProcPressure,
+    /// `/proc/sys`.
+    ProcSys,
+    /// `/proc/sys/vm`.
+    ProcVm,
     /// Any directory that holds only what stands still, by its path without the last slash.
     Still(String),
 }
@@ -45,6 +49,7 @@ pub(super) enum ProcFile {
     Meminfo,
     Uptime,
     Pressure(Resource),
+    MinFree,
     Mountinfo(u32),
     Cgroup(u32),
     Status(u32),

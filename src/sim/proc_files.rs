@@ -32,6 +32,7 @@ impl SimKernel {
             (DirPlace::ProcPressure, "cpu") => ProcFile::Pressure(Resource::Cpu),
             (DirPlace::ProcPressure, "memory") => ProcFile::Pressure(Resource::Memory),
             (DirPlace::ProcPressure, "io") => ProcFile::Pressure(Resource::Io),
+            (DirPlace::ProcVm, "min_free_kbytes") => ProcFile::MinFree,
             (DirPlace::Process(pid), "mountinfo") => ProcFile::Mountinfo(*pid),
             (DirPlace::Process(pid), "cgroup") => ProcFile::Cgroup(*pid),
             (DirPlace::Process(pid), "status") => ProcFile::Status(*pid),
@@ -60,6 +61,10 @@ impl SimKernel {
                 let hierarchy = self.tree.hierarchies.iter().find(|h| h.version == Version::V2);
                 let root = hierarchy.ok_or(Errno::ENOENT)?.root;
                 self.tree[root].pressure.text(resource)
+            }
+            // The high watermark, up to which it reclaims, is half as much again.
+            ProcFile::MinFree => {
+                format!("{}\n", 2 * self.reserve_pages() * PAGE_BYTES / 1024 * 2 / 3)
             }
             ProcFile::Mountinfo(pid) => process(pid).map(|_| self.show_mountinfo())?,
             ProcFile::Cgroup(pid) => self.show_cgroup(process(pid)?),

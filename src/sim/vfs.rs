@@ -78,6 +78,8 @@ impl SimKernel {
         let dir = match (place, name) {
             (DirPlace::Proc, "self") => Some(DirPlace::Process(self.caller())),
             (DirPlace::Proc, "pressure") if self.host.psi => Some(DirPlace::ProcPressure),
+            (DirPlace::Proc, "sys") => Some(DirPlace::ProcSys),
+            (DirPlace::ProcSys, "vm") => Some(DirPlace::ProcVm),
             (DirPlace::Proc, _) => {
                 name.parse().ok().and_then(|number| self.process_or_thread(number))
             }
@@ -255,7 +257,9 @@ impl SimKernel {
                 let process = self.processes.get(pid).ok_or(Errno::ESRCH)?;
                 numbers(&mut process.threads.iter().map(|thread| thread.tid))
             }
-            DirPlace::Task(..) | DirPlace::ProcPressure => Vec::new(),
+            DirPlace::Task(..) | DirPlace::ProcPressure | DirPlace::ProcSys | DirPlace::ProcVm => {
+                Vec::new()
+            }
             DirPlace::Still(path) => self.names_below(path),
         })
     }
@@ -347,7 +351,11 @@ impl KernFs for SimKernel {
             // A removed cgroup keeps the number it was opened with.
             DirPlace::Cgroup(id) => self.tree.inode(*id),
             DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => (*pid).into(),
-            DirPlace::Proc | DirPlace::ProcPressure | DirPlace::Still(_) => 1,
+            DirPlace::Proc
+            | DirPlace::ProcPressure
+            | DirPlace::ProcSys
+            | DirPlace::ProcVm
+            | DirPlace::Still(_) => 1,
         })
     }
 

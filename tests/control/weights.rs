@@ -227,7 +227,7 @@ fn a_limit_on_a_group_is_part_of_the_division() {
     for (got, expected) in cpus.iter().zip([0.2, 0.2, 1.8]) {
         assert!((got - expected).abs() < 1e-9, "{cpus:?}");
     }
-    assert!((targets[1].burst_cores - 0.2).abs() < 1e-9);
+    assert!((targets[1].burst[CPU] - 0.2).abs() < 1e-9);
 }
 
 #[test]

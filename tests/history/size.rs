@@ -165,6 +165,7 @@ impl Day {
             ),
             memory_total_bytes: 512 * GIB,
             memory_available_bytes: Some(200 * GIB + around(dice, 1e5) * PAGE),
+            memory_free_bytes: Some(40 * GIB + around(dice, 1e5) * PAGE),
             memory_full_usec: Some(u64::from(second) * 3),
             unreclaimable_bytes: Some(150 * GIB + around(dice, 1e4) * PAGE),
             anon_bytes: Some(140 * GIB + around(dice, 1e4) * PAGE),

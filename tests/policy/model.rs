@@ -366,7 +366,8 @@ fn check_and_the_agent_mean_the_same_by_a_fair_share() {
     let nodes = tree::flatten(&policy(text));
     let idle = vec![Demand::UNKNOWN; nodes.len()];
     let targets = targets(&nodes, &idle, PerResource([2.0, 1e9]), Allocation::Drf);
-    let bursts: Vec<f64> = targets.iter().map(|target| target.burst_cores).collect();
+    let bursts: Vec<f64> =
+        targets.iter().map(|target| target.burst[tenantd::resource::CPU]).collect();
     assert_eq!(bursts, fair_shares(&nodes, 2.0, tenantd::resource::CPU));
     assert!((bursts[1] - 1.99).abs() < 1e-9, "{bursts:?}");
     let directory = written(&[("policy.yaml", text)]);

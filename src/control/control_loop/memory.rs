@@ -43,9 +43,10 @@ impl ControlLoop {
     }
 
     /// Steps the bounds of memory, where values are written at all.
-    pub(super) fn squeeze(&mut self, elapsed: Option<Duration>) {
+    pub(super) fn squeeze(&mut self, host: &HostSample, elapsed: Option<Duration>) {
         let Some(elapsed) = elapsed.filter(|_| self.settings.is_enforcing) else { return };
         let (tree, is_emergency) = (&self.tree, self.alarm.stage() != Stage::Calm);
+        let spare_bytes = spare_bytes(host);
         let states = self.states.iter_mut().enumerate();
         let mut cgroups: Vec<Cgroup<'_>> = states
             .map(|(number, state)| {
@@ -54,9 +55,16 @@ impl ControlLoop {
                 Cgroup { squeeze: &mut state.squeeze, holding }
             })
             .collect();
-        squeeze::step(&mut cgroups, is_emergency, elapsed);
+        let host = squeeze::Host { spare_bytes, is_emergency };
+        squeeze::step(&mut cgroups, host, elapsed);
         self.states.iter_mut().for_each(NodeState::end_squeeze);
     }
+}
+
+/// Memory that whoever lacks some can have at once: what is free beyond what the kernel keeps so; 0 where it is not known.
+fn spare_bytes(host: &HostSample) -> f64 {
+    let spare = |free: u64| Some(free.saturating_sub(host.kept_free_bytes?));
+    host.memory_free_bytes.and_then(spare).unwrap_or(0) as f64
 }
 
 impl NodeState {
@@ -90,8 +98,7 @@ impl NodeState {
         Some(Holding {
             charged_bytes,
             entitled_bytes: target.wanted_protection(),
-            fitting_bytes,
-            guarantee_bytes: target.guarantee[MEMORY].unwrap_or(0.0),
+            fair_bytes: target.burst[MEMORY],
             inelastic_bytes: usage.unreclaimable_bytes? + grown,
             lacking_bytes: if is_lacking { missing } else { 0.0 },
             full_ratio: usage.memory_full_ratio,
