@@ -30,8 +30,9 @@
 //! read again after hours are not a working set.
 //!
 //! Where the kernel keeps pages in generations (`CONFIG_LRU_GEN_ENABLED`), what is read from files counts as inactive
-//! however often it is read, and the working set is without it. Then pages that come back are the only sign of a cache
-//! that is in use.
+//! however often it is read, and only reclaim shows what was in use. There all that is charged counts until it was
+//! taken and did not come back: a stream of files loses what it read as fast as it reads on, and its demand falls; a
+//! cache that is read again and again keeps its own.
 //!
 //! A tenant of which a process was killed for want of memory wanted more than it was ever seen to hold, and what it
 //! holds now is what the kill left. So its demand is a fifth above the peak that was observed, 100 MiB at least, and
@@ -297,7 +298,9 @@ fn held(
     let waits = waited && !context.is_bounded;
     let is_refaulting = resource == MEMORY && is_refaulting(usage, waits, last - working_set);
     if !is_refaulting {
-        return Some((working_set, MemoryBasis::WorkingSet));
+        let in_use =
+            if resource == MEMORY { in_use(usage, working_set, context) } else { working_set };
+        return Some((in_use, MemoryBasis::WorkingSet));
     }
     // What comes back so soon was in use, and so is what stayed, whatever reclaim calls it.
     let resident = usage.charged_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
@@ -306,6 +309,19 @@ fn held(
     let grown = if is_short { resident * EXPLORATION } else { resident };
     let basis = if is_short { MemoryBasis::Waiting } else { MemoryBasis::Refaulting };
     Some((grown.max(resident + came_back).max(last), basis))
+}
+
+/// What of its memory counts as in use while nothing comes back, of which the kernel says so of `working_set`.
+///
+/// Where it does not tell which files are in use, all that is charged when it is first seen or comes to it later, until
+/// as much was taken and not missed.
+fn in_use(usage: &Usage, working_set: f64, context: &Context) -> f64 {
+    let Some((stolen, charged)) = usage.stolen_bytes.zip(usage.charged_bytes) else {
+        return working_set;
+    };
+    let grown = usage.charged_growth_bytes.unwrap_or(0.0);
+    let counted = context.last.map_or(charged, |last| last.amount[MEMORY] + grown - stolen);
+    counted.min(charged).max(working_set)
 }
 
 /// Whether pages come back that were taken from it: a hundredth of what is missing, or some while tasks wait.
@@ -404,6 +420,38 @@ mod tests {
         assert_eq!(memory(0.0, 0.0, 5e8).1, MemoryBasis::Decaying);
         let unread = estimate(&using(0.1, 0.0), &context(1.0), SECOND);
         assert_eq!(unread.memory_basis, MemoryBasis::Unknown);
+    }
+
+    #[test]
+    fn where_no_files_count_as_in_use_all_do_until_they_are_taken_and_not_missed() {
+        let mut context = context(1.0);
+        let mut estimate = |grown: f64, stolen: f64, refaulted: f64| {
+            let usage = Usage {
+                held: PerResource([None, Some(1e8)]),
+                charged_bytes: Some(5e8),
+                charged_growth_bytes: Some(grown),
+                stolen_bytes: Some(stolen),
+                refaulted_bytes: Some(refaulted),
+                ..using(0.1, 0.0)
+            };
+            context.last = Some(super::estimate(&usage, &context, Duration::from_secs(15)));
+            context.last.unwrap().amount[MEMORY].round()
+        };
+        assert_eq!(estimate(0.0, 0.0, 0.0), 5e8);
+        // A stream loses what it reads, and less and less counts ...
+        assert_eq!(estimate(0.0, 2e8, 0.0), 4e8);
+        assert_eq!(estimate(0.0, 2e8, 0.0), 3e8);
+        // ... also while it reads nothing, until something is added.
+        assert_eq!(estimate(0.0, 0.0, 0.0), 3e8);
+        assert_eq!(estimate(5e7, 0.0, 0.0), 3.5e8);
+        // It may be taken down to what the kernel says is in use.
+        for _ in 0..20 {
+            estimate(0.0, 1e9, 0.0);
+        }
+        assert!((1e8..1.01e8).contains(&estimate(0.0, 1e9, 0.0)));
+        // What comes back was in use, and so was the rest.
+        assert_eq!(estimate(0.0, 2e8, 2e8), 7e8);
+        assert_eq!(estimate(0.0, 0.0, 0.0), 6e8);
     }
 
     #[test]

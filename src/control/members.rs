@@ -108,6 +108,8 @@ fn sum(a: Usage, b: Usage) -> Usage {
         unreclaimable_bytes: add(|usage| usage.unreclaimable_bytes),
         anon_bytes: add(|usage| usage.anon_bytes),
         unreclaimable_growth_bytes: add(|usage| usage.unreclaimable_growth_bytes),
+        charged_growth_bytes: add(|usage| usage.charged_growth_bytes),
+        stolen_bytes: add(|usage| usage.stolen_bytes),
         refaulted_bytes: add(|usage| usage.refaulted_bytes),
         memory_some_ratio: most(|usage| usage.memory_some_ratio),
         memory_full_ratio: most(|usage| usage.memory_full_ratio),

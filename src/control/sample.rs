@@ -47,6 +47,9 @@ pub struct MemorySample {
     pub anon_bytes: Option<u64>,
     /// Kernel caches that reclaim takes like file cache; absent where the kernel does not tell them apart.
     pub slab_reclaimable_bytes: Option<u64>,
+    /// Memory that reclaim took since the cgroup was made, in MiB (`pgsteal`); only where the kernel keeps pages in
+    /// generations, and file cache is inactive however often it is read.
+    pub stolen_mib: Option<u64>,
     /// Pages read back soon after they were reclaimed, since the cgroup was made.
     pub refaults: Option<u64>,
     /// Reclaims from it although it was within its protection; absent where the kernel does not count them.
@@ -177,8 +180,8 @@ pub struct SampleGap {
 // --- recorded ---
 
 coded!(struct MemorySample {
-    current_bytes, inactive_file_bytes, active_file_bytes, anon_bytes, slab_reclaimable_bytes, refaults, nr_low_events,
-    nr_high_events, nr_max_events, nr_oom_kills,
+    current_bytes, inactive_file_bytes, active_file_bytes, anon_bytes, slab_reclaimable_bytes, stolen_mib, refaults,
+    nr_low_events,    nr_high_events, nr_max_events, nr_oom_kills,
 });
 coded!(struct TenantSample {
     generation, populated, usage_usec, nr_throttled, cpu_some_usec, memory, memory_some_usec,

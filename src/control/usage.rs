@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
 use crate::codec::coded;
 use crate::resource::{PerResource, Resource};
+use crate::units::Bytes;
 
 /// The part of a tenant's CPU time that its long-lived threads must have used for them to represent it.
 const SEEN_RATIO: f64 = 0.9;
@@ -43,6 +44,11 @@ pub struct Usage {
     pub anon_bytes: Option<f64>,
     /// What the unreclaimable part grew by since the sample before, in bytes; 0 where it shrank.
     pub unreclaimable_growth_bytes: Option<f64>,
+    /// What all that is charged grew by since the sample before, in bytes; 0 where it shrank.
+    pub charged_growth_bytes: Option<f64>,
+    /// What reclaim took since the sample before, in bytes; only where the kernel does not tell which files are in use
+    /// ([`MemorySample::stolen_mib`]).
+    pub stolen_bytes: Option<f64>,
     /// Bytes of pages that were read back after they were reclaimed, since the sample before.
     pub refaulted_bytes: Option<f64>,
     /// Share of the time in which some task waited for memory, 0 ..= 1; absent without PSI.
@@ -263,6 +269,8 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     let threads = before.threads.as_ref().zip(now.threads.as_ref());
     let memory = now.memory;
     let held = |sample: &TenantSample| sample.memory.map(|memory| memory.unreclaimable_bytes());
+    let charged = |sample: &TenantSample| sample.memory.map(|memory| memory.current_bytes);
+    let stolen = |sample: &TenantSample| sample.memory.and_then(|memory| memory.stolen_mib);
     let refaults = |sample: &TenantSample| sample.memory.and_then(|memory| memory.refaults);
     let rose = |count: fn(&MemorySample) -> Option<u64>| {
         Some(count(&now.memory?)? > count(&before.memory?)?)
@@ -281,6 +289,13 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         unreclaimable_growth_bytes: held(before)
             .zip(held(now))
             .map(|(before, now)| now.saturating_sub(before) as f64),
+        charged_growth_bytes: charged(before)
+            .zip(charged(now))
+            .map(|(before, now)| now.saturating_sub(before) as f64),
+        stolen_bytes: stolen(before)
+            .zip(stolen(now))
+            .and_then(|(before, now)| now.checked_sub(before))
+            .map(|mib| Bytes::mib(mib).0 as f64),
         refaulted_bytes: refaults(before)
             .zip(refaults(now))
             .and_then(|(before, now)| now.checked_sub(before))
@@ -351,8 +366,8 @@ pub fn outside_cores(
 
 coded!(struct Usage {
     cpu_cores, cpu_some_ratio, throttled, wanted_cores, held, charged_bytes, unreclaimable_bytes, anon_bytes,
-    unreclaimable_growth_bytes, refaulted_bytes, memory_some_ratio, memory_full_ratio, refaults_per_sec, io_some_ratio,
-    reclaimed, met_limit, met_bound, populated,
+    unreclaimable_growth_bytes, charged_growth_bytes, stolen_bytes, refaulted_bytes, memory_some_ratio,
+    memory_full_ratio, refaults_per_sec, io_some_ratio, reclaimed, met_limit, met_bound, populated,
 });
 coded!(struct Tally { total, last });
 coded!(struct Kills { before, last, nr_read, nr_told, nr_answered });

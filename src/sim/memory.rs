@@ -62,6 +62,12 @@ impl SimKernel {
         self.tree.effective(process.cgroups[self.memory_hierarchy()], Controller::Memory)
     }
 
+    /// File cache of the cgroup `path` and below that was read once and is not missed, in bytes.
+    pub fn cold_cache_bytes(&self, path: &str) -> Option<u64> {
+        let id = self.find(self.memory_root(), path)?;
+        Some(self.pages_below(id).of(Kind::InactiveFile) * PAGE_BYTES)
+    }
+
     /// Free pages.
     pub(super) fn free_pages(&self) -> u64 {
         let used = self.kernel_pages() + self.tree[self.memory_root()].memory_account.usage;

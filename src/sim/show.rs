@@ -120,6 +120,12 @@ impl SimKernel {
     fn show_memory_stat(&self, id: CgroupId) -> String {
         let pages = self.pages_below(id);
         let of = |kind| pages.of(kind) * PAGE_BYTES;
+        let cache = [of(Kind::InactiveFile), of(Kind::ActiveFile)];
+        // What was read, and not mapped, stays in the older generations however often it is read.
+        let [inactive_file, active_file] = match self.host.has_generations {
+            true => [cache[0] + cache[1], 0],
+            false => cache,
+        };
         let counters = &self.tree[id].memory_account.counters;
         let scanned = counters.scan_background + counters.scan_direct;
         let stolen = counters.steal_background + counters.steal_direct;
@@ -143,8 +149,8 @@ impl SimKernel {
             ("shmem_thp", 0),
             ("inactive_anon", 0),
             ("active_anon", of(Kind::Anon)),
-            ("inactive_file", of(Kind::InactiveFile)),
-            ("active_file", of(Kind::ActiveFile)),
+            ("inactive_file", inactive_file),
+            ("active_file", active_file),
             ("unevictable", of(Kind::Locked)),
             ("slab_reclaimable", 0),
             ("slab_unreclaimable", 0),

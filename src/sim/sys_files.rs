@@ -1,4 +1,4 @@
-//! `/sys/devices/system`: the CPUs and what they share.
+//! `/sys/devices/system`: the CPUs and what they share; and in `/sys/kernel/mm` whether pages are kept in generations.
 //!
 //! CPU `c` of `n` cores runs on core `c mod n`, as firmware of x86 servers numbers them, so that the siblings
 //! of 8 CPUs on 4 cores are 0 and 4. Cores are assigned to the memory nodes in contiguous runs; each node is
@@ -11,6 +11,7 @@ use super::parse::{CpuSet, format_list};
 
 const CPU: &str = "/sys/devices/system/cpu";
 const NODE: &str = "/sys/devices/system/node";
+const GENERATIONS: &str = "/sys/kernel/mm/lru_gen";
 
 impl SimKernel {
     /// Every file, by path.
@@ -54,6 +55,9 @@ impl SimKernel {
         for &cpu in &self.online {
             files.insert(format!("{CPU}/cpu{cpu}/cache/index3/type"), "Unified\n".into());
             files.insert(format!("{CPU}/cpu{cpu}/cache/index3/size"), "32768K\n".into());
+        }
+        if self.host.has_generations {
+            files.insert(format!("{GENERATIONS}/enabled"), "0x0007\n".into());
         }
         // The first CPU of this architecture cannot be switched off and has no such file.
         for cpu in 1..cpus {

@@ -148,7 +148,7 @@ impl Watch<'_> {
         self.wanted_cores.push(wanted);
         let held = |tenant| {
             let path = format!("/{}", name(tenant));
-            let once = count(kernel, &path, "memory.stat", "inactive_file");
+            let once = kernel.cold_cache_bytes(&path).unwrap();
             (kernel.memory_bytes(&path).unwrap() - once) as f64
         };
         self.held_bytes.push((0..NR_TENANTS).map(held).collect());
@@ -244,6 +244,7 @@ impl Scenario {
         let mut dice = Dice::new(seed);
         let swaps = [None, None, Some(Swap::zram(GIB)), Some(Swap::disk(2 * GIB))];
         let host = SimHost {
+            has_generations: matches!(seed % 8, 1 | 3),
             memory_bytes: dice.one_of(&[2, 4, 8]) * GIB,
             cpus: dice.one_of(&[2, 4, 8]),
             swap: dice.one_of(&swaps),

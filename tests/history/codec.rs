@@ -58,6 +58,7 @@ fn sample() -> impl Strategy<Value = TenantSample> {
         active_file_bytes: current_bytes ^ inactive_file_bytes,
         anon_bytes: counts[0],
         slab_reclaimable_bytes: counts[1],
+        stolen_mib: counts[3],
         refaults: counts[2],
         nr_low_events: counts[3],
         nr_high_events: counts[2],

@@ -49,6 +49,7 @@ impl Worker {
             active_file_bytes: dice.below(1 << 16) * PAGE,
             anon_bytes: Some(dice.below(1 << 17) * PAGE),
             slab_reclaimable_bytes: Some(dice.below(1 << 12) * PAGE),
+            stolen_mib: None,
             refaults: Some(dice.below(1 << 20)),
             nr_low_events: Some(0),
             nr_high_events: Some(0),

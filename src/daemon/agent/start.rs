@@ -326,6 +326,14 @@ fn take_root<K: KernFs>(
     Ok(())
 }
 
+/// What the kernel says about generations of pages; nothing where it has none.
+fn generations(kernel: &mut impl KernFs) -> Vec<u8> {
+    let Ok(dir) = kernel.open_dir(Path::new("/sys/kernel/mm/lru_gen")) else { return Vec::new() };
+    let text = kernel.read_once(dir, "enabled").map(<[u8]>::to_vec).unwrap_or_default();
+    kernel.close_dir(dir);
+    text
+}
+
 fn layout(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -339,6 +347,7 @@ fn layout(
         None => policy.host.root.clone(),
     };
     let layout = Layout::detect(&mountinfo, &own, policy.host.hierarchy, &root)?;
+    let layout = layout.with_generations(&generations(kernel));
     // A legacy tree in which nothing is limited is none that tenants need to be in.
     match policy.limits_pids() {
         true => Ok(layout),

@@ -9,10 +9,13 @@ use std::path::PathBuf;
 
 use super::mount::{Dialect, Facet, Layout, Tree};
 use super::parse::{self, Malformed};
-use super::readings::{ReadError, cache_keys, observe_in};
+use super::readings::{ReadError, memory_keys, observe_in};
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{MemorySample, TenantSample};
 use crate::host::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
+
+/// Pages of 4 KiB, in which `memory.stat` counts events of pages.
+const PAGES_PER_MIB: u64 = 256;
 
 /// The files that a sample reads, in the order in which they are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +92,7 @@ enum Population {
 #[derive(Debug)]
 pub struct Cgroup {
     dialect: Dialect,
+    has_generations: bool,
     /// One directory for each tree of the layout; absent where the cgroup is not in that tree.
     dirs: Vec<Option<DirId>>,
     /// The directory in the tree that divides the CPUs, where that is a legacy one.
@@ -145,6 +149,7 @@ impl Cgroup {
         }
         let mut cgroup = Cgroup {
             dialect: layout.dialect,
+            has_generations: layout.has_generations,
             dirs,
             legacy_cpu: None,
             files: [None; Source::ALL.len()],
@@ -456,41 +461,29 @@ impl<K: KernFs> Reader<'_, K> {
 
     /// All of the memory counters, or none: a working set without its cache would be a different figure.
     fn memory(&mut self) -> Result<Option<MemorySample>, KernError> {
-        let [inactive, active] = cache_keys(self.cgroup.dialect);
-        let [anon, shmem, slab] = match self.cgroup.dialect {
-            Dialect::Unified => ["anon", "shmem", "slab_reclaimable"],
-            // The legacy file has no slab: its part of the charge counts as not reclaimable.
-            Dialect::Legacy => ["total_rss", "total_shmem", "slab_reclaimable"],
-        };
-        // Without `total_` the legacy file leaves out what happens in nested cgroups.
-        let [refault_anon, refault_file] = match self.cgroup.dialect {
-            Dialect::Unified => ["workingset_refault_anon", "workingset_refault_file"],
-            Dialect::Legacy => ["total_workingset_refault_anon", "total_workingset_refault_file"],
-        };
+        let keys = memory_keys(self.cgroup.dialect);
         let current =
             self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
-        let stat = self.take(Source::MemoryStat, |text| {
-            let keys = [inactive, active, refault_anon, refault_file, anon, shmem, slab];
-            parse::keyed(text, keys).map(Some)
-        })?;
+        let stat = self.take(Source::MemoryStat, |text| parse::keyed(text, keys).map(Some))?;
         let events = self.take(Source::MemoryEvents, |text| {
             parse::keyed(text, ["low", "high", "max", "oom_kill"]).map(Some)
         })?;
-        let (
-            Some(current_bytes),
-            Some([Some(inactive), Some(active), refaults_anon, refaults_file, anon, shmem, slab]),
-        ) = (current, stat)
-        else {
+        let Some((current_bytes, stat)) = current.zip(stat) else { return Ok(None) };
+        let [inactive, active, refaults_anon, refaults_file, anon, shmem, slab, stolen] = stat;
+        let Some((inactive_file_bytes, active_file_bytes)) = inactive.zip(active) else {
             return Ok(None);
         };
+        // Elsewhere active and inactive tell more, and history would keep it for nothing.
+        let stolen = stolen.filter(|_| self.cgroup.has_generations);
         let [nr_low_events, nr_high_events, nr_max_events, nr_oom_kills] =
             events.unwrap_or_default();
         Ok(Some(MemorySample {
             current_bytes,
-            inactive_file_bytes: inactive,
-            active_file_bytes: active,
+            inactive_file_bytes,
+            active_file_bytes,
             anon_bytes: anon.map(|anon| anon.saturating_add(shmem.unwrap_or(0))),
             slab_reclaimable_bytes: slab,
+            stolen_mib: stolen.map(|pages| pages / PAGES_PER_MIB),
             refaults: refaults_anon.zip(refaults_file).map(|(anon, file)| anon + file),
             nr_low_events,
             nr_high_events,

@@ -88,6 +88,8 @@ pub struct Layout {
     pub dialect: Dialect,
     /// The trees; one where unified.
     pub trees: Vec<Tree>,
+    /// Whether the kernel keeps pages in generations (`CONFIG_LRU_GEN`) and so does not tell which files are in use.
+    pub has_generations: bool,
 }
 
 /// Why no hierarchy can be used.
@@ -161,12 +163,19 @@ impl Layout {
             let root = rooted(&mount.mount_point, &own, root)?;
             trees.push(Tree { facets, mount: mount.mount_point.clone(), own, root });
         }
-        Ok(Layout { dialect, trees })
+        Ok(Layout { dialect, trees, has_generations: false })
     }
 
     /// The index of the tree that serves `facet`, if any.
     pub fn tree(&self, facet: Facet) -> Option<usize> {
         self.trees.iter().position(|tree| tree.facets.contains(&facet))
+    }
+
+    /// The same where `/sys/kernel/mm/lru_gen/enabled` is `text`: a set of bits, of which the first is the main switch.
+    pub fn with_generations(self, text: &[u8]) -> Layout {
+        let digits = std::str::from_utf8(text).ok().and_then(|text| text.trim().strip_prefix("0x"));
+        let bits = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        Layout { has_generations: bits.is_some_and(|bits| bits & 1 == 1), ..self }
     }
 
     /// Leaves out a tree that serves nothing but `facet`.
@@ -302,6 +311,14 @@ mod tests {
             layout.trees[0].root.to_str(),
             Some("/sys/fs/cgroup/system.slice/tenantd.service")
         );
+    }
+
+    #[test]
+    fn a_kernel_keeps_generations_where_the_main_switch_is_on() {
+        let layout = || detect(UNIFIED_MOUNTS, b"0::/\n", &RootChoice::Auto).unwrap();
+        let has = |text: &[u8]| layout().with_generations(text).has_generations;
+        assert!(has(b"0x0007\n") && has(b"0x0001\n"));
+        assert!(!has(b"0x0000\n") && !has(b"0x0006\n") && !has(b"") && !has(b"yes\n"));
     }
 
     #[test]

@@ -167,11 +167,29 @@ pub fn pids_sample(
 }
 
 /// The keys of file cache in `memory.stat`: inactive, and active.
-pub(super) fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
+fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
     match dialect {
         Dialect::Unified => ["inactive_file", "active_file"],
         Dialect::Legacy => ["total_inactive_file", "total_active_file"],
     }
+}
+
+/// The keys of `memory.stat` that a sample has: file cache, inactive and active; refaults, of anonymous memory and of files;
+/// anonymous and shared memory; reclaimable slab; and what reclaim took.
+pub(super) fn memory_keys(dialect: Dialect) -> [&'static str; 8] {
+    let [inactive, active] = cache_keys(dialect);
+    let [refault_anon, refault_file, anon, shmem] = match dialect {
+        Dialect::Unified => ["workingset_refault_anon", "workingset_refault_file", "anon", "shmem"],
+        // Without `total_` the legacy file leaves out what happens in nested cgroups.
+        Dialect::Legacy => [
+            "total_workingset_refault_anon",
+            "total_workingset_refault_file",
+            "total_rss",
+            "total_shmem",
+        ],
+    };
+    // The legacy file has no slab: its part of the charge counts as not reclaimable. Nor does it have what was taken.
+    [inactive, active, refault_anon, refault_file, anon, shmem, "slab_reclaimable", "pgsteal"]
 }
 
 pub(super) fn malformed(
