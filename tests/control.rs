@@ -19,7 +19,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use tenantd::control::demand::{self, Context, Demand};
-use tenantd::control::plan::{self, Knob, NodeKnobs, Value};
+use tenantd::control::plan::{self, Knob, NodeKnobs, Value, WeightBand};
 use tenantd::control::sample::{MemorySample, TenantSample};
 use tenantd::control::target::{self, Target};
 use tenantd::control::tree::{self, TreeNode};
@@ -260,7 +260,7 @@ proptest! {
                         depth: node.depth,
                         desired,
                         observed: observed.clone(),
-                        is_weight_exact: false,
+                        weight_band: WeightBand::Moving,
                     })
                     .collect();
                 plan::plan(&knobs, Some(&CpuSet::below(16)))

@@ -218,6 +218,9 @@ impl ControlLoop {
         self.listen(host, since);
         let mut findings = self.allocate(capacity.divided, &above, host);
         self.trim(elapsed);
+        for state in &mut self.states {
+            state.steady.note(state.target.cpu_weight, elapsed.unwrap_or_default());
+        }
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
         self.resume();

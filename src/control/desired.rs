@@ -8,7 +8,7 @@
 //! protection before its demand is known.
 
 use super::govern;
-use super::plan::{Action, Knob, NodeKnobs, Value};
+use super::plan::{Action, Knob, NodeKnobs, Value, WeightBand};
 use super::state::NodeState;
 use super::target::{self, Target};
 use super::tree::Tree;
@@ -62,7 +62,11 @@ pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
             depth,
             desired,
             observed: state.observed.clone(),
-            is_weight_exact: state.trim.as_ref().is_some_and(|trim| trim.is_exact),
+            weight_band: match &state.trim {
+                Some(trim) if trim.is_exact => WeightBand::Exact,
+                _ if state.steady.is_steady() => WeightBand::Steady,
+                _ => WeightBand::Moving,
+            },
         })
         .collect()
 }

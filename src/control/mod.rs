@@ -77,6 +77,7 @@ mod siblings;
 pub mod squeeze;
 pub mod state;
 pub mod status;
+pub mod steady;
 pub mod step;
 pub mod target;
 pub mod thread_budget;

@@ -31,6 +31,9 @@ use crate::units::Limit;
 /// a twentieth of itself.
 pub const WEIGHT_DEAD_BAND_RATIO: f64 = 0.05;
 
+/// ... and closer than this to one that has been wanted for a while ([`super::steady`]).
+pub const STEADY_DEAD_BAND_RATIO: f64 = 0.02;
+
 /// A weight that is trimmed is a whole number, and written where its file holds another.
 pub const WEIGHT_EXACT_WITHIN: f64 = 0.5;
 
@@ -165,10 +168,7 @@ impl Value {
         }
         let distance = (now - then).abs();
         match knob {
-            // The unified hierarchy holds whole numbers: nearer than this it cannot come.
-            Knob::CpuWeight => {
-                distance <= WEIGHT_DEAD_BAND_RATIO * then || now == then.round().max(1.0)
-            }
+            Knob::CpuWeight => WeightBand::Moving.settles(now, then),
             // Zero and nonzero are different answers to "is it protected?", however small the amount.
             Knob::MemoryLow if now == 0.0 || then == 0.0 => false,
             Knob::MemoryLow => {
@@ -229,8 +229,34 @@ pub struct NodeKnobs {
     pub desired: Vec<(Knob, Value, String)>,
     /// Observed values; a knob that could not be read is not named.
     pub observed: Vec<(Knob, Value)>,
-    /// Whether the weight is written without a dead band, because it is trimmed.
-    pub is_weight_exact: bool,
+    /// How far from the wanted weight the file may be.
+    pub weight_band: WeightBand,
+}
+
+/// How far a weight in a file may be from the one that is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightBand {
+    /// By [`WEIGHT_DEAD_BAND_RATIO`].
+    #[default]
+    Moving,
+    /// By [`STEADY_DEAD_BAND_RATIO`].
+    Steady,
+    /// By [`WEIGHT_EXACT_WITHIN`], because it is trimmed.
+    Exact,
+}
+
+impl WeightBand {
+    /// Whether `now` may stay where `then` is wanted.
+    fn settles(self, now: f64, then: f64) -> bool {
+        let distance = (now - then).abs();
+        // The unified hierarchy holds whole numbers: nearer than this it cannot come.
+        let is_nearest = now == then.round().max(1.0);
+        match self {
+            WeightBand::Moving => distance <= WEIGHT_DEAD_BAND_RATIO * then || is_nearest,
+            WeightBand::Steady => distance <= STEADY_DEAD_BAND_RATIO * then || is_nearest,
+            WeightBand::Exact => distance < WEIGHT_EXACT_WITHIN,
+        }
+    }
 }
 
 impl NodeKnobs {
@@ -241,9 +267,7 @@ impl NodeKnobs {
     /// Whether the file of `knob` holds a value that is close enough to this one to be left alone.
     pub(crate) fn is_settled(&self, knob: Knob, desired: &Value) -> bool {
         let is_settled = |observed: &Value| match knob {
-            Knob::CpuWeight if self.is_weight_exact => {
-                (observed.magnitude() - desired.magnitude()).abs() < WEIGHT_EXACT_WITHIN
-            }
+            Knob::CpuWeight => self.weight_band.settles(observed.magnitude(), desired.magnitude()),
             _ => observed.settles(desired, knob),
         };
         self.observed(knob).is_some_and(is_settled)
@@ -375,7 +399,7 @@ mod tests {
             depth,
             desired: desired.iter().map(|(k, v)| (*k, v.clone(), String::new())).collect(),
             observed: observed.to_vec(),
-            is_weight_exact: false,
+            weight_band: WeightBand::Moving,
         }
     }
 
@@ -441,6 +465,18 @@ mod tests {
     }
 
     /// A file of whole numbers cannot hold 3.3: writing 3 again each tick would change nothing.
+    #[test]
+    fn a_weight_that_is_wanted_for_a_while_is_written_more_closely() {
+        let holds = |now: f64, weight_band: WeightBand| {
+            let desired = [(Knob::CpuWeight, Value::Weight(106.0))];
+            let node = node(1, &desired, &[(Knob::CpuWeight, Value::Weight(now))]);
+            plan(&[NodeKnobs { weight_band, ..node }], None).is_empty()
+        };
+        assert!(holds(101.0, WeightBand::Moving) && !holds(100.0, WeightBand::Moving));
+        assert!(holds(104.0, WeightBand::Steady) && !holds(103.0, WeightBand::Steady));
+        assert!(holds(106.0, WeightBand::Exact) && !holds(105.0, WeightBand::Exact));
+    }
+
     #[test]
     fn the_nearest_whole_weight_is_near_enough() {
         let weight = Knob::CpuWeight;

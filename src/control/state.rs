@@ -12,6 +12,7 @@ use super::probe::Probe;
 use super::reason::{Shortfall, Surroundings};
 use super::sample::TenantSample;
 use super::squeeze::Squeeze;
+use super::steady::Steady;
 use super::target::Target;
 use super::trim::Trim;
 use super::usage::{Kills, Totals, Usage};
@@ -81,6 +82,8 @@ pub struct NodeState {
     pub squeeze: Option<Box<Squeeze>>,
     /// How its working set is looked for; `None` where the policy has no probes.
     pub probe: Option<Box<Probe>>,
+    /// How long its weight has been wanted.
+    pub steady: Steady,
     /// How its weight is trimmed; `None` where the policy has no trim.
     pub trim: Option<Box<Trim>>,
     /// Knobs with a foreign value that the policy accepts.
@@ -324,5 +327,5 @@ coded!(struct Retry { knob, nr_failures, at_tick, refusal });
 coded!(struct NodeState {
     is_governed, is_present, before, sample, sampled_at, usage, nr_threads, nr_readable_threads, demand, context,
     target, observed, observed_at, held_before, foreign_cores, retries, is_overtaken, width, share_error, shortfall, surroundings,
-    faults, oom_kills, pids, totals, squeeze, probe, trim, left_to_others, contests,
+    faults, oom_kills, pids, totals, squeeze, probe, steady, trim, left_to_others, contests,
 });
