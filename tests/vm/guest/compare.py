@@ -94,7 +94,7 @@ class Nothing:
 
 
 class Static(Nothing):
-    """Properties of slices, set once: CPUWeight= by the weights, and where a tenant has a guarantee, MemoryMin= what is
+    """Properties of slices, set once: CPUWeight= by the weights, and where memory is short, MemoryMin= what is
     guaranteed and MemoryLow= the part of the memory by the weights. MemoryMax= is what the policy of tenantd has as limit."""
 
     name = "static"
@@ -103,7 +103,7 @@ class Static(Nothing):
         self.weigh()
         tenants, memory = self.stage.tenants, meminfo("MemTotal")
         guaranteed = sum(tenant.guarantee for tenant in tenants)
-        if not guaranteed:
+        if not self.stage.memory:
             return
         # A protection holds where what is above has it as well.
         self.set(None, f"MemoryMin={guaranteed}", f"MemoryLow={memory}")
@@ -162,7 +162,7 @@ class Arbiter(Nothing):
     def begin(self):
         self.over = threading.Event()
         memory, total = meminfo("MemTotal"), sum(tenant.weight for tenant in self.stage.tenants)
-        if any(tenant.guarantee for tenant in self.stage.tenants):
+        if self.stage.memory:
             for tenant in self.stage.tenants:
                 for slice in tenant.slices:
                     self.set(slice, f"MemoryMax={int(memory * tenant.weight / total)}")
@@ -270,8 +270,10 @@ def cpu_of(program):
 class Stage:
     """Tenants with their loads, which start anew under each way."""
 
-    def __init__(self, host, tenants, what, change=None, shares=True):
+    def __init__(self, host, tenants, what, change=None, shares=True, memory=False):
         self.host, self.tenants, self.what = host, tenants, what
+        # Whether memory is divided by weight where somebody sets values by hand; where something is guaranteed it is.
+        self.memory = memory or any(tenant.guarantee for tenant in tenants)
         # Whether what each wants is known well enough to say what it is due.
         self.shares = shares
         # Other weights, by name, that are in force from the middle of the watch on.

@@ -8,6 +8,7 @@ import re
 import shutil
 import struct
 import tempfile
+import time
 from pathlib import Path
 
 from cgroups import wait_until
@@ -106,6 +107,37 @@ class Hog(Load):
 
     def done(self):
         return int.from_bytes(self.file.read_bytes()[:8], "little") if self.file.exists() else 0
+
+
+class Stream(Load):
+    """Holds a part of the memory, and reads a file of half of it without end, in two processes; counts MiB read."""
+
+    FILE_RATIO = 0.5
+    # Time in which memory comes back from it, under the ways under which it does.
+    GIVE_BACK_SECONDS = 30
+
+    def __init__(self, host, slice, held_ratio):
+        total = meminfo("MemTotal")
+        self.held, size = int(held_ratio * total) // MIB, int(self.FILE_RATIO * total) // MIB
+        super().__init__(slice, "holds", self.held, "MiB and reads", size, "MiB without end")
+        self.stream = Path(f"/var/tmp/{slice}")
+        with open(self.stream, "wb") as made:
+            # None of it is on the disk: it is read as fast as can be.
+            made.truncate(size * MIB)
+        host.cleanup.callback(self.stream.unlink)
+
+    def command(self):
+        return ["python3", "-c", PACED_TAKE, str(self.held), "0", str(self.stream), str(self.file)]
+
+    def start(self, host, folder):
+        super().start(host, folder)
+        enough = 4 * self.stream.stat().st_size
+        wait_until(lambda: self.done() * MIB > enough, "the stream to have filled the memory")
+        time.sleep(self.GIVE_BACK_SECONDS)
+
+    def done(self):
+        data = self.file.read_bytes() if self.file.exists() else b""
+        return sum(int.from_bytes(data[at : at + 8], "little") for at in (8, 16))
 
 
 class Build(Load):

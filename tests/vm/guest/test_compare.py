@@ -10,13 +10,15 @@ import compare
 from compare import ALL, Arbiter, Jobs, Nothing, Stage, Static, StaticOomd, Tenant, Tenantd
 from fairness import SHARE_ERROR_MAX, TICKS_ARRIVING_MIN
 from host import Skip, finish, run
-from loads import Build, Database, Hog, Load, Reader
+from loads import Build, Database, Hog, Load, Reader, Stream
 from marks import both, compared
 from memory import MIB, meminfo
 
 WEIGHTS = {"a": 100, "b": 200, "c": 400}
 # Of the memory, what the reader reads, and what is kept for its program beside it.
 HOT_RATIO, READER_MORE = 0.3, 32 * MIB
+# Of the memory, what one that streams holds besides.
+STREAM_HOLDS = 0.45
 # By so much tenantd may do less work altogether than the best other way, where the guest got its time. A phase has
 # some twenty seconds: less than this cannot be told from chance.
 WORK_LESS = 0.1
@@ -132,6 +134,24 @@ def test_a_hog_beside_a_cache(host):
     ]
     ways = (Nothing, Static, *([StaticOomd] if compare.OOMD.exists() else []), Arbiter, Tenantd)
     rows = compare.compare(Stage(host, tenants, "hog beside a cache, no swap", shares=False), ways)
+    judge(rows)
+    if "nothing" in rows and "tenantd" in rows:
+        mean = {way: row["victim_per_second"]["reader"]["mean"] for way, row in rows.items()}
+        assert mean["tenantd"] >= 0.9 * max(mean.values()), mean
+
+
+@compared
+@both
+def test_a_stream_beside_a_cache(host):
+    """No swap, and nothing is guaranteed: nobody knows in advance what the reader needs. One reads a set of files all the time,
+    at a fixed pace, and another holds memory and reads a file without end."""
+    hot = int(HOT_RATIO * meminfo("MemTotal")) // MIB * MIB
+    tenants = [
+        Tenant("reader", 100, (0.5, hot), [Reader(host, "reader", hot)]),
+        Tenant("stream", 100, (1.0, meminfo("MemTotal") - hot), [Stream(host, "stream", STREAM_HOLDS)]),
+    ]
+    stage = Stage(host, tenants, "stream beside a cache, no swap", shares=False, memory=True)
+    rows = compare.compare(stage, (Nothing, Static, Arbiter, Tenantd))
     judge(rows)
     if "nothing" in rows and "tenantd" in rows:
         mean = {way: row["victim_per_second"]["reader"]["mean"] for way, row in rows.items()}
