@@ -16,9 +16,11 @@
 //! - *growth*: by how much the inelastic part is going to grow until the next values take effect.
 //!
 //! **Rule.** `Σ kept + what is inelastic outside every tenant + what the kernel keeps free + margin
-//! ≤ memory`. Guarantees come first: they are promises. What is wanted beyond them is scaled down,
-//! by one ratio for all tenants, as large as the rule allows. A protection within its tenant's
-//! inelastic part costs nothing, but where not even that leaves room only guarantees are protected.
+//! ≤ memory`. Guarantees come first: they are promises. Then comes what is wanted within the weight-fair
+//! shares, and last what is lent: what nobody else wants now, but may come to want. Each is scaled down by
+//! one ratio for all tenants, as large as the rule allows, and nothing of what follows is protected before
+//! all of it is. A protection within its tenant's inelastic part costs nothing, but where not even that
+//! leaves room only guarantees are protected.
 //!
 //! **Guarantees give way to what is guaranteed and to what is outside of the tenants, and to nothing
 //! else.** A tenant that takes anonymous memory beyond its own guarantee would otherwise take the
@@ -42,7 +44,8 @@
 //!
 //! **Properties** (tests below, and `tests/control/protect.rs`): the rule holds, or nothing
 //! beyond guarantees is protected (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before
-//! allocations (`guarantees_are_protected_first`), the ratios are the largest possible
+//! allocations (`guarantees_are_protected_first`) and these before what is lent
+//! (`what_is_lent_is_protected_last`), the ratios are the largest possible
 //! (`no_more_could_be_protected`), and where everything fits nothing is changed
 //! (`protection_that_fits_is_not_bounded`).
 
@@ -91,6 +94,19 @@ pub struct Need {
     pub wanted_bytes: f64,
     /// What was promised of it.
     pub guarantee_bytes: f64,
+    /// Its weight-fair share: what it wants beyond that is lent to it.
+    pub fair_bytes: f64,
+}
+
+impl Need {
+    fn promised_bytes(&self) -> f64 {
+        self.guarantee_bytes.min(self.wanted_bytes)
+    }
+
+    /// What it wants of what is its own: its promise, and what is within its share.
+    fn own_bytes(&self) -> f64 {
+        self.wanted_bytes.min(self.guarantee_bytes.max(self.fair_bytes))
+    }
 }
 
 /// What is to be protected.
@@ -113,8 +129,10 @@ pub struct Shortage {
     pub inelastic_bytes: f64,
     /// The part of every guarantee that is protected, 0 ..= 1.
     pub guarantee_ratio: f64,
-    /// The part of what is wanted beyond the guarantees that is protected, 0 ..= 1.
+    /// The part of what is wanted beyond the guarantees and within the shares that is protected, 0 ..= 1.
     pub allocation_ratio: f64,
+    /// The part of what is lent that is protected, 0 ..= 1.
+    pub lent_ratio: f64,
 }
 
 impl Shortage {
@@ -150,28 +168,20 @@ pub fn protect(memory: &Memory, needs: &[Need]) -> Protections {
     let inelastic = inelastic(memory, needs);
     let outside = outside_inelastic(memory, needs);
     let room = memory.total_bytes - margin(memory.total_bytes) - memory.kept_free_bytes - outside;
-    let guarantees: Vec<f64> =
-        needs.iter().map(|need| need.guarantee_bytes.min(need.wanted_bytes)).collect();
-    let nothing = vec![0.0; needs.len()];
-    let guarantee_ratio = match guarantees.iter().all(|&promised| promised == 0.0) {
-        true => 1.0,
-        false => {
-            let within =
-                inelastic.iter().zip(&guarantees).map(|(held, promised)| held.min(*promised));
-            largest_ratio(room, &within.collect::<Vec<f64>>(), &nothing, &guarantees)
-        }
+    let guarantees: Vec<f64> = needs.iter().map(Need::promised_bytes).collect();
+    let own: Vec<f64> = needs.iter().map(Need::own_bytes).collect();
+    let wanted: Vec<f64> = needs.iter().map(|need| need.wanted_bytes).collect();
+    let guarantee_ratio = guarantee_ratio(room, &inelastic, &guarantees);
+    let ratio = |is_due: bool, base: &[f64], all: &[f64]| match is_due {
+        true => largest_ratio(room, &inelastic, base, &beyond(all, base)),
+        false => 0.0,
     };
-    let allocation_ratio = match guarantee_ratio < 1.0 {
-        true => 0.0,
-        false => {
-            let beyond = needs.iter().zip(&guarantees);
-            let beyond: Vec<f64> =
-                beyond.map(|(need, promised)| need.wanted_bytes - promised).collect();
-            largest_ratio(room, &inelastic, &guarantees, &beyond)
-        }
-    };
-    let bytes = needs.iter().zip(&guarantees).map(|(need, promised)| {
-        guarantee_ratio * promised + allocation_ratio * (need.wanted_bytes - promised)
+    let allocation_ratio = ratio(guarantee_ratio == 1.0, &guarantees, &own);
+    let lent_ratio = ratio(allocation_ratio == 1.0, &own, &wanted);
+    let bytes = guarantees.iter().zip(&own).zip(&wanted).map(|((promised, own), wanted)| {
+        guarantee_ratio * promised
+            + allocation_ratio * (own - promised)
+            + lent_ratio * (wanted - own)
     });
     let bytes: Vec<f64> = bytes.collect();
     let (wanted_bytes, protected_bytes) =
@@ -182,8 +192,23 @@ pub fn protect(memory: &Memory, needs: &[Need]) -> Protections {
         inelastic_bytes: outside + inelastic.iter().sum::<f64>(),
         guarantee_ratio,
         allocation_ratio,
+        lent_ratio,
     });
     Protections { bytes, shortage }
+}
+
+fn beyond(all: &[f64], base: &[f64]) -> Vec<f64> {
+    all.iter().zip(base).map(|(all, base)| all - base).collect()
+}
+
+/// The part of all guarantees that fits beside what is guaranteed and held, and what is outside.
+fn guarantee_ratio(room: f64, inelastic: &[f64], guarantees: &[f64]) -> f64 {
+    if guarantees.iter().all(|&promised| promised == 0.0) {
+        return 1.0;
+    }
+    let within = inelastic.iter().zip(guarantees).map(|(held, promised)| held.min(*promised));
+    let nothing = vec![0.0; guarantees.len()];
+    largest_ratio(room, &within.collect::<Vec<f64>>(), &nothing, guarantees)
 }
 
 /// The part of anonymous memory, of tenants and outside, for which swap has room.
@@ -255,6 +280,7 @@ mod tests {
         Need {
             wanted_bytes: wanted * MIB,
             guarantee_bytes: guarantee * MIB,
+            fair_bytes: f64::INFINITY,
             limit_bytes: f64::INFINITY,
             ..Need::default()
         }
@@ -314,6 +340,23 @@ mod tests {
         assert_eq!(mib(&protections), [300.0, 100.0]);
         let shortage = protections.shortage.unwrap();
         assert!((shortage.guarantee_ratio - 0.5).abs() < 1e-9 && shortage.breaks_guarantees());
+    }
+
+    #[test]
+    fn what_is_lent_is_protected_last() {
+        let swap = |mib: f64| Memory { swap_free_bytes: 4096.0 * MIB, ..machine(mib) };
+        let lent = Need { fair_bytes: 700.0 * MIB, ..anonymous(900.0, 1000.0) };
+        let protect = |mib| {
+            let protections = protect(&swap(mib), &[cache(500.0, 100.0), lent]);
+            (super::tests::mib(&protections), protections.shortage.map(|it| it.lent_ratio))
+        };
+        // Less a sixteenth: 1,500, 1,350, 1,200 and 1,050.
+        assert_eq!(protect(1600.0), (vec![500.0, 1000.0], None));
+        assert_eq!(protect(1440.0), (vec![500.0, 850.0], Some(0.5)));
+        assert_eq!(protect(1280.0), (vec![500.0, 700.0], Some(0.0)));
+        assert_eq!(protect(1120.0).1, Some(0.0));
+        let less = protect(1120.0).0;
+        assert!(less[0] < 500.0 && less[1] < 700.0 && less[0] + less[1] > 1040.0, "{less:?}");
     }
 
     #[test]

@@ -424,6 +424,7 @@ fn need(node: &TreeNode, target: &Target, usage: Option<&Usage>) -> Need {
         limit_bytes: node.limit[MEMORY].unwrap_or(f64::INFINITY),
         wanted_bytes: target.wanted_protection(),
         guarantee_bytes: node.guarantee[MEMORY].unwrap_or(0.0),
+        fair_bytes: target.burst[MEMORY],
     }
 }
 

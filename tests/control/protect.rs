@@ -20,14 +20,16 @@ const MIB: f64 = (1_u64 << 20) as f64;
 
 fn need() -> impl Strategy<Value = Need> {
     let part = || prop_oneof![Just(0.0), 0.0..500.0_f64];
-    (part(), 0.0..=1.0_f64, part(), part(), part(), proptest::option::of(0.0..600.0_f64)).prop_map(
-        |(held, anon, growth, wanted, guarantee, limit)| Need {
+    let limit = proptest::option::of(0.0..600.0_f64);
+    (part(), 0.0..=1.0_f64, part(), part(), part(), part(), limit).prop_map(
+        |(held, anon, growth, wanted, guarantee, fair, limit)| Need {
             unreclaimable_bytes: held * MIB,
             anon_bytes: held * anon * MIB,
             growth_bytes: growth * 0.1 * MIB,
             limit_bytes: limit.map_or(f64::INFINITY, |limit| limit.max(held) * MIB),
             wanted_bytes: wanted.max(guarantee * 0.5) * MIB,
             guarantee_bytes: guarantee * 0.5 * MIB,
+            fair_bytes: fair * MIB,
         },
     )
 }
@@ -99,15 +101,17 @@ proptest! {
             return Ok(());
         };
         // A thousandth more of what was scaled down, for all of them, would not fit.
-        let (guarantee, allocation) = match shortage.breaks_guarantees() {
-            true => (shortage.guarantee_ratio + 1e-3, 0.0),
-            false => (1.0, shortage.allocation_ratio + 1e-3),
+        let [guarantee, allocation, lent] = match shortage {
+            it if it.breaks_guarantees() => [it.guarantee_ratio + 1e-3, 0.0, 0.0],
+            it if it.allocation_ratio < 1.0 => [1.0, it.allocation_ratio + 1e-3, 0.0],
+            it => [1.0, 1.0, it.lent_ratio + 1e-3],
         };
         let more: Vec<f64> = needs
             .iter()
             .map(|need| {
                 let promised = promised(need);
-                promised * guarantee + (need.wanted_bytes - promised) * allocation
+                let own = need.wanted_bytes.min(need.guarantee_bytes.max(need.fair_bytes));
+                promised * guarantee + (own - promised) * allocation + (need.wanted_bytes - own) * lent
             })
             .collect();
         let room = memory.total_bytes - protect::margin(memory.total_bytes) - memory.kept_free_bytes;
