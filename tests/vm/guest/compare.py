@@ -274,6 +274,8 @@ class Stage:
         self.host, self.tenants, self.what = host, tenants, what
         # Whether memory is divided by weight where somebody sets values by hand; where something is guaranteed it is.
         self.memory = memory or any(tenant.guarantee for tenant in tenants)
+        # Memory that can be divided: all but what is held outside of the tenants.
+        self.divisible = float(meminfo("MemAvailable"))
         # Whether what each wants is known well enough to say what it is due.
         self.shares = shares
         # Other weights, by name, that are in force from the middle of the watch on.
@@ -291,7 +293,7 @@ class Stage:
 
     def entitled(self):
         """What weighted DRF gives each tenant that works: CPUs, and memory. What others want is too little to count."""
-        capacity = (float(self.host.cpus), float(meminfo("MemTotal")))
+        capacity = (float(self.host.cpus), self.divisible)
         weights = [tenant.weight for tenant in self.working]
         return figures.drf(weights, [tenant.wants for tenant in self.working], capacity)
 
@@ -365,7 +367,7 @@ class Stage:
     def jain(self, first, last):
         """Over weighted dominant shares. What a tenant is entitled to stands for its weight, so that one that wants little
         and gets it counts as one that has its part."""
-        capacity = (self.host.cpus, meminfo("MemTotal"))
+        capacity = (self.host.cpus, self.divisible)
         seconds = last.at - first.at
         values = []
         for tenant, used, given in zip(self.working, last.cpu_since(first), self.entitled()):
