@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use super::account::{Kind, MemoryEvents};
+use super::account::{Kind, MemoryEvents, Pages};
 use super::controller::Controller;
 use super::digits::number;
 use super::kernel::SimKernel;
@@ -116,19 +116,22 @@ impl SimKernel {
         named(if has_quota { &lines } else { &lines[..4] })
     }
 
+    /// File cache as the kernel tells of it: inactive, and active.
+    fn file_lists(&self, pages: &Pages) -> [u64; 2] {
+        let of = |kind| pages.of(kind) * PAGE_BYTES;
+        match self.host.has_generations {
+            // What was read, and not mapped, stays in the older generations however often it is read.
+            true => [of(Kind::InactiveFile) + of(Kind::ActiveFile), 0],
+            false => [of(Kind::InactiveFile), of(Kind::ActiveFile)],
+        }
+    }
+
     /// `memory.stat` in the order of `memory_stats[]` and `memcg_vm_event_stat[]` of mm/memcontrol.c.
     fn show_memory_stat(&self, id: CgroupId) -> String {
         let pages = self.pages_below(id);
         let of = |kind| pages.of(kind) * PAGE_BYTES;
-        let cache = [of(Kind::InactiveFile), of(Kind::ActiveFile)];
-        // What was read, and not mapped, stays in the older generations however often it is read.
-        let [inactive_file, active_file] = match self.host.has_generations {
-            true => [cache[0] + cache[1], 0],
-            false => cache,
-        };
+        let [inactive_file, active_file] = self.file_lists(&pages);
         let counters = &self.tree[id].memory_account.counters;
-        let scanned = counters.scan_background + counters.scan_direct;
-        let stolen = counters.steal_background + counters.steal_direct;
         let lines: &[(&str, u64)] = &[
             ("anon", (pages.of(Kind::Anon) + pages.of(Kind::Locked)) * PAGE_BYTES),
             ("file", pages.file() * PAGE_BYTES),
@@ -166,8 +169,8 @@ impl SimKernel {
             ("pgdemote_direct", 0),
             ("pgdemote_khugepaged", 0),
             ("pgpromote_success", 0),
-            ("pgscan", scanned),
-            ("pgsteal", stolen),
+            ("pgscan", counters.scan_background + counters.scan_direct),
+            ("pgsteal", counters.steal_background + counters.steal_direct),
             ("pgscan_kswapd", counters.scan_background),
             ("pgscan_direct", counters.scan_direct),
             ("pgscan_khugepaged", 0),
