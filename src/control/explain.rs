@@ -27,7 +27,7 @@ use super::trace::{Record, Trace};
 use super::tree::TreeNode;
 use crate::dop::band;
 use crate::policy::model::{Allocation, CpusPolicy, DopPolicy};
-use crate::resource::{PerResource, Resource};
+use crate::resource::{CPU, PerResource, Resource};
 
 /// The last tick for the node at `path`; `None` where the policy has no such node.
 pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation> {
@@ -111,7 +111,7 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
     AllocationStep {
         amount: target.allocation,
         capacity: trace.capacity,
-        fair_share_cores: target.burst[crate::resource::CPU],
+        fair_share_cores: target.burst[CPU],
         guarantee: node.guarantee,
         limit: node.limit,
         written: node.written.settings(),

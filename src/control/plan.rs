@@ -158,7 +158,7 @@ impl Value {
     }
 
     /// Whether `self`, observed, is close enough to `desired` to be left alone.
-    fn settles(&self, desired: &Value, knob: Knob) -> bool {
+    fn settles(&self, desired: &Value, knob: Knob, weight_band: WeightBand) -> bool {
         if let (Value::CpuList(now), Value::CpuList(then)) = (self, desired) {
             return now == then;
         }
@@ -168,7 +168,7 @@ impl Value {
         }
         let distance = (now - then).abs();
         match knob {
-            Knob::CpuWeight => WeightBand::Moving.settles(now, then),
+            Knob::CpuWeight => weight_band.settles(now, then),
             // Zero and nonzero are different answers to "is it protected?", however small the amount.
             Knob::MemoryLow if now == 0.0 || then == 0.0 => false,
             Knob::MemoryLow => {
@@ -266,10 +266,7 @@ impl NodeKnobs {
 
     /// Whether the file of `knob` holds a value that is close enough to this one to be left alone.
     pub(crate) fn is_settled(&self, knob: Knob, desired: &Value) -> bool {
-        let is_settled = |observed: &Value| match knob {
-            Knob::CpuWeight => self.weight_band.settles(observed.magnitude(), desired.magnitude()),
-            _ => observed.settles(desired, knob),
-        };
+        let is_settled = |observed: &Value| observed.settles(desired, knob, self.weight_band);
         self.observed(knob).is_some_and(is_settled)
     }
 }

@@ -181,7 +181,7 @@ pub struct SampleGap {
 
 coded!(struct MemorySample {
     current_bytes, inactive_file_bytes, active_file_bytes, anon_bytes, slab_reclaimable_bytes, stolen_mib, refaults,
-    nr_low_events,    nr_high_events, nr_max_events, nr_oom_kills,
+    nr_low_events, nr_high_events, nr_max_events, nr_oom_kills,
 });
 coded!(struct TenantSample {
     generation, populated, usage_usec, nr_throttled, cpu_some_usec, memory, memory_some_usec,

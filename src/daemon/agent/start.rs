@@ -329,9 +329,12 @@ fn take_root<K: KernFs>(
 /// What the kernel says about generations of pages; nothing where it has none.
 fn generations(kernel: &mut impl KernFs) -> Vec<u8> {
     let Ok(dir) = kernel.open_dir(Path::new("/sys/kernel/mm/lru_gen")) else { return Vec::new() };
-    let text = kernel.read_once(dir, "enabled").map(<[u8]>::to_vec).unwrap_or_default();
+    let text = kernel.read_once(dir, "enabled").map(<[u8]>::to_vec);
     kernel.close_dir(dir);
-    text
+    text.unwrap_or_else(|error| {
+        warn!("{error}: file cache counts as in use where the kernel says that it is active");
+        Vec::new()
+    })
 }
 
 fn layout(

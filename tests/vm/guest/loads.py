@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cgroups import wait_until
 from host import BIN, Skip, run
-from memory import MIB, PACED_READ, PACED_TAKE, meminfo
+from memory import GIVE_BACK_SECONDS, MIB, PACED_READ, PACED_TAKE, meminfo
 
 LOAD = BIN / "load"
 # A reader wants its whole file in this time.
@@ -113,8 +113,6 @@ class Stream(Load):
     """Holds a part of the memory, and reads a file of half of it without end, in two processes; counts MiB read."""
 
     FILE_RATIO = 0.5
-    # Time in which memory comes back from it, under the ways under which it does.
-    GIVE_BACK_SECONDS = 30
 
     def __init__(self, host, slice, held_ratio):
         total = meminfo("MemTotal")
@@ -133,7 +131,7 @@ class Stream(Load):
         super().start(host, folder)
         enough = 4 * self.stream.stat().st_size
         wait_until(lambda: self.done() * MIB > enough, "the stream to have filled the memory")
-        time.sleep(self.GIVE_BACK_SECONDS)
+        time.sleep(GIVE_BACK_SECONDS)
 
     def done(self):
         data = self.file.read_bytes() if self.file.exists() else b""

@@ -41,6 +41,8 @@ told[8:16] = int(pace).to_bytes(8, "little")
 while True:
     one_pass()
 """
+# Time in which memory comes back from one that holds more than its part, where it does.
+GIVE_BACK_SECONDS = 30
 # Holds so many MiB, at so many a second, and then reads a file without end; each amount may be 0, or endless (-1).
 PACED_TAKE = """
 import mmap, os, sys, time

@@ -12,7 +12,7 @@ from pathlib import Path
 from cgroups import MOUNT, Cgroup, wait_until
 from host import Skip, finish, run
 from marks import both, long, newer
-from memory import MIB, PACED_READ, PACED_TAKE, meminfo
+from memory import GIVE_BACK_SECONDS, MIB, PACED_READ, PACED_TAKE, meminfo
 from test_systemd import policy
 from units import start
 
@@ -22,8 +22,6 @@ HOT_RATIO = 0.3
 PASS_SECONDS = 3
 # Beside its files: the program that reads, and what the kernel keeps for them.
 GUARANTEE_MORE = 32 * MIB
-# Time in which memory comes back from the other one, where nothing is guaranteed.
-GIVE_BACK_SECONDS = 30
 WATCH_SECONDS = int(os.environ.get("SCENARIO_WATCH", "20"))
 PHASES = os.environ.get("SCENARIO_PHASES", "nothing|guaranteed")
 # Where memory is short, the reader has to get so many pages again with nothing set.
