@@ -82,6 +82,8 @@ pub struct SimSystemd {
     pub units: BTreeMap<String, SimUnit>,
     /// Other names of units.
     pub aliases: BTreeMap<String, String>,
+    /// Transient units that are gone, whose files it goes on to look for, as before version 258.
+    pub remembered: BTreeSet<String>,
     /// The number of transient units so far.
     pub nr_lives: u32,
     /// The failure in force.
@@ -174,6 +176,7 @@ impl SimSystemd {
         let cgroup = known.cgroup.clone();
         if known.is_transient {
             self.units.remove(unit);
+            self.remembered.insert(unit.to_string());
         }
         kernel.write_file(&format!("{MOUNT}{cgroup}/cgroup.kill"), "1").ok();
         let needy = self.required_by(unit, &cgroup);
@@ -250,6 +253,7 @@ impl SimSystemd {
 
     /// `systemctl daemon-reload`.
     pub fn reload(&mut self) {
+        self.remembered.clear();
         for unit in self.units.values_mut() {
             if unit.is_masked {
                 unit.properties.clear();

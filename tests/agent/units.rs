@@ -6,7 +6,7 @@ mod members;
 mod slices;
 mod unsettled;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nix::errno::Errno;
 use tenantd::control::status::Status;
@@ -123,6 +123,8 @@ fn slices_are_started_weighted_and_removed() {
     }
     assert_eq!(world.stop().failures, [""; 0]);
     assert_whole(&before, &world, "stopped");
+    // Otherwise nothing could be started in a slice of that name any more.
+    world.host.systemd(|systemd, _| assert_eq!(systemd.remembered, BTreeSet::new()));
 }
 
 /// One writer for each cgroup, and for those of units it is systemd.

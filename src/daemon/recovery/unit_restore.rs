@@ -5,7 +5,7 @@
 //! configuration, once. Where systemd then has another value for a property than the one restored, the
 //! administrator has set it for good meanwhile, or has changed the unit's file; that value is put into the
 //! files in the same way. Then slices that were started are stopped, children first, if no unit needs them
-//! (`unit_stop`).
+//! (`unit_stop`), and systemd reloads its configuration once more.
 //!
 //! Each of these steps is asked for all units before the first answer is awaited: a thousand units take a few
 //! seconds, and not a few for every unit.
@@ -321,10 +321,7 @@ impl<K: KernFs> Session<'_, K> {
                 debt.advance(Stage::Set, Stage::Owed);
             }
         }
-        if self.is_stale {
-            self.ask_one(Order::Reload)?;
-            self.is_stale = false;
-        }
+        self.reload_if_stale()?;
         debts.iter_mut().for_each(|debt| debt.advance(Stage::Set, Stage::Paid));
         Ok(())
     }

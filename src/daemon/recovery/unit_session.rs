@@ -19,7 +19,7 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub(super) struct Session<'a, K> {
     pub(super) files: UnitFiles<'a, K>,
     pub(super) units: &'a mut dyn UnitManager,
-    /// Whether drop-ins are not what systemd believes them to be.
+    /// Whether files of units are not what systemd believes them to be.
     pub(super) is_stale: bool,
     pub(super) deadline: Deadline<'a>,
     pub(super) restored: &'a mut Restored,
@@ -49,6 +49,14 @@ impl<K> Session<'_, K> {
 
     pub(super) fn ask_one(&mut self, order: Order) -> Result<Reply, UnitError> {
         self.ask(vec![order]).pop().unwrap_or(Ok(Reply::Done))
+    }
+
+    pub(super) fn reload_if_stale(&mut self) -> Result<(), UnitError> {
+        if self.is_stale {
+            self.ask_one(Order::Reload)?;
+            self.is_stale = false;
+        }
+        Ok(())
     }
 
     /// What systemd knows of each of these units.

@@ -1,6 +1,10 @@
 //! Stopping slices that were started for tenants, if no unit needs them.
 //!
 //! A unit that needs a slice may have no cgroup, and every unit in it would be stopped with it.
+//!
+//! Before version 258 systemd remembers the file that a slice had which it made for us, and when the file has gone with
+//! the slice it finds neither: no unit that names the slice can be started any more, until it reads its configuration
+//! again (github.com/systemd/systemd/issues/35190). So it is told to.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -18,7 +22,8 @@ impl<K: KernFs> Session<'_, K> {
         let depth = |slice: &&mut Started<'_>| slice.unit.matches('-').count();
         let mut slices: Vec<&mut Started<'_>> = started.iter_mut().collect();
         slices.sort_by_key(|slice| Reverse(depth(slice)));
-        slices.chunk_by_mut(|a, b| depth(a) == depth(b)).try_for_each(|level| self.stop(level))
+        slices.chunk_by_mut(|a, b| depth(a) == depth(b)).try_for_each(|level| self.stop(level))?;
+        self.reload_if_stale()
     }
 
     /// Stops those of these slices that nothing is in; none of them is in another.
@@ -53,6 +58,7 @@ impl<K: KernFs> Session<'_, K> {
             if self.note(outcome.map(drop))?.is_some() {
                 self.await_end(&path);
                 slice.is_settled = true;
+                self.is_stale = true;
                 self.restored.nr_cgroups += 1;
             }
         }

@@ -142,8 +142,22 @@ def test_slices_are_created_weighted_and_removed(host):
     finally:
         for unit in load:
             run("systemctl", "stop", unit)
+    # Started here, it makes systemd look for files of units while those of the slices are among them.
+    again = once_in(host, SLICES["a"])
+    run("systemctl", "start", again)
     assert daemon.terminate() == 0, daemon.log()
     world.expect_as_before(daemon.log)
+    # A slice that has gone is made for whoever names it.
+    host.cleanup.callback(finish, ["systemctl", "stop", SLICES["a"], "tenants.slice"])
+    run("systemctl", "start", again)
+
+
+def once_in(host, slice):
+    """A service in `slice` that ends at once."""
+    file = Path("/run/systemd/system/once.service")
+    file.write_text(f"[Service]\nType=oneshot\nExecStart=true\nSlice={slice}\n")
+    host.cleanup.callback(file.unlink)
+    return file.name
 
 
 def resident(daemon):
