@@ -20,7 +20,7 @@ from host import TENANTCTL, finish, run
 from marks import both, long
 from test_systemd import Host
 from test_units import SERVICE, install, log, settle
-from units import show, start
+from units import show, start, systemd_run
 
 SECONDS = float(os.environ.get("SCENARIO_ENDURANCE", "400"))
 CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
@@ -110,8 +110,8 @@ class Faults:
     def crowd(self):
         """Short services in the slice of a tenant."""
         for number in range(self.dice.randint(1, 6)):
-            run("systemd-run", "--quiet", "--collect", "--slice=tenants-lab.slice", f"--unit=short-{number}-{self.dice.random()}",
-                "sh", "-c", f"timeout {self.dice.uniform(0.1, 3):.1f} sh -c 'while :; do :; done'; true")
+            systemd_run("--collect", "--slice=tenants-lab.slice", f"--unit=short-{number}-{self.dice.random()}",
+                        "sh", "-c", f"timeout {self.dice.uniform(0.1, 3):.1f} sh -c 'while :; do :; done'; true")
 
     def fork_and_end(self):
         """Processes in a tenant that the service owns; it may make the tenant's cgroup anew at that time."""

@@ -10,6 +10,7 @@ from host import Skip, finish, run
 from marks import both
 from test_reach import Scattered
 from test_systemd import Host
+from units import systemd_run
 
 PACKAGES = Path("/payload/package")
 POLICY = Path("/etc/tenantd/policy.yaml")
@@ -169,8 +170,7 @@ def test_removal_ends_no_process_of_a_tenant(host):
     run("systemctl", "reload", "tenantd")
     group = Cgroup(MOUNT / "tenants.slice/tenants-a.slice")
     wait_until(group.exists, "the tenant's slice")
-    options = ["--quiet", "--unit=resident.service", "--slice=tenants-a.slice"]
-    run("systemd-run", *options, "sleep", "infinity")
+    systemd_run("--unit=resident.service", "--slice=tenants-a.slice", "sleep", "infinity")
     host.cleanup.callback(finish, ["systemctl", "stop", "resident.service", "tenants-a.slice", "tenants.slice"])
     run("dpkg", "--purge", "tenantd")
     assert active("resident.service") == "active", run("journalctl", "--no-pager", "-u", "resident")

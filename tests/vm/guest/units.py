@@ -1,5 +1,7 @@
 """Units of systemd, as scenarios start them and ask about them."""
 
+import re
+
 from host import finish, run
 
 
@@ -7,11 +9,22 @@ def show(unit, property):
     return run("systemctl", "show", "-p", property, "--value", unit).strip()
 
 
+def systemd_run(*arguments):
+    """Before version 258 systemd looks for the file of a transient slice that has gone, and does not find the slice,
+    until it reads its configuration again (github.com/systemd/systemd/issues/35190)."""
+    command = ["systemd-run", "--quiet", *arguments]
+    done = finish(command)
+    if re.search(r"Unit \S+\.slice not found", done.stderr):
+        run("systemctl", "daemon-reload")
+        done = finish(command)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
+
+
 def start(host, unit, *command, slice=None, **more):
     """A unit of systemd-run's that runs `command`; stopped when the scenario is over."""
     options = [f"--slice={slice}"] if slice else []
     for key, value in more.items():
         options += ["-p", f"{key}={value}"]
-    run("systemd-run", "--quiet", "--collect", f"--unit={unit}", *options, *command)
+    systemd_run("--collect", f"--unit={unit}", *options, *command)
     host.cleanup.callback(finish, ["systemctl", "stop", unit])
     return unit
