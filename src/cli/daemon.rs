@@ -7,8 +7,9 @@ use std::time::SystemTime;
 use anyhow::Context;
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustix::mm::{MlockAllFlags, mlockall};
 use tracing::level_filters::LevelFilter;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::args::{Colour, Tenantd};
 use super::exit::Exit;
@@ -49,6 +50,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
         policy.control.on_exit = OnExit::Keep;
     }
     raise_descriptor_limit(policy.leaves().len() as u64);
+    keep_in_memory();
     let interval = policy.control.interval;
     let rules = claims::rules(&policy);
     rules.findings.iter().for_each(|finding| warn!("{finding}"));
@@ -179,6 +181,17 @@ fn show(report: &Report, colour: Colour) {
         let colour = text::colours(colour, &std::io::stderr());
         let style = Style { colour, ..Style::PLAIN };
         eprint!("{}", report.render(style));
+    }
+}
+
+/// Keeps what the daemon has touched in memory. While memory is short, its pages are taken like those of others, and a
+/// tick that reads them back first comes late, just when it matters.
+///
+/// Who may not lock memory runs without.
+fn keep_in_memory() {
+    let all = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if let Err(errno) = mlockall(all) {
+        debug!("the agent's memory may be reclaimed: {errno}; LimitMEMLOCK=infinity prevents that");
     }
 }
 

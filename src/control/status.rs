@@ -415,6 +415,8 @@ pub struct AgentStatus {
     pub resident_bytes: Option<u64>,
     /// How long the last tick took.
     pub tick_seconds: f64,
+    /// How long the longest tick took since it started.
+    pub longest_tick_seconds: f64,
     /// How long after its time the last tick began.
     pub tick_late_seconds: f64,
     /// Ticks since the start that never came or decided nothing, because the one before was late or took too long.

@@ -162,6 +162,7 @@ pub(crate) fn status() -> Status {
             cpu_seconds: 0.4,
             resident_bytes: Some(5 << 20),
             tick_seconds: 0.0011,
+            longest_tick_seconds: 0.0093,
             tick_late_seconds: 0.0002,
             nr_skipped_ticks: 6,
         },

@@ -44,6 +44,7 @@ fn the_values_are_those_of_the_status() {
     assert_eq!(one("tenantd_agent_cpu_seconds"), 0.4);
     assert_eq!(one("tenantd_agent_resident_bytes"), (5 << 20) as f64);
     assert_eq!(one("tenantd_agent_tick_duration_seconds"), 0.0011);
+    assert_eq!(one("tenantd_agent_longest_tick_seconds"), 0.0093);
     assert_eq!(one("tenantd_agent_tick_late_seconds"), 0.0002);
     assert_eq!(one("tenantd_agent_skipped_ticks"), 6.0);
     assert_eq!(families["tenantd_build"].samples["{version=\"0.1.0\"}"], 1.0);

@@ -411,6 +411,9 @@ fn of_agent() -> Vec<Metric> {
         host("agent_tick_duration", "seconds", "Duration of the last tick.", |s| {
             Some(s.agent.tick_seconds)
         }),
+        host("agent_longest_tick", "seconds", "Duration of its longest tick.", |s| {
+            Some(s.agent.longest_tick_seconds)
+        }),
         host("agent_tick_late", "seconds", "Delay of the last tick.", |s| {
             Some(s.agent.tick_late_seconds)
         }),

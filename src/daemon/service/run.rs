@@ -68,6 +68,7 @@ pub struct Service<K> {
     notifier: Arc<Notifier>,
     pub(super) socket: Option<(AgentEnd, JoinHandle<()>)>,
     watch: Option<PolicyWatch>,
+    longest_tick: Duration,
     /// Whether the policy's files could not be watched: tried again with the next policy.
     watch_refused: bool,
 }
@@ -85,6 +86,7 @@ impl<K: KernFs> Service<K> {
             notifier,
             socket: None,
             watch: None,
+            longest_tick: Duration::ZERO,
             watch_refused: false,
         }
     }
@@ -121,11 +123,13 @@ impl<K: KernFs> Service<K> {
         let begin = Instant::now();
         self.agent.note_delay(late);
         self.agent.short_tick(now);
-        let cost = cost::own();
+        let (cost, took) = (cost::own(), begin.elapsed());
+        self.longest_tick = self.longest_tick.max(took);
         self.agent.note_cost(AgentStatus {
             cpu_seconds: cost.cpu.as_secs_f64(),
             resident_bytes: cost.resident_bytes,
-            tick_seconds: begin.elapsed().as_secs_f64(),
+            tick_seconds: took.as_secs_f64(),
+            longest_tick_seconds: self.longest_tick.as_secs_f64(),
             tick_late_seconds: late.as_secs_f64(),
             nr_skipped_ticks: self.agent.nr_skipped_ticks(),
         });

@@ -130,8 +130,10 @@ def test_does_all_its_work_in_its_sandbox(host):
     capabilities = re.search(r"CapEff:\s+(\w+)", status)[1]
     # CAP_SYS_NICE, CAP_DAC_OVERRIDE and CAP_CHOWN, numbers 23, 1 and 0 (capabilities(7)), and no other.
     assert int(capabilities, 16) == 1 << 23 | 1 << 1 | 1 << 0, capabilities
-    resident = re.search(r"VmRSS:\s+(.*)", status)[1]
-    host.note(f"resident set {resident}")
+    resident, locked = (re.search(rf"{key}:\s+(\d+) kB", status)[1] for key in ("VmRSS", "VmLck"))
+    host.note(f"resident set {resident} kB")
+    # Its addresses, of which it locks what it touches.
+    assert int(locked) >= int(resident), (locked, resident)
     run("systemctl", "stop", SERVICE)
     assert show(SERVICE, "Result") == "success", log()
     world.expect_as_before(log)
