@@ -4,6 +4,7 @@ agent, with what an administrator could set by hand, and with the agent, in the 
 Which of these are compared says SCENARIO_PHASES, a regular expression (`.` for all of them)."""
 
 import contextlib
+import json
 import os
 import re
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
 from host import Skip, finish, run
+from manager import asked_all_the_time
 from marks import both, long, newer
 from memory import GIVE_BACK_SECONDS, MIB, PACED_READ, PACED_TAKE, meminfo
 from test_systemd import policy
@@ -128,12 +130,14 @@ class Isolation:
         first = before = self.counters()
         then = began = time.monotonic()
         rates, resident = [], []
-        while then < began + WATCH_SECONDS:
-            time.sleep(1)
-            now, seen = time.monotonic(), self.counters()
-            rates.append((seen["read"] - before["read"]) / (now - then))
-            resident.append(self.resident())
-            before, then = seen, now
+        with asked_all_the_time() as pings:
+            while then < began + WATCH_SECONDS:
+                time.sleep(1)
+                now, seen = time.monotonic(), self.counters()
+                rates.append((seen["read"] - before["read"]) / (now - then))
+                resident.append(self.resident())
+                before, then = seen, now
+        pings = sorted(ping * 1e3 for ping in pings)
         grown = {name: before[name] - first[name] for name in first if name in before}
         cpus = ", ".join(f"{name} {used:.1f} s" for name, used in grown.items() if name.startswith("cpu"))
         files = {name: self.slices["reader"].read(name) for name in ("memory.current", "memory.min", "memory.low")}
@@ -151,7 +155,8 @@ class Isolation:
             f"{what}: p05 {parts[len(parts) // 20]:.0%}, median {parts[len(parts) // 2]:.0%}, mean "
             f"{sum(parts) / len(parts):.0%} of {mean:.0f} MiB/s; {grown['refaults']} refaults, least {min(resident):.0%} in "
             f"memory, {grown['broken']} low events, killed {grown['killed']} and {grown['hog_killed']}, streamed "
-            f"{grown['streamed']}, taken {grown['taken']} MiB, {grown['stalled']:.1f} s stalled in {then - began:.0f} s; {cpus}; {mib}"
+            f"{grown['streamed']}, taken {grown['taken']} MiB, {grown['stalled']:.1f} s stalled in {then - began:.0f} s; "
+            f"a ping of systemd {pings[len(pings) // 2]:.1f} ms, p99 {pings[len(pings) * 99 // 100]:.0f}, at most {pings[-1]:.0f}; {cpus}; {mib}"
         )
         if what == "alone":
             return rates
@@ -184,6 +189,8 @@ class Isolation:
             time.sleep(GIVE_BACK_SECONDS)
         found = self.watch(what)
         self.host.note(" | ".join(daemon.log().splitlines()[-6:]))
+        agent = json.loads(run(*daemon.client("status", "--json")))["agent"]
+        self.host.note(f"{what}: the longest tick {agent['longest_tick_seconds'] * 1e3:.0f} ms, {agent['nr_skipped_ticks']} skipped, {agent['cpu_seconds']:.1f} s of CPU")
         self.end()
         assert daemon.terminate() == 0, daemon.log()
         return found
