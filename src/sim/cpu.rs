@@ -25,7 +25,12 @@ const THREAD_WEIGHT: f64 = 1024.0;
 impl SimKernel {
     /// Computes the present rates anew after a change, in place of others.
     pub(super) fn compute_rates(&mut self, rates: &mut Rates) {
-        let mut posed = self.posed.take().unwrap_or_else(|| self.pose());
+        let mut posed = self.posed.take().unwrap_or_else(|| {
+            let posed = self.pose();
+            rates.cgroups.clear();
+            rates.cgroups.extend(posed.all.iter().map(|&id| (id, Activity::default(), [0.0; 6])));
+            posed
+        });
         for (source, process) in posed.problem.sources.iter_mut().zip(self.processes.values()) {
             source.demand = self.demand_of(process);
         }
@@ -38,8 +43,9 @@ impl SimKernel {
     fn rates_of(&self, posed: &Posed, rates: &mut Rates) {
         let solution = &posed.solution;
         rates.processes.clear();
-        rates.cgroups.clear();
-        rates.cgroups.extend(posed.all.iter().map(|&id| (id, Activity::default(), [0.0; 6])));
+        for (_, activity, stalls) in &mut rates.cgroups {
+            (*activity, *stalls) = (Activity::default(), [0.0; 6]);
+        }
         let mut total = Activity::default();
         for (index, process) in self.processes.values().enumerate() {
             let rate = solution.rates[index];
@@ -192,8 +198,8 @@ impl SimKernel {
             }
         }
         for (id, activity, stalls) in rates.cgroups.iter().filter(|(_, it, _)| !it.is_none()) {
-            let is_root = self.tree[*id].parent.is_none();
             let cgroup = &mut self.tree[*id];
+            let is_root = cgroup.parent.is_none();
             cgroup.cpu_account.usage_nsec += passed(activity.running);
             cgroup.cpu_account.system_nsec += passed(activity.system);
             cgroup.pressure.advance(stalls, passed, is_root);
@@ -211,13 +217,12 @@ impl SimKernel {
                 account.throttled_nsec += passed(state.over);
             }
         }
-        for (cpu, times) in self.cpu_times.iter_mut().enumerate() {
-            let cpu = cpu as u32;
-            if !self.online.contains(&cpu) {
-                continue;
-            }
-            let known = rates.busy.binary_search_by_key(&cpu, |(cpu, _)| *cpu);
-            let busy = known.map_or(0.0, |index| rates.busy[index].1);
+        // Both ascend.
+        let mut known = rates.busy.iter().peekable();
+        for &cpu in &self.online {
+            while known.next_if(|(other, _)| *other < cpu).is_some() {}
+            let busy = known.next_if(|(other, _)| *other == cpu).map_or(0.0, |(_, busy)| *busy);
+            let times = &mut self.cpu_times[cpu as usize];
             times.system_nsec += passed(busy * rates.system_ratio);
             times.user_nsec += passed(busy * (1.0 - rates.system_ratio));
             times.idle_nsec += passed(1.0 - busy);

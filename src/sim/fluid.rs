@@ -57,8 +57,9 @@ pub(super) struct Problem {
     classes: Classes,
     /// Whether any group has one.
     pub(super) has_quotas: bool,
-    /// By group, those that divide what it gets.
-    members: Vec<Vec<Member>>,
+    /// By group, those that divide what it gets, each with its place among them at first: in the order in which they
+    /// had all that they want when that was last looked at, which is hardly ever another one a step later.
+    members: Vec<Vec<(usize, Member)>>,
     room: Room,
 }
 
@@ -69,12 +70,11 @@ enum Member {
     Group(usize),
 }
 
-/// Where what is divided is noted meanwhile: by group what is wanted and what it is given, and the members of one group.
+/// Where what is divided is noted meanwhile: by group what is wanted and what it is given.
 #[derive(Clone, Debug, Default)]
 struct Room {
     wanted: Vec<f64>,
     given: Vec<f64>,
-    order: Vec<(f64, f64, Member)>,
 }
 
 /// The rates that result.
@@ -134,10 +134,12 @@ impl Problem {
         self.has_quotas = self.groups.iter().any(|group| group.quota.is_finite());
         self.members = vec![Vec::new(); self.groups.len()];
         for (index, source) in self.sources.iter().enumerate() {
-            self.members[source.group].push(Member::Source(index));
+            let members = &mut self.members[source.group];
+            members.push((members.len(), Member::Source(index)));
         }
         for (index, group) in self.groups.iter().enumerate().skip(1) {
-            self.members[group.parent].push(Member::Group(index));
+            let members = &mut self.members[group.parent];
+            members.push((members.len(), Member::Group(index)));
         }
     }
 
@@ -146,16 +148,23 @@ impl Problem {
         match self.classes.members.as_slice() {
             [_] if !self.has_quotas => {
                 let mut room = std::mem::take(&mut self.room);
-                self.divide(&self.classes.members[0], &mut room, solution);
-                self.room = room;
+                let mut members = std::mem::take(&mut self.members);
+                self.divide(&self.classes.members[0], &mut members, &mut room, solution);
+                (self.room, self.members) = (room, members);
             }
             _ => *solution = self.fill(),
         }
     }
 
     /// The rates on CPUs that all sources may use, without quotas.
-    fn divide(&self, cpus: &[u32], room: &mut Room, solution: &mut Solution) {
-        let Room { wanted, given, order } = room;
+    fn divide(
+        &self,
+        cpus: &[u32],
+        members: &mut [Vec<(usize, Member)>],
+        room: &mut Room,
+        solution: &mut Solution,
+    ) {
+        let Room { wanted, given } = room;
         let Solution { rates, busy, throttled } = solution;
         let demand = |source: &Source| if source.demand > EPSILON { source.demand } else { 0.0 };
         fill_with(wanted, self.groups.len(), 0.0);
@@ -166,21 +175,20 @@ impl Problem {
         fill_with(rates, self.sources.len(), 0.0);
         fill_with(given, self.groups.len(), 0.0);
         given[0] = wanted[0].min(cpus.len() as f64);
-        for (group, members) in self.members.iter().enumerate() {
-            order.clear();
-            order.extend(members.iter().map(|&member| match member {
-                Member::Source(index) => {
-                    (demand(&self.sources[index]), self.sources[index].weight, member)
-                }
-                Member::Group(index) => (wanted[index], self.groups[index].weight, member),
-            }));
-            if wanted[group] > given[group] {
-                order.sort_by(|a, b| (a.0 * b.1).total_cmp(&(b.0 * a.1)));
+        for (group, members) in members.iter_mut().enumerate() {
+            let claim = |member| match member {
+                Member::Source(index) => (demand(&self.sources[index]), self.sources[index].weight),
+                Member::Group(index) => (wanted[index], self.groups[index].weight),
+            };
+            let is_short = wanted[group] > given[group];
+            if is_short {
+                by_need(members, claim);
             }
             let mut left = given[group];
-            let mut weights: f64 = order.iter().map(|(_, weight, _)| weight).sum();
-            for &(demand, weight, member) in order.iter() {
-                let rate = match wanted[group] > given[group] {
+            let mut weights: f64 = members.iter().map(|&(_, member)| claim(member).1).sum();
+            for &(_, member) in members.iter() {
+                let (demand, weight) = claim(member);
+                let rate = match is_short {
                     true => demand.min(left * weight / weights).max(0.0),
                     false => demand,
                 };
@@ -217,6 +225,15 @@ impl Problem {
         busy.sort_by_key(|&(cpu, _)| cpu);
         Solution { rates: filling.rates, busy, throttled: filling.throttled }
     }
+}
+
+/// Brings members into the order in which they have all that they want: by what each `claim`s, over its weight; equals as
+/// they stood at first.
+fn by_need(members: &mut [(usize, Member)], claim: impl Fn(Member) -> (f64, f64)) {
+    members.sort_by(|a, b| {
+        let ((demand_a, weight_a), (demand_b, weight_b)) = (claim(a.1), claim(b.1));
+        (demand_a * weight_b).total_cmp(&(demand_b * weight_a)).then(a.0.cmp(&b.0))
+    });
 }
 
 /// Makes `values` so many of `value`.

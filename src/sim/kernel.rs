@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use super::candidates::Candidates;
 use super::charges::Charges;
 use super::controller::{Controller, ControllerSet};
 use super::handles::Handles;
@@ -122,6 +123,7 @@ pub struct SimKernel {
     pub(super) handles: Handles,
     /// Whether the last reclaim passed over what is within `memory.low`, where there are generations.
     pub(super) has_passed_over: bool,
+    pub(super) candidates: Candidates,
     /// Until then, in nanoseconds since boot, no trace changes its load.
     pub(super) steady_until_nsec: u64,
     caller: u32,
@@ -144,6 +146,7 @@ impl SimKernel {
             sys: BTreeMap::new(),
             handles: Handles::default(),
             has_passed_over: false,
+            candidates: Candidates::default(),
             steady_until_nsec: 0,
             caller: 0,
             next_pid: 1,

@@ -25,7 +25,8 @@ use super::controller::Controller;
 use super::kernel::SimKernel;
 use super::parse::PAGE_BYTES;
 use super::process::Process;
-use super::tree::CgroupId;
+use super::rates::whole_and_rest;
+use super::tree::{Cgroup, CgroupId};
 
 /// Pages charged in one go: `MEMCG_CHARGE_BATCH`.
 const CHARGE_BATCH_PAGES: f64 = 64.0;
@@ -58,6 +59,7 @@ impl SimKernel {
     }
 
     /// The cgroup to which pages that `process` touches now are charged.
+    #[inline]
     pub(super) fn memory_cgroup(&self, process: &Process) -> CgroupId {
         self.tree.effective(process.cgroups[self.memory_hierarchy()], Controller::Memory)
     }
@@ -105,10 +107,10 @@ impl SimKernel {
     /// Lets one process touch memory. Returns whether it had all and waited for nothing.
     fn touch_all_of(&mut self, pid: u32, dt_nsec: u64, dt_sec: f64) -> bool {
         let Some(process) = self.processes.get_mut(&pid) else { return true };
-        let before = process.stall;
-        process.stall.pay(dt_sec, process.load.threads);
         let ratios = |stall: &super::process::Stall| (stall.memory_ratio, stall.io_ratio);
-        self.has_rates &= ratios(&before) == ratios(&process.stall);
+        let before = ratios(&process.stall);
+        process.stall.pay(dt_sec, process.load.threads);
+        self.has_rates &= before == ratios(&process.stall);
         process.go_over(dt_nsec, 1);
         let is_over = process.stall.is_over();
         if process.has_all() {
@@ -184,8 +186,9 @@ impl SimKernel {
         let speed = process.load.touch_bytes_per_sec as f64 / PAGE_BYTES as f64;
         let remainder = &mut process.touch_remainder[kind as usize];
         let pages = speed * dt_sec * ratio * process.stall.awake_ratio() + *remainder;
-        *remainder = pages.fract();
-        pages as u64
+        let (whole, rest) = whole_and_rest(pages);
+        *remainder = rest;
+        whole
     }
 
     /// Counts `bytes` of files that a process has read, from memory or from disk.
@@ -210,6 +213,7 @@ impl SimKernel {
     }
 
     /// Adds to the counters of `id` and of everything above.
+    #[inline]
     pub(super) fn count(&mut self, id: CgroupId, add: impl Fn(&mut MemoryCounters)) {
         add(&mut self.tree[id].memory_account.local_counters);
         self.tree.for_lineage(id, |cgroup| add(&mut cgroup.memory_account.counters));
@@ -230,6 +234,11 @@ impl SimKernel {
             return 0;
         }
         let id = self.memory_cgroup(process);
+        if self.fits(id, wanted) {
+            self.book(pid, id, kind, wanted);
+            self.count(id, |counters| counters.fault += wanted);
+            return wanted;
+        }
         let (mut granted, mut refusing) = (wanted, None);
         let mut next = Some(id);
         while let Some(above) = next {
@@ -251,6 +260,15 @@ impl SimKernel {
             self.hold_to_high(pid, id, granted);
         }
         granted
+    }
+
+    /// Whether `wanted` more pages of `id` fit without a reclaim: on the host, and below each limit on the way up.
+    fn fits(&self, id: CgroupId, wanted: u64) -> bool {
+        let is_within = |id: CgroupId| {
+            let Cgroup { memory, memory_account, .. } = &self.tree[id];
+            memory_account.usage + wanted <= memory.max.min(memory.high)
+        };
+        wanted + self.reserve_pages() <= self.free_pages() && self.tree.lineage(id).all(is_within)
     }
 
     /// How many of `wanted` pages fit under the `memory.max` of `id`, after reclaim.
@@ -318,7 +336,9 @@ impl SimKernel {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         *process.charges.of(id).of_mut(kind) += pages;
         let account = &mut self.tree[id].memory_account;
-        if let Err(place) = account.chargers.binary_search(&pid) {
+        if account.chargers != [pid]
+            && let Err(place) = account.chargers.binary_search(&pid)
+        {
             account.chargers.insert(place, pid);
         }
         *account.local.of_mut(kind) += pages;

@@ -17,7 +17,7 @@
 //! | `files`, `show`, `digits`, `store`, `files_v1` | interface files: which, their texts, what they accept |
 //! | `proc_files`, `sys_files` | `/proc` and `/sys/devices/system` |
 //! | `fluid`, `flow`, `cpu` | CPU time: weighted max-min with quotas and affinities |
-//! | `memory`, `reclaim`, `swap`, `oom` | memory: charges, protection, throttling, swap, kills |
+//! | `memory`, `reclaim`, `candidates`, `swap`, `oom` | memory: charges, protection, throttling, swap, kills |
 //! | `pressure` | stalls, as PSI reports them |
 //! | `workload`, `process`, `processes`, `charges` | the loads of processes, and their state |
 //! | `quiet` | time in which only counters change, passed at once |
@@ -34,6 +34,7 @@
 //! affinity, protection, determinism, and each errno (`tests/sim.rs`).
 
 mod account;
+mod candidates;
 mod charges;
 mod controller;
 mod cpu;

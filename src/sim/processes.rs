@@ -41,6 +41,7 @@ impl<T> ByPid<T> {
         }
     }
 
+    #[inline]
     fn place(&self, pid: u32) -> Option<usize> {
         let place = *self.places.get(pid as usize)?;
         (place != NOWHERE).then_some(place as usize)
@@ -50,10 +51,12 @@ impl<T> ByPid<T> {
         self.place(*pid).is_some()
     }
 
+    #[inline]
     pub(super) fn get(&self, pid: &u32) -> Option<&T> {
         self.items.get(self.place(*pid)?)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, pid: &u32) -> Option<&mut T> {
         let place = self.place(*pid)?;
         self.items.get_mut(place)

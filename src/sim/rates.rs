@@ -12,6 +12,21 @@ pub(super) fn quarters(amount: f64) -> f64 {
     ((amount * 4.0 + WHOLE) - WHOLE) * 0.25
 }
 
+/// `amount` (of pages, at least 0 and below 2^63) rounded down, and the rest. The functions of the standard library
+/// are calls where the processor is not known to have an instruction for it.
+#[inline]
+pub(super) fn whole_and_rest(amount: f64) -> (u64, f64) {
+    let whole = amount as i64;
+    (whole as u64, amount - whole as f64)
+}
+
+/// `amount` (as for [`whole_and_rest`]) rounded up; 0 for what is no number.
+#[inline]
+pub(super) fn rounded_up(amount: f64) -> u64 {
+    let (whole, rest) = whole_and_rest(amount);
+    whole + u64::from(rest > 0.0)
+}
+
 /// The scheduling problem, and the owner of each part.
 #[derive(Debug)]
 pub(super) struct Posed {

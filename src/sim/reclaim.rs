@@ -18,9 +18,11 @@
 //! children in proportion to their unprotected usage (mm/page_counter.c, `effective_protection`).
 
 use super::account::Kind;
+use super::candidates::{Candidate, Candidates, Protection};
 use super::controller::Controller;
 use super::kernel::SimKernel;
 use super::parse::PAGE_BYTES;
+use super::rates::rounded_up;
 use super::tree::{CgroupId, Version};
 
 /// The reason for a reclaim.
@@ -41,24 +43,6 @@ const FUTILE_PAGES: u64 = 512;
 /// The part of the scan that goes to anonymous pages where both are in use: `vm.swappiness` of 60, of 200.
 const ANON_SCAN_RATIO: f64 = 0.3;
 
-/// Effective `memory.min` and `memory.low`, in pages.
-#[derive(Clone, Copy, Debug, Default)]
-struct Protection {
-    min: u64,
-    low: u64,
-}
-
-/// A cgroup in one round of a reclaim.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    id: CgroupId,
-    /// How much of it is looked at, beside that of others.
-    scanned: f64,
-    /// What can be taken.
-    most: u64,
-    breaks_low: bool,
-}
-
 impl SimKernel {
     /// Takes up to `wanted` file pages from `target` and below and returns how many it got.
     pub(super) fn reclaim(&mut self, target: CgroupId, wanted: u64, reason: Reason) -> u64 {
@@ -72,7 +56,8 @@ impl SimKernel {
         let is_protected =
             |id: &CgroupId| self.tree[*id].memory.min > 0 || self.tree[*id].memory.low > 0;
         let is_protected = below.iter().any(is_protected);
-        let (mut protections, mut candidates) = (Vec::new(), Vec::new());
+        let Candidates { mut protections, mut candidates } = std::mem::take(&mut self.candidates);
+        protections.clear();
         for respects_low in [!meets_again, false] {
             for _ in 0..ROUNDS {
                 if left == 0 {
@@ -89,12 +74,14 @@ impl SimKernel {
                 }
             }
         }
+        self.candidates = Candidates { protections, candidates };
         if left > 0 {
             self.count_scan(target, FUTILE_PAGES, 0, reason);
         }
         wanted - left
     }
 
+    #[inline]
     fn count_scan(&mut self, id: CgroupId, scanned: u64, stolen: u64, reason: Reason) {
         self.count(id, |counters| match reason {
             Reason::Background => {
@@ -153,7 +140,7 @@ impl SimKernel {
         let sum: f64 = candidates.iter().map(|candidate| candidate.scanned).sum();
         let mut left = wanted;
         for &Candidate { id, scanned, most, breaks_low } in candidates.iter() {
-            let share = (wanted as f64 * scanned / sum).ceil() as u64;
+            let share = rounded_up(wanted as f64 * scanned / sum);
             let pages = share.min(most).min(left);
             left -= pages;
             self.evict(id, pages, reason);
@@ -226,14 +213,7 @@ impl SimKernel {
         let mut left = pages - self.evict_kind(id, Kind::InactiveFile, pages);
         let mut scanned = pages - left;
         if left > 0 {
-            let (local, room) = (self.tree[id].memory_account.local, self.swap_room(id));
-            let anon = local.of(Kind::Anon).min(room);
-            let weighed = anon as f64 * ANON_SCAN_RATIO;
-            let active = local.of(Kind::ActiveFile) as f64 * (1.0 - ANON_SCAN_RATIO);
-            let of_anon = (left as f64 * weighed / (weighed + active).max(1.0)) as u64;
-            // What the one list does not have comes from the other.
-            let of_anon = of_anon.max(left.saturating_sub(local.of(Kind::ActiveFile)));
-            let swapped = self.evict_kind(id, Kind::Anon, of_anon.min(anon));
+            let swapped = self.evict_kind(id, Kind::Anon, self.part_of_anon(id, left));
             let taken = swapped + self.evict_kind(id, Kind::ActiveFile, left - swapped);
             if swapped > 0 {
                 self.count(id, |counters| counters.swap_out += swapped);
@@ -244,36 +224,55 @@ impl SimKernel {
         self.count_scan(id, scanned, pages - left, reason);
     }
 
+    /// How many of the `pages` to take from both lists that are in use come from the anonymous one.
+    fn part_of_anon(&self, id: CgroupId, pages: u64) -> u64 {
+        let local = &self.tree[id].memory_account.local;
+        let anon = local.of(Kind::Anon).min(self.swap_room(id));
+        if anon == 0 {
+            return 0;
+        }
+        let weighed = anon as f64 * ANON_SCAN_RATIO;
+        let active = local.of(Kind::ActiveFile) as f64 * (1.0 - ANON_SCAN_RATIO);
+        let of_anon = (pages as f64 * weighed / (weighed + active).max(1.0)) as u64;
+        // What the one list does not have comes from the other.
+        of_anon.max(pages.saturating_sub(local.of(Kind::ActiveFile))).min(anon)
+    }
+
     /// Takes `pages` of one kind: ownerless before owned, and of its processes in proportion to what they have, as
     /// they share one list. Returns how many there were.
     fn evict_kind(&mut self, id: CgroupId, kind: Kind, pages: u64) -> u64 {
-        if pages == 0 {
+        let account = &mut self.tree[id].memory_account;
+        if pages == 0 || account.local.of(kind) == 0 {
             return 0;
         }
-        let account = &mut self.tree[id].memory_account;
         let orphans = account.orphans.of_mut(kind);
         let mut taken = pages.min(*orphans);
         *orphans -= taken;
-        let chargers = std::mem::take(&mut account.chargers);
+        let chargers = &account.chargers;
         let charged = |pid: &u32| self.processes.get(pid)?.charges.get(id);
-        let mut owned: u64 = chargers.iter().filter_map(charged).map(|p| p.of(kind)).sum();
+        let mut owned: u64 = match chargers.as_slice() {
+            [_] => 0,
+            _ => chargers.iter().filter_map(charged).map(|p| p.of(kind)).sum(),
+        };
         let mut written = Vec::new();
-        for &pid in &chargers {
+        for &pid in chargers {
             let charged = self.processes.get_mut(&pid).and_then(|p| p.charges.get_mut(id));
             let Some(charged) = charged.filter(|charged| charged.of(kind) > 0) else {
                 continue;
             };
             // The last one has all that is left of what is owned, so nothing is lost to rounding.
-            let share = (pages - taken) as f64 * charged.of(kind) as f64 / owned as f64;
-            let part = (share.ceil() as u64).min(pages - taken).min(charged.of(kind));
-            owned -= charged.of(kind);
+            let share = match chargers.as_slice() {
+                [_] => pages - taken,
+                _ => rounded_up((pages - taken) as f64 * charged.of(kind) as f64 / owned as f64),
+            };
+            let part = share.min(pages - taken).min(charged.of(kind));
+            owned = owned.saturating_sub(charged.of(kind));
             *charged.of_mut(kind) -= part;
             taken += part;
             if kind == Kind::Anon {
                 written.push((pid, part));
             }
         }
-        self.tree[id].memory_account.chargers = chargers;
         self.unbook(id, kind, taken);
         written.into_iter().for_each(|(pid, part)| self.book(pid, id, Kind::Swapped, part));
         taken
@@ -291,12 +290,14 @@ impl SimKernel {
 
     /// Pages of memory that hold what is in swap.
     pub(super) fn swap_memory_pages(&self) -> u64 {
-        let ratio = self.host.swap.map_or(0.0, |swap| swap.memory_ratio);
-        (self.swapped_pages() as f64 * ratio).ceil() as u64
+        self.host.swap.map_or(0, |swap| rounded_up(self.swapped_pages() as f64 * swap.memory_ratio))
     }
 
     /// How many pages of `id` could be written out now.
     pub(super) fn swap_room(&self, id: CgroupId) -> u64 {
+        if self.host.swap.is_none() {
+            return 0;
+        }
         let free = self.swap_slots().saturating_sub(self.swapped_pages());
         if free == 0 {
             return 0;
@@ -355,6 +356,9 @@ impl SimKernel {
 
 /// `value × numerator / denominator`, rounded down.
 fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
+    if let Some(product) = value.checked_mul(numerator) {
+        return product / denominator.max(1);
+    }
     let product = u128::from(value) * u128::from(numerator) / u128::from(denominator.max(1));
     u64::try_from(product).unwrap_or(u64::MAX)
 }

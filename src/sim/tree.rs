@@ -212,6 +212,7 @@ impl Tree {
     }
 
     /// Changes `id` and everything above it, upward.
+    #[inline]
     pub(super) fn for_lineage(&mut self, id: CgroupId, mut change: impl FnMut(&mut Cgroup)) {
         let mut next = Some(id);
         while let Some(id) = next {
@@ -279,7 +280,12 @@ impl Tree {
     }
 
     /// The nearest cgroup upward in which `controller` is enabled: where its accounting happens.
+    #[inline]
     pub(super) fn effective(&self, id: CgroupId, controller: Controller) -> CgroupId {
+        // As nearly always, and in every step for every process.
+        if self[id].controllers.contains(controller) {
+            return id;
+        }
         let enabled = |id: &CgroupId| self[*id].controllers.contains(controller);
         self.lineage(id).find(enabled).unwrap_or(self.hierarchies[self[id].hierarchy].root)
     }
@@ -304,6 +310,7 @@ impl Tree {
     }
 
     /// Whether `id` or anything above it is frozen.
+    #[inline]
     pub(super) fn is_frozen(&self, id: CgroupId) -> bool {
         self.has_frozen && self.lineage(id).any(|id| self[id].frozen)
     }
@@ -328,6 +335,7 @@ impl Tree {
 impl std::ops::Index<CgroupId> for Tree {
     type Output = Cgroup;
 
+    #[inline]
     fn index(&self, id: CgroupId) -> &Cgroup {
         match &self.cgroups[id.0] {
             Some(cgroup) => cgroup,
@@ -337,6 +345,7 @@ impl std::ops::Index<CgroupId> for Tree {
 }
 
 impl std::ops::IndexMut<CgroupId> for Tree {
+    #[inline]
     fn index_mut(&mut self, id: CgroupId) -> &mut Cgroup {
         match &mut self.cgroups[id.0] {
             Some(cgroup) => cgroup,
