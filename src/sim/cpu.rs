@@ -26,7 +26,7 @@ impl SimKernel {
     /// Computes the present rates anew after a change, in place of others.
     pub(super) fn compute_rates(&mut self, rates: &mut Rates) {
         let mut posed = self.posed.take().unwrap_or_else(|| {
-            let posed = self.pose();
+            let posed = Box::new(self.pose());
             rates.cgroups.clear();
             rates.cgroups.extend(posed.all.iter().map(|&id| (id, Activity::default(), [0.0; 6])));
             posed
@@ -78,7 +78,8 @@ impl SimKernel {
 
     /// CPUs that a process wants now: none while it is frozen.
     fn demand_of(&self, process: &Process) -> f64 {
-        match process.cgroups.iter().any(|&id| self.tree.is_frozen(id)) {
+        let is_frozen = |&id: &CgroupId| self.tree.is_frozen(id);
+        match self.tree.has_frozen && process.cgroups.iter().any(is_frozen) {
             true => 0.0,
             false => process.cpu_demand(),
         }

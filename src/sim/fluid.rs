@@ -24,6 +24,8 @@
 //! Not modelled: time slices, migration cost, and the unfairness of real run queues while the load balancer
 //! works.
 
+use std::cmp::Ordering;
+
 use super::flow::{EPSILON, Flow};
 use super::parse::CpuSet;
 
@@ -57,15 +59,24 @@ pub(super) struct Problem {
     classes: Classes,
     /// Whether any group has one.
     pub(super) has_quotas: bool,
-    /// By group, those that divide what it gets, each with its place among them at first: in the order in which they
-    /// had all that they want when that was last looked at, which is hardly ever another one a step later.
-    members: Vec<Vec<(usize, Member)>>,
+    /// By group, those that divide what it gets: in the order in which they had all that they want when that was last
+    /// looked at, which is hardly ever another one a step later.
+    members: Vec<Vec<Member>>,
     room: Room,
 }
 
 /// One of those that divide what a group gets.
 #[derive(Clone, Copy, Debug)]
-enum Member {
+struct Member {
+    demand: f64,
+    weight: f64,
+    /// Its place among them at first, which is that of equals.
+    rank: usize,
+    kind: MemberKind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum MemberKind {
     Source(usize),
     Group(usize),
 }
@@ -135,11 +146,13 @@ impl Problem {
         self.members = vec![Vec::new(); self.groups.len()];
         for (index, source) in self.sources.iter().enumerate() {
             let members = &mut self.members[source.group];
-            members.push((members.len(), Member::Source(index)));
+            let (rank, kind) = (members.len(), MemberKind::Source(index));
+            members.push(Member { demand: 0.0, weight: source.weight, rank, kind });
         }
         for (index, group) in self.groups.iter().enumerate().skip(1) {
             let members = &mut self.members[group.parent];
-            members.push((members.len(), Member::Group(index)));
+            let (rank, kind) = (members.len(), MemberKind::Group(index));
+            members.push(Member { demand: 0.0, weight: group.weight, rank, kind });
         }
     }
 
@@ -160,7 +173,7 @@ impl Problem {
     fn divide(
         &self,
         cpus: &[u32],
-        members: &mut [Vec<(usize, Member)>],
+        members: &mut [Vec<Member>],
         room: &mut Room,
         solution: &mut Solution,
     ) {
@@ -176,26 +189,27 @@ impl Problem {
         fill_with(given, self.groups.len(), 0.0);
         given[0] = wanted[0].min(cpus.len() as f64);
         for (group, members) in members.iter_mut().enumerate() {
-            let claim = |member| match member {
-                Member::Source(index) => (demand(&self.sources[index]), self.sources[index].weight),
-                Member::Group(index) => (wanted[index], self.groups[index].weight),
-            };
+            for member in members.iter_mut() {
+                member.demand = match member.kind {
+                    MemberKind::Source(index) => demand(&self.sources[index]),
+                    MemberKind::Group(index) => wanted[index],
+                };
+            }
             let is_short = wanted[group] > given[group];
-            if is_short {
-                by_need(members, claim);
+            if is_short && !members.is_sorted_by(|a, b| a.needs(b).is_lt()) {
+                members.sort_by(Member::needs);
             }
             let mut left = given[group];
-            let mut weights: f64 = members.iter().map(|&(_, member)| claim(member).1).sum();
-            for &(_, member) in members.iter() {
-                let (demand, weight) = claim(member);
+            let mut weights: f64 = members.iter().map(|member| member.weight).sum();
+            for &Member { demand, weight, kind, .. } in members.iter() {
                 let rate = match is_short {
                     true => demand.min(left * weight / weights).max(0.0),
                     false => demand,
                 };
                 (left, weights) = (left - rate, weights - weight);
-                match member {
-                    Member::Source(index) => rates[index] = rate,
-                    Member::Group(index) => given[index] = rate,
+                match kind {
+                    MemberKind::Source(index) => rates[index] = rate,
+                    MemberKind::Group(index) => given[index] = rate,
                 }
             }
         }
@@ -227,13 +241,13 @@ impl Problem {
     }
 }
 
-/// Brings members into the order in which they have all that they want: by what each `claim`s, over its weight; equals as
-/// they stood at first.
-fn by_need(members: &mut [(usize, Member)], claim: impl Fn(Member) -> (f64, f64)) {
-    members.sort_by(|a, b| {
-        let ((demand_a, weight_a), (demand_b, weight_b)) = (claim(a.1), claim(b.1));
-        (demand_a * weight_b).total_cmp(&(demand_b * weight_a)).then(a.0.cmp(&b.0))
-    });
+impl Member {
+    /// Which has all that it wants first: what each wants over its weight; equals as they stood at first.
+    #[inline]
+    fn needs(&self, other: &Member) -> Ordering {
+        let needed = (self.demand * other.weight).total_cmp(&(other.demand * self.weight));
+        needed.then(self.rank.cmp(&other.rank))
+    }
 }
 
 /// Makes `values` so many of `value`.

@@ -118,7 +118,7 @@ pub struct SimKernel {
     pub(super) has_rates: bool,
     /// Who competes for CPUs with whom; `None` after a change of cgroups, processes or CPUs. Stalls change what is
     /// wanted, and nothing else of it.
-    pub(super) posed: Option<Posed>,
+    pub(super) posed: Option<Box<Posed>>,
     pub(super) sys: BTreeMap<String, String>,
     pub(super) handles: Handles,
     /// Whether the last reclaim passed over what is within `memory.low`, where there are generations.

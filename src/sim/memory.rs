@@ -24,7 +24,7 @@ use super::account::{Kind, MemoryCounters, MemoryEvents, Pages};
 use super::controller::Controller;
 use super::kernel::SimKernel;
 use super::parse::PAGE_BYTES;
-use super::process::Process;
+use super::process::{Lack, Process};
 use super::rates::whole_and_rest;
 use super::tree::{Cgroup, CgroupId};
 
@@ -72,8 +72,14 @@ impl SimKernel {
 
     /// Free pages.
     pub(super) fn free_pages(&self) -> u64 {
-        let used = self.kernel_pages() + self.tree[self.memory_root()].memory_account.usage;
-        self.total_pages().saturating_sub(used + self.swap_memory_pages())
+        self.free_pages_beside(self.tree[self.memory_root()].memory_account.usage)
+    }
+
+    /// Free pages where all cgroups together have `usage`.
+    #[inline]
+    fn free_pages_beside(&self, usage: u64) -> u64 {
+        let used = self.kernel_pages() + usage + self.swap_memory_pages();
+        self.total_pages().saturating_sub(used)
     }
 
     /// All pages of the host.
@@ -112,12 +118,17 @@ impl SimKernel {
         process.stall.pay(dt_sec, process.load.threads);
         self.has_rates &= before == ratios(&process.stall);
         process.go_over(dt_nsec, 1);
-        let is_over = process.stall.is_over();
-        if process.has_all() {
+        let (is_over, lack) = (process.stall.is_over(), process.lack());
+        if lack == Lack::default() {
             return is_over;
         }
-        self.touch_locked(pid, dt_sec);
-        self.touch_anon(pid, dt_sec);
+        if lack.locked {
+            self.touch_locked(pid, dt_sec);
+        }
+        // Swap may take some of it meanwhile: that counts as had.
+        if lack.anon {
+            self.touch_anon(pid, dt_sec);
+        }
         self.swap_in(pid, dt_sec);
         self.touch_files(pid, dt_sec);
         false
@@ -158,12 +169,10 @@ impl SimKernel {
             // First it reads from end to end; after that it reads anywhere, and misses in proportion.
             let miss_ratio = if seen < hot { 1.0 } else { missing as f64 / hot as f64 };
             let pages = self.touched(pid, Kind::ActiveFile, dt_sec, miss_ratio).min(missing);
-            let read = self.charge(pid, Kind::ActiveFile, pages);
-            let refaults = read.saturating_sub(hot - seen);
+            let read = self.read_files(pid, Kind::ActiveFile, pages, hot - seen);
             if let Some(process) = self.processes.get_mut(&pid) {
-                process.hot_pages_seen = seen + read - refaults;
+                process.hot_pages_seen = seen + read.min(hot - seen);
             }
-            self.count_file_reads(pid, read, refaults);
         }
         let Some(process) = self.processes.get(&pid) else { return };
         let cache = process.load.cache_bytes / PAGE_BYTES;
@@ -171,12 +180,11 @@ impl SimKernel {
         let seen = process.cold_pages_seen.min(cache);
         if seen < cache {
             let pages = self.touched(pid, Kind::InactiveFile, dt_sec, 1.0).min(cache - seen);
-            let read = self.charge(pid, Kind::InactiveFile, pages);
+            let read = self.read_files(pid, Kind::InactiveFile, pages, u64::MAX);
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.cold_pages_seen = seen + read;
+                process.read_bytes += read * PAGE_BYTES;
             }
-            self.count_reads(pid, read * PAGE_BYTES);
-            self.count_file_reads(pid, read, 0);
         }
     }
 
@@ -191,25 +199,39 @@ impl SimKernel {
         whole
     }
 
-    /// Counts `bytes` of files that a process has read, from memory or from disk.
-    fn count_reads(&mut self, pid: u32, bytes: u64) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.read_bytes += bytes;
+    /// Reads up to `wanted` pages of files, the first `unseen` for the first time, and returns how many it got: sleep for
+    /// the process, and for those that it had before a memory stall.
+    fn read_files(&mut self, pid: u32, kind: Kind, wanted: u64, unseen: u64) -> u64 {
+        let Some(process) = self.processes.get(&pid) else { return 0 };
+        if wanted == 0 {
+            return 0;
         }
-    }
-
-    /// Counts pages read from disk: sleep for the process, and refaults that are memory stalls.
-    fn count_file_reads(&mut self, pid: u32, read: u64, refaults: u64) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let id = self.memory_cgroup(process);
+        let count = |counters: &mut MemoryCounters, read: u64| {
+            counters.refault_file += read.saturating_sub(unseen);
+            counters.major_fault += read;
+        };
+        let is_scarce = !self.fits(id, wanted);
+        let read = if is_scarce {
+            self.charge_scarce(pid, id, kind, wanted)
+        } else {
+            self.book(pid, id, kind, wanted, |counters| {
+                counters.fault += wanted;
+                count(counters, wanted);
+            });
+            wanted
+        };
+        // It may have been killed for them.
+        let Some(process) = self.processes.get_mut(&pid) else { return read };
+        let refaults = read.saturating_sub(unseen);
         process.disk_read_bytes += read * PAGE_BYTES;
         process.refault_bytes += refaults * PAGE_BYTES;
         process.stall.io_sec += (read - refaults) as f64 / DISK_PAGES_PER_SEC;
         process.stall.memory_sec += refaults as f64 / DISK_PAGES_PER_SEC;
-        let id = self.memory_cgroup(&self.processes[&pid]);
-        self.count(id, |counters| {
-            counters.refault_file += refaults;
-            counters.major_fault += read;
-        });
+        if is_scarce {
+            self.count(id, |counters| count(counters, read));
+        }
+        read
     }
 
     /// Adds to the counters of `id` and of everything above.
@@ -235,10 +257,14 @@ impl SimKernel {
         }
         let id = self.memory_cgroup(process);
         if self.fits(id, wanted) {
-            self.book(pid, id, kind, wanted);
-            self.count(id, |counters| counters.fault += wanted);
+            self.book(pid, id, kind, wanted, |counters| counters.fault += wanted);
             return wanted;
         }
+        self.charge_scarce(pid, id, kind, wanted)
+    }
+
+    /// Charges up to `wanted` pages of `id` that do not fit without a reclaim.
+    fn charge_scarce(&mut self, pid: u32, id: CgroupId, kind: Kind, wanted: u64) -> u64 {
         let (mut granted, mut refusing) = (wanted, None);
         let mut next = Some(id);
         while let Some(above) = next {
@@ -252,8 +278,7 @@ impl SimKernel {
         if host_room < granted {
             (granted, refusing) = (host_room, Some(self.memory_root()));
         }
-        self.book(pid, id, kind, granted);
-        self.count(id, |counters| counters.fault += granted);
+        self.book(pid, id, kind, granted, |counters| counters.fault += granted);
         if let Some(limit) = refusing {
             self.out_of_memory(limit);
         } else {
@@ -264,11 +289,17 @@ impl SimKernel {
 
     /// Whether `wanted` more pages of `id` fit without a reclaim: on the host, and below each limit on the way up.
     fn fits(&self, id: CgroupId, wanted: u64) -> bool {
-        let is_within = |id: CgroupId| {
-            let Cgroup { memory, memory_account, .. } = &self.tree[id];
-            memory_account.usage + wanted <= memory.max.min(memory.high)
-        };
-        wanted + self.reserve_pages() <= self.free_pages() && self.tree.lineage(id).all(is_within)
+        let mut next = Some(id);
+        let mut usage = 0;
+        while let Some(id) = next {
+            let Cgroup { memory, memory_account, parent, .. } = &self.tree[id];
+            (usage, next) = (memory_account.usage, *parent);
+            if usage + wanted > memory.max.min(memory.high) {
+                return false;
+            }
+        }
+        // The last one was the root.
+        wanted + self.reserve_pages() <= self.free_pages_beside(usage)
     }
 
     /// How many of `wanted` pages fit under the `memory.max` of `id`, after reclaim.
@@ -331,8 +362,16 @@ impl SimKernel {
         }
     }
 
-    /// Charges `pages` to `id`.
-    pub(super) fn book(&mut self, pid: u32, id: CgroupId, kind: Kind, pages: u64) {
+    /// Charges `pages` to `id`, and adds to the counters of all that this is counted in.
+    #[inline]
+    pub(super) fn book(
+        &mut self,
+        pid: u32,
+        id: CgroupId,
+        kind: Kind,
+        pages: u64,
+        add: impl Fn(&mut MemoryCounters),
+    ) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         *process.charges.of(id).of_mut(kind) += pages;
         let account = &mut self.tree[id].memory_account;
@@ -342,8 +381,10 @@ impl SimKernel {
             account.chargers.insert(place, pid);
         }
         *account.local.of_mut(kind) += pages;
+        add(&mut account.local_counters);
         self.tree.for_lineage(id, |cgroup| {
             let account = &mut cgroup.memory_account;
+            add(&mut account.counters);
             match kind {
                 Kind::Swapped => account.swapped += pages,
                 _ => account.usage += pages,
@@ -401,7 +442,7 @@ impl SimKernel {
                 self.room_below_max(pid, above, target - have);
                 next = self.tree[above].parent;
             }
-            self.book(pid, id, Kind::Kernel, target - have);
+            self.book(pid, id, Kind::Kernel, target - have, |_| {});
         }
     }
 

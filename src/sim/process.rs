@@ -106,20 +106,34 @@ impl Stall {
     }
 }
 
+/// Which parts of its memory a process does not have as its load touches them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Lack {
+    pub(super) locked: bool,
+    /// In memory and in swap together.
+    pub(super) anon: bool,
+    /// Anything that is in swap, or of files.
+    pub(super) other: bool,
+}
+
 impl Process {
     /// All of its pages, wherever charged.
     pub(super) fn pages(&self) -> Pages {
         self.charges.pages()
     }
 
-    /// Whether all that its load touches is in memory, and nothing is there that it gives back.
-    pub(super) fn has_all(&self) -> bool {
+    /// What is not as its load touches it: missing, or to be given back.
+    #[inline]
+    pub(super) fn lack(&self) -> Lack {
         let (pages, load) = (self.pages(), &self.load);
-        pages.of(Kind::Anon) == load.working_set_bytes / PAGE_BYTES
-            && pages.of(Kind::Swapped) == 0
-            && pages.of(Kind::Locked) == load.locked_bytes / PAGE_BYTES
-            && pages.of(Kind::ActiveFile) >= load.hot_file_bytes / PAGE_BYTES
-            && self.cold_pages_seen >= load.cache_bytes / PAGE_BYTES
+        let anon = pages.of(Kind::Anon) + pages.of(Kind::Swapped);
+        Lack {
+            locked: pages.of(Kind::Locked) != load.locked_bytes / PAGE_BYTES,
+            anon: anon != load.working_set_bytes / PAGE_BYTES,
+            other: pages.of(Kind::Swapped) > 0
+                || pages.of(Kind::ActiveFile) < load.hot_file_bytes / PAGE_BYTES
+                || self.cold_pages_seen < load.cache_bytes / PAGE_BYTES,
+        }
     }
 
     /// Counts the bytes that it goes over in each of `nr_steps` of `dt_nsec`: of its memory, and of its hot files,

@@ -4,12 +4,13 @@ use super::fluid::{Problem, Solution};
 use super::pressure::{Activity, Stalls};
 use super::tree::CgroupId;
 
-/// Adding this rounds what is far smaller to whole numbers.
-const WHOLE: f64 = (1_u64 << 52) as f64;
+/// Adding this rounds what is far smaller to quarters.
+const QUARTERS: f64 = (1_u64 << 50) as f64;
 
 /// `amount` (of nanoseconds or bytes, 0 ..= 2^49) to the nearest quarter: sums of such are exact.
+#[inline]
 pub(super) fn quarters(amount: f64) -> f64 {
-    ((amount * 4.0 + WHOLE) - WHOLE) * 0.25
+    (amount + QUARTERS) - QUARTERS
 }
 
 /// `amount` (of pages, at least 0 and below 2^63) rounded down, and the rest. The functions of the standard library

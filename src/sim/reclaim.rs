@@ -22,6 +22,8 @@ use super::candidates::{Candidate, Candidates, Protection};
 use super::controller::Controller;
 use super::kernel::SimKernel;
 use super::parse::PAGE_BYTES;
+use super::process::Process;
+use super::processes::ByPid;
 use super::rates::rounded_up;
 use super::tree::{CgroupId, Version};
 
@@ -52,7 +54,8 @@ impl SimKernel {
         }
         let meets_again = self.host.has_generations && self.has_passed_over;
         self.has_passed_over = !meets_again;
-        let below = self.tree.subtree(target);
+        let (only, all) = ([target], self.tree.below(target));
+        let below = all.as_deref().unwrap_or(&only);
         let is_protected =
             |id: &CgroupId| self.tree[*id].memory.min > 0 || self.tree[*id].memory.low > 0;
         let is_protected = below.iter().any(is_protected);
@@ -64,10 +67,10 @@ impl SimKernel {
                     break;
                 }
                 if is_protected {
-                    self.protections(&below, &mut protections);
+                    self.protections(below, &mut protections);
                 }
                 let how = (reason, respects_low);
-                let taken = self.reclaim_round(&below, &protections, left, how, &mut candidates);
+                let taken = self.reclaim_round(below, &protections, left, how, &mut candidates);
                 left -= taken;
                 if taken == 0 {
                     break;
@@ -210,18 +213,41 @@ impl SimKernel {
         if pages == 0 {
             return;
         }
-        let mut left = pages - self.evict_kind(id, Kind::InactiveFile, pages);
-        let mut scanned = pages - left;
+        let inactive = self.take(id, Kind::InactiveFile, pages);
+        let left = pages - inactive;
+        let (mut swapped, mut active) = (0, 0);
         if left > 0 {
-            let swapped = self.evict_kind(id, Kind::Anon, self.part_of_anon(id, left));
-            let taken = swapped + self.evict_kind(id, Kind::ActiveFile, left - swapped);
-            if swapped > 0 {
-                self.count(id, |counters| counters.swap_out += swapped);
-            }
-            scanned += 2 * taken;
-            left -= taken;
+            swapped = self.swap_out(id, self.part_of_anon(id, left));
+            active = self.take(id, Kind::ActiveFile, left - swapped);
         }
-        self.count_scan(id, scanned, pages - left, reason);
+        let of_files = inactive + active;
+        self.tree.for_lineage(id, |cgroup| cgroup.memory_account.usage -= of_files);
+        self.count_scan(id, inactive + 2 * (swapped + active), of_files + swapped, reason);
+    }
+
+    /// Writes `pages` of the anonymous memory of `id` out. Returns how many there were.
+    fn swap_out(&mut self, id: CgroupId, pages: u64) -> u64 {
+        if pages == 0 {
+            return 0;
+        }
+        let charged = |kernel: &Self, pid| {
+            let process = kernel.processes.get(&pid);
+            process.and_then(|p| p.charges.get(id)).map_or(0, |pages| pages.of(Kind::Anon))
+        };
+        let chargers = self.tree[id].memory_account.chargers.clone();
+        let before: Vec<u64> = chargers.iter().map(|&pid| charged(self, pid)).collect();
+        let taken = self.take(id, Kind::Anon, pages);
+        self.tree.for_lineage(id, |cgroup| cgroup.memory_account.usage -= taken);
+        for (pid, before) in chargers.into_iter().zip(before) {
+            let part = before - charged(self, pid);
+            if part > 0 {
+                self.book(pid, id, Kind::Swapped, part, |_| {});
+            }
+        }
+        if taken > 0 {
+            self.count(id, |counters| counters.swap_out += taken);
+        }
+        taken
     }
 
     /// How many of the `pages` to take from both lists that are in use come from the anonymous one.
@@ -238,43 +264,21 @@ impl SimKernel {
         of_anon.max(pages.saturating_sub(local.of(Kind::ActiveFile))).min(anon)
     }
 
-    /// Takes `pages` of one kind: ownerless before owned, and of its processes in proportion to what they have, as
-    /// they share one list. Returns how many there were.
-    fn evict_kind(&mut self, id: CgroupId, kind: Kind, pages: u64) -> u64 {
+    /// Takes `pages` of one kind off `id` and its processes, and not off what `id` and those above use: ownerless before
+    /// owned, and of its processes in proportion to what they have, as they share one list. Returns how many there were.
+    #[inline]
+    fn take(&mut self, id: CgroupId, kind: Kind, pages: u64) -> u64 {
         let account = &mut self.tree[id].memory_account;
         if pages == 0 || account.local.of(kind) == 0 {
             return 0;
         }
         let orphans = account.orphans.of_mut(kind);
-        let mut taken = pages.min(*orphans);
-        *orphans -= taken;
-        let chargers = &account.chargers;
-        let charged = |pid: &u32| self.processes.get(pid)?.charges.get(id);
-        let mut owned: u64 = match chargers.as_slice() {
-            [_] => 0,
-            _ => chargers.iter().filter_map(charged).map(|p| p.of(kind)).sum(),
-        };
-        let mut written = Vec::new();
-        for &pid in chargers {
-            let charged = self.processes.get_mut(&pid).and_then(|p| p.charges.get_mut(id));
-            let Some(charged) = charged.filter(|charged| charged.of(kind) > 0) else {
-                continue;
-            };
-            // The last one has all that is left of what is owned, so nothing is lost to rounding.
-            let share = match chargers.as_slice() {
-                [_] => pages - taken,
-                _ => rounded_up((pages - taken) as f64 * charged.of(kind) as f64 / owned as f64),
-            };
-            let part = share.min(pages - taken).min(charged.of(kind));
-            owned = owned.saturating_sub(charged.of(kind));
-            *charged.of_mut(kind) -= part;
-            taken += part;
-            if kind == Kind::Anon {
-                written.push((pid, part));
-            }
-        }
-        self.unbook(id, kind, taken);
-        written.into_iter().for_each(|(pid, part)| self.book(pid, id, Kind::Swapped, part));
+        let ownerless = pages.min(*orphans);
+        *orphans -= ownerless;
+        let chargers = account.chargers.as_slice();
+        let taken =
+            ownerless + take_owned(&mut self.processes, chargers, id, kind, pages - ownerless);
+        *account.local.of_mut(kind) -= taken;
         taken
     }
 
@@ -352,6 +356,42 @@ impl SimKernel {
         }
         wanted - left
     }
+}
+
+/// Takes up to `wanted` pages of one kind, charged to `id`, off the processes `chargers` that have some, in proportion.
+/// Returns how many there were.
+fn take_owned(
+    processes: &mut ByPid<Process>,
+    chargers: &[u32],
+    id: CgroupId,
+    kind: Kind,
+    wanted: u64,
+) -> u64 {
+    if let [only] = chargers {
+        let charged = processes.get_mut(only).and_then(|p| p.charges.get_mut(id));
+        return charged.map_or(0, |charged| {
+            let part = wanted.min(charged.of(kind));
+            *charged.of_mut(kind) -= part;
+            part
+        });
+    }
+    let charged = |pid: &u32| processes.get(pid)?.charges.get(id);
+    let mut owned: u64 = chargers.iter().filter_map(charged).map(|p| p.of(kind)).sum();
+    let mut taken = 0;
+    for pid in chargers {
+        let charged = processes.get_mut(pid).and_then(|p| p.charges.get_mut(id));
+        let Some(charged) = charged.filter(|charged| charged.of(kind) > 0) else {
+            continue;
+        };
+        // The last one has all that is left of what is owned, so nothing is lost to rounding.
+        let left = wanted - taken;
+        let share = rounded_up(left as f64 * charged.of(kind) as f64 / owned as f64);
+        let part = share.min(left).min(charged.of(kind));
+        owned -= charged.of(kind);
+        *charged.of_mut(kind) -= part;
+        taken += part;
+    }
+    taken
 }
 
 /// `value × numerator / denominator`, rounded down.

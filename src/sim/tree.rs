@@ -123,7 +123,7 @@ pub(super) struct Tree {
     /// By controller, the hierarchy that it is attached to.
     homes: [Option<usize>; Controller::ALL.len()],
     /// Whether a cgroup was ever frozen.
-    has_frozen: bool,
+    pub(super) has_frozen: bool,
     /// By id. No id is used again, so that a kept handle refers to what it was opened in.
     cgroups: Vec<Option<Box<Cgroup>>>,
     /// Of every cgroup that ever existed: a handle of a removed one still has its number.
@@ -256,17 +256,22 @@ impl Tree {
 
     /// `id` and everything below it, parents before children.
     pub(super) fn subtree(&self, id: CgroupId) -> Arc<[CgroupId]> {
+        self.below(id).unwrap_or_else(|| Arc::new([id]))
+    }
+
+    /// The same; `None` where nothing is below it.
+    pub(super) fn below(&self, id: CgroupId) -> Option<Arc<[CgroupId]>> {
         let cgroup = &self[id];
         if cgroup.children.is_empty() {
-            return Arc::new([id]);
+            return None;
         }
-        match cgroup.parent {
+        Some(match cgroup.parent {
             Some(_) => self.walk(id).into(),
             None => {
                 let known = &self.hierarchies[cgroup.hierarchy].all;
                 Arc::clone(known.get_or_init(|| self.walk(id).into()))
             }
-        }
+        })
     }
 
     fn walk(&self, id: CgroupId) -> Vec<CgroupId> {
