@@ -4,6 +4,11 @@ use std::fmt::Write;
 
 /// Appends `value` in decimal.
 pub(super) fn number(text: &mut String, value: u64) {
+    // As most are.
+    if value < 10 {
+        text.push(char::from(b'0' + value as u8));
+        return;
+    }
     // So many has the largest.
     let mut digits = [b'0'; 20];
     let (mut left, mut first) = (value, digits.len());

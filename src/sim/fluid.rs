@@ -182,25 +182,28 @@ impl Problem {
         let demand = |source: &Source| if source.demand > EPSILON { source.demand } else { 0.0 };
         fill_with(wanted, self.groups.len(), 0.0);
         self.sources.iter().for_each(|source| wanted[source.group] += demand(source));
-        for index in (1..self.groups.len()).rev() {
-            wanted[self.groups[index].parent] += wanted[index];
+        for (index, group) in self.groups.iter().enumerate().skip(1).rev() {
+            wanted[group.parent] += wanted[index];
         }
         fill_with(rates, self.sources.len(), 0.0);
         fill_with(given, self.groups.len(), 0.0);
         given[0] = wanted[0].min(cpus.len() as f64);
         for (group, members) in members.iter_mut().enumerate() {
+            let (all, part) = (wanted[group], given[group]);
+            let mut weights = 0.0;
             for member in members.iter_mut() {
+                weights += member.weight;
                 member.demand = match member.kind {
                     MemberKind::Source(index) => demand(&self.sources[index]),
                     MemberKind::Group(index) => wanted[index],
                 };
             }
-            let is_short = wanted[group] > given[group];
+            let is_short = all > part;
             if is_short && !members.is_sorted_by(|a, b| a.needs(b).is_lt()) {
                 members.sort_by(Member::needs);
+                weights = members.iter().map(|member| member.weight).sum();
             }
-            let mut left = given[group];
-            let mut weights: f64 = members.iter().map(|member| member.weight).sum();
+            let mut left = part;
             for &Member { demand, weight, kind, .. } in members.iter() {
                 let rate = match is_short {
                     true => demand.min(left * weight / weights).max(0.0),

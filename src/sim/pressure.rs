@@ -73,8 +73,10 @@ impl Activity {
     }
 
     /// Whether nothing of it runs or stalls.
+    #[inline]
     pub(super) fn is_none(&self) -> bool {
-        *self == Activity::default()
+        // None is negative, and what runs in the kernel runs.
+        self.running + self.waiting + self.stalled + self.blocked + self.throttled_ratio == 0.0
     }
 }
 

@@ -3,7 +3,7 @@
 use super::account::{Kind, Pages};
 use super::charges::Charges;
 use super::parse::PAGE_BYTES;
-use super::rates::quarters;
+use super::rates::{quarters, whole_and_rest};
 use super::tree::CgroupId;
 use super::workload::{Load, Trace};
 
@@ -66,7 +66,7 @@ pub struct ProcessUsage {
 }
 
 /// Time that a process still has to spend in the kernel, and the part of its time that it spends there now.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
     /// Sleep still to come for memory: throttling at `memory.high`, reclaim, refaults.
     pub(super) memory_sec: f64,
@@ -76,12 +76,20 @@ pub(super) struct Stall {
     pub(super) memory_ratio: f64,
     /// As `memory_ratio`; the two sum to at most 1.
     pub(super) io_ratio: f64,
+    /// What these leave for work.
+    awake_ratio: f64,
+}
+
+impl Default for Stall {
+    fn default() -> Self {
+        Stall { memory_sec: 0.0, io_sec: 0.0, memory_ratio: 0.0, io_ratio: 0.0, awake_ratio: 1.0 }
+    }
 }
 
 impl Stall {
     /// The part of its time that is left for work.
     pub(super) fn awake_ratio(&self) -> f64 {
-        (1.0 - self.memory_ratio - self.io_ratio).max(0.0)
+        self.awake_ratio
     }
 
     /// Whether nothing of it is left, and nothing of it was in this step.
@@ -101,6 +109,7 @@ impl Stall {
         let per_thread = part / (dt_sec * f64::from(threads));
         self.memory_ratio = self.memory_sec * per_thread;
         self.io_ratio = self.io_sec * per_thread;
+        self.awake_ratio = (1.0 - self.memory_ratio - self.io_ratio).max(0.0);
         self.memory_sec *= 1.0 - part;
         self.io_sec *= 1.0 - part;
     }
@@ -147,7 +156,7 @@ impl Process {
         let reach = speed * (dt_nsec as f64 * 1e-9);
         self.touched_bytes += quarters(reach) * nr_steps as f64;
         if has_hot_files {
-            self.read_bytes += reach as u64 * nr_steps;
+            self.read_bytes += whole_and_rest(reach).0 * nr_steps;
         }
     }
 

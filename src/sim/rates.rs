@@ -13,7 +13,7 @@ pub(super) fn quarters(amount: f64) -> f64 {
     (amount + QUARTERS) - QUARTERS
 }
 
-/// `amount` (of pages, at least 0 and below 2^63) rounded down, and the rest. The functions of the standard library
+/// `amount` (of pages or bytes, at least 0 and below 2^63) rounded down, and the rest. The functions of the standard library
 /// are calls where the processor is not known to have an instruction for it.
 #[inline]
 pub(super) fn whole_and_rest(amount: f64) -> (u64, f64) {
