@@ -32,7 +32,8 @@
 //! Where the kernel keeps pages in generations (`CONFIG_LRU_GEN_ENABLED`), what is read from files counts as inactive
 //! however often it is read, and only reclaim shows what was in use. There all that is charged counts until it was
 //! taken and did not come back: a stream of files loses what it read as fast as it reads on, and its demand falls; a
-//! cache that is read again and again keeps its own.
+//! cache that is read again and again keeps its own. While all tasks of a tenant wait for memory (PSI `full`) nothing
+//! can be missed, and what is taken then counts as before.
 //!
 //! A tenant of which a process was killed for want of memory wanted more than it was ever seen to hold, and what it
 //! holds now is what the kill left. So its demand is a fifth above the peak that was observed, 100 MiB at least, and
@@ -320,7 +321,10 @@ fn in_use(usage: &Usage, working_set: f64, context: &Context) -> f64 {
         return working_set;
     };
     let grown = usage.charged_growth_bytes.unwrap_or(0.0);
-    let counted = context.last.map_or(charged, |last| last.amount[MEMORY] + grown - stolen);
+    // Who waits for memory itself can miss nothing meanwhile.
+    let judged_ratio = 1.0 - usage.memory_full_ratio.unwrap_or(0.0);
+    let unmissed = stolen * judged_ratio;
+    let counted = context.last.map_or(charged, |last| last.amount[MEMORY] + grown - unmissed);
     counted.min(charged).max(working_set)
 }
 
@@ -452,6 +456,25 @@ mod tests {
         // What comes back was in use, and so was the rest.
         assert_eq!(estimate(0.0, 2e8, 2e8), 7e8);
         assert_eq!(estimate(0.0, 0.0, 0.0), 6e8);
+    }
+
+    #[test]
+    fn what_is_taken_from_a_tenant_that_waits_says_nothing() {
+        let after = |full: f64| {
+            let usage = Usage {
+                held: PerResource([None, Some(1e8)]),
+                charged_bytes: Some(5e8),
+                charged_growth_bytes: Some(0.0),
+                stolen_bytes: Some(2e8),
+                refaulted_bytes: Some(0.0),
+                memory_full_ratio: Some(full),
+                ..using(0.1, 0.0)
+            };
+            let last = Demand { amount: PerResource([0.0, 5e8]), ..Demand::UNKNOWN };
+            let context = Context { last: Some(last), ..context(1.0) };
+            estimate(&usage, &context, Duration::from_secs(900)).amount[MEMORY].round()
+        };
+        assert_eq!([after(0.0), after(0.5), after(1.0)], [3e8, 4e8, 5e8]);
     }
 
     #[test]
