@@ -2,9 +2,9 @@
 //!
 //! A unit that needs a slice may have no cgroup, and every unit in it would be stopped with it.
 //!
-//! Before version 258 systemd remembers the file that a slice had which it made for us, and when the file has gone with
-//! the slice it finds neither: no unit that names the slice can be started any more, until it reads its configuration
-//! again (github.com/systemd/systemd/issues/35190). So it is told to.
+//! Before version 258 systemd remembers where the file of a transient slice was. Once the slice is gone, and its file with
+//! it, no unit that names the slice can be started any more, until systemd reads its configuration again
+//! (github.com/systemd/systemd/issues/35190). So it is told to.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
