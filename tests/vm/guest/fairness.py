@@ -15,6 +15,10 @@ WINDOW_SECONDS = 5.0
 # as much where every second one does. It happens when the host of the guest is overloaded.
 TICKS_ARRIVING_MIN = 0.8
 NR_WINDOWS_MAX = 7
+# How many windows in a row may be wrong before the kernel's own balancing is ruled out: with exact weights at rest,
+# two groups of two threads each kept 0.95 and 0.65 instead of 1.08 and 0.54 of 2 CPUs for six seconds, until
+# the kernel (6.12) moved a thread of one of them to the other CPU.
+NR_WINDOWS_WRONG_MAX = 3
 
 
 def entitled(weights, demands, capacity):
@@ -45,7 +49,8 @@ def entitled_shares(weights, demands, capacity):
 
 
 def expect_shares(host, groups, want, what):
-    """Within a window of a few seconds each group gets its part of the CPU time.
+    """Each group gets its part of the CPU time in one of a few windows of some seconds, as soon as the kernel has
+    spread the threads over the CPUs.
 
     Where the guest was too starved to judge that, the scenario is skipped.
     """
@@ -69,10 +74,11 @@ def doubt_of_shares(host, groups, want, what):
 def doubt_of(host, look, what, windows_max=NR_WINDOWS_MAX):
     """Measures with `look`, which returns whether all is well and what to say of it.
 
-    A window in which it is not counts only if the guest itself got enough of its host to be able to;
-    otherwise the next one is looked at, a few times. Returns what there is to say where none could be
-    judged.
+    A window in which it is not counts only if the guest itself got enough of its host to be able to, and
+    a few of them make it a failure; until then the next one is looked at. Returns what there is to say where
+    none could be judged.
     """
+    wrong = 0
     for _ in range(windows_max):
         ticks = Ticks()
         is_well, figures = look()
@@ -81,7 +87,8 @@ def doubt_of(host, look, what, windows_max=NR_WINDOWS_MAX):
         host.note(said)
         if is_well:
             return None
-        assert arriving < TICKS_ARRIVING_MIN, said
+        wrong += arriving >= TICKS_ARRIVING_MIN
+        assert wrong < NR_WINDOWS_WRONG_MAX, said
     return f"{said}: the host is too busy to measure on"
 
 
