@@ -72,9 +72,13 @@ fn a_job_runs_in_a_cgroup_of_its_own_and_leaves_nothing() {
     daemon.stop();
 }
 
+/// Commands of a build. Where the daemon gets little of the CPU, a make is faster than it and begins hundreds before
+/// the daemon has taken a token.
+const NR_COMMANDS: usize = 2000;
+
 /// A makefile of commands that wait for leave.
 fn makefile(dir: &Path, works: &Works) {
-    let targets: Vec<String> = (0..200).map(|number| format!("t{number}")).collect();
+    let targets: Vec<String> = (0..NR_COMMANDS).map(|number| format!("t{number}")).collect();
     let all = targets.join(" ");
     let text = format!("all: {all}\n.PHONY: {all}\n{all}:\n\t@{}\n", works.command());
     util::file(dir, "Makefile", text);
@@ -124,7 +128,7 @@ fn a_build_gets_narrower_and_wider_as_others_come_and_go() {
     // Its end gives the slots back.
     util::finish(other).exits(0);
     works.wait_for(slots());
-    works.end(400);
+    works.finish();
     util::finish(build).exits(0);
     daemon.stop();
 }
@@ -169,7 +173,7 @@ fn a_killed_make_takes_no_width_with_it() {
     drop(valve);
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
     works[1].wait_for(slots());
-    works[1].end(400);
+    works[1].finish();
     util::finish(child).exits(0);
     wait_until("the job server to be removed", || job_servers(&ground).is_empty());
     daemon.stop();
@@ -193,7 +197,7 @@ fn a_build_outlives_the_daemon_and_follows_the_next() {
     narrow_to(&ground, &mut works, slots() / 2);
     util::finish(other).exits(0);
     works.wait_for(slots());
-    works.end(400);
+    works.finish();
     util::finish(build).exits(0);
     wait_until("the job server to be removed", || job_servers(&ground).is_empty());
     second.stop();

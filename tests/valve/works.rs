@@ -69,7 +69,14 @@ impl Works {
     pub(crate) fn command(&self) -> String {
         let dir = self.dir.display();
         // The shell reads a byte at a time, so that each empty line is leave for one command.
-        format!("printf s >{dir}/report; read line <{dir}/leave")
+        format!("test -e {dir}/over || {{ printf s >{dir}/report; read line <{dir}/leave; }}")
+    }
+
+    /// Lets all commands end, and those that begin from now on do nothing.
+    pub(crate) fn finish(&mut self) {
+        File::create(self.dir.join("over")).unwrap();
+        // Some have begun and not reported yet.
+        self.end(2 * self.running.max(32));
     }
 
     /// Counts the commands that have begun, and waits so long for the first.
