@@ -21,7 +21,7 @@ import figures
 from cgroups import wait_until
 from fairness import Ticks
 from host import finish, run
-from memory import meminfo
+from memory import lock_own_memory, meminfo
 
 WATCH_SECONDS = int(os.environ.get("SCENARIO_WATCH", "20"))
 ROUNDS = int(os.environ.get("SCENARIO_ROUNDS", "1"))
@@ -307,6 +307,8 @@ class Stage:
             time.sleep(SETTLE_SECONDS)
             row = self.watch(way)
         finally:
+            if self.memory:
+                self.ground.kill([slice for tenant in self.tenants for slice in tenant.slices])
             for load in self.loads:
                 self.ground.stop(load)
             way.end()
@@ -448,6 +450,8 @@ def machine():
 def compare(stage, ways=ALL):
     """Prints a row for each way that is asked for, in turns; returns those of the last round by name."""
     rows = {}
+    if stage.memory:
+        lock_own_memory()
     for number in range(ROUNDS):
         for make in ways:
             way = make(stage)
