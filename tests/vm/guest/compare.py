@@ -21,7 +21,7 @@ import figures
 from cgroups import wait_until
 from fairness import Ticks
 from host import finish, run
-from memory import lock_own_memory, meminfo
+from memory import meminfo, own_memory_locked
 
 WATCH_SECONDS = int(os.environ.get("SCENARIO_WATCH", "20"))
 ROUNDS = int(os.environ.get("SCENARIO_ROUNDS", "1"))
@@ -308,7 +308,9 @@ class Stage:
             row = self.watch(way)
         finally:
             if self.memory:
-                self.ground.kill([slice for tenant in self.tenants for slice in tenant.slices])
+                # Where it is short, systemd cannot answer.
+                for group in [group for tenant in self.tenants for group in tenant.groups()]:
+                    group.kill()
             for load in self.loads:
                 self.ground.stop(load)
             way.end()
@@ -450,14 +452,13 @@ def machine():
 def compare(stage, ways=ALL):
     """Prints a row for each way that is asked for, in turns; returns those of the last round by name."""
     rows = {}
-    if stage.memory:
-        lock_own_memory()
-    for number in range(ROUNDS):
-        for make in ways:
-            way = make(stage)
-            if re.search(WAYS, way.name):
-                rows[way.name] = {**stage.under(way), "round": number + 1}
-                stage.host.note(figures.line(rows[way.name]))
+    with own_memory_locked() if stage.memory else contextlib.nullcontext():
+        for number in range(ROUNDS):
+            for make in ways:
+                way = make(stage)
+                if re.search(WAYS, way.name):
+                    rows[way.name] = {**stage.under(way), "round": number + 1}
+                    stage.host.note(figures.line(rows[way.name]))
     return rows
 
 

@@ -4,7 +4,6 @@ A comparison asks its ground for everything that depends on that, so that the sa
 (tests/compare_here.py).
 """
 
-import contextlib
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup
@@ -46,12 +45,6 @@ class Slices:
     def stop(self, load):
         # What keeps one from stopping is told where its cgroup stays.
         finish(["systemctl", "stop", load.unit])
-
-    def kill(self, slices):
-        """Ends what is in them without asking systemd, which cannot answer where the memory of a host is short."""
-        for slice in slices:
-            with contextlib.suppress(FileNotFoundError):
-                (self.group(slice).path / "cgroup.kill").write_text("1")
 
     def clear(self, slices):
         finish(["systemctl", "stop", *map(self.unit, slices), TOP])

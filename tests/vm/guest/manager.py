@@ -1,18 +1,17 @@
 """How long systemd's manager takes to answer, asked directly over D-Bus (D-Bus specification, "Message Protocol")."""
 
 import contextlib
-import ctypes
 import os
 import socket
 import struct
 import threading
 import time
 
+from memory import own_memory_locked
+
 METHOD_CALL, METHOD_RETURN, ERROR = 1, 2, 3
 PATH, INTERFACE, MEMBER = 1, 2, 3
 EVERY_SECONDS = 0.05
-# Of Linux: all that is mapped now or later, once it was touched.
-MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 
 
 class Manager:
@@ -61,9 +60,6 @@ def padded(data):
 def asked_all_the_time():
     """Pings the manager again and again; yields the list that the seconds of each are in. What measures is kept in
     memory meanwhile: it would measure itself otherwise."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    locked = libc.mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)
-    assert locked == 0, os.strerror(ctypes.get_errno())
     manager, seconds, end = Manager(), [], threading.Event()
 
     def ask():
@@ -71,11 +67,11 @@ def asked_all_the_time():
             seconds.append(manager.ping())
 
     thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield seconds
-    finally:
-        end.set()
-        thread.join()
-        manager.socket.close()
-        libc.munlockall()
+    with own_memory_locked():
+        thread.start()
+        try:
+            yield seconds
+        finally:
+            end.set()
+            thread.join()
+            manager.socket.close()

@@ -1,11 +1,14 @@
 """What scenarios about memory are made of: a file that is read, a hog beside it, and what the guest says of its own."""
 
+import contextlib
 import ctypes
 import os
 import re
 from pathlib import Path
 
 MIB = 1 << 20
+# Of Linux: all that is mapped now or later, once it was touched.
+MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 
 # Reads the blocks of a file in random order at a fixed pace, in MiB/s, and keeps count of them.
 PACED_READ = """
@@ -73,12 +76,17 @@ while True:
 """
 
 
-def lock_own_memory():
-    """Keeps what this process touches in memory from now on, so that it can look on and end what it began
-    where the memory is short for everybody else (mlockall(2))."""
-    current, future, on_fault = 1, 2, 4
-    if ctypes.CDLL(None, use_errno=True).mlockall(current | future | on_fault):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+@contextlib.contextmanager
+def own_memory_locked():
+    """Keeps what this process touches in memory meanwhile, so that it neither measures itself nor waits where the memory
+    is short for everybody else (mlockall(2))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    locked = libc.mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)
+    assert locked == 0, os.strerror(ctypes.get_errno())
+    try:
+        yield
+    finally:
+        libc.munlockall()
 
 
 def meminfo(key):
