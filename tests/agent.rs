@@ -34,6 +34,7 @@ mod service;
 mod soak;
 mod still;
 mod story;
+mod threads;
 mod trim;
 mod units;
 mod unmoved;

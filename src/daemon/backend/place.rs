@@ -7,8 +7,8 @@ use crate::control::drift::Observation;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::TenantSample;
 use crate::control::step::Sampling;
-use crate::control::thread_budget::Look;
-use crate::host::cgroup::{self, Cgroup, Dialect, Facet, Known, Layout, ReadError};
+use crate::control::thread_budget::{Look, PER_TENANT};
+use crate::host::cgroup::{self, Cgroup, Dialect, Facet, Known, Layout, ReadError, Threads};
 use crate::host::kernfs::{ErrorKind, KernError, KernFs};
 
 /// The cgroup of one node.
@@ -175,17 +175,23 @@ fn read_counters<K: KernFs>(
         };
         return Ok(Sampled { sample, nr_oom_kills, nr_threads: None, gaps });
     }
-    let tids = match sampling.threads {
+    let found = match sampling.threads {
         Look::None => None,
-        Look::Count | Look::Read(_) => cgroup.threads(kernel, layout, &mut gaps)?,
+        Look::Count | Look::Read(_) => cgroup.threads(kernel, layout, PER_TENANT, &mut gaps)?,
     };
-    let nr_threads = tids.as_ref().map(Vec::len);
-    let is_readable = |tids: &Vec<u32>| sampling.threads.reads(tids.len());
-    let tids = tids.filter(is_readable);
-    sample.threads = tids.map(|tids| cgroup::thread_samples(kernel, proc, &tids));
+    let nr_threads = found.as_ref().map(nr_at_least);
+    let is_readable = |found: &Threads| sampling.threads.reads(nr_at_least(found));
+    let found = found.filter(is_readable);
+    sample.threads = found.map(|found| cgroup::thread_samples(kernel, proc, &found.tids));
     if sampling.io {
         sample.io_some_usec = cgroup.io_some_usec(kernel, layout, &mut gaps)?;
     }
     let nr_oom_kills = sample.memory.and_then(|memory| memory.nr_oom_kills);
     Ok(Sampled { sample, nr_oom_kills, nr_threads, gaps })
+}
+
+/// How many threads there are; where not all were found, more than are read of any tenant.
+fn nr_at_least(found: &Threads) -> usize {
+    let nr_found = found.tids.len();
+    if found.is_whole { nr_found } else { nr_found.max(PER_TENANT + 1) }
 }

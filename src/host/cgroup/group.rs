@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use super::mount::{Dialect, Facet, Layout, Tree};
 use super::parse::{self, Malformed};
 use super::readings::{ReadError, memory_keys, observe_in};
+use super::threads::{self, Threads};
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{MemorySample, TenantSample};
 use crate::host::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
@@ -320,7 +321,8 @@ impl Cgroup {
         homes.all(|(_, dir)| !kernel.read_once(dir, "cgroup.procs").is_err_and(|e| e.is_gone()))
     }
 
-    /// The numbers of the threads in this cgroup; `None` where they could not be read, which goes to `gaps`.
+    /// The threads in this cgroup and inside it, all of them where they are at most `nr_max`; `None` where they could not
+    /// be read, which goes to `gaps`.
     ///
     /// # Errors
     /// The cgroup is gone.
@@ -328,22 +330,20 @@ impl Cgroup {
         &self,
         kernel: &mut impl KernFs,
         layout: &Layout,
+        nr_max: usize,
         gaps: &mut Vec<ReadError>,
-    ) -> Result<Option<Vec<u32>>, KernError> {
+    ) -> Result<Option<Threads>, KernError> {
         let Some(dir) = self.dir(layout, Facet::Cpu) else { return Ok(None) };
-        let text = match kernel.read_once(dir, self.dialect.thread_list()) {
-            Ok(text) => String::from_utf8_lossy(text).into_owned(),
+        match threads::find(kernel, dir, self.dialect.thread_list(), nr_max) {
+            Ok(found) => Ok(Some(found)),
             // A cgroup of a threaded subtree returns EOPNOTSUPP here: its demand comes from PSI.
-            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
-            Err(error) if error.is_gone() => return Err(error),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+            Err(error) if error.is_gone() => Err(error),
             Err(error) => {
                 gaps.push(error.into());
-                return Ok(None);
+                Ok(None)
             }
-        };
-        let mut tids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
-        tids.sort_unstable();
-        Ok(Some(tids))
+        }
     }
 
     /// The numbers of the processes in this cgroup.

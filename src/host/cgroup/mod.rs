@@ -6,6 +6,7 @@
 //! | [`parse`] | the text formats |
 //! | [`dialect`] | how a knob is written in each hierarchy |
 //! | [`readings`] | single readings of files that are not kept open |
+//! | [`threads`] | the threads of a cgroup and of those inside it |
 //! | [`group`] | one cgroup with its kept files: sampling, observing, writing |
 
 pub mod dialect;
@@ -13,9 +14,11 @@ pub mod group;
 pub mod mount;
 pub mod parse;
 pub mod readings;
+pub mod threads;
 
 pub use group::{Cgroup, Known};
 pub use mount::{Dialect, Facet, Layout, LayoutError, Tree};
 pub use readings::{
     ReadError, memory_sample, nr_throttled, observe_in, pids_sample, thread_samples, usage_usec,
 };
+pub use threads::Threads;
