@@ -5,9 +5,10 @@
 //! may use up what the others would need.
 //!
 //! **Algorithm.** A tick reads at most [`PER_TICK`] threads, and of one tenant at most [`PER_TENANT`]: one with more is
-//! estimated from its pressure. What a tenant may have read, its *allowance*, is the number of threads that it had when
-//! they were counted last, rounded up to a power of two; where they were never counted, the most. The smallest
-//! allowances come first, so that the most tenants are exact. Among equal ones the tenant that comes first moves on
+//! estimated from its pressure, as is one whose threads are in more cgroups than are looked into. What a tenant may have
+//! read, its *allowance*, is the number of threads that it had when they were counted last, rounded up to a power of two;
+//! where they were never counted, the most. The smallest allowances come first, so that the most tenants are exact.
+//! Among equal ones the tenant that comes first moves on
 //! after [`TURN_TICKS`] ticks, because an estimate needs two readings in a row. A tenant that is left out is counted in one
 //! of ten ticks.
 //!
