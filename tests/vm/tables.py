@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Tables in Markdown of the rows that compare.sh has collected. Usage: tables.py [FILE], by default target/compare.jsonl.
 
-Of a scenario that was measured several times on one release, a cell has the median, and the least and the largest
-figure in parentheses. The standard library only.
+A scenario is one table; where it was measured on several releases, the first column tells which. Where it was measured
+several times on one of them, a cell has the median, and the least and the largest figure in parentheses. The standard
+library only.
 """
 
 import json
@@ -69,19 +70,36 @@ def cell(figures, form):
     return f"{text}, {missed} never" if missed else text
 
 
-def table(ways):
-    """A scenario on one release: the rows of each way."""
-    base = base_work(ways)
-    made = {
-        name: [cell(list(map(figure, rows)), form) for rows in ways.values()]
-        for name, (figure, form) in columns(base).items()
-    }
+def table(releases):
+    """A scenario: the rows of each way on each release."""
+    made = {}
+    for ways in releases.values():
+        for name, (figure, form) in columns(base_work(ways)).items():
+            cells = made.setdefault(name, [])
+            cells += [cell(list(map(figure, rows)), form) for rows in ways.values()]
     # What no way has is no column.
     kept = {name: cells for name, cells in made.items() if any(cells)}
-    yield "| way | " + " | ".join(kept) + " |"
+    lines = [(release, way) for release, ways in releases.items() for way in ways]
+    if len(releases) > 1:
+        kept = {"way": [way for _, way in lines], **kept}
+        first, names = "release", [release for release, _ in lines]
+    else:
+        first, names = "way", [way for _, way in lines]
+    yield f"| {first} | " + " | ".join(kept) + " |"
     yield "|" + "---|" * (len(kept) + 1)
-    for number, way in enumerate(ways):
-        yield f"| {way} | " + " | ".join(cells[number] for cells in kept.values()) + " |"
+    for number, name in enumerate(names):
+        yield f"| {name} | " + " | ".join(cells[number] for cells in kept.values()) + " |"
+
+
+def circumstances(releases):
+    """What it ran on and what ran."""
+    rows = {release: next(iter(ways.values()))[0] for release, ways in releases.items()}
+    first = next(iter(rows.values()))
+    hosts = "; ".join(f"{release}, kernel {row['kernel']}, {row['memory_mib']} MiB" for release, row in rows.items())
+    yield f"{hosts}; {first['cpus']} CPUs, swap {first['swap_mib']} MiB, disk {first['disk']}; {first['seconds']:.0f} s each"
+    loads = {", ".join(row["load"]) for row in rows.values()}
+    # Of what grows with the memory of the host there are as many loads as hosts.
+    yield f"load: {' / '.join(sorted(loads))}"
 
 
 def scenarios(file):
@@ -97,11 +115,12 @@ def scenarios(file):
 
 def main():
     file = Path(sys.argv[1] if len(sys.argv) > 1 else "target/compare.jsonl")
+    found = {}
     for (scenario, release), ways in scenarios(file).items():
-        first = next(iter(ways.values()))[0]
-        print(f"\n**{scenario}** ({release}, kernel {first['kernel']}, {first['cpus']} CPUs, {first['memory_mib']} MiB, ", end="")
-        print(f"swap {first['swap_mib']} MiB, disk {first['disk']}; {first['seconds']:.0f} s each; load: {', '.join(first['load'])})\n")
-        print("\n".join(table(ways)))
+        found.setdefault(scenario, {})[release] = ways
+    for scenario, releases in found.items():
+        print(f"\n**{scenario}** ({'; '.join(circumstances(releases))})\n")
+        print("\n".join(table(releases)))
 
 
 if __name__ == "__main__":
