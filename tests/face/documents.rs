@@ -21,8 +21,8 @@ const DOCUMENTS: [&str; 6] = [
 ];
 
 /// Where links are checked, and nothing else.
-const OTHERS: [&str; 4] =
-    ["CONTRIBUTING.md", "ARCHITECTURE.md", "SPECIFICATION.md", "BENCHMARKS.md"];
+const OTHERS: [&str; 5] =
+    ["CONTRIBUTING.md", "ARCHITECTURE.md", "SPECIFICATION.md", "BENCHMARKS.md", "docs/compare.md"];
 
 fn text(document: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap()
@@ -148,4 +148,28 @@ fn the_readme_is_short_and_its_pictures_are_small() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures").join(picture);
         assert!(path.metadata().unwrap().len() <= 128 << 10, "{picture}");
     }
+}
+
+/// What the README says was measured beside others is what the rounds of the comparison came to.
+#[test]
+fn figures_of_the_readme_are_those_of_the_benchmarks() {
+    let readme = text("README.md");
+    let (_, table) = readme.split_once("| instead of |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let benchmarks = text("BENCHMARKS.md");
+    let (_, rounds) = benchmarks.split_once("### Four scenarios in guests, in rounds").unwrap();
+    let (rounds, _) = rounds.split_once("\n### ").unwrap();
+    let is_of_a_figure = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '%');
+    let figures = |text: &str| -> Vec<String> {
+        let parts =
+            text.split(|c| !is_of_a_figure(c)).map(|part| part.trim_end_matches(['.', ',']));
+        parts.filter(|part| part.contains(char::is_numeric)).map(str::to_string).collect()
+    };
+    let measured = figures(rounds);
+    let told: Vec<String> =
+        rows.filter_map(|row| row.split('|').nth(3)).flat_map(figures).collect();
+    for figure in &told {
+        assert!(measured.contains(figure), "{figure} is not in BENCHMARKS.md");
+    }
+    assert!(told.len() >= 8, "{told:?}");
 }
