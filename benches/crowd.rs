@@ -31,8 +31,8 @@ impl KernFs for Noting {
     fn inode(&mut self, dir: DirId) -> Result<u64, KernError> {
         self.kernel.inode(dir)
     }
-    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError> {
-        self.kernel.has_dirs(dir)
+    fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError> {
+        self.kernel.nr_dirs(dir)
     }
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
         let file = self.kernel.open_file(dir, name)?;

@@ -231,9 +231,9 @@ impl<K: KernFs> KernFs for Faulty<K> {
         self.end(outcome)
     }
 
-    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError> {
+    fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError> {
         self.begin(Operation::Open, self.inner.dir_path(dir), None)?;
-        let outcome = self.inner.has_dirs(dir);
+        let outcome = self.inner.nr_dirs(dir);
         self.end(outcome)
     }
 

@@ -359,10 +359,10 @@ impl KernFs for SimKernel {
         })
     }
 
-    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError> {
+    fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError> {
         let place = self.kept_dir(dir)?.place.clone();
         let failed = |errno| KernError::new(Operation::Open, self.dir_path(dir), errno);
-        Ok(!self.names_in(&place).map_err(failed)?.is_empty())
+        Ok(self.names_in(&place).map_err(failed)?.len() as u64)
     }
 
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {

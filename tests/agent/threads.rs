@@ -35,22 +35,28 @@ fn threads_in_cgroups_inside_are_looked_at() {
     }
 }
 
-/// They tell nothing of all of them, and a tick does not visit more.
+/// Some of them tell nothing of all, and a tick does not visit more, whether they are beside or inside each other.
 #[test]
 fn where_there_are_many_cgroups_inside_the_pressure_is_what_counts() {
-    let inside =
-        |nr: usize| -> Vec<String> { (0..nr).map(|number| format!("/a/{number}")).collect() };
-    let calls = |nr| {
-        let mut world = pressed(SimHost::default(), &inside(nr));
+    let cost = |inside: &[String]| {
+        let mut world = pressed(SimHost::default(), inside);
         let status = world.ticks(20);
         let basis = tenant(&status, "a").demand_basis;
         let before = world.host.nr_calls();
         world.ticks(10);
         (basis, world.host.nr_calls() - before)
     };
-    let (few, many) = (calls(1), calls(300));
+    let few = cost(&["/a/0".to_string()]);
     assert_eq!(few.0, CpuBasis::Threads);
-    assert!(matches!(many.0, CpuBasis::Pressure | CpuBasis::Exploring), "{many:?}");
-    // It is counted in one of ten ticks.
-    assert!(many.1 < few.1 + 100, "{few:?} and {many:?}");
+    let beside: Vec<String> = (0..300).map(|number| format!("/a/{number}")).collect();
+    let tens = (0..10).flat_map(|ten| {
+        let inside = (0..10).map(move |number| format!("/a/{ten}/{number}"));
+        std::iter::once(format!("/a/{ten}")).chain(inside)
+    });
+    for inside in [beside, tens.collect()] {
+        let many = cost(&inside);
+        assert!(matches!(many.0, CpuBasis::Pressure | CpuBasis::Exploring), "{many:?}");
+        // It is counted in one of ten ticks.
+        assert!(many.1 < few.1 + 100, "{few:?} and {many:?}");
+    }
 }

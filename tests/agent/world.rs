@@ -193,9 +193,9 @@ impl KernFs for Host {
         self.kernel.borrow_mut().inode(dir)
     }
 
-    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError> {
+    fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError> {
         self.before();
-        self.kernel.borrow_mut().has_dirs(dir)
+        self.kernel.borrow_mut().nr_dirs(dir)
     }
 
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {

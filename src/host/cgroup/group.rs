@@ -415,7 +415,7 @@ impl<K: KernFs> Reader<'_, K> {
             self.kernel.read_once(dir, "cgroup.procs").map(|text| text.trim_ascii().is_empty());
         let told = listed.and_then(|is_empty| match is_empty {
             // Which of those below it hold processes is not known.
-            true if self.kernel.has_dirs(dir)? => Ok(Population::Untold),
+            true if self.kernel.nr_dirs(dir)? > 0 => Ok(Population::Untold),
             is_empty => Ok(Population::Told(!is_empty)),
         });
         match told {

@@ -6,7 +6,7 @@
 //!
 //! **Algorithm.** Depth first, of no more than [`VISITS`] cgroups inside, and until there are more threads than anybody
 //! asked for. Where that ends the search it is said, because some of the threads tell nothing of all. A directory is
-//! listed only where its links say that there are others in it.
+//! listed only where its links say that there are others in it, and no more than can be visited.
 //!
 //! **Properties** (`tests/agent/threads.rs`). The threads of all that is inside are found. A tenant with many cgroups costs
 //! no more than this.
@@ -39,50 +39,60 @@ pub(super) fn find(
     list: &str,
     nr_max: usize,
 ) -> Result<Threads, KernError> {
-    let mut left = Vec::new();
     let top = kernel.dir_path(dir);
-    let mut tids = look(kernel, (dir, &top), list, &mut left)?;
+    let mut search = Search { kernel, list, left: Vec::new(), tids: Vec::new(), is_whole: true };
+    search.look(dir, &top)?;
     for _ in 0..VISITS {
-        if tids.len() > nr_max {
+        if search.tids.len() > nr_max {
             break;
         }
-        let Some(path) = left.pop() else { break };
-        match visit(kernel, &path, list, &mut left) {
-            Ok(inside) => tids.extend(inside),
+        let Some(path) = search.left.pop() else { break };
+        match search.visit(&path) {
             // It ended since it was listed, and its threads with it.
             Err(error) if error.is_gone() => {}
-            Err(error) => return Err(error),
+            visited => visited?,
         }
     }
+    let Search { left, mut tids, is_whole, .. } = search;
     tids.sort_unstable();
     // One that was moved meanwhile is in two lists.
     tids.dedup();
-    Ok(Threads { tids, is_whole: left.is_empty() })
+    Ok(Threads { tids, is_whole: is_whole && left.is_empty() })
 }
 
-/// The threads of the cgroup at `path`; those inside it are `left` to be visited.
-fn visit(
-    kernel: &mut impl KernFs,
-    path: &Path,
-    list: &str,
-    left: &mut Vec<PathBuf>,
-) -> Result<Vec<u32>, KernError> {
-    let dir = kernel.open_dir(path)?;
-    let seen = look(kernel, (dir, path), list, left);
-    kernel.close_dir(dir);
-    seen
+/// A search under way.
+struct Search<'a, K> {
+    kernel: &'a mut K,
+    /// The name of the lists of threads.
+    list: &'a str,
+    /// Cgroups that are not visited yet.
+    left: Vec<PathBuf>,
+    tids: Vec<u32>,
+    /// Whether no cgroup was left out.
+    is_whole: bool,
 }
 
-fn look(
-    kernel: &mut impl KernFs,
-    (dir, path): (DirId, &Path),
-    list: &str,
-    left: &mut Vec<PathBuf>,
-) -> Result<Vec<u32>, KernError> {
-    let tids = String::from_utf8_lossy(kernel.read_once(dir, list)?);
-    let tids = tids.lines().filter_map(|line| line.parse().ok()).collect();
-    if kernel.has_dirs(dir)? {
-        left.extend(kernel.list_dirs(dir)?.into_iter().map(|name| path.join(name)));
+impl<K: KernFs> Search<'_, K> {
+    fn visit(&mut self, path: &Path) -> Result<(), KernError> {
+        let dir = self.kernel.open_dir(path)?;
+        let looked = self.look(dir, path);
+        self.kernel.close_dir(dir);
+        looked
     }
-    Ok(tids)
+
+    /// Takes the threads of the cgroup `dir` at `path`; those inside it are left to be visited.
+    fn look(&mut self, dir: DirId, path: &Path) -> Result<(), KernError> {
+        let text = String::from_utf8_lossy(self.kernel.read_once(dir, self.list)?);
+        self.tids.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
+        match self.kernel.nr_dirs(dir)? {
+            0 => {}
+            // A list of ten thousand takes longer than a tick of a hundred tenants.
+            nr if nr > VISITS as u64 => self.is_whole = false,
+            _ => {
+                let names = self.kernel.list_dirs(dir)?;
+                self.left.extend(names.into_iter().map(|name| path.join(name)));
+            }
+        }
+        Ok(())
+    }
 }

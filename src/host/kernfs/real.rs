@@ -128,9 +128,9 @@ impl KernFs for RealKernFs {
         Ok(self.metadata(dir)?.ino())
     }
 
-    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError> {
+    fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError> {
         // `..` of each directory in it is a link to it, as well as its own `.` and its name.
-        Ok(self.metadata(dir)?.nlink() > 2)
+        Ok(self.metadata(dir)?.nlink().saturating_sub(2))
     }
 
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {

@@ -39,11 +39,11 @@ pub trait KernFs {
     /// EBADF for a dead handle.
     fn inode(&mut self, dir: DirId) -> Result<u64, KernError>;
 
-    /// Whether any directory is in `dir`.
+    /// How many directories are in `dir`, without listing them.
     ///
     /// # Errors
     /// EBADF for a dead handle.
-    fn has_dirs(&mut self, dir: DirId) -> Result<bool, KernError>;
+    fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError>;
 
     /// Opens `name` (relative to `dir`, may contain `/`) for reading and keeps it.
     ///
