@@ -180,8 +180,7 @@ fn read_counters<K: KernFs>(
         Look::Count | Look::Read(_) => cgroup.threads(kernel, layout, PER_TENANT, &mut gaps)?,
     };
     let nr_threads = found.as_ref().map(nr_at_least);
-    let is_readable = |found: &Threads| sampling.threads.reads(nr_at_least(found));
-    let found = found.filter(is_readable);
+    let found = found.filter(|_| nr_threads.is_some_and(|nr| sampling.threads.reads(nr)));
     sample.threads = found.map(|found| cgroup::thread_samples(kernel, proc, &found.tids));
     if sampling.io {
         sample.io_some_usec = cgroup.io_some_usec(kernel, layout, &mut gaps)?;

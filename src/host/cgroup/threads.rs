@@ -39,9 +39,8 @@ pub(super) fn find(
     list: &str,
     nr_max: usize,
 ) -> Result<Threads, KernError> {
-    let top = kernel.dir_path(dir);
     let mut search = Search { kernel, list, left: Vec::new(), tids: Vec::new(), is_whole: true };
-    search.look(dir, &top)?;
+    search.look(dir)?;
     for _ in 0..VISITS {
         if search.tids.len() > nr_max {
             break;
@@ -75,13 +74,13 @@ struct Search<'a, K> {
 impl<K: KernFs> Search<'_, K> {
     fn visit(&mut self, path: &Path) -> Result<(), KernError> {
         let dir = self.kernel.open_dir(path)?;
-        let looked = self.look(dir, path);
+        let looked = self.look(dir);
         self.kernel.close_dir(dir);
         looked
     }
 
-    /// Takes the threads of the cgroup `dir` at `path`; those inside it are left to be visited.
-    fn look(&mut self, dir: DirId, path: &Path) -> Result<(), KernError> {
+    /// Takes the threads of the cgroup `dir`; those inside it are left to be visited.
+    fn look(&mut self, dir: DirId) -> Result<(), KernError> {
         let text = String::from_utf8_lossy(self.kernel.read_once(dir, self.list)?);
         self.tids.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
         match self.kernel.nr_dirs(dir)? {
@@ -89,7 +88,7 @@ impl<K: KernFs> Search<'_, K> {
             // A list of ten thousand takes longer than a tick of a hundred tenants.
             nr if nr > VISITS as u64 => self.is_whole = false,
             _ => {
-                let names = self.kernel.list_dirs(dir)?;
+                let (path, names) = (self.kernel.dir_path(dir), self.kernel.list_dirs(dir)?);
                 self.left.extend(names.into_iter().map(|name| path.join(name)));
             }
         }
