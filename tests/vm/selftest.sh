@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The harness under test: a guest that panics, one that hangs and one whose scenarios fail must each
-# make boot.sh fail and say why, and a harness that is ended must take its guest with it.
+# The harness under test: a guest that panics, one that hangs, one that says nothing and one whose scenarios fail must
+# each make boot.sh fail and say why, and a harness that is ended must take its guest with it.
 # Prints lines and an exit status as run.sh does.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -53,6 +53,10 @@ expect selftest.panic --limit 1200 -- \
 
 start 'echo "1 passed, 0 failed, 0 skipped" >/dev/virtio-ports/results; sleep 1000'
 expect selftest.hang --limit 30 -- "FAIL flat guest: did not finish within 30 s"
+
+start 'sleep 1000'
+expect selftest.silence --patience 3 -- \
+    "# the guest has said nothing for 3 s: once more" "FAIL flat guest: said nothing for 3 s, three times"
 
 cp "$here"/guest/*.py "$payload/guest/"
 rm "$payload"/guest/test_*.py
@@ -131,9 +135,14 @@ assert figures.jain([2, 2]) == 1 and figures.jain([1, 0]) == 0.5
 assert [figures.percentile(range(1, 21), p) for p in (0, 1, 5, 50)] == [1, 1, 1, 10]
 row = {"way": "w", "share_error": 0.1, "share_error_worst_5s": 0.2, "jain": 1.0, "work_per_second": {"a": 2}, "oom_kills": 0,
        "writes_per_minute": 0.0, "way_cpu_percent": 0.0, "ticks_arrived": 1.0, "waits_ms": {"a": {"p50": 1, "p99": 2}}}
-head, _, line = tables.table({"w": [row, {**row, "share_error": 0.3}]})
+ways = {"w": [row, {**row, "share_error": 0.3}]}
+head, _, line = tables.table({"older": ways})
 assert len(head.split("|")) == len(line.split("|")) and "p00" not in head and "p99" in head, (head, line)
-assert "| 20.0% (10.0%–30.0%) |" in line, line
+assert line.startswith("| w | 20.0% (10.0%–30.0%) |"), line
+head, _, *lines = tables.table({"older": ways, "newer": {"w": [{**row, "share_error": 0.3}]}})
+assert head.startswith("| release | way | share error |"), head
+assert [line.split(" | ")[:3] for line in lines] == \
+    [["| older", "w", "20.0% (10.0%–30.0%)"], ["| newer", "w", "30.0%"]], lines
 END
 verdict selftest.figures "$left"
 
