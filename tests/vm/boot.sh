@@ -1,31 +1,36 @@
 #!/usr/bin/env bash
 # Boots one guest, lets its payload run, and says whether that went well.
 #
-# Usage: boot.sh [--shape flat|numa] [--limit SECONDS] IMAGE PAYLOAD
+# Usage: boot.sh [--shape flat|numa] [--limit SECONDS] [--patience SECONDS] IMAGE PAYLOAD
 #   IMAGE    the folder that image.sh printed; it is only read, the guest writes to a throw-away layer
 #   PAYLOAD  a folder; it becomes a second disk, mounted on /payload, whose ./start is run as root
 #   shape    flat: 2 CPUs on one node (default); numa: 8 CPUs, 4 cores of 2 threads on 2 nodes
+#   limit    what the guest may take from its start to its end; 1200 unless given
+#   patience what it may take until its payload has written a line; 300 unless given. It takes some 20.
 #
 # The payload writes lines to /dev/virtio-ports/results; they appear on standard output as they come.
 # The last one must read `N passed, N failed, N skipped`. The exit status is 0 only when that line
 # came, nothing failed, something passed, and the machine then went off by itself: a guest that
 # panics, hangs or loses its runner is a failure, however well it looked until then.
 #
-# TENANTD_VM_ACCEL is `tcg` (default) or `kvm`: see accel.sh.
+# TENANTD_VM_ACCEL is `tcg` (default), `kvm` (see accel.sh) or `icount`: emulated, and the guest's clock counts the
+# instructions of its processors, so that what runs beside the guest on this machine changes no figure.
 set -euo pipefail
 
 shape=flat
 limit=1200
+patience=300
 while [[ ${1:-} == --* ]]; do
     case $1 in
         --shape) shape=$2 ;;
         --limit) limit=$2 ;;
+        --patience) patience=$2 ;;
         *) echo "boot.sh: unknown option $1" >&2; exit 2 ;;
     esac
     shift 2
 done
-image=${1:?usage: boot.sh [--shape flat|numa] [--limit SECONDS] IMAGE PAYLOAD}
-payload=${2:?usage: boot.sh [--shape flat|numa] [--limit SECONDS] IMAGE PAYLOAD}
+image=${1:?usage: boot.sh [--shape flat|numa] [--limit SECONDS] [--patience SECONDS] IMAGE PAYLOAD}
+payload=${2:?usage: boot.sh [--shape flat|numa] [--limit SECONDS] [--patience SECONDS] IMAGE PAYLOAD}
 
 case $shape in
     flat) hardware=(-smp 2 -m 1536) ;;
@@ -52,6 +57,8 @@ case ${TENANTD_VM_ACCEL:=tcg} in
     # Without cx16: emulating cmpxchg16b on several processors, QEMU 7.2 spoils the flags register, and Linux 6.12,
     # whose allocator lives on that instruction, ends in a double fault at boot.
     tcg) processors=(-accel "tcg,thread=multi" -cpu "max,-cx16") ;;
+    # An instruction is 4 ns; one thread runs the processors in turn.
+    icount) processors=(-accel "tcg,thread=single" -cpu "max,-cx16" -icount "shift=1") ;;
     *) echo "boot.sh: unknown TENANTD_VM_ACCEL $TENANTD_VM_ACCEL" >&2; exit 2 ;;
 esac
 # One clock for all processors is what emulation gives; Linux would not believe it and would use the
@@ -64,7 +71,8 @@ kernel_arguments+=" systemd.unit=tenantd-scenarios.service"
 
 kib=$(($(du -sk "$payload" | cut -f1) * 5 / 4 + 16384))
 mke2fs -q -t ext4 -L payload -d "$payload" "$work/payload.img" "${kib}k" >/dev/null
-# Runs the guest to its end; sets `status`. Further arguments are the kernel's.
+# Runs the guest to its end; sets `status`, and `silent` where it was ended because it said nothing. Further
+# arguments are the kernel's.
 boot() {
     # `timeout` ends the guest by its process id when the limit is over, even if this script is gone.
     TMPDIR=$work timeout --kill-after=5 "$limit" qemu-system-x86_64 \
@@ -81,6 +89,12 @@ boot() {
     qemu=$!
     tail -n "+$((seen + 1))" -f -s 0.2 --pid="$qemu" "$work/results" &
     tail=$!
+    silent=
+    IFS= read -r -t "$patience" _ < <(tail -n "+$((seen + 1))" -f -s 0.2 --pid="$qemu" "$work/results") || {
+        # Above 128 the time is over; else the guest has ended.
+        if [[ $? -gt 128 ]]; then silent=yes; fi
+    }
+    if [[ -n $silent ]]; then kill -TERM "$qemu" 2>/dev/null || true; fi
     status=0
     wait "$qemu" || status=$?
     qemu=
@@ -88,7 +102,8 @@ boot() {
 }
 # A kernel with several CPUs rewrites its own code (text_poke), and emulated CPUs on a busy host sometimes run
 # into the half-written instruction. No program can bring that about: a guest that panics so starts again, and
-# goes on after the last scenario that was judged. Any other panic is a failure.
+# goes on after the last scenario that was judged. Any other panic is a failure. An emulated guest has
+# also been seen to stand still before its first program; it too starts again.
 closes='^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$'
 : >"$work/results"
 for _ in 1 2 3; do
@@ -96,6 +111,10 @@ for _ in 1 2 3; do
     judged=$(sed -nE 's/^(ok|FAIL|skip) ([^: ]+).*/\2/p' "$work/results" | tail -n 1)
     boot ${judged:+"scenarios.after=$judged"}
     closing=$(tail -n 1 "$work/results")
+    if [[ -n $silent ]]; then
+        echo "# the guest has said nothing for $patience s: once more"
+        continue
+    fi
     if [[ $closing =~ $closes ]] || ! grep -q 'Oops: int3' "$work/console"; then break; fi
     echo "# the guest's kernel ran into its own code patching: once more"
 done
@@ -107,6 +126,7 @@ fail() {
     tail -n 60 "$work/console" | tr -d '\r' | sed 's/^/    console: /'
     exit 1
 }
+if [[ -n $silent ]]; then fail "said nothing for $patience s, three times"; fi
 case $status in
     0) ;;
     124 | 137) fail "did not finish within $limit s" ;;
