@@ -58,7 +58,7 @@ compare-here:
 	@tests/vm/tables.py target/compare.jsonl
 
 bench:
-	@tests/need.sh cc:gcc
+	@tests/need.sh cc:gcc valgrind:valgrind
 	$(CARGO) bench --locked --no-fail-fast
 
 fuzz:

@@ -10,9 +10,10 @@ use nix::sys::time::TimeValLike;
 use tenantd::daemon::agent::{Agent, Options};
 use tenantd::host::cgroup::Layout;
 use tenantd::host::kernfs::{DirId, FileId, KernError, KernFs, RealKernFs};
-use tenantd::policy::model::{HierarchyChoice, Policy, RootChoice, Tenant};
+use tenantd::policy::model::{HierarchyChoice, Mode, Policy, RootChoice, Tenant};
 
 /// The real kernel, and the paths of the files that were opened to be kept.
+#[allow(dead_code, reason = "not every benchmark asks")]
 pub(crate) struct Noting {
     pub(crate) kernel: RealKernFs,
     pub(crate) kept: Vec<PathBuf>,
@@ -151,9 +152,16 @@ pub(crate) fn cpu_times() -> (Duration, Duration) {
 }
 
 /// An agent that observes the tenants of a crowd.
+#[allow(dead_code, reason = "not every benchmark asks")]
 pub(crate) fn observer(root: &str, size: usize) -> Agent<RealKernFs> {
+    agent(root, size, true)
+}
+
+/// An agent for the tenants of a crowd, which only `observes` them or enforces.
+pub(crate) fn agent(root: &str, size: usize, observes: bool) -> Agent<RealKernFs> {
     let tenant = |number: usize| Tenant { name: format!("t{number}"), ..Tenant::default() };
-    let policy = Policy { tenants: (0..size).map(tenant).collect(), ..Policy::default() };
-    let options = Options { root: Some(root.into()), observe: true, ..Options::default() };
-    Agent::start(RealKernFs::new(), policy, Vec::new(), &options).expect("an observer")
+    let tenants = (0..size).map(tenant).collect();
+    let policy = Policy { mode: Mode::Enforce, tenants, ..Policy::default() };
+    let options = Options { root: Some(root.into()), observe: observes, ..Options::default() };
+    Agent::start(RealKernFs::new(), policy, Vec::new(), &options).expect("an agent")
 }

@@ -41,7 +41,7 @@ const WATCH: &[u8] = b"{\"method\":\"io.tenantd.Manager.Watch\",\"more\":true}\0
 /// A tick like that of a machine with work on it.
 fn published(tick: u64) -> Published {
     let tenant = |index: usize| TenantStatus {
-        name: format!("group-{}/tenant-{index}", index / 10),
+        name: format!("group-{}/tenant-{index}", index / 10).into(),
         weight: 100.0,
         usage: PerResource([Some(0.123_456_789 * index as f64), Some(123_456_789.0)]),
         cpu_pressure_ratio: Some(0.012_345),

@@ -19,7 +19,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use tenantd::control::demand::{self, Context, Demand};
-use tenantd::control::plan::{self, Knob, NodeKnobs, Value, WeightBand};
+use tenantd::control::plan::{self, Knob, Value, Wanted, WeightBand};
 use tenantd::control::sample::{MemorySample, TenantSample};
 use tenantd::control::target::{self, Target};
 use tenantd::control::tree::{self, TreeNode};
@@ -209,7 +209,7 @@ proptest! {
             prop_assert!(is_amount(target.burst[CPU]), "{target:?}");
         }
         for (node, knobs) in nodes.iter().zip(target::knobs(&nodes, &targets)) {
-            let named = |knob| knobs.iter().any(|(named, ..)| *named == knob);
+            let named = |knob| knobs.iter().any(|(named, _)| *named == knob);
             prop_assert!(named(Knob::CpuWeight) && named(Knob::MemoryLow));
             prop_assert_eq!(named(Knob::CpuMax), node.limit[CPU].is_some(), "a limit only where the policy has one");
             prop_assert_eq!(named(Knob::MemoryMax), node.limit[MEMORY].is_some());
@@ -253,17 +253,16 @@ proptest! {
         let mut observed: Vec<Vec<(Knob, Value)>> = vec![Vec::new(); nodes.len()];
         for demands in [demands_of(&demands), demands_of(&other_demands)] {
             let targets = target::targets(&nodes, &demands, CAPACITY, Allocation::Drf);
+            let depths: Vec<usize> = nodes.iter().map(|node| node.depth).collect();
             let planned = |observed: &[Vec<(Knob, Value)>]| {
-                let knobs = nodes.iter().zip(observed).zip(target::knobs(&nodes, &targets));
-                let knobs: Vec<NodeKnobs> = knobs
-                    .map(|((node, observed), desired)| NodeKnobs {
-                        depth: node.depth,
-                        desired,
-                        observed: observed.clone(),
-                        weight_band: WeightBand::Moving,
-                    })
-                    .collect();
-                plan::plan(&knobs, Some(&CpuSet::below(16)))
+                let mut wanted = Vec::new();
+                for (node, desired) in target::knobs(&nodes, &targets).into_iter().enumerate() {
+                    wanted.extend(desired.into_iter().map(|(knob, value)| {
+                        let desired = (knob, value, String::new());
+                        Wanted::new(node, desired, &observed[node], WeightBand::Moving)
+                    }));
+                }
+                plan::plan(&wanted, &depths, Some(&CpuSet::below(16)))
             };
             for action in planned(&observed) {
                 observed[action.node].retain(|(knob, _)| *knob != action.knob);
@@ -274,10 +273,10 @@ proptest! {
     }
 }
 
-fn protection(knobs: &[(Knob, Value, String)]) -> f64 {
-    let low = knobs.iter().find(|(knob, ..)| *knob == Knob::MemoryLow);
+fn protection(knobs: &[(Knob, Value)]) -> f64 {
+    let low = knobs.iter().find(|(knob, _)| *knob == Knob::MemoryLow);
     match low {
-        Some((_, Value::Amount(_, tenantd::units::Limit::Finite(bytes)), _)) => *bytes as f64,
+        Some((_, Value::Amount(_, tenantd::units::Limit::Finite(bytes)))) => *bytes as f64,
         other => panic!("{other:?}"),
     }
 }

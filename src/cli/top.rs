@@ -114,7 +114,7 @@ struct Sources {
 
 /// What is in a tenant, as text: looked at twice, so that there are rates.
 fn inspected(daemon: &Endpoint, status: &Status, name: &str, by_memory: bool) -> String {
-    let tenants = status.tenants_of(name).map(|tenant| tenant.name.clone()).collect();
+    let tenants = status.tenants_of(name).map(|tenant| tenant.name.to_string()).collect();
     let opened = Opened { name: name.to_string(), tenants };
     let (mut kernel, mut inspector) = (RealKernFs::new(), Inspector::default());
     look(daemon, &mut kernel, &mut inspector, &opened);

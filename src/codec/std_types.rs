@@ -1,8 +1,10 @@
-//! The types of the standard library that values consist of.
+//! The types of the standard library that values consist of, and the name that is shared.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+
+use smol_str::SmolStr;
 
 use super::{ABSENT, Coded, In, Layout, Out, Torn};
 
@@ -102,6 +104,34 @@ impl Coded for String {
         if let Some(length) = from.number()?.checked_sub(1) {
             let bytes = from.raw(usize::try_from(length).map_err(|_| Torn)?)?;
             *last = String::from_utf8(bytes.to_vec()).map_err(|_| Torn)?;
+        }
+        Ok(last.clone())
+    }
+
+    fn layout(to: &mut Layout) {
+        to.note("text");
+    }
+}
+
+/// As a `String`, which it is for whoever reads it.
+impl Coded for SmolStr {
+    fn blank() -> Self {
+        SmolStr::default()
+    }
+
+    fn put(&self, last: &mut Self, out: &mut Out) {
+        if self == last {
+            return out.number(0);
+        }
+        out.number(self.len() as u64 + 1);
+        out.raw(self.as_bytes());
+        last.clone_from(self);
+    }
+
+    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
+        if let Some(length) = from.number()?.checked_sub(1) {
+            let bytes = from.raw(usize::try_from(length).map_err(|_| Torn)?)?;
+            *last = std::str::from_utf8(bytes).map_err(|_| Torn)?.into();
         }
         Ok(last.clone())
     }

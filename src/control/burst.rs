@@ -139,7 +139,7 @@ mod tests {
 
     fn node(parent: Option<usize>, is_leaf: bool, weight: f64, guarantee: Option<f64>) -> TreeNode {
         TreeNode {
-            path: String::new(),
+            path: Default::default(),
             parent,
             depth: 0,
             is_leaf,

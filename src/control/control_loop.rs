@@ -38,7 +38,7 @@ use super::govern::{self, Foreign};
 use super::members;
 use super::memory_alarm::Alarm;
 use super::place;
-use super::plan::{self, Action, Knob, NodeKnobs, Value};
+use super::plan::{self, Action, Knob, Value, Wanted};
 use super::sample::HostSample;
 use super::shortfall;
 use super::state::{NodeState, Outcome};
@@ -227,13 +227,13 @@ impl ControlLoop {
         let drifts = self.observe(observed, now);
         self.squeeze(&host, elapsed);
         self.probe(now, &host, elapsed);
-        let (mut knobs, mut actions) = self.plan();
-        self.contest(&drifts, &mut knobs, &mut actions);
+        let (mut wanted, mut actions) = self.plan();
+        self.contest(&drifts, &mut wanted, &mut actions);
         let (machine, is_enforcing) = (host.machine(), self.settings.is_enforcing);
         let scene = Scene { capacity, above, machine, is_enforcing, actions: &actions };
         self.judge(&scene, elapsed);
         self.spend_threads();
-        Decision { is_void: false, elapsed, capacity, slots, knobs, actions, drifts, findings }
+        Decision { is_void: false, elapsed, capacity, slots, wanted, actions, drifts, findings }
     }
 
     /// Takes in what was read of each node; returns what the files hold.
@@ -370,8 +370,8 @@ impl ControlLoop {
     /// Steps the widths of all tenants, and places those that are pinned.
     fn widen(&mut self, slots: u32, now: Duration) -> Vec<Finding> {
         let fair = target::bursts(self.tree.nodes(), f64::from(slots));
-        let mut widths: Vec<WidthState> = Vec::new();
-        let mut leaves: Vec<Leaf<'_>> = Vec::new();
+        let mut widths: Vec<WidthState> = Vec::with_capacity(self.states.len());
+        let mut leaves: Vec<Leaf<'_>> = Vec::with_capacity(self.states.len());
         let nodes = self.tree.nodes().iter().zip(&mut self.states).zip(fair);
         for ((node, state), fair_slots) in nodes.filter(|((node, _), _)| node.is_leaf) {
             widths.push(std::mem::take(&mut state.width));
@@ -434,16 +434,16 @@ impl ControlLoop {
     }
 
     /// What every file shall hold and does hold, and the actions that bring the one to the other.
-    fn plan(&self) -> (Vec<NodeKnobs>, Vec<Action>) {
-        let knobs = desired::knobs(&self.tree, &self.states);
+    fn plan(&self) -> (Vec<Wanted>, Vec<Action>) {
+        let wanted = desired::wanted(&self.tree, &self.states);
         let online = self.topology.as_ref().map(Topology::online);
-        let mut actions = plan::plan(&knobs, online);
+        let mut actions = plan::plan(&wanted, self.tree.depths(), online);
         let unknown = desired::unknown(&self.tree, &self.states);
         actions.retain(|action| !desired::is_premature(action, &unknown));
         for action in actions.iter_mut().filter(|action| action.reason.is_empty()) {
             action.reason = desired::reason(action, &self.tree, &self.states).unwrap_or_default();
         }
-        (knobs, actions)
+        (wanted, actions)
     }
 
     /// The tenants with these numbers are placed where an earlier agent had placed them.

@@ -8,7 +8,7 @@
 //! protection before its demand is known.
 
 use super::govern;
-use super::plan::{Action, Knob, NodeKnobs, Value, WeightBand};
+use super::plan::{Action, Knob, Value, Wanted, WeightBand};
 use super::state::NodeState;
 use super::target::{self, Target};
 use super::tree::Tree;
@@ -20,76 +20,101 @@ use crate::units::Limit;
 /// A knob, its desired value, and why; empty where [`reason`] tells it.
 type Desired = (Knob, Value, String);
 
-/// What each node's files shall hold and do hold.
-pub(super) fn knobs(tree: &Tree, states: &[NodeState]) -> Vec<NodeKnobs> {
+/// What files shall hold, node after node.
+pub(super) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
     let targets: Vec<Target> = states.iter().map(|state| state.target.clone()).collect();
     let protections = target::protections(tree, &targets);
     let promised = tree.any_below(|number| target::is_promised(tree, number));
-    let of = |number| match tree.node_number(number) {
-        Some(node) if !tree.has_members(number) => {
-            let mut wanted = target::knobs_of(&targets[number], protections[number].low_bytes);
-            if promised[number] && states[number].observed(Knob::MemoryMin).is_some() {
-                let bytes = protections[number].min_bytes.floor();
-                wanted.push((Knob::MemoryMin, Value::amount(MEMORY, bytes), String::new()));
+    let mut weighed = vec![false; tree.len()];
+    govern::weighed_ancestors(tree).into_iter().for_each(|number| weighed[number] = true);
+    let mut all = Vec::with_capacity(VALUES_EACH * tree.len());
+    for (number, state) in states.iter().enumerate().filter(|(_, state)| state.is_governed) {
+        let weight_band = weight_band(state);
+        let mut want = |desired: Desired| {
+            if !state.leaves(desired.0) {
+                all.push(Wanted::new(number, desired, &state.observed, weight_band));
             }
-            wanted.extend(bound(&states[number]));
-            bound_by_groups(tree, node, &mut wanted);
-            // The CPUs are those of the tenant.
-            wanted.extend(cpus(&states[node]));
-            wanted
+        };
+        match tree.node_number(number) {
+            Some(node) if !tree.has_members(number) => {
+                let promised = promised[number];
+                tenants(tree, node, state, (protections[number], promised)).for_each(&mut want);
+                // The CPUs are those of the tenant.
+                cpus(&states[node]).into_iter().for_each(&mut want);
+            }
+            _ => {}
         }
-        _ => Vec::new(),
-    };
-    let mut desired: Vec<Vec<Desired>> = (0..tree.len()).map(of).collect();
-    let protected = tree.ancestors().filter(|(_, ancestor)| ancestor.has_protection);
-    for (number, _) in protected.filter(|(number, _)| states[*number].is_present) {
-        let state = &states[number];
-        let below = protections[number];
-        desired[number].push(protection(state, Knob::MemoryLow, below.low_bytes));
-        if state.observed(Knob::MemoryMin).is_some() {
-            desired[number].push(protection(state, Knob::MemoryMin, below.min_bytes));
+        if tree.is_ancestor(number) {
+            above(tree, number, state, protections[number]).for_each(&mut want);
+            weight(state).filter(|_| weighed[number]).into_iter().for_each(&mut want);
         }
     }
-    for number in govern::weighed_ancestors(tree) {
-        desired[number].extend(weight(&states[number]));
-    }
-    for (wanted, state) in desired.iter_mut().zip(states) {
-        wanted.retain(|(knob, ..)| state.is_governed && !state.leaves(*knob));
-    }
-    let knobs = desired.into_iter().zip(states).zip(tree.depths().iter().copied());
-    knobs
-        .map(|((desired, state), depth)| NodeKnobs {
-            depth,
-            desired,
-            observed: state.observed.clone(),
-            weight_band: match &state.trim {
-                Some(trim) if trim.is_exact => WeightBand::Exact,
-                _ if state.steady.is_steady() => WeightBand::Steady,
-                _ => WeightBand::Moving,
-            },
-        })
-        .collect()
+    all
 }
 
-/// Lowers a CPU limit to the least of the groups above: the legacy hierarchy refuses a quota beyond its parent's, and
-/// nothing more would take effect in the unified one.
-fn bound_by_groups(tree: &Tree, number: usize, desired: &mut [Desired]) {
-    let nodes = tree.nodes();
-    let groups = std::iter::successors(nodes[number].parent, |above| nodes[*above].parent);
-    let least = groups.filter_map(|above| nodes[above].limit[CPU]).reduce(f64::min);
-    let Some(least) = least.map(|cores| Value::amount(CPU, cores)) else { return };
-    for (knob, value, reason) in desired {
-        if *knob == Knob::CpuMax && value.magnitude() > least.magnitude() {
-            *value = least.clone();
-            *reason = "the limit of a group above it, which is less than its own".to_string();
-        }
+/// How many values a tenant has, where it has no limits.
+const VALUES_EACH: usize = 2;
+
+/// How far the weight in a node's file may be from the one that is wanted.
+fn weight_band(state: &NodeState) -> WeightBand {
+    match &state.trim {
+        Some(trim) if trim.is_exact => WeightBand::Exact,
+        _ if state.steady.is_steady() => WeightBand::Steady,
+        _ => WeightBand::Moving,
     }
+}
+
+/// The values of a cgroup of the node with this number, but for its CPUs: of what is protected in it, and whether any of that
+/// is promised.
+fn tenants(
+    tree: &Tree,
+    node: usize,
+    state: &NodeState,
+    (protection, is_promised): (target::Protection, bool),
+) -> impl Iterator<Item = Desired> {
+    let min = (is_promised && state.observed(Knob::MemoryMin).is_some())
+        .then(|| (Knob::MemoryMin, Value::amount(MEMORY, protection.min_bytes.floor())));
+    let least = limit_above(tree, node);
+    let bounded = move |(knob, value): (Knob, Value)| match &least {
+        Some(least) if knob == Knob::CpuMax && value.magnitude() > least.magnitude() => {
+            let why = "the limit of a group above it, which is less than its own";
+            (knob, least.clone(), why.to_string())
+        }
+        _ => (knob, value, String::new()),
+    };
+    target::knobs_of(&state.target, protection.low_bytes)
+        .chain(min)
+        .chain(bound(state))
+        .map(bounded)
+}
+
+/// The least CPU limit of the groups above a node: the legacy hierarchy refuses a quota beyond its parent's, and nothing more
+/// would take effect in the unified one.
+fn limit_above(tree: &Tree, node: usize) -> Option<Value> {
+    let nodes = tree.nodes();
+    let groups = std::iter::successors(nodes[node].parent, |above| nodes[*above].parent);
+    let least = groups.filter_map(|above| nodes[above].limit[CPU]).reduce(f64::min);
+    least.map(|cores| Value::amount(CPU, cores))
+}
+
+/// The protection of the cgroup above tenants with this number.
+fn above(
+    tree: &Tree,
+    number: usize,
+    state: &NodeState,
+    below: target::Protection,
+) -> impl Iterator<Item = Desired> {
+    let is_protected = state.is_present && tree.protects(number);
+    let low = is_protected.then(|| protection(state, Knob::MemoryLow, below.low_bytes));
+    let min = (is_protected && state.observed(Knob::MemoryMin).is_some())
+        .then(|| protection(state, Knob::MemoryMin, below.min_bytes));
+    low.into_iter().chain(min)
 }
 
 /// The bound of a node's memory, while the agent has one: a bound of others is not changed.
-fn bound(state: &NodeState) -> Option<Desired> {
+fn bound(state: &NodeState) -> Option<(Knob, Value)> {
     let limit = state.squeeze.as_ref()?.wanted()?;
-    Some((Knob::MemoryHigh, Value::Amount(MEMORY, limit), String::new()))
+    Some((Knob::MemoryHigh, Value::Amount(MEMORY, limit)))
 }
 
 /// The CPUs of a node that is placed.

@@ -160,7 +160,7 @@ impl Case<'_> {
             Some(node) => reasons.push(Reason::Policy {
                 resource,
                 amount: nodes[node].limit[resource].unwrap_or_default(),
-                group: (node != self.number).then(|| nodes[node].path.clone()),
+                group: (node != self.number).then(|| nodes[node].path.to_string()),
             }),
             None if resource == CPU && self.lack.is_throttled => {
                 reasons.push(Reason::Kernel(KernelLimit::OwnQuota));

@@ -52,7 +52,8 @@ pub(super) fn observe(
         })
     };
     let drifts = observations.iter().filter_map(drifted).collect();
-    state.observed = observations.into_iter().map(|seen| (seen.knob, seen.value)).collect();
+    state.observed.clear();
+    state.observed.extend(observations.into_iter().map(|seen| (seen.knob, seen.value)));
     drifts
 }
 

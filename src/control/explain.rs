@@ -47,8 +47,8 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         tick: status.tick,
         mode: status.mode,
         elapsed_seconds: trace.elapsed.map(|elapsed| elapsed.as_secs_f64()),
-        sample: counters(record),
-        usage: record.usage().map(|usage| usage_step(&usage, record)),
+        sample: counters(trace, record),
+        usage: trace.usage(record).map(|usage| usage_step(trace, &usage, record)),
         demand: leaf.map(|()| demand_step(trace, node, record)),
         allocation: allocation_step(trace, node, record),
         weight: shares.weight_step(index),
@@ -164,7 +164,7 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
 
 fn width_step(trace: &Trace, node: &TreeNode, record: &Record) -> WidthStep {
     let (width, aim) = (&record.width, record.width.aim);
-    let used = record.usage().map(|usage| usage.cpu_cores);
+    let used = trace.usage(record).map(|usage| usage.cpu_cores);
     let changed = width.changed.map(|at| trace.now.saturating_sub(at));
     WidthStep {
         dop: width.dop,

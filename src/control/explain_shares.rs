@@ -67,7 +67,7 @@ impl<'a> Shares<'a> {
         let step = |value: &ValueRecord| {
             value_step(self.trace, tree.name(number), value, reason(node, (of, width), value))
         };
-        of.values.iter().map(step).collect()
+        self.trace.values(of).iter().map(step).collect()
     }
 
     /// What is above the cgroup with a number, the nearest first.
@@ -77,7 +77,8 @@ impl<'a> Shares<'a> {
             let (unit, record) = (tree.name(number), self.trace.records.get(number)?);
             let reason =
                 |value: &ValueRecord| value_reason::reason_above(value.knob, &record.target);
-            let values = record.values.iter().map(|v| value_step(self.trace, unit, v, reason(v)));
+            let values = self.trace.values(record).iter();
+            let values = values.map(|value| value_step(self.trace, unit, value, reason(value)));
             let (unit, sibling_share) = (unit.to_string(), self.among_siblings(number));
             Some(AboveStep { unit, sibling_share, values: values.collect() })
         };
@@ -90,7 +91,7 @@ impl<'a> Shares<'a> {
         let step = |(number, member): (usize, &Member)| {
             let record = self.trace.records.get(number)?;
             let demand = record.demand.unwrap_or(Demand::UNKNOWN);
-            let usage = record.usage();
+            let usage = self.trace.usage(record);
             Some(MemberStep {
                 cgroup: member.at.clone(),
                 is_attached: member.is_attached,
@@ -116,7 +117,7 @@ impl<'a> Shares<'a> {
         }
         let record = &trace.records[index];
         let is_weight = |value: &&ValueRecord| value.knob == Knob::CpuWeight;
-        let weight = record.values.iter().find(is_weight);
+        let weight = trace.values(record).iter().find(is_weight);
         let reason = weight.map(|value| reason(node, (record, record), value));
         let file = weight.and_then(|value| match value.outcome {
             Outcome::Written => Some(&value.wanted),

@@ -10,7 +10,7 @@ use super::tree::TreeNode;
 use super::usage::Usage;
 use crate::resource::{CPU, MEMORY, PerResource, Resource};
 
-pub(super) fn counters(record: &Record) -> Vec<Counter> {
+pub(super) fn counters(trace: &Trace, record: &Record) -> Vec<Counter> {
     type Read = fn(&TenantSample) -> Option<u64>;
     let all: [(&'static str, Read); 9] = [
         ("populated", |sample| sample.populated.map(u64::from)),
@@ -23,7 +23,7 @@ pub(super) fn counters(record: &Record) -> Vec<Counter> {
         ("memory_some_usec", |sample| sample.memory_some_usec),
         ("nr_oom_kills", |sample| sample.memory.and_then(|memory| memory.nr_oom_kills)),
     ];
-    let Some(counters) = record.counters() else {
+    let Some(counters) = trace.counters(record) else {
         // An empty cgroup is not sampled further.
         let is_known = matches!(record.seen, Some(Seen::Empty));
         let populated = Counter { name: "populated".into(), before: None, now: Some(0) };
@@ -43,8 +43,8 @@ pub(super) fn percent(ratio: f64) -> String {
     format!("{:.1} %", ratio * 100.0)
 }
 
-pub(super) fn usage_step(usage: &Usage, record: &Record) -> UsageStep {
-    let context = record.counters().and_then(|counters| counters.context);
+pub(super) fn usage_step(trace: &Trace, usage: &Usage, record: &Record) -> UsageStep {
+    let context = trace.counters(record).and_then(|counters| counters.context);
     let allocation = context.map_or(0.0, |context| context.allocation_cores);
     let reason = match (usage.populated, usage.throttled, usage.cpu_some_ratio) {
         (false, ..) => "no processes".to_string(),
@@ -80,11 +80,11 @@ pub(super) fn usage_step(usage: &Usage, record: &Record) -> UsageStep {
 const NOT_MEASURED: &str = "not measured yet";
 
 pub(super) fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {
-    let known = record.counters().and_then(|counters| counters.context);
+    let known = trace.counters(record).and_then(|counters| counters.context);
     let (demand, last) =
         (record.demand.unwrap_or(Demand::UNKNOWN), known.and_then(|known| known.last));
     let max = node.at_most(trace.machine);
-    let usage = record.usage();
+    let usage = trace.usage(record);
     let reason = PerResource::from_fn(|resource| match resource {
         CPU => {
             let reason = cpu_demand_reason(record, &demand, usage.as_ref(), known.as_ref());

@@ -6,11 +6,12 @@
 //! one that shrinks in a parent before its child takes from a sibling for a moment.
 //!
 //! **Terms.** A *knob* is one setting of a tenant's cgroup ([`Knob`]); a *value* is what it is set to
-//! ([`Value`]), in the agent's units and not in a file's text, so that one plan serves both hierarchies. An
-//! *action* is one write, as data: a dry run prints the same list that apply executes.
+//! ([`Value`]), in the agent's units and not in a file's text, so that one plan serves both hierarchies. What is
+//! *wanted* ([`Wanted`]) is a value beside the one that was observed in its file. An *action* is one write, as data: a
+//! dry run prints the same list that apply executes.
 //!
-//! **Algorithm.** For each node in policy order and each knob with a desired value: nothing where the
-//! observed value lies within the dead band; else an action. Then growing actions come first, parents
+//! **Algorithm.** For each value that is wanted, in the order of the policy: nothing where the
+//! observed one lies within the dead band; else an action. Then growing actions come first, parents
 //! before children; shrinking ones after, children before parents. Sets of CPUs follow in the order of
 //! [`crate::dop::transition`], which widens before it narrows.
 //!
@@ -220,17 +221,21 @@ impl Action {
     }
 }
 
-/// What one node's knobs shall hold, and what they hold.
-#[derive(Clone, Debug, Default)]
-pub struct NodeKnobs {
-    /// Distance from the top of the tree.
-    pub depth: usize,
-    /// Desired values with the reason for each, if it is known yet; a knob that is not named is left alone.
-    pub desired: Vec<(Knob, Value, String)>,
-    /// Observed values; a knob that could not be read is not named.
-    pub observed: Vec<(Knob, Value)>,
-    /// How far from the wanted weight the file may be.
-    pub weight_band: WeightBand,
+/// A value that a file shall hold, beside the one that it holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// Index of the node in the tree of tenants, pre-order.
+    pub node: usize,
+    /// What is told.
+    pub knob: Knob,
+    /// What the file held when it was read last; `None` where it could not be read or is not made yet.
+    pub held: Option<Value>,
+    /// What it shall hold.
+    pub value: Value,
+    /// The reason, if it is known yet.
+    pub reason: String,
+    /// Whether what is held is close enough to be left alone.
+    pub is_settled: bool,
 }
 
 /// How far a weight in a file may be from the one that is wanted.
@@ -259,84 +264,63 @@ impl WeightBand {
     }
 }
 
-impl NodeKnobs {
-    pub(crate) fn observed(&self, knob: Knob) -> Option<&Value> {
-        self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
+impl Wanted {
+    /// That the file of `knob`, which holds what `observed` says, shall hold `value`; a weight within its band may stay.
+    pub fn new(
+        node: usize,
+        (knob, value, reason): (Knob, Value, String),
+        observed: &[(Knob, Value)],
+        weight_band: WeightBand,
+    ) -> Wanted {
+        let held = observed.iter().find(|(known, _)| *known == knob).map(|(_, held)| held);
+        let is_settled = held.is_some_and(|held| held.settles(&value, knob, weight_band));
+        Wanted { node, knob, held: held.cloned(), value, reason, is_settled }
     }
 
-    /// Whether the file of `knob` holds a value that is close enough to this one to be left alone.
-    pub(crate) fn is_settled(&self, knob: Knob, desired: &Value) -> bool {
-        let is_settled = |observed: &Value| observed.settles(desired, knob, self.weight_band);
-        self.observed(knob).is_some_and(is_settled)
+    /// The write of `to`.
+    fn action(&self, to: Value) -> Action {
+        let (node, knob, reason) = (self.node, self.knob, self.reason.clone());
+        Action { node, knob, from: self.held.clone(), to, reason }
     }
 }
 
-/// The ordered actions that bring `nodes` (in pre-order) from observed to desired.
+/// The ordered actions that bring files from what they hold to what is `wanted`, where each node has this depth from the
+/// top of the tree.
 ///
 /// `online` are the CPUs that a set may be made of; no set is written while they are not known.
-pub fn plan(nodes: &[NodeKnobs], online: Option<&CpuSet>) -> Vec<Action> {
+pub fn plan(wanted: &[Wanted], depths: &[usize], online: Option<&CpuSet>) -> Vec<Action> {
+    let is_open = |it: &&Wanted| it.knob != Knob::Cpus && !it.is_settled;
     let mut grow = Vec::new();
     let mut shrink = Vec::new();
-    for (index, node) in nodes.iter().enumerate() {
-        for (knob, to, reason) in node.desired.iter().filter(|(knob, ..)| *knob != Knob::Cpus) {
-            if node.is_settled(*knob, to) {
-                continue;
-            }
-            let from = node.observed(*knob);
-            let grows = from.is_none_or(|from| from.magnitude() < to.magnitude());
-            let action = Action {
-                node: index,
-                knob: *knob,
-                from: from.cloned(),
-                to: to.clone(),
-                reason: reason.clone(),
-            };
-            match grows {
-                true => grow.push((node.depth, action)),
-                false => shrink.push((node.depth, action)),
-            }
-        }
+    for it in wanted.iter().filter(is_open) {
+        let grows = it.held.as_ref().is_none_or(|from| from.magnitude() < it.value.magnitude());
+        let action = it.action(it.value.clone());
+        if grows { grow.push(action) } else { shrink.push(action) }
     }
-    grow.sort_by_key(|(depth, _)| *depth);
-    shrink.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
-    let ordered = grow.into_iter().chain(shrink).map(|(_, action)| action);
-    let sets = online.into_iter().flat_map(|online| cpuset_actions(nodes, online));
-    ordered.chain(sets).collect()
+    let depth = |action: &Action| depths.get(action.node).copied().unwrap_or(0);
+    grow.sort_by_key(depth);
+    shrink.sort_by_key(|action| std::cmp::Reverse(depth(action)));
+    let sets = online.into_iter().flat_map(|online| cpuset_actions(wanted, online));
+    grow.into_iter().chain(shrink).chain(sets).collect()
 }
 
 /// The writes of sets of CPUs, in an order that leaves no tenant without a CPU in between.
 ///
 /// Only tenants are given sets; groups above them keep all their CPUs, so that nothing has to fit.
-fn cpuset_actions(nodes: &[NodeKnobs], online: &CpuSet) -> Vec<Action> {
+fn cpuset_actions(wanted: &[Wanted], online: &CpuSet) -> Vec<Action> {
     let mut owners = Vec::new();
     let mut groups = Vec::new();
-    for (index, node) in nodes.iter().enumerate() {
-        let desired = node.desired.iter().find(|(knob, ..)| *knob == Knob::Cpus);
-        let Some((_, Value::CpuList(target), reason)) = desired else { continue };
-        let from = node.observed(Knob::Cpus);
-        if from.is_some_and(|from| from == &Value::CpuList(target.clone())) {
-            continue;
-        }
-        let current = match from {
+    for it in wanted.iter().filter(|it| !it.is_settled) {
+        let Value::CpuList(target) = &it.value else { continue };
+        let current = match &it.held {
             Some(Value::CpuList(current)) => current.clone(),
             _ => CpuSet::new(),
         };
-        owners.push((index, from, reason));
+        owners.push(it);
         groups.push(transition::Group { parent: None, current, target: target.clone() });
     }
-    transition::plan(&groups, online)
-        .into_iter()
-        .map(|write| {
-            let (node, from, reason) = owners[write.group];
-            Action {
-                node,
-                knob: Knob::Cpus,
-                from: from.cloned(),
-                to: Value::CpuList(write.cpus),
-                reason: reason.clone(),
-            }
-        })
-        .collect()
+    let writes = transition::plan(&groups, online).into_iter();
+    writes.map(|write| owners[write.group].action(Value::CpuList(write.cpus))).collect()
 }
 
 // --- recorded ---
@@ -391,13 +375,25 @@ impl Coded for Action {
 mod tests {
     use super::*;
 
-    fn node(depth: usize, desired: &[(Knob, Value)], observed: &[(Knob, Value)]) -> NodeKnobs {
-        NodeKnobs {
-            depth,
-            desired: desired.iter().map(|(k, v)| (*k, v.clone(), String::new())).collect(),
-            observed: observed.to_vec(),
-            weight_band: WeightBand::Moving,
-        }
+    type Values<'a> = &'a [(Knob, Value)];
+
+    fn wanted_of(node: usize, desired: Values<'_>, observed: Values<'_>) -> Vec<Wanted> {
+        wanted_within(node, desired, observed, WeightBand::Moving)
+    }
+
+    fn wanted_within(
+        node: usize,
+        desired: Values<'_>,
+        observed: Values<'_>,
+        band: WeightBand,
+    ) -> Vec<Wanted> {
+        let desired = desired.iter().map(|(knob, value)| (*knob, value.clone(), String::new()));
+        desired.map(|desired| Wanted::new(node, desired, observed, band)).collect()
+    }
+
+    /// What is planned of one node.
+    fn planned(desired: Values<'_>, observed: Values<'_>) -> Vec<Action> {
+        plan(&wanted_of(0, desired, observed), &[0], Some(&CpuSet::below(8)))
     }
 
     fn memory(mib: u64) -> Value {
@@ -407,45 +403,40 @@ mod tests {
     #[test]
     fn grow_before_shrink_parents_before_children() {
         let low = Knob::MemoryLow;
-        let nodes = [
-            node(0, &[(low, memory(100))], &[(low, memory(500))]),
-            node(1, &[(low, memory(50))], &[(low, memory(400))]),
-            node(0, &[(low, memory(800))], &[(low, memory(300))]),
-            node(1, &[(low, memory(700))], &[(low, memory(200))]),
-        ];
-        let order: Vec<usize> =
-            plan(&nodes, Some(&CpuSet::below(8))).iter().map(|action| action.node).collect();
+        let wanted: Vec<Wanted> = [(100, 500), (50, 400), (800, 300), (700, 200)]
+            .into_iter()
+            .enumerate()
+            .flat_map(|(node, (to, from))| {
+                wanted_of(node, &[(low, memory(to))], &[(low, memory(from))])
+            })
+            .collect();
+        let actions = plan(&wanted, &[0, 1, 0, 1], Some(&CpuSet::below(8)));
+        let order: Vec<usize> = actions.iter().map(|action| action.node).collect();
         assert_eq!(order, [2, 3, 1, 0]);
     }
 
     #[test]
     fn an_applied_plan_leaves_nothing() {
         let weight = |w| (Knob::CpuWeight, Value::Weight(w));
-        let mut nodes =
-            vec![node(0, &[weight(300.0)], &[weight(100.0)]), node(0, &[weight(7.0)], &[])];
-        let actions = plan(&nodes, Some(&CpuSet::below(8)));
+        let desired = [weight(300.0), (Knob::MemoryLow, memory(7))];
+        let actions = planned(&desired, &[weight(100.0)]);
         assert_eq!(actions.len(), 2);
-        for action in actions {
-            nodes[action.node].observed = vec![(action.knob, action.to)];
-        }
-        assert_eq!(plan(&nodes, Some(&CpuSet::below(8))), []);
+        let held: Vec<(Knob, Value)> =
+            actions.into_iter().map(|action| (action.knob, action.to)).collect();
+        assert_eq!(planned(&desired, &held), []);
     }
 
     #[test]
     fn the_dead_band_holds_small_changes_back() {
         for (now, then, writes) in [(100.0, 104.0, 0), (100.0, 110.0, 1), (100.0, 94.0, 1)] {
-            let nodes = [node(
-                0,
-                &[(Knob::CpuWeight, Value::Weight(then))],
-                &[(Knob::CpuWeight, Value::Weight(now))],
-            )];
-            assert_eq!(plan(&nodes, Some(&CpuSet::below(8))).len(), writes, "{now} -> {then}");
+            let weight = |weight| [(Knob::CpuWeight, Value::Weight(weight))];
+            assert_eq!(planned(&weight(then), &weight(now)).len(), writes, "{now} -> {then}");
         }
         let low = Knob::MemoryLow;
         for (now, then, writes) in [(0, 1, 1), (1, 0, 1), (1000, 1003, 0), (10, 13, 0), (10, 20, 1)]
         {
-            let nodes = [node(0, &[(low, memory(then))], &[(low, memory(now))])];
-            assert_eq!(plan(&nodes, Some(&CpuSet::below(8))).len(), writes, "{now} -> {then}");
+            let actions = planned(&[(low, memory(then))], &[(low, memory(now))]);
+            assert_eq!(actions.len(), writes, "{now} -> {then}");
         }
     }
 
@@ -456,8 +447,7 @@ mod tests {
         for (now, then, writes) in
             [(memory(900), max.clone(), 1), (max, memory(900), 1), (memory(1000), memory(1005), 0)]
         {
-            let nodes = [node(0, &[(high, then)], &[(high, now)])];
-            assert_eq!(plan(&nodes, Some(&CpuSet::below(8))).len(), writes);
+            assert_eq!(planned(&[(high, then)], &[(high, now)]).len(), writes);
         }
     }
 
@@ -465,9 +455,9 @@ mod tests {
     #[test]
     fn a_weight_that_is_wanted_for_a_while_is_written_more_closely() {
         let holds = |now: f64, weight_band: WeightBand| {
-            let desired = [(Knob::CpuWeight, Value::Weight(106.0))];
-            let node = node(1, &desired, &[(Knob::CpuWeight, Value::Weight(now))]);
-            plan(&[NodeKnobs { weight_band, ..node }], None).is_empty()
+            let weight = |weight| [(Knob::CpuWeight, Value::Weight(weight))];
+            let wanted = wanted_within(0, &weight(106.0), &weight(now), weight_band);
+            plan(&wanted, &[0], None).is_empty()
         };
         assert!(holds(101.0, WeightBand::Moving) && !holds(100.0, WeightBand::Moving));
         assert!(holds(104.0, WeightBand::Steady) && !holds(103.0, WeightBand::Steady));
@@ -478,9 +468,8 @@ mod tests {
     fn the_nearest_whole_weight_is_near_enough() {
         let weight = Knob::CpuWeight;
         let actions = |wanted: f64, held: f64| {
-            let nodes =
-                [node(0, &[(weight, Value::Weight(wanted))], &[(weight, Value::Weight(held))])];
-            plan(&nodes, None).len()
+            let (wanted, held) = (Value::Weight(wanted), Value::Weight(held));
+            planned(&[(weight, wanted)], &[(weight, held)]).len()
         };
         assert_eq!([actions(3.3, 3.0), actions(0.4, 1.0), actions(1.4, 1.0)], [0, 0, 0]);
         assert_eq!([actions(3.6, 3.0), actions(3.3, 3.7), actions(2.0, 1.0)], [1, 1, 1]);
@@ -489,16 +478,15 @@ mod tests {
     #[test]
     fn what_the_policy_does_not_name_is_left_alone() {
         let observed = [(Knob::CpuMax, Value::amount(Resource::Cpu, 0.5))];
-        assert_eq!(plan(&[node(0, &[], &observed)], Some(&CpuSet::below(8))), []);
+        assert_eq!(planned(&[], &observed), []);
     }
 
     #[test]
     fn a_removed_limit_becomes_max() {
         let max = Value::Amount(Resource::Memory, Limit::Max);
-        let nodes = [node(0, &[(Knob::MemoryMax, max.clone())], &[(Knob::MemoryMax, memory(10))])];
-        let actions = plan(&nodes, Some(&CpuSet::below(8)));
+        let wanted = [(Knob::MemoryMax, max.clone())];
+        let actions = planned(&wanted, &[(Knob::MemoryMax, memory(10))]);
         assert_eq!((actions.len(), &actions[0].to), (1, &max));
-        let settled = node(0, &[(Knob::MemoryMax, max.clone())], &[(Knob::MemoryMax, max)]);
-        assert_eq!(plan(&[settled], Some(&CpuSet::below(8))), []);
+        assert_eq!(planned(&wanted, &wanted), []);
     }
 }

@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
 
 use super::demand::{CpuBasis, MemoryBasis};
 use super::fairness::FAIR_ERROR_MAX;
@@ -201,7 +202,7 @@ pub struct HostStatus {
 #[serde(default)]
 pub struct TenantStatus {
     /// Its path of names.
-    pub name: String,
+    pub name: SmolStr,
     /// Whether `each` found it.
     pub found: bool,
     /// Its CPU weight in the policy.
@@ -338,7 +339,7 @@ impl FaultsStatus {
 #[serde(default)]
 pub struct GroupStatus {
     /// Its path of names.
-    pub name: String,
+    pub name: SmolStr,
     /// Its CPU weight in the policy.
     pub weight: f64,
     /// Tenants below it, at any depth.

@@ -6,7 +6,7 @@ use super::bounds::AncestorBounds;
 use super::capacity::Capacity;
 use super::drift::{Drift, Observation};
 use super::finding::Finding;
-use super::plan::{Action, Knob, NodeKnobs, Value};
+use super::plan::{Action, Knob, Value, Wanted};
 use super::reason::Surroundings;
 use super::sample::{HostSample, PidsSample, TenantSample};
 use super::state::Outcome;
@@ -131,8 +131,8 @@ pub struct Decision {
     pub capacity: Capacity,
     /// CPUs that all tenants can be wide together.
     pub slots: u32,
-    /// What each node's files shall hold and do hold, by number.
-    pub knobs: Vec<NodeKnobs>,
+    /// What files shall hold and do hold, node after node.
+    pub wanted: Vec<Wanted>,
     /// The writes that bring the one to the other, in order.
     pub actions: Vec<Action>,
     /// Foreign writes in files that the agent writes.

@@ -280,23 +280,22 @@ pub(crate) fn meets(allocation: f64, demand: f64) -> bool {
     allocation >= demand * (1.0 - SATISFIED_RATIO)
 }
 
+/// An amount of each resource, as the allocation core takes it.
+type Row = [f64; Resource::ALL.len()];
+
 /// A node as the allocation core takes it, with the part of its guarantees that can be kept.
-fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> fair::Node {
-    let each = |of: &dyn Fn(Resource) -> f64| Resource::ALL.map(of).to_vec();
-    let bounds = fair::Bounds {
-        guarantee: each(&|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]),
-        limit: each(&|r| node.limit[r].unwrap_or(f64::INFINITY)),
-    };
-    let vector = each(&|r| if demand.amount[r] > r.noise() { demand.amount[r] } else { 0.0 });
+fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> fair::Node<Row> {
+    let guarantee = Resource::ALL.map(|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]);
+    let limit = Resource::ALL.map(|r| node.limit[r].unwrap_or(f64::INFINITY));
+    let wanted = |r: Resource| if demand.amount[r] > r.noise() { demand.amount[r] } else { 0.0 };
     let kind = match node.is_leaf {
-        true => fair::Kind::Leaf(fair::Demand {
-            guarantee: bounds.guarantee,
-            limit: bounds.limit,
-            ..fair::Demand::once(vector)
-        }),
-        false => fair::Kind::Group(bounds),
+        true => {
+            let task = Resource::ALL.map(wanted);
+            fair::Kind::Leaf(fair::Demand { task, tasks: 1.0, guarantee, limit })
+        }
+        false => fair::Kind::Group(fair::Bounds { guarantee, limit }),
     };
-    fair::Node { parent: node.parent, weight: node.weight.0.to_vec(), kind }
+    fair::Node { parent: node.parent, weight: node.weight.0, kind }
 }
 
 /// The weight-fair share of `cores` of each node, with what is guaranteed below it and within its limit: what
@@ -337,29 +336,24 @@ fn floor(burst: f64, by_weight: f64) -> f64 {
     if is_squeezed { by_weight * burst::FLOOR_RATIO } else { 0.0 }
 }
 
-/// The knobs that enforce each target of nodes in cgroups that are nested as the policy is. Their reasons are
-/// empty: most values stay as they are, and [`super::value_reason`] makes the text for those that are written.
-pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value, String)>> {
+/// The knobs that enforce each target of nodes in cgroups that are nested as the policy is.
+pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value)>> {
     let protections = protections(&Tree::new(nodes.into()), targets);
-    targets.iter().zip(protections).map(|(target, it)| knobs_of(target, it.low_bytes)).collect()
+    let each = targets.iter().zip(protections);
+    each.map(|(target, it)| knobs_of(target, it.low_bytes).collect()).collect()
 }
 
 /// Those of one target, where this much is protected of its memory.
-pub(super) fn knobs_of(target: &Target, protection_bytes: f64) -> Vec<(Knob, Value, String)> {
-    let limit = |r: Resource| {
-        let limit = Value::amount(r, target.limit[r]?);
-        Some((Knob::limit(r), limit, String::new()))
-    };
-    let mut knobs = Vec::with_capacity(4);
-    knobs.extend(Resource::ALL.into_iter().filter_map(limit));
-    knobs.push((Knob::CpuWeight, Value::Weight(target.cpu_weight), String::new()));
-    let low = Value::amount(MEMORY, protection_bytes.floor());
-    knobs.push((Knob::MemoryLow, low, String::new()));
-    if let Some(pids) = target.pids_limit {
-        let pids = Value::Count(Limit::Finite(pids.into()));
-        knobs.push((Knob::PidsMax, pids, String::new()));
-    }
-    knobs
+pub(super) fn knobs_of(
+    target: &Target,
+    protection_bytes: f64,
+) -> impl Iterator<Item = (Knob, Value)> + use<> {
+    let (limit, pids) = (target.limit, target.pids_limit);
+    let limit = move |r: Resource| Some((Knob::limit(r), Value::amount(r, limit[r]?)));
+    let weight = (Knob::CpuWeight, Value::Weight(target.cpu_weight));
+    let low = (Knob::MemoryLow, Value::amount(MEMORY, protection_bytes.floor()));
+    let pids = pids.map(|pids| (Knob::PidsMax, Value::Count(Limit::Finite(pids.into()))));
+    Resource::ALL.into_iter().filter_map(limit).chain([weight, low]).chain(pids)
 }
 
 /// Bounds what is protected of the leaves' memory by what cannot be reclaimed: on the host, and

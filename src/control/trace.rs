@@ -1,8 +1,10 @@
 //! What a tick keeps so that it can be explained: its intermediate values, not the text.
 //!
 //! A few hundred bytes for each node, and half as many for an empty cgroup. Values that the tick made anyway
-//! are moved here, not copied; only the counters of the previous sample are kept for this alone.
+//! are moved here, not copied; only the counters of the previous sample are kept for this alone. What nodes have different
+//! numbers of is in lists of all nodes: a list for each of a thousand nodes is a thousand allocations in every tick.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +39,10 @@ pub struct Trace {
     pub tree: Tree,
     /// One for each number of the tree.
     pub records: Vec<Record>,
+    /// The samples of the nodes where some process is.
+    pub counters: Vec<Counters>,
+    /// The values of all nodes, node after node, and of each in the order of the links that made them.
+    pub values: Vec<ValueRecord>,
     /// How files are named and values are spelled.
     pub spelling: Spelling,
 }
@@ -52,19 +58,19 @@ pub struct Record {
     pub target: Target,
     /// Its width and its place.
     pub width: WidthStatus,
-    /// Its values, in the order of the links that made them.
-    pub values: Vec<ValueRecord>,
+    /// Its values, among those of the trace.
+    pub values: Range<usize>,
 }
 
 /// What was seen of one tenant.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Seen {
     /// No process is in its cgroup.
     Empty,
-    /// Some process is in its cgroup.
-    Counters(Box<Counters>),
+    /// Some process is in its cgroup: these, among the counters of the trace.
+    Counters(usize),
     /// It has several cgroups, which use this together; `None` where none of them has a rate.
-    Members(Option<Box<Usage>>),
+    Members(Option<Usage>),
 }
 
 /// The samples of one tenant, and what they come to.
@@ -80,23 +86,27 @@ pub struct Counters {
     pub context: Option<Context>,
 }
 
-impl Record {
-    /// The samples, where the cgroup was populated.
-    pub fn counters(&self) -> Option<&Counters> {
-        match &self.seen {
-            Some(Seen::Counters(counters)) => Some(counters),
-            Some(Seen::Empty | Seen::Members(_)) | None => None,
+impl Trace {
+    /// The samples of a node, where its cgroup was populated.
+    pub fn counters(&self, record: &Record) -> Option<&Counters> {
+        match record.seen? {
+            Seen::Counters(index) => self.counters.get(index),
+            Seen::Empty | Seen::Members(_) => None,
         }
     }
 
-    /// What it used; zero for an empty cgroup.
-    pub fn usage(&self) -> Option<Usage> {
-        match &self.seen {
-            Some(Seen::Counters(counters)) => counters.usage,
-            Some(Seen::Empty) => Some(Usage::of_empty()),
-            Some(Seen::Members(usage)) => usage.as_deref().copied(),
-            None => None,
+    /// What a node used; zero for an empty cgroup.
+    pub fn usage(&self, record: &Record) -> Option<Usage> {
+        match record.seen? {
+            Seen::Counters(_) => self.counters(record)?.usage,
+            Seen::Empty => Some(Usage::of_empty()),
+            Seen::Members(usage) => usage,
         }
+    }
+
+    /// The values of a node.
+    pub fn values(&self, record: &Record) -> &[ValueRecord] {
+        self.values.get(record.values.clone()).unwrap_or_default()
     }
 }
 

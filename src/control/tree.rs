@@ -13,6 +13,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use smol_str::{SmolStr, format_smolstr};
+
 use super::finding::{Code, Finding};
 use crate::codec::coded;
 use crate::policy::key::Setting;
@@ -22,8 +24,8 @@ use crate::resource::{PerResource, Resource};
 /// One node of the tree: a tenant, or a group of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeNode {
-    /// Its names from the top, joined by `/`: also the path of its cgroup below the root.
-    pub path: String,
+    /// Its names from the top, joined by `/`: also the path of its cgroup below the root. Every status has it.
+    pub path: SmolStr,
     /// Index of the node above it.
     pub parent: Option<usize>,
     /// Distance from the top, 0 for the first level.
@@ -293,6 +295,12 @@ impl Tree {
         self.ancestors.iter().enumerate().map(move |(index, above)| (first + index, above))
     }
 
+    /// Whether the ancestor with this number is protected for the tenants below it.
+    pub fn protects(&self, number: usize) -> bool {
+        let index = number.checked_sub(self.first_ancestor());
+        index.and_then(|index| self.ancestors.get(index)).is_some_and(|above| above.has_protection)
+    }
+
     /// Where the cgroup of each number is.
     pub fn parents(&self) -> &[CgroupParent] {
         &self.parents
@@ -438,9 +446,10 @@ pub fn flatten(policy: &Policy) -> Vec<TreeNode> {
 fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
     let (path, depth) = match parent {
         Some(parent) => {
-            (format!("{}/{}", nodes[parent].path, tenant.name), nodes[parent].depth + 1)
+            let above = &nodes[parent];
+            (format_smolstr!("{}/{}", above.path, tenant.name), above.depth + 1)
         }
-        None => (tenant.name.clone(), 0),
+        None => (tenant.name.as_str().into(), 0),
     };
     let index = nodes.len();
     nodes.push(TreeNode {

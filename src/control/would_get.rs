@@ -105,6 +105,10 @@ struct Curve {
 
 impl Curve {
     fn of(siblings: &[(f64, Bounds)]) -> Curve {
+        // Of a tenant, which is no set of siblings, nothing is kept.
+        if siblings.is_empty() {
+            return Curve { points: Vec::new() };
+        }
         let mut changes = Vec::with_capacity(2 * siblings.len());
         let mut sum = 0.0;
         for (weight, bounds) in siblings {
@@ -116,7 +120,8 @@ impl Curve {
         }
         changes.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let (mut level, mut slope) = (0.0, 0.0);
-        let mut points = vec![(0.0, sum, 0.0)];
+        let mut points = Vec::with_capacity(1 + changes.len());
+        points.push((0.0, sum, 0.0));
         for (at, change) in changes {
             sum += slope * (at - level);
             slope += change;

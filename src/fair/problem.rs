@@ -33,44 +33,45 @@ pub const QUANTITY_RANGE: std::ops::RangeInclusive<f64> = 1e-24..=1e24;
 /// How far the guarantees may add up to more than the capacity: room for `0.1 + 0.2 > 0.3`.
 const OVERBOOKING_TOLERANCE: f64 = 1e-12;
 
-/// One node of the tree, as the caller describes it. All vectors have one entry for each resource.
+/// One node of the tree, as the caller describes it. All vectors have one entry for each resource; a caller that knows how
+/// many there are describes its nodes by arrays, which are no allocations.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct Node<V = Vec<f64>> {
     /// Its group: an index below its own; `None` right under the machine.
     pub parent: Option<usize>,
     /// Its weight against its siblings for each resource, within [`WEIGHT_RANGE`].
-    pub weight: Vec<f64>,
+    pub weight: V,
     /// What it is.
-    pub kind: Kind,
+    pub kind: Kind<V>,
 }
 
 /// Leaf or group.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum Kind<V = Vec<f64>> {
     /// Contains other nodes; may be empty.
-    Group(Bounds),
+    Group(Bounds<V>),
     /// Wants resources.
-    Leaf(Demand),
+    Leaf(Demand<V>),
 }
 
-impl Kind {
+impl<V: AsRef<[f64]>> Kind<V> {
     /// Its guarantees and its limits.
     fn bounds(&self) -> (&[f64], &[f64]) {
         match self {
-            Kind::Group(bounds) => (&bounds.guarantee, &bounds.limit),
-            Kind::Leaf(demand) => (&demand.guarantee, &demand.limit),
+            Kind::Group(bounds) => (bounds.guarantee.as_ref(), bounds.limit.as_ref()),
+            Kind::Leaf(demand) => (demand.guarantee.as_ref(), demand.limit.as_ref()),
         }
     }
 }
 
 /// What a group has at least and at most of each resource.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bounds {
+pub struct Bounds<V = Vec<f64>> {
     /// What its leaves get together whenever they want it; 0 is no guarantee. What is guaranteed below a
     /// group is guaranteed to the group as well, whatever this value is.
-    pub guarantee: Vec<f64>,
+    pub guarantee: V,
     /// What its leaves never exceed together; `f64::INFINITY` is no limit.
-    pub limit: Vec<f64>,
+    pub limit: V,
 }
 
 impl Bounds {
@@ -82,15 +83,15 @@ impl Bounds {
 
 /// What a leaf wants: so many times a vector of resources that are only useful together.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Demand {
+pub struct Demand<V = Vec<f64>> {
     /// What one task takes of each resource; zero where it takes none.
-    pub task: Vec<f64>,
+    pub task: V,
     /// How many tasks it could run: any fraction, or `f64::INFINITY`.
     pub tasks: f64,
     /// What it gets of each resource whenever it wants it; 0 is no guarantee.
-    pub guarantee: Vec<f64>,
+    pub guarantee: V,
     /// What it never exceeds; `f64::INFINITY` is no limit.
-    pub limit: Vec<f64>,
+    pub limit: V,
 }
 
 impl Demand {
@@ -162,7 +163,10 @@ impl Problem {
     ///
     /// # Errors
     /// Every finding, in the order of the nodes; see [`Reason`].
-    pub fn try_new(capacity: Vec<f64>, nodes: Vec<Node>) -> Result<Problem, Vec<ProblemError>> {
+    pub fn try_new<V: AsRef<[f64]>>(
+        capacity: Vec<f64>,
+        nodes: Vec<Node<V>>,
+    ) -> Result<Problem, Vec<ProblemError>> {
         Problem::try_new_on(Terms::default(), capacity, nodes)
     }
 
@@ -170,10 +174,10 @@ impl Problem {
     ///
     /// # Errors
     /// As [`Problem::try_new`].
-    pub fn try_new_on(
+    pub fn try_new_on<V: AsRef<[f64]>>(
         terms: Terms,
         capacity: Vec<f64>,
-        nodes: Vec<Node>,
+        nodes: Vec<Node<V>>,
     ) -> Result<Problem, Vec<ProblemError>> {
         let mut findings = check_capacity(&capacity);
         for (index, node) in nodes.iter().enumerate() {
@@ -185,7 +189,7 @@ impl Problem {
         if !findings.is_empty() {
             return Err(findings);
         }
-        let mut problem = Problem::flatten(capacity, nodes);
+        let mut problem = Problem::flatten(capacity, &nodes);
         problem.scalar = match terms.weights {
             Weights::Endowments => {
                 weights::normalise(&problem.parent, &problem.task, &mut problem.weight)
@@ -196,7 +200,7 @@ impl Problem {
     }
 
     /// Lays checked nodes out as matrices.
-    fn flatten(capacity: Vec<f64>, nodes: Vec<Node>) -> Problem {
+    fn flatten<V: AsRef<[f64]>>(capacity: Vec<f64>, nodes: &[Node<V>]) -> Problem {
         let (n, m) = (nodes.len(), capacity.len());
         let matrix = || Vec::with_capacity(n * m);
         let mut problem = Problem {
@@ -212,28 +216,34 @@ impl Problem {
         };
         for node in nodes {
             problem.parent.push(node.parent);
-            problem.is_leaf.push(matches!(node.kind, Kind::Leaf(_)));
-            problem.weight.extend(node.weight);
-            match node.kind {
-                Kind::Leaf(demand) if demand.tasks > 0.0 => {
-                    problem.task.extend(demand.task);
-                    problem.tasks.push(demand.tasks);
-                    problem.guarantee.extend(demand.guarantee);
-                    problem.limit.extend(demand.limit);
-                }
-                Kind::Leaf(_) => problem.push_idle(Bounds::none(m)),
-                Kind::Group(bounds) => problem.push_idle(bounds),
-            }
+            problem.weight.extend_from_slice(node.weight.as_ref());
+            problem.push(&node.kind);
         }
         problem
     }
 
-    /// Lays out a node that wants nothing itself.
-    fn push_idle(&mut self, bounds: Bounds) {
-        self.tasks.push(0.0);
-        self.task.extend(std::iter::repeat_n(0.0, self.capacity.len()));
-        self.guarantee.extend(bounds.guarantee);
-        self.limit.extend(bounds.limit);
+    /// Lays out what a node is. A group, and a leaf that wants no task, want nothing themselves; of such a leaf bounds are
+    /// nothing to anyone.
+    fn push<V: AsRef<[f64]>>(&mut self, kind: &Kind<V>) {
+        let m = self.resources();
+        let (guarantee, limit) = kind.bounds();
+        let is_leaf = matches!(kind, Kind::Leaf(_));
+        let tasks = if let Kind::Leaf(demand) = kind { demand.tasks } else { 0.0 };
+        self.is_leaf.push(is_leaf);
+        self.tasks.push(tasks);
+        match kind {
+            Kind::Leaf(demand) if tasks > 0.0 => {
+                self.task.extend_from_slice(demand.task.as_ref());
+            }
+            Kind::Leaf(_) | Kind::Group(_) => self.task.extend(std::iter::repeat_n(0.0, m)),
+        }
+        if is_leaf && tasks == 0.0 {
+            self.guarantee.extend(std::iter::repeat_n(0.0, m));
+            self.limit.extend(std::iter::repeat_n(f64::INFINITY, m));
+        } else {
+            self.guarantee.extend_from_slice(guarantee);
+            self.limit.extend_from_slice(limit);
+        }
     }
 
     /// How many resources there are: `m`.
@@ -461,10 +471,10 @@ fn check_capacity(capacity: &[f64]) -> Vec<ProblemError> {
     capacity.iter().enumerate().filter_map(wrong).collect()
 }
 
-fn check_node(
+fn check_node<V: AsRef<[f64]>>(
     index: usize,
-    node: &Node,
-    nodes: &[Node],
+    node: &Node<V>,
+    nodes: &[Node<V>],
     resources: usize,
     findings: &mut Vec<ProblemError>,
 ) {
@@ -485,11 +495,11 @@ fn check_node(
             }
         }
     };
-    check(Field::Weight, &node.weight, check_weight);
+    check(Field::Weight, node.weight.as_ref(), check_weight);
     let unless_infinite = |value| if value == f64::INFINITY { None } else { check_quantity(value) };
     let (guarantees, limits) = node.kind.bounds();
     if let Kind::Leaf(demand) = &node.kind {
-        check(Field::Task, &demand.task, check_quantity);
+        check(Field::Task, demand.task.as_ref(), check_quantity);
     }
     check(Field::Guarantee, guarantees, check_quantity);
     check(Field::Limit, limits, unless_infinite);
@@ -509,7 +519,7 @@ fn check_node(
 /// there is, each reported at the guarantee that broke it.
 ///
 /// The guarantee that counts for a group is the larger of its own and the sum of those of its members.
-fn overbooked(capacity: &[f64], nodes: &[Node]) -> Vec<ProblemError> {
+fn overbooked<V: AsRef<[f64]>>(capacity: &[f64], nodes: &[Node<V>]) -> Vec<ProblemError> {
     let mut findings = Vec::new();
     for (resource, &capacity) in capacity.iter().enumerate() {
         let mut below = vec![0.0; nodes.len()];

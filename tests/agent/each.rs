@@ -209,7 +209,7 @@ fn cgroups_that_fit_are_tenants_each_where_they_are() {
     world.tick();
     add(&world, "2");
     let names = |status: &Status| -> Vec<String> {
-        status.tenants.iter().map(|tenant| tenant.name.clone()).collect()
+        status.tenants.iter().map(|tenant| tenant.name.to_string()).collect()
     };
     let pods = ["1", "2"]
         .map(|name| format!("pods/kubepods-burstable.slice_x2fkubepods-burstable-pod{name}.slice"));

@@ -165,7 +165,7 @@ fn the_call_has_the_parameters_of_the_command_line() {
 /// A status as busy as can be.
 fn status() -> Status {
     let tenant = |index: usize| TenantStatus {
-        name: format!("customers/a-rather-long-name-{index}/nightly"),
+        name: format!("customers/a-rather-long-name-{index}/nightly").into(),
         usage: PerResource([Some(127.5), Some(1.5e12)]),
         demand: PerResource([128.0, 0.0]),
         allocation: PerResource([100.25, 2e12]),
@@ -250,7 +250,7 @@ fn tenants_that_lack_something_are_listed_with_the_reason() {
         assert!(text.contains(words), "{words} is not in:\n{}", ran.out);
     }
     let of_one = |tenant: &TenantStatus| Explanation {
-        tenant: tenant.name.clone(),
+        tenant: tenant.name.to_string(),
         missing: tenant.missing,
         reasons: tenant.reasons.clone(),
         faults: FaultsStatus {

@@ -146,8 +146,8 @@ fn the_values_written_are_bounded_at_every_level() {
         ..HostSample::default()
     };
     let low = |targets: &[target::Target]| -> Vec<f64> {
-        let of = |knobs: &Vec<(Knob, Value, String)>| match &knobs[knobs.len() - 1] {
-            (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes)), _) => {
+        let of = |knobs: &Vec<(Knob, Value)>| match &knobs[knobs.len() - 1] {
+            (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => {
                 (*bytes as f64 / MIB).round()
             }
             other => panic!("{other:?}"),
@@ -162,7 +162,7 @@ fn the_values_written_are_bounded_at_every_level() {
     // 2048 less 128 of margin, 100 outside and 1500 of the hog's.
     assert_eq!(low(&targets)[..3], [320.0, 320.0, 0.0]);
     let knobs = target::knobs(&nodes, &targets);
-    let (knob, value, _) = &knobs[1][knobs[1].len() - 1];
+    let (knob, value) = &knobs[1][knobs[1].len() - 1];
     let reason = value_reason::reason(*knob, value, &nodes[1], &targets[1]);
     assert!(reason.contains("320MiB of 600MiB"), "{reason}");
     assert!(nodes[1].guarantee[MEMORY].is_some());

@@ -168,7 +168,7 @@ fn both_formats_have_the_same_samples_with_the_names_of_their_format() {
 fn of_many_that_were_found_the_first_have_series() {
     let found = |number: usize| {
         let name = format!("people/u{number:04}");
-        TenantStatus { name, found: true, ..TenantStatus::default() }
+        TenantStatus { name: name.into(), found: true, ..TenantStatus::default() }
     };
     let named = TenantStatus { name: "people/zoe".into(), ..TenantStatus::default() };
     let tenants = (0..1000).map(found).chain([named]).collect();

@@ -138,7 +138,7 @@ fn scrolling_ends_at_the_last_tenant() {
     let mut view = View::new(SortKey::Policy, false);
     let mut many = status();
     many.tenants = (0..30)
-        .map(|i| TenantStatus { name: format!("t{i:02}"), ..status().tenants[0].clone() })
+        .map(|i| TenantStatus { name: format!("t{i:02}").into(), ..status().tenants[0].clone() })
         .collect();
     view.update(many, Instant::now());
     let press = |view: &mut View, key: Key| {

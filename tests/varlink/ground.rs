@@ -80,7 +80,8 @@ impl Drop for Ground {
 
 /// A tick with its number everywhere that one would look.
 fn published(tick: u64, nr_tenants: usize) -> Published {
-    let tenant = |index: usize| TenantStatus { name: format!("t{index}"), ..Default::default() };
+    let tenant =
+        |index: usize| TenantStatus { name: format!("t{index}").into(), ..Default::default() };
     let status =
         Status { tick, tenants: (0..nr_tenants).map(tenant).collect(), ..Status::default() };
     Published::new(status, Arc::default(), Arc::new(Governance::default()))

@@ -58,7 +58,7 @@ impl Window {
         let figure = |(index, tenant): (usize, &TenantStatus)| {
             let at = |values: &[f64]| values.get(index).copied().unwrap_or(0.0);
             Figure {
-                tenant: tenant.name.clone(),
+                tenant: tenant.name.to_string(),
                 weight: tenant.weight,
                 demand: tenant.demand,
                 allocation: tenant.allocation,

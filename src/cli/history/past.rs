@@ -206,10 +206,10 @@ impl Past {
             if self.only.as_ref().is_some_and(|only| *only != node.path) {
                 continue;
             }
-            if !self.tenants.contains_key(&node.path) {
-                self.tenants.insert(node.path.clone(), Course::default());
+            if !self.tenants.contains_key(node.path.as_str()) {
+                self.tenants.insert(node.path.to_string(), Course::default());
             }
-            if let Some(course) = self.tenants.get_mut(&node.path) {
+            if let Some(course) = self.tenants.get_mut(node.path.as_str()) {
                 course.take(state, played.wall, elapsed, self.only.is_some());
             }
         }

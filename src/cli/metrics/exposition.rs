@@ -115,12 +115,12 @@ fn samples(metric: &Metric, status: &Status, tenants: &[&TenantStatus]) -> Optio
         Source::Each(_, read) => read(status),
         Source::Tenant(read) => tenants
             .iter()
-            .filter_map(|tenant| Some((tenant.name.clone(), read.from(tenant)?)))
+            .filter_map(|tenant| Some((tenant.name.to_string(), read.from(tenant)?)))
             .collect(),
         Source::Group(read) => status
             .groups
             .iter()
-            .filter_map(|group| Some((group.name.clone(), read.from(group)?)))
+            .filter_map(|group| Some((group.name.to_string(), read.from(group)?)))
             .collect(),
     };
     (!values.is_empty()).then_some(Samples::Each(label, values))

@@ -95,7 +95,7 @@ impl Rival {
         let tree = Tree::below(nodes.into(), parents, members, Vec::new());
         self.left_out = (0..old.nodes().len())
             .filter(|number| old.nodes()[*number].is_leaf && !all.contains(&Some(*number)))
-            .map(|number| old.nodes()[number].path.clone())
+            .map(|number| old.nodes()[number].path.to_string())
             .collect();
         let before = self.control.tree();
         let place = |number: usize| {

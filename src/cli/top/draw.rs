@@ -222,7 +222,7 @@ impl Columns {
 /// The name; that of a group with a slash behind it.
 fn name(row: Row<'_>) -> String {
     match row {
-        Row::Tenant(_, tenant) => tenant.name.clone(),
+        Row::Tenant(_, tenant) => tenant.name.to_string(),
         Row::Group(group) => format!("{}/", group.name),
     }
 }

@@ -215,7 +215,7 @@ impl View {
     /// The tenant or group that is open.
     pub fn opened(&self) -> Option<Opened> {
         let name = self.opened.clone()?;
-        let tenants = self.status.tenants_of(&name).map(|tenant| tenant.name.clone()).collect();
+        let tenants = self.status.tenants_of(&name).map(|tenant| tenant.name.to_string()).collect();
         Some(Opened { name, tenants })
     }
 

@@ -4,7 +4,7 @@ use super::ControlLoop;
 use crate::control::contest::{Contest, ROUNDS};
 use crate::control::drift::Drift;
 use crate::control::finding::{Code, Finding};
-use crate::control::plan::{Action, NodeKnobs};
+use crate::control::plan::{Action, Wanted};
 
 impl ControlLoop {
     /// How often the agent gave way to another program since the start.
@@ -37,7 +37,7 @@ impl ControlLoop {
     pub(super) fn contest(
         &mut self,
         drifts: &[Drift],
-        knobs: &mut [NodeKnobs],
+        wanted: &mut Vec<Wanted>,
         actions: &mut Vec<Action>,
     ) {
         if !self.settings.is_enforcing {
@@ -50,7 +50,7 @@ impl ControlLoop {
             {
                 self.nr_yields += 1;
                 actions.retain(|action| !is_this(action));
-                knobs[*node].desired.retain(|(known, ..)| known != knob);
+                wanted.retain(|it| (it.node, it.knob) != (*node, *knob));
                 self.states[*node].retries.retain(|retry| retry.knob != *knob);
             }
         }

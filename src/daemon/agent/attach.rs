@@ -123,7 +123,7 @@ impl<K: KernFs> Agent<K> {
         path: &str,
         caller: Caller,
     ) -> Result<Moved, AttachError> {
-        let tenant = self.nodes()[node].path.clone();
+        let tenant = self.nodes()[node].path.to_string();
         let path = self.path_from_mount(path)?;
         let dir = self.cpu_dir(&path);
         let inode = match self.inode(&dir) {
@@ -184,7 +184,7 @@ impl<K: KernFs> Agent<K> {
         candidates: &[Candidate],
         caller: Caller,
     ) -> Result<Moved, AttachError> {
-        let tenant = self.nodes()[node].path.clone();
+        let tenant = self.nodes()[node].path.to_string();
         let own = self.own_cgroup(node)?;
         let mut moved = Moved { cgroup: self.shown(own), ..Moved::default() };
         let mut attached = Vec::new();
@@ -317,7 +317,7 @@ impl<K: KernFs> Agent<K> {
 
     /// The number of the cgroup that the agent makes for a tenant, open.
     pub(super) fn own_cgroup(&mut self, node: usize) -> Result<usize, AttachError> {
-        let tenant = self.nodes()[node].path.clone();
+        let tenant = self.nodes()[node].path.to_string();
         if self.backends.own(self.control.tree(), node).is_none() {
             self.settle_own(node).map_err(AttachError::Refused)?;
         }
@@ -431,7 +431,7 @@ impl<K: KernFs> Agent<K> {
         let owner = owner.and_then(|number| tree.node_number(number));
         owner
             .or_else(|| claimed.next().map(|rule| rule.node))
-            .map(|it| tree.nodes()[it].path.clone())
+            .map(|it| tree.nodes()[it].path.to_string())
     }
 
     /// Whether all processes in the cgroup at `dir`, and at least one, are of this user.

@@ -141,7 +141,7 @@ fn claims(nodes: &[TreeNode], states: &[NodeState]) -> Vec<Claim> {
         if let Some(guaranteed) = node.guarantee[CPU] {
             let due_cores = guaranteed.min(wanted);
             let lacking_cores = missing.min(due_cores - used).max(0.0);
-            claims.push(Claim { tenant: node.path.clone(), due_cores, lacking_cores });
+            claims.push(Claim { tenant: node.path.to_string(), due_cores, lacking_cores });
         }
         if let Some(above) = node.parent {
             let above = &mut cores[above];

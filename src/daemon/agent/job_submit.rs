@@ -70,7 +70,7 @@ impl<K: KernFs> Agent<K> {
         };
         let Some(named) = &submission.parameters.tenant else {
             let leaves = self.nodes().iter().filter(|node| node.is_leaf && is_allowed(&node.path));
-            let tenants: Vec<String> = leaves.map(|node| node.path.clone()).collect();
+            let tenants: Vec<String> = leaves.map(|node| node.path.to_string()).collect();
             return match (own, &tenants[..], &submission.allowed) {
                 (Some(own), ..) => Ok(own),
                 // Who may change the agent is not named by it.

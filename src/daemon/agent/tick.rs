@@ -324,7 +324,7 @@ impl<K: KernFs> Agent<K> {
             Some(_) => info!(cpus = %topology.usable(), "the usable CPUs changed"),
             None => {
                 let mut placed = self.keeper.placements(topology.usable());
-                self.control.place_on(|node| placed.remove(&node.path));
+                self.control.place_on(|node| placed.remove(node.path.as_str()));
             }
         }
     }

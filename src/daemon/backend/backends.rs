@@ -188,16 +188,36 @@ impl Backends {
         number: usize,
         facet: Facet,
     ) -> Option<PathBuf> {
-        let trees = &host.layout.trees[host.layout.tree(facet)?];
-        match &self.places[number].location {
-            Location::Direct => Some(trees.root.join(tree.name(number))),
-            Location::Made(below) => Some(trees.root.join(below)),
-            Location::InPlace(path) | Location::AboveInPlace(path) => Some(trees.dir_of(path)),
-            Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
-                Some(trees.dir_of(self.systemd.cgroup(number)?))
+        let mut dir = PathBuf::new();
+        self.dir_into(host, tree, (number, facet), &mut dir).then_some(dir)
+    }
+
+    /// The same into `dir`, which whoever asks for a thousand of them makes once; false where there is none.
+    pub(in crate::daemon) fn dir_into<K>(
+        &self,
+        host: &HostAccess<K>,
+        tree: &Tree,
+        (number, facet): (usize, Facet),
+        dir: &mut PathBuf,
+    ) -> bool {
+        let Some(index) = host.layout.tree(facet) else { return false };
+        let trees = &host.layout.trees[index];
+        let (above, below) = match &self.places[number].location {
+            Location::Direct => (&trees.root, Some(tree.name(number))),
+            Location::Made(below) => (&trees.root, Some(below.as_str())),
+            Location::InPlace(path) | Location::AboveInPlace(path) => {
+                (&trees.mount, Some(path.as_str()))
             }
-            Location::Members(_) | Location::Nowhere | Location::Unknown(_) => None,
+            Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
+                (&trees.mount, self.systemd.cgroup(number))
+            }
+            Location::Members(_) | Location::Nowhere | Location::Unknown(_) => return false,
+        };
+        dir.clone_from(above);
+        if let Some(below) = below {
+            dir.push(below.trim_start_matches('/'));
         }
+        below.is_some()
     }
 
     /// The directories of its cgroup, one in each tree; none where it has none, or where it is not found yet.

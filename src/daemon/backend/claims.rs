@@ -330,7 +330,7 @@ impl Search {
         }
         let mut moves = Vec::new();
         for (node, cgroups) in all {
-            let tenant = || nodes[node].path.clone();
+            let tenant = || nodes[node].path.to_string();
             let of = |from: String, nr: usize| MoveStatus {
                 tenant: tenant(),
                 from,

@@ -46,6 +46,11 @@ impl NestedKills {
             }
             self.round += 1;
             self.has_nested = false;
+            // Of most there are none, which takes no list to see.
+            if kernel.nr_dirs(dir).is_ok_and(|nr_dirs| nr_dirs == 0) {
+                self.forget_removed();
+                return self.sum();
+            }
             self.left.push(kernel.dir_path(dir));
         }
         let top = kernel.dir_path(dir);

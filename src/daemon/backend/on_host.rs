@@ -89,7 +89,7 @@ fn settle_in_place(
     let owners: HashMap<String, OwnerChoice> =
         policy.leaves().into_iter().map(|(path, tenant)| (path, tenant.owner)).collect();
     for (number, location) in locations.iter_mut().enumerate() {
-        let is_direct = owners.get(&nodes[number].path) == Some(&OwnerChoice::Direct);
+        let is_direct = owners.get(nodes[number].path.as_str()) == Some(&OwnerChoice::Direct);
         let mut settle = |path: &str| match ground.settle(layout, path, is_direct)? {
             Location::Unit(unit) => match units.insert(unit.clone(), number) {
                 Some(other) if other != number => {

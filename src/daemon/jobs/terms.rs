@@ -43,7 +43,7 @@ pub(in crate::daemon) fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
                 DopPolicy::Manual(dop) | DopPolicy::AtMost(dop) => Some(dop),
                 DopPolicy::Auto | DopPolicy::Imci => None,
             };
-            let quota = quotas.get(&node.path).copied().unwrap_or_default();
+            let quota = quotas.get(node.path.as_str()).copied().unwrap_or_default();
             terms.push(Terms {
                 max_running: quota.max_running,
                 max_running_per_user: quota.max_running_per_user,

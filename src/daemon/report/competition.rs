@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::effect;
 use super::outsiders::Outsiders;
@@ -20,7 +21,7 @@ use crate::control::tree::{Ancestor, Tree};
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::ancestry::GovernedAbove;
 use crate::daemon::backend::backends::Backends;
-use crate::host::cgroup::Facet;
+use crate::host::cgroup::{Dialect, Facet};
 use crate::host::kernfs::KernFs;
 
 /// The last findings above and beside the tenants.
@@ -85,12 +86,16 @@ impl Competition {
 
     /// Checks what is above and beside the tenants.
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
-        let homes: Vec<Option<PathBuf>> = (0..scene.tree.first_ancestor())
-            .map(|number| scene.backends.dir_of(scene.host, scene.tree, number, Facet::Cpu))
-            .collect();
-        let dirs = parents_to_protect(scene);
-        let unprotected = effect::void_protection(scene.host, &dirs, &governed_above(scene));
+        // The legacy hierarchy asks nothing of the cgroups above.
+        let unprotected = match scene.host.layout.dialect {
+            Dialect::Legacy => Vec::new(),
+            Dialect::Unified => {
+                let dirs = parents_to_protect(scene);
+                effect::void_protection(scene.host, &dirs, &governed_above(scene))
+            }
+        };
         *self = Competition { unprotected, ..Competition::default() };
+        let homes = Parents::of(scene, Facet::Cpu, |_| true);
         if scene.host.governs_above == GovernedAbove::Nothing {
             self.look_apart(scene.tree, &homes);
         }
@@ -98,10 +103,10 @@ impl Competition {
     }
 
     /// Finds the nodes of one level that have different parents.
-    fn look_apart(&mut self, tree: &Tree, homes: &[Option<PathBuf>]) {
+    fn look_apart(&mut self, tree: &Tree, homes: &Parents) {
         let mut levels: BTreeMap<Option<usize>, Vec<(usize, &Path)>> = BTreeMap::new();
-        for (number, (node, home)) in tree.nodes().iter().zip(homes).enumerate() {
-            if let Some(parent) = home.as_deref().and_then(Path::parent) {
+        for (number, node) in tree.nodes().iter().enumerate() {
+            if let Some(parent) = homes.parent(number) {
                 levels.entry(node.parent).or_default().push((number, parent));
             }
         }
@@ -121,10 +126,10 @@ impl Competition {
     }
 
     /// Finds cgroups outside the policy that keep tenants beside them from their CPUs.
-    fn look_beside<K: KernFs>(&mut self, scene: &Scene<'_, K>, homes: &[Option<PathBuf>]) {
+    fn look_beside<K: KernFs>(&mut self, scene: &Scene<'_, K>, homes: &Parents) {
         let mut places: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
-        for (number, home) in homes.iter().enumerate().filter(|(n, _)| scene.lacking[*n]) {
-            if let Some(place) = home.as_deref().and_then(Path::parent) {
+        for number in (0..scene.tree.first_ancestor()).filter(|number| scene.lacking[*number]) {
+            if let Some(place) = homes.parent(number) {
                 places.entry(place).or_default().push(number);
             }
         }
@@ -156,12 +161,45 @@ fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
 
 /// The parents of cgroups whose protection depends on cgroups that the agent does not own.
 fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
-    let parent = |number: usize| {
-        let dir = scene.backends.dir_of(scene.host, scene.tree, number, Facet::Memory)?;
-        Some(dir.parent()?.to_path_buf())
-    };
-    (0..scene.tree.first_ancestor())
-        .filter(|number| scene.backends.needs_protection_above(scene.tree, *number))
-        .filter_map(parent)
-        .collect()
+    let is_asked = |number| scene.backends.needs_protection_above(scene.tree, number);
+    let parents = Parents::of(scene, Facet::Memory, is_asked);
+    parents.places.iter().map(|place| place.to_path_buf()).collect()
+}
+
+/// The cgroups that others are in. Most are in few: those have their names once.
+#[derive(Debug, Default)]
+struct Parents {
+    places: Vec<Rc<Path>>,
+    /// For each number its place.
+    of: Vec<Option<usize>>,
+}
+
+impl Parents {
+    /// Those of the numbers for which `is_asked`, in the tree with the files of `facet`.
+    fn of<K>(scene: &Scene<'_, K>, facet: Facet, is_asked: impl Fn(usize) -> bool) -> Parents {
+        let mut parents = Parents::default();
+        let mut known: HashMap<Rc<Path>, usize> = HashMap::new();
+        let mut dir = PathBuf::new();
+        let Scene { host, backends, tree, .. } = scene;
+        parents.of = (0..tree.first_ancestor())
+            .map(|number| {
+                let is_there =
+                    is_asked(number) && backends.dir_into(host, tree, (number, facet), &mut dir);
+                let parent = dir.parent().filter(|_| is_there)?;
+                if let Some(place) = known.get(parent) {
+                    return Some(*place);
+                }
+                let place: Rc<Path> = parent.into();
+                known.insert(Rc::clone(&place), parents.places.len());
+                parents.places.push(place);
+                Some(parents.places.len() - 1)
+            })
+            .collect();
+        parents
+    }
+
+    /// The cgroup that the one with this number is in.
+    fn parent(&self, number: usize) -> Option<&Path> {
+        self.places.get((*self.of.get(number)?)?).map(Rc::as_ref)
+    }
 }

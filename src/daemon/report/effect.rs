@@ -207,8 +207,12 @@ pub(super) fn missing_files(tenant: &str, missing: &[KernError]) -> Option<Findi
 
 /// The legacy hierarchies that the cgroup of `tenant` is not in.
 pub(super) fn missing_trees(tenant: &str, missing: &[Facet]) -> Option<Finding> {
+    if missing.is_empty() {
+        return None;
+    }
     let names: Vec<&str> = missing.iter().map(|facet| facet.controller()).collect();
-    let what = format!("its cgroup is not in the hierarchy of {}", names.join(" and "));
-    let finding = || Finding::of(tenant, Code::Ineffective, what + ": nothing of that is enforced");
-    (!names.is_empty()).then(|| finding().with_remedy("make it there as well"))
+    let names = names.join(" and ");
+    let what =
+        format!("its cgroup is not in the hierarchy of {names}: nothing of that is enforced");
+    Some(Finding::of(tenant, Code::Ineffective, what).with_remedy("make it there as well"))
 }

@@ -256,7 +256,8 @@ impl Reporter {
     ) -> Vec<ActionStatus> {
         let tree = control.tree();
         let home = |number| {
-            Some((tree.name(number).to_string(), backends.home_outside(number)?.to_string()))
+            let home = backends.home_outside(number)?;
+            Some((tree.name(number).to_string(), home.to_string()))
         };
         let homes: HashMap<String, String> = (0..tree.len()).filter_map(home).collect();
         if !homes.is_empty() {
@@ -320,7 +321,7 @@ impl Reporter {
             unwritten: backends.unwritten(),
         };
         let settings = control.settings();
-        self.trace = Arc::new(Trace {
+        let mut trace = Trace {
             now,
             elapsed: decision.elapsed,
             machine: host_sample.machine(),
@@ -328,9 +329,11 @@ impl Reporter {
             rule: settings.allocation,
             slots: decision.slots,
             tree: control.tree().clone(),
-            records: scene.records(&mut decision),
             spelling: self.spelling.clone(),
-        });
+            ..Trace::default()
+        };
+        scene.record(&mut decision, &mut trace);
+        self.trace = Arc::new(trace);
         self.log.tell(&findings, now);
         let would_get = status::would_get_all(control, decision.capacity);
         let interval_seconds = settings.interval.as_secs_f64();
@@ -374,6 +377,6 @@ impl Reporter {
 /// Values that were written, or would be, and cannot take effect: those that an explanation calls
 /// ineffective.
 fn nr_ineffective(trace: &Trace) -> u64 {
-    let values = trace.records.iter().flat_map(|record| &record.values);
+    let values = trace.values.iter();
     values.filter(|value| value.outcome == Outcome::Ineffective).count() as u64
 }

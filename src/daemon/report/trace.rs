@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::competition::Competition;
 use crate::control::control_loop::ControlLoop;
 use crate::control::finding::Finding;
-use crate::control::plan::{Knob, NodeKnobs, Value};
+use crate::control::plan::{Knob, Value, Wanted};
 use crate::control::state::{NodeState, Retry, without_threads};
 use crate::control::step::Decision;
-use crate::control::trace::{Counters, Outcome, Record, Seen, Spelling, ValueRecord};
+use crate::control::trace::{Counters, Outcome, Record, Seen, Spelling, Trace, ValueRecord};
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
 use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
@@ -29,41 +29,48 @@ pub(super) struct Scene<'a, K> {
 }
 
 impl<K> Scene<'_, K> {
-    /// The records of all nodes of the tree.
-    pub(super) fn records(&self, decision: &mut Decision) -> Vec<Record> {
+    /// Takes the records of all nodes of the tree into `trace`.
+    pub(super) fn record(&self, decision: &mut Decision, trace: &mut Trace) {
         let mut planned: Vec<(usize, Knob)> =
             decision.actions.iter().map(|action| (action.node, action.knob)).collect();
         planned.sort_unstable();
-        let knobs = std::mem::take(&mut decision.knobs).into_iter();
-        knobs.enumerate().map(|(number, knobs)| self.record(number, knobs, &planned)).collect()
+        let states = self.control.states();
+        let wanted = std::mem::take(&mut decision.wanted);
+        trace.values = Vec::with_capacity(wanted.len());
+        trace.records = Vec::with_capacity(states.len());
+        let nr_populated = states.iter().filter(|state| is_populated(state)).count();
+        trace.counters = Vec::with_capacity(nr_populated);
+        let mut wanted = wanted.into_iter().peekable();
+        for (number, state) in states.iter().enumerate() {
+            let first = trace.values.len();
+            while let Some(value) = wanted.next_if(|value| value.node == number) {
+                trace.values.push(self.value(value, &planned));
+            }
+            let has_members = self.control.tree().has_members(number);
+            trace.records.push(Record {
+                seen: match has_members {
+                    true => Some(Seen::Members(state.usage)),
+                    false => seen(state, &mut trace.counters),
+                },
+                demand: state.demand,
+                target: state.target.clone(),
+                values: first..trace.values.len(),
+                width: state.width.status(),
+            });
+        }
     }
 
-    fn record(&self, number: usize, mut knobs: NodeKnobs, planned: &[(usize, Knob)]) -> Record {
-        let state = &self.control.states()[number];
-        let desired = std::mem::take(&mut knobs.desired);
-        // The reasons are not kept: they follow from the rest of the record.
-        let values = desired.into_iter().map(|(knob, wanted, _)| {
-            let held = knobs.observed(knob).cloned();
-            let is_settled = knobs.is_settled(knob, &wanted);
-            let is_planned = planned.binary_search(&(number, knob)).is_ok();
-            let (outcome, detail) = match self.obstacle(number, knob, &wanted) {
-                Some(obstacle) => obstacle,
-                None => self.outcome(is_planned, is_settled),
-            };
-            let detail = detail.map(String::into_boxed_str);
-            let held_at = state.observed_at[knob as usize];
-            ValueRecord { knob, held, held_at, wanted, outcome, detail }
-        });
-        Record {
-            seen: match self.control.tree().has_members(number) {
-                true => Some(Seen::Members(state.usage.map(Box::new))),
-                false => seen(state),
-            },
-            demand: state.demand,
-            target: state.target.clone(),
-            values: values.collect(),
-            width: state.width.status(),
-        }
+    /// The record of a value. Its reason is not kept: that follows from the rest.
+    fn value(&self, value: Wanted, planned: &[(usize, Knob)]) -> ValueRecord {
+        let Wanted { node, knob, held, value: wanted, is_settled, reason: _ } = value;
+        let is_planned = planned.binary_search(&(node, knob)).is_ok();
+        let (outcome, detail) = match self.obstacle(node, knob, &wanted) {
+            Some(obstacle) => obstacle,
+            None => self.outcome(is_planned, is_settled),
+        };
+        let detail = detail.map(String::into_boxed_str);
+        let held_at = self.control.states()[node].observed_at[knob as usize];
+        ValueRecord { knob, held, held_at, wanted, outcome, detail }
     }
 
     /// What keeps a value from its file, or from its effect.
@@ -135,15 +142,20 @@ fn refused(retry: &Retry, tick: u64) -> (Outcome, Option<String>) {
     (outcome, Some(format!("{}; {again}", message.unwrap_or("there is no such file"))))
 }
 
-/// The samples of one node in this tick.
-fn seen(state: &NodeState) -> Option<Seen> {
-    let now = state.sample.as_ref()?;
-    if now.populated == Some(false) {
+fn is_populated(state: &NodeState) -> bool {
+    state.sample.as_ref().is_some_and(|now| now.populated != Some(false))
+}
+
+/// The samples of one node in this tick, which go into `counters`.
+fn seen(state: &NodeState, counters: &mut Vec<Counters>) -> Option<Seen> {
+    let now = without_threads(state.sample.as_ref()?);
+    if !is_populated(state) {
         return Some(Seen::Empty);
     }
     let before = state.before.as_deref().cloned();
     let (usage, context) = (state.usage, state.context);
-    Some(Seen::Counters(Box::new(Counters { before, now: without_threads(now), usage, context })))
+    counters.push(Counters { before, now, usage, context });
+    Some(Seen::Counters(counters.len() - 1))
 }
 
 /// How files are named and values spelled on a host with `layout`, where `homes` are the cgroups of the nodes

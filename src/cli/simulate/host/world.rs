@@ -230,9 +230,8 @@ fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
             CpusPolicy::Fixed(cpus) => cpus.iter().copied().collect(),
             _ => CpuSet::default(),
         };
-        let values = knobs.into_iter().map(|(knob, value, _)| (knob, value));
         let cpus = [(Knob::Cpus, Value::CpuList(cpus))];
-        for (knob, value) in unlimited.into_iter().chain(values).chain(cpus) {
+        for (knob, value) in unlimited.into_iter().chain(knobs).chain(cpus) {
             write(kernel, &path, knob, &value)?;
             if let (Knob::MemoryLow, 0, Value::Amount(_, Limit::Finite(bytes))) =
                 (knob, node.depth, value)
