@@ -14,7 +14,7 @@
 # panics, hangs or loses its runner is a failure, however well it looked until then.
 #
 # TENANTD_VM_ACCEL is `tcg` (default), `kvm` (see accel.sh) or `icount`: emulated, and the guest's clock counts the
-# instructions of its processors, so that what runs beside the guest on this machine changes no figure.
+# instructions of its processors, so that what runs beside it on this machine changes none of its figures.
 set -euo pipefail
 
 shape=flat
@@ -57,8 +57,9 @@ case ${TENANTD_VM_ACCEL:=tcg} in
     # Without cx16: emulating cmpxchg16b on several processors, QEMU 7.2 spoils the flags register, and Linux 6.12,
     # whose allocator lives on that instruction, ends in a double fault at boot.
     tcg) processors=(-accel "tcg,thread=multi" -cpu "max,-cx16") ;;
-    # An instruction is 4 ns; one thread runs the processors in turn.
-    icount) processors=(-accel "tcg,thread=single" -cpu "max,-cx16" -icount "shift=1") ;;
+    # An instruction takes 1 ns of all processors together: one thread runs them in turn, some milliseconds each. How much
+    # work is done is exact; how long a program was on a processor is not, as it seems to run while others have their turn.
+    icount) processors=(-accel "tcg,thread=single" -cpu "max,-cx16" -icount "shift=0") ;;
     *) echo "boot.sh: unknown TENANTD_VM_ACCEL $TENANTD_VM_ACCEL" >&2; exit 2 ;;
 esac
 # One clock for all processors is what emulation gives; Linux would not believe it and would use the
