@@ -115,7 +115,7 @@ for package in "$deb" "$rpm"; do
 done
 
 limit=3000
-if [[ $tier == compare ]]; then limit=7200; fi
+if [[ $packages == compare ]]; then limit=7200; fi
 # One scenario that may take longer takes the guest with it.
 if [[ ${SCENARIO_LIMIT:-0} -gt $limit ]]; then limit=$((SCENARIO_LIMIT + 600)); fi
 passed=0 failed=0 skipped=0
