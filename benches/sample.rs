@@ -22,7 +22,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use bar::Bars;
 use crowd::{Crowd, Noting, cpu_times, observer};
-use tenantd::host::cgroup::Cgroup;
+use tenantd::host::cgroup::{Cgroup, Last};
 use tenantd::host::kernfs::RealKernFs;
 
 const TENANTS: [usize; 2] = [100, 1_000];
@@ -91,7 +91,7 @@ fn sample_part(crowd: &Crowd, tenants: std::ops::Range<usize>) -> Part {
         ours.push(time(|| {
             let mut gaps = Vec::new();
             for cgroup in &cgroups {
-                cgroup.sample(&mut kernel, false, None, &mut gaps).expect("still there");
+                cgroup.sample(&mut kernel, false, Last::default(), &mut gaps).expect("still there");
             }
             assert!(gaps.is_empty(), "{:?}", gaps.first());
         }));

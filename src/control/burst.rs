@@ -111,7 +111,8 @@ pub fn bursts(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
         }
     }
     let mut bursts = vec![0.0; nodes.len()];
-    for (set, members) in members.iter().enumerate() {
+    // Most nodes are tenants, which are no sets.
+    for (set, members) in members.iter().enumerate().filter(|(_, members)| !members.is_empty()) {
         let whole = set.checked_sub(1).map_or(amount, |parent| bursts[parent]);
         let claim = |&node: &usize| Claim {
             weight: nodes[node].weight[resource],

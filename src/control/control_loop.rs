@@ -160,7 +160,7 @@ impl ControlLoop {
                 .tree
                 .node_number(number)
                 .is_some_and(|node| self.states[node].shortfall.is_some()),
-            nested: is_due,
+            all: is_due,
         }
     }
 

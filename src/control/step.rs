@@ -116,8 +116,8 @@ pub struct Sampling {
     pub times_of_empty: bool,
     /// Its waiting time for input and output: it lacks something.
     pub io: bool,
-    /// Whether cgroups that the tenant made inside its own are looked for.
-    pub nested: bool,
+    /// Everything, whatever seems to stand still; and cgroups that the tenant made inside its own are looked for.
+    pub all: bool,
 }
 
 /// All that follows from one input.

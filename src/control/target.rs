@@ -318,7 +318,7 @@ fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target])
         targets[index].floor_cores = floor(bursts[index], by_weight[index]);
         members[burst::siblings_of(node)].push(index);
     }
-    for (set, members) in members.iter().enumerate() {
+    for (set, members) in members.iter().enumerate().filter(|(_, members)| !members.is_empty()) {
         let whole = set.checked_sub(1).map_or(cores, |parent| bursts[parent]);
         let shares: Vec<Share> = members.iter().map(|node| targets[*node].share()).collect();
         let weights = weight::weigh(&siblings::entitlements(&shares, whole));

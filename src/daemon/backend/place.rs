@@ -8,7 +8,9 @@ use crate::control::plan::{Knob, Value};
 use crate::control::sample::TenantSample;
 use crate::control::step::Sampling;
 use crate::control::thread_budget::{Look, PER_TENANT};
-use crate::host::cgroup::{self, Cgroup, Dialect, Facet, Known, Layout, ReadError, Threads};
+use crate::host::cgroup::{
+    self, Cgroup, Dialect, Facet, Known, Last, Layout, ReadError, Rest, Threads,
+};
 use crate::host::kernfs::{ErrorKind, KernError, KernFs};
 
 /// The cgroup of one node.
@@ -21,8 +23,8 @@ pub(super) struct Place {
     nested_kills: NestedKills,
     /// Whether all processes that the agent put into it are in its cpuset as well, on a legacy host.
     pub(super) is_joined: bool,
-    /// What was read last of whether it holds processes.
-    known: Option<Known>,
+    /// What was read last.
+    last: Last,
     /// Whether samples found processes in it, and whether the last one found none any more.
     was_populated: bool,
     pub(super) is_emptied: bool,
@@ -58,7 +60,7 @@ impl Place {
             has_cpus: false,
             nested_kills: NestedKills::default(),
             is_joined: false,
-            known: None,
+            last: Last::default(),
             was_populated: false,
             is_emptied: false,
         }
@@ -68,7 +70,7 @@ impl Place {
     pub(super) fn close(&mut self, kernel: &mut impl KernFs) {
         (self.has_cpus, self.is_joined) = (false, false);
         (self.was_populated, self.is_emptied) = (false, false);
-        self.known = None;
+        self.last = Last::default();
         self.nested_kills = NestedKills::default();
         if let Some(cgroup) = self.cgroup.take() {
             cgroup.close(kernel);
@@ -95,11 +97,14 @@ impl Place {
         sampling: Sampling,
     ) -> Option<Result<Sampled, KernError>> {
         let cgroup = self.cgroup.as_ref()?;
-        let mut read = read_counters(cgroup, host, sampling, self.known);
+        // Now and then all of it is read.
+        let rest = self.last.rest.filter(|_| !sampling.all);
+        let mut read = read_counters(cgroup, host, sampling, Last { rest, ..self.last });
         if let Ok(Sampled { sample, .. }) = &read {
-            let usage_usec = sample.usage_usec.or(self.known.and_then(|known| known.usage_usec));
+            let before = self.last.population;
+            let usage_usec = sample.usage_usec.or(before.and_then(|known| known.usage_usec));
             let known = sample.populated.map(|populated| Known { populated, usage_usec });
-            self.known = known.or(self.known);
+            self.last = Last { population: known.or(before), rest: Rest::of(sample) };
             self.was_populated |= sample.populated == Some(true);
             self.is_emptied = self.was_populated && sample.populated == Some(false);
         }
@@ -107,7 +112,7 @@ impl Place {
             && let Ok(Sampled { nr_oom_kills: Some(kills), .. }) = &mut read
             && let Some(dir) = cgroup.dir(&host.layout, Facet::Memory)
         {
-            *kills += self.nested_kills.count(&mut host.kernel, dir, sampling.nested);
+            *kills += self.nested_kills.count(&mut host.kernel, dir, sampling.all);
         }
         Some(read)
     }
@@ -162,12 +167,12 @@ fn read_counters<K: KernFs>(
     cgroup: &Cgroup,
     host: &mut HostAccess<K>,
     sampling: Sampling,
-    known: Option<Known>,
+    last: Last,
 ) -> Result<Sampled, KernError> {
     let mut gaps = Vec::new();
     let proc = host.proc();
     let HostAccess { kernel, layout, .. } = host;
-    let mut sample = cgroup.sample(kernel, sampling.times_of_empty, known, &mut gaps)?;
+    let mut sample = cgroup.sample(kernel, sampling.times_of_empty, last, &mut gaps)?;
     if sample.populated == Some(false) {
         let nr_oom_kills = match sampling.kills_of_empty {
             true => cgroup.oom_kills(kernel, &mut gaps)?,

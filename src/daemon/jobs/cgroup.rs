@@ -9,7 +9,7 @@ use tracing::debug;
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::TenantSample;
 use crate::daemon::recovery::processes::{nested, processes_at};
-use crate::host::cgroup::{Cgroup, Dialect, Facet, Layout, Tree, pids_sample};
+use crate::host::cgroup::{Cgroup, Dialect, Facet, Last, Layout, Tree, pids_sample};
 use crate::host::kernfs::{DirId, KernError, KernFs, Operation};
 
 /// The cgroup of one job.
@@ -143,7 +143,7 @@ impl JobCgroup {
         kernel: &mut K,
     ) -> Result<TenantSample, KernError> {
         let cgroup = self.cgroup.as_ref().ok_or_else(|| gone(&self.below))?;
-        cgroup.sample(kernel, true, None, &mut Vec::new())
+        cgroup.sample(kernel, true, Last::default(), &mut Vec::new())
     }
 
     /// The threads in it and in what was made inside, as far as the kernel tells.

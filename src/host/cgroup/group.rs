@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 
+use super::last::Last;
 use super::mount::{Dialect, Facet, Layout, Tree};
 use super::parse::{self, Malformed};
 use super::readings::{ReadError, memory_keys, observe_in};
@@ -59,23 +60,6 @@ impl Source {
             (_, Source::MemoryPressure) => (Facet::Pressure, "memory.pressure"),
             (_, Source::Populated) => (Facet::Pressure, "cgroup.events"),
         })
-    }
-}
-
-/// What was read last of whether a cgroup holds processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Whether it held any.
-    pub populated: bool,
-    /// The CPU time that was used by then, in µs.
-    pub usage_usec: Option<u64>,
-}
-
-impl Known {
-    /// What stays of it where that cannot be read any more: all, unless CPU time was used in a cgroup that was empty.
-    fn kept(self, usage_usec: Option<u64>) -> Option<bool> {
-        let has_used = usage_usec.zip(self.usage_usec).is_some_and(|(now, then)| now > then);
-        (self.populated || !has_used).then_some(self.populated)
     }
 }
 
@@ -213,7 +197,8 @@ impl Cgroup {
 
     /// Reads every counter; `gaps` takes what could not be read. Of an empty cgroup only the times are read,
     /// and only where `times_of_empty` asks for them: what its last processes used while they ended. Whether it is
-    /// empty stays as it is `known` where that cannot be read.
+    /// empty stays as it was `last` where that cannot be read, and so does the memory of a cgroup at rest
+    /// ([`super::last`]).
     ///
     /// # Errors
     /// The cgroup is gone. Any other failed read leaves its field absent and goes to `gaps`.
@@ -221,7 +206,7 @@ impl Cgroup {
         &self,
         kernel: &mut impl KernFs,
         times_of_empty: bool,
-        known: Option<Known>,
+        last: Last,
         gaps: &mut Vec<ReadError>,
     ) -> Result<TenantSample, KernError> {
         let mut sample = TenantSample { generation: self.generation, ..Default::default() };
@@ -232,16 +217,16 @@ impl Cgroup {
             // Its counters stand still, and a thousand idle tenants cost one read each. Kills for want of
             // memory are read separately ([`Cgroup::oom_kills`]).
             if times_of_empty {
-                reader.times(&mut sample)?;
+                reader.times(&mut sample, last)?;
             }
             return Ok(sample);
         }
-        reader.times(&mut sample)?;
-        sample.memory = reader.memory()?;
+        reader.times(&mut sample, last)?;
+        sample.memory = reader.memory(&sample, last)?;
         sample.populated = match population {
             Population::Told(populated) => Some(populated),
             Population::Untold => None,
-            Population::Unread => known.and_then(|known| known.kept(sample.usage_usec)),
+            Population::Unread => last.population.and_then(|it| it.kept(sample.usage_usec)),
         };
         Ok(sample)
     }
@@ -428,8 +413,8 @@ impl<K: KernFs> Reader<'_, K> {
     }
 
     /// The counters that grow with time: CPU time used, and time waited.
-    fn times(&mut self, sample: &mut TenantSample) -> Result<(), KernError> {
-        self.cpu(sample)?;
+    fn times(&mut self, sample: &mut TenantSample, last: Last) -> Result<(), KernError> {
+        self.cpu(sample, last)?;
         sample.cpu_some_usec = self.take(Source::CpuPressure, some_usec)?;
         let memory = self.take(Source::MemoryPressure, |text| parse::pressure(text).map(Some))?;
         sample.memory_some_usec = memory.map(|pressure| pressure.some_usec);
@@ -437,7 +422,7 @@ impl<K: KernFs> Reader<'_, K> {
         Ok(())
     }
 
-    fn cpu(&mut self, sample: &mut TenantSample) -> Result<(), KernError> {
+    fn cpu(&mut self, sample: &mut TenantSample, last: Last) -> Result<(), KernError> {
         match self.cgroup.dialect {
             Dialect::Unified => {
                 let stat = self.take(Source::CpuUsage, |text| {
@@ -451,19 +436,31 @@ impl<K: KernFs> Reader<'_, K> {
                 sample.usage_usec = self.take(Source::CpuUsage, |text| {
                     parse::single::<u64>(text, "nanoseconds").map(|nsec| Some(nsec / 1000))
                 })?;
-                sample.nr_throttled = self.take(Source::CpuThrottled, |text| {
-                    parse::keyed(text, ["nr_throttled"]).map(|[throttled]| throttled)
-                })?;
+                let stands = last.rest.and_then(|rest| rest.nr_throttled(sample.usage_usec));
+                sample.nr_throttled = match stands {
+                    None => self.take(Source::CpuThrottled, |text| {
+                        parse::keyed(text, ["nr_throttled"]).map(|[throttled]| throttled)
+                    })?,
+                    stands => stands,
+                };
             }
         }
         Ok(())
     }
 
     /// All of the memory counters, or none: a working set without its cache would be a different figure.
-    fn memory(&mut self) -> Result<Option<MemorySample>, KernError> {
+    fn memory(
+        &mut self,
+        times: &TenantSample,
+        last: Last,
+    ) -> Result<Option<MemorySample>, KernError> {
         let keys = memory_keys(self.cgroup.dialect);
         let current =
             self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
+        let stands = last.rest.zip(current).and_then(|(rest, now)| rest.memory(times, now));
+        if stands.is_some() {
+            return Ok(stands);
+        }
         let stat = self.take(Source::MemoryStat, |text| parse::keyed(text, keys).map(Some))?;
         let events = self.take(Source::MemoryEvents, |text| {
             parse::keyed(text, ["low", "high", "max", "oom_kill"]).map(Some)

@@ -7,16 +7,19 @@
 //! | [`dialect`] | how a knob is written in each hierarchy |
 //! | [`readings`] | single readings of files that are not kept open |
 //! | [`threads`] | the threads of a cgroup and of those inside it |
+//! | [`last`] | what an earlier sample still says |
 //! | [`group`] | one cgroup with its kept files: sampling, observing, writing |
 
 pub mod dialect;
 pub mod group;
+pub mod last;
 pub mod mount;
 pub mod parse;
 pub mod readings;
 pub mod threads;
 
-pub use group::{Cgroup, Known};
+pub use group::Cgroup;
+pub use last::{Known, Last, Rest};
 pub use mount::{Dialect, Facet, Layout, LayoutError, Tree};
 pub use readings::{
     ReadError, memory_sample, nr_throttled, observe_in, pids_sample, thread_samples, usage_usec,
