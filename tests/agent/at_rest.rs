@@ -1,6 +1,6 @@
 //! Tenants in which nothing runs: they cost little, and what happens to them is seen.
 
-use tenantd::resource::MEMORY;
+use tenantd::resource::{CPU, MEMORY};
 use tenantd::sim::{Load, SimHost};
 
 use super::world::{MIB, World, assert_near, legacy, tenant};
@@ -51,4 +51,16 @@ fn what_is_charged_to_a_tenant_at_rest_is_seen_at_once() {
             assert_near(&[used / MIB as f64], &[mib as f64], 1.0);
         }
     }
+}
+
+/// A list has to be opened anew for each look, and an empty tenant of a legacy host has nothing else to be read.
+#[test]
+fn the_list_of_an_empty_tenant_is_opened_in_its_turn_and_when_something_ran() {
+    let mut world = World::on(legacy(), AB);
+    world.start().unwrap();
+    world.ticks(20);
+    assert_eq!(nr_read(&mut world, "cgroup.procs"), [1, 1]);
+    world.spawn("/a", Load::busy(1));
+    let status = world.ticks(2);
+    assert_near(&[tenant(&status, "a").usage[CPU].unwrap()], &[1.0], 0.01);
 }

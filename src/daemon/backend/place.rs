@@ -23,8 +23,9 @@ pub(super) struct Place {
     nested_kills: NestedKills,
     /// Whether all processes that the agent put into it are in its cpuset as well, on a legacy host.
     pub(super) is_joined: bool,
-    /// What was read last.
+    /// What was read last, and whether some of it could not be.
     last: Last,
+    has_gaps: bool,
     /// Whether samples found processes in it, and whether the last one found none any more.
     was_populated: bool,
     pub(super) is_emptied: bool,
@@ -61,6 +62,7 @@ impl Place {
             nested_kills: NestedKills::default(),
             is_joined: false,
             last: Last::default(),
+            has_gaps: false,
             was_populated: false,
             is_emptied: false,
         }
@@ -97,14 +99,16 @@ impl Place {
         sampling: Sampling,
     ) -> Option<Result<Sampled, KernError>> {
         let cgroup = self.cgroup.as_ref()?;
-        // Now and then all of it is read.
-        let rest = self.last.rest.filter(|_| !sampling.all);
-        let mut read = read_counters(cgroup, host, sampling, Last { rest, ..self.last });
-        if let Ok(Sampled { sample, .. }) = &read {
+        // What could not be read is tried again, and told again, in each tick.
+        self.last.is_due = sampling.all || self.has_gaps;
+        let mut read = read_counters(cgroup, host, sampling, self.last);
+        if let Ok(Sampled { sample, gaps, .. }) = &read {
+            self.has_gaps = !gaps.is_empty();
             let before = self.last.population;
             let usage_usec = sample.usage_usec.or(before.and_then(|known| known.usage_usec));
             let known = sample.populated.map(|populated| Known { populated, usage_usec });
-            self.last = Last { population: known.or(before), rest: Rest::of(sample) };
+            self.last.population = known.or(before);
+            self.last.rest = Rest::of(sample);
             self.was_populated |= sample.populated == Some(true);
             self.is_emptied = self.was_populated && sample.populated == Some(false);
         }

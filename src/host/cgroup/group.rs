@@ -211,7 +211,7 @@ impl Cgroup {
     ) -> Result<TenantSample, KernError> {
         let mut sample = TenantSample { generation: self.generation, ..Default::default() };
         let mut reader = Reader { cgroup: self, kernel, gaps };
-        let population = reader.population()?;
+        let population = reader.population(&mut sample, last)?;
         if population == Population::Told(false) {
             sample.populated = Some(false);
             // Its counters stand still, and a thousand idle tenants cost one read each. Kills for want of
@@ -379,8 +379,12 @@ impl<K: KernFs> Reader<'_, K> {
     /// Whether any process is in the cgroup or below it. On a hybrid host the unified mount says so, but the
     /// tree that divides the CPUs decides: processes that were put only there count as well. Their list is opened
     /// anew each time: while an open one is read at least once a second the legacy kernel says what it said at first
-    /// (`CGROUP_PIDLIST_DESTROY_DELAY`, `kernel/cgroup/cgroup-v1.c`).
-    fn population(&mut self) -> Result<Population, KernError> {
+    /// (`CGROUP_PIDLIST_DESTROY_DELAY`, `kernel/cgroup/cgroup-v1.c`). Most often the CPU time says enough.
+    fn population(
+        &mut self,
+        sample: &mut TenantSample,
+        last: Last,
+    ) -> Result<Population, KernError> {
         let nr_gaps = self.gaps.len();
         let populated = self.take(Source::Populated, |text| {
             parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
@@ -388,7 +392,15 @@ impl<K: KernFs> Reader<'_, K> {
         match (populated, self.cgroup.legacy_cpu) {
             (None, _) if self.gaps.len() > nr_gaps => Ok(Population::Unread),
             (None, _) => Ok(Population::Untold),
-            (Some(false), Some(dir)) => self.population_in(dir),
+            (Some(false), Some(dir)) => {
+                if let Some(usec) = last.empty_at_usec() {
+                    sample.usage_usec = self.legacy_usage()?;
+                    if sample.usage_usec == Some(usec) {
+                        return Ok(Population::Told(false));
+                    }
+                }
+                self.population_in(dir)
+            }
             (Some(populated), _) => Ok(Population::Told(populated)),
         }
     }
@@ -433,10 +445,8 @@ impl<K: KernFs> Reader<'_, K> {
                 }
             }
             Dialect::Legacy => {
-                sample.usage_usec = self.take(Source::CpuUsage, |text| {
-                    parse::single::<u64>(text, "nanoseconds").map(|nsec| Some(nsec / 1000))
-                })?;
-                let stands = last.rest.and_then(|rest| rest.nr_throttled(sample.usage_usec));
+                sample.usage_usec = self.legacy_usage()?;
+                let stands = last.rest().and_then(|rest| rest.nr_throttled(sample.usage_usec));
                 sample.nr_throttled = match stands {
                     None => self.take(Source::CpuThrottled, |text| {
                         parse::keyed(text, ["nr_throttled"]).map(|[throttled]| throttled)
@@ -448,6 +458,13 @@ impl<K: KernFs> Reader<'_, K> {
         Ok(())
     }
 
+    /// CPU time used, in µs.
+    fn legacy_usage(&mut self) -> Result<Option<u64>, KernError> {
+        self.take(Source::CpuUsage, |text| {
+            parse::single::<u64>(text, "nanoseconds").map(|nsec| Some(nsec / 1000))
+        })
+    }
+
     /// All of the memory counters, or none: a working set without its cache would be a different figure.
     fn memory(
         &mut self,
@@ -457,7 +474,7 @@ impl<K: KernFs> Reader<'_, K> {
         let keys = memory_keys(self.cgroup.dialect);
         let current =
             self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
-        let stands = last.rest.zip(current).and_then(|(rest, now)| rest.memory(times, now));
+        let stands = last.rest().zip(current).and_then(|(rest, now)| rest.memory(times, now));
         if stands.is_some() {
             return Ok(stands);
         }

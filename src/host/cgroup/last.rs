@@ -10,6 +10,9 @@
 //! refaults and failed allocations with a task that runs. One thing may pass unseen: that reclaim took cache of a tenant at rest
 //! for inactive without taking any of it. So all is read now and then whatever stands; when is for the caller to say.
 //!
+//! The same holds of the list of processes of a cgroup of a legacy tree, which has to be opened anew for each look: an empty
+//! cgroup in which no CPU time was used since is empty, or holds a process that has not run since it came.
+//!
 //! **Properties** (`tests/agent/at_rest.rs`): a charge is seen in the next sample, at rest or not; a tenant at rest costs fewer
 //! reads.
 
@@ -20,8 +23,23 @@ use crate::control::sample::{MemorySample, TenantSample};
 pub struct Last {
     /// Whether it held processes.
     pub population: Option<Known>,
-    /// Its memory, where that may stand.
+    /// Its memory.
     pub rest: Option<Rest>,
+    /// Whether all is read, whatever seems to stand.
+    pub is_due: bool,
+}
+
+impl Last {
+    /// What may stand.
+    pub(super) fn rest(&self) -> Option<Rest> {
+        self.rest.filter(|_| !self.is_due)
+    }
+
+    /// The CPU time that was used by when it was seen to be empty, in µs; `None` where that is to be seen again.
+    pub(super) fn empty_at_usec(&self) -> Option<u64> {
+        let empty = self.population.filter(|known| !known.populated && !self.is_due)?;
+        empty.usage_usec
+    }
 }
 
 /// What was read last of whether a cgroup holds processes.
