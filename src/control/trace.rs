@@ -41,6 +41,8 @@ pub struct Trace {
     pub records: Vec<Record>,
     /// The samples of the nodes where some process is.
     pub counters: Vec<Counters>,
+    /// What the tenants with members use.
+    pub usages: Vec<Usage>,
     /// The values of all nodes, node after node, and of each in the order of the links that made them.
     pub values: Vec<ValueRecord>,
     /// How files are named and values are spelled.
@@ -69,8 +71,8 @@ pub enum Seen {
     Empty,
     /// Some process is in its cgroup: these, among the counters of the trace.
     Counters(usize),
-    /// It has several cgroups, which use this together; `None` where none of them has a rate.
-    Members(Option<Usage>),
+    /// It has several cgroups, which use this together, among the usages of the trace; `None` where none of them has a rate.
+    Members(Option<usize>),
 }
 
 /// The samples of one tenant, and what they come to.
@@ -100,7 +102,7 @@ impl Trace {
         match record.seen? {
             Seen::Counters(_) => self.counters(record)?.usage,
             Seen::Empty => Some(Usage::of_empty()),
-            Seen::Members(usage) => usage,
+            Seen::Members(index) => self.usages.get(index?).copied(),
         }
     }
 

@@ -49,7 +49,11 @@ impl<K> Scene<'_, K> {
             let has_members = self.control.tree().has_members(number);
             trace.records.push(Record {
                 seen: match has_members {
-                    true => Some(Seen::Members(state.usage)),
+                    true => {
+                        trace.usages.extend(state.usage);
+                        let index = state.usage.and(trace.usages.len().checked_sub(1));
+                        Some(Seen::Members(index))
+                    }
                     false => seen(state, &mut trace.counters),
                 },
                 demand: state.demand,
