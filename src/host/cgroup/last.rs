@@ -6,7 +6,7 @@
 //! **Terms.** A cgroup is *at rest* while no task in it has run, none has waited for memory, and as much memory is charged
 //! to it as before. Those three are read in each sample.
 //!
-//! **Rule.** What else there is of the memory counters of a cgroup at rest stand as they were read. Pages come and go with a charge,
+//! **Rule.** What else there is of the memory counters of a cgroup at rest stands as it was read. Pages come and go with a charge,
 //! refaults and failed allocations with a task that runs. One thing may pass unseen: that reclaim took cache of a tenant at rest
 //! for inactive without taking any of it. So all is read now and then whatever stands; when is for the caller to say.
 //!
