@@ -10,7 +10,7 @@
 use super::govern;
 use super::plan::{Action, Knob, Value, Wanted, WeightBand};
 use super::state::NodeState;
-use super::target::{self, Target};
+use super::target;
 use super::tree::Tree;
 use super::value_reason;
 use super::width;
@@ -22,8 +22,7 @@ type Desired = (Knob, Value, String);
 
 /// What files shall hold, node after node.
 pub(super) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
-    let targets: Vec<Target> = states.iter().map(|state| state.target.clone()).collect();
-    let protections = target::protections(tree, &targets);
+    let protections = target::protections(tree, |number| &states[number].target);
     let promised = tree.any_below(|number| target::is_promised(tree, number));
     let mut weighed = vec![false; tree.len()];
     govern::weighed_ancestors(tree).into_iter().for_each(|number| weighed[number] = true);
@@ -35,14 +34,11 @@ pub(super) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
                 all.push(Wanted::new(number, desired, &state.observed, weight_band));
             }
         };
-        match tree.node_number(number) {
-            Some(node) if !tree.has_members(number) => {
-                let promised = promised[number];
-                tenants(tree, node, state, (protections[number], promised)).for_each(&mut want);
-                // The CPUs are those of the tenant.
-                cpus(&states[node]).into_iter().for_each(&mut want);
-            }
-            _ => {}
+        if let Some(node) = tree.node_number(number).filter(|_| !tree.has_members(number)) {
+            let below = (protections[number], promised[number]);
+            tenants(tree, node, state, below).for_each(&mut want);
+            // The CPUs are those of the tenant.
+            cpus(&states[node]).into_iter().for_each(&mut want);
         }
         if tree.is_ancestor(number) {
             above(tree, number, state, protections[number]).for_each(&mut want);

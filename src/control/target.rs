@@ -338,7 +338,7 @@ fn floor(burst: f64, by_weight: f64) -> f64 {
 
 /// The knobs that enforce each target of nodes in cgroups that are nested as the policy is.
 pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value)>> {
-    let protections = protections(&Tree::new(nodes.into()), targets);
+    let protections = protections(&Tree::new(nodes.into()), |number| &targets[number]);
     let each = targets.iter().zip(protections);
     each.map(|(target, it)| knobs_of(target, it.low_bytes).collect()).collect()
 }
@@ -437,12 +437,15 @@ pub fn is_promised(tree: &Tree, number: usize) -> bool {
     guarantee.is_some_and(|node| node.guarantee[MEMORY].is_some_and(|bytes| bytes > 0.0))
 }
 
-/// How much memory is protected of each governed cgroup for the tenants below it, by number.
-pub(super) fn protections(tree: &Tree, targets: &[Target]) -> Vec<Protection> {
+/// How much memory is protected of each governed cgroup for the tenants below it, by number, as is their `target`.
+pub(super) fn protections<'a>(
+    tree: &Tree,
+    target: impl Fn(usize) -> &'a Target,
+) -> Vec<Protection> {
     let mut protections = vec![Protection::default(); tree.len()];
     for number in tree.from_above().rev() {
         if tree.has_work(number) {
-            let target = &targets[number];
+            let target = target(number);
             let wanted = || target.wanted_protection();
             let low_bytes = target.bounded_protection_bytes.unwrap_or_else(wanted);
             protections[number] =
