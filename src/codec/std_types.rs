@@ -85,61 +85,38 @@ impl Coded for bool {
     }
 }
 
-/// 0 for the same, or its length and one, and its bytes.
-impl Coded for String {
-    fn blank() -> Self {
-        String::new()
-    }
+/// 0 for the same, or its length and one, and its bytes: whoever reads it need not know which of these it was.
+macro_rules! texts {
+    ($($name:ident)*) => {$(
+        impl Coded for $name {
+            fn blank() -> Self {
+                $name::default()
+            }
 
-    fn put(&self, last: &mut Self, out: &mut Out) {
-        if self == last {
-            return out.number(0);
+            fn put(&self, last: &mut Self, out: &mut Out) {
+                if self == last {
+                    return out.number(0);
+                }
+                out.number(self.len() as u64 + 1);
+                out.raw(self.as_bytes());
+                last.clone_from(self);
+            }
+
+            fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
+                if let Some(length) = from.number()?.checked_sub(1) {
+                    let bytes = from.raw(usize::try_from(length).map_err(|_| Torn)?)?;
+                    *last = std::str::from_utf8(bytes).map_err(|_| Torn)?.into();
+                }
+                Ok(last.clone())
+            }
+
+            fn layout(to: &mut Layout) {
+                to.note("text");
+            }
         }
-        out.number(self.len() as u64 + 1);
-        out.raw(self.as_bytes());
-        last.clone_from(self);
-    }
-
-    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
-        if let Some(length) = from.number()?.checked_sub(1) {
-            let bytes = from.raw(usize::try_from(length).map_err(|_| Torn)?)?;
-            *last = String::from_utf8(bytes.to_vec()).map_err(|_| Torn)?;
-        }
-        Ok(last.clone())
-    }
-
-    fn layout(to: &mut Layout) {
-        to.note("text");
-    }
+    )*};
 }
-
-/// As a `String`, which it is for whoever reads it.
-impl Coded for SmolStr {
-    fn blank() -> Self {
-        SmolStr::default()
-    }
-
-    fn put(&self, last: &mut Self, out: &mut Out) {
-        if self == last {
-            return out.number(0);
-        }
-        out.number(self.len() as u64 + 1);
-        out.raw(self.as_bytes());
-        last.clone_from(self);
-    }
-
-    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
-        if let Some(length) = from.number()?.checked_sub(1) {
-            let bytes = from.raw(usize::try_from(length).map_err(|_| Torn)?)?;
-            *last = std::str::from_utf8(bytes).map_err(|_| Torn)?.into();
-        }
-        Ok(last.clone())
-    }
-
-    fn layout(to: &mut Layout) {
-        to.note("text");
-    }
-}
+texts!(String SmolStr);
 
 impl Coded for Duration {
     fn blank() -> Self {
