@@ -56,6 +56,17 @@ pub(crate) fn least_millis(runs: u32, mut act: impl FnMut()) -> f64 {
     (0..runs).map(run).fold(f64::INFINITY, f64::min)
 }
 
+/// The exponent of the power law that fits best, by least squares of the logarithms.
+#[allow(dead_code, reason = "not every benchmark has several sizes")]
+pub(crate) fn exponent(points: &[(f64, f64)]) -> f64 {
+    let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
+    let mean = |of: fn(&(f64, f64)) -> f64| logs.iter().map(of).sum::<f64>() / logs.len() as f64;
+    let (x_mean, y_mean) = (mean(|p| p.0), mean(|p| p.1));
+    let above: f64 = logs.iter().map(|(x, y)| (x - x_mean) * (y - y_mean)).sum();
+    let below: f64 = logs.iter().map(|(x, _)| (x - x_mean).powi(2)).sum();
+    above / below
+}
+
 /// Three significant digits.
 fn digits(value: f64) -> String {
     let whole = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };

@@ -17,9 +17,8 @@ mod crowd;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bar::Bars;
-use crowd::{Crowd, agent};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use bar::{Bars, exponent};
+use crowd::{Crowd, agent, allow_files};
 use nix::unistd::Uid;
 
 const SIZES: [usize; 3] = [10, 100, 1_000];
@@ -40,10 +39,7 @@ fn work(root: &str, size: usize, rounds: u32) {
 }
 
 fn main() -> ExitCode {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let enough = hard.max(1 << 16);
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, enough, enough);
-    }
+    allow_files(1 << 16);
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, word, root, size, rounds] = &arguments[..]
         && word == "work"
@@ -80,9 +76,9 @@ fn main() -> ExitCode {
         points.push((size as f64, counts));
     }
     let [_, (fewer, few), (more, many)] = points[..] else { return ExitCode::FAILURE };
-    let exponent = (many.instructions / few.instructions).ln() / (more / fewer).ln();
+    let growth = exponent(&[(fewer, few.instructions), (more, many.instructions)]);
     let unit = "as the power of the tenants";
-    bars.at_most("instructions of a tick, 100 to 1,000 tenants", exponent, unit, EXPONENT_BAR);
+    bars.at_most("instructions of a tick, 100 to 1,000 tenants", growth, unit, EXPONENT_BAR);
     let each = (many.allocations - few.allocations) / (more - fewer);
     bars.at_most("allocations of a steady tick", each, "for each tenant", ALLOCATIONS_BAR);
     bars.verdict()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
 use tenantd::daemon::agent::{Agent, Options};
 use tenantd::host::cgroup::Layout;
@@ -138,6 +138,15 @@ impl Drop for Crowd {
                 std::thread::yield_now();
             }
         }
+    }
+}
+
+/// Lets this process keep so many files open, where it may. Root may go beyond the hard limit.
+#[allow(dead_code, reason = "not every benchmark has a thousand tenants")]
+pub(crate) fn allow_files(least: u64) {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let enough = hard.max(least);
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, enough, enough);
     }
 }
 

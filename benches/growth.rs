@@ -20,13 +20,13 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Uid;
 
-use bar::Bars;
-use crowd::{Crowd, Noting, observer};
+use bar::{Bars, exponent};
+use crowd::{Crowd, Noting, allow_files, observer};
 use tenantd::host::cgroup::Cgroup;
 use tenantd::host::kernfs::RealKernFs;
 
@@ -145,22 +145,9 @@ fn cgtop(crowd: &Crowd) -> Option<Duration> {
     Some(run(1 + TOPS)?.saturating_sub(run(1)?) / TOPS)
 }
 
-/// The exponent of the power law that fits best, by least squares of the logarithms.
-fn exponent(points: &[(f64, f64)]) -> f64 {
-    let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
-    let mean = |of: fn(&(f64, f64)) -> f64| logs.iter().map(of).sum::<f64>() / logs.len() as f64;
-    let (x_mean, y_mean) = (mean(|p| p.0), mean(|p| p.1));
-    let above: f64 = logs.iter().map(|(x, y)| (x - x_mean) * (y - y_mean)).sum();
-    let below: f64 = logs.iter().map(|(x, _)| (x - x_mean).powi(2)).sum();
-    above / below
-}
-
 fn main() -> ExitCode {
     // More than the service may have: what it would take is printed.
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let enough = hard.max(1 << 20);
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, enough, enough);
-    }
+    allow_files(1 << 20);
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, word, root, size] = &arguments[..]
         && word == "work"

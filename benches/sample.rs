@@ -18,10 +18,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-
 use bar::Bars;
-use crowd::{Crowd, Noting, cpu_times, observer};
+use crowd::{Crowd, Noting, allow_files, cpu_times, observer};
 use tenantd::host::cgroup::{Cgroup, Last};
 use tenantd::host::kernfs::RealKernFs;
 
@@ -134,11 +132,8 @@ fn tick(root: &str, size: usize, bars: &mut Bars) {
 
 fn main() -> ExitCode {
     let mut bars = Bars::default();
-    // All files of a thousand tenants, twice. Root may go beyond the hard limit.
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let enough = hard.max(1 << 16);
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, enough, enough);
-    }
+    // All files of a thousand tenants, twice.
+    allow_files(1 << 16);
     for size in TENANTS {
         let root = format!("tenantd-bench-{}-{size}", std::process::id());
         match Crowd::gather(&root, size, 1) {
