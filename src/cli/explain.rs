@@ -28,7 +28,9 @@ pub(super) fn run(daemon: &Endpoint, args: &ExplainArgs) -> anyhow::Result<Exit>
     let reply: ExplainReply = match daemon.call::<method::Explain>(&parameters) {
         Err(ClientError::Refused(CallError::NoSuchTenant { tenant, tenants })) => {
             eprintln!("tenantctl: the policy has no tenant `{tenant}`");
-            eprintln!("{}", wrapped("similar names: ", &tenants.join(", ")));
+            if !tenants.is_empty() {
+                eprintln!("{}", wrapped("similar names: ", &tenants.join(", ")));
+            }
             return Ok(Exit::Failed);
         }
         outcome => outcome?,

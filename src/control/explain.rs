@@ -26,6 +26,7 @@ use super::target::{self, Target};
 use super::trace::{Record, Trace};
 use super::tree::TreeNode;
 use crate::dop::band;
+use crate::policy::hint;
 use crate::policy::model::{Allocation, CpusPolicy, DopPolicy};
 use crate::resource::{CPU, PerResource, Resource};
 
@@ -65,35 +66,16 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
     })
 }
 
-/// The names most like `path`, the nearest first, at most `max`.
+/// The paths of which `path` may be a misspelling, the nearest first, at most `max`; all where there are no more than that.
 pub fn names_near(trace: &Trace, path: &str, max: usize) -> Vec<String> {
-    let nodes = trace.tree.nodes().iter();
-    let mut names: Vec<(usize, &str)> =
-        nodes.map(|node| (distance(&node.path, path), node.path.as_str())).collect();
-    names.sort_by_key(|(distance, _)| *distance);
-    names.into_iter().take(max).map(|(_, name)| name.to_string()).collect()
-}
-
-/// How many letters have to be changed, added or dropped; the last name of a path alone may be meant.
-fn distance(known: &str, given: &str) -> usize {
-    let last = known.rsplit('/').next().unwrap_or(known);
-    edits(known, given).min(edits(last, given))
-}
-
-/// The edit distance of Levenshtein; names are short, and given ones are cut to what could match.
-fn edits(known: &str, given: &str) -> usize {
-    let given: Vec<char> = given.chars().take(200).collect();
-    let mut row: Vec<usize> = (0..=given.len()).collect();
-    for (i, a) in known.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in given.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
+    let nodes = trace.tree.nodes();
+    let paths = || nodes.iter().map(|node| node.path.as_str());
+    let mut near = hint::near_paths(path, paths(), max);
+    if nodes.len() <= max {
+        let others: Vec<&str> = paths().filter(|path| !near.contains(path)).collect();
+        near.extend(others);
     }
-    row[given.len()]
+    near.into_iter().map(str::to_string).collect()
 }
 
 fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> AllocationStep {

@@ -8,39 +8,77 @@ pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 
 /// The name nearest to `wrong`, if it is near enough to be a misspelling of it.
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Two typing errors in a word of six letters are a misspelling; in a word of three they make a different
-    // word.
-    let reach = (wrong.chars().count() / 3).clamp(1, 3);
-    let near = names.into_iter().map(|name| (edit_distance(wrong, name, reach), name));
-    near.filter(|(distance, _)| *distance <= reach)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, n)| n)
+    let misspelling = Misspelling::new(wrong);
+    let near = names.into_iter().filter_map(|name| Some((misspelling.distance(name)?, name)));
+    near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
-/// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
-///
-/// Anything above `reach` yields `reach + 1`, without the work, where the lengths alone show it.
-fn edit_distance(a: &str, b: &str, reach: usize) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) =
-        (a.chars().take(64).collect(), b.chars().take(64).collect());
-    if a.len().abs_diff(b.len()) > reach {
-        return reach + 1;
+/// At most `max` paths of which `wrong` may be a misspelling, or of whose last name; the nearest first. A few steps for
+/// each letter of a path, and for most paths only for the first letters: clients ask for this.
+pub fn near_paths<'a>(
+    wrong: &str,
+    paths: impl IntoIterator<Item = &'a str>,
+    max: usize,
+) -> Vec<&'a str> {
+    let misspelling = Misspelling::new(wrong);
+    let distance = |path: &str| {
+        let last = path.rsplit_once('/').and_then(|(_, last)| misspelling.distance(last));
+        misspelling.distance(path).into_iter().chain(last).min()
+    };
+    let near = paths.into_iter().filter_map(|path| Some((distance(path)?, path)));
+    let mut near: Vec<(usize, &str)> = near.collect();
+    near.sort_by_key(|(distance, _)| *distance);
+    near.into_iter().take(max).map(|(_, path)| path).collect()
+}
+
+/// Letters of a name that are compared.
+const COMPARED: usize = 64;
+
+/// A name that is not known, and how far those may be from it that are meant by it.
+struct Misspelling {
+    letters: Vec<char>,
+    reach: usize,
+}
+
+impl Misspelling {
+    fn new(wrong: &str) -> Misspelling {
+        // Two typing errors in a word of six letters are a misspelling; in a word of three they make a different
+        // word. Names that exist are compared in full, so that a longer one is none.
+        let letters: Vec<char> = wrong.chars().take(COMPARED).collect();
+        let reach = (letters.len() / 3).clamp(1, 3);
+        Misspelling { letters, reach }
     }
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let substitution = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = substitution.min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(before_last[j - 2] + 1);
-            }
-            row.push(best);
+
+    /// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours; `None` beyond the
+    /// reach. Only the cells of the table are computed that are within the reach of its diagonal, and only rows up to one
+    /// without any.
+    fn distance(&self, name: &str) -> Option<usize> {
+        let (a, reach) = (&self.letters, self.reach);
+        let b: Vec<char> = name.chars().take(COMPARED).collect();
+        if a.len().abs_diff(b.len()) > reach {
+            return None;
         }
-        before_last = std::mem::replace(&mut last, row);
+        let beyond = reach + 1;
+        let mut before_last = vec![beyond; b.len() + 1];
+        let mut last: Vec<usize> = (0..=b.len()).map(|j| j.min(beyond)).collect();
+        for i in 1..=a.len() {
+            let mut row = vec![beyond; b.len() + 1];
+            row[0] = i.min(beyond);
+            for j in i.saturating_sub(reach).max(1)..=(i + reach).min(b.len()) {
+                let substitution = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let mut best = substitution.min(last[j] + 1).min(row[j - 1] + 1);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    best = best.min(before_last[j - 2] + 1);
+                }
+                row[j] = best.min(beyond);
+            }
+            if row.iter().all(|distance| *distance > reach) {
+                return None;
+            }
+            before_last = std::mem::replace(&mut last, row);
+        }
+        Some(last[b.len()]).filter(|distance| *distance <= reach)
     }
-    last[b.len()]
 }
 
 /// A text from outside, cut to the length of a message.
@@ -49,5 +87,60 @@ pub fn shortened(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole table of the distance, as in a textbook.
+    fn in_full(a: &[char], b: &[char]) -> usize {
+        let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
+        for i in 0..=a.len() {
+            for j in 0..=b.len() {
+                table[i][j] = match (i, j) {
+                    (0, _) | (_, 0) => i + j,
+                    _ => {
+                        let changed = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                        let shifted = table[i - 1][j].min(table[i][j - 1]) + 1;
+                        let swaps = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                        let swapped = if swaps { table[i - 2][j - 2] + 1 } else { usize::MAX };
+                        changed.min(shifted).min(swapped)
+                    }
+                };
+            }
+        }
+        table[a.len()][b.len()]
+    }
+
+    #[test]
+    fn the_bounded_distance_is_the_full_one_within_its_reach() {
+        // All words of up to five of two letters, and some longer ones.
+        let mut words = vec![String::new()];
+        for at in 0..31 {
+            let word: String = words[at].clone();
+            words.extend(["a", "b"].map(|letter| format!("{word}{letter}")));
+        }
+        words.extend(
+            ["abcdefghij", "abdcefghij", "bcdefghijk", "abcdefg", "xbcdyfgzij"].map(String::from),
+        );
+        for a in &words {
+            let misspelling = Misspelling::new(a);
+            for b in &words {
+                let (letters, of_b) = (misspelling.letters.clone(), b.chars().collect::<Vec<_>>());
+                let full = Some(in_full(&letters, &of_b)).filter(|it| *it <= misspelling.reach);
+                assert_eq!(misspelling.distance(b), full, "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_nearest_paths_come_first_and_the_last_name_alone_is_enough() {
+        let paths = ["web", "ci/nightly", "ci/weekly", "database", "data"];
+        assert_eq!(near_paths("nihgtly", paths, 10), ["ci/nightly"]);
+        assert_eq!(near_paths("ci/weekli", paths, 10), ["ci/weekly"]);
+        assert_eq!(near_paths("dat", paths, 10), ["data"]);
+        assert!(near_paths(&"x".repeat(60_000), paths, 10).is_empty());
     }
 }
