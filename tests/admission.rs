@@ -3,6 +3,7 @@
 mod course;
 mod examples;
 mod groups;
+mod names;
 mod newcomer;
 mod preempt;
 mod properties;

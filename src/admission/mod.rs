@@ -63,6 +63,8 @@
 mod dispatch;
 mod explain;
 mod fit;
+mod gone;
+mod names;
 mod nested;
 mod preempt;
 mod query;

@@ -1,5 +1,6 @@
 //! What is asked of the queue.
 
+use super::reason::Refusal;
 use super::state::{Admission, Job, Run, State, workers};
 use super::types::{Capacity, JobId, JobView, Phase, Rules, Terms};
 use crate::queue::TenantId;
@@ -63,6 +64,24 @@ impl Admission {
 
     pub(super) fn terms(&self, tenant: TenantId) -> Option<&Terms> {
         self.tenants.get(tenant.0 as usize)?.as_ref()
+    }
+
+    /// Why no further job of this tenant and user is taken: too many have ended and left processes behind, each of which
+    /// the agent goes on looking after.
+    pub(super) fn too_many_linger(&self, tenant: TenantId, user: u32) -> Option<Refusal> {
+        let lingering = self.active.iter().filter_map(|id| self.jobs.get(id));
+        let lingering = lingering.filter(|job| matches!(job.state, State::Lingering { .. }));
+        let (mut of_user, mut of_tenant) = (0, 0);
+        for job in lingering {
+            of_user += u32::from(job.request.user == user);
+            of_tenant += u32::from(job.need.tenant == tenant);
+        }
+        let (rules, full) =
+            (&self.rules, |max, is_of_tenant| Refusal::TooManyLinger { max, is_of_tenant });
+        if of_user >= rules.max_waiting_per_user {
+            return Some(full(rules.max_waiting_per_user, false));
+        }
+        (of_tenant >= rules.max_waiting).then(|| full(rules.max_waiting, true))
     }
 
     pub(super) fn runs(&self) -> impl Iterator<Item = (JobId, &Run)> {

@@ -148,6 +148,13 @@ pub enum Refusal {
         /// How many.
         max: u32,
     },
+    /// As many jobs of the user, or of the tenant, have left processes behind as may wait.
+    TooManyLinger {
+        /// How many.
+        max: u32,
+        /// All jobs of the tenant are counted, not those of the user.
+        is_of_tenant: bool,
+    },
     /// It could not start if no other job ran.
     NeverFits(Reason),
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::fit::Need;
+use super::names::{ClassNumbers, TenantNumbers};
 use super::nested::Withheld;
 use super::reason::{Reason, Refusal};
 use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
@@ -21,9 +22,6 @@ const COST_SECONDS: f64 = 0.1;
 /// The part of a CPU that a job pays for at least while it holds a worker. One that only waits would be free, and its tenant
 /// would go before those that come later for ever.
 const WORKER_CORES: f64 = 0.05;
-
-/// Classes that are told apart; further ones are as jobs without a class.
-const CLASSES_MAX: usize = 1024;
 
 /// How much of the mean duration of jobs stays when one ends.
 const PACE_KEPT: f64 = 0.9;
@@ -47,7 +45,8 @@ pub struct Admission {
     pub(super) queue: Queue,
     /// By number in the queue; `None` for a tenant that has left the policy.
     pub(super) tenants: Vec<Option<Terms>>,
-    pub(super) numbers: BTreeMap<String, u32>,
+    #[serde(flatten)]
+    pub(super) numbers: TenantNumbers,
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// Those of them that do not wait.
     pub(super) active: BTreeSet<JobId>,
@@ -56,8 +55,8 @@ pub struct Admission {
     pub(super) free_workers: BTreeSet<u32>,
     /// Jobs that were overtaken as often as allowed, in the order in which that came about.
     pub(super) seniors: Vec<JobId>,
-    /// The number of each class.
-    classes: BTreeMap<String, u32>,
+    #[serde(default, rename = "class_names")]
+    pub(super) classes: ClassNumbers,
     pub(super) next_job: u64,
     /// The mean time that jobs ran, in seconds; `None` before any has ended.
     pub(super) pace_seconds: Option<f64>,
@@ -143,13 +142,13 @@ impl Admission {
             withheld: Withheld::default(),
             queue,
             tenants: Vec::new(),
-            numbers: BTreeMap::new(),
+            numbers: TenantNumbers::default(),
             jobs: BTreeMap::new(),
             active: BTreeSet::new(),
             waiting_of_users: BTreeMap::new(),
             free_workers: BTreeSet::new(),
             seniors: Vec::new(),
-            classes: BTreeMap::new(),
+            classes: ClassNumbers::default(),
             next_job: 1,
             pace_seconds: None,
             nr_changes: 0,
@@ -167,8 +166,7 @@ impl Admission {
         self.nr_changes += 1;
         self.tenants.iter_mut().for_each(|known| *known = None);
         for terms in tenants {
-            let next = self.numbers.len() as u32;
-            let number = *self.numbers.entry(terms.path.clone()).or_insert(next);
+            let number = self.numbers.number(&terms.path);
             if self.tenants.len() <= number as usize {
                 self.tenants.resize(number as usize + 1, None);
             }
@@ -181,6 +179,7 @@ impl Admission {
         for job in &gone {
             self.cancel(*job, now);
         }
+        self.forget_gone(now);
         if has_changed {
             self.reform(now);
         }
@@ -262,10 +261,10 @@ impl Admission {
     /// # Errors
     /// See [`Refusal`].
     pub fn submit(&mut self, request: Request, now: f64) -> Result<JobId, Refusal> {
-        let tenant = self.numbers.get(&request.tenant).copied().map(TenantId);
+        let tenant = self.numbers.get(&request.tenant).map(TenantId);
         let tenant = tenant.filter(|tenant| self.terms(*tenant).is_some());
         let Some(tenant) = tenant else { return Err(Refusal::NoSuchTenant) };
-        let class = self.class(request.class.as_deref());
+        let class = self.classes.get(tenant.0, request.class.as_deref());
         let need = self.need(tenant, class, &request);
         if let Some(reason) = self.never_fits(&need, &request) {
             return Err(Refusal::NeverFits(reason));
@@ -277,10 +276,14 @@ impl Admission {
         if of_user >= self.rules.max_waiting_per_user {
             return Err(Refusal::UserQueueFull { max: self.rules.max_waiting_per_user });
         }
+        if let Some(refusal) = self.too_many_linger(tenant, request.user) {
+            return Err(refusal);
+        }
         let id = JobId(self.next_job);
         self.next_job += 1;
         self.nr_changes += 1;
         *self.waiting_of_users.entry(request.user).or_default() += 1;
+        self.classes.note(tenant.0, request.class.as_deref());
         let job = Job::new(request, need, now);
         self.jobs.insert(id, job);
         self.enqueue(id, now);
@@ -391,15 +394,15 @@ impl Admission {
     }
 
     fn take_in(&mut self, id: JobId, request: Request, (submitted, since): (f64, f64), now: f64) {
-        let next = self.numbers.len() as u32;
-        let number = *self.numbers.entry(request.tenant.clone()).or_insert(next);
+        let number = self.numbers.number(&request.tenant);
         if self.tenants.len() <= number as usize {
             // It has left the policy.
             self.tenants.resize(number as usize + 1, None);
             let terms = Terms::new(&*request.tenant, queue::Terms::WEIGHT_MIN);
             self.admit(TenantId(number), &terms, now);
         }
-        let class = self.class(request.class.as_deref());
+        let class = self.classes.get(number, request.class.as_deref());
+        self.classes.note(number, request.class.as_deref());
         let need = self.need(TenantId(number), class, &request);
         let job = Job::new(request, need, submitted);
         self.jobs.insert(id, job);
@@ -423,19 +426,6 @@ impl Admission {
         let waiting: Vec<JobId> = waiting.map(|(id, _)| *id).collect();
         for id in waiting {
             self.cancel(id, now);
-        }
-    }
-
-    fn class(&mut self, name: Option<&str>) -> u32 {
-        let Some(name) = name else { return 0 };
-        let next = self.classes.len() as u32 + 1;
-        match self.classes.get(name) {
-            Some(class) => *class,
-            None if self.classes.len() >= CLASSES_MAX => 0,
-            None => {
-                self.classes.insert(name.to_string(), next);
-                next
-            }
         }
     }
 

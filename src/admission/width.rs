@@ -12,7 +12,7 @@ impl Admission {
     /// Jobs of others leave so many slots to each of these tenants and groups from now on, as far as their floors let
     /// them; instead of what was withheld before. Returns whether that is different.
     pub fn withhold(&mut self, slots: &BTreeMap<String, u32>) -> bool {
-        let withheld = Withheld::new(slots, &self.numbers);
+        let withheld = Withheld::new(slots, self.numbers.all());
         let before = std::mem::replace(&mut self.withheld, withheld);
         !before.is_as(&self.withheld)
     }

@@ -33,6 +33,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Classes of a tenant with an estimate of their own: twice as many as are told apart by name.
+const ESTIMATES_MAX: usize = 128;
+
 /// How costs are estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Estimator {
@@ -88,7 +91,7 @@ impl Estimator {
 pub struct Ledger {
     estimator: Estimator,
     charged: f64,
-    /// For each class that was ever seen; a tenant has a handful.
+    /// For each class that was seen lately, the first one first.
     estimates: Vec<(u32, f64)>,
 }
 
@@ -145,7 +148,12 @@ impl Ledger {
         let estimate = self.estimator.after(self.known(class), total);
         match self.estimates.iter_mut().find(|(of, _)| *of == class) {
             Some((_, old)) => *old = estimate,
-            None => self.estimates.push((class, estimate)),
+            None => {
+                if self.estimates.len() >= ESTIMATES_MAX {
+                    self.estimates.remove(0);
+                }
+                self.estimates.push((class, estimate));
+            }
         }
     }
 }

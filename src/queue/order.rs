@@ -50,6 +50,9 @@ pub(super) trait Order: Debug {
     /// A tenant is new, or has new terms.
     fn admit(&mut self, tenant: TenantId, terms: &Terms, activity: Activity, now: f64);
 
+    /// The number of an idle tenant is for another one: nothing is kept of it.
+    fn reset(&mut self, _: TenantId) {}
+
     /// A request arrives at a tenant that was `activity` until now. The answer comes back in [`Head::stamp`].
     fn arrive(&mut self, _: TenantId, _: &Request, _: Activity, _: f64) -> f64 {
         0.0

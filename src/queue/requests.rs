@@ -131,6 +131,17 @@ impl Queue {
         given_back
     }
 
+    /// A tenant goes and does not return: where nothing of it waits or runs, its number may be given to another one, which
+    /// inherits nothing.
+    pub fn reset(&mut self, tenant: TenantId, now: f64) {
+        let Some(known) = self.tenants.get_mut(tenant.index()) else { return };
+        if known.activity() == Activity::Idle {
+            *known = Tenant::default();
+            self.order.reset(tenant);
+            self.bounds.admit(tenant, &Terms::default(), now);
+        }
+    }
+
     /// A request arrives. Returns whether it waits now: a tenant that was not admitted has no queue, and a
     /// cost has to be finite and at least 0.
     pub fn enqueue(&mut self, tenant: TenantId, request: Request, now: f64) -> bool {

@@ -68,6 +68,12 @@ pub(in crate::daemon) fn refusal(refusal: &Refusal, tenant: &str) -> CallError {
         Refusal::UserQueueFull { max } => CallError::QueueFull {
             reason: format!("{max} jobs of yours wait, as many as may: try again later"),
         },
+        Refusal::TooManyLinger { max, is_of_tenant } => CallError::QueueFull {
+            reason: format!(
+                "{max} jobs of {} have ended and left processes behind, as many as may: end these processes",
+                if *is_of_tenant { tenant } else { "yours" }
+            ),
+        },
         Refusal::NeverFits(reason) => {
             CallError::NeverFits { reason: format!("it could never start: {reason}") }
         }

@@ -155,6 +155,12 @@ impl Order for Dominant {
         self.renew(tenant);
     }
 
+    fn reset(&mut self, tenant: TenantId) {
+        if let Some(holder) = self.tenants.get_mut(tenant.index()) {
+            holder.turn = 0;
+        }
+    }
+
     fn head(&mut self, tenant: TenantId, head: Option<Head<'_>>, _: f64) {
         let wants = head.map(|head| self.holds(&head.request.holds).into());
         let holder = &mut self.tenants[tenant.index()];

@@ -226,6 +226,12 @@ impl Order for Multilevel {
         }
     }
 
+    fn reset(&mut self, tenant: TenantId) {
+        if let Some(task) = self.tasks.get_mut(tenant.index()) {
+            *task = Task::default();
+        }
+    }
+
     fn arrive(&mut self, tenant: TenantId, _: &Request, was: Activity, _: f64) -> f64 {
         let task = &mut self.tasks[tenant.index()];
         if was == Activity::Idle {

@@ -233,6 +233,12 @@ impl Order for Tags {
         self.renew(tenant);
     }
 
+    fn reset(&mut self, tenant: TenantId) {
+        if let Some(known) = self.tenants.get_mut(tenant.index()) {
+            *known = None;
+        }
+    }
+
     fn arrive(&mut self, tenant: TenantId, request: &Request, was: Activity, now: f64) -> f64 {
         let v = self.clock.now(now);
         let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return v };

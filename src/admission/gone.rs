@@ -1,0 +1,20 @@
+//! Tenants that are not in the policy any more: what is kept of them in the queue, and for how long.
+
+use std::collections::BTreeSet;
+
+use super::state::Admission;
+use crate::queue::TenantId;
+
+impl Admission {
+    /// Resets the state of tenants that went long ago: others get their numbers.
+    pub(super) fn forget_gone(&mut self, now: f64) {
+        let with_jobs: BTreeSet<u32> = self.jobs.values().map(|job| job.need.tenant.0).collect();
+        let known = &self.tenants;
+        let is_there = |number| known.get(number as usize).is_some_and(Option::is_some);
+        let freed = self.numbers.sweep(is_there, |number| with_jobs.contains(&number));
+        for number in freed {
+            self.classes.forget(number);
+            self.queue.reset(TenantId(number), now);
+        }
+    }
+}
