@@ -468,3 +468,32 @@ fn work_in_units_is_handed_over_as_units() {
         assert_eq!(before[path], after[path], "{path}");
     }
 }
+
+/// A user's attached cgroups cost the agent reads in every tick, so they are bounded; an administrator's are not.
+#[test]
+fn what_a_user_attaches_is_bounded() {
+    let mut kernel = SimKernel::new(SimHost::default());
+    let names: Vec<String> = (0..80).map(|number| format!("/many/{number}")).collect();
+    let deep: Vec<String> = (0..1100).map(|number| format!("/deep/{number}")).collect();
+    for path in names.iter().chain(&deep) {
+        kernel.make_cgroup(path).unwrap();
+    }
+    let mut world = World::with(kernel, POLICY);
+    world.host.without_systemd();
+    world.options.root = Some("/tenants".into());
+    world.start().unwrap();
+    world.ticks(2);
+    let user = |world: &mut World, path: &str| {
+        let workload = Workload::constant("sh", Load::busy(1)).owned_by(1000);
+        world.host.with(|kernel| kernel.spawn(path, workload)).unwrap();
+        let caller = Caller { user: Some(1000), pid: 0 };
+        world.agent.as_mut().unwrap().attach_work("a", &cgroup(path), false, caller)
+    };
+    let refusal_of_deep = refusal(user(&mut world, "/deep"));
+    assert!(refusal_of_deep.contains("more than 1000 cgroups"), "{refusal_of_deep}");
+    let outcomes: Vec<_> = names.iter().map(|path| user(&mut world, path)).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 64);
+    let last = refusal(outcomes.into_iter().next_back().unwrap());
+    assert!(last.contains("64 cgroups by this user") && last.contains("detach"), "{last}");
+    attach(&mut world, "a", &cgroup(names.last().unwrap())).unwrap();
+}

@@ -16,7 +16,7 @@
 //! **Properties** (`tests/agent/attach.rs`): after any restart, kill, reload and change of mode work is where it was
 //! handed to; in the end everything is where it came from.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tracing::info;
 
@@ -25,7 +25,6 @@ use crate::control::finding::Finding;
 use crate::daemon::backend::location::Location;
 use crate::daemon::backend::on_host::Ground;
 use crate::daemon::recovery::attachments::{AttachedCgroup, AttachedProcess};
-use crate::daemon::recovery::processes::{nested, processes_at};
 use crate::daemon::recovery::restore::{self, Extent};
 use crate::host::cgroup::Facet;
 use crate::host::enforce::with_causes;
@@ -35,9 +34,6 @@ use crate::host::process::{self, Candidate};
 use crate::policy::model::Mode;
 use crate::policy::pattern;
 use crate::varlink::bridge::{Caller, Work};
-
-/// Most cgroups below one that a user hands over: with more, it is refused unread.
-const NESTED_MAX: usize = 1000;
 
 /// What was handed over, or taken back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +61,7 @@ pub enum AttachError {
     Refused(String),
 }
 
-fn refused<T>(why: impl Into<String>) -> Result<T, AttachError> {
+pub(super) fn refused<T>(why: impl Into<String>) -> Result<T, AttachError> {
     Err(AttachError::Refused(why.into()))
 }
 
@@ -143,6 +139,10 @@ impl<K: KernFs> Agent<K> {
             });
         }
         if let Some(user) = caller.user {
+            self.keeper
+                .attachments
+                .check_room(&tenant, user, (1, 0))
+                .map_err(AttachError::Refused)?;
             self.check_processes(&dir, user)?;
         }
         let tree = self.control.tree();
@@ -168,6 +168,11 @@ impl<K: KernFs> Agent<K> {
         leaves_unit: bool,
         caller: Caller,
     ) -> Result<Moved, AttachError> {
+        if let Some(user) = caller.user {
+            let tenant = &self.nodes()[node].path;
+            let room = self.keeper.attachments.check_room(tenant, user, (0, pids.len()));
+            room.map_err(AttachError::Refused)?;
+        }
         let mut candidates = Vec::new();
         let found = pids.iter().try_for_each(|pid| {
             candidates.extend(self.candidate(node, *pid, leaves_unit, caller)?);
@@ -432,33 +437,6 @@ impl<K: KernFs> Agent<K> {
         owner
             .or_else(|| claimed.next().map(|rule| rule.node))
             .map(|it| tree.nodes()[it].path.to_string())
-    }
-
-    /// Whether all processes in the cgroup at `dir`, and at least one, are of this user.
-    fn check_processes(&mut self, dir: &Path, user: u32) -> Result<(), AttachError> {
-        let (proc, kernel) = (self.host.proc(), &mut self.host.kernel);
-        let below = nested(kernel, dir)?;
-        if below.len() > NESTED_MAX {
-            return refused(format!("{} has more than {NESTED_MAX} cgroups below", dir.display()));
-        }
-        let mut nr_processes = 0;
-        for dir in std::iter::once(dir).chain(below.iter().map(PathBuf::as_path)) {
-            for pid in processes_at(kernel, dir)? {
-                nr_processes += 1;
-                // One that ended has no owner.
-                if process::is_of(kernel, proc, pid, user) == Some(false) {
-                    let why = format!("process {pid} in {} is not yours", dir.display());
-                    return Err(AttachError::NotPermitted(why));
-                }
-            }
-        }
-        match nr_processes {
-            0 => refused(format!(
-                "{} has no process: only an administrator hands it over",
-                dir.display()
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// Where the cgroup with this number is, from the mount.

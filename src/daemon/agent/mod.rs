@@ -15,6 +15,7 @@
 //! | `each` | taking up what the templates of the policy found |
 
 pub mod attach;
+mod attach_check;
 mod attached;
 mod base;
 mod each;

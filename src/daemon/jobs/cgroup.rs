@@ -8,7 +8,7 @@ use tracing::debug;
 
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::TenantSample;
-use crate::daemon::recovery::processes::{nested, processes_at};
+use crate::daemon::recovery::processes::{nested, nested_up_to, processes_at};
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Last, Layout, Tree, pids_sample};
 use crate::host::kernfs::{DirId, KernError, KernFs, Operation};
 
@@ -29,6 +29,9 @@ fn gone(below: &str) -> KernError {
 }
 
 /// The files that a cpuset of the legacy hierarchy needs before it takes a process.
+/// Cgroups inside that of a job that are looked at for its processes and threads.
+const INSIDE_MAX: usize = 1000;
+
 const CPUSET_FILES: [&str; 2] = ["cpuset.mems", "cpuset.cpus"];
 
 impl JobCgroup {
@@ -162,7 +165,7 @@ impl JobCgroup {
     /// The same by the lists of them: in the legacy tree that counts threads tenants are only where a policy limits these.
     fn nr_listed_threads<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u32> {
         let path = kernel.dir_path(self.dir(layout, Facet::Cpu)?);
-        let inside = nested(kernel, &path).ok()?;
+        let inside = nested_up_to(kernel, &path, INSIDE_MAX).ok()??;
         let mut nr_threads = 0;
         for path in std::iter::once(path).chain(inside) {
             let dir = kernel.open_dir(&path).ok()?;
@@ -174,7 +177,7 @@ impl JobCgroup {
         u32::try_from(nr_threads).ok()
     }
 
-    /// The processes in it and in what was made inside.
+    /// The processes in it and in what was made inside; with more than [`INSIDE_MAX`] cgroups inside only the first.
     pub(in crate::daemon) fn processes<K: KernFs>(
         &self,
         kernel: &mut K,
@@ -182,7 +185,7 @@ impl JobCgroup {
     ) -> Vec<u32> {
         let Some(dir) = self.dir(layout, Facet::Cpu) else { return Vec::new() };
         let dir = kernel.dir_path(dir);
-        let inside = nested(kernel, &dir).unwrap_or_default();
+        let inside = nested_up_to(kernel, &dir, INSIDE_MAX).ok().flatten().unwrap_or_default();
         let dirs = std::iter::once(dir).chain(inside);
         dirs.flat_map(|dir| processes_at(kernel, &dir).unwrap_or_default()).collect()
     }

@@ -14,13 +14,21 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::boot_file::BootFile;
-use super::processes::{ancestor, nested, processes_at};
+use super::processes::{ancestor, nested_up_to, processes_at};
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernFs};
 use crate::host::process;
 
 /// Processes that have ended are dropped from the list each time that it has doubled, above this.
 const PROCESSES_MAX: usize = 256;
+
+/// Cgroups inside that of a tenant that are searched for what attached processes have started.
+const GATHERED_MAX: usize = 4096;
+/// Cgroups and processes that one user may have handed over, and all users to one tenant.
+const OF_USER_MAX: usize = 64;
+const PROCESSES_OF_USER_MAX: usize = 1024;
+const OF_TENANT_MAX: usize = 256;
+const PROCESSES_OF_TENANT_MAX: usize = 4096;
 
 /// A cgroup that was handed to a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +90,39 @@ impl Attachments {
 
     pub(in crate::daemon) fn is_empty(&self) -> bool {
         self.record.cgroups.is_empty() && self.record.processes.is_empty()
+    }
+
+    /// Fails where `user` would have handed over too many cgroups and processes with so many more, or all users too many to
+    /// this tenant. Each cgroup costs the agent descriptors and reads in every tick. Administrators are not counted.
+    ///
+    /// # Errors
+    /// The limit that is reached, as a sentence.
+    pub(in crate::daemon) fn check_room(
+        &self,
+        tenant: &str,
+        user: u32,
+        (cgroups, processes): (usize, usize),
+    ) -> Result<(), String> {
+        let of_user = |by: Option<u32>| by == Some(user);
+        let (all, listed) = (&self.record.cgroups, &self.record.processes);
+        let own = all.iter().filter(|it| of_user(it.by)).count() + cgroups;
+        let own_processes = listed.iter().filter(|it| of_user(it.by)).count() + processes;
+        let to = |of: &str, by: Option<u32>| of == tenant && by.is_some();
+        let there = all.iter().filter(|it| to(&it.tenant, it.by)).count() + cgroups;
+        let there_processes = listed.iter().filter(|it| to(&it.tenant, it.by)).count() + processes;
+        for (count, max, what) in [
+            (own, OF_USER_MAX, "cgroups by this user"),
+            (own_processes, PROCESSES_OF_USER_MAX, "processes by this user"),
+            (there, OF_TENANT_MAX, "cgroups by users to this tenant"),
+            (there_processes, PROCESSES_OF_TENANT_MAX, "processes by users to this tenant"),
+        ] {
+            if count > max {
+                return Err(format!(
+                    "{max} {what} may be attached at once: detach some, or ask an administrator to attach it"
+                ));
+            }
+        }
+        Ok(())
     }
 
     pub(in crate::daemon) fn add_cgroup(&mut self, cgroup: AttachedCgroup) {
@@ -157,7 +198,7 @@ impl Attachments {
         let is_claimed = |key: (u32, u64)| claimed.contains(&key).then_some(());
         let mut found = Vec::new();
         for (home, of) in homes {
-            let below = nested(kernel, home).unwrap_or_default();
+            let below = nested_up_to(kernel, home, GATHERED_MAX).ok().flatten().unwrap_or_default();
             for dir in std::iter::once(home).chain(&below) {
                 for pid in processes_at(kernel, dir).unwrap_or_default() {
                     let start_ticks = process::start_ticks(kernel, proc, pid);

@@ -65,9 +65,22 @@ pub(in crate::daemon) fn nested(
     kernel: &mut impl KernFs,
     path: &Path,
 ) -> Result<Vec<PathBuf>, KernError> {
+    Ok(nested_up_to(kernel, path, usize::MAX)?.unwrap_or_default())
+}
+
+/// The same, for what users have made: `None` where there are more than `max`, of which no more are looked at.
+pub(in crate::daemon) fn nested_up_to(
+    kernel: &mut impl KernFs,
+    path: &Path,
+    max: usize,
+) -> Result<Option<Vec<PathBuf>>, KernError> {
     let mut all = Vec::new();
     let mut left = vec![path.to_path_buf()];
     while let Some(path) = left.pop() {
+        // With the one at `path` itself, which is not below.
+        if all.len() + left.len() > max {
+            return Ok(None);
+        }
         let children = kernel.open_dir(&path).and_then(|dir| {
             let names = kernel.list_dirs(dir);
             kernel.close_dir(dir);
@@ -80,7 +93,7 @@ pub(in crate::daemon) fn nested(
         }
         all.push(path);
     }
-    Ok(all.split_off(1))
+    Ok(Some(all.split_off(1)))
 }
 
 /// How many processes are in cgroups below `path`.

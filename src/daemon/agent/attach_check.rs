@@ -1,0 +1,50 @@
+//! Whether what is in a cgroup belongs to the user that hands it over; bounded, because users ask for it.
+
+use std::path::{Path, PathBuf};
+
+use super::attach::{AttachError, refused};
+use super::start::Agent;
+use crate::daemon::recovery::processes::{nested_up_to, processes_at};
+use crate::host::kernfs::KernFs;
+use crate::host::process;
+
+/// Most cgroups below one that a user hands over, and most processes in it: what is beyond is not read.
+const NESTED_MAX: usize = 1000;
+const CHECKED_MAX: usize = 4096;
+
+impl<K: KernFs> Agent<K> {
+    /// Whether all processes in the cgroup at `dir`, and at least one, are of this user.
+    pub(super) fn check_processes(&mut self, dir: &Path, user: u32) -> Result<(), AttachError> {
+        let (proc, kernel) = (self.host.proc(), &mut self.host.kernel);
+        let Some(below) = nested_up_to(kernel, dir, NESTED_MAX)? else {
+            return refused(format!(
+                "{} has more than {NESTED_MAX} cgroups below: only an administrator hands it over",
+                dir.display()
+            ));
+        };
+        let mut nr_processes = 0;
+        for dir in std::iter::once(dir).chain(below.iter().map(PathBuf::as_path)) {
+            for pid in processes_at(kernel, dir)? {
+                nr_processes += 1;
+                if nr_processes > CHECKED_MAX {
+                    return refused(format!(
+                        "{} has more than {CHECKED_MAX} processes: only an administrator hands it over",
+                        dir.display()
+                    ));
+                }
+                // One that ended has no owner.
+                if process::is_of(kernel, proc, pid, user) == Some(false) {
+                    let why = format!("process {pid} in {} is not yours", dir.display());
+                    return Err(AttachError::NotPermitted(why));
+                }
+            }
+        }
+        match nr_processes {
+            0 => refused(format!(
+                "{} has no process: only an administrator hands it over",
+                dir.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+}
