@@ -1,5 +1,6 @@
 //! The socket: the wire, the interfaces, the server with well-behaved and with hostile clients.
 
+mod flood;
 mod ground;
 mod hostile;
 mod idl;

@@ -79,7 +79,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     };
     let source = PolicySource { path: path.to_path_buf(), facts: None };
     let mut service = Service::new(agent, source, Notifier::from_env());
-    let ran = service.run(&mut events, listener, args.once).context("cannot wait for events");
+    let ran = service.run(&mut events, listener, args.once).context("the service cannot go on");
     let (restored, _) = service.into_agent().stop()?;
     ran?;
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })

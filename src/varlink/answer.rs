@@ -6,14 +6,13 @@
 
 use std::sync::Arc;
 
-use super::bridge::{self, Allowed, Caller, Command, Published, Submission, Work};
+use super::bridge::{self, Allowed, Caller, Command, Published, Submission, Viewer, Work};
 use super::error::CallError;
 use super::interface::*;
 use super::jobs::CancelParameters;
 use super::peers::Peer;
 use super::wire::{self, Call};
 use crate::control::explain;
-use crate::policy::model::Tenant;
 
 /// The most similar names in the answer to an unknown one.
 const NAMES_MAX: usize = 10;
@@ -33,7 +32,7 @@ pub(super) enum Reply {
     /// Send a frame now and one for each tick.
     Watch,
     /// Send a frame with the jobs now, and one at each change.
-    WatchJobs,
+    WatchJobs(Viewer),
     /// Pass a command to the agent, and send its answer.
     Ask(Command),
     /// Pass a job to the agent, and send its answers.
@@ -46,7 +45,7 @@ pub(super) enum Reply {
 enum ReadReply {
     Once(Message),
     Watch,
-    WatchJobs,
+    WatchJobs(Viewer),
 }
 
 /// Answers `call` of `peer` from the tick that was published last.
@@ -56,7 +55,7 @@ pub(super) fn answer(call: &Call, peer: &Peer, newest: &Published) -> Reply {
         Err(error) => Reply::Once(refusal(&error)),
     };
     match reply {
-        Reply::Once(_) | Reply::Watch | Reply::WatchJobs if call.oneway => Reply::None,
+        Reply::Once(_) | Reply::Watch | Reply::WatchJobs(_) if call.oneway => Reply::None,
         reply => reply,
     }
 }
@@ -73,10 +72,10 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
         return Err(CallError::PermissionDenied {});
     }
     Ok(match method.request(call)? {
-        Request::Read(request) => match read(request, call.more, newest)? {
+        Request::Read(request) => match read(request, call.more, peer, newest)? {
             ReadReply::Once(message) => Reply::Once(message),
             ReadReply::Watch => Reply::Watch,
-            ReadReply::WatchJobs => Reply::WatchJobs,
+            ReadReply::WatchJobs(viewer) => Reply::WatchJobs(viewer),
         },
         Request::Change(Change::Submit(_)) if !call.more || call.oneway => {
             return Err(CallError::ExpectedMore {});
@@ -98,6 +97,9 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
                 {
                     return Err(CallError::PermissionDenied {});
                 }
+                Change::Cancel(CancelParameters { id }) if is_of_another(*id, peer, newest) => {
+                    return Err(CallError::PermissionDenied {});
+                }
                 // The agent refuses what belongs to another user.
                 _ => Some(peer.uid),
             };
@@ -108,7 +110,12 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
 }
 
 /// Answers a request from the last tick.
-fn read(request: Read, more: bool, newest: &Published) -> Result<ReadReply, CallError> {
+fn read(
+    request: Read,
+    more: bool,
+    peer: &Peer,
+    newest: &Published,
+) -> Result<ReadReply, CallError> {
     Ok(ReadReply::Once(match request {
         Read::GetInfo(Nothing {}) => serialised(&InfoReply::of_this_program()),
         Read::GetInterfaceDescription(DescriptionParameters { interface }) => {
@@ -129,10 +136,13 @@ fn read(request: Read, more: bool, newest: &Published) -> Result<ReadReply, Call
             serialised(&ExplainReply { explanation })
         }
         Read::GetPlan(Nothing {}) => once(newest.plan_json()),
-        Read::GetPolicy(Nothing {}) => serialised(&newest.governance.outline()),
-        Read::List(Nothing {}) => once(newest.jobs.json()),
+        Read::GetPolicy(Nothing {}) => once(newest.governance.outline_json()),
+        Read::List(Nothing {}) => once(&newest.jobs.json(viewer(peer, newest))),
         Read::WatchJobs(Nothing {}) => {
-            return if more { Ok(ReadReply::WatchJobs) } else { Err(CallError::ExpectedMore {}) };
+            return match more {
+                true => Ok(ReadReply::WatchJobs(viewer(peer, newest))),
+                false => Err(CallError::ExpectedMore {}),
+            };
         }
     }))
 }
@@ -147,23 +157,27 @@ fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> bool {
     })
 }
 
+/// Whether the last list has a job with this number, of a user other than the peer. Numbers are not used again, so a call of
+/// such a job need not reach the agent.
+fn is_of_another(id: u64, peer: &Peer, newest: &Published) -> bool {
+    newest.jobs.owner(id).is_some_and(|uid| uid != peer.uid)
+}
+
+/// What the peer sees of the jobs.
+fn viewer(peer: &Peer, newest: &Published) -> Viewer {
+    match newest.governance.access.of(peer, &newest.governance.policy).sees_all {
+        true => Viewer::All,
+        false => Viewer::User(peer.uid),
+    }
+}
+
 /// What the peer may submit jobs to by `allow`: `tenant`, or where none is named all tenants and groups that say so.
 fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Allowed {
-    fn walk(peer: &Peer, prefix: &str, tenants: &[Tenant], into: &mut Vec<String>) {
-        for tenant in tenants {
-            let path = format!("{prefix}{}", tenant.name);
-            match peer.is_named(&tenant.allow) {
-                true => into.push(path),
-                false => walk(peer, &format!("{path}/"), &tenant.tenants, into),
-            }
-        }
-    }
-    let mut allowed = Vec::new();
-    match tenant {
-        Some(tenant) if may_attach(peer, tenant, newest) => allowed.push(tenant.to_string()),
-        Some(_) => {}
-        None => walk(peer, "", &newest.governance.policy.tenants, &mut allowed),
-    }
+    let allowed = match tenant {
+        Some(tenant) if may_attach(peer, tenant, newest) => vec![tenant.to_string()],
+        Some(_) => Vec::new(),
+        None => newest.governance.access.of(peer, &newest.governance.policy).allowed.to_vec(),
+    };
     Allowed::These(allowed)
 }
 

@@ -2,29 +2,28 @@
 //!
 //! **Problem.** A tick must never wait for a reader, and a reader must see one consistent tick. **Answer.** After
 //! each tick the agent's end publishes one immutable value, by exchanging a pointer, and wakes the socket's end;
-//! reads are answered from that value and never reach the agent. Changes go the other way through a bounded
-//! queue and are made between two ticks; their answers return with a ticket. What concerns jobs has a queue of its own,
-//! which is as long as there are connections: that a client has left must not be lost. Each end has a descriptor for
-//! the epoll of its thread.
+//! reads are answered from that value and never reach the agent. Changes and calls that concern jobs go the other way
+//! through a bounded inbox, by turns of their users ([`super::inbox`]), and are carried out between two ticks; their answers
+//! return with a ticket. Each end has a descriptor for the epoll of its thread.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::Serialize;
 
+use super::access::Access;
 use super::error::CallError;
+use super::inbox::{Entry, Inbox};
 use super::interface::{PlanReply, PolicyReply};
 use super::jobs::{ListReply, SubmitParameters};
 use crate::control::status::Status;
 use crate::control::trace::Trace;
 use crate::policy::model::{Accounts, Mode, Policy};
 use crate::policy::outline::Outline;
-
-/// Changes in the queue to the agent.
-const COMMANDS_MAX: usize = 16;
 
 /// The policy in force, for readers; replaced when the policy changes.
 #[derive(Debug, Default)]
@@ -33,17 +32,26 @@ pub struct Governance {
     pub path: Option<String>,
     /// The policy.
     pub policy: Arc<Policy>,
+    pub(super) json: OnceLock<Arc<str>>,
+    pub(super) access: Access,
 }
 
 impl Governance {
+    /// The policy that was read from `path`.
+    pub fn new(path: Option<String>, policy: Arc<Policy>) -> Governance {
+        Governance { path, policy, ..Governance::default() }
+    }
+
     /// The accounts, beside root, that may change the agent.
     pub fn administrators(&self) -> &Accounts {
         &self.policy.administrators
     }
 
-    /// The policy, flattened. It is large and seldom asked for, so it is made on each call.
-    pub fn outline(&self) -> PolicyReply {
-        PolicyReply { path: self.path.clone(), policy: Outline::of(&self.policy) }
+    /// The policy, flattened, as the JSON of its reply; serialised on the first call.
+    pub fn outline_json(&self) -> &Arc<str> {
+        self.json.get_or_init(|| {
+            json(&PolicyReply { path: self.path.clone(), policy: Outline::of(&self.policy) })
+        })
     }
 }
 
@@ -55,12 +63,40 @@ pub struct PublishedJobs {
     /// The jobs.
     pub list: ListReply,
     json: OnceLock<Arc<str>>,
+    /// The same for users without a command of their own in it.
+    public_json: OnceLock<Arc<str>>,
+    /// The same for each user with one.
+    own_json: Mutex<HashMap<u32, Arc<str>>>,
+    owners: OnceLock<HashMap<u64, u32>>,
+}
+
+/// A reader of the list of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Viewer {
+    /// Root or an administrator: sees all commands.
+    All,
+    /// A user: sees the own commands, and the names of the programs of others.
+    User(u32),
 }
 
 impl PublishedJobs {
-    /// The reply with them as JSON, serialised on the first call.
-    pub fn json(&self) -> &Arc<str> {
-        self.json.get_or_init(|| json(&self.list))
+    /// The user of the job with this number, where the list has it.
+    pub fn owner(&self, id: u64) -> Option<u32> {
+        let owners = || self.list.jobs.iter().map(|job| (job.id, job.uid)).collect();
+        self.owners.get_or_init(owners).get(&id).copied()
+    }
+
+    /// The reply with them as JSON, serialised once for each user with a command in it, and once for all others.
+    pub fn json(&self, viewer: Viewer) -> Arc<str> {
+        let Viewer::User(uid) = viewer else {
+            return Arc::clone(self.json.get_or_init(|| json(&self.list)));
+        };
+        let has_own = self.list.jobs.iter().any(|job| job.uid == uid && job.command.is_some());
+        if !has_own {
+            return Arc::clone(self.public_json.get_or_init(|| json(&self.list.seen_by(uid))));
+        }
+        let mut own = self.own_json.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(own.entry(uid).or_insert_with(|| json(&self.list.seen_by(uid))))
     }
 }
 
@@ -133,11 +169,9 @@ pub enum Command {
 #[derive(Debug)]
 pub enum JobCall {
     /// It is to wait for its turn.
-    Submit(Ticket, Box<Submission>),
+    Submit(Box<Submission>),
     /// It is to leave the queue.
-    Cancel(Ticket, u64, Caller),
-    /// The client of this ticket has closed its connection.
-    Left(Ticket),
+    Cancel(u64, Caller),
 }
 
 /// A job that is submitted, with the credentials of its connection as the kernel gives them.
@@ -183,7 +217,7 @@ pub struct Caller {
 }
 
 /// The number of a command, unique for the life of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
 /// The answer to a command: the JSON of its reply, or an error.
@@ -193,7 +227,8 @@ pub type Answer = Result<Arc<str>, CallError>;
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) ticket: Ticket,
-    pub(super) answer: Answer,
+    /// `None` for a `oneway` call, which the agent has taken.
+    pub(super) answer: Option<Answer>,
     /// Whether others follow.
     pub(super) continues: bool,
 }
@@ -202,6 +237,7 @@ pub(super) struct Delivery {
 #[derive(Debug)]
 struct Shared {
     published: Mutex<Arc<Published>>,
+    inbox: Mutex<Inbox>,
     stopped: AtomicBool,
     /// Wakes the socket's end.
     wake_socket: EventFd,
@@ -214,14 +250,16 @@ impl Shared {
         // The value under this lock is replaced in one step, so a poisoned lock holds a complete one.
         Arc::clone(&self.published.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The end of the control thread.
 #[derive(Debug)]
 pub struct AgentEnd {
     shared: Arc<Shared>,
-    commands: Receiver<(Ticket, Command)>,
-    job_calls: Receiver<JobCall>,
     answers: Sender<Delivery>,
 }
 
@@ -229,8 +267,6 @@ pub struct AgentEnd {
 #[derive(Debug)]
 pub struct SocketEnd {
     shared: Arc<Shared>,
-    commands: SyncSender<(Ticket, Command)>,
-    job_calls: Sender<JobCall>,
     answers: Receiver<Delivery>,
 }
 
@@ -242,15 +278,14 @@ pub fn bridge(first: Published) -> std::io::Result<(AgentEnd, SocketEnd)> {
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
     let shared = Arc::new(Shared {
         published: Mutex::new(Arc::new(first)),
+        inbox: Mutex::default(),
         stopped: AtomicBool::new(false),
         wake_socket: EventFd::from_flags(flags)?,
         wake_agent: EventFd::from_flags(flags)?,
     });
-    let (ask, commands) = mpsc::sync_channel(COMMANDS_MAX);
-    let (call, job_calls) = mpsc::channel();
     let (answer, answers) = mpsc::channel();
-    let socket = SocketEnd { shared: Arc::clone(&shared), commands: ask, job_calls: call, answers };
-    Ok((AgentEnd { shared, commands, job_calls, answers: answer }, socket))
+    let socket = SocketEnd { shared: Arc::clone(&shared), answers };
+    Ok((AgentEnd { shared, answers: answer }, socket))
 }
 
 impl AgentEnd {
@@ -264,7 +299,7 @@ impl AgentEnd {
     pub fn publish_jobs(&self, list: ListReply) {
         let newest = self.shared.newest();
         let sequence = newest.jobs.sequence + 1;
-        let jobs = Arc::new(PublishedJobs { sequence, list, json: OnceLock::new() });
+        let jobs = Arc::new(PublishedJobs { sequence, list, ..PublishedJobs::default() });
         self.replace(Published { jobs, ..Published::clone(&newest) });
     }
 
@@ -284,29 +319,45 @@ impl AgentEnd {
         let _ = self.shared.wake_agent.read();
     }
 
-    /// Wakes this end again: something may be left in the queues.
+    /// Wakes this end again where calls are left in the queues.
     pub fn stay_awake(&self) {
-        wake(&self.shared.wake_agent);
+        if !self.shared.inbox().is_empty() {
+            wake(&self.shared.wake_agent);
+        }
     }
 
     /// The next command in the queue.
     pub fn next_command(&self) -> Option<(Ticket, Command)> {
-        self.commands.try_recv().ok()
+        let entry = self.shared.inbox().next_command()?;
+        Some(self.take(entry))
     }
 
     /// The next call that concerns jobs.
-    pub fn next_job_call(&self) -> Option<JobCall> {
-        self.job_calls.try_recv().ok()
+    pub fn next_job_call(&self) -> Option<(Ticket, JobCall)> {
+        let entry = self.shared.inbox().next_call()?;
+        Some(self.take(entry))
+    }
+
+    /// The ticket of a submission whose client has closed its connection.
+    pub fn next_left(&self) -> Option<Ticket> {
+        self.shared.inbox().next_left()
+    }
+
+    fn take<C>(&self, Entry { ticket, call, oneway }: Entry<C>) -> (Ticket, C) {
+        if oneway {
+            self.deliver(Delivery { ticket, answer: None, continues: false });
+        }
+        (ticket, call)
     }
 
     /// Sends the answer to a command, the last one.
     pub fn answer(&self, ticket: Ticket, answer: Answer) {
-        self.deliver(Delivery { ticket, answer, continues: false });
+        self.deliver(Delivery { ticket, answer: Some(answer), continues: false });
     }
 
     /// Sends one of several answers to a call; others follow.
     pub fn tell(&self, ticket: Ticket, reply: Arc<str>) {
-        self.deliver(Delivery { ticket, answer: Ok(reply), continues: true });
+        self.deliver(Delivery { ticket, answer: Some(Ok(reply)), continues: true });
     }
 
     fn deliver(&self, delivery: Delivery) {
@@ -336,24 +387,31 @@ impl SocketEnd {
         self.shared.newest()
     }
 
-    /// Queues a command for the agent.
+    /// Queues a command of user `uid` for the agent.
     ///
     /// # Errors
-    /// [`CallError::Busy`]: the queue is full, or the agent has stopped.
-    pub fn ask(&self, ticket: Ticket, command: Command) -> Result<(), CallError> {
-        match self.commands.try_send((ticket, command)) {
-            Ok(()) => {
-                wake(&self.shared.wake_agent);
-                Ok(())
-            }
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(CallError::Busy {}),
+    /// [`CallError::Busy`]: the user has too many in the queue, or the agent has stopped.
+    pub(super) fn ask(&self, uid: u32, entry: Entry<Command>) -> Result<(), CallError> {
+        if self.is_stopped() || !self.shared.inbox().ask(uid, entry) {
+            return Err(CallError::Busy {});
         }
+        wake(&self.shared.wake_agent);
+        Ok(())
     }
 
-    /// Passes on what concerns jobs. Where the agent has stopped, no answer is awaited.
-    pub fn call(&self, call: JobCall) {
-        let _ = self.job_calls.send(call);
+    /// Queues a call of user `uid` that concerns jobs. Where the agent has stopped, no answer is awaited.
+    pub(super) fn call(&self, uid: u32, entry: Entry<JobCall>) {
+        self.shared.inbox().call(uid, entry);
         wake(&self.shared.wake_agent);
+    }
+
+    /// The client of a submission has left. Returns whether the agent never sees the submission.
+    pub(super) fn leave(&self, uid: u32, ticket: Ticket) -> bool {
+        let is_withdrawn = self.shared.inbox().leave(uid, ticket);
+        if !is_withdrawn {
+            wake(&self.shared.wake_agent);
+        }
+        is_withdrawn
     }
 
     /// The next answer of the agent.
@@ -364,6 +422,11 @@ impl SocketEnd {
     /// Clears the wake-up; to be called before the published tick and the answers are read.
     pub fn clear_wake(&self) {
         let _ = self.shared.wake_socket.read();
+    }
+
+    /// Wakes this end again: answers may be left.
+    pub(super) fn stay_awake(&self) {
+        wake(&self.shared.wake_socket);
     }
 
     /// Whether the agent has stopped.

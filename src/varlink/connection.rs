@@ -9,7 +9,7 @@ use std::time::Instant;
 use nix::sys::epoll::EpollFlags;
 
 use super::answer::{self, Message};
-use super::bridge::{Published, Ticket};
+use super::bridge::{Answer, Published, Ticket, Viewer};
 use super::peers::Peer;
 use super::wire::{Call, Framer, WireError};
 
@@ -23,8 +23,8 @@ const PIECES_MAX: usize = 8;
 pub(super) enum Turn {
     /// The client can call.
     Idle,
-    /// The agent has to answer.
-    Waiting,
+    /// The agent has to answer, or to take a call that is `oneway`.
+    Waiting(Ticket),
     /// The client gets every tick.
     Watching {
         /// The tick of the last frame.
@@ -34,9 +34,17 @@ pub(super) enum Turn {
     WatchingJobs {
         /// The sequence of the last frame.
         seen: u64,
+        viewer: Viewer,
     },
     /// The client is a job that waits.
     Submitted(Ticket),
+}
+
+/// Output that is not sent completely.
+#[derive(Debug)]
+struct Piece {
+    text: Arc<str>,
+    queued_at: Instant,
 }
 
 /// One connection.
@@ -44,16 +52,22 @@ pub(super) enum Turn {
 pub(super) struct Connection {
     stream: UnixStream,
     pub(super) peer: Peer,
+    /// The user for whom it is counted.
+    pub(super) account: u32,
     pub(super) turn: Turn,
-    /// The events that epoll reports for it.
-    pub(super) interest: EpollFlags,
+    /// The events that epoll reports for it; `None` once its client has hung up, so that epoll does not report that again
+    /// and again while its last calls are carried out.
+    pub(super) interest: Option<EpollFlags>,
+    /// A call of it may be complete, and waits for its turn.
+    pub(super) is_queued: bool,
     framer: Framer,
-    output: VecDeque<Arc<str>>,
+    output: VecDeque<Piece>,
     /// Bytes of the first piece that are sent already.
     sent_bytes: usize,
-    /// When the client last took a byte of the output, or when the output was queued.
+    /// When the client last took a byte of the output, or when the oldest piece of it was queued.
     last_taken: Instant,
-    queued_at: Instant,
+    /// When it was accepted, made its last call, or got its last output.
+    last_used: Instant,
     /// When the first byte of an incomplete request arrived.
     request_began: Option<Instant>,
     /// The client has closed its side.
@@ -61,18 +75,25 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream, peer: Peer, request_max_bytes: usize) -> Connection {
+    pub(super) fn new(
+        stream: UnixStream,
+        peer: Peer,
+        account: u32,
+        request_max_bytes: usize,
+    ) -> Connection {
         let now = Instant::now();
         Connection {
             stream,
             peer,
+            account,
             turn: Turn::Idle,
-            interest: EpollFlags::EPOLLIN,
+            interest: Some(EpollFlags::EPOLLIN),
+            is_queued: false,
             framer: Framer::new(request_max_bytes),
             output: VecDeque::new(),
             sent_bytes: 0,
             last_taken: now,
-            queued_at: now,
+            last_used: now,
             request_began: None,
             ended: false,
         }
@@ -105,6 +126,7 @@ impl Connection {
             let call = Call::parse(message)?;
             // The time of the next request begins when this one is answered.
             self.request_began = None;
+            self.last_used = Instant::now();
             return Ok(Some(call));
         }
         match self.framer.is_within_message() {
@@ -124,8 +146,9 @@ impl Connection {
         self.has_output().then_some(self.last_taken)
     }
 
-    pub(super) fn queued_at(&self) -> Instant {
-        self.queued_at
+    /// When the oldest piece of the pending output was queued.
+    pub(super) fn oldest_output(&self) -> Option<Instant> {
+        self.output.front().map(|piece| piece.queued_at)
     }
 
     /// Whether the client gets what is published.
@@ -138,9 +161,26 @@ impl Connection {
         self.ended
     }
 
+    /// Since when it is idle, or watches; `None` where a call waits for its turn or for the agent, or a reply for its reader.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let is_idle = self.turn == Turn::Idle && !self.has_output() && !self.is_queued;
+        (is_idle || self.is_watching()).then_some(self.last_used)
+    }
+
     /// Whether input is read now.
     pub(super) fn wants_input(&self) -> bool {
-        self.turn == Turn::Idle && !self.has_output() && !self.ended
+        self.may_call() && !self.is_queued && !self.ended
+    }
+
+    /// Whether its next call would be answered: it takes the replies.
+    fn may_call(&self) -> bool {
+        self.turn == Turn::Idle && !self.has_output()
+    }
+
+    /// Whether there is something for its next turn.
+    pub(super) fn needs_turn(&self) -> bool {
+        let has_input = self.framer.is_within_message() || self.ended || self.interest.is_none();
+        self.may_call() && !self.is_queued && has_input
     }
 
     pub(super) fn has_output(&self) -> bool {
@@ -149,15 +189,45 @@ impl Connection {
 
     /// Queues a message.
     pub(super) fn queue(&mut self, message: Message) {
-        self.queued_at = Instant::now();
-        self.last_taken = self.queued_at;
-        self.output.extend(message);
+        let now = Instant::now();
+        self.last_used = now;
+        if self.output.is_empty() {
+            self.last_taken = now;
+        }
+        self.output.extend(message.into_iter().map(|text| Piece { text, queued_at: now }));
+    }
+
+    /// Queues an answer of the agent; others follow where it `continues`, and each is newer than those that are unread.
+    pub(super) fn queue_answer(&mut self, answer: Answer, continues: bool) {
+        match answer {
+            Ok(parameters) if continues => {
+                // The first piece may be sent in part.
+                self.output.truncate(1);
+                self.queue(answer::several(&parameters));
+            }
+            Ok(parameters) => self.queue(answer::once(&parameters)),
+            Err(error) => self.queue(answer::refusal(&error)),
+        }
+    }
+
+    /// Queues a frame for a watcher that takes one, where there is a newer one than it has.
+    pub(super) fn show_newer(&mut self, newest: &Published) -> bool {
+        match self.turn {
+            Turn::Watching { seen } if newest.status.tick > seen => {
+                self.show(newest, newest.status.tick - seen - 1);
+            }
+            Turn::WatchingJobs { seen, viewer } if newest.jobs.sequence > seen => {
+                self.show_jobs(newest, viewer);
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// Queues a frame with the jobs.
-    pub(super) fn show_jobs(&mut self, newest: &Published) {
-        self.turn = Turn::WatchingJobs { seen: newest.jobs.sequence };
-        self.queue(answer::several(newest.jobs.json()));
+    pub(super) fn show_jobs(&mut self, newest: &Published, viewer: Viewer) {
+        self.turn = Turn::WatchingJobs { seen: newest.jobs.sequence, viewer };
+        self.queue(answer::several(&newest.jobs.json(viewer)));
     }
 
     /// Queues a frame with the last tick.
@@ -170,7 +240,7 @@ impl Connection {
     pub(super) fn send(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
             let pieces = self.output.iter().take(PIECES_MAX).enumerate().map(|(index, piece)| {
-                IoSlice::new(&piece.as_bytes()[if index == 0 { self.sent_bytes } else { 0 }..])
+                IoSlice::new(&piece.text.as_bytes()[if index == 0 { self.sent_bytes } else { 0 }..])
             });
             let pieces: Vec<IoSlice<'_>> = pieces.collect();
             match (&self.stream).write_vectored(&pieces) {
@@ -187,16 +257,16 @@ impl Connection {
         self.last_taken = Instant::now();
         self.sent_bytes += count;
         while let Some(first) = self.output.front()
-            && self.sent_bytes >= first.len()
+            && self.sent_bytes >= first.text.len()
         {
-            self.sent_bytes -= first.len();
+            self.sent_bytes -= first.text.len();
             self.output.pop_front();
         }
     }
 
     /// The pending texts, each by its address in memory and its length.
     pub(super) fn pending_texts(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.output.iter().map(|piece| (piece.as_ptr() as usize, piece.len()))
+        self.output.iter().map(|piece| (piece.text.as_ptr() as usize, piece.text.len()))
     }
 }
 

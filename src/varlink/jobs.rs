@@ -71,6 +71,27 @@ pub struct ListReply {
     pub pool: Pool,
 }
 
+impl ListReply {
+    /// The list for user `uid`: of the jobs of others it has the name of the program in place of the command, which may
+    /// contain what is no business of others.
+    pub fn seen_by(&self, uid: u32) -> ListReply {
+        let mut list = self.clone();
+        for job in list.jobs.iter_mut().filter(|job| job.uid != uid) {
+            job.command = job.command.as_deref().and_then(program).map(str::to_string);
+        }
+        list
+    }
+}
+
+/// The name of the program of a command, without its directory and its arguments; `None` where the first word is no name.
+pub fn program(command: &str) -> Option<&str> {
+    let first = command.split_whitespace().next()?;
+    let name = first.rsplit('/').next()?;
+    // An assignment before a command, or one in quotes, may be anything.
+    let is_name = |c: char| c.is_alphanumeric() || "._+-".contains(c);
+    (!name.is_empty() && name.chars().all(is_name)).then_some(name)
+}
+
 /// A job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -231,4 +252,29 @@ pub struct Pool {
     pub units: Vec<Units>,
     /// What is free of them.
     pub free_units: Vec<Units>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_see_the_program_of_a_command_alone() {
+        for (command, seen) in [
+            ("/usr/bin/mysql --password=hunter2", Some("mysql")),
+            ("make -j16", Some("make")),
+            ("g++ x.cc", Some("g++")),
+            ("TOKEN=hunter2 make", None),
+            ("'my program' hunter2", None),
+            ("", None),
+            ("  ", None),
+            ("dir/ hunter2", None),
+        ] {
+            assert_eq!(program(command), seen, "{command}");
+        }
+        let job = |uid| Job { uid, command: Some("a --hunter2".into()), ..Job::default() };
+        let list = ListReply { jobs: vec![job(7), job(8)], ..ListReply::default() };
+        let seen: Vec<_> = list.seen_by(7).jobs.into_iter().map(|job| job.command).collect();
+        assert_eq!(seen, [Some("a --hunter2".to_string()), Some("a".to_string())]);
+    }
 }

@@ -12,25 +12,37 @@
 //! | [`error`] | the errors of all interfaces |
 //! | [`wire`] | bytes into messages, every size bounded |
 //! | [`bridge`] | the connection between the control thread and the socket thread |
+//! | `access` | what users may see and use by name |
+//! | `inbox` | the calls that wait for the agent |
+//! | `room` | room for one more connection |
+//! | `tickets` | the calls in flight of all connections |
+//! | `turns` | pending work by user, taken in turn |
 //! | [`peers`] | the process at the other end, and its permissions |
 //! | [`listen`] | the listening socket |
 //! | [`server`] | the socket thread: all connections behind one epoll |
 //! | `connection` | one connection: its input, its output, its turn |
+//! | `limits` | what clients may have, and how long they may take |
 //! | `limit_log` | rate-limited logging of clients that exceed a limit |
 //! | `answer` | the answer to a call, from the last tick |
 //!
 //! A new method is a row of the table in [`interface`], its text in the `.varlink` file, and an arm in `answer`;
 //! the compiler names the arm that is missing.
 
+mod access;
 mod answer;
 pub mod bridge;
 mod connection;
 mod declare;
 pub mod error;
+mod inbox;
 pub mod interface;
 pub mod jobs;
 mod limit_log;
+mod limits;
 pub mod listen;
 pub mod peers;
+mod room;
 pub mod server;
+mod tickets;
+mod turns;
 pub mod wire;

@@ -12,9 +12,11 @@
 //! numbers are compared first, and no lookup is made for root or where the policy names no administrators.
 
 use std::ffi::CString;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::socket::getsockopt;
@@ -81,6 +83,51 @@ impl Peer {
         let of_user: Vec<Gid> = getgrouplist(&name, user.gid).unwrap_or_default();
         of_user.iter().any(|gid| groups.contains(&gid.as_raw()))
     }
+}
+
+/// The peer of `stream`, and the account for which it is counted.
+///
+/// # Errors
+/// The kernel does not report it.
+pub fn identify(stream: &UnixStream) -> io::Result<(Peer, u32)> {
+    let peer = Peer::of(stream)?;
+    Ok((peer, account(&peer, Path::new("/"))))
+}
+
+/// The user for whom a peer is counted; never for a permission.
+///
+/// A user with subordinate UIDs can connect as each of them, so numbers of users alone bound nothing. The kernel keeps
+/// who logged in (`/proc/PID/loginuid`); where it does not, a UID in a range of `/etc/subuid` counts as the owner of the
+/// range. `root` has both files.
+pub fn account(peer: &Peer, root: &Path) -> u32 {
+    if peer.uid == 0 {
+        return 0;
+    }
+    let login = fs::read_to_string(root.join(format!("proc/{}/loginuid", peer.pid)));
+    let login = login.ok().and_then(|text| text.trim().parse().ok());
+    // A session of root that became another user is not root.
+    if let Some(login) = login.filter(|login| !matches!(*login, 0 | u32::MAX)) {
+        return login;
+    }
+    let ranges = fs::read(root.join("etc/subuid")).unwrap_or_default();
+    let ranges = String::from_utf8_lossy(&ranges);
+    let owner = ranges.lines().find_map(|line| {
+        let mut fields = line.trim().split(':');
+        let (name, first, count) = (fields.next()?, fields.next()?, fields.next()?);
+        let (first, count): (u32, u32) = (first.parse().ok()?, count.parse().ok()?);
+        (first..first.saturating_add(count)).contains(&peer.uid).then_some((name, first))
+    });
+    let Some((name, first)) = owner else { return peer.uid };
+    // Files only: this is asked of each client, and an account service may not answer. An owner that is not in the file
+    // has one account for the whole range.
+    let accounts = fs::read(root.join("etc/passwd")).unwrap_or_default();
+    let number = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
+    };
+    let listed =
+        name.parse().ok().or_else(|| String::from_utf8_lossy(&accounts).lines().find_map(number));
+    listed.filter(|uid| *uid != 0).unwrap_or(first)
 }
 
 /// Whether one of `names` is the number `id`, which needs no lookup.

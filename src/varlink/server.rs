@@ -7,10 +7,16 @@
 //! account database ([`super::peers`]): where a user other than root asks for a change and the policy names
 //! administrators, all clients wait for that lookup. Ticks never do.
 //!
-//! **Limits.** Connections in total and per user, some reserved for root; the length of a request
-//! ([`super::wire`]); the time from its first byte to its last; one call of a connection at a time, so that a
-//! client that sends a thousand calls is read only as fast as it takes the replies; the pending replies of all
-//! connections together; the time in which a client takes no byte of a reply. A connection that exceeds a limit
+//! **Turns.** One call is answered between two looks at epoll. Connections with a call wait in a queue by turns of their
+//! users, root first ([`super::turns`]), so that a user waits for the own calls and for one of each other user, however
+//! many connections these have and whatever their calls cost. Replies that grow with the policy are serialised once for
+//! each policy or tick ([`super::bridge`]).
+//!
+//! **Limits.** Connections in total and per user, some reserved for root, calls in flight of closed ones included
+//! ([`super::tickets`]); the length of a request ([`super::wire`]); the time from its first byte to its last; one call of
+//! a connection at a time, `oneway` ones too, so that a client that sends a thousand calls is read only as fast as it takes
+//! the replies and as the agent takes the calls; the pending replies of all connections together; the time in which a client
+//! takes no byte of a reply; the time between two calls. A connection that exceeds a limit
 //! is closed, the longest waiting first, and logged ([`super::limit_log`]). A connection whose client is a job that
 //! waits counts for nothing here: the queue bounds their number, for each tenant and each user.
 //!
@@ -24,6 +30,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,45 +39,20 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use tracing::{debug, info, warn};
 
 use super::answer::{self, Reply};
-use super::bridge::{Delivery, JobCall, SocketEnd, Submission, Ticket};
+use super::bridge::{Command, Delivery, JobCall, SocketEnd, Submission};
 use super::connection::{Connection, Turn};
+use super::inbox::Entry;
 use super::limit_log::LimitLog;
+pub use super::limits::Limits;
 use super::listen::Listener;
 use super::peers::{self, Peer};
-use super::wire::REQUEST_MAX_BYTES;
+use super::room::{Place, Room, room};
+use super::tickets::Tickets;
+use super::turns::Turns;
+use super::wire::Call;
 
-/// The limits of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections in total.
-    pub connections: usize,
-    /// Connections of the total that are reserved for root.
-    pub kept_for_root: usize,
-    /// Connections per user.
-    pub connections_per_user: usize,
-    /// Bytes of one request.
-    pub request_bytes: usize,
-    /// Time from the first byte of a request to its last.
-    pub request_time: Duration,
-    /// Time in which a client must take a byte of its reply. Watchers are exempt.
-    pub answer_time: Duration,
-    /// Bytes of pending replies; a shared text counts once, and the largest does not count.
-    pub pending_bytes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            connections: 128,
-            kept_for_root: 32,
-            connections_per_user: 32,
-            request_bytes: REQUEST_MAX_BYTES,
-            request_time: Duration::from_secs(5),
-            answer_time: Duration::from_secs(30),
-            pending_bytes: 4 << 20,
-        }
-    }
-}
+/// Identifies the peer of a connection, and the account for which it is counted.
+pub type Identify = fn(&UnixStream) -> io::Result<(Peer, u32)>;
 
 const LISTENER: u64 = 0;
 const BRIDGE: u64 = 1;
@@ -79,6 +61,8 @@ const FIRST_CONNECTION: u64 = 2;
 
 /// Events taken from epoll in one call.
 const EVENTS_MAX: usize = 64;
+/// Answers of the agent that are delivered before other events are handled.
+const ANSWERS_MAX: usize = 64;
 /// Connections accepted before other events are handled.
 const ACCEPTS_MAX: usize = 64;
 /// Pause before the next accept when the process has no descriptor left.
@@ -91,11 +75,12 @@ pub struct Server {
     listener: Listener,
     bridge: SocketEnd,
     limits: Limits,
+    identify: Identify,
     connections: HashMap<u64, Connection>,
     next_number: u64,
-    next_ticket: u64,
-    /// The connections that wait for the answer to a command.
-    tickets: HashMap<Ticket, u64>,
+    /// Connections that may have a complete call.
+    ready: Turns<u64>,
+    tickets: Tickets,
     accepts_again: Option<Instant>,
     /// Whether the last accept failed.
     accept_failed: bool,
@@ -116,14 +101,21 @@ impl Server {
             listener,
             bridge,
             limits,
+            identify: peers::identify,
             connections: HashMap::new(),
             next_number: FIRST_CONNECTION,
-            next_ticket: 0,
-            tickets: HashMap::new(),
+            ready: Turns::default(),
+            tickets: Tickets::default(),
             accepts_again: None,
             accept_failed: false,
             limit_log: LimitLog::default(),
         })
+    }
+
+    /// The same server with other identities: a test plays many users.
+    #[must_use]
+    pub fn identified_by(self, identify: Identify) -> Server {
+        Server { identify, ..self }
     }
 
     /// Serves until the agent stops.
@@ -135,11 +127,11 @@ impl Server {
             self.turn()?;
         }
         // The answer to the last command is still delivered, if its client has room.
-        self.deliver_answers();
+        while self.deliver_answers() {}
         Ok(())
     }
 
-    /// Waits for events and handles them.
+    /// Waits for events and handles them, then answers one call.
     fn turn(&mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); EVENTS_MAX];
         let count = match self.epoll.wait(&mut events, self.timeout()) {
@@ -154,12 +146,16 @@ impl Server {
                 number => self.serve(number, event.events()),
             }
         }
+        self.answer_next();
         self.close_late();
         Ok(())
     }
 
-    /// The time to the first deadline.
+    /// The time to the first deadline; none where a call waits for its turn.
     fn timeout(&self) -> EpollTimeout {
+        if !self.ready.is_empty() {
+            return EpollTimeout::ZERO;
+        }
         let deadlines = self.connections.values().filter_map(|c| self.deadline(c));
         let Some(first) = deadlines.chain(self.accepts_again).min() else {
             return EpollTimeout::NONE;
@@ -175,7 +171,10 @@ impl Server {
         let request = connection.request_began().map(|began| began + self.limits.request_time);
         let last_taken = connection.last_taken().filter(|_| !connection.is_watching());
         let taken = last_taken.map(|last| last + self.limits.answer_time);
-        request.into_iter().chain(taken).min()
+        let may_idle = connection.is_watching() || connection.account == 0;
+        let idle = connection.idle_since().filter(|_| !may_idle);
+        let idle = idle.map(|since| since + self.limits.idle_time);
+        request.into_iter().chain(taken).chain(idle).min()
     }
 
     fn close_late(&mut self) {
@@ -188,7 +187,10 @@ impl Server {
             .map(|(number, _)| *number)
             .collect();
         for number in late {
-            self.close_over_limit(number, "its request or its reading of a reply took too long");
+            self.close_over_limit(
+                number,
+                "its request, its reading of a reply or its next call took too long",
+            );
         }
         if self.accepts_again.is_some_and(|again| again <= now) {
             self.accepts_again = None;
@@ -224,41 +226,55 @@ impl Server {
             if std::mem::replace(&mut self.accept_failed, false) {
                 info!("connections are accepted again");
             }
-            let Ok(peer) = Peer::of(&stream) else { continue };
-            if !self.has_room_for(peer) {
-                self.limit_log.record(peer, "refused a connection: too many are open");
-                continue;
+            let Ok((peer, account)) = (self.identify)(&stream) else { continue };
+            match room(&self.limits, account, &self.places()) {
+                Room::Free => {}
+                Room::Instead(number) => self.close_over_limit(
+                    number,
+                    "all places are taken, and it was idle longest of the user with the most connections",
+                ),
+                Room::Full => {
+                    self.limit_log.record(peer, "refused a connection: too many are open");
+                    continue;
+                }
             }
             let number = self.next_number;
             let event = EpollEvent::new(EpollFlags::EPOLLIN, number);
             if stream.set_nonblocking(true).is_ok() && self.epoll.add(&stream, event).is_ok() {
                 self.next_number += 1;
-                let connection = Connection::new(stream, peer, self.limits.request_bytes);
+                let connection = Connection::new(stream, peer, account, self.limits.request_bytes);
                 self.connections.insert(number, connection);
             }
         }
     }
 
-    fn has_room_for(&self, peer: Peer) -> bool {
-        let is_counted = |c: &&Connection| !matches!(c.turn, Turn::Submitted(_));
-        let (mut nr_open, mut of_user) = (0, 0);
-        for connection in self.connections.values().filter(is_counted) {
-            nr_open += 1;
-            of_user += usize::from(connection.peer.uid == peer.uid);
-        }
-        let all = match peer.uid {
-            0 => self.limits.connections,
-            _ => self.limits.connections.saturating_sub(self.limits.kept_for_root),
-        };
-        of_user < self.limits.connections_per_user && nr_open < all
+    /// The places that are taken: connections but for those of jobs that wait, and calls in flight of the others.
+    fn places(&self) -> Vec<Place> {
+        let is_job = |connection: &Connection| matches!(connection.turn, Turn::Submitted(_));
+        let open = self.connections.iter().filter(|(_, connection)| !is_job(connection));
+        let open = open.map(|(number, connection)| {
+            let idle = connection.idle_since().map(|it| (*number, it, connection.is_watching()));
+            Place { account: connection.account, idle }
+        });
+        let is_counted = |number| self.connections.get(&number).is_none_or(is_job);
+        let in_flight = self.tickets.unanswered(is_counted);
+        open.chain(in_flight.map(|account| Place { account, idle: None })).collect()
     }
 
     /// Forgets a connection. A job whose client has gone leaves the queue.
     fn remove(&mut self, number: u64) -> Option<Connection> {
         let connection = self.connections.remove(&number)?;
-        if let Turn::Submitted(ticket) = connection.turn {
-            self.tickets.remove(&ticket);
-            self.bridge.call(JobCall::Left(ticket));
+        let account = connection.account;
+        if connection.is_queued {
+            self.ready.remove(account, |queued| *queued == number);
+        }
+        match connection.turn {
+            Turn::Submitted(ticket) => match self.bridge.leave(account, ticket) {
+                true => self.tickets.withdraw(ticket),
+                false => self.tickets.close(ticket),
+            },
+            Turn::Waiting(ticket) => self.tickets.close(ticket),
+            Turn::Idle | Turn::Watching { .. } | Turn::WatchingJobs { .. } => {}
         }
         Some(connection)
     }
@@ -282,119 +298,121 @@ impl Server {
         // An earlier event of this turn may have closed it.
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let has_hung_up = events.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
-        match events.contains(EpollFlags::EPOLLIN) {
-            // Calls that arrived before the hangup are still answered.
-            true => {
-                if let Err(error) = connection.receive() {
-                    return self.close(number, &error.to_string());
-                }
-            }
-            false if has_hung_up => return self.close(number, "the client hung up"),
-            false => {}
-        }
-        self.proceed(number);
-    }
-
-    /// Sends pending output, and answers calls until output is pending.
-    fn proceed(&mut self, number: u64) {
-        loop {
-            let Some(connection) = self.connections.get_mut(&number) else { return };
-            if let Err(error) = connection.send() {
+        if events.contains(EpollFlags::EPOLLIN) && connection.wants_input() {
+            if let Err(error) = connection.receive() {
                 return self.close(number, &error.to_string());
             }
-            if connection.has_output() {
-                break;
+        } else if has_hung_up {
+            // Calls that arrived before the hangup are still carried out.
+            let has_calls = connection.is_queued || matches!(connection.turn, Turn::Waiting(_));
+            if !has_calls || self.epoll.delete(connection.stream()).is_err() {
+                return self.close(number, "the client hung up");
             }
-            if let Turn::Watching { seen } = connection.turn {
-                match self.bridge.newest() {
-                    newest if newest.status.tick > seen => {
-                        connection.show(&newest, newest.status.tick - seen - 1);
-                        continue;
-                    }
-                    _ => break,
-                }
-            }
-            if let Turn::WatchingJobs { seen } = connection.turn {
-                match self.bridge.newest() {
-                    newest if newest.jobs.sequence > seen => {
-                        connection.show_jobs(&newest);
-                        continue;
-                    }
-                    _ => break,
-                }
-            }
-            if connection.turn != Turn::Idle {
-                break;
-            }
-            let call = match connection.next_call() {
-                Ok(Some(call)) => call,
-                Ok(None) if connection.has_ended() => {
-                    return self.close(number, "the client closed it");
-                }
-                Ok(None) => break,
-                Err(error) => return self.close_over_limit(number, &error.to_string()),
-            };
+            connection.interest = None;
+        }
+        self.advance(number);
+    }
+
+    /// Sends pending output and new frames, and queues the connection where a call of it may be complete.
+    fn advance(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let mut outcome = connection.send();
+        if outcome.is_ok() && !connection.has_output() && connection.is_watching() {
             let newest = self.bridge.newest();
-            let reply = answer::answer(&call, &connection.peer, &newest);
-            match reply {
-                Reply::None => {}
-                Reply::Once(message) => connection.queue(message),
-                Reply::Watch => {
-                    connection.turn = Turn::Watching { seen: newest.status.tick };
-                    connection.show(&newest, 0);
-                }
-                Reply::WatchJobs => connection.show_jobs(&newest),
-                Reply::Ask(command) => self.ask(number, command, call.oneway),
-                Reply::Submit(submission) => self.submit(number, submission),
-                Reply::Cancel(id, caller) => {
-                    let ticket = self.ticket();
-                    if !call.oneway {
-                        self.wait_for(number, ticket, Turn::Waiting);
-                    }
-                    self.bridge.call(JobCall::Cancel(ticket, id, caller));
-                }
+            if connection.show_newer(&newest) {
+                outcome = connection.send();
             }
+        }
+        if let Err(error) = outcome {
+            return self.close(number, &error.to_string());
+        }
+        if connection.needs_turn() {
+            connection.is_queued = true;
+            self.ready.push(connection.account, number);
         }
         self.settle(number);
     }
 
+    /// Answers one call, of the user whose turn it is.
+    fn answer_next(&mut self) {
+        let Some((account, number)) = self.ready.pop() else { return };
+        let begin = Instant::now();
+        self.answer_one(number);
+        self.ready.charge(account, begin.elapsed());
+    }
+
+    /// Answers the next call of a connection, if it is complete.
+    fn answer_one(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        connection.is_queued = false;
+        match connection.next_call() {
+            Ok(Some(call)) => self.answer(number, &call),
+            Ok(None) if connection.has_ended() => {
+                return self.close(number, "the client closed it");
+            }
+            Ok(None) if connection.interest.is_some() => return self.settle(number),
+            Ok(None) => {
+                // Its client has hung up, and epoll does not report the rest of its input.
+                if let Err(error) = connection.receive() {
+                    return self.close(number, &error.to_string());
+                }
+            }
+            Err(error) => return self.close_over_limit(number, &error.to_string()),
+        }
+        self.advance(number);
+    }
+
+    fn answer(&mut self, number: u64, call: &Call) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let newest = self.bridge.newest();
+        match answer::answer(call, &connection.peer, &newest) {
+            Reply::None => {}
+            Reply::Once(message) => connection.queue(message),
+            Reply::Watch => connection.show(&newest, 0),
+            Reply::WatchJobs(viewer) => connection.show_jobs(&newest, viewer),
+            Reply::Ask(command) => self.ask(number, command, call.oneway),
+            Reply::Submit(submission) => self.submit(number, submission),
+            Reply::Cancel(id, caller) => {
+                let account = connection.account;
+                let ticket = self.tickets.issue(number, account);
+                connection.turn = Turn::Waiting(ticket);
+                let call = Entry { ticket, call: JobCall::Cancel(id, caller), oneway: call.oneway };
+                self.bridge.call(account, call);
+            }
+        }
+    }
+
     /// Queues a command; its connection waits for the answer.
-    fn ask(&mut self, number: u64, command: super::bridge::Command, oneway: bool) {
-        let ticket = self.ticket();
-        match self.bridge.ask(ticket, command) {
-            _ if oneway => {}
-            Ok(()) => self.wait_for(number, ticket, Turn::Waiting),
+    fn ask(&mut self, number: u64, command: Command, oneway: bool) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let account = connection.account;
+        let ticket = self.tickets.issue(number, account);
+        match self.bridge.ask(account, Entry { ticket, call: command, oneway }) {
+            Ok(()) => connection.turn = Turn::Waiting(ticket),
             Err(busy) => {
-                if let Some(connection) = self.connections.get_mut(&number) {
+                self.tickets.withdraw(ticket);
+                if !oneway {
                     connection.queue(answer::refusal(&busy));
                 }
             }
         }
     }
 
-    fn ticket(&mut self) -> Ticket {
-        self.next_ticket += 1;
-        Ticket(self.next_ticket)
-    }
-
-    /// The connection waits for the answer to `ticket`.
-    fn wait_for(&mut self, number: u64, ticket: Ticket, turn: Turn) {
-        if let Some(connection) = self.connections.get_mut(&number) {
-            connection.turn = turn;
-            self.tickets.insert(ticket, number);
-        }
-    }
-
     /// Submits the client as a job; its connection gets the answers.
     fn submit(&mut self, number: u64, mut submission: Box<Submission>) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
+        if connection.interest.is_none() {
+            return self.close(number, "its client hung up before the job was submitted");
+        }
         match peers::process(connection.stream()) {
             Ok(process) => submission.process = process.map(Arc::new),
             Err(error) => return self.close(number, &format!("its process has ended: {error}")),
         }
-        let ticket = self.ticket();
-        self.wait_for(number, ticket, Turn::Submitted(ticket));
-        self.bridge.call(JobCall::Submit(ticket, submission));
+        let account = connection.account;
+        let ticket = self.tickets.issue(number, account);
+        connection.turn = Turn::Submitted(ticket);
+        self.bridge
+            .call(account, Entry { ticket, call: JobCall::Submit(submission), oneway: false });
     }
 
     /// Updates the events of a connection, and enforces the limit of pending replies.
@@ -403,8 +421,8 @@ impl Server {
         let mut interest = EpollFlags::empty();
         interest.set(EpollFlags::EPOLLIN, connection.wants_input());
         interest.set(EpollFlags::EPOLLOUT, connection.has_output());
-        if connection.interest != interest {
-            connection.interest = interest;
+        if connection.interest.is_some_and(|known| known != interest) {
+            connection.interest = Some(interest);
             let mut event = EpollEvent::new(interest, number);
             if let Err(errno) = self.epoll.modify(connection.stream(), &mut event) {
                 return self.close(number, errno.desc());
@@ -425,7 +443,7 @@ impl Server {
         texts.dedup();
         let bytes: usize = texts.iter().map(|(_, length)| length).sum();
         let largest = texts.iter().map(|(_, length)| *length).max().unwrap_or(0);
-        let longest = waiting.iter().min_by_key(|(_, connection)| connection.queued_at())?;
+        let longest = waiting.iter().min_by_key(|(_, connection)| connection.oldest_output())?;
         (bytes - largest > self.limits.pending_bytes).then_some(*longest.0)
     }
 
@@ -433,32 +451,33 @@ impl Server {
 
     fn handle_bridge(&mut self) {
         self.bridge.clear_wake();
-        self.deliver_answers();
+        if self.deliver_answers() {
+            self.bridge.stay_awake();
+        }
         let watching = |c: &Connection| c.is_watching() && !c.has_output();
         let watchers: Vec<u64> =
             self.connections.iter().filter(|(_, c)| watching(c)).map(|(n, _)| *n).collect();
         for number in watchers {
-            self.proceed(number);
+            self.advance(number);
         }
     }
 
-    fn deliver_answers(&mut self) {
-        while let Some(Delivery { ticket, answer, continues }) = self.bridge.next_answer() {
-            let Some(number) = self.tickets.get(&ticket).copied() else { continue };
-            if !continues {
-                self.tickets.remove(&ticket);
-            }
+    /// Delivers answers of the agent. Returns whether there may be more.
+    fn deliver_answers(&mut self) -> bool {
+        for _ in 0..ANSWERS_MAX {
+            let Some(delivery) = self.bridge.next_answer() else { return false };
+            let Delivery { ticket, answer, continues } = delivery;
             // The connection may have been closed meanwhile.
+            let Some(number) = self.tickets.answered(ticket, continues) else { continue };
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             if !continues {
                 connection.turn = Turn::Idle;
             }
-            connection.queue(match answer {
-                Ok(parameters) if continues => answer::several(&parameters),
-                Ok(parameters) => answer::once(&parameters),
-                Err(error) => answer::refusal(&error),
-            });
-            self.proceed(number);
+            if let Some(answer) = answer {
+                connection.queue_answer(answer, continues);
+            }
+            self.advance(number);
         }
+        true
     }
 }

@@ -50,7 +50,9 @@ impl Client {
         };
         let allowed = Allowed::All;
         let submission = Submission { parameters, uid, pid: self.0, process: None, allowed };
-        world.agent.as_mut().unwrap().submit_job(self.ticket(), &submission, now);
+        let agent = world.agent.as_mut().unwrap();
+        agent.submit_job(self.ticket(), &submission, now);
+        agent.settle_job_calls(now);
     }
 
     /// The cgroup that it is in, from the mount.
@@ -264,11 +266,13 @@ fn a_client_that_leaves_on_the_way_leaves_nothing() {
     client.submit(&mut world, "a", 1000, 0.0);
     let (id, caller) = (Ticket(1), Caller { user: None, pid: 0 });
     world.agent.as_mut().unwrap().cancel_job(id, 1, caller, 0.5);
+    world.agent.as_mut().unwrap().settle_job_calls(0.5);
     let answers = world.agent.as_mut().unwrap().take_job_answers();
     let [(_, JobAnswer::Cancelled(Ok(cancelled)))] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!((cancelled.is_running, &cancelled.pids[..]), (true, &[client.0][..]));
     client.ends(&world);
     world.agent.as_mut().unwrap().job_client_left(client.ticket(), 1.0);
+    world.agent.as_mut().unwrap().settle_job_calls(1.0);
     tend(&mut world, 1.0);
     assert_eq!(list(&mut world, 1.0).jobs, []);
     world.host.systemd(|systemd, kernel| assert!(systemd.catch_up(kernel)));

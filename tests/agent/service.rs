@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenantd::daemon::agent::{Agent, Options};
 use tenantd::daemon::backend::claims;
+use tenantd::daemon::service::event_loop::EventLoop;
 use tenantd::daemon::service::{PolicySource, Service};
 use tenantd::host::notify::Notifier;
 use tenantd::policy::HostFacts;
@@ -315,4 +316,18 @@ fn the_service_ends_with_its_socket_and_gives_the_agent_back() {
     let agent = service.into_agent();
     assert!(!socket.exists());
     assert!(agent.stop().unwrap().0.failures.is_empty());
+}
+
+#[test]
+fn the_end_of_the_sockets_thread_ends_the_service() {
+    let mut ground = Ground::new();
+    let path = ground.dir.path().join("other");
+    // No deadline can be that late: the thread panics at the first request that is incomplete.
+    let limits = Limits { request_time: Duration::MAX, ..Limits::default() };
+    ground.service.serve(Listener::make(&path).unwrap(), limits).unwrap();
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.write_all(b"{").unwrap();
+    let mut events = EventLoop::new(Duration::from_millis(20)).unwrap();
+    let error = ground.service.run(&mut events, None, false).unwrap_err();
+    assert!(error.to_string().contains("socket"), "{error}");
 }

@@ -1,18 +1,22 @@
 //! A server on a socket of its own, an agent's end that the test plays, and clients.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, connect, socket};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tenantd::control::status::{Status, TenantStatus};
 use tenantd::varlink::bridge::{self, AgentEnd, Command, Governance, Published, Ticket};
 use tenantd::varlink::listen::Listener;
+use tenantd::varlink::peers::{self, Peer};
 use tenantd::varlink::server::{Limits, Server};
 
 use crate::util::{self, PATIENCE};
@@ -36,7 +40,7 @@ impl Ground {
         let path = dir.path().join("socket");
         let listener = Listener::make(&path).unwrap();
         let (agent, socket) = bridge::bridge(published(1, nr_tenants)).unwrap();
-        let server = Server::new(listener, socket, limits).unwrap();
+        let server = Server::new(listener, socket, limits).unwrap().identified_by(identify);
         let server = Some(std::thread::spawn(move || server.run()));
         Ground { _dir: dir, path, agent: Some(agent), server, tick: 1, nr_tenants }
     }
@@ -65,6 +69,18 @@ impl Ground {
         Client::of(UnixStream::connect(&self.path).unwrap())
     }
 
+    /// A client that the server takes for one of this user.
+    pub(super) fn client_of(&self, uid: u32) -> Client {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        let name = format!("{USER}{uid}-{}-{number}", std::process::id());
+        bind(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
+        connect(socket.as_raw_fd(), &UnixAddr::new(&self.path).unwrap()).unwrap();
+        Client::of(UnixStream::from(socket))
+    }
+
     /// The agent goes; the server's thread must end.
     pub(super) fn stop(&mut self) {
         self.agent = None;
@@ -76,6 +92,17 @@ impl Drop for Ground {
     fn drop(&mut self) {
         self.agent = None;
     }
+}
+
+/// What the address of a client begins with that plays another user; the number of the user follows.
+const USER: &str = "tenantd-test-user-";
+
+fn identify(stream: &UnixStream) -> std::io::Result<(Peer, u32)> {
+    let (peer, account) = peers::identify(stream)?;
+    let address = stream.peer_addr()?;
+    let name = address.as_abstract_name().and_then(|name| std::str::from_utf8(name).ok());
+    let uid = name.and_then(|name| name.strip_prefix(USER)?.split('-').next()?.parse().ok());
+    Ok(uid.map_or((peer, account), |uid| (Peer { uid, gid: uid, ..peer }, uid)))
 }
 
 /// A tick with its number everywhere that one would look.
@@ -138,6 +165,18 @@ impl Client {
         let patience = PollTimeout::try_from(PATIENCE).unwrap();
         poll(&mut stream, patience).unwrap();
         stream[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+    }
+
+    /// Whether the server has closed.
+    pub(super) fn is_closed_now(&mut self) -> bool {
+        let mut stream = [PollFd::new(self.stream.as_fd(), PollFlags::empty())];
+        poll(&mut stream, PollTimeout::ZERO).unwrap();
+        stream[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+    }
+
+    /// Whether the server refuses the connection: its first call has no answer.
+    pub(super) fn is_closed_at_once(&mut self) -> bool {
+        self.stream.write_all(b"{\"method\":\"a.b.C\"}\0").is_err() || self.receive().is_none()
     }
 
     /// Whether the server closed, or closes without saying anything more.

@@ -3,7 +3,9 @@
 use std::os::unix::net::UnixStream;
 
 use tenantd::policy::model::Accounts;
-use tenantd::varlink::peers::Peer;
+use tenantd::varlink::peers::{self, Peer};
+
+use crate::util;
 
 fn accounts(users: &[&str], groups: &[&str]) -> Accounts {
     let texts = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
@@ -44,4 +46,33 @@ fn the_peer_is_the_one_that_the_kernel_reports() {
     let peer = Peer::of(&here).unwrap();
     assert_eq!(peer.uid, nix::unistd::Uid::effective().as_raw());
     assert_eq!(peer.pid, std::process::id() as i32);
+}
+
+#[test]
+fn a_peer_counts_for_the_user_that_logged_in_or_owns_the_range() {
+    let dir = util::scratch();
+    for sub in ["etc", "proc/10", "proc/11", "proc/12"] {
+        std::fs::create_dir_all(dir.path().join(sub)).unwrap();
+    }
+    let write = |name: &str, text: &[u8]| std::fs::write(dir.path().join(name), text).unwrap();
+    write("proc/10/loginuid", b"1000");
+    write("proc/11/loginuid", b"4294967295");
+    write("proc/12/loginuid", b"0");
+    write("etc/subuid", b"\xff:1:1\nana:100000:65536\n1001:165536:65536\nfar:300000:65536\nroot:400000:10\nbad:x:1\n");
+    write("etc/passwd", b"root:x:0:0::/:/bin/sh\nana:x:1000:1000:A\xff:/home/ana:/bin/sh\n");
+    let account = |uid: u32, pid: i32| peers::account(&Peer { uid, gid: uid, pid }, dir.path());
+    // The login, whatever user the process has become; root counts as root, and root's login does not.
+    assert_eq!([account(1000, 10), account(100_007, 10), account(0, 10)], [1000, 1000, 0]);
+    assert_eq!([account(1002, 12), account(1002, 11), account(1002, 99)], [1002; 3]);
+    // Without a login: the owner of the range, by name or number.
+    assert_eq!(
+        [account(100_000, 11), account(165_535, 11), account(165_536, 11)],
+        [1000, 1000, 1001]
+    );
+    // An owner that no file lists is one account, and root's range does not count as root.
+    assert_eq!(
+        [account(300_000, 11), account(365_535, 11), account(400_003, 11)],
+        [300_000, 300_000, 400_000]
+    );
+    assert_eq!(account(365_536, 11), 365_536);
 }

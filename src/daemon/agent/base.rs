@@ -29,6 +29,8 @@ pub(super) struct Base {
     pub(super) written: Arc<Policy>,
     /// What its templates come to; where it has none, nothing.
     pub(super) expanded: Policy,
+    /// The first leaf of the policy in force that names each user; made when the policy or the numbers of users change.
+    of_users: HashMap<u32, String>,
     /// What was found and is no tenant, by group.
     left_out: BTreeMap<String, usize>,
     /// Why what was found is not in force.
@@ -60,6 +62,7 @@ impl Base {
             pins: any_template(&policy.tenants, &|template| template.cpus != CpusPolicy::Shared),
             written: Arc::new(policy),
             expanded: Policy::default(),
+            of_users: HashMap::new(),
             left_out: BTreeMap::new(),
             failure: None,
         };
@@ -80,6 +83,23 @@ impl Base {
         }
         self.left_out.clone_from(&expanded.left_out);
         self.failure = None;
+        self.index_users();
+    }
+
+    fn index_users(&mut self) {
+        let mut of_users = HashMap::new();
+        for (path, tenant) in self.in_force().leaves() {
+            let users = tenant.matches.users.iter().filter_map(|name| self.numbers.user(name));
+            for uid in users {
+                of_users.entry(uid).or_insert_with(|| path.clone());
+            }
+        }
+        self.of_users = of_users;
+    }
+
+    /// The tenant whose rules name this user.
+    pub(super) fn tenant_of_user(&self, uid: u32) -> Option<&str> {
+        self.of_users.get(&uid).map(String::as_str)
     }
 
     /// What the expanded policy comes to. `attached` adds to the locations of its nodes what was handed to them, and

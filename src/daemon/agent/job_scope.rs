@@ -17,6 +17,7 @@ use crate::host::kernfs::KernFs;
 use crate::host::process;
 use crate::host::systemd::{Answer, Order, Property, Setting, UnitError};
 use crate::policy::unit_path::{slice_of_user, unit_at};
+use crate::varlink::jobs::program;
 
 impl<K: KernFs> Agent<K> {
     /// The slice in which jobs of a user in this tenant are scopes; `None` where they get cgroups of the agent's own.
@@ -90,11 +91,14 @@ impl<K: KernFs> Agent<K> {
         starting.asked = Some(now);
         let Some(record) = self.jobs.records.get(&job) else { return false };
         let (slice, settings) = (starting.slice.clone(), std::mem::take(&mut starting.settings));
-        let command = record.command.as_deref().unwrap_or("a command");
+        // Every user of the host sees the description of a unit.
+        let program = record.command.as_deref().and_then(program).unwrap_or("a command");
+        let view = self.jobs.admission.job(job);
+        let tenant = view.map_or("", |view| view.request.tenant.as_str());
         let order = Order::StartScope {
             unit: unit_of(job),
             slice,
-            description: format!("tenantd job {job}: {}", printable(command)),
+            description: format!("tenantd job {job} of {tenant}: {program}"),
             pids: vec![record.process.pid],
             settings,
         };
@@ -227,9 +231,4 @@ impl<K: KernFs> Agent<K> {
             home.ineffective.push(what);
         }
     }
-}
-
-/// The same without control characters, which the bus or a terminal may take for something else.
-fn printable(text: &str) -> String {
-    text.chars().map(|it| if it.is_control() { ' ' } else { it }).collect()
 }

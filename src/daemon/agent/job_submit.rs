@@ -2,6 +2,7 @@
 
 use super::start::Agent;
 use crate::admission::{JobId, Outlook, Reason, Request, is_in_group};
+use crate::daemon::jobs::record::Submitted;
 use crate::daemon::jobs::records::{JobProcess, Record};
 use crate::daemon::jobs::reply::{self, JobAnswer, refusal};
 use crate::daemon::jobs::watch::is_alive;
@@ -22,15 +23,42 @@ const UNITS_MAX: usize = 16;
 const PLACES_MAX: usize = 64;
 
 impl<K: KernFs> Agent<K> {
-    /// A client submits itself as a job; `now` is in seconds of a clock that does not stop between two agents. What it
-    /// is told comes with [`Agent::take_job_answers`].
+    /// A client submits itself as a job; `now` is in seconds of a clock that does not stop between two agents. It may start
+    /// with [`Agent::settle_job_calls`]; its answers come with [`Agent::take_job_answers`].
     pub fn submit_job(&mut self, ticket: Ticket, submission: &Submission, now: f64) {
         match self.try_submit(ticket, submission, now) {
             Ok(job) => {
-                self.start_jobs(now);
-                self.tell_submitted(job, submission, now);
+                let no_wait = submission.parameters.no_wait == Some(true);
+                self.jobs.submitted.push(Submitted { job, no_wait });
             }
             Err(error) => self.jobs.outbox.push((ticket, JobAnswer::Submitted(Err(error)))),
+        }
+    }
+
+    /// Starts the jobs that may start after a batch of calls, and answers those that were submitted in it and wait.
+    pub fn settle_job_calls(&mut self, now: f64) {
+        self.start_jobs(now);
+        let submitted = std::mem::take(&mut self.jobs.submitted);
+        let (impatient, patient): (Vec<Submitted>, Vec<Submitted>) =
+            submitted.into_iter().partition(|it| it.no_wait);
+        let mut has_refused = false;
+        for Submitted { job, .. } in impatient {
+            let Some(reason) = self.jobs.admission.why(job) else { continue };
+            let reason = reply::reason(&reason);
+            self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::WouldWait { reason })));
+            self.withdraw_job(job, now);
+            has_refused = true;
+        }
+        if patient.is_empty() {
+            return;
+        }
+        if has_refused {
+            // They may have held others back.
+            self.start_jobs(now);
+        }
+        match self.jobs.admission.nr_waiting() <= PLACES_MAX {
+            true => self.tell_waiting(now),
+            false => self.tell_last(&patient),
         }
     }
 
@@ -94,13 +122,7 @@ impl<K: KernFs> Agent<K> {
 
     /// The tenant whose rules name this user.
     fn tenant_of_user(&self, uid: u32) -> Option<String> {
-        let policy = self.base.in_force();
-        let number = |name: &String| name.parse().ok().or(self.base.numbers.user(name));
-        let is_of_user =
-            |users: &[String]| users.iter().filter_map(number).any(|known| known == uid);
-        let leaves = policy.leaves();
-        let mut own = leaves.iter().filter(|(_, tenant)| is_of_user(&tenant.matches.users));
-        own.next().map(|(path, _)| path.clone())
+        self.base.tenant_of_user(uid).map(str::to_string)
     }
 
     /// The process that submits itself, if it is still the one that connected, and of the same user.
@@ -123,29 +145,18 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Tells the client of a job that was just submitted that it waits, where it does.
-    fn tell_submitted(&mut self, job: JobId, submission: &Submission, now: f64) {
-        let Some(reason) = self.jobs.admission.why(job) else { return };
-        if submission.parameters.no_wait == Some(true) {
-            let reason = reply::reason(&reason);
-            self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::WouldWait { reason })));
-            return self.withdraw_job(job, now);
-        }
-        match self.jobs.admission.nr_waiting() <= PLACES_MAX {
-            true => self.tell_waiting(now),
-            false => self.tell_last(job, &reason),
-        }
-    }
-
-    fn tell_last(&mut self, job: JobId, reason: &Reason) {
+    /// Answers clients whose jobs were submitted last and wait.
+    fn tell_last(&mut self, submitted: &[Submitted]) {
         let nr_waiting = self.jobs.admission.nr_waiting();
-        let outlook = Outlook {
-            job,
-            position: nr_waiting as u64,
-            reason: reason.clone(),
-            estimate_seconds: None,
-        };
-        self.jobs.tell(&outlook, nr_waiting);
+        let reasons = submitted.iter().map(|it| (it.job, self.jobs.admission.why(it.job)));
+        let waiting: Vec<(JobId, Reason)> =
+            reasons.filter_map(|(job, reason)| Some((job, reason?))).collect();
+        let nr_before = nr_waiting.saturating_sub(waiting.len());
+        for (index, (job, reason)) in waiting.into_iter().enumerate() {
+            let position = (nr_before + index + 1) as u64;
+            let outlook = Outlook { job, position, reason, estimate_seconds: None };
+            self.jobs.tell(&outlook, nr_waiting);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use tracing::{debug, info, warn};
 
 use super::job_valves::remove_valve;
 use super::start::Agent;
-use crate::admission::{Capacity, JobId, Measured, Phase};
+use crate::admission::{Capacity, JobId, JobView, Measured, Phase};
 use crate::control::sample::TenantSample;
 use crate::daemon::jobs::listing::list;
 pub use crate::daemon::jobs::reply::JobAnswer;
@@ -26,6 +26,8 @@ use crate::varlink::jobs::{CancelReply, ListReply, SubmitReply};
 /// half a second for a thousand.
 const LISTED_AT_ONCE: usize = 64;
 const LIST_SECONDS: f64 = 0.0005;
+/// How often jobs are looked at of which only what they left behind runs.
+const LINGERING_SECONDS: f64 = 1.0;
 
 impl<K: KernFs> Agent<K> {
     /// Tells each client that waits what has changed for it.
@@ -45,9 +47,10 @@ impl<K: KernFs> Agent<K> {
     /// The client of this ticket has closed its connection. One that has started has, too: it executes its command.
     pub fn job_client_left(&mut self, ticket: Ticket, now: f64) {
         if let Some(job) = self.jobs.records.of_ticket(ticket) {
+            // No client reads that, but the call is in flight until it is answered.
+            let reason = "its client has left".to_string();
+            self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
             self.withdraw_job(job, now);
-            // It may have held others back.
-            self.start_jobs(now);
         }
     }
 
@@ -55,7 +58,6 @@ impl<K: KernFs> Agent<K> {
     pub fn cancel_job(&mut self, ticket: Ticket, id: u64, caller: Caller, now: f64) {
         let answer = self.try_cancel(JobId(id), caller, now);
         self.jobs.outbox.push((ticket, JobAnswer::Cancelled(answer)));
-        self.start_jobs(now);
     }
 
     fn try_cancel(
@@ -203,7 +205,13 @@ impl<K: KernFs> Agent<K> {
         self.remove_left_cgroups();
         let proc = self.host.proc();
         let mut ended = Vec::new();
-        let has_home = self.jobs.homes().map(|(job, _)| job).collect::<Vec<_>>();
+        let takes_all = now - self.jobs.lingering_charged >= LINGERING_SECONDS;
+        if takes_all {
+            self.jobs.lingering_charged = now;
+        }
+        let lingers = |job: &JobView<'_>| matches!(job.phase, Phase::Lingering { .. });
+        let active = self.jobs.admission.active().filter(|job| takes_all || !lingers(job));
+        let has_home: Vec<JobId> = active.map(|view| view.job).collect();
         for job in has_home {
             let Some(record) = self.jobs.records.get(&job) else { continue };
             let there = record.home.as_ref().filter(|home| home.cgroup.is_there());
@@ -235,6 +243,9 @@ impl<K: KernFs> Agent<K> {
                 debug!("job {job} has left processes behind");
                 self.jobs.admission.left_daemons(job, now);
                 self.jobs.forget_process(job);
+                // Nothing takes its tokens any more but what it left behind.
+                let record = self.jobs.records.get_mut(&job);
+                remove_valve(record.and_then(|it| it.home.as_mut()?.valve.take()));
                 self.jobs.has_changed = true;
             }
         }

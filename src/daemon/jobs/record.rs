@@ -28,6 +28,8 @@ pub(in crate::daemon) struct Jobs {
     pub(in crate::daemon) store: Store,
     /// Jobs that started, moved or ended since they were kept.
     pub(in crate::daemon) unkept: BTreeSet<JobId>,
+    /// Jobs of the present batch of calls, whose clients have no answer yet.
+    pub(in crate::daemon) submitted: Vec<Submitted>,
     /// Answers that are to be sent.
     pub(in crate::daemon) outbox: Vec<(Ticket, JobAnswer)>,
     /// Whether anything changed that readers see.
@@ -47,12 +49,22 @@ pub(in crate::daemon) struct Jobs {
     pub(in crate::daemon) listed: f64,
     /// When running jobs were charged last.
     pub(in crate::daemon) charged: f64,
+    /// When those that linger were looked at last.
+    pub(in crate::daemon) lingering_charged: f64,
     /// What jobs give up while a guarantee is due.
     pub(in crate::daemon) preemption: Preemption,
     /// Jobs in slices of systemd's.
     pub(in crate::daemon) scopes: Scopes,
     /// What has started of each tenant of the policy that ever had a job.
     pub(in crate::daemon) tallies: BTreeMap<String, Tally>,
+}
+
+/// A job that was just submitted.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::daemon) struct Submitted {
+    pub(in crate::daemon) job: JobId,
+    /// It is refused where it cannot start at once.
+    pub(in crate::daemon) no_wait: bool,
 }
 
 /// Jobs that are placed together: on which CPUs, and how wide each is.
@@ -73,6 +85,7 @@ impl Jobs {
             records: Records::default(),
             store,
             unkept: BTreeSet::new(),
+            submitted: Vec::new(),
             outbox: Vec::new(),
             has_changed: true,
             watch: None,
@@ -83,6 +96,7 @@ impl Jobs {
             placed: Vec::new(),
             listed: f64::NEG_INFINITY,
             charged: f64::NEG_INFINITY,
+            lingering_charged: f64::NEG_INFINITY,
             preemption: Preemption::default(),
             scopes: Scopes::default(),
             tallies: BTreeMap::new(),

@@ -1,6 +1,12 @@
-//! Jobs on the socket: what clients ask goes to the agent, and what they are told comes back.
+//! Jobs on the socket: calls of clients go to the agent, and its answers return.
+//!
+//! **Problem.** Calls may arrive faster than they can be carried out; ticks, stops and beats of the watchdog must not wait
+//! for them. **Rule.** In one turn of the event loop at most [`CALLS_MAX`] calls are taken, and none after [`TURN`]; then
+//! the loop looks for more urgent events. The calls of one turn are one batch: what may start is decided once for all of
+//! them, and the list of jobs is published once. **Bounds.** A turn takes [`TURN`], one call beyond that, and the start of
+//! the jobs that became possible.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -10,26 +16,41 @@ use crate::daemon::agent::jobs::JobAnswer;
 use crate::host::kernfs::KernFs;
 use crate::varlink::bridge::{AgentEnd, JobCall, json};
 
+/// Calls that are taken in one turn.
+const CALLS_MAX: usize = 16;
+/// Time after which no further call is taken in this turn.
+const TURN: Duration = Duration::from_millis(5);
+
 impl<K: KernFs> Service<K> {
+    /// Carries out the first of the calls that concern jobs, one batch of them.
     pub(super) fn serve_jobs(&mut self) {
-        while let Some(call) = self.next_job_call() {
-            let now = since_boot();
-            match call {
-                JobCall::Submit(ticket, job) => self.agent.submit_job(ticket, &job, now),
-                JobCall::Cancel(ticket, id, caller) => {
-                    self.agent.cancel_job(ticket, id, caller, now);
-                }
-                JobCall::Left(ticket) => self.agent.job_client_left(ticket, now),
-            }
-            // A client that was admitted does not wait for the others.
-            self.tell_of_jobs();
+        let (begin, now) = (Instant::now(), since_boot());
+        let mut nr_taken = 0;
+        while nr_taken < CALLS_MAX && begin.elapsed() < TURN && self.serve_job_call(now) {
+            nr_taken += 1;
+        }
+        if nr_taken > 0 {
+            self.agent.settle_job_calls(now);
         }
         // A list that was put off is due without another call.
         self.tell_of_jobs();
     }
 
-    fn next_job_call(&self) -> Option<JobCall> {
-        self.socket.as_ref().and_then(|(bridge, _)| bridge.next_job_call())
+    /// Takes the next call, or notes the next client that has left; `false` where there is neither.
+    fn serve_job_call(&mut self, now: f64) -> bool {
+        let Some((bridge, _)) = &self.socket else { return false };
+        if let Some(ticket) = bridge.next_left() {
+            self.agent.job_client_left(ticket, now);
+            return true;
+        }
+        match bridge.next_job_call() {
+            Some((ticket, JobCall::Submit(job))) => self.agent.submit_job(ticket, &job, now),
+            Some((ticket, JobCall::Cancel(id, caller))) => {
+                self.agent.cancel_job(ticket, id, caller, now);
+            }
+            None => return false,
+        }
+        true
     }
 
     /// Looks after the jobs, with a tick or between two.

@@ -4,8 +4,10 @@
 //! were requested on the socket, reloads the policy, and notifies the service manager. It is one thread; the
 //! socket has another, and only [`crate::varlink::bridge`] connects them.
 //!
-//! A change is made between two ticks, and at most one before the next: a client that requests a thousand
-//! reloads delays a tick by one of them.
+//! Work on behalf of clients has a budget: between two looks at the event loop, which reports stops, ticks and beats of the
+//! watchdog first, at most one change is made and one batch of calls for jobs is taken ([`super::jobs`]). Calls wait in an
+//! inbox that is bounded and gives users turns ([`crate::varlink::bridge`]). A client that requests a thousand reloads delays
+//! a tick by one of them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -153,14 +155,13 @@ impl<K: KernFs> Service<K> {
         Published::new(self.agent.shared_status(), trace, Arc::clone(&self.governance))
     }
 
-    /// Answers what came in on the socket: all that concerns jobs, and one change.
+    /// Carries out calls from the socket: a batch of those that concern jobs, and one change.
     pub fn serve_socket(&mut self) {
         let Some((bridge, _)) = &self.socket else { return };
         bridge.clear_wake();
         self.serve_jobs();
-        if self.serve_command()
-            && let Some((bridge, _)) = &self.socket
-        {
+        self.serve_command();
+        if let Some((bridge, _)) = &self.socket {
             bridge.stay_awake();
         }
     }
@@ -267,7 +268,7 @@ impl<K: KernFs> Service<K> {
     /// from a tick.
     ///
     /// # Errors
-    /// The system refused to wait.
+    /// The system refused to wait, or the socket's thread has ended.
     pub fn run(
         &mut self,
         events: &mut EventLoop,
@@ -318,6 +319,8 @@ impl<K: KernFs> Service<K> {
                 }
                 Wake::Command => {
                     self.serve_socket();
+                    // Calls that never end must not keep tenants from being attached.
+                    self.agent.continue_work();
                 }
                 Wake::Files => self.look_at_files(events)?,
                 Wake::Settled => {
@@ -325,6 +328,10 @@ impl<K: KernFs> Service<K> {
                     let _ = self.reload();
                     self.publish();
                 }
+            }
+            if self.socket.as_ref().is_some_and(|(_, thread)| thread.is_finished()) {
+                // A service that answers no client is to be started again.
+                return Err(io::Error::other("the thread that serves the socket has ended"));
             }
             self.notifier.beat();
             let now = self.agent.policy().control.interval;
@@ -413,7 +420,7 @@ pub fn stamp<K: KernFs>(agent: &mut Agent<K>) {
 
 /// A description of the policy in force.
 fn governance<K: KernFs>(agent: &Agent<K>, path: &Path) -> Governance {
-    Governance { path: Some(path.display().to_string()), policy: agent.shared_policy() }
+    Governance::new(Some(path.display().to_string()), agent.shared_policy())
 }
 
 fn bad_policy(report: Report) -> CallError {

@@ -1,0 +1,88 @@
+//! What users may see and use by name, looked up once in a while.
+//!
+//! **Problem.** Names of users and groups are asked of an account database, which may be slow, and a policy may have a
+//! thousand lists of them; all clients wait for the thread that asks. **Rule.** What a user may see and submit to is looked
+//! up when it is needed and kept for [`KEPT`], with the policy that it belongs to. What a user may *change* is not kept: a
+//! dismissed administrator loses that permission at once ([`super::peers`]). **Bounds.** [`PEERS_MAX`] peers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::peers::Peer;
+use crate::policy::model::{Policy, Tenant};
+
+/// Time for which an answer is kept.
+const KEPT: Duration = Duration::from_secs(5);
+/// Peers whose answers are kept.
+const PEERS_MAX: usize = 256;
+
+/// The answers of one policy, by user and group.
+#[derive(Debug, Default)]
+pub(super) struct Access {
+    known: Mutex<HashMap<(u32, u32), (Instant, Rights)>>,
+}
+
+/// The rights of one peer.
+#[derive(Clone, Debug)]
+pub(super) struct Rights {
+    /// Root, or an administrator.
+    pub(super) sees_all: bool,
+    /// The tenants and groups that name the peer in `allow`; what is in these groups is not listed.
+    pub(super) allowed: Arc<[String]>,
+}
+
+impl Access {
+    /// The rights of `peer` by `policy`.
+    pub(super) fn of(&self, peer: &Peer, policy: &Policy) -> Rights {
+        let (key, now) = ((peer.uid, peer.gid), Instant::now());
+        let is_fresh = |made: Instant| now.saturating_duration_since(made) < KEPT;
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((made, rights)) = known().get(&key)
+            && is_fresh(*made)
+        {
+            return rights.clone();
+        }
+        let mut allowed = Vec::new();
+        walk(peer, "", &policy.tenants, &mut allowed);
+        let sees_all = peer.is_among(&policy.administrators);
+        let rights = Rights { sees_all, allowed: allowed.into() };
+        let mut known = known();
+        if known.len() >= PEERS_MAX {
+            known.retain(|_, (made, _)| is_fresh(*made));
+        }
+        if known.len() < PEERS_MAX {
+            known.insert(key, (now, rights.clone()));
+        }
+        rights
+    }
+}
+
+fn walk(peer: &Peer, prefix: &str, tenants: &[Tenant], into: &mut Vec<String>) {
+    for tenant in tenants {
+        let path = format!("{prefix}{}", tenant.name);
+        match peer.is_named(&tenant.allow) {
+            true => into.push(path),
+            false => walk(peer, &format!("{path}/"), &tenant.tenants, into),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_kept_for_a_bounded_number_of_peers() {
+        let text = "version: 1\ntenants: { web: { allow: { users: [ 7 ] } }, ci: { allow: { groups: [ 9 ] }, tenants: { a: {} } } }";
+        let policy = crate::policy::load_text("policy.yaml", text).unwrap().policy;
+        let access = Access::default();
+        let of = |uid, gid| access.of(&Peer { uid, gid, pid: 1 }, &policy).allowed.to_vec();
+        assert_eq!((of(7, 1), of(8, 9)), (vec!["web".to_string()], vec!["ci".to_string()]));
+        assert_eq!(of(7, 9), ["web", "ci"], "by user and by group");
+        (100..10_000).for_each(|uid| drop(of(uid, uid)));
+        assert!(access.known.lock().unwrap().len() <= PEERS_MAX);
+        assert_eq!(of(7, 1), ["web"]);
+        assert!(access.of(&Peer { uid: 0, gid: 0, pid: 1 }, &policy).sees_all);
+    }
+}

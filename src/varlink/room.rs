@@ -1,0 +1,102 @@
+//! Room for one more connection.
+//!
+//! **Problem.** Places are few, and a client can hold one without ever calling. **Terms.** An *account* is the user for
+//! whom connections are counted ([`super::peers::account`]). A connection is *idle* between two calls. **Rules.** An account
+//! has so many connections at most. Where all places are taken, the account with the most connections loses one, if it would
+//! still have as many as the newcomer: the connection that is idle longest, and a watcher only where none is idle. Root's
+//! connections are never closed for that, and neither is one whose call is in flight. **Bounds.** Linear in the number of
+//! connections.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::limits::Limits;
+
+/// A connection that takes a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) account: u32,
+    /// Its number and since when it is idle, and whether it watches; `None` where a call of it is in flight.
+    pub(super) idle: Option<(u64, Instant, bool)>,
+}
+
+/// The room for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// A place is free.
+    Free,
+    /// A place is free once this connection is closed.
+    Instead(u64),
+    /// There is none.
+    Full,
+}
+
+/// The room for another connection of `account` beside those in `places`.
+pub(super) fn room(limits: &Limits, account: u32, places: &[Place]) -> Room {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    places.iter().for_each(|place| *counts.entry(place.account).or_default() += 1);
+    let own = counts.get(&account).copied().unwrap_or(0);
+    if own >= limits.connections_per_user {
+        return Room::Full;
+    }
+    let all = match account {
+        0 => limits.connections,
+        _ => limits.connections.saturating_sub(limits.kept_for_root),
+    };
+    if places.len() < all {
+        return Room::Free;
+    }
+    let closable =
+        places.iter().filter(|place| place.account != 0 && counts[&place.account] > own + 1);
+    let closable = closable.filter_map(|place| Some((counts[&place.account], place.idle?)));
+    let first = closable
+        .min_by_key(|(count, (_, since, watches))| (std::cmp::Reverse(*count), *watches, *since));
+    first.map_or(Room::Full, |(_, (number, ..))| Room::Instead(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LIMITS: Limits =
+        Limits { connections: 8, kept_for_root: 2, connections_per_user: 4, ..Limits::DEFAULT };
+
+    /// Connections of accounts, the longest idle first; numbered from 0.
+    fn places(accounts: &[u32]) -> Vec<Place> {
+        let begin = Instant::now();
+        let place = |(at, account): (usize, &u32)| Place {
+            account: *account,
+            idle: Some((at as u64, begin + Duration::from_secs(at as u64), false)),
+        };
+        accounts.iter().enumerate().map(place).collect()
+    }
+
+    #[test]
+    fn a_user_and_all_users_have_so_many_places() {
+        assert_eq!(room(&LIMITS, 7, &places(&[7, 7, 7])), Room::Free);
+        assert_eq!(room(&LIMITS, 7, &places(&[7, 7, 7, 7])), Room::Full);
+        assert_eq!(room(&LIMITS, 7, &places(&[1, 2, 3, 4, 5, 6])), Room::Full);
+        assert_eq!(room(&LIMITS, 0, &places(&[1, 2, 3, 4, 5, 6])), Room::Free);
+    }
+
+    #[test]
+    fn the_account_with_most_loses_the_connection_that_is_idle_longest() {
+        let mut crowd = places(&[1, 2, 2, 3, 3, 3]);
+        assert_eq!(room(&LIMITS, 7, &crowd), Room::Instead(3));
+        crowd[3].idle = Some((3, Instant::now(), true));
+        assert_eq!(room(&LIMITS, 7, &crowd), Room::Instead(4), "a watcher comes last");
+        (3..6).for_each(|at| crowd[at].idle = None);
+        assert_eq!(room(&LIMITS, 7, &crowd), Room::Instead(1), "calls in flight stay");
+        assert_eq!(
+            room(&LIMITS, 1, &crowd),
+            Room::Full,
+            "an account never gets more than the others"
+        );
+    }
+
+    #[test]
+    fn no_connection_of_root_is_closed() {
+        assert_eq!(room(&LIMITS, 7, &places(&[0, 0, 0, 0, 1, 2])), Room::Full);
+    }
+}
