@@ -19,6 +19,7 @@ mod hosts;
 mod in_place;
 mod job_scopes;
 mod kills;
+mod numbers;
 mod patience;
 mod pids;
 mod pressure;

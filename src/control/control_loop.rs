@@ -465,11 +465,13 @@ impl ControlLoop {
     /// with its cgroup. `unpinned` are those of the new ones that may run anywhere, in order.
     pub fn take_tree(&mut self, tree: Tree, kept: &[Option<usize>], unpinned: &[usize]) {
         let mut states = vec![NodeState::default(); tree.len()];
+        // The old numbers are those of the old tree: beyond its nodes are members, however many nodes the new one has.
+        let (nr_before, nr_nodes) = (self.tree.nodes().len(), tree.nodes().len());
         for (number, (mut state, new)) in
             std::mem::take(&mut self.states).into_iter().zip(kept).enumerate()
         {
             let Some(new) = *new else { continue };
-            if number < tree.nodes().len() && new >= tree.nodes().len() {
+            if number < nr_before && new >= nr_nodes {
                 states[number] = state.hand_over();
             }
             if unpinned.binary_search(&new).is_ok() {

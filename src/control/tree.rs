@@ -87,6 +87,18 @@ impl TreeNode {
     }
 }
 
+/// The number of a node of the policy. A plain number may be that of a member or of an ancestor as well, for which there
+/// is no [`TreeNode`]: only a [`Tree`] makes the one out of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeNumber(usize);
+
+impl NodeNumber {
+    /// The number among those of the nodes, members and ancestors.
+    pub fn get(self) -> usize {
+        self.0
+    }
+}
+
 /// One cgroup of a tenant that has several, or none at times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -272,6 +284,16 @@ impl Tree {
             None => Some(number),
             Some(index) => self.members.get(index).map(|member| member.tenant),
         }
+    }
+
+    /// The same, for lists that hold the policy's nodes alone.
+    pub fn owner_of(&self, number: usize) -> Option<NodeNumber> {
+        self.node_number(number).map(NodeNumber)
+    }
+
+    /// The numbers of the policy's nodes.
+    pub fn node_numbers(&self) -> impl Iterator<Item = NodeNumber> + use<> {
+        (0..self.nodes.len()).map(NodeNumber)
     }
 
     /// The policy's node that this is, or is a member of; `None` for an ancestor.

@@ -16,7 +16,7 @@ use crate::control::sample::HostSample;
 use crate::control::state::NodeState;
 use crate::control::status::Status;
 use crate::control::step::{Decision, Input, NodeInput};
-use crate::control::tree::Tree;
+use crate::control::tree::{NodeNumber, Tree};
 use crate::daemon::backend::backends::{Backends, Events};
 use crate::daemon::backend::location::Location;
 use crate::daemon::report::reporter::TickReport;
@@ -84,8 +84,10 @@ impl<K: KernFs> Agent<K> {
             self.take_in(events, &mut findings);
         } else if backends.has_more_to_attach() {
             let attached = backends.attach_more(host, tree, is_enforcing, STEP);
-            // What cannot be told is tried again, and reported, by the next tick.
-            keeper.tell_widths(tree.nodes(), states, attached.iter().copied(), STEP);
+            // A cgroup that was opened may be a member: the width is its tenant's. What cannot be told is tried again, and
+            // reported, by the next tick.
+            let owners = attached.iter().filter_map(|number| tree.owner_of(*number));
+            keeper.tell_widths(tree, states, owners, STEP);
             let mut events = Events::default();
             let observe = |number| {
                 Some((number, backends.observe(host, tree, number, (&[], false), &mut events)?))
@@ -99,7 +101,7 @@ impl<K: KernFs> Agent<K> {
             findings = backends.join_cpusets(host, tree, None, is_pinned(states), STEP);
         } else if keeper.is_behind() {
             let attached = with_width(tree, backends);
-            keeper.tell_widths(tree.nodes(), states, attached, STEP);
+            keeper.tell_widths(tree, states, attached, STEP);
         } else {
             backends.claim(host, tree, is_enforcing, STEP);
         }
@@ -229,6 +231,7 @@ impl<K: KernFs> Agent<K> {
                 .extend(failures.iter().map(|why| Finding::of_host(Code::NotKept, why.as_str())));
         }
         self.backends.take_grown(&mut self.host.kernel, &tree, locations, &kept);
+        self.reporter.renumber_cgroups(&kept);
         self.control.take_tree(tree, &kept, |_| false);
     }
 
@@ -349,10 +352,9 @@ impl<K: KernFs> Agent<K> {
         let Agent { host, backends, control, keeper, .. } = self;
         let (tree, states) = (control.tree(), control.states());
         findings.extend(backends.join_cpusets(host, tree, Some(tick), is_pinned(states), nr_max));
-        let nodes = tree.nodes();
         let attached = with_width(tree, backends);
-        findings.extend(keeper.tell_widths(nodes, states, attached, nr_max));
-        findings.extend(keeper.keep_placement(nodes, states));
+        findings.extend(keeper.tell_widths(tree, states, attached, nr_max));
+        findings.extend(keeper.keep_placement(tree.nodes(), states));
         let due: Vec<Action> =
             actions.iter().filter(|action| control.is_due(action)).cloned().collect();
         let events = backends.apply(host, tree, tick, due, nr_max);
@@ -361,9 +363,10 @@ impl<K: KernFs> Agent<K> {
 }
 
 /// The nodes whose widths are told: those with a cgroup, and those with members.
-fn with_width(tree: &Tree, backends: &Backends) -> impl Iterator<Item = usize> {
-    let nodes = 0..tree.nodes().len();
-    nodes.filter(|number| backends.is_present(*number) || tree.has_members(*number))
+fn with_width(tree: &Tree, backends: &Backends) -> impl Iterator<Item = NodeNumber> {
+    let has_cgroup =
+        |number: &NodeNumber| backends.is_present(number.get()) || tree.has_members(number.get());
+    tree.node_numbers().filter(has_cgroup)
 }
 
 /// Whether the node with a number has CPUs of its own.

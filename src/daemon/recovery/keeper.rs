@@ -11,7 +11,7 @@ use super::placement_store::PlacementStore;
 use super::residents::{self, Resident, ResidentStore};
 use crate::control::finding::{Code, Finding};
 use crate::control::state::NodeState;
-use crate::control::tree::TreeNode;
+use crate::control::tree::{NodeNumber, Tree, TreeNode};
 use crate::dop::CpuSet;
 use crate::host::cgroup::Layout;
 use crate::host::kernfs::KernFs;
@@ -106,20 +106,20 @@ impl Keeper {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
 
-    /// Writes the degree of parallelism of the tenants with these `numbers`, at most `nr_max` of those that changed.
+    /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that changed.
     pub(in crate::daemon) fn tell_widths(
         &mut self,
-        nodes: &[TreeNode],
+        tree: &Tree,
         states: &[NodeState],
-        numbers: impl IntoIterator<Item = usize>,
+        numbers: impl IntoIterator<Item = NodeNumber>,
         nr_max: usize,
     ) -> Vec<Finding> {
         let Some(files) = &mut self.dop_files else { return Vec::new() };
         self.is_behind = false;
         let (mut findings, mut nr_told) = (Vec::new(), 0);
         for number in numbers {
-            let path = &nodes[number].path;
-            let Some(dop) = states[number].width.dop() else { continue };
+            let path = tree.name(number.get());
+            let Some(dop) = states[number.get()].width.dop() else { continue };
             if files.holds(path, dop) {
                 continue;
             }

@@ -149,6 +149,11 @@ impl Reporter {
         self.charged.renumber(kept);
     }
 
+    /// The same where the nodes stay and their members came or went: a node's own cgroup may be a member's now.
+    pub(in crate::daemon) fn renumber_cgroups(&mut self, kept: &[Option<usize>]) {
+        self.competition.renumber(kept);
+    }
+
     /// Looks around the tenants that lack something.
     pub(in crate::daemon) fn look_around<K: KernFs>(
         &mut self,
