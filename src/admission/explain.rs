@@ -92,7 +92,11 @@ impl Admission {
             Lack::Slots => Reason::Slots {
                 wanted: need.floor,
                 free: free.slots_for(need.tenant),
-                total: u64::from(self.slots()),
+                // One job has no more of them than the machine is wide.
+                total: u64::from(match need.floor > free.widest {
+                    true => self.widest(),
+                    false => self.slots(),
+                }),
             },
         }
     }

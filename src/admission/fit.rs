@@ -69,6 +69,8 @@ impl Lack {
 #[derive(Clone, Debug)]
 pub(super) struct Free {
     pub(super) slots: u64,
+    /// The width that no job exceeds.
+    pub(super) widest: u64,
     /// `None` where the memory is not known: then nothing lacks it.
     pub(super) memory_bytes: Option<u64>,
     pub(super) units: Vec<u32>,
@@ -87,10 +89,16 @@ struct Held {
 }
 
 impl Free {
-    /// What there is while no job runs and this much memory is used outside of jobs.
-    pub(super) fn new(slots: u32, capacity: &Capacity, outside_bytes: u64) -> Free {
+    /// What there is while no job runs and this much memory is used outside of jobs: so many slots, of which one job has
+    /// no more than the `widest`.
+    pub(super) fn new(
+        (slots, widest): (u32, u32),
+        capacity: &Capacity,
+        outside_bytes: u64,
+    ) -> Free {
         Free {
             slots: u64::from(slots),
+            widest: u64::from(widest),
             memory_bytes: capacity.memory_bytes.map(|bytes| bytes.saturating_sub(outside_bytes)),
             units: capacity.units.iter().map(|(_, count)| *count).collect(),
             withheld: Withheld::default(),
@@ -107,7 +115,7 @@ impl Free {
     pub(super) fn slots_for(&self, tenant: TenantId) -> u64 {
         // What the jobs of those have to whom it is left is taken from the free slots already.
         let held = self.held.iter().map(|(tenant, held)| (*tenant, held.slots));
-        self.slots.saturating_sub(self.withheld.left_by(tenant, held))
+        self.slots.saturating_sub(self.withheld.left_by(tenant, held)).min(self.widest)
     }
 
     /// A job runs, for which so much memory is reserved.

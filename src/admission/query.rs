@@ -46,6 +46,12 @@ impl Admission {
         self.capacity.slots.max(self.workers())
     }
 
+    /// The width that no job exceeds: workers beyond the slots let more jobs run, not wider ones.
+    pub fn widest(&self) -> u32 {
+        let Capacity { slots, cpus, .. } = self.capacity;
+        cpus.map_or(slots, |cpus| cpus.min(slots)).max(1)
+    }
+
     /// What there is.
     pub fn resources(&self) -> &Capacity {
         &self.capacity
@@ -57,6 +63,7 @@ impl Admission {
         let names = self.capacity.units.iter().map(|(name, _)| name.clone());
         Capacity {
             slots: u32::try_from(free.slots).unwrap_or(u32::MAX),
+            cpus: self.capacity.cpus,
             memory_bytes: free.memory_bytes,
             units: names.zip(free.units).collect(),
         }

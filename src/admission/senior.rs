@@ -7,12 +7,12 @@ use super::types::JobId;
 impl Admission {
     /// What is free if no job ran, and nothing outside.
     pub(super) fn free_of_empty(&self) -> Free {
-        Free::new(self.slots(), &self.capacity, 0)
+        Free::new((self.slots(), self.widest()), &self.capacity, 0)
     }
 
     /// What is free if no job ran.
     pub(super) fn free_without_jobs(&self) -> Free {
-        Free::new(self.slots(), &self.capacity, self.measured.outside_bytes)
+        Free::new((self.slots(), self.widest()), &self.capacity, self.measured.outside_bytes)
             .withholding(&self.withheld)
     }
 

@@ -431,9 +431,9 @@ impl Admission {
 
     /// What a request comes to on this machine.
     fn need(&self, tenant: TenantId, class: u32, request: &Request) -> Need {
-        let slots = u64::from(self.slots());
+        let most = u64::from(self.widest());
         let dop_max = self.terms(tenant).and_then(|terms| terms.dop_max);
-        let widest = dop_max.map_or(slots, |max| u64::from(max).clamp(1, slots));
+        let widest = dop_max.map_or(most, |max| u64::from(max).clamp(1, most));
         let (floor, ceiling) = match request.width {
             Width::Auto => (1, widest),
             Width::AtMost(max) => (1, max.clamp(1, widest)),

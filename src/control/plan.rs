@@ -23,6 +23,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::weight;
 use crate::codec::{Coded, In, Layout, Out, Torn, coded};
 use crate::dop::{CpuSet, transition};
 use crate::resource::Resource;
@@ -49,6 +50,9 @@ pub const BOUND_DEAD_BAND_RATIO: f64 = 0.01;
 
 /// ... and in any case closer than this.
 pub const BOUND_DEAD_BAND_BYTES: u64 = 1 << 20;
+
+/// The smallest limit of CPU time that a file holds.
+const QUOTA_MIN_MILLI_CPUS: f64 = 10.0;
 
 /// One setting of a tenant's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -182,7 +186,9 @@ impl Value {
             }
             // Promises and limits come from the policy and move only with it: a page of rounding, nothing more.
             Knob::MemoryMin | Knob::MemoryMax => distance < 4096.0,
-            Knob::CpuMax | Knob::PidsMax | Knob::Cpus => distance < 1.0,
+            // The kernel takes no quota below a hundredth of a CPU.
+            Knob::CpuMax => (now - then.max(QUOTA_MIN_MILLI_CPUS)).abs() < 1.0,
+            Knob::PidsMax | Knob::Cpus => distance < 1.0,
         }
     }
 }
@@ -254,11 +260,13 @@ impl WeightBand {
     /// Whether `now` may stay where `then` is wanted.
     fn settles(self, now: f64, then: f64) -> bool {
         let distance = (now - then).abs();
-        // The unified hierarchy holds whole numbers: nearer than this it cannot come.
-        let is_nearest = now == then.round().max(1.0);
+        // A file holds whole weights, or whole shares: nearer than this it cannot come, and to write the same again each tick
+        // would change nothing. What is read back of shares differs from what was computed by a rounding of the last digit.
+        let is_nearest = weight::held(then).iter().any(|held| (now - held).abs() <= 1e-9 * held);
         match self {
-            WeightBand::Moving => distance <= WEIGHT_DEAD_BAND_RATIO * then || is_nearest,
-            WeightBand::Steady => distance <= STEADY_DEAD_BAND_RATIO * then || is_nearest,
+            _ if is_nearest => true,
+            WeightBand::Moving => distance <= WEIGHT_DEAD_BAND_RATIO * then,
+            WeightBand::Steady => distance <= STEADY_DEAD_BAND_RATIO * then,
             WeightBand::Exact => distance < WEIGHT_EXACT_WITHIN,
         }
     }

@@ -33,6 +33,8 @@ const WHOLE_BELOW: f64 = 10.0;
 pub(super) const RANGE: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
 /// What a weight of 1 is in `cpu.shares`.
 const SHARES_PER_WEIGHT: f64 = 10.24;
+/// The fewest shares that the kernel takes.
+const SHARES_MIN: f64 = 2.0;
 /// An error that is reported: two smaller ones make less than a twentieth of a ratio.
 const REPORTED_RATIO: f64 = 0.025;
 
@@ -68,8 +70,13 @@ pub fn weigh(siblings: &[Entitlement]) -> Weights {
 /// Whether the file of some hierarchy holds a weight so far from what it should be that it is
 /// reported.
 pub fn is_reported(written: f64, exact: f64) -> bool {
-    let legacy = (written * SHARES_PER_WEIGHT).round() / SHARES_PER_WEIGHT;
-    [written.round(), legacy].iter().any(|file| (file - exact).abs() > REPORTED_RATIO * exact)
+    held(written).iter().any(|file| (file - exact).abs() > REPORTED_RATIO * exact)
+}
+
+/// What the file of each hierarchy holds once a weight was written: a whole weight, or whole shares.
+pub(super) fn held(written: f64) -> [f64; 2] {
+    let shares = (written * SHARES_PER_WEIGHT).round().max(SHARES_MIN);
+    [written.round().clamp(*RANGE.start(), *RANGE.end()), shares / SHARES_PER_WEIGHT]
 }
 
 fn scale(siblings: &[Entitlement]) -> f64 {

@@ -321,7 +321,8 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A number as YAML 1.2 and JSON write it.
+/// A number as YAML 1.2 and JSON write it. A negative zero is 0: no quantity has two, and a quotient by it would be
+/// infinite in the other direction.
 pub fn parse_number(text: &str) -> Option<f64> {
     match text {
         ".nan" | ".NaN" | ".NAN" => return Some(f64::NAN),
@@ -332,5 +333,11 @@ pub fn parse_number(text: &str) -> Option<f64> {
     // Rust also reads `inf` and `nan`, which YAML does not.
     let numeric = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
     let has_digit = text.bytes().any(|byte| byte.is_ascii_digit());
-    (has_digit && text.bytes().all(numeric)).then(|| text.parse().ok())?
+    let number: f64 = (has_digit && text.bytes().all(numeric)).then(|| text.parse().ok())??;
+    Some(without_sign_of_zero(number))
+}
+
+/// The number, with 0 for a negative zero.
+pub fn without_sign_of_zero(number: f64) -> f64 {
+    if number == 0.0 { 0.0 } else { number }
 }

@@ -17,7 +17,7 @@ fn queue(rules: Rules, capacity: Capacity, weights: &[(&str, f64)]) -> Admission
 }
 
 fn slots(slots: u32) -> Capacity {
-    Capacity { slots, memory_bytes: Some(16 * GIB), units: vec![("gpu".into(), 2)] }
+    Capacity { slots, cpus: None, memory_bytes: Some(16 * GIB), units: vec![("gpu".into(), 2)] }
 }
 
 fn starts(admission: &mut Admission, now: f64) -> Vec<Start> {
@@ -174,6 +174,40 @@ fn widths_follow_who_runs() {
     assert_eq!(dispatch.widths, [(first, 6)]);
     admission.ended(small, 1.0);
     assert_eq!(admission.dispatch(Measured::default(), 1.0).widths, [(first, 8)]);
+}
+
+/// More workers than CPUs let more jobs run, and none wider than the machine.
+#[test]
+fn no_job_is_wider_than_the_cpus() {
+    let rules = Rules { max_running: Some(16), ..Rules::default() };
+    for (capacity, widest) in [
+        (slots(2), 2),
+        (Capacity { cpus: Some(2), ..slots(2) }, 2),
+        (Capacity { cpus: Some(3), ..slots(6) }, 3),
+    ] {
+        let mut admission = queue(rules, capacity, &[("a", 1.0)]);
+        let first = admission.submit(Request::new("a", 1), 0.0).unwrap();
+        assert_eq!(starts(&mut admission, 0.0), [Start { job: first, dop: widest }]);
+        let most = Request { width: Width::AtMost(16), ..Request::new("a", 1) };
+        let second = admission.submit(most, 0.0).unwrap();
+        assert_eq!(starts(&mut admission, 0.0), [Start { job: second, dop: widest }]);
+        let exact = |dop: u32| Request { width: Width::Manual(dop.into()), ..Request::new("a", 1) };
+        let wide = u64::from(widest);
+        let reason = Reason::Slots { wanted: wide + 1, free: wide, total: wide };
+        let refused = admission.submit(exact(widest + 1), 0.0);
+        assert_eq!(refused, Err(Refusal::NeverFits(reason)));
+        let third = admission.submit(exact(widest), 0.0).unwrap();
+        assert_eq!(starts(&mut admission, 0.0), [Start { job: third, dop: widest }]);
+        // As many run as may.
+        (0..20).for_each(|_| assert!(admission.submit(Request::new("a", 1), 0.0).is_ok()));
+        let nr_more = starts(&mut admission, 0.0).len();
+        let nr_running = admission.active().count();
+        assert!(nr_running > 2 * widest as usize && nr_more > 0, "{nr_running}");
+        for job in admission.active() {
+            let Phase::Running { dop, .. } = job.phase else { continue };
+            assert!(dop <= widest, "{job:?}");
+        }
+    }
 }
 
 /// One user cannot fill the queue of a tenant, nor one tenant that of others.

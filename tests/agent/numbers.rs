@@ -1,5 +1,6 @@
 //! Nodes, members and ancestors are counted in one sequence: none is ever taken for another one.
 
+use tenantd::control::explain::{self, Outcome};
 use tenantd::control::status::Status;
 use tenantd::daemon::backend::claims;
 use tenantd::policy::model::Mode;
@@ -143,5 +144,34 @@ fn a_new_tenant_begins_without_the_counters_of_a_member() {
         let of = tenant(&status, &format!("t{number}"));
         let used = of.cpu_usage_seconds.unwrap_or(0.0);
         assert_eq!(used > 1.0, number < 2, "{}: {used}", of.name);
+    }
+}
+
+/// The effect of each tenant's weight, as an explanation has it.
+fn outcomes(world: &World, status: &Status, tenants: &[&str]) -> Vec<Outcome> {
+    let trace = world.agent.as_ref().unwrap().trace();
+    let of = |tenant: &&str| {
+        let values = explain::explain(trace, status, tenant).unwrap().values;
+        values.into_iter().find(|value| value.path.ends_with("/cpu.weight")).unwrap().outcome
+    };
+    tenants.iter().map(of).collect()
+}
+
+/// What was found about one tenant stays that tenant's when a reload orders them in another way.
+#[test]
+fn a_reload_that_reverses_leaves_each_obstacle_to_its_tenant() {
+    let mut world = World::new("tenants: { a: {}, b: {} }");
+    world.host.with(|kernel| kernel.make_cgroup("/other").unwrap());
+    world.spawn("/other", Load::busy(4));
+    world.start().unwrap();
+    world.tick();
+    world.spawn("/a", Load::busy(8));
+    let status = world.ticks(22);
+    let expected = [Outcome::Ineffective, Outcome::Settled];
+    assert_eq!(outcomes(&world, &status, &["a", "b"]), expected);
+    reload(&mut world, "tenants: { b: {}, a: {} }");
+    for _ in 0..3 {
+        let status = world.tick();
+        assert_eq!(outcomes(&world, &status, &["a", "b"]), expected, "{:?}", status.findings);
     }
 }

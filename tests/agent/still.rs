@@ -5,10 +5,10 @@ use tenantd::control::status::Status;
 use tenantd::host::kernfs::Operation;
 use tenantd::policy::model::Mode;
 use tenantd::resource::CPU;
-use tenantd::sim::{Fault, Load, Trace, Workload};
+use tenantd::sim::{Fault, Load, SimHost, Trace, Workload};
 
 use super::story::{ADOPTED, LEGACY, play};
-use super::world::{GIB, MIB, World, assert_near, assert_same, snapshot, tenant};
+use super::world::{GIB, MIB, World, assert_near, assert_same, legacy, snapshot, tenant};
 
 const AB: &str = "tenants: { a: { weight: 100 }, b: { weight: 300 } }";
 
@@ -26,6 +26,26 @@ fn a_steady_load_writes_nothing_once_settled() {
     world.host.take_changes();
     let status = world.ticks(60);
     assert_eq!((world.host.take_changes(), status.actions), (vec![], vec![]));
+}
+
+/// Small weights are whole shares on the legacy hierarchy, and whole weights on the other: neither holds what is wanted
+/// to the digit.
+#[test]
+fn extreme_weights_are_not_written_again() {
+    for host in [SimHost::default(), legacy()] {
+        let mut yaml = "tenants: { big: { weight: 9000 }, huge: { weight: 9000 }".to_string();
+        (0..30).for_each(|number| yaml.push_str(&format!(", t{number}: {{ weight: 1 }}")));
+        let mut world = World::on(host, &format!("{yaml} }}"));
+        world.start().unwrap();
+        world.tick();
+        for tenant in ["/big", "/huge"] {
+            world.spawn(tenant, Load::busy(4));
+        }
+        world.ticks(60);
+        world.host.take_changes();
+        let status = world.ticks(20);
+        assert_eq!((world.host.take_changes(), status.actions), (vec![], vec![]));
+    }
 }
 
 #[test]

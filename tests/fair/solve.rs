@@ -346,3 +346,37 @@ fn a_million_tenants() {
             || answer.contains(r#""t999999":{"allocation":{"cpu":1.49999999"#)
     );
 }
+
+/// A quantity has one zero: what is written with a sign gives the answer of the other, or the same findings.
+#[test]
+fn a_negative_zero_is_zero() {
+    let fields = [
+        ("capacity: { cpu: 8, memory: ZERO }", "demand: { cpu: 5 }"),
+        ("capacity: { cpu: 8, memory: 4 }", "demand: { cpu: ZERO, memory: 3 }"),
+        ("capacity: { cpu: 8, memory: 4 }", "demand: { cpu: 5, memory: ZERO }"),
+        ("capacity: { cpu: 8, memory: 4 }", "demand: { cpu: 5 }, guarantee: { cpu: ZERO }"),
+        ("capacity: { cpu: 8, memory: 4 }", "demand: { cpu: 5 }, limit: { cpu: ZERO }"),
+        ("capacity: { cpu: 8, memory: 4 }", "demand: { cpu: 5 }, weight: ZERO"),
+        ("capacity: { cpu: 8, memory: 4 }", "task: { cpu: 1, memory: ZERO }, tasks: 3"),
+        ("capacity: { cpu: 8, memory: 4 }", "task: { cpu: 1 }, tasks: ZERO"),
+    ];
+    for algorithm in ["drf", "max-min", "drf-tasks", "yarn"] {
+        for (capacity, tenant) in fields {
+            let answers = ["0", "-0", "-0.0", "-0e3"].map(|zero| {
+                let text = format!(
+                    "algorithm: {algorithm}\n{capacity}\ntenants: {{ a: {{ {tenant} }}, b: {{ demand: {{ cpu: 6 }} }} }}\n"
+                );
+                let output = run(text.replace("ZERO", zero).as_bytes(), &["--json"]);
+                let text = String::from_utf8(output.stdout).unwrap();
+                let answer: Value = serde_json::from_str(&text).unwrap();
+                // A finding may quote the text.
+                let codes = answer["findings"].as_array().map(|all| {
+                    all.iter().map(|finding| finding["code"].to_string()).collect::<Vec<_>>()
+                });
+                (output.status.code(), codes.is_none().then_some(text), codes)
+            });
+            let same = answers.iter().all(|answer| *answer == answers[0]);
+            assert!(same, "{algorithm}: {capacity} {tenant}: {answers:#?}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use super::codes;
 use super::task::Resource;
 use crate::policy::hint::{listed, nearest, shortened};
-use crate::policy::reader::Reader;
+use crate::policy::reader::{Reader, without_sign_of_zero};
 use crate::policy::tree::{Entry, Kind, Node};
 use crate::units::{Bytes, MilliCpus};
 
@@ -39,7 +39,7 @@ pub(super) fn number(reader: &mut Reader<'_>, node: &Node, help: &str) -> Option
         return None;
     };
     match text.parse::<f64>() {
-        Ok(number) if number.is_finite() => Some(number),
+        Ok(number) if number.is_finite() => Some(without_sign_of_zero(number)),
         _ => {
             let message = format!("`{}` is no finite number", shortened(text));
             reader.find(&codes::BAD_NUMBER, node, message, help);

@@ -177,6 +177,7 @@ impl<K: KernFs> Agent<K> {
         self.forget_gone(kept);
         let kernel = &mut self.host.kernel;
         self.backends.take_tree(kernel, &tree, locations, claim_rules, kept);
+        self.reporter.renumber(kept);
         self.set(Settings::of(&self.base.written, self.host.pins, self.mode() == Mode::Enforce));
         let has_exclusive = has_exclusive(tree.nodes());
         let may_run_anywhere = |node: &TreeNode| node.cpus == CpusPolicy::Shared && !has_exclusive;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::admission::{Rules, Terms};
 use crate::control::tree::TreeNode;
-use crate::policy::model::{DopPolicy, JobsPolicy, Policy};
+use crate::policy::model::{CpusPolicy, DopPolicy, JobsPolicy, Policy};
 use crate::resource::{CPU, MEMORY};
 
 /// What is the same for all tenants.
@@ -43,12 +43,16 @@ pub(in crate::daemon) fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
                 DopPolicy::Manual(dop) | DopPolicy::AtMost(dop) => Some(dop),
                 DopPolicy::Auto | DopPolicy::Imci => None,
             };
+            let fixed = match &node.cpus {
+                CpusPolicy::Fixed(cpus) => u32::try_from(cpus.len()).ok(),
+                CpusPolicy::Shared | CpusPolicy::Dop | CpusPolicy::Exclusive => None,
+            };
             let quota = quotas.get(node.path.as_str()).copied().unwrap_or_default();
             terms.push(Terms {
                 max_running: quota.max_running,
                 max_running_per_user: quota.max_running_per_user,
                 memory_max_bytes: node.limit[MEMORY].map(|bytes| bytes as u64),
-                dop_max: cpus.into_iter().chain(dop).min(),
+                dop_max: cpus.into_iter().chain(dop).chain(fixed).min(),
                 ..Terms::new(&*node.path, share)
             });
         }

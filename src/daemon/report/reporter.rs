@@ -119,7 +119,7 @@ impl Reporter {
 
     /// Counts a policy that was taken up.
     pub(in crate::daemon) fn count_reload(&mut self) {
-        // It is known by the numbers of tenants.
+        // Other processes may be claimed now.
         self.charged = Charged::default();
         self.nr_reloads += 1;
     }

@@ -212,6 +212,7 @@ fn cpu_max(text: &[u8]) -> Result<Value, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::plan::{Wanted, WeightBand};
 
     const BOTH: [Dialect; 2] = [Dialect::Unified, Dialect::Legacy];
 
@@ -259,6 +260,33 @@ mod tests {
             for (knob, value) in values.clone() {
                 let text = texts(dialect, knob, value.clone()).pop().unwrap();
                 assert_eq!(dialect.read(knob, text.as_bytes()), Ok(value), "{dialect:?} {knob:?}");
+            }
+        }
+    }
+
+    /// A value that was written is never written again: the plan compares with what the file can hold.
+    #[test]
+    fn what_a_file_holds_of_a_written_value_is_settled() {
+        let weights = (1..=10_000).map(f64::from).chain((1..2000).map(|n| f64::from(n) / 7.0));
+        let weights = weights.chain([0.01, 0.5, 9_999.6]).map(Value::Weight);
+        let quotas = (0..3000).map(|milli| Value::Amount(CPU, Limit::Finite(milli)));
+        let bytes = (0..3000).map(|n: u64| Value::Amount(MEMORY, Limit::Finite(n * n * 1777)));
+        let counts = (1..100).map(|n| Value::Count(Limit::Finite(n)));
+        let of = |knob, values: Vec<Value>| values.into_iter().map(move |value| (knob, value));
+        let all: Vec<(Knob, Value)> = of(Knob::CpuWeight, weights.collect())
+            .chain(of(Knob::CpuMax, quotas.collect()))
+            .chain(of(Knob::MemoryMax, bytes.collect()))
+            .chain(of(Knob::PidsMax, counts.collect()))
+            .collect();
+        for dialect in BOTH {
+            for (knob, value) in &all {
+                let text = texts(dialect, *knob, value.clone()).pop().unwrap();
+                let held = [(*knob, dialect.read(*knob, text.as_bytes()).unwrap())];
+                for band in [WeightBand::Moving, WeightBand::Steady, WeightBand::Exact] {
+                    let desired = (*knob, value.clone(), String::new());
+                    let wanted = Wanted::new(0, desired, &held, band);
+                    assert!(wanted.is_settled, "{dialect:?} {band:?}: {value:?} as {text}");
+                }
             }
         }
     }

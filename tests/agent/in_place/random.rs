@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use tenantd::policy::model::Mode;
 use tenantd::sim::{Layout, Load, SimHost};
+use tenantd::varlink::bridge::{Caller, Work};
 
 use super::super::world::{MIB, Snapshot, World, assert_same, snapshot};
 use super::{host, reload};
@@ -13,9 +14,13 @@ use super::{host, reload};
 /// Cgroups that a policy may name; what is above them comes and goes with them.
 const PATHS: [&str; 6] = ["/top", "/x/a", "/x/deep/b", "/x/deep/c", "/y/d", "/y/e"];
 
+const ROOT: Caller = Caller { user: None, pid: 0 };
+
 #[derive(Clone, Debug)]
 enum Step {
     Ticks(usize),
+    /// Ticks as a service has them, with so many steps of the work that each leaves over.
+    Serve(usize, usize),
     /// A cgroup is made, with this weight and this protection.
     Make(usize, u64),
     Remove(usize),
@@ -25,6 +30,12 @@ enum Step {
     /// The agent is killed, and the next one starts; or what it left is restored first.
     Kill(bool),
     Mode(bool),
+    /// A process is handed to a tenant.
+    Attach(usize, usize),
+    /// A cgroup is.
+    AttachCgroup(usize, usize),
+    /// Either is taken back.
+    Detach(usize),
 }
 
 /// What a policy names.
@@ -87,7 +98,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::End),
         2 => plan().prop_map(Step::Reload),
         1 => any::<bool>().prop_map(Step::Kill),
-        1 => any::<bool>().prop_map(Step::Mode),
+        2 => any::<bool>().prop_map(Step::Mode),
+        3 => (1_usize..4, 0_usize..4).prop_map(|(ticks, steps)| Step::Serve(ticks, steps)),
+        3 => (0_usize..8, 0..PATHS.len()).prop_map(|(process, to)| Step::Attach(process, to)),
+        2 => (0..PATHS.len(), 0..PATHS.len()).prop_map(|(path, to)| Step::AttachCgroup(path, to)),
+        1 => (0_usize..8).prop_map(Step::Detach),
     ]
 }
 
@@ -173,9 +188,45 @@ impl Run {
         }
     }
 
+    fn serve(&mut self, nr_ticks: usize, nr_steps: usize) {
+        for _ in 0..nr_ticks {
+            // What the change before it has left over comes first.
+            for _ in 0..nr_steps {
+                let agent = self.world.agent.as_mut().unwrap();
+                if agent.has_more_work() {
+                    agent.continue_work();
+                }
+            }
+            self.world.short_tick();
+        }
+    }
+
+    /// Hands work to a tenant, which may be refused.
+    fn attach(&mut self, to: usize, work: &Work) {
+        let tenant = if to == 0 { "made".to_string() } else { format!("t{to}") };
+        let _ = self.world.agent.as_mut().unwrap().attach_work(&tenant, work, false, ROOT);
+    }
+
     fn take(&mut self, step: &Step) {
         match step {
             Step::Ticks(nr) => drop(self.world.ticks(*nr)),
+            Step::Serve(nr_ticks, nr_steps) => self.serve(*nr_ticks, *nr_steps),
+            Step::Attach(process, to) => {
+                let pid = self.pids.get(process % self.pids.len().max(1)).copied();
+                let work = pid.map(|pid| Work::Processes(vec![pid]));
+                work.into_iter().for_each(|work| self.attach(*to, &work));
+            }
+            Step::AttachCgroup(path, to) => {
+                self.attach(*to, &Work::Cgroup(PATHS[*path].to_string()));
+            }
+            Step::Detach(number) => {
+                let pid = self.pids.get(number % self.pids.len().max(1)).copied();
+                let path = Work::Cgroup(PATHS[number % PATHS.len()].to_string());
+                let agent = self.world.agent.as_mut().unwrap();
+                let works = pid.map(|pid| Work::Processes(vec![pid])).into_iter().chain([path]);
+                // Most is not attached.
+                works.for_each(|work| drop(agent.detach_work(&work, ROOT)));
+            }
             Step::Make(index, value) => self.make(*index, *value),
             Step::Remove(index) => self.remove(*index),
             Step::Start(index) => {
