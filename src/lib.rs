@@ -21,6 +21,7 @@
 //! | [`dop`] | how wide each tenant runs, and on which CPUs |
 //! | [`queue`] | which waiting request goes next |
 //! | [`admission`] | which job starts next, how wide, and why the others wait |
+//! | [`kernel_text`] | names and small files of the kernel, which are bytes |
 //! | [`policy`] | YAML in, a checked and typed model out |
 //! | [`control`] | one tick as a function: samples in, ordered actions out |
 //! | [`valve`] | the job server of a job, through which a build follows its width |
@@ -42,6 +43,7 @@ pub mod daemon;
 pub mod dop;
 pub mod fair;
 pub mod host;
+pub mod kernel_text;
 pub mod policy;
 pub mod queue;
 pub mod resource;

@@ -268,3 +268,8 @@ impl Dice {
         of[self.index(of.len())].clone()
     }
 }
+
+/// Names of directories, as text.
+pub(crate) fn names(dirs: Vec<std::ffi::OsString>) -> Vec<String> {
+    dirs.iter().map(|name| tenantd::kernel_text::text_of_name(name)).collect()
+}

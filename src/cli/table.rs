@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use comfy_table::presets::NOTHING;
 pub(super) use comfy_table::{CellAlignment, Table};
 
+use super::text::visible;
+
 /// A table without rows.
 pub(super) fn plain() -> Table {
     let mut table = Table::new();
@@ -34,9 +36,9 @@ pub(super) fn set_gap(table: &mut Table, gap: u16) {
     }
 }
 
-/// The table as text, without spaces at the ends of its lines.
+/// The table as text, without spaces at the ends of its lines and without control characters.
 pub(super) fn text(table: &Table) -> String {
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    table.lines().map(|line| format!("{}\n", visible(line.trim_end()))).collect()
 }
 
 /// Prints a table of the first `most` of `count` things, and how many are left out.

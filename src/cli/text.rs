@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use super::args::Colour;
+use crate::kernel_text::cleaned;
 use crate::resource::{MEMORY, PerResource};
 use crate::units::Bytes;
 
@@ -105,11 +106,12 @@ pub(super) fn plain(number: f64) -> f64 {
 
 /// Replaces control characters: a name in an input file may have any, and a terminal interprets them.
 pub(super) fn visible(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    cleaned(name)
 }
 
-/// At most `width` characters of a text: a longer one loses its middle.
+/// At most `width` characters of a text, made [`visible`]: a longer one loses its middle.
 pub(super) fn shortened(text: &str, width: usize) -> String {
+    let text = &visible(text);
     let count = text.chars().count();
     if count <= width {
         return text.to_string();
@@ -120,13 +122,15 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// `text` in lines that fit the terminal: the first after `lead`, the others aligned below it.
+/// `text` in lines that fit the terminal: the first after `lead`, the others aligned below it. Both are made
+/// [`visible`] here, so that no caller can forget it.
 pub(super) fn wrapped(lead: &str, text: &str) -> String {
     wrapped_at(WIDTH, lead, text)
 }
 
 /// The same for an output that is `width` characters wide.
 pub(super) fn wrapped_at(width: usize, lead: &str, text: &str) -> String {
+    let (lead, text) = (visible(lead), visible(&text.replace('\n', " ")));
     let indent = lead.chars().count();
     let width = width.saturating_sub(indent).max(20);
     let mut lines: Vec<String> = Vec::new();
@@ -151,6 +155,15 @@ mod tests {
         assert_eq!(shortened("web", 8), "web");
         assert_eq!(shortened("customers/acme/nightly", 9), "cust…htly");
         assert_eq!(shortened("customers/acme/nightly", 9).chars().count(), 9);
+    }
+
+    #[test]
+    fn texts_for_a_terminal_hold_no_control_characters() {
+        let hostile = "a\u{1b}]0;owned\u{7}b\u{9b}c\u{202e}d\re";
+        let shown = "a\u{fffd}]0;owned\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e";
+        assert_eq!(shortened(hostile, 40), shown);
+        assert_eq!(wrapped("", hostile), shown);
+        assert_eq!(wrapped(&format!("{hostile}: "), "x"), format!("{shown}: x"));
     }
 
     #[test]

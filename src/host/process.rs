@@ -9,14 +9,17 @@
 //! is in the tenant's cgroups in some of them only, and is claimed in the others by where it is there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
+use procfs::FromRead;
 use procfs::process::{Stat, StatFlags, StatM};
-use procfs::{FromBufRead, FromRead, ProcessCGroups};
 
-use super::cgroup::{Facet, Layout};
+use super::cgroup::{Facet, Layout, Tree};
 use super::kernfs::{DirId, KernError, KernFs, Operation};
+use crate::kernel_text::proc_files::{self, CgroupLine, Owner};
+use crate::kernel_text::{cleaned, path_of, text_of};
 use crate::policy::{pattern, unit_path};
 
 /// Which processes one tenant claims.
@@ -109,13 +112,14 @@ impl ClaimRules {
     /// The rule for a process that no rule for owners claims.
     fn of_rest(&self, place: &Place, owner: &Owner) -> Option<&ClaimRule> {
         let is_known = |uid: u32| self.finds_users.is_none() || self.known_users.contains(&uid);
-        let is_left = place.is_at_top && owner.euid.is_some_and(is_known);
+        let is_left = place.is_at_top && is_known(owner.euid);
         self.rest.filter(|_| is_left).map(|index| &self.rules[index])
     }
 
     fn of_owner(&self, owner: &Owner) -> Option<&ClaimRule> {
-        let of_user = owner.euid.and_then(|uid| self.by_uid.get(&uid));
-        let of_groups = owner.gids.iter().filter_map(|gid| self.by_gid.get(gid));
+        let of_user = self.by_uid.get(&owner.euid);
+        let gids = owner.groups.iter().chain([&owner.egid]);
+        let of_groups = gids.filter_map(|gid| self.by_gid.get(gid));
         of_groups.chain(of_user).min().map(|index| &self.rules[*index])
     }
 
@@ -153,6 +157,15 @@ pub struct Claims {
     /// The users of processes that are in no tenant, where users are looked for: with the process, where no rule
     /// claims it.
     pub users: Vec<(u32, Option<u32>)>,
+    /// How many processes could not be read, with the first error.
+    pub unread: Option<(usize, KernError)>,
+}
+
+impl Claims {
+    fn note_unread(&mut self, error: KernError) {
+        let (nr, first) = self.unread.take().unwrap_or((0, error));
+        self.unread = Some((nr + 1, first));
+    }
 }
 
 /// Processes of one place that are claimed by owner and are not moved.
@@ -173,6 +186,8 @@ pub enum StayPlace {
     Unit(String),
     /// In this cgroup, which is no unit, while the tenant is one.
     Cgroup(String),
+    /// In this cgroup, a path from the root of a hierarchy of which only another part is mounted.
+    Unmounted(String),
 }
 
 /// The numbers of all processes, in ascending order.
@@ -181,13 +196,15 @@ pub enum StayPlace {
 /// `/proc` cannot be listed.
 pub fn all(kernel: &mut impl KernFs, proc: DirId) -> Result<Vec<u32>, KernError> {
     let names = kernel.list_dirs(proc)?;
-    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    let numbers = names.iter().filter_map(|name| proc_files::number(name.as_bytes()));
+    let mut pids: Vec<u32> = numbers.collect();
     pids.sort_unstable();
     Ok(pids)
 }
 
 /// What `rules` claim, of those of the processes `pids` that are not below the agent's root yet. A process
-/// that ends meanwhile is left out. When `nr_max` are to be moved, the rest of `pids` is not taken.
+/// that ends meanwhile is left out; one that cannot be read is counted. When `nr_max` are to be moved, the rest of
+/// `pids` is not taken.
 pub fn claims(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -201,56 +218,79 @@ pub fn claims(
     while claims.moves.len() < nr_max
         && let Some(pid) = pids.next()
     {
-        let Some(place) = place(kernel, proc, layout, pid) else { continue };
-        if place.below_root {
-            let is_lost = |name: &str| {
-                layout.trees.iter().zip(&place.dirs).any(|(tree, dir)| *dir == tree.root.join(name))
-            };
-            if rules.finds_users.is_some_and(is_lost) {
-                claims.users.extend(user(kernel, proc, pid).map(|uid| (uid, None)));
-            } else {
-                claims.inside.push(pid);
-            }
-            continue;
+        match look(kernel, proc, layout, rules, pid, &mut claims) {
+            Ok(Some(Found::Move(claim))) => claims.moves.push(claim),
+            Ok(Some(Found::Stay(node, place))) => *stays.entry((node, place)).or_default() += 1,
+            Ok(None) => {}
+            Err(error) => claims.note_unread(error),
         }
-        let node = match rules.of_place(&place) {
-            Some(rule) if rule.is_in_place => {
-                claims.inside.push(pid);
-                continue;
-            }
-            Some(rule) => rule.node,
-            None if rules.looks_at_owners() => {
-                let Some(owner) = owner(kernel, proc, pid) else { continue };
-                let rule = rules.of_owner(&owner);
-                if let (Some(uid), Some(_)) = (owner.euid, rules.finds_users) {
-                    claims.users.push((uid, rule.is_none().then_some(pid)));
-                }
-                let rule = rule.or_else(|| rules.of_rest(&place, &owner));
-                match rule.map(|rule| (rule.node, stays_at(rule, &place))) {
-                    None | Some((_, Stays::Home)) => continue,
-                    Some((node, Stays::Moved)) => node,
-                    Some((node, Stays::At(stay))) => {
-                        let is_process = matches!(stay, StayPlace::Unit(_))
-                            || claimable_since(kernel, proc, pid).is_some();
-                        if is_process {
-                            *stays.entry((node, stay)).or_default() += 1;
-                        }
-                        continue;
-                    }
-                }
-            }
-            None => continue,
-        };
-        let Some(start_ticks) = claimable_since(kernel, proc, pid) else { continue };
-        let is_split = place.is_split();
-        claims.moves.push(Claim { node, pid, start_ticks, from: place.dirs, is_split });
     }
     let stay = |((node, place), nr_processes)| Stay { node, place, nr_processes };
     claims.stays = stays.into_iter().map(stay).collect();
     claims
 }
 
-/// What becomes of a process that is claimed by owner.
+/// A process that a rule claims.
+enum Found {
+    Move(Claim),
+    Stay(usize, StayPlace),
+}
+
+/// Process `pid`, if a rule claims it and it is not in its tenant. Notes in `claims` the processes in tenants, and users.
+fn look(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    layout: &Layout,
+    rules: &ClaimRules,
+    pid: u32,
+    claims: &mut Claims,
+) -> Result<Option<Found>, KernError> {
+    let Some(place) = place(kernel, proc, layout, pid)? else { return Ok(None) };
+    if place.below_root {
+        let is_lost = |name: &str| {
+            layout.trees.iter().zip(&place.dirs).any(|(tree, dir)| *dir == tree.root.join(name))
+        };
+        if rules.finds_users.is_some_and(is_lost) {
+            claims.users.extend(user(kernel, proc, pid)?.map(|uid| (uid, None)));
+        } else {
+            claims.inside.push(pid);
+        }
+        return Ok(None);
+    }
+    let node = match rules.of_place(&place) {
+        Some(rule) if rule.is_in_place => {
+            claims.inside.push(pid);
+            return Ok(None);
+        }
+        Some(rule) => rule.node,
+        None if rules.looks_at_owners() => {
+            let Some(owner) = owner(kernel, proc, pid)? else { return Ok(None) };
+            let rule = rules.of_owner(&owner);
+            if rules.finds_users.is_some() {
+                claims.users.push((owner.euid, rule.is_none().then_some(pid)));
+            }
+            let rule = rule.or_else(|| rules.of_rest(&place, &owner));
+            match rule.map(|rule| (rule.node, stays_at(rule, &place))) {
+                None | Some((_, Stays::Home)) => return Ok(None),
+                Some((node, Stays::Moved)) => node,
+                Some((node, Stays::At(stay))) => {
+                    let is_process = matches!(stay, StayPlace::Unit(_))
+                        || claimable_since(kernel, proc, pid)?.is_some();
+                    return Ok(is_process.then_some(Found::Stay(node, stay)));
+                }
+            }
+        }
+        None => return Ok(None),
+    };
+    let Some(start_ticks) = claimable_since(kernel, proc, pid)? else { return Ok(None) };
+    let is_split = place.is_split();
+    Ok(Some(match place.unmounted {
+        Some(path) => Found::Stay(node, StayPlace::Unmounted(path)),
+        None => Found::Move(Claim { node, pid, start_ticks, from: place.dirs, is_split }),
+    }))
+}
+
+/// The result for a process that is claimed by owner.
 enum Stays {
     /// It is where the tenant is.
     Home,
@@ -283,42 +323,70 @@ pub struct Candidate {
 }
 
 /// Process `pid` as one to be moved for `node`, held; `None` where it is gone, or cannot be moved.
+///
+/// # Errors
+/// It could not be read, or is in a cgroup that is not mounted here.
 pub fn candidate(
     kernel: &mut impl KernFs,
     proc: DirId,
     layout: &Layout,
     pid: u32,
     node: usize,
-) -> Option<Candidate> {
-    let held = kernel.open_dir(&kernel.dir_path(proc).join(pid.to_string())).ok()?;
+) -> Result<Option<Candidate>, KernError> {
+    let path = kernel.dir_path(proc).join(pid.to_string());
+    let Some(held) = unless_gone(kernel.open_dir(&path))? else { return Ok(None) };
     let mut read = || {
-        let start_ticks = claimable_since(kernel, proc, pid)?;
-        let Place { dirs, unit, .. } = place(kernel, proc, layout, pid)?;
-        let claim = Claim { node, pid, start_ticks, from: dirs, is_split: false };
-        is_alive(kernel, held).then_some(Candidate { claim, unit, held })
+        let Some(start_ticks) = claimable_since(kernel, proc, pid)? else { return Ok(None) };
+        let Some(place) = place(kernel, proc, layout, pid)? else { return Ok(None) };
+        if let Some(path) = place.unmounted {
+            return Err(KernError::new(Operation::Open, path_of(&path), Errno::EXDEV));
+        }
+        let claim = Claim { node, pid, start_ticks, from: place.dirs, is_split: false };
+        Ok(is_alive(kernel, held)?.then_some(Candidate { claim, unit: place.unit, held }))
     };
     let candidate = read();
-    if candidate.is_none() {
+    if !matches!(candidate, Ok(Some(_))) {
         kernel.close_dir(held);
     }
     candidate
 }
 
 /// Whether the process of a directory that is held is alive.
-pub fn is_alive(kernel: &mut impl KernFs, held: DirId) -> bool {
-    let stat = kernel.read_once(held, "stat").ok().map(Stat::from_read);
-    stat.is_some_and(|stat| stat.is_ok_and(|stat| stat.state != ZOMBIE))
+///
+/// # Errors
+/// Its directory could not be read.
+pub fn is_alive(kernel: &mut impl KernFs, held: DirId) -> Result<bool, KernError> {
+    let stat = stat_of(kernel, held, "stat")?;
+    Ok(stat.is_some_and(|stat| stat.state != ZOMBIE))
 }
 
 /// When `pid` started, where it is a process that can be moved.
-fn claimable_since(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u64> {
-    let stat = stat(kernel, proc, pid).ok().flatten()?;
-    (!is_kernel_thread(&stat) && stat.state != ZOMBIE).then_some(stat.starttime)
+fn claimable_since(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    pid: u32,
+) -> Result<Option<u64>, KernError> {
+    let stat = stat(kernel, proc, pid)?;
+    let stat = stat.filter(|stat| !is_kernel_thread(stat) && stat.state != ZOMBIE);
+    Ok(stat.map(|stat| stat.starttime))
 }
 
-/// When process `pid` started, in clock ticks since boot; `None` where it is gone or cannot be read.
-pub fn start_ticks(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u64> {
-    birth(kernel, proc, pid).ok().flatten().map(|birth| birth.start_ticks)
+/// When process `pid` started, in clock ticks since boot; `None` where it is gone.
+///
+/// # Errors
+/// `/proc` could not be read: a caller that took that for the end of a process would drop a live one.
+pub fn start_ticks(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    pid: u32,
+) -> Result<Option<u64>, KernError> {
+    Ok(birth(kernel, proc, pid)?.map(|birth| birth.start_ticks))
+}
+
+/// Whether process `pid` is another one by now, or none, than the one that started then. One that cannot be read may be
+/// the same.
+pub fn has_ended(kernel: &mut impl KernFs, proc: DirId, pid: u32, started: u64) -> bool {
+    start_ticks(kernel, proc, pid).is_ok_and(|found| found != Some(started))
 }
 
 /// The origin of a process.
@@ -355,7 +423,7 @@ pub struct Work {
 pub fn work(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Work> {
     let stat = stat(kernel, proc, pid).ok().flatten()?;
     let cpu_ticks = stat.utime.saturating_add(stat.stime);
-    Some(Work { command: stat.comm, start_ticks: stat.starttime, cpu_ticks })
+    Some(Work { command: cleaned(&stat.comm), start_ticks: stat.starttime, cpu_ticks })
 }
 
 /// The number of the calling process, as `/proc` counts them.
@@ -364,18 +432,37 @@ pub fn work(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Work> {
 /// `/proc` cannot be read.
 pub fn own_pid(kernel: &mut impl KernFs, proc: DirId) -> Result<u32, KernError> {
     let text = kernel.read_once(proc, "self/stat")?;
-    let number = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-    let number = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+    let number = text.split(|byte| *byte == b' ').next().and_then(proc_files::number);
     number.ok_or_else(|| KernError::new(Operation::Read, "/proc/self/stat", Errno::EINVAL))
 }
 
 fn stat(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Stat>, KernError> {
-    let name = format!("{pid}/stat");
-    match kernel.read_once(proc, &name) {
-        Ok(text) => Stat::from_read(text)
-            .map(Some)
-            .map_err(|_| KernError::new(Operation::Read, format!("/proc/{name}"), Errno::EINVAL)),
-        Err(error) if error.is_gone() => Ok(None),
+    stat_of(kernel, proc, &format!("{pid}/stat"))
+}
+
+fn stat_of(kernel: &mut impl KernFs, dir: DirId, name: &str) -> Result<Option<Stat>, KernError> {
+    parsed(kernel, dir, name, |text| Stat::from_read(text).ok())
+}
+
+/// A file of a process through `parse`; `None` where the process is gone. A text that is not understood is EINVAL.
+fn parsed<T>(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+    name: &str,
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<Option<T>, KernError> {
+    let Some(text) = unless_gone(kernel.read_once(dir, name))? else { return Ok(None) };
+    if let Some(found) = parse(text) {
+        return Ok(Some(found));
+    }
+    Err(KernError::new(Operation::Read, kernel.dir_path(dir).join(name), Errno::EINVAL))
+}
+
+/// `None` for a process that is gone. Of the errors that mean "gone" for a cgroup, ENODEV is none of `/proc`.
+fn unless_gone<T>(outcome: Result<T, KernError>) -> Result<Option<T>, KernError> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ESRCH) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -388,7 +475,7 @@ fn is_kernel_thread(stat: &Stat) -> bool {
     stat.flags & StatFlags::PF_KTHREAD.bits() != 0
 }
 
-/// The directory that process `pid` is in, in the tree that serves `facet`; `None` where it is gone.
+/// The directory that process `pid` is in, in the tree that serves `facet`; `None` where it is gone or cannot be read.
 pub fn cgroup_dir(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -397,7 +484,8 @@ pub fn cgroup_dir(
     facet: Facet,
 ) -> Option<PathBuf> {
     let index = layout.tree(facet)?;
-    place(kernel, proc, layout, pid).and_then(|place| place.dirs.into_iter().nth(index))
+    let place = place(kernel, proc, layout, pid).ok().flatten()?;
+    place.dirs.into_iter().nth(index)
 }
 
 /// What a process has used and holds.
@@ -420,7 +508,7 @@ pub fn usage(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<ProcessU
         start_ticks: stat.starttime,
         cpu_seconds: (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64,
         resident_bytes: stat.rss.saturating_mul(procfs::page_size()),
-        name: stat.comm,
+        name: cleaned(&stat.comm),
     })
 }
 
@@ -452,53 +540,39 @@ pub fn resident(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Resid
 pub fn command_line(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<String> {
     let text = kernel.read_once(proc, &format!("{pid}/cmdline")).ok()?;
     let text = text.strip_suffix(&[0]).unwrap_or(text);
-    let words = text.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    let line = words.collect::<Vec<_>>().join(" ");
+    let words: Vec<String> = text.split(|byte| *byte == 0).map(text_of).collect();
+    let line = words.join(" ");
     (!line.trim().is_empty()).then_some(line)
 }
 
-/// The effective user of process `pid`; `None` where it is gone or cannot be read.
-pub fn user(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<u32> {
-    owner(kernel, proc, pid)?.euid
+/// The effective user of process `pid`; `None` where it is gone.
+///
+/// # Errors
+/// It could not be read.
+pub fn user(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<u32>, KernError> {
+    Ok(owner(kernel, proc, pid)?.map(|owner| owner.euid))
 }
 
-/// Whether process `pid` is of this user alone, by its real and its effective user; `None` where it is gone or cannot be
-/// read.
-pub fn is_of(kernel: &mut impl KernFs, proc: DirId, pid: u32, user: u32) -> Option<bool> {
+/// Whether process `pid` is of this user alone, by its real and its effective user; `None` where it is gone.
+///
+/// # Errors
+/// It could not be read: it may be any user's.
+pub fn is_of(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    pid: u32,
+    user: u32,
+) -> Result<Option<bool>, KernError> {
     let owner = owner(kernel, proc, pid)?;
-    Some([owner.ruid, owner.euid] == [Some(user); 2])
-}
-
-/// The owner of a process.
-#[derive(Debug, Default)]
-struct Owner {
-    ruid: Option<u32>,
-    euid: Option<u32>,
-    /// The effective group and the supplementary ones.
-    gids: Vec<u32>,
+    Ok(owner.map(|owner| [owner.ruid, owner.euid] == [user; 2]))
 }
 
 /// The owner of process `pid`; `None` where it is gone.
-///
-/// Reads three lines of some sixty, because this is called for every process of the host.
-fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Owner> {
-    let text = kernel.read_once(proc, &format!("{pid}/status")).ok()?;
-    let mut owner = Owner::default();
-    for line in std::str::from_utf8(text).ok()?.lines() {
-        let Some((key, values)) = line.split_once(':') else { continue };
-        let mut numbers = values.split_ascii_whitespace().map_while(|word| word.parse().ok());
-        match key {
-            // Real, effective, saved and file system numbers.
-            "Uid" => (owner.ruid, owner.euid) = (numbers.next(), numbers.next()),
-            "Gid" => owner.gids.extend(numbers.nth(1)),
-            "Groups" => owner.gids.extend(numbers),
-            _ => {}
-        }
-    }
-    Some(owner)
+fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Owner>, KernError> {
+    parsed(kernel, proc, &format!("{pid}/status"), proc_files::owner)
 }
 
-/// The place of a process.
+/// The place of a process. Paths are texts, from the mount.
 struct Place {
     cpu_path: String,
     /// In every tree that tenants live in.
@@ -509,6 +583,8 @@ struct Place {
     unit: Option<String>,
     /// Whether it is in the root cgroup of every tree that tenants live in.
     is_at_top: bool,
+    /// Its path from the root of a hierarchy of which the part with this path is not mounted.
+    unmounted: Option<String>,
     dirs: Vec<PathBuf>,
 }
 
@@ -518,42 +594,54 @@ impl Place {
     }
 }
 
-fn place(kernel: &mut impl KernFs, proc: DirId, layout: &Layout, pid: u32) -> Option<Place> {
-    let text = kernel.read_once(proc, &format!("{pid}/cgroup")).ok()?;
-    let cgroups = ProcessCGroups::from_buf_read(text).ok()?;
+fn place(
+    kernel: &mut impl KernFs,
+    proc: DirId,
+    layout: &Layout,
+    pid: u32,
+) -> Result<Option<Place>, KernError> {
+    parsed(kernel, proc, &format!("{pid}/cgroup"), |text| place_in(layout, text))
+}
+
+/// The place in a text of `/proc/PID/cgroup`; `None` where that is not understood, or misses a hierarchy.
+fn place_in(layout: &Layout, text: &[u8]) -> Option<Place> {
+    let lines = proc_files::cgroup_lines(text)?;
     let mut dirs = Vec::with_capacity(layout.trees.len());
-    let (mut cpu_path, mut in_root) = (String::new(), false);
+    let (mut cpu_path, mut in_root, mut unmounted) = (String::new(), false, None);
     let (mut is_inside, mut outside, mut is_at_top) = (false, Vec::new(), true);
     for tree in &layout.trees {
-        let path = &cgroups.0.iter().find(|entry| {
-            let named = |facet: &Facet| entry.controllers.iter().any(|c| c == facet.controller());
-            match tree.facets.contains(&Facet::Pressure) {
-                true => entry.hierarchy == 0,
-                false => tree.facets.iter().any(named),
-            }
-        })?;
-        let dir = tree.dir_of(&path.pathname);
+        let line = lines.iter().find(|line| is_line_of(tree, line))?;
+        let path = tree.from_mount(&line.path).unwrap_or_else(|| {
+            unmounted.get_or_insert_with(|| line.path.clone());
+            line.path.clone()
+        });
+        let dir = tree.dir_of(&path);
         if tree.facets.contains(&Facet::Cpu) {
-            cpu_path.clone_from(&path.pathname);
+            cpu_path.clone_from(&path);
             in_root = dir == tree.root;
         }
-        is_at_top &= path.pathname == "/" || !tree.is_for_all();
+        is_at_top &= path == "/" || !tree.is_for_all();
         match dir.starts_with(&tree.root) && dir != tree.root {
             _ if !tree.is_for_all() => {}
             true => is_inside = true,
-            false => outside.push(path.pathname.clone()),
+            false => outside.push(path),
         }
         dirs.push(dir);
     }
     // Systemd keeps its units in a hierarchy of its own or in the unified one, on a hybrid host in both.
-    let of_systemd = cgroups.0.iter().filter(|entry| {
-        entry.hierarchy == 0 || entry.controllers.iter().any(|name| name == "name=systemd")
-    });
-    let unit = of_systemd.filter_map(|entry| unit_path::unit_of(&entry.pathname)).next();
+    let of_systemd = lines.iter().filter(|line| line.is_of_units());
+    let unit = of_systemd.filter_map(|line| unit_path::unit_of(&line.path)).next();
     let unit = unit.filter(|_| !in_root).map(str::to_string);
     let below_root = is_inside && outside.is_empty();
     if !is_inside {
         outside.clear();
     }
-    Some(Place { cpu_path, below_root, outside, unit, is_at_top, dirs })
+    Some(Place { cpu_path, below_root, outside, unit, is_at_top, unmounted, dirs })
+}
+
+fn is_line_of(tree: &Tree, line: &CgroupLine) -> bool {
+    match tree.facets.contains(&Facet::Pressure) {
+        true => line.hierarchy == 0,
+        false => tree.facets.iter().any(|facet| line.has(facet.controller())),
+    }
 }

@@ -31,6 +31,7 @@ use super::kernfs::{DirId, ErrorKind, KernError, KernFs};
 use crate::dop::CpuSet;
 use crate::dop::cpuset::ParseCpuSetError;
 use crate::dop::topology::{CpuPlace, Topology, TopologyError};
+use crate::kernel_text::text_of_name;
 
 /// Caches beyond this index are ignored; machines have four or five.
 const CACHE_INDEX_MAX: u32 = 15;
@@ -183,6 +184,7 @@ impl Reader<'_> {
         let mut nodes = Vec::new();
         let mut failed = None;
         for name in names {
+            let name = text_of_name(&name);
             let Some(Ok(node)) = name.strip_prefix("node").map(u32::from_str) else { continue };
             match self.list(dir, &format!("{name}/cpulist")) {
                 Ok(cpus) => nodes.push((node, cpus.unwrap_or_default())),

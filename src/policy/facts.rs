@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use procfs::Current;
-use procfs::process::Process;
 
 use super::expand::{Found, FoundUser, Numbers};
 use super::installed::{Services, has_cgroup, services};
 use super::keys::Policy;
 use super::unit_path::{unit_at, unit_of, user_of_slice};
 use super::values::cpu_list;
+use crate::kernel_text::mountinfo::{CgroupMount, cgroup_mounts};
+use crate::kernel_text::proc_files::{CgroupLine, Owner, cgroup_lines, number, owner};
 use crate::resource::{PerResource, Resource};
 use crate::units::Bytes;
 
@@ -142,13 +144,13 @@ fn units() -> Vec<UnitFacts> {
         return Vec::new();
     }
     let mut accounts: BTreeMap<String, (BTreeSet<u32>, BTreeSet<u32>)> = BTreeMap::new();
-    let processes = procfs::process::all_processes().into_iter().flatten().flatten();
-    for (unit, process) in processes.filter_map(|process| Some((unit(&process)?, process))) {
-        let Ok(status) = process.status() else { continue };
-        let (users, groups) = accounts.entry(unit).or_default();
-        users.insert(status.euid);
-        groups.insert(status.egid);
-        groups.extend(status.groups.iter().copied());
+    for (owner, lines) in processes() {
+        let of_systemd = lines.iter().filter(|line| line.is_of_units());
+        let Some(unit) = of_systemd.filter_map(|line| unit_of(&line.path)).next() else { continue };
+        let (users, groups) = accounts.entry(unit.to_string()).or_default();
+        users.insert(owner.euid);
+        groups.insert(owner.egid);
+        groups.extend(owner.groups);
     }
     let facts = |(name, (users, groups)): (String, (BTreeSet<u32>, BTreeSet<u32>))| UnitFacts {
         users: users.into_iter().flat_map(user_names).collect(),
@@ -159,29 +161,38 @@ fn units() -> Vec<UnitFacts> {
     accounts.into_iter().map(facts).collect()
 }
 
-fn unit(process: &Process) -> Option<String> {
-    let cgroups = process.cgroups().ok()?;
-    let of_systemd = cgroups.0.iter().filter(|cgroup| {
-        cgroup.hierarchy == 0 || cgroup.controllers.iter().any(|name| name == "name=systemd")
-    });
-    of_systemd.filter_map(|cgroup| unit_of(&cgroup.pathname)).next().map(str::to_string)
+/// The owner and the cgroups of each process. One that ends meanwhile, or cannot be read, is left out.
+fn processes() -> impl Iterator<Item = (Owner, Vec<CgroupLine>)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| number(entry.file_name().as_bytes()).is_some());
+    dirs.filter_map(|entry| {
+        let text = |name: &str| std::fs::read(entry.path().join(name)).ok();
+        Some((owner(&text("status")?)?, cgroup_lines(&text("cgroup")?)?))
+    })
 }
 
 /// The cgroup of a process, from the mount, where CPU time is divided.
-fn cgroup(process: &Process) -> Option<String> {
-    let cgroups = process.cgroups().ok()?.0;
-    let of_cpu = cgroups.iter().find(|it| it.controllers.iter().any(|name| name == "cpu"));
-    let unified = || cgroups.iter().find(|it| it.hierarchy == 0);
-    Some(of_cpu.or_else(unified)?.pathname.clone())
+fn cgroup(lines: &[CgroupLine], mounts: &[CgroupMount]) -> Option<String> {
+    let of_cpu = lines.iter().find(|line| line.has("cpu"));
+    let line = of_cpu.or_else(|| lines.iter().find(|line| line.hierarchy == 0))?;
+    let is_its = |mount: &&CgroupMount| match line.hierarchy {
+        0 => mount.is_unified,
+        _ => mount.has("cpu"),
+    };
+    match mounts.iter().find(is_its) {
+        Some(mount) => mount.from_mount(&line.path),
+        None => Some(line.path.clone()),
+    }
 }
 
 /// What runs on this machine, from `/proc`: what is empty is not found.
 fn found() -> Option<Found> {
+    let mounts = cgroup_mounts(&std::fs::read("/proc/self/mountinfo").ok()?);
     let mut found = Found::default();
-    for process in procfs::process::all_processes().ok()?.flatten() {
-        let (Ok(status), Some(path)) = (process.status(), cgroup(&process)) else { continue };
-        let user = found.users.entry(status.euid);
-        user.or_insert_with(|| found_user(status.euid));
+    for (owner, lines) in processes() {
+        let Some(path) = cgroup(&lines, &mounts) else { continue };
+        let user = found.users.entry(owner.euid);
+        user.or_insert_with(|| found_user(owner.euid));
         let parts = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for above in parts.map(|end| &path[..end]).filter(|above| !above.is_empty()) {
             found.units.extend(unit_at(above).map(str::to_string));

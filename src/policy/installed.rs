@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use procfs::process::Process;
-
 use super::pattern;
+use crate::kernel_text::mountinfo::cgroup_mounts;
+use crate::kernel_text::{path_of, text_of_name};
 
 /// Where systemd looks for the units of the system (systemd.unit(5), table 1).
 const UNIT_DIRS: [&str; 12] = [
@@ -39,7 +39,7 @@ pub(super) fn services() -> Option<Services> {
 fn services_in<'p>(dirs: impl Iterator<Item = &'p Path>) -> Services {
     let mut services = Services::new();
     for entry in dirs.flat_map(fs::read_dir).flatten().flatten() {
-        let Ok(name) = entry.file_name().into_string() else { continue };
+        let name = text_of_name(&entry.file_name());
         if name.ends_with(".service") && !services.contains_key(&name) {
             let target = fs::read_link(entry.path()).ok();
             let target = target.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
@@ -64,11 +64,9 @@ pub(super) fn real_name<'n>(services: &'n Services, unit: &'n str) -> Option<&'n
 /// Whether a pattern matches a cgroup in any hierarchy of this machine. `budget` is the number of directory entries
 /// that may be looked at; a pattern that exceeds it, or that cannot be tried, counts as matching.
 pub(super) fn has_cgroup(pattern: &str, budget: &mut usize) -> bool {
-    let mounts = Process::myself().and_then(|own| own.mountinfo()).map(|infos| infos.0);
-    let Ok(mounts) = mounts else { return true };
-    let is_cgroup = |fs_type: &str| matches!(fs_type, "cgroup" | "cgroup2");
-    let roots = mounts.into_iter().filter(|mount| is_cgroup(&mount.fs_type));
-    let roots: Vec<PathBuf> = roots.map(|mount| mount.mount_point).collect();
+    let Ok(mountinfo) = fs::read("/proc/self/mountinfo") else { return true };
+    let mounts = cgroup_mounts(&mountinfo).into_iter();
+    let roots: Vec<PathBuf> = mounts.map(|mount| mount.mount_point).collect();
     let names: Vec<&str> = pattern.split('/').filter(|name| !name.is_empty()).collect();
     roots.is_empty() || roots.iter().any(|root| matches_below(root, &names, budget))
 }
@@ -80,7 +78,7 @@ fn matches_below(dir: &Path, names: &[&str], budget: &mut usize) -> bool {
         return true;
     }
     if !first.contains(['*', '?']) {
-        let below = dir.join(first);
+        let below = dir.join(path_of(first));
         return below.is_dir() && matches_below(&below, rest, budget);
     }
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -89,7 +87,7 @@ fn matches_below(dir: &Path, names: &[&str], budget: &mut usize) -> bool {
         let name = entry.file_name();
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_dir
-            && name.to_str().is_some_and(|name| pattern::fits(first, name))
+            && pattern::fits(first, &text_of_name(&name))
             && matches_below(&entry.path(), if is_any { names } else { rest }, budget)
         {
             return true;

@@ -4,6 +4,7 @@
 //! what was called: that nothing was written, the order of writes, the number of calls of a tick.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -295,7 +296,7 @@ impl<K: KernFs> KernFs for Faulty<K> {
         self.inner.pause(time);
     }
 
-    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {
+    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<OsString>, KernError> {
         self.begin(Operation::List, self.inner.dir_path(dir), None)?;
         let outcome = self.inner.list_dirs(dir);
         self.end(outcome)

@@ -127,5 +127,5 @@ impl<T> Open<T> {
 pub(super) struct Handles {
     pub(super) dirs: Open<KeptDir>,
     pub(super) files: Open<KeptFile>,
-    pub(super) text: String,
+    pub(super) text: Vec<u8>,
 }

@@ -4,13 +4,17 @@
 //! cgroup that it was opened in. The results of dead places were observed on a real kernel:
 //! a kept file ENODEV, an open, a mkdir and an rmdir ENOENT, a listing nothing; below the directory of a
 //! process that ended, ESRCH.
+//!
+//! Names of processes and cgroups are kept as texts ([`text_of_path`]) and become bytes here.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
 
 use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
+use crate::kernel_text::{bytes_of, path_of, text_of_path};
 
 use super::handles::{DirPlace, FilePlace, KeptDir, KeptFile};
 use super::kernel::{Access, MOUNT, SimKernel};
@@ -326,8 +330,8 @@ impl SimKernel {
 impl KernFs for SimKernel {
     fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError> {
         let failed = |errno| KernError::new(Operation::Open, path, errno);
-        let text = path.to_str().ok_or_else(|| failed(Errno::ENOENT))?;
-        let place = match self.walk_from_root(text).map_err(failed)? {
+        let text = text_of_path(path);
+        let place = match self.walk_from_root(&text).map_err(failed)? {
             Found::Dir(place) => place,
             Found::File(_) => return Err(failed(Errno::ENOTDIR)),
         };
@@ -389,15 +393,15 @@ impl KernFs for SimKernel {
                 kept.listed = Some((now, text.clone()));
             }
         }
-        self.handles.text = text;
-        Ok(self.handles.text.as_bytes())
+        self.handles.text = kernel_bytes(text);
+        Ok(&self.handles.text)
     }
 
     fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError> {
         let place = self.file_at(dir, name)?;
         let failed = |errno| KernError::new(Operation::Read, self.dir_path(dir).join(name), errno);
-        self.handles.text = self.text_of(&place).map_err(failed)?;
-        Ok(self.handles.text.as_bytes())
+        self.handles.text = kernel_bytes(self.text_of(&place).map_err(failed)?);
+        Ok(&self.handles.text)
     }
 
     fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
@@ -453,9 +457,18 @@ impl KernFs for SimKernel {
         self.advance(time);
     }
 
-    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {
+    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<OsString>, KernError> {
         let kept = self.kept_dir(dir)?;
         self.names_in(&kept.place)
+            .map(|names| names.iter().map(|name| path_of(name).into_os_string()).collect())
             .map_err(|errno| KernError::new(Operation::List, &kept.path, errno))
     }
+}
+
+/// A file as the kernel gives it: names that are kept as texts may be any bytes there.
+fn kernel_bytes(text: String) -> Vec<u8> {
+    if !text.contains('\\') {
+        return text.into_bytes();
+    }
+    text.split('\n').map(bytes_of).collect::<Vec<_>>().join(&b'\n')
 }

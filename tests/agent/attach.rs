@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use nix::errno::Errno;
 use tenantd::control::explain::explain;
 use tenantd::control::status::Status;
 use tenantd::daemon::agent::attach::{AttachError, Moved};
@@ -10,7 +11,7 @@ use tenantd::daemon::backend::claims;
 use tenantd::host::kernfs::{KernFs, Operation};
 use tenantd::policy::model::Mode;
 use tenantd::resource::CPU;
-use tenantd::sim::{Load, SimHost, SimKernel, Workload};
+use tenantd::sim::{Fault, Load, SimHost, SimKernel, Workload};
 use tenantd::varlink::bridge::{Caller, Work};
 
 use super::world::{MIB, World, assert_same, legacy, snapshot, tenant};
@@ -91,7 +92,7 @@ fn remove(world: &World, path: &str) {
     world.host.with(|kernel| {
         let mount = Path::new("/sys/fs/cgroup");
         let top = kernel.open_dir(mount).unwrap();
-        let mut mounts = kernel.list_dirs(top).unwrap();
+        let mut mounts = crate::util::names(kernel.list_dirs(top).unwrap());
         mounts.push(String::new());
         for tree in mounts {
             if let Ok(dir) = kernel.open_dir(&mount.join(tree).join(path.parent().unwrap())) {
@@ -353,6 +354,40 @@ fn what_is_not_to_be_moved_is_refused_with_its_owner() {
     }
     agent.detach_work(&processes(&[mine]), ana).unwrap();
     assert_eq!(place(&world, mine), "/jobs/2");
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
+/// A user cannot hand over what may be of others: a name that is not UTF-8 hides no owner, and neither does an error.
+#[test]
+fn work_whose_owner_is_not_known_is_refused() {
+    let mut world = host(SimHost::default());
+    let other = Workload::constant("\\xd0", Load::idle()).owned_by(1001);
+    let other = world.host.with(|kernel| kernel.spawn("/jobs/2", other)).unwrap();
+    let own = Workload::constant("own", Load::idle()).owned_by(1000);
+    let own = world.host.with(|kernel| kernel.spawn("/jobs/3", own)).unwrap();
+    world.start().unwrap();
+    world.ticks(3);
+    let ana = Caller { user: Some(1000), pid: 0 };
+    let refused = |world: &mut World, work: Work| {
+        let outcome = world.agent.as_mut().unwrap().attach_work("a", &work, false, ana);
+        refusal(outcome)
+    };
+    assert!(refused(&mut world, cgroup("/jobs/2")).ends_with("is not yours"));
+    assert!(refused(&mut world, processes(&[other])).ends_with("is not yours"));
+    for file in ["status", "stat", "cgroup"] {
+        let suffix = format!("{own}/{file}");
+        world.host.inject(Fault::matching(Operation::Read, &suffix, Errno::EIO));
+        for work in [processes(&[own]), cgroup("/jobs/3")] {
+            // The cgroup of a process that is in a cgroup of the user's is not asked for.
+            if file == "status" || work == processes(&[own]) {
+                let why = refused(&mut world, work);
+                assert!(why.contains(&format!("cannot read /proc/{suffix}")), "{why}");
+            }
+        }
+        world.host.heal();
+    }
+    assert_eq!(members(&world, "a").len(), 0);
+    assert_eq!([own, other].map(|pid| place(&world, pid)), ["/jobs/3", "/jobs/2"]);
     assert_eq!(world.stop().failures, [""; 0]);
 }
 

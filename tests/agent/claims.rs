@@ -3,7 +3,7 @@
 
 use nix::errno::Errno;
 use tenantd::control::status::Status;
-use tenantd::host::kernfs::Operation;
+use tenantd::host::kernfs::{KernFs, Operation};
 use tenantd::sim::{Call, Fault, Layout, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_near, assert_same, legacy, snapshot};
@@ -465,4 +465,60 @@ fn moves_from_many_cgroups_are_summed() {
         (17, "14 further cgroups", 14)
     );
     assert_eq!(status.nr_moves, pids.len() as u64);
+}
+
+/// The kernel cuts names of processes within a letter, and anybody may give any name.
+#[test]
+fn processes_and_cgroups_with_names_that_are_not_text_are_claimed() {
+    for host in [SimHost::default(), legacy()] {
+        let yaml = "tenants:\n  ana: { match: { users: [ 1000 ] } }\n  \
+                    ci: { match: { cgroup: \"/build/*\", move: true } }\n";
+        let mut world = with_cgroups(host, &["/build/caf\\xe9"], yaml);
+        world.host.without_systemd();
+        let named = |name: &str, path: &str, uid: u32| {
+            let workload = Workload::constant(name, Load::idle()).owned_by(uid);
+            world.host.with(|kernel| kernel.spawn(path, workload)).unwrap()
+        };
+        let by_owner = named("\\xff\\xfe", "/", 1000);
+        let in_cgroup = named("x", "/build/caf\\xe9", 0);
+        let status = world.host.with(|kernel| {
+            let proc = kernel.open_dir("/proc".as_ref()).unwrap();
+            kernel.read_once(proc, &format!("{by_owner}/status")).unwrap().to_vec()
+        });
+        assert!(status.starts_with(b"Name:\t\xff\xfe\n"));
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.ticks(3);
+        let places = [by_owner, in_cgroup].map(|pid| place(&world, pid));
+        assert_eq!(places, ["/tenants/ana", "/tenants/ci"]);
+        // A restart reads the journal back, with the name of the cgroup.
+        world.kill();
+        world.start().unwrap();
+        world.ticks(3);
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert_eq!(place(&world, in_cgroup), "/build/caf\\xe9");
+        assert_same(&before, &snapshot(&world.host), "after the stop");
+    }
+}
+
+#[test]
+fn a_process_that_cannot_be_read_is_a_finding_and_is_claimed_later() {
+    for file in ["status", "stat", "cgroup"] {
+        let mut world = without_systemd(&[], "tenants: { ana: { match: { users: [ 1000 ] } } }");
+        let pid = spawn(&world, "/", 1000);
+        let fault = Fault::matching(Operation::Read, &format!("{pid}/{file}"), Errno::EIO);
+        world.host.inject(fault);
+        world.start().unwrap();
+        let status = world.ticks(6);
+        let finding = format!(
+            "1 process could not be read, and may belong to a tenant: cannot read /proc/{pid}/{file}"
+        );
+        assert!(status.findings.iter().any(|it| it.starts_with(&finding)), "{:?}", status.findings);
+        assert_eq!(place(&world, pid), "/");
+        world.host.heal();
+        let status = world.ticks(10);
+        assert_eq!(status.findings, [""; 0]);
+        assert_eq!(place(&world, pid), "/tenants/ana");
+        world.stop();
+    }
 }

@@ -43,7 +43,7 @@ fn remove(world: &World, path: &str) {
     let above = |mount: &str| Path::new("/sys/fs/cgroup").join(mount);
     world.host.with(|kernel| {
         let top = kernel.open_dir(&above("")).unwrap();
-        let mounts = kernel.list_dirs(top).unwrap();
+        let mounts = crate::util::names(kernel.list_dirs(top).unwrap());
         for mount in mounts.iter().map(String::as_str).chain([""]) {
             let path = above(mount).join(&path[1..]);
             // It may be in some of them.

@@ -98,7 +98,7 @@ impl Ground for SimGround {
     fn snapshot(&self) -> Snapshot {
         fn walk(kernel: &mut SimKernel, path: &str, files: &[&str], into: &mut Snapshot) {
             let dir = kernel.open_dir(Path::new(path)).unwrap();
-            let children = kernel.list_dirs(dir).unwrap();
+            let children = crate::util::names(kernel.list_dirs(dir).unwrap());
             into.insert(path.to_string(), kernel.inode(dir).unwrap().to_string());
             kernel.close_dir(dir);
             for file in files.iter().map(|name| format!("{path}/{name}")) {

@@ -1,6 +1,7 @@
 //! A simulated host that outlives its agents, and an agent on it.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -241,7 +242,7 @@ impl KernFs for Host {
         self.kernel.borrow_mut().remove_dir(dir, name)
     }
 
-    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {
+    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<OsString>, KernError> {
         self.before();
         self.kernel.borrow_mut().list_dirs(dir)
     }
@@ -266,7 +267,7 @@ impl KernFs for Host {
 pub(super) fn snapshot(host: &Host) -> Snapshot {
     fn walk(kernel: &mut SimKernel, path: &str, into: &mut Snapshot) {
         let dir = kernel.open_dir(Path::new(path)).unwrap();
-        let children = kernel.list_dirs(dir).unwrap();
+        let children = util::names(kernel.list_dirs(dir).unwrap());
         let inode = kernel.inode(dir).unwrap();
         into.insert(path.to_string(), inode.to_string());
         kernel.close_dir(dir);

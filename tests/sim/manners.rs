@@ -3,6 +3,7 @@
 use nix::errno::Errno::{self, *};
 
 use super::{MIB, MOUNT, SECOND, host, open, read, write};
+use crate::util::names;
 use tenantd::host::kernfs::{ErrorKind, KernFs, Operation};
 use tenantd::sim::{Access, Controller, Load, SimHost, SimKernel};
 
@@ -322,7 +323,7 @@ fn a_lock_belongs_to_one_opening_until_it_is_closed() {
 fn paths_lead_where_they_should() {
     let mut kernel = host(2, &["/a/b"]);
     let root = open(&mut kernel, "");
-    assert_eq!(kernel.list_dirs(root), Ok(vec!["a".to_string()]));
+    assert_eq!(kernel.list_dirs(root), Ok(vec!["a".into()]));
     assert_eq!(kernel.read_once(root, "a/b/cpu.weight").unwrap(), b"100\n");
     assert_eq!(kernel.read_once(root, "a/b").unwrap_err().errno, EISDIR);
     let open_errno = |kernel: &mut SimKernel, path: &str| {
@@ -334,9 +335,9 @@ fn paths_lead_where_they_should() {
         assert_eq!(open_errno(&mut kernel, path), Ok(()), "{path}");
     }
     let top = kernel.open_dir(std::path::Path::new("/")).unwrap();
-    assert_eq!(kernel.list_dirs(top), Ok(vec!["proc".to_string(), "sys".to_string()]));
+    assert_eq!(kernel.list_dirs(top), Ok(vec!["proc".into(), "sys".into()]));
     let proc = kernel.open_dir(std::path::Path::new("/proc")).unwrap();
-    let pids = kernel.list_dirs(proc).unwrap();
+    let pids = names(kernel.list_dirs(proc).unwrap());
     assert_eq!(pids, kernel.pids().iter().map(u32::to_string).collect::<Vec<_>>());
 }
 
@@ -407,7 +408,7 @@ fn processes_show_their_owner_and_cgroup() {
     assert_eq!((fields[19], fields[21]), ("2", "300"), "threads and start time");
     assert_eq!(proc("comm").unwrap(), "postgres\n");
     let tasks = kernel.open_dir(std::path::Path::new(&format!("/proc/{pid}/task"))).unwrap();
-    let tids = kernel.list_dirs(tasks).unwrap();
+    let tids = names(kernel.list_dirs(tasks).unwrap());
     assert_eq!((tids.len(), tids[0].as_str()), (2, pid.to_string().as_str()));
     assert_eq!(
         kernel.read_once(tasks, &format!("{}/schedstat", tids[1])).unwrap(),

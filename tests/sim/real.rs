@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use nix::errno::Errno;
 use tenantd::host::kernfs::{KernError, KernFs, RealKernFs};
 
-use crate::util;
+use crate::util::{self, names};
 use tenantd::sim::{Controller, Layout, Load, SimHost, SimKernel};
 
 /// A write, or for no value a read.
@@ -204,7 +204,10 @@ fn ask(fs: &mut impl KernFs, base: &Path, name: &str, pid: u32, questions: &[Que
         note("write gone".into(), fs.write(dir, "cgroup.procs", "0").map(done).map_err(errno));
         note("make in gone".into(), fs.make_dir(dir, "x").map(done).map_err(errno));
         note("remove in gone".into(), fs.remove_dir(dir, "x").map(done).map_err(errno));
-        note("list gone".into(), fs.list_dirs(dir).map(|names| names.join(" ")).map_err(errno));
+        note(
+            "list gone".into(),
+            fs.list_dirs(dir).map(|dirs| names(dirs).join(" ")).map_err(errno),
+        );
     }
     note("remove again".into(), fs.remove_dir(above, name).map(done).map_err(errno));
     answers

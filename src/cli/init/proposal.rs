@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::survey::{Found, Survey};
+use crate::kernel_text::cleaned;
 use crate::policy::is_tenant_name;
 use crate::units::{Bytes, MilliCpus};
 
@@ -195,8 +196,7 @@ tenants:
         *text += "    # Now:\n";
         let users = self.survey.users.values();
         for found in users.clone().take(MOST_NAMED) {
-            let name: String = found.name.chars().filter(|c| !c.is_control()).collect();
-            writeln!(text, "    #   {name}, {}", used(found)).ok();
+            writeln!(text, "    #   {}, {}", cleaned(&found.name), used(found)).ok();
         }
         if users.len() > MOST_NAMED {
             writeln!(text, "    #   and {} more", users.len() - MOST_NAMED).ok();
@@ -231,7 +231,7 @@ tenants:
             let more = rest.len().saturating_sub(MOST_NAMED);
             writeln!(text, "\n  # {what} (to make it one: `{remedy}`):").ok();
             for one in rest.iter().take(MOST_NAMED) {
-                writeln!(text, "  #   {one}").ok();
+                writeln!(text, "  #   {}", cleaned(one)).ok();
             }
             if more > 0 {
                 writeln!(text, "  #   and {more} more").ok();

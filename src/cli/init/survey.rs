@@ -12,6 +12,7 @@ use crate::host::cgroup::{memory_sample, usage_usec};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::machine::Machine;
 use crate::host::process;
+use crate::kernel_text::{path_of, text_of_name};
 use crate::policy::model::{HierarchyChoice, RootChoice};
 
 /// The numbers of people, as distributions give them out (`UID_MIN`, `UID_MAX` in login.defs(5)).
@@ -114,7 +115,8 @@ fn users(
 ) -> Result<BTreeMap<u32, Found>, KernError> {
     let mut users: BTreeMap<u32, Found> = BTreeMap::new();
     for pid in process::all(kernel, proc)? {
-        let uid = process::user(kernel, proc, pid).filter(|uid| PEOPLE.contains(uid));
+        let uid = process::user(kernel, proc, pid).ok().flatten();
+        let uid = uid.filter(|uid| PEOPLE.contains(uid));
         if let Some((uid, name)) = uid.and_then(|uid| Some((uid, user_name(uid)?))) {
             users.entry(uid).or_insert_with(|| Found { name, ..Found::default() }).nr_parts += 1;
         }
@@ -136,7 +138,7 @@ impl<K: KernFs> Walk<'_, K> {
         let names = self.children(mount);
         survey.has_units = names.iter().any(|name| name == "init.scope" || name == "system.slice");
         for name in names {
-            let path = mount.join(&name);
+            let path = mount.join(path_of(&name));
             match name.as_str() {
                 "init.scope" | "tenants.slice" => {}
                 "user.slice" => {
@@ -161,7 +163,7 @@ impl<K: KernFs> Walk<'_, K> {
     fn services(&mut self, slice: &Path, survey: &mut Survey) {
         let mut containers: BTreeMap<&str, Found> = BTreeMap::new();
         for name in self.children(slice) {
-            let path = slice.join(&name);
+            let path = slice.join(path_of(&name));
             let engine = CONTAINER_SCOPES.into_iter().find(|engine| {
                 let rest = name.strip_prefix(engine).and_then(|rest| rest.strip_prefix('-'));
                 rest.is_some_and(|rest| rest.ends_with(".scope"))
@@ -186,16 +188,17 @@ impl<K: KernFs> Walk<'_, K> {
             let uid = uid.and_then(|uid| uid.parse().ok()).filter(|uid| PEOPLE.contains(uid));
             let Some(uid) = uid else { continue };
             let name = (self.user_name)(uid).unwrap_or_else(|| uid.to_string());
-            let found = self.found(&slice.join(&unit), &name);
+            let found = self.found(&slice.join(path_of(&unit)), &name);
             survey.users.extend(found.map(|found| (uid, found)));
         }
     }
 
-    /// The cgroups in `path`, in the order of their names.
+    /// The texts of the cgroups in `path`, in their order.
     fn children(&mut self, path: &Path) -> Vec<String> {
         let Ok(dir) = self.kernel.open_dir(path) else { return Vec::new() };
-        let mut names = self.kernel.list_dirs(dir).unwrap_or_default();
+        let names = self.kernel.list_dirs(dir).unwrap_or_default();
         self.kernel.close_dir(dir);
+        let mut names: Vec<String> = names.iter().map(|name| text_of_name(name)).collect();
         names.sort_unstable();
         names.truncate(self.left);
         self.left -= names.len();

@@ -4,6 +4,7 @@
 //! it is shown. Everything is bounded: a tenant may have any number of cgroups and processes.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use crate::control::explanation::{Explanation, ValueStep};
 use crate::host::cgroup::{Dialect, memory_sample};
 use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process;
+use crate::kernel_text::proc_files::process_numbers;
 
 /// Processes that are read.
 const MOST_PROCESSES: usize = 4096;
@@ -179,9 +181,8 @@ fn pids_below(kernel: &mut impl KernFs, path: &Path, left: &mut usize) -> Option
 }
 
 /// The processes in a cgroup, and the names of those below it.
-fn contents(kernel: &mut impl KernFs, dir: DirId) -> Result<(Vec<u32>, Vec<String>), KernError> {
-    let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?);
-    let pids = text.lines().filter_map(|line| line.parse().ok()).collect();
+fn contents(kernel: &mut impl KernFs, dir: DirId) -> Result<(Vec<u32>, Vec<OsString>), KernError> {
+    let pids = process_numbers(kernel.read_once(dir, "cgroup.procs")?).collect();
     Ok((pids, kernel.list_dirs(dir)?))
 }
 
@@ -193,8 +194,6 @@ fn memory(kernel: &mut impl KernFs, home: &Home) -> Option<u64> {
     sample.ok().map(|sample| sample.current_bytes)
 }
 
-/// What a process calls itself may be anything: it is shown on a terminal.
 fn command(kernel: &mut impl KernFs, proc: DirId, pid: u32, name: &str) -> String {
-    let line = process::command_line(kernel, proc, pid).unwrap_or_else(|| name.to_string());
-    line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    process::command_line(kernel, proc, pid).unwrap_or_else(|| name.to_string())
 }

@@ -31,6 +31,7 @@ use crate::host::enforce::with_causes;
 use crate::host::journal::Entry;
 use crate::host::kernfs::{KernError, KernFs};
 use crate::host::process::{self, Candidate};
+use crate::kernel_text::{bytes_of, path_of, text_of_path};
 use crate::policy::model::Mode;
 use crate::policy::pattern;
 use crate::varlink::bridge::{Caller, Work};
@@ -96,7 +97,7 @@ impl<K: KernFs> Agent<K> {
         let Some(node) = node else { return Err(AttachError::NoSuchTenant(tenant.to_string())) };
         let proc = self.host.proc();
         let kernel = &mut self.host.kernel;
-        if caller.pid > 0 && process::start_ticks(kernel, proc, caller.pid).is_none() {
+        if caller.pid > 0 && process::start_ticks(kernel, proc, caller.pid)?.is_none() {
             return refused("the process that asked has ended");
         }
         if !self.nodes()[node].is_leaf {
@@ -237,7 +238,7 @@ impl<K: KernFs> Agent<K> {
         if pid <= 1 || process::own_pid(kernel, proc).is_ok_and(|own| own == pid) {
             return refused(format!("process {pid} cannot be moved"));
         }
-        let Some(found) = process::candidate(kernel, proc, layout, pid, node) else {
+        let Some(found) = process::candidate(kernel, proc, layout, pid, node)? else {
             return refused(format!("process {pid} has ended, or is one of the kernel's"));
         };
         let vetted = self.vet(node, &found, leaves_unit, caller);
@@ -261,9 +262,7 @@ impl<K: KernFs> Agent<K> {
         }
         let layout = &self.host.layout;
         let tree = layout.tree(Facet::Cpu).unwrap_or(0);
-        let mount = &layout.trees[tree].mount;
-        let from = found.claim.from[tree].strip_prefix(mount).unwrap_or(Path::new(""));
-        let from = format!("/{}", from.display());
+        let from = layout.trees[tree].path_to(&found.claim.from[tree]);
         match self.owner_of(&from, false, node) {
             Some(owner) if owner == tenant => return Ok(false),
             Some(owner) => {
@@ -284,8 +283,9 @@ impl<K: KernFs> Agent<K> {
     fn check_owner(&mut self, pid: u32, user: u32) -> Result<(), String> {
         let proc = self.host.proc();
         match process::is_of(&mut self.host.kernel, proc, pid, user) {
-            Some(true) => Ok(()),
-            _ => Err(format!("process {pid} is not yours")),
+            Ok(Some(true)) => Ok(()),
+            Ok(_) => Err(format!("process {pid} is not yours")),
+            Err(error) => Err(format!("the owner of process {pid} is not known: {error}")),
         }
     }
 
@@ -315,8 +315,9 @@ impl<K: KernFs> Agent<K> {
     fn check(&mut self, candidate: &Candidate, user: Option<u32>) -> Result<(), String> {
         let owned = user.map_or(Ok(()), |user| self.check_owner(candidate.claim.pid, user));
         match process::is_alive(&mut self.host.kernel, candidate.held) {
-            true => owned,
-            false => Err("it has ended".to_string()),
+            Ok(true) => owned,
+            Ok(false) => Err("it has ended".to_string()),
+            Err(error) => Err(error.to_string()),
         }
     }
 
@@ -366,7 +367,7 @@ impl<K: KernFs> Agent<K> {
         let proc = self.host.proc();
         let mut found: Vec<AttachedProcess> = Vec::new();
         for pid in pids {
-            let start_ticks = process::start_ticks(&mut self.host.kernel, proc, *pid);
+            let start_ticks = process::start_ticks(&mut self.host.kernel, proc, *pid)?;
             let of = |it: &&AttachedProcess| it.pid == *pid && Some(it.start_ticks) == start_ticks;
             let Some(known) = self.keeper.attachments.processes().iter().find(of) else {
                 return refused(format!("process {pid} is not attached"));
@@ -401,14 +402,17 @@ impl<K: KernFs> Agent<K> {
     /// The path from the mount of a cgroup that is written so, or as a path of the file system.
     fn path_from_mount(&self, path: &str) -> Result<String, AttachError> {
         let trees = self.host.layout.trees.iter();
-        let below = trees.filter_map(|tree| Path::new(path).strip_prefix(&tree.mount).ok());
-        let path = below
+        let given = path_of(path);
+        let below = trees.filter_map(|tree| given.strip_prefix(&tree.mount).ok());
+        // A path has one text, whatever was written.
+        let text = below
             .min_by_key(|below| below.as_os_str().len())
-            .map_or(path.to_string(), |below| format!("/{}", below.display()));
-        let names = pattern::names_of(&path);
-        let is_plain =
-            |name: &&str| !matches!(*name, "." | "..") && !name.chars().any(char::is_control);
-        match path.starts_with('/') && !names.is_empty() && names.iter().all(is_plain) {
+            .map_or_else(|| text_of_path(&given), |below| format!("/{}", text_of_path(below)));
+        let names = pattern::names_of(&text);
+        let is_plain = |name: &&str| {
+            !matches!(*name, "." | "..") && !bytes_of(name).iter().any(u8::is_ascii_control)
+        };
+        match text.starts_with('/') && !names.is_empty() && names.iter().all(is_plain) {
             true => Ok(format!("/{}", names.join("/"))),
             false => refused(format!(
                 "`{}` is not the path of a cgroup: it begins at the mount point, as /user.slice does",
@@ -443,7 +447,6 @@ impl<K: KernFs> Agent<K> {
     fn shown(&self, number: usize) -> String {
         let (tree, layout) = (self.control.tree(), &self.host.layout);
         let dir = self.backends.dir_of(&self.host, tree, number, Facet::Cpu).unwrap_or_default();
-        let mount = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].mount;
-        format!("/{}", dir.strip_prefix(mount).unwrap_or(&dir).display())
+        layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].path_to(&dir)
     }
 }

@@ -7,6 +7,7 @@ use super::start::Agent;
 use crate::daemon::recovery::processes::{nested_up_to, processes_at};
 use crate::host::kernfs::KernFs;
 use crate::host::process;
+use crate::kernel_text::text_of_path;
 
 /// Most cgroups below one that a user hands over, and most processes in it: what is beyond is not read.
 const NESTED_MAX: usize = 1000;
@@ -19,7 +20,7 @@ impl<K: KernFs> Agent<K> {
         let Some(below) = nested_up_to(kernel, dir, NESTED_MAX)? else {
             return refused(format!(
                 "{} has more than {NESTED_MAX} cgroups below: only an administrator hands it over",
-                dir.display()
+                text_of_path(dir)
             ));
         };
         let mut nr_processes = 0;
@@ -29,20 +30,29 @@ impl<K: KernFs> Agent<K> {
                 if nr_processes > CHECKED_MAX {
                     return refused(format!(
                         "{} has more than {CHECKED_MAX} processes: only an administrator hands it over",
-                        dir.display()
+                        text_of_path(dir)
                     ));
                 }
-                // One that ended has no owner.
-                if process::is_of(kernel, proc, pid, user) == Some(false) {
-                    let why = format!("process {pid} in {} is not yours", dir.display());
-                    return Err(AttachError::NotPermitted(why));
-                }
+                let at = text_of_path(dir);
+                let why = match (pid, process::is_of(kernel, proc, pid, user)) {
+                    (0, _) => format!(
+                        "a process in {at} is of another PID namespace, so its owner is not known: an \
+                         administrator can attach {at}"
+                    ),
+                    // One that ended has no owner.
+                    (_, Ok(Some(true) | None)) => continue,
+                    (_, Ok(Some(false))) => format!("process {pid} in {at} is not yours"),
+                    (_, Err(error)) => {
+                        format!("the owner of process {pid} in {at} is not known: {error}")
+                    }
+                };
+                return Err(AttachError::NotPermitted(why));
             }
         }
         match nr_processes {
             0 => refused(format!(
                 "{} has no process: only an administrator hands it over",
-                dir.display()
+                text_of_path(dir)
             )),
             _ => Ok(()),
         }

@@ -5,6 +5,7 @@
 //! what belongs to a tenant that a reload removed. A tenant that has members because of what was handed to it keeps
 //! having them: its own cgroup is one of them then, and making it its only one again would lose what is known of it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tracing::warn;
@@ -18,7 +19,7 @@ use crate::daemon::recovery::attachments::{AttachedCgroup, AttachedProcess};
 use crate::host::cgroup::Facet;
 use crate::host::enforce::with_causes;
 use crate::host::kernfs::{KernError, KernFs};
-use crate::host::process;
+use crate::host::process::{self, Candidate};
 use crate::policy::model::Mode;
 
 impl<K: KernFs> Agent<K> {
@@ -76,32 +77,51 @@ impl<K: KernFs> Agent<K> {
         attachments.set_inside(|it| it.is_inside && node_of(&it.tenant).is_some());
         let waiting = attachments.processes().iter().filter(|it| !it.is_inside);
         let waiting: Vec<AttachedProcess> = waiting.cloned().collect();
-        let mut ended = Vec::new();
+        let (mut ended, mut unread) = (Vec::new(), BTreeSet::new());
         for process in waiting {
             let (proc, pid) = (self.host.proc(), process.pid);
             let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
             let Some(node) = node_of(&process.tenant) else {
-                let start_ticks = process::start_ticks(kernel, proc, pid);
-                ended.extend((start_ticks != Some(process.start_ticks)).then_some(process));
+                let has_ended = process::has_ended(kernel, proc, pid, process.start_ticks);
+                ended.extend(has_ended.then_some(process));
                 continue;
             };
-            let Some(found) = process::candidate(kernel, proc, layout, pid, node) else { continue };
-            let outcome = match found.claim.start_ticks == process.start_ticks {
-                true => self.own_cgroup(node).map_err(|error| error.to_string()),
-                false => Err("it has ended".to_string()),
+            let outcome = match process::candidate(kernel, proc, layout, pid, node) {
+                Ok(None) => continue,
+                Ok(Some(found)) => self.rejoin_one(node, &process, &found),
+                Err(error) => {
+                    unread.insert((pid, process.start_ticks));
+                    Err(error.to_string())
+                }
             };
-            let outcome = outcome.and_then(|own| self.join(own, &found, process.by));
-            self.host.kernel.close_dir(found.held);
             if let Err(why) = outcome {
                 let what = format!("process {pid} is not attached again: {why}");
                 findings.push(Finding::of(&process.tenant, Code::NotClaimed, what));
             }
         }
         let attachments = &mut self.keeper.attachments;
-        attachments.set_inside(|it| it.is_inside || node_of(&it.tenant).is_some());
+        // One that could not be read is tried again.
+        let is_unread = |it: &AttachedProcess| unread.contains(&(it.pid, it.start_ticks));
+        attachments
+            .set_inside(|it| it.is_inside || node_of(&it.tenant).is_some() && !is_unread(it));
         if !ended.is_empty() {
             attachments.retain(|_| true, |it| !ended.contains(it));
         }
+    }
+
+    fn rejoin_one(
+        &mut self,
+        node: usize,
+        process: &AttachedProcess,
+        found: &Candidate,
+    ) -> Result<(), String> {
+        let outcome = match found.claim.start_ticks == process.start_ticks {
+            true => self.own_cgroup(node).map_err(|error| error.to_string()),
+            false => Err("it has ended".to_string()),
+        };
+        let outcome = outcome.and_then(|own| self.join(own, found, process.by));
+        self.host.kernel.close_dir(found.held);
+        outcome
     }
 
     /// Takes back what was handed to tenants that are not in `tree` and that no template finds; their cgroups are given

@@ -1,8 +1,6 @@
 //! Jobs in slices of systemd's: asked for, found where they arrived, and given a cgroup of the agent's own where systemd
 //! refuses. [`crate::daemon::jobs::scope`] says how it works.
 
-use std::path::PathBuf;
-
 use tracing::{debug, warn};
 
 use super::start::Agent;
@@ -157,6 +155,7 @@ impl<K: KernFs> Agent<K> {
         let gone = format!("process {} has ended", process.pid);
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         let found = process::candidate(kernel, proc, layout, process.pid, 0);
+        let found = found.map_err(|error| error.to_string())?;
         let Some(found) = found else { return Err(gone) };
         kernel.close_dir(found.held);
         let is_there = process.handle.as_ref().is_none_or(|handle| is_alive(handle));
@@ -165,9 +164,8 @@ impl<K: KernFs> Agent<K> {
         }
         let tree = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)];
         let unit = unit_of(job);
-        let from_mount =
-            |dir: &PathBuf| Some(format!("/{}", dir.strip_prefix(&tree.mount).ok()?.display()));
-        let mut paths = found.claim.from.iter().filter_map(from_mount);
+        let below = found.claim.from.iter().filter(|dir| dir.starts_with(&tree.mount));
+        let mut paths = below.map(|dir| tree.path_to(dir));
         // One of that name inside of a user's own cgroups is no unit.
         let Some(path) = paths.find(|path| unit_at(path) == Some(&unit)) else { return Ok(false) };
         let cgroup = JobCgroup::open_scope(kernel, layout, unit, &path);

@@ -167,9 +167,7 @@ impl<K: KernFs> Agent<K> {
     fn path_of(&self, below: &str) -> String {
         let layout = &self.host.layout;
         let tree = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)];
-        let path = tree.root.join(below);
-        let path = path.strip_prefix(&tree.mount).unwrap_or(&path);
-        format!("/{}", path.display())
+        tree.path_to(&tree.root.join(below))
     }
 
     /// Gives every running job as many CPUs as it is wide.
@@ -253,7 +251,8 @@ impl<K: KernFs> Agent<K> {
         let proc = self.host.proc();
         let pid = self.jobs.records.get(&job).ok_or("it is gone")?.process.pid;
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-        let Some(found) = process::candidate(kernel, proc, layout, pid, 0) else {
+        let found = process::candidate(kernel, proc, layout, pid, 0);
+        let Some(found) = found.map_err(|error| error.to_string())? else {
             return Err(format!("process {pid} has ended"));
         };
         let entered = self.enter_held(job, &found);
@@ -273,7 +272,8 @@ impl<K: KernFs> Agent<K> {
             return Err(gone);
         }
         let moved = home.cgroup.take(kernel, layout, *pid);
-        if moved.is_ok() && process::is_alive(kernel, found.held) {
+        let is_alive = process::is_alive(kernel, found.held);
+        if moved.is_ok() && is_alive == Ok(true) {
             if let (Some(watch), Some(handle)) = (&self.jobs.watch, handle) {
                 // Without it, its end is seen with the next refresh.
                 let _ = watch.add(handle);
@@ -287,7 +287,8 @@ impl<K: KernFs> Agent<K> {
                 kernel.close_dir(dir);
             }
         }
-        Err(moved.err().map_or(gone, |error| error.to_string()))
+        let failed = moved.err().or(is_alive.err());
+        Err(failed.map_or(gone, |error| error.to_string()))
     }
 
     pub(super) fn tell_started(&mut self, job: JobId) {
@@ -329,7 +330,7 @@ impl<K: KernFs> Agent<K> {
             }
             return;
         }
-        let is_first_there = process::start_ticks(kernel, proc, kept.pid) == Some(kept.start_ticks);
+        let is_first_there = !process::has_ended(kernel, proc, kept.pid, kept.start_ticks);
         let lingers = kept.lingers || !is_first_there;
         let cpu_seconds = sample.and_then(|it| it.usage_usec).map_or(0.0, |usec| usec as f64 / 1e6);
         let times = (kept.submitted, kept.since);

@@ -7,7 +7,7 @@ use crate::daemon::jobs::records::{JobProcess, Record};
 use crate::daemon::jobs::reply::{self, JobAnswer, refusal};
 use crate::daemon::jobs::watch::is_alive;
 use crate::dop::target::Width;
-use crate::host::kernfs::KernFs;
+use crate::host::kernfs::{KernError, KernFs};
 use crate::host::process;
 use crate::policy::model::Mode;
 use crate::varlink::bridge::{Allowed, Submission, Ticket};
@@ -129,8 +129,9 @@ impl<K: KernFs> Agent<K> {
     fn process_of_job(&mut self, submission: &Submission) -> Result<JobProcess, CallError> {
         let (proc, pid) = (self.host.proc(), submission.pid);
         let kernel = &mut self.host.kernel;
-        let start_ticks = process::start_ticks(kernel, proc, pid);
-        let user = process::user(kernel, proc, pid);
+        let unread = |error: KernError| CallError::Failed { reason: error.to_string() };
+        let start_ticks = process::start_ticks(kernel, proc, pid).map_err(unread)?;
+        let user = process::user(kernel, proc, pid).map_err(unread)?;
         let handle = submission.process.clone();
         if start_ticks.is_some_and(|ticks| self.jobs.records.has_process(pid, ticks)) {
             return Err(CallError::Failed { reason: format!("process {pid} is a job already") });

@@ -230,7 +230,7 @@ impl<K: KernFs> Agent<K> {
                 Some(handle) => is_alive(handle),
                 None => {
                     let process = &record.process;
-                    process::start_ticks(kernel, proc, process.pid) == Some(process.start_ticks)
+                    !process::has_ended(kernel, proc, process.pid, process.start_ticks)
                 }
             };
             if let Some(usec) = sample.usage_usec {

@@ -16,7 +16,6 @@
 //! there is nothing to be governed.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::location::Location;
@@ -139,8 +138,7 @@ fn direct_group(nodes: &[TreeNode], locations: &[Location], number: usize) -> Op
 /// The agent's root in the tree that systemd has, from the mount.
 fn root_from_mount(layout: &Layout) -> String {
     let tree = layout.tree(Facet::Cpu).map(|tree| &layout.trees[tree]);
-    let root = tree.and_then(|tree| tree.root.strip_prefix(&tree.mount).ok());
-    Path::new("/").join(root.unwrap_or(Path::new(""))).display().to_string()
+    tree.map_or_else(|| "/".to_string(), |tree| tree.path_to(&tree.root))
 }
 
 /// The cgroup that `cgroup` is in; `None` for the top.

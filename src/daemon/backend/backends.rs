@@ -35,6 +35,7 @@ use crate::host::kernfs::{DirId, KernError, KernFs};
 use crate::host::process::{ClaimRule, ClaimRules};
 use crate::host::systemd::UnitManager;
 use crate::host::systemd::slice_name::TOP;
+use crate::kernel_text::path_of;
 use crate::policy::rest::Claimed;
 
 /// A node whose cgroup went away.
@@ -215,7 +216,12 @@ impl Backends {
         };
         dir.clone_from(above);
         if let Some(below) = below {
-            dir.push(below.trim_start_matches('/'));
+            let below = below.trim_start_matches('/');
+            // Names of the agent's own cgroups are written as they are; those of others may be escaped.
+            match above == &trees.mount && below.contains('\\') {
+                true => dir.push(path_of(below)),
+                false => dir.push(below),
+            }
         }
         below.is_some()
     }

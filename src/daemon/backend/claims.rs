@@ -15,6 +15,7 @@ use crate::control::finding::{Code, Finding, Severity};
 use crate::control::status::MoveStatus;
 use crate::control::tree::{self, TreeNode};
 use crate::host::process::{Claim, ClaimRule, Claims, Stay, StayPlace};
+use crate::kernel_text::text_of_path;
 use crate::policy::Accounts;
 use crate::policy::expand::Numbers;
 use crate::policy::model::{Policy, Tenant};
@@ -336,7 +337,7 @@ impl Search {
                 from,
                 nr_processes: nr as u64,
             };
-            let each = cgroups.iter().map(|(cgroup, nr)| of(cgroup.display().to_string(), *nr));
+            let each = cgroups.iter().map(|(cgroup, nr)| of(text_of_path(cgroup), *nr));
             moves.extend(each.take(PLACES_MAX));
             let rest = cgroups.len().saturating_sub(PLACES_MAX);
             if rest > 0 {
@@ -457,6 +458,10 @@ fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
                     "{processes} in the cgroup {cgroup}, outside the slice of the user: to share \
                      by it, give it a tenant with `match: {{ cgroup: {cgroup} }}`"
                 )),
+                StayPlace::Unmounted(cgroup) => said(format!(
+                    "{processes} in the cgroup {cgroup}, which is not below the mount points of this namespace, so \
+                     tenantd cannot move them: run tenantd outside of the container"
+                )),
             }
         }));
         let rest = &stays[stays.len().min(PLACES_MAX)..];
@@ -496,7 +501,7 @@ fn flattened(found: &[Found], nodes: &[TreeNode]) -> Vec<Finding> {
 /// The first of these cgroups, as text, and how many more there are.
 fn named<P: AsRef<Path>>(cgroups: impl ExactSizeIterator<Item = P>) -> String {
     let rest = cgroups.len().saturating_sub(PLACES_MAX);
-    let first = cgroups.take(PLACES_MAX).map(|path| path.as_ref().display().to_string());
+    let first = cgroups.take(PLACES_MAX).map(|path| text_of_path(path.as_ref()));
     let rest = (rest > 0).then(|| counted(rest, "further cgroup", "further cgroups"));
     first.chain(rest).collect::<Vec<_>>().join(", ")
 }

@@ -15,6 +15,7 @@ use crate::host::enforce::{EnforceError, cpus_of};
 use crate::host::kernfs::KernFs;
 use crate::host::process;
 use crate::host::topology::{self, ReadTopologyError};
+use crate::kernel_text::proc_files::process_numbers;
 
 /// Where the machine's topology is read.
 const SYSFS: &str = "/sys";
@@ -82,12 +83,12 @@ pub(super) fn join<K: KernFs>(
         place.has_cpus = true;
     }
     let there = host.kernel.read_once(dir, "cgroup.procs")?;
-    let there: HashSet<u32> =
-        String::from_utf8_lossy(there).lines().filter_map(|line| line.parse().ok()).collect();
+    let there: HashSet<u32> = process_numbers(there).collect();
     let here = cgroup.processes(&mut host.kernel, &host.layout)?;
     let (proc, mut nr_moved) = (host.proc(), 0);
     for pid in here.into_iter().filter(|pid| !there.contains(pid)) {
-        let Some(start_ticks) = process::start_ticks(&mut host.kernel, proc, pid) else { continue };
+        let start_ticks = process::start_ticks(&mut host.kernel, proc, pid);
+        let Some(start_ticks) = start_ticks.ok().flatten() else { continue };
         let from = process::cgroup_dir(&mut host.kernel, proc, &host.layout, pid, Facet::Cpuset);
         let Some(from) = from else { continue };
         host.enforcer().join(pid, start_ticks, from, dir)?;

@@ -137,6 +137,12 @@ fn find<K: KernFs>(
     search.settle(&claims.inside);
     search.note_users(&claims.users);
     part.found.add(&claims, host.layout.tree(Facet::Cpu).unwrap_or(0));
+    if let Some((nr, error)) = &claims.unread {
+        let processes = if *nr == 1 { "1 process".to_string() } else { format!("{nr} processes") };
+        let what = format!("{processes} could not be read, and may belong to a tenant: {error}");
+        let remedy = "tenantd tries again with each search";
+        part.failures.push(Finding::of_host(Code::Unreadable, what).with_remedy(remedy));
+    }
     claims
 }
 

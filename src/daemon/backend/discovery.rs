@@ -10,8 +10,8 @@
 //! are hundreds. Of one pattern [`MATCHES_MAX`] cgroups are members; later ones are counted. A match that has ended stays
 //! for [`LINGER_TICKS`], and goes with all others that have.
 //!
-//! A cgroup whose name is no text, or would change how a terminal shows it, is no match. On a legacy host a tenant is
-//! where CPU time is divided, so that hierarchy is searched.
+//! Names are compared as texts ([`crate::kernel_text`]): in a name that is not UTF-8 a `?` matches one character of an
+//! escape. On a legacy host a tenant is where CPU time is divided, so that hierarchy is searched.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,6 +21,7 @@ use super::on_host::Ground;
 use crate::control::finding::{Code, Finding};
 use crate::host::cgroup::{Facet, Layout};
 use crate::host::kernfs::{KernError, KernFs};
+use crate::kernel_text::text_of_name;
 use crate::policy::pattern;
 
 /// A member that has ended stays for so many ticks at least.
@@ -253,7 +254,6 @@ impl Search {
         reached: &[Reached],
         mut names: Vec<String>,
     ) -> Vec<(usize, String)> {
-        names.retain(|name| is_plain(name));
         names.sort_unstable();
         self.nr_listed += names.len();
         let split = |(number, at): &Reached| {
@@ -307,7 +307,7 @@ impl Search {
     }
 }
 
-/// The names of the cgroups in the cgroup at `path`, in the hierarchy that divides CPU time.
+/// The texts of the cgroups in the cgroup at `path`, in the hierarchy that divides CPU time.
 pub(super) fn list<K: KernFs>(
     host: &mut HostAccess<K>,
     path: &str,
@@ -316,10 +316,5 @@ pub(super) fn list<K: KernFs>(
     let dir = host.kernel.open_dir(&tree.dir_of(path))?;
     let names = host.kernel.list_dirs(dir);
     host.kernel.close_dir(dir);
-    names
-}
-
-/// Whether a name is a text that can be shown. What is no text has been replaced when it was read.
-fn is_plain(name: &str) -> bool {
-    !name.chars().any(|c| c.is_control() || c == char::REPLACEMENT_CHARACTER)
+    Ok(names?.iter().map(|name| text_of_name(name)).collect())
 }

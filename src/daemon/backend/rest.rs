@@ -14,7 +14,6 @@
 //! and go without a reload; what is listed and opened in one tick is bounded; in the end all is as it was.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 
 use super::access::HostAccess;
 use super::discovery::list;
@@ -169,8 +168,7 @@ impl Rest {
         nr_new: &mut usize,
     ) {
         self.nr_listed += names.len();
-        let is_plain = |name: &String| !name.chars().any(char::is_control);
-        for path in names.iter().filter(|it| is_plain(it)).map(|name| format!("{dir}/{name}")) {
+        for path in names.iter().map(|name| format!("{dir}/{name}")) {
             match claimed.left_of(&path) {
                 Left::Nothing => {}
                 Left::Part => self.left.push_back(path),
@@ -228,8 +226,7 @@ impl Rest {
 pub(super) fn own(layout: &Layout) -> impl Iterator<Item = String> {
     let tree = layout.tree(Facet::Cpu).map(|tree| &layout.trees[tree]);
     tree.into_iter().flat_map(|tree| {
-        let below = |dir: &Path| dir.strip_prefix(&tree.mount).ok().map(Path::to_path_buf);
-        let paths = [below(&tree.own), below(&tree.root)].into_iter().flatten();
-        paths.map(|path| format!("/{}", path.display()))
+        let dirs = [&tree.own, &tree.root].into_iter().filter(|dir| dir.starts_with(&tree.mount));
+        dirs.map(|dir| tree.path_to(dir))
     })
 }

@@ -11,6 +11,7 @@ use crate::control::sample::TenantSample;
 use crate::daemon::recovery::processes::{nested, nested_up_to, processes_at};
 use crate::host::cgroup::{Cgroup, Dialect, Facet, Last, Layout, Tree, pids_sample};
 use crate::host::kernfs::{DirId, KernError, KernFs, Operation};
+use crate::kernel_text::text_of_name;
 
 /// The cgroup of one job.
 #[derive(Debug)]
@@ -234,7 +235,7 @@ fn make_in<K: KernFs>(kernel: &mut K, tree: &Tree, below: &str) -> Result<(), Ke
         Err(error) if error.is_gone() && !tree.is_for_all() => return Ok(()),
         Err(error) => return Err(error),
     };
-    let outcome = match kernel.make_dir(above, &name.to_string_lossy()) {
+    let outcome = match kernel.make_dir(above, &text_of_name(name)) {
         Err(error) if error.errno != Errno::EEXIST => Err(error),
         _ if tree.facets.contains(&Facet::Cpuset) => fill(kernel, above, &path),
         _ => Ok(()),
@@ -283,7 +284,7 @@ pub(in crate::daemon) fn remove<K: KernFs>(
 fn remove_dir<K: KernFs>(kernel: &mut K, path: &Path) -> Result<(), KernError> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let outcome = kernel.open_dir(above).and_then(|above| {
-        let outcome = kernel.remove_dir(above, &name.to_string_lossy());
+        let outcome = kernel.remove_dir(above, &text_of_name(name));
         kernel.close_dir(above);
         outcome
     });

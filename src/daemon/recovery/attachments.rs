@@ -143,7 +143,7 @@ impl Attachments {
             all.push(new);
         }
         if all.len() > self.forget_at.max(PROCESSES_MAX) {
-            all.retain(|it| process::start_ticks(kernel, proc, it.pid) == Some(it.start_ticks));
+            all.retain(|it| !process::has_ended(kernel, proc, it.pid, it.start_ticks));
             self.forget_at = 2 * all.len();
         }
         self.save();
@@ -201,7 +201,7 @@ impl Attachments {
             let below = nested_up_to(kernel, home, GATHERED_MAX).ok().flatten().unwrap_or_default();
             for dir in std::iter::once(home).chain(&below) {
                 for pid in processes_at(kernel, dir).unwrap_or_default() {
-                    let start_ticks = process::start_ticks(kernel, proc, pid);
+                    let start_ticks = process::start_ticks(kernel, proc, pid).ok().flatten();
                     let is_known = start_ticks.is_none_or(|it| attached.contains_key(&(pid, it)));
                     if !is_known && let Ok(None) = ancestor(kernel, proc, pid, is_claimed) {
                         let start_ticks = start_ticks.unwrap_or_default();

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::host::enforce::SUBTREE_CONTROL;
-use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
+use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs, Operation};
 use crate::host::process;
+use crate::kernel_text::proc_files::process_numbers;
 
 /// How often emptying a cgroup is tried: its processes may fork meanwhile.
 pub(super) const EVACUATIONS: usize = 16;
@@ -34,13 +35,12 @@ pub(in crate::daemon) fn ancestor<T>(
     Ok(None)
 }
 
-/// The numbers of the processes in `dir`.
+/// The numbers of the processes in `dir`. Each of another PID namespace is 0, and cannot be named.
 pub(in crate::daemon) fn processes_in(
     kernel: &mut impl KernFs,
     dir: DirId,
 ) -> Result<Vec<u32>, KernError> {
-    let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?).into_owned();
-    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    Ok(process_numbers(kernel.read_once(dir, "cgroup.procs")?).collect())
 }
 
 /// The numbers of the processes in the cgroup at `path`; none in one that is gone, and none in a threaded one,
@@ -125,7 +125,7 @@ pub(super) fn evacuate<K: KernFs>(
         if pids.is_empty() {
             return Ok(());
         }
-        for pid in pids {
+        for pid in nameable(kernel, dir, pids)? {
             if let Some(refuge) = shelter(kernel, pid, refuges)? {
                 evicted(kernel, pid, refuge);
             }
@@ -141,7 +141,7 @@ pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Resu
         if pids.is_empty() {
             return Ok(());
         }
-        for pid in pids {
+        for pid in nameable(kernel, from, pids)? {
             match kernel.move_process(to, pid) {
                 Err(error) if error.errno != Errno::ESRCH => return Err(error),
                 _ => {}
@@ -149,6 +149,15 @@ pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Resu
         }
     }
     Ok(())
+}
+
+/// The processes that can be moved by their numbers; EBUSY where there are none. To write 0 would move the agent itself.
+fn nameable(kernel: &impl KernFs, dir: DirId, pids: Vec<u32>) -> Result<Vec<u32>, KernError> {
+    let nameable: Vec<u32> = pids.into_iter().filter(|pid| *pid != 0).collect();
+    match nameable.is_empty() {
+        true => Err(KernError::new(Operation::Write, kernel.dir_path(dir), Errno::EBUSY)),
+        false => Ok(nameable),
+    }
 }
 
 /// Whether the children of `path` have controllers.

@@ -17,6 +17,7 @@ use super::restored::Restored;
 use super::wait_budget::WaitBudget;
 use crate::host::journal::Entry;
 use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::kernel_text::text_of_name;
 
 /// Empties and removes the cgroups that were made, children before parents.
 pub(super) fn remove_made(
@@ -168,7 +169,7 @@ impl Removal<'_> {
 fn remove(kernel: &mut impl KernFs, path: &Path) -> Result<(), KernError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let parent = kernel.open_dir(parent)?;
-    let outcome = kernel.remove_dir(parent, &name.to_string_lossy());
+    let outcome = kernel.remove_dir(parent, &text_of_name(name));
     kernel.close_dir(parent);
     outcome
 }

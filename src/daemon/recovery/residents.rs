@@ -36,6 +36,7 @@ use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
 use crate::host::enforce::{EnforceError, Enforcer};
 use crate::host::kernfs::{DirId, KernFs};
 use crate::host::process;
+use crate::kernel_text::path_text;
 
 /// The child of the root for displaced processes whose tenant is no longer in the policy.
 pub const REST_CGROUP: &str = "tenantd.rest";
@@ -46,13 +47,16 @@ pub struct Resident {
     pid: u32,
     start_ticks: u64,
     /// The cgroup that it was in.
+    #[serde(with = "path_text")]
     from: PathBuf,
     /// The cgroup above, where it was put.
+    #[serde(with = "path_text")]
     to: PathBuf,
 }
 
 impl Resident {
-    /// Process `pid`, which was moved from the cgroup `from` to `to`; `None` where it has ended.
+    /// Process `pid`, which was moved from the cgroup `from` to `to`; `None` where it has ended or
+    /// cannot be read.
     pub(in crate::daemon) fn of(
         kernel: &mut impl KernFs,
         proc: DirId,
@@ -60,7 +64,7 @@ impl Resident {
         from: &Path,
         to: &Path,
     ) -> Option<Resident> {
-        let start_ticks = process::start_ticks(kernel, proc, pid)?;
+        let start_ticks = process::start_ticks(kernel, proc, pid).ok().flatten()?;
         Some(Resident { pid, start_ticks, from: from.to_path_buf(), to: to.to_path_buf() })
     }
 }

@@ -115,7 +115,7 @@ fn judge<K: KernFs>(
     let (mut nr, mut held_bytes) = (0, 0);
     for (pid, start_ticks) in processes.iter().take(PROCESSES_MAX) {
         let Some(resident) = process::resident(&mut host.kernel, proc, *pid) else { continue };
-        if process::start_ticks(&mut host.kernel, proc, *pid) == Some(*start_ticks) {
+        if process::start_ticks(&mut host.kernel, proc, *pid) == Ok(Some(*start_ticks)) {
             (nr, held_bytes) = (nr + 1, held_bytes + resident.private_bytes);
         }
     }

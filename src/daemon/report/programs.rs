@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::daemon::backend::access::HostAccess;
 use crate::host::kernfs::KernFs;
 use crate::host::process;
+use crate::kernel_text::proc_files::process_numbers;
 
 /// Processes are read again after this time.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -87,9 +88,7 @@ impl Program {
         }
         (self.at, self.is_compared) = (now, !before.is_empty());
         if self.is_compared {
-            let shown =
-                |name: String| name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-            self.command = largest.map(|(_, command)| shown(command));
+            self.command = largest.map(|(_, command)| command);
         }
     }
 }
@@ -106,10 +105,7 @@ fn processes<K: KernFs>(host: &mut HostAccess<K>, cgroup: &Path, is_direct: bool
         let Ok(dir) = host.kernel.open_dir(&path) else { continue };
         // A threaded cgroup does not list its processes; its parent does.
         if let Ok(text) = host.kernel.read_once(dir, "cgroup.procs") {
-            let numbers = text.split(|byte| *byte == b'\n');
-            pids.extend(
-                numbers.filter_map(|line| std::str::from_utf8(line).ok()?.parse::<u32>().ok()),
-            );
+            pids.extend(process_numbers(text));
         }
         if !is_direct {
             let names = host.kernel.list_dirs(dir).unwrap_or_default();

@@ -21,6 +21,7 @@ use crate::daemon::backend::backends::Backends;
 use crate::daemon::backend::bounds;
 use crate::host::cgroup::{self, Facet, Tree};
 use crate::host::kernfs::KernFs;
+use crate::kernel_text::text_of_path;
 use crate::resource::{CPU, Resource};
 
 /// Outsiders that are named for each tenant.
@@ -255,6 +256,5 @@ fn above<'a>(dir: &'a Path, mount: &'a Path) -> impl Iterator<Item = &'a Path> {
 
 /// A cgroup as the kernel writes it.
 fn from_mount(path: &Path, mount: &Path) -> String {
-    let below = path.strip_prefix(mount).unwrap_or(path);
-    Path::new("/").join(below).display().to_string()
+    format!("/{}", text_of_path(path.strip_prefix(mount).unwrap_or(path)))
 }

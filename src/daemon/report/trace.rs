@@ -14,6 +14,7 @@ use crate::control::trace::{Counters, Outcome, Record, Seen, Spelling, Trace, Va
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::backends::Backends;
 use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
+use crate::kernel_text::text_of_path;
 use crate::units::Limit;
 
 /// The inputs of an explanation.
@@ -178,8 +179,7 @@ pub(super) fn spelling(layout: &Layout, homes: HashMap<String, String>) -> Spell
             None => tree.map(|tree| tree.root.join(node)),
         };
         let dir = dir.unwrap_or_else(|| PathBuf::from(node));
-        let path = dir.join(dialect.file(knob)).into_os_string();
-        path.into_string().unwrap_or_else(|path| path.to_string_lossy().into_owned())
+        text_of_path(&dir.join(dialect.file(knob)))
     };
     Spelling {
         path: Arc::new(path),

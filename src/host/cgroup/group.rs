@@ -15,6 +15,7 @@ use super::threads::{self, Threads};
 use crate::control::plan::{Knob, Value};
 use crate::control::sample::{MemorySample, TenantSample};
 use crate::host::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
+use crate::kernel_text::proc_files::process_numbers;
 
 /// Pages of 4 KiB, in which `memory.stat` counts events of pages.
 const PAGES_PER_MIB: u64 = 256;
@@ -341,8 +342,9 @@ impl Cgroup {
         layout: &Layout,
     ) -> Result<Vec<u32>, KernError> {
         let Some(dir) = self.dir(layout, Facet::Cpu) else { return Ok(Vec::new()) };
-        let text = String::from_utf8_lossy(kernel.read_once(dir, "cgroup.procs")?).into_owned();
-        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+        Ok(process_numbers(kernel.read_once(dir, "cgroup.procs")?)
+            .filter(|pid| *pid != 0)
+            .collect())
     }
 }
 

@@ -10,9 +10,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use procfs::process::MountInfos;
-use procfs::{FromBufRead, ProcessCGroups};
-
+use crate::kernel_text::mountinfo::{self, CgroupMount};
+use crate::kernel_text::proc_files::{CgroupLine, cgroup_lines};
+use crate::kernel_text::{path_of, text_of_path};
 use crate::policy::model::{HierarchyChoice, RootChoice};
 
 /// Which files enforce a decision.
@@ -62,6 +62,8 @@ pub struct Tree {
     pub facets: Vec<Facet>,
     /// Where it is mounted.
     pub mount: PathBuf,
+    /// The cgroup that is mounted there, from the root of the hierarchy: in a container it may be a part of it.
+    pub part: PathBuf,
     /// The agent's own cgroup, as a path of the file system.
     pub own: PathBuf,
     /// The cgroup under which tenants live, as a path of the file system.
@@ -75,9 +77,19 @@ impl Tree {
         self.facets != [Facet::Cpuset]
     }
 
-    /// The directory of `cgroup`, which is a path from the mount, as the kernel and systemd write it.
+    /// The directory of `cgroup`, which is the text of a path from the mount.
     pub fn dir_of(&self, cgroup: &str) -> PathBuf {
-        self.mount.join(cgroup.trim_start_matches('/'))
+        below(&self.mount, &path_of(cgroup.trim_start_matches('/')))
+    }
+
+    /// The text of a path from the mount for one from the root of the hierarchy; see [`mountinfo::from_mount`].
+    pub fn from_mount(&self, cgroup: &str) -> Option<String> {
+        mountinfo::from_mount(&self.part, cgroup)
+    }
+
+    /// The text of the path from the mount of the cgroup at `dir`, which is below the mount.
+    pub fn path_to(&self, dir: &Path) -> String {
+        format!("/{}", text_of_path(dir.strip_prefix(&self.mount).unwrap_or(dir)))
     }
 }
 
@@ -127,11 +139,13 @@ impl Layout {
         hierarchy: HierarchyChoice,
         root: &RootChoice,
     ) -> Result<Layout, LayoutError> {
-        let mounts = mounts(mountinfo)?;
-        let own = ProcessCGroups::from_buf_read(own_cgroups)
-            .map_err(|error| malformed("/proc/self/cgroup", &error))?;
-        let has_legacy = mounts.iter().any(|m| m.controllers.iter().any(|c| c == "cpu"));
-        let has_unified = mounts.iter().any(|m| m.unified);
+        let mounts = mountinfo::cgroup_mounts(mountinfo);
+        let own = cgroup_lines(own_cgroups).ok_or_else(|| LayoutError::Malformed {
+            path: "/proc/self/cgroup",
+            message: "a line is not `NUMBER:CONTROLLERS:/PATH`".to_string(),
+        })?;
+        let has_legacy = mounts.iter().any(|mount| !mount.is_unified && mount.has("cpu"));
+        let has_unified = mounts.iter().any(|mount| mount.is_unified);
         let dialect = match hierarchy {
             HierarchyChoice::Unified | HierarchyChoice::Simulated => Dialect::Unified,
             HierarchyChoice::Legacy => Dialect::Legacy,
@@ -159,9 +173,10 @@ impl Layout {
             if facets.is_empty() || trees.iter().any(|t: &Tree| t.facets[0] == facets[0]) {
                 continue;
             }
-            let own = mount.own_path(&own);
+            let own = own_path(mount, &own);
             let root = rooted(&mount.mount_point, &own, root)?;
-            trees.push(Tree { facets, mount: mount.mount_point.clone(), own, root });
+            let (mount, part) = (mount.mount_point.clone(), mount.root.clone());
+            trees.push(Tree { facets, mount, part, own, root });
         }
         Ok(Layout { dialect, trees, has_generations: false })
     }
@@ -194,55 +209,31 @@ impl Layout {
     }
 }
 
-/// A cgroup mount, as far as it matters.
-struct Mount {
-    mount_point: PathBuf,
-    root: PathBuf,
-    unified: bool,
-    controllers: Vec<String>,
-}
-
-impl Mount {
-    /// Where the agent's own cgroup is in this mount.
-    ///
-    /// The kernel prints cgroup paths from the hierarchy's root, and a bind mount may contain only a part of
-    /// it: the path outside that part is cut off, and a process outside of it counts as being at its top.
-    fn own_path(&self, own: &ProcessCGroups) -> PathBuf {
-        let entry = own.0.iter().find(|entry| match self.unified {
-            true => entry.hierarchy == 0,
-            false => entry.controllers.iter().any(|c| self.controllers.contains(c)),
-        });
-        let path = entry.map_or("/", |entry| entry.pathname.as_str());
-        match Path::new(path).strip_prefix(&self.root) {
-            Ok(inside) => below(&self.mount_point, inside),
-            Err(_) => self.mount_point.clone(),
-        }
+/// Where the agent's own cgroup is in this mount.
+///
+/// The kernel prints cgroup paths from the hierarchy's root, and a bind mount may contain only a part of
+/// it: the path outside that part is cut off, and a process outside of it counts as being at its top.
+fn own_path(mount: &CgroupMount, own: &[CgroupLine]) -> PathBuf {
+    let line = own.iter().find(|line| match mount.is_unified {
+        true => line.hierarchy == 0,
+        false => line.controllers.split(',').any(|name| mount.has(name)),
+    });
+    let path = path_of(line.map_or("/", |line| line.path.as_str()));
+    match path.strip_prefix(&mount.root) {
+        Ok(inside) => below(&mount.mount_point, inside),
+        Err(_) => mount.mount_point.clone(),
     }
 }
 
-fn mounts(mountinfo: &[u8]) -> Result<Vec<Mount>, LayoutError> {
-    let infos = MountInfos::from_buf_read(mountinfo)
-        .map_err(|error| malformed("/proc/self/mountinfo", &error))?;
-    let cgroup = infos.into_iter().filter(|info| info.fs_type.starts_with("cgroup"));
-    Ok(cgroup
-        .map(|info| Mount {
-            unified: info.fs_type == "cgroup2",
-            controllers: info.super_options.into_keys().collect(),
-            root: PathBuf::from(info.root),
-            mount_point: info.mount_point,
-        })
-        .collect())
-}
-
-fn facets(mount: &Mount, dialect: Dialect) -> Vec<Facet> {
+fn facets(mount: &CgroupMount, dialect: Dialect) -> Vec<Facet> {
     use Facet::{Cpu, Cpuacct, Cpuset, Memory, Pids, Pressure};
-    match (dialect, mount.unified) {
+    match (dialect, mount.is_unified) {
         (Dialect::Unified, true) => vec![Cpu, Cpuacct, Cpuset, Memory, Pids, Pressure],
         (Dialect::Unified, false) => Vec::new(),
         (Dialect::Legacy, true) => vec![Pressure],
         (Dialect::Legacy, false) => [Cpu, Cpuacct, Cpuset, Memory, Pids]
             .into_iter()
-            .filter(|facet| mount.controllers.iter().any(|c| c == facet.controller()))
+            .filter(|facet| mount.has(facet.controller()))
             .collect(),
     }
 }
@@ -263,10 +254,6 @@ fn rooted(mount: &Path, own: &Path, choice: &RootChoice) -> Result<PathBuf, Layo
 /// `path` below `dir`, without the slash that joining an empty path would add.
 fn below(dir: &Path, path: &Path) -> PathBuf {
     if path.as_os_str().is_empty() { dir.to_path_buf() } else { dir.join(path) }
-}
-
-fn malformed(path: &'static str, error: &procfs::ProcError) -> LayoutError {
-    LayoutError::Malformed { path, message: error.to_string() }
 }
 
 #[cfg(test)]
@@ -345,6 +332,27 @@ mod tests {
         let mounts = b"30 23 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let layout = detect(mounts, b"0::/box/me\n", &RootChoice::Auto).unwrap();
         assert_eq!(layout.trees[0].root.to_str(), Some("/sys/fs/cgroup/me"));
+    }
+
+    #[test]
+    fn paths_of_processes_are_taken_from_the_part_that_is_mounted() {
+        let mounts = b"30 23 0:26 /docker/ID /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let layout = detect(mounts, b"0::/docker/ID\n", &RootChoice::Auto).unwrap();
+        let from_mount = |path| layout.trees[0].from_mount(path);
+        assert_eq!(from_mount("/docker/ID/x").as_deref(), Some("/x"));
+        assert_eq!(from_mount("/docker/ID").as_deref(), Some("/"));
+        assert_eq!(from_mount("/docker/IDx"), None);
+        assert_eq!(from_mount("/docker/ID/../other"), None);
+        assert_eq!(from_mount("/"), None);
+    }
+
+    #[test]
+    fn mounts_that_are_not_text_keep_nothing_from_being_read() {
+        let mounts =
+            [&b"29 23 0:31 / /media/ana/caf\xe9 rw - fuse.x \xff rw\n"[..], UNIFIED_MOUNTS];
+        let layout = detect(&mounts.concat(), b"0::/caf\xe9/me\n", &RootChoice::Auto).unwrap();
+        assert_eq!(layout.trees[0].path_to(&layout.trees[0].root), "/caf\\xe9/me");
+        assert_eq!(layout.trees[0].dir_of("/caf\\xe9/me"), layout.trees[0].root);
     }
 
     #[test]

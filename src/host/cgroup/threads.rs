@@ -14,6 +14,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::kernel_text::proc_files::process_numbers;
 
 /// Cgroups inside one that are visited at most: a visit takes as long as the times of three threads.
 const VISITS: usize = 16;
@@ -81,8 +82,7 @@ impl<K: KernFs> Search<'_, K> {
 
     /// Takes the threads of the cgroup `dir`; those inside it are left to be visited.
     fn look(&mut self, dir: DirId) -> Result<(), KernError> {
-        let text = String::from_utf8_lossy(self.kernel.read_once(dir, self.list)?);
-        self.tids.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
+        self.tids.extend(process_numbers(self.kernel.read_once(dir, self.list)?));
         match self.kernel.nr_dirs(dir)? {
             0 => {}
             // A list of ten thousand takes longer than a tick of a hundred tenants.

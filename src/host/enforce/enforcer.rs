@@ -11,6 +11,7 @@ use super::error::EnforceError;
 use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
 use crate::host::journal::{Entry, Journal};
 use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::kernel_text::text_of_name;
 
 /// The child that the agent moves itself into where its own cgroup is the root: a unified cgroup with
 /// controllers for its children must not hold processes itself.
@@ -60,7 +61,7 @@ impl<K: KernFs> Enforcer<'_, K> {
             return Ok(false);
         };
         let parent = self.kernel.open_dir(parent)?;
-        let outcome = self.make_in(parent, &name.to_string_lossy(), path);
+        let outcome = self.make_in(parent, &text_of_name(name), path);
         self.kernel.close_dir(parent);
         outcome
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::host::systemd::{Property, Setting};
+use crate::kernel_text::{path_text, path_texts};
 
 /// One change of the host, with what is needed to undo it.
 ///
@@ -16,11 +17,13 @@ pub enum Entry {
     /// A cgroup is about to be made.
     Making {
         /// Its directory.
+        #[serde(with = "path_text")]
         path: PathBuf,
     },
     /// It was made.
     Made {
         /// Its directory.
+        #[serde(with = "path_text")]
         path: PathBuf,
         /// Its inode number: a later cgroup of this name must not be removed.
         inode: u64,
@@ -28,11 +31,13 @@ pub enum Entry {
     /// It was not made after all: another program was faster, and owns it.
     NotMade {
         /// Its directory.
+        #[serde(with = "path_text")]
         path: PathBuf,
     },
     /// A file is about to be written for the first time.
     Held {
         /// The cgroup's directory.
+        #[serde(with = "path_text")]
         path: PathBuf,
         /// The cgroup's inode number: a later cgroup of this name must not be restored.
         inode: u64,
@@ -49,9 +54,11 @@ pub enum Entry {
         /// number.
         start_ticks: u64,
         /// The cgroup directories it was in, one for each tree it is moved in.
+        #[serde(with = "path_texts")]
         from: Vec<PathBuf>,
         /// The tenant's cgroup directories, in the same order: children that are started there are moved back
         /// like their parent.
+        #[serde(with = "path_texts")]
         to: Vec<PathBuf>,
     },
     /// A slice of systemd's is about to be started.
@@ -64,6 +71,7 @@ pub enum Entry {
     /// Another program wrote a file since, and the policy leaves its value in place: the old value is void.
     Theirs {
         /// The cgroup's directory.
+        #[serde(with = "path_text")]
         path: PathBuf,
         /// The cgroup's inode number.
         inode: u64,

@@ -1,5 +1,6 @@
 //! The trait of the kernel: its operations, and their errors.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::host::systemd::UnitManager;
+use crate::kernel_text::{cleaned, text_of_path};
 
 /// A kept directory. Dead after [`KernFs::close_dir`]; using a dead one returns EBADF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,11 +92,11 @@ pub trait KernFs {
     /// EBUSY while it holds a process or a child, ENOENT.
     fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError>;
 
-    /// The names of the directories below `dir`, in no particular order.
+    /// The names of the directories below `dir`, in no particular order: any bytes.
     ///
     /// # Errors
     /// ENODEV or ENOENT where it is gone.
-    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError>;
+    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<OsString>, KernError>;
 
     /// Locks `dir` for this agent, until it is closed or the agent ends.
     ///
@@ -177,7 +179,7 @@ pub enum ErrorKind {
 
 /// A kernel file operation that failed: what was tried, where, with which value, and the errno.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {operation} {}{}: {} ({errno:?})", path.display(), shown(value), errno.desc())]
+#[error("cannot {operation} {}{}: {} ({errno:?})", text_of_path(path), shown(value), errno.desc())]
 pub struct KernError {
     /// What was tried.
     pub operation: Operation,
@@ -190,7 +192,7 @@ pub struct KernError {
 }
 
 fn shown(value: &Option<String>) -> String {
-    value.as_ref().map(|v| format!(" with `{}`", v.trim_end())).unwrap_or_default()
+    value.as_ref().map(|v| format!(" with `{}`", cleaned(v.trim_end()))).unwrap_or_default()
 }
 
 impl KernError {

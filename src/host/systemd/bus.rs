@@ -38,6 +38,7 @@ use fault::{Fault, away, of_bus};
 use super::object_path::{UNITS_PATH, object_path, unit_at};
 use super::order::{Held, Order, Reply, RunResult, UnitError, UnitState};
 use super::property::{Property, PropertyValue, Setting};
+use crate::kernel_text::text_of;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
@@ -356,7 +357,8 @@ impl Calls<'_> {
         if !state.is_active || !has_cgroup(&state.id) {
             return Ok(state);
         }
-        state.cgroup = known.take("ControlGroup")?;
+        let cgroup: String = known.take("ControlGroup")?;
+        state.cgroup = text_of(cgroup.as_bytes());
         for property in Property::ALL {
             let value = match property.unset() {
                 PropertyValue::Number(_) => PropertyValue::Number(known.take(property.name())?),
