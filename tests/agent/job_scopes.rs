@@ -4,7 +4,7 @@ use tenantd::daemon::agent::jobs::JobAnswer;
 use tenantd::host::systemd::Order;
 use tenantd::sim::{Load, UnitFault, Workload};
 use tenantd::varlink::bridge::{Allowed, Caller, Submission, Ticket};
-use tenantd::varlink::jobs::{ListReply, Started, SubmitParameters};
+use tenantd::varlink::jobs::{JobState, ListReply, Started, SubmitParameters};
 
 use super::world::{MIB, World};
 
@@ -363,4 +363,66 @@ fn one_order_says_all_that_a_scope_begins_with() {
     let mut names: Vec<&str> = settings.iter().map(|setting| setting.property.name()).collect();
     names.sort_unstable();
     assert_eq!(names, ["AllowedCPUs", "CPUWeight", "MemoryMax", "TasksMax"]);
+}
+
+// --- jobs whose first process leaves ---
+
+/// `su -`, `ssh localhost` and `machinectl shell` put a process into a session of its own.
+fn leaves(world: &World, client: Client) {
+    let procs = format!("/sys/fs/cgroup{SESSION}/cgroup.procs");
+    world.host.with(|kernel| kernel.write_file(&procs, &client.0.to_string())).unwrap();
+    world.host.systemd(|systemd, kernel| systemd.collect(kernel));
+}
+
+/// All slots of the host for one job.
+fn submit_wide(world: &mut World, client: Client, tenant: &str, no_wait: bool, now: f64) {
+    let parameters = SubmitParameters {
+        tenant: Some(tenant.to_string()),
+        dop: Some(4),
+        no_wait: Some(no_wait),
+        ..SubmitParameters::default()
+    };
+    let (uid, pid, allowed) = (1000, client.0, Allowed::All);
+    let submission = Submission { parameters, uid, pid, process: None, allowed };
+    world.agent.as_mut().unwrap().submit_job(client.ticket(), &submission, now);
+}
+
+#[test]
+fn a_job_runs_while_its_first_process_does_wherever_that_is() {
+    for tenant in ["own", "a"] {
+        for ends_agent in [None, Some(false), Some(true)] {
+            let mut world = world();
+            let (client, next) = (Client::of(&world, 1000), Client::of(&world, 1000));
+            submit_wide(&mut world, client, tenant, false, 0.0);
+            tend(&mut world, 0.01);
+            assert_eq!(started(&mut world, client).dop, 4);
+            leaves(&world, client);
+            tend(&mut world, 1.0);
+            if let Some(killed) = ends_agent {
+                world.end(killed);
+                world.start().unwrap();
+                world.ticks(3);
+                world.agent.as_mut().unwrap().tend_jobs(true, 5.0);
+            }
+            let jobs = list(&mut world, 5.0).jobs;
+            assert_eq!(jobs.len(), 1, "{tenant} {ends_agent:?}");
+            let [job] = &jobs[..] else { panic!("{jobs:?}") };
+            assert_eq!((job.state, job.outside, job.pid), (JobState::Running, true, client.0));
+            // Its width stays reserved.
+            submit_wide(&mut world, next, "own", true, 6.0);
+            let answers = told(&mut world);
+            assert!(answers[0].1.is_err(), "{tenant} {ends_agent:?}: {answers:?}");
+            // It can be ended, and then it has.
+            let caller = Caller { user: Some(1000), pid: 0 };
+            world.agent.as_mut().unwrap().cancel_job(Ticket(1), job.id, caller, 6.5);
+            let answers = world.agent.as_mut().unwrap().take_job_answers();
+            let [(_, JobAnswer::Cancelled(Ok(cancelled)))] = &answers[..] else { panic!() };
+            assert_eq!(cancelled.pids, [client.0]);
+            client.ends(&world);
+            tend(&mut world, 7.0);
+            assert_eq!(list(&mut world, 7.0).jobs, []);
+            submit_wide(&mut world, next, "own", true, 8.0);
+            assert_eq!(started(&mut world, next).dop, 4);
+        }
+    }
 }
