@@ -1,6 +1,9 @@
 //! Jobs in slices of systemd's: as scopes there, in every state of the bus.
 
+use std::path::Path;
+
 use tenantd::daemon::agent::jobs::JobAnswer;
+use tenantd::host::kernfs::KernFs;
 use tenantd::host::systemd::Order;
 use tenantd::sim::{Load, UnitFault, Workload};
 use tenantd::varlink::bridge::{Allowed, Caller, Submission, Ticket};
@@ -365,7 +368,7 @@ fn one_order_says_all_that_a_scope_begins_with() {
     assert_eq!(names, ["AllowedCPUs", "CPUWeight", "MemoryMax", "TasksMax"]);
 }
 
-// --- jobs whose first process leaves ---
+// --- jobs whose first process leaves, and jobs within jobs ---
 
 /// `su -`, `ssh localhost` and `machinectl shell` put a process into a session of its own.
 fn leaves(world: &World, client: Client) {
@@ -425,4 +428,46 @@ fn a_job_runs_while_its_first_process_does_wherever_that_is() {
             assert_eq!(started(&mut world, next).dop, 4);
         }
     }
+}
+
+#[test]
+fn what_a_job_submits_runs_in_it_at_once() {
+    for tenant in ["own", "a"] {
+        let mut world = world();
+        let client = Client::of(&world, 1000);
+        submit_wide(&mut world, client, tenant, false, 0.0);
+        tend(&mut world, 0.01);
+        let outer = started(&mut world, client);
+        // Scripts within scripts: what runs in its cgroup, or in one inside.
+        let inside = format!("{}/inside", outer.cgroup);
+        world.host.with(|kernel| {
+            let above = kernel.open_dir(Path::new(&format!("/sys/fs/cgroup{}", outer.cgroup)));
+            kernel.make_dir(above.unwrap(), "inside").unwrap();
+        });
+        for at in [&outer.cgroup, &inside] {
+            let workload = Workload::constant("sh", Load::busy(1)).owned_by(1000);
+            let inner = Client(world.host.with(|kernel| kernel.spawn(at, workload)).unwrap());
+            submit_wide(&mut world, inner, tenant, true, 1.0);
+            let told = started(&mut world, inner);
+            let same = (told.dop, &told.cgroup, &told.cpus);
+            assert_eq!(same, (4, &outer.cgroup, &outer.cpus), "{tenant}");
+            assert_eq!(inner.place(&world), *at, "it stays where it is");
+            // Another tenant, or more than its job has, is refused with the job.
+            submit_wide(&mut world, inner, "b", true, 1.5);
+            let answers = told_all(&mut world);
+            assert!(answers[0].as_ref().is_err_and(|why| why.contains("part of job 1")));
+        }
+        // The first process itself: a command that is `tenantctl run`.
+        submit_wide(&mut world, client, tenant, true, 2.0);
+        assert_eq!(started(&mut world, client).cgroup, outer.cgroup);
+        assert_eq!(
+            world.agent.as_mut().unwrap().take_job_list(3.0).map_or(1, |it| it.jobs.len()),
+            1
+        );
+        client.ends(&world);
+    }
+}
+
+fn told_all(world: &mut World) -> Vec<Result<Started, String>> {
+    told(world).into_iter().map(|(_, told)| told).collect()
 }

@@ -118,10 +118,16 @@ impl Records {
         Some(ticket)
     }
 
+    /// The job whose first process this is.
+    pub(in crate::daemon) fn of_process(&self, pid: u32, start_ticks: u64) -> Option<JobId> {
+        let job = *self.of_pids.get(&pid)?;
+        let record = self.all.get(&job)?;
+        (record.process.start_ticks == start_ticks).then_some(job)
+    }
+
     /// Whether a process is a job, the first one of it.
     pub(in crate::daemon) fn has_process(&self, pid: u32, start_ticks: u64) -> bool {
-        let record = self.of_pids.get(&pid).and_then(|job| self.all.get(job));
-        record.is_some_and(|record| record.process.start_ticks == start_ticks)
+        self.of_process(pid, start_ticks).is_some()
     }
 }
 
