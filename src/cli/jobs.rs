@@ -62,6 +62,12 @@ fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
             let lead = format!("job {} waits: ", job.id);
             writeln!(out, "{}", wrapped(&lead, &visible(&reason(waiting))))?;
         }
+        if job.outside {
+            let lead = format!("job {}: ", job.id);
+            let what = "its first process runs outside its cgroup, as after `su -`: its width stays reserved, and its CPU \
+                        time is not its tenant's";
+            writeln!(out, "{}", wrapped(&lead, what))?;
+        }
     }
     Ok(())
 }
@@ -71,6 +77,7 @@ fn row(job: &Job) -> [String; 8] {
         (JobState::Waiting, Some(waiting)) => format!("waits {}", waiting.position),
         (JobState::Waiting, None) => "waits".to_string(),
         (JobState::Running, _) if job.frozen => "frozen".to_string(),
+        (JobState::Running, _) if job.outside => "outside".to_string(),
         (JobState::Running, _) => "runs".to_string(),
         (JobState::Lingering, _) => "daemons".to_string(),
     };

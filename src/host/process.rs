@@ -396,6 +396,8 @@ pub struct Birth {
     pub start_ticks: u64,
     /// Its parent, or the process that adopted it; `None` for processes that the kernel started.
     pub parent: Option<u32>,
+    /// Whether it has ended, and waits to be reaped.
+    pub has_ended: bool,
 }
 
 /// The origin of process `pid`; `None` where it is gone.
@@ -405,7 +407,7 @@ pub struct Birth {
 pub fn birth(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Birth>, KernError> {
     let Some(stat) = stat(kernel, proc, pid)? else { return Ok(None) };
     let parent = u32::try_from(stat.ppid).ok().filter(|parent| *parent > 0);
-    Ok(Some(Birth { start_ticks: stat.starttime, parent }))
+    Ok(Some(Birth { start_ticks: stat.starttime, parent, has_ended: stat.state == ZOMBIE }))
 }
 
 /// What a process has done so far.

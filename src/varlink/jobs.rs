@@ -124,6 +124,9 @@ pub struct Job {
     /// Whether its processes are frozen while a guarantee of another tenant is due.
     #[serde(default)]
     pub frozen: bool,
+    /// Whether its first process runs outside of its cgroup, in which nothing is left. Its width stays reserved.
+    #[serde(default)]
+    pub outside: bool,
     /// Absent once it has started.
     pub waiting: Option<Waiting>,
     /// Absent while it waits.

@@ -1,10 +1,13 @@
 //! Jobs in slices of systemd's: as scopes there, in every state of the bus.
 
+use std::path::Path;
+
 use tenantd::daemon::agent::jobs::JobAnswer;
+use tenantd::host::kernfs::KernFs;
 use tenantd::host::systemd::Order;
 use tenantd::sim::{Load, UnitFault, Workload};
 use tenantd::varlink::bridge::{Allowed, Caller, Submission, Ticket};
-use tenantd::varlink::jobs::{ListReply, Started, SubmitParameters};
+use tenantd::varlink::jobs::{JobState, ListReply, Started, SubmitParameters};
 
 use super::world::{MIB, World};
 
@@ -367,4 +370,108 @@ fn one_order_says_all_that_a_scope_begins_with() {
     let mut names: Vec<&str> = settings.iter().map(|setting| setting.property.name()).collect();
     names.sort_unstable();
     assert_eq!(names, ["AllowedCPUs", "CPUWeight", "MemoryMax", "TasksMax"]);
+}
+
+// --- jobs whose first process leaves, and jobs within jobs ---
+
+/// `su -`, `ssh localhost` and `machinectl shell` put a process into a session of its own.
+fn leaves(world: &World, client: Client) {
+    let procs = format!("/sys/fs/cgroup{SESSION}/cgroup.procs");
+    world.host.with(|kernel| kernel.write_file(&procs, &client.0.to_string())).unwrap();
+    world.host.systemd(|systemd, kernel| systemd.collect(kernel));
+}
+
+/// All slots of the host for one job.
+fn submit_wide(world: &mut World, client: Client, tenant: &str, no_wait: bool, now: f64) {
+    let parameters = SubmitParameters {
+        tenant: Some(tenant.to_string()),
+        dop: Some(4),
+        no_wait: Some(no_wait),
+        ..SubmitParameters::default()
+    };
+    let (uid, pid, allowed) = (1000, client.0, Allowed::All);
+    let submission = Submission { parameters, uid, pid, process: None, allowed };
+    world.agent.as_mut().unwrap().submit_job(client.ticket(), &submission, now);
+}
+
+#[test]
+fn a_job_runs_while_its_first_process_does_wherever_that_is() {
+    for tenant in ["own", "a"] {
+        for ends_agent in [None, Some(false), Some(true)] {
+            let mut world = world();
+            let (client, next) = (Client::of(&world, 1000), Client::of(&world, 1000));
+            submit_wide(&mut world, client, tenant, false, 0.0);
+            tend(&mut world, 0.01);
+            assert_eq!(started(&mut world, client).dop, 4);
+            leaves(&world, client);
+            tend(&mut world, 1.0);
+            if let Some(killed) = ends_agent {
+                world.end(killed);
+                world.start().unwrap();
+                world.ticks(3);
+                world.agent.as_mut().unwrap().tend_jobs(true, 5.0);
+            }
+            let jobs = list(&mut world, 5.0).jobs;
+            assert_eq!(jobs.len(), 1, "{tenant} {ends_agent:?}");
+            let [job] = &jobs[..] else { panic!("{jobs:?}") };
+            assert_eq!((job.state, job.outside, job.pid), (JobState::Running, true, client.0));
+            // Its width stays reserved.
+            submit_wide(&mut world, next, "own", true, 6.0);
+            let answers = told(&mut world);
+            assert!(answers[0].1.is_err(), "{tenant} {ends_agent:?}: {answers:?}");
+            // It can be ended, and then it has.
+            let caller = Caller { user: Some(1000), pid: 0 };
+            world.agent.as_mut().unwrap().cancel_job(Ticket(1), job.id, caller, 6.5);
+            let answers = world.agent.as_mut().unwrap().take_job_answers();
+            let [(_, JobAnswer::Cancelled(Ok(cancelled)))] = &answers[..] else { panic!() };
+            assert_eq!(cancelled.pids, [client.0]);
+            client.ends(&world);
+            tend(&mut world, 7.0);
+            assert_eq!(list(&mut world, 7.0).jobs, []);
+            submit_wide(&mut world, next, "own", true, 8.0);
+            assert_eq!(started(&mut world, next).dop, 4);
+        }
+    }
+}
+
+#[test]
+fn what_a_job_submits_runs_in_it_at_once() {
+    for tenant in ["own", "a"] {
+        let mut world = world();
+        let client = Client::of(&world, 1000);
+        submit_wide(&mut world, client, tenant, false, 0.0);
+        tend(&mut world, 0.01);
+        let outer = started(&mut world, client);
+        // Scripts within scripts: what runs in its cgroup, or in one inside.
+        let inside = format!("{}/inside", outer.cgroup);
+        world.host.with(|kernel| {
+            let above = kernel.open_dir(Path::new(&format!("/sys/fs/cgroup{}", outer.cgroup)));
+            kernel.make_dir(above.unwrap(), "inside").unwrap();
+        });
+        for at in [&outer.cgroup, &inside] {
+            let workload = Workload::constant("sh", Load::busy(1)).owned_by(1000);
+            let inner = Client(world.host.with(|kernel| kernel.spawn(at, workload)).unwrap());
+            submit_wide(&mut world, inner, tenant, true, 1.0);
+            let told = started(&mut world, inner);
+            let same = (told.dop, &told.cgroup, &told.cpus);
+            assert_eq!(same, (4, &outer.cgroup, &outer.cpus), "{tenant}");
+            assert_eq!(inner.place(&world), *at, "it stays where it is");
+            // Another tenant, or more than its job has, is refused with the job.
+            submit_wide(&mut world, inner, "b", true, 1.5);
+            let answers = told_all(&mut world);
+            assert!(answers[0].as_ref().is_err_and(|why| why.contains("part of job 1")));
+        }
+        // The first process itself: a command that is `tenantctl run`.
+        submit_wide(&mut world, client, tenant, true, 2.0);
+        assert_eq!(started(&mut world, client).cgroup, outer.cgroup);
+        assert_eq!(
+            world.agent.as_mut().unwrap().take_job_list(3.0).map_or(1, |it| it.jobs.len()),
+            1
+        );
+        client.ends(&world);
+    }
+}
+
+fn told_all(world: &mut World) -> Vec<Result<Started, String>> {
+    told(world).into_iter().map(|(_, told)| told).collect()
 }

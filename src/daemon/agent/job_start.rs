@@ -123,7 +123,8 @@ impl<K: KernFs> Agent<K> {
             Some(unit) => unit.clone(),
             None => self.path_of(&cgroup.below),
         };
-        let home = Home { cgroup, path, cpus: None, weight: None, valve, ineffective };
+        let home =
+            Home { cgroup, path, cpus: None, weight: None, valve, ineffective, is_left: false };
         match self.jobs.records.get_mut(&job) {
             Some(record) => record.home = Some(home),
             None => return home.cgroup.close(&mut self.host.kernel),
@@ -307,42 +308,48 @@ impl<K: KernFs> Agent<K> {
         self.jobs.answer(job, answer);
     }
 
-    /// Takes up a job of an earlier agent, if its cgroup is still there and not empty.
+    /// Takes up a job of an earlier agent, if its first process runs, or its cgroup is still there and not empty.
     pub(super) fn adopt_job(&mut self, kept: KeptJob, now: f64) {
         let proc = self.host.proc();
         let job = kept.job();
         let valve = self.find_valve(job);
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-        let cgroup = match kept.unit {
-            Some(unit) => JobCgroup::open_scope(kernel, layout, unit, &kept.path),
+        let cgroup = match &kept.unit {
+            Some(unit) => JobCgroup::open_scope(kernel, layout, unit.clone(), &kept.path),
             None => JobCgroup::open(kernel, layout, &kept.below),
         };
-        let Ok(cgroup) = cgroup else { return remove_valve(valve) };
-        let sample = cgroup.sample(kernel).ok();
-        let is_same = cgroup.inode() == kept.inode;
-        let is_populated = sample.as_ref().is_some_and(|it| it.populated != Some(false));
-        if !is_same || !is_populated {
-            remove_valve(valve);
-            if is_same {
-                self.jobs.left.extend(cgroup.end(kernel, layout));
-            } else {
-                cgroup.close(kernel);
+        let first = JobProcess { pid: kept.pid, start_ticks: kept.start_ticks, handle: None };
+        let runs = !kept.lingers && first.runs(kernel, proc);
+        let cgroup = match cgroup {
+            Ok(cgroup) if cgroup.inode() == kept.inode => cgroup,
+            // Its cgroup went with the last process in it, and the first one is elsewhere.
+            other => {
+                other.into_iter().for_each(|cgroup| cgroup.close(kernel));
+                match runs {
+                    true => JobCgroup::gone(&kept.below, kept.unit),
+                    false => return remove_valve(valve),
+                }
             }
+        };
+        let sample = cgroup.sample(kernel).ok();
+        let is_populated = sample.as_ref().is_some_and(|it| it.populated != Some(false));
+        if !runs && !is_populated {
+            remove_valve(valve);
+            self.jobs.left.extend(cgroup.end(kernel, layout));
             return;
         }
-        let is_first_there = !process::has_ended(kernel, proc, kept.pid, kept.start_ticks);
-        let lingers = kept.lingers || !is_first_there;
+        let lingers = !runs;
         let cpu_seconds = sample.and_then(|it| it.usage_usec).map_or(0.0, |usec| usec as f64 / 1e6);
         let times = (kept.submitted, kept.since);
         let Some(request) = kept.request else { return };
         self.jobs.admission.adopt(job, request, times, (cpu_seconds, lingers), now);
-        let (pid, start_ticks) = (kept.pid, kept.start_ticks);
         let cpus = kept.cpus.and_then(|cpus| cpus.parse().ok());
         let (path, ineffective) = (kept.path, kept.ineffective);
-        let home = Home { cgroup, path, cpus, weight: None, valve, ineffective };
+        let is_left = runs && !is_populated;
+        let home = Home { cgroup, path, cpus, weight: None, valve, ineffective, is_left };
         let record = Record {
             ticket: None,
-            process: JobProcess { pid, start_ticks, handle: None },
+            process: first,
             command: kept.command,
             told: None,
             home: Some(home),

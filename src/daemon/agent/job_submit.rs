@@ -27,7 +27,8 @@ impl<K: KernFs> Agent<K> {
     /// with [`Agent::settle_job_calls`]; its answers come with [`Agent::take_job_answers`].
     pub fn submit_job(&mut self, ticket: Ticket, submission: &Submission, now: f64) {
         match self.try_submit(ticket, submission, now) {
-            Ok(job) => {
+            Ok(None) => {}
+            Ok(Some(job)) => {
                 let no_wait = submission.parameters.no_wait == Some(true);
                 self.jobs.submitted.push(Submitted { job, no_wait });
             }
@@ -61,17 +62,23 @@ impl<K: KernFs> Agent<K> {
             false => self.tell_last(&patient),
         }
     }
+    /// The new job; `None` where the process is part of a running one, and was answered.
 
     fn try_submit(
         &mut self,
         ticket: Ticket,
         submission: &Submission,
         now: f64,
-    ) -> Result<JobId, CallError> {
+    ) -> Result<Option<JobId>, CallError> {
         if self.mode() != Mode::Enforce {
             return Err(CallError::OnlyObserves {});
         }
         self.renew_job_terms(now);
+        if let Some(inside) = self.submit_inside(submission) {
+            let reply = inside?;
+            self.jobs.outbox.push((ticket, JobAnswer::Submitted(Ok(reply))));
+            return Ok(None);
+        }
         let tenant = self.tenant_of_job(submission)?;
         let request = request(&submission.parameters, &tenant, submission.uid)?;
         let process = self.process_of_job(submission)?;
@@ -86,7 +93,7 @@ impl<K: KernFs> Agent<K> {
         let record = Record { ticket: Some(ticket), process, command, told: None, home: None };
         self.jobs.records.insert(job, record);
         self.jobs.has_changed = true;
-        Ok(job)
+        Ok(Some(job))
     }
 
     /// The tenant that a job is submitted to: the one that it names, or that of its user.

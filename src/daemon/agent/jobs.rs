@@ -13,9 +13,8 @@ use crate::daemon::jobs::listing::list;
 pub use crate::daemon::jobs::reply::JobAnswer;
 use crate::daemon::jobs::summary;
 use crate::daemon::jobs::terms;
-use crate::daemon::jobs::watch::{REFRESH, Watch, is_alive};
+use crate::daemon::jobs::watch::{REFRESH, Watch};
 use crate::host::kernfs::KernFs;
-use crate::host::process;
 use crate::policy::model::Mode;
 use crate::resource::MEMORY;
 use crate::varlink::bridge::{Caller, Ticket};
@@ -83,8 +82,11 @@ impl<K: KernFs> Agent<K> {
         };
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         let pids = match &record.home {
-            Some(home) if home.cgroup.is_there() => home.cgroup.processes(kernel, layout),
-            // It is on its way to its scope.
+            // The first process of one that left its cgroup is not among those in there.
+            Some(home) if home.cgroup.is_there() && !home.is_left => {
+                home.cgroup.processes(kernel, layout)
+            }
+            // It is on its way to its scope, or has left it.
             _ => vec![record.process.pid],
         };
         Ok(CancelReply { is_running: true, pids })
@@ -215,31 +217,26 @@ impl<K: KernFs> Agent<K> {
         let active = self.jobs.admission.active().filter(|job| takes_all || !lingers(job));
         let has_home: Vec<JobId> = active.map(|view| view.job).collect();
         for job in has_home {
-            let Some(record) = self.jobs.records.get(&job) else { continue };
-            let there = record.home.as_ref().filter(|home| home.cgroup.is_there());
-            let Some(home) = there else { continue };
+            let is_starting = self.jobs.scopes.starting.contains_key(&job);
+            let Some(record) = self.jobs.records.get_mut(&job) else { continue };
+            let Some(home) = record.home.as_mut().filter(|_| !is_starting) else { continue };
             let kernel = &mut self.host.kernel;
-            let sample = match home.cgroup.sample(kernel) {
-                Ok(sample) => sample,
-                Err(_) => {
-                    ended.push(job);
-                    continue;
-                }
-            };
-            let runs = match &record.process.handle {
-                Some(handle) => is_alive(handle),
-                None => {
-                    let process = &record.process;
-                    !process::has_ended(kernel, proc, process.pid, process.start_ticks)
-                }
-            };
-            if let Some(usec) = sample.usage_usec {
+            // A cgroup that is gone is empty: systemd removes a scope with its last process.
+            let sample = home.cgroup.sample(kernel).ok();
+            let is_empty = sample.as_ref().is_none_or(|sample| sample.populated == Some(false));
+            let runs = record.process.runs(kernel, proc);
+            // `su -` and the like put a process into a session of its own.
+            let is_left = runs && is_empty;
+            self.jobs.has_changed |= std::mem::replace(&mut home.is_left, is_left) != is_left;
+            if let Some(sample) = sample
+                && let Some(usec) = sample.usage_usec
+            {
                 let used = sample.memory.map(|memory| memory.unreclaimable_bytes());
                 self.jobs.admission.charge(job, usec as f64 / 1e6, used, now);
             }
             let view = self.jobs.admission.job(job);
             let is_running = view.is_some_and(|view| matches!(view.phase, Phase::Running { .. }));
-            if sample.populated == Some(false) {
+            if is_empty && !runs {
                 ended.push(job);
             } else if !runs && is_running {
                 debug!("job {job} has left processes behind");
@@ -267,12 +264,18 @@ impl<K: KernFs> Agent<K> {
     /// directory would remove it, and there may be none.
     pub(super) fn clear_ended_jobs(&mut self) {
         self.remove_left_cgroups();
-        let kernel = &mut self.host.kernel;
+        let (proc, kernel) = (self.host.proc(), &mut self.host.kernel);
         let homes = self.jobs.homes().filter(|(_, home)| home.cgroup.is_there());
         let is_empty = |sample: &TenantSample| sample.populated == Some(false);
-        let ended =
-            homes.filter(|(_, home)| home.cgroup.sample(kernel).as_ref().map_or(true, is_empty));
-        let ended: Vec<JobId> = ended.map(|(job, _)| job).collect();
+        let mut ended = Vec::new();
+        for (job, home) in homes {
+            let process = self.jobs.records.get(&job).map(|record| &record.process);
+            if home.cgroup.sample(kernel).as_ref().map_or(true, is_empty)
+                && !process.is_some_and(|process| process.runs(kernel, proc))
+            {
+                ended.push(job);
+            }
+        }
         ended.into_iter().for_each(|job| self.clear_away(job));
         self.jobs.keep_changed();
     }

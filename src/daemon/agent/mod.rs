@@ -7,6 +7,7 @@
 //! | [`attach`] | handing running work to tenants |
 //! | `attached` | the same across restarts |
 //! | [`jobs`], `job_submit`, `job_start`, `job_scope`, `job_valves`, `job_preempt` | jobs: submitted to ended, and what they give up |
+//! | `job_nested` | jobs that are submitted from within a job |
 //! | [`mode`] | switching between observe and enforce |
 //! | `ready` | the part of a reload that may fail |
 //! | [`reload`] | taking up another policy |
@@ -19,6 +20,7 @@ mod attach_check;
 mod attached;
 mod base;
 mod each;
+mod job_nested;
 mod job_preempt;
 mod job_scope;
 mod job_start;

@@ -87,7 +87,9 @@ impl<K: KernFs> Agent<K> {
         let attachments = &mut self.keeper.attachments;
         attachments.gather(kernel, machine.proc(), journal.entries());
         attachments.set_inside(|_| false);
-        let mut restored = leftover::put_back(kernel, machine, units, journal.entries(), deadline);
+        let owed = (journal.entries(), self.keeper.has_stale_units);
+        let mut restored = leftover::put_back(kernel, machine, units, owed, deadline);
+        self.keeper.has_stale_units = restored.is_stale;
         self.backends.restart_units(kernel);
         // A second restoration does no harm, so a journal that stays is reported as a failure and nothing
         // else.

@@ -281,7 +281,8 @@ impl<K: KernFs> Agent<K> {
         let HostAccess { kernel, machine, journal, notifier, .. } = &mut self.host;
         let deadline = Deadline::unlimited(notifier);
         self.keeper.attachments.gather(kernel, machine.proc(), journal.entries());
-        let restored = leftover::put_back(kernel, machine, units, journal.entries(), deadline);
+        let owed = (journal.entries(), self.keeper.has_stale_units);
+        let restored = leftover::put_back(kernel, machine, units, owed, deadline);
         leftover::report(&restored, &mut self.keeper);
         self.backends.close_root(&mut self.host.kernel);
         leftover::end(self.host.journal, &restored)?;

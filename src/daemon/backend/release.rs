@@ -243,7 +243,8 @@ impl<'a, K: KernFs> Release<'a, K> {
         self.host.enforcer().apply(&action, cgroup).map(|_| ())
     }
 
-    /// Releases removed units, and restores values of the others that the policy no longer names.
+    /// Releases removed units, and restores values of the others that the policy no longer names. Slices that were started
+    /// stay until the agent stops: see [`unit_restore`].
     pub(in crate::daemon) fn let_go_of_units(
         &mut self,
         unnamed: &[(usize, Knob)],
@@ -264,7 +265,6 @@ impl<'a, K: KernFs> Release<'a, K> {
             gone.contains(unit) || properties.contains(&(unit.clone(), property))
         };
         let concerns = |entry: &Entry| match entry {
-            Entry::Starting { unit } => gone.contains(unit),
             Entry::UnitHeld(was) => is_concerned(&was.unit, was.held.property),
             Entry::UnitTheirs { unit, property, .. } => is_concerned(unit, *property),
             _ => false,
@@ -277,7 +277,9 @@ impl<'a, K: KernFs> Release<'a, K> {
         let manager = self.backends.take_manager();
         let mut restored = Restored::default();
         let (proc, kernel) = (self.host.proc(), &mut self.host.kernel);
-        unit_restore::put_back(kernel, proc, manager, &entries, deadline, &mut restored);
+        let part = (&entries[..], Extent::Part);
+        unit_restore::put_back(kernel, proc, manager, part, deadline, &mut restored);
+        self.keeper.has_stale_units |= restored.is_stale;
         self.forget(concerns, restored);
     }
 

@@ -71,6 +71,11 @@ impl JobCgroup {
         JobCgroup { below: String::new(), unit: Some(unit), cgroup: None }
     }
 
+    /// The cgroup of a job that was removed while its first process was elsewhere.
+    pub(in crate::daemon) fn gone(below: &str, unit: Option<String>) -> JobCgroup {
+        JobCgroup { below: below.to_string(), unit, cgroup: None }
+    }
+
     /// Opens the cgroup of a scope at `path`, from the mount.
     ///
     /// # Errors

@@ -153,7 +153,8 @@ impl Jobs {
     /// A started job, for the next agent; `None` for one that is gone, or waits.
     fn kept(&self, job: JobId) -> Option<KeptJob> {
         let record = self.records.get(&job)?;
-        let home = record.home.as_ref().filter(|home| home.cgroup.is_there())?;
+        let is_starting = self.scopes.starting.contains_key(&job);
+        let home = record.home.as_ref().filter(|_| !is_starting)?;
         let view = self.admission.job(job)?;
         let (since, lingers) = match view.phase {
             Phase::Running { since, .. } => (since, false),

@@ -6,8 +6,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::cgroup::JobCgroup;
+use super::watch::is_alive;
 use crate::admission::JobId;
 use crate::dop::CpuSet;
+use crate::host::kernfs::{DirId, KernFs};
+use crate::host::process;
 use crate::valve::Valve;
 use crate::varlink::bridge::Ticket;
 use crate::varlink::jobs::Waiting;
@@ -34,6 +37,18 @@ pub(in crate::daemon) struct JobProcess {
     pub(in crate::daemon) handle: Option<Arc<OwnedFd>>,
 }
 
+impl JobProcess {
+    /// Whether it runs, wherever that is; one that cannot be read may.
+    pub(in crate::daemon) fn runs(&self, kernel: &mut impl KernFs, proc: DirId) -> bool {
+        if let Some(handle) = &self.handle {
+            return is_alive(handle);
+        }
+        process::birth(kernel, proc, self.pid).map_or(true, |birth| {
+            birth.is_some_and(|it| it.start_ticks == self.start_ticks && !it.has_ended)
+        })
+    }
+}
+
 /// Where a job runs.
 #[derive(Debug)]
 pub(in crate::daemon) struct Home {
@@ -47,6 +62,8 @@ pub(in crate::daemon) struct Home {
     /// Its job server.
     pub(in crate::daemon) valve: Option<Valve>,
     pub(in crate::daemon) ineffective: Vec<String>,
+    /// Whether its first process runs, and its cgroup is empty or gone.
+    pub(in crate::daemon) is_left: bool,
 }
 
 /// All jobs by number, and those of a client or a process without a look at the others.
@@ -101,10 +118,16 @@ impl Records {
         Some(ticket)
     }
 
+    /// The job whose first process this is.
+    pub(in crate::daemon) fn of_process(&self, pid: u32, start_ticks: u64) -> Option<JobId> {
+        let job = *self.of_pids.get(&pid)?;
+        let record = self.all.get(&job)?;
+        (record.process.start_ticks == start_ticks).then_some(job)
+    }
+
     /// Whether a process is a job, the first one of it.
     pub(in crate::daemon) fn has_process(&self, pid: u32, start_ticks: u64) -> bool {
-        let record = self.of_pids.get(&pid).and_then(|job| self.all.get(job));
-        record.is_some_and(|record| record.process.start_ticks == start_ticks)
+        self.of_process(pid, start_ticks).is_some()
     }
 }
 

@@ -31,6 +31,8 @@ pub(in crate::daemon) struct Keeper {
     dop_files: Option<DopFiles>,
     /// Whether some widths are still to be written.
     is_behind: bool,
+    /// Whether systemd has units in its memory with drop-ins that are not there any more.
+    pub(in crate::daemon) has_stale_units: bool,
 }
 
 impl Keeper {

@@ -64,7 +64,7 @@ fn restore_left(
     let deadline = Deadline::unlimited(&notifier);
     let mut keeper = Keeper::new(state_dir, &boot_id);
     keeper.attachments.gather(kernel, machine.proc(), &leftover.entries);
-    let restored = put_back(kernel, &machine, None, &leftover.entries, deadline);
+    let restored = put_back(kernel, &machine, None, (&leftover.entries, false), deadline);
     remove_all(&dop_dir(state_dir));
     report(&restored, &mut keeper);
     end(journal, &restored)?;
@@ -100,16 +100,19 @@ pub(in crate::daemon) fn keep_owed(
     }
 }
 
-/// Restores everything that `entries` record: units through `units`, everything else directly.
+/// Restores everything that `entries` record: units through `units`, everything else directly. `is_stale` where systemd
+/// has units in its memory with drop-ins that were removed before.
 pub(in crate::daemon) fn put_back(
     kernel: &mut impl KernFs,
     machine: &Machine,
     units: Option<Box<dyn UnitManager>>,
-    entries: &[Entry],
+    (entries, is_stale): (&[Entry], bool),
     deadline: Deadline<'_>,
 ) -> Restored {
     let mut restored = restore::put_back(kernel, machine.proc(), entries, Extent::All);
-    unit_restore::put_back(kernel, machine.proc(), units, entries, deadline, &mut restored);
+    restored.is_stale = is_stale;
+    let all = (entries, Extent::All);
+    unit_restore::put_back(kernel, machine.proc(), units, all, deadline, &mut restored);
     restored
 }
 
@@ -156,7 +159,7 @@ pub(in crate::daemon) fn take_up(
             false => warn!("the last tenantd left changes on this host: restoring them first"),
         }
         keeper.attachments.gather(kernel, machine.proc(), &leftover.entries);
-        let restored = put_back(kernel, machine, None, &leftover.entries, deadline);
+        let restored = put_back(kernel, machine, None, (&leftover.entries, false), deadline);
         report(&restored, &mut keeper);
         keep_owed(&mut journal, &restored)?;
     }
@@ -173,7 +176,7 @@ pub(in crate::daemon) fn give_back(
     // A start changes only cgroups of the agent's own.
     let nobody = Notifier::default();
     let deadline = Deadline::unlimited(&nobody);
-    let restored = put_back(kernel, machine, None, journal.entries(), deadline);
+    let restored = put_back(kernel, machine, None, (journal.entries(), false), deadline);
     keeper.keep_displaced(&restored.displaced);
     if let Err(error) = end(journal, &restored) {
         warn!("{error}");

@@ -24,6 +24,8 @@ pub struct Restored {
     pub fitted: Vec<String>,
     /// Cgroups that stay until processes have ended that are in cgroups which the tenant made below them.
     pub left: Vec<PathBuf>,
+    /// Whether systemd has units in its memory with drop-ins that are not there any more.
+    pub is_stale: bool,
     /// What could not be restored, each with its file and reason.
     pub failures: Vec<String>,
     /// The entries of the journal that are still to be restored.

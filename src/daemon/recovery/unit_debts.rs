@@ -12,6 +12,8 @@ pub(in crate::daemon) struct Debt<'a> {
     pub(in crate::daemon) unit: &'a str,
     pub(in crate::daemon) life: &'a str,
     pub(in crate::daemon) dues: Vec<Due<'a>>,
+    /// Whether systemd may have it in its memory.
+    pub(in crate::daemon) may_be_loaded: bool,
 }
 
 /// What is to be given back of one property.
@@ -63,7 +65,7 @@ pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
             // The first record has the value from before any agent.
             Some(debt) if debt.dues.iter().any(|d| d.held.property == due.held.property) => {}
             Some(debt) => debt.dues.push(due),
-            None => debts.push(Debt { unit, life, dues: vec![due] }),
+            None => debts.push(Debt { unit, life, dues: vec![due], may_be_loaded: true }),
         }
     }
     debts

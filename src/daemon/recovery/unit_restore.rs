@@ -1,11 +1,22 @@
 //! Giving units back to systemd as they were, from the journal alone.
 //!
 //! [`crate::host::systemd`] explains why these steps are needed. For all units: properties are set to their
-//! old values, and the files are awaited; drop-ins that were not there are removed; systemd reloads its
-//! configuration, once. Where systemd then has another value for a property than the one restored, the
-//! administrator has set it for good meanwhile, or has changed the unit's file; that value is put into the
-//! files in the same way. Then slices that were started are stopped, children first, if no unit needs them
-//! (`unit_stop`), and systemd reloads its configuration once more.
+//! old values, and the files are awaited; drop-ins that were not there are removed. Slices that were started are
+//! stopped, children first, if no unit needs them (`unit_stop`). Then systemd reloads its configuration, once. Where
+//! it has another value for a property after that than the one restored, the administrator has set it permanently
+//! meanwhile, or has changed the unit's file; that value is put into the files in the same way.
+//!
+//! **Reloads.** A reload makes systemd write what it knows of *every* unit of the host, over what container runtimes
+//! have written into the files of their scopes without it (swap limits, device rules, sets of CPUs). So there is none while
+//! the agent goes on ([`Extent::Part`]), and one at most in the end, where a unit that is loaded has lost a drop-in or a
+//! slice was stopped. Without one:
+//!
+//! - a unit that runs has its old values, in systemd's memory as in its files: they were set;
+//! - a slice or a scope that does not run is not loaded: systemd reads its drop-ins when it loads it the next time, and
+//!   finds none;
+//! - a service that does not run may still be loaded, with values that no file has any more: that is remembered until the
+//!   end ([`Restored::is_stale`]);
+//! - a slice that was started is owed until the end, because its stop needs a reload.
 //!
 //! Each of these steps is asked for all units before the first answer is awaited: a thousand units take a few
 //! seconds, and not a few for every unit.
@@ -32,7 +43,7 @@ use tracing::warn;
 
 use super::all_cpus::offline_cpus;
 use super::deadline::Deadline;
-use super::restore::Restored;
+use super::restore::{Extent, Restored};
 use super::unit_debts::{Debt, Due, Leftover, Stage, Started, debts, leftovers, started};
 use super::unit_files::{UnitFiles, Waiting};
 use super::unit_session::{LOOK_EVERY, LOOKS, Session};
@@ -48,20 +59,21 @@ pub(in crate::daemon) fn put_back(
     kernel: &mut impl KernFs,
     proc: DirId,
     units: Option<Box<dyn UnitManager>>,
-    entries: &[Entry],
+    (entries, extent): (&[Entry], Extent),
     deadline: Deadline<'_>,
     restored: &mut Restored,
 ) {
     let (mut debts, mut started) = (debts(entries), started(entries));
     let mut leftovers = leftovers(entries);
-    if debts.is_empty() && started.is_empty() && leftovers.is_empty() {
+    let is_stale = restored.is_stale && extent == Extent::All;
+    if debts.is_empty() && started.is_empty() && leftovers.is_empty() && !is_stale {
         return;
     }
     let units = units.or_else(|| kernel.unit_manager());
     match (units, UnitFiles::of(kernel, proc)) {
         (Some(mut units), Ok(files)) => {
             let units = &mut *units;
-            let mut session = Session { files, units, is_stale: false, deadline, restored };
+            let mut session = Session { files, units, extent, deadline, restored };
             if let Err(error) = session.put_back(&mut debts, &mut started, &mut leftovers) {
                 restored.failures.push(format!("units not restored: {error}"));
             }
@@ -95,11 +107,21 @@ impl<K: KernFs> Session<'_, K> {
             left.is_settled = self.note(outcome)?.is_some();
         }
         self.round(debts)?;
-        let mut changed = self.changed(debts)?;
-        if !changed.is_empty() {
-            self.round(&mut changed)?;
+        match self.extent {
+            Extent::Part => debts.iter_mut().for_each(pay),
+            Extent::All => {
+                self.stop_all(started)?;
+                self.reload_if_stale()?;
+                debts.iter_mut().for_each(pay);
+                let mut changed = self.changed(debts)?;
+                if !changed.is_empty() {
+                    // What is set then is what the configuration says: systemd need not read it again.
+                    self.round(&mut changed)?;
+                    self.restored.is_stale = false;
+                }
+            }
         }
-        self.stop_all(started)
+        Ok(())
     }
 
     /// Sets the old values of units, waits for the files, and makes systemd forget that anything was set.
@@ -131,7 +153,7 @@ impl<K: KernFs> Session<'_, K> {
             let dues: Vec<Due<'a>> =
                 debt.dues.iter().filter_map(|due| due.changed(&state)).collect();
             if !dues.is_empty() {
-                changed.push(Debt { unit: debt.unit, life: debt.life, dues });
+                changed.push(Debt { unit: debt.unit, life: debt.life, dues, may_be_loaded: true });
             }
         }
         Ok(changed)
@@ -271,7 +293,9 @@ impl<K: KernFs> Session<'_, K> {
             debt.advance(Stage::Owed, Stage::Paid);
             return Ok(());
         }
-        match self.set_back_idle(debt) {
+        let outcome = self.set_back_idle(debt);
+        debt.may_be_loaded = false;
+        match outcome {
             Err(UnitError::NoSuchUnit(_)) => {
                 debt.advance(Stage::Owed, Stage::Paid);
                 Ok(())
@@ -284,6 +308,7 @@ impl<K: KernFs> Session<'_, K> {
     /// next run again, and not what we wrote over it; the rest is forgotten with its drop-ins.
     fn set_back_idle(&mut self, debt: &mut Debt<'_>) -> Result<(), UnitError> {
         debt.advance(Stage::Owed, Stage::Set);
+        debt.may_be_loaded = stays_loaded(debt.unit);
         self.rewrite_drop_ins(debt).inspect_err(|_| debt.advance(Stage::Set, Stage::Owed))
     }
 
@@ -294,7 +319,7 @@ impl<K: KernFs> Session<'_, K> {
         let drop_ins: Vec<(Property, String)> = dues.filter_map(text).collect();
         if !drop_ins.is_empty() {
             self.ask_one(Order::Rewrite { unit: debt.unit.to_string(), drop_ins })?;
-            self.is_stale = true;
+            self.restored.is_stale |= debt.may_be_loaded;
         }
         Ok(())
     }
@@ -321,8 +346,6 @@ impl<K: KernFs> Session<'_, K> {
                 debt.advance(Stage::Set, Stage::Owed);
             }
         }
-        self.reload_if_stale()?;
-        debts.iter_mut().for_each(|debt| debt.advance(Stage::Set, Stage::Paid));
         Ok(())
     }
 
@@ -332,7 +355,7 @@ impl<K: KernFs> Session<'_, K> {
         let (unit, properties) = (debt.unit.to_string(), debt.properties(is_new));
         if !properties.is_empty() {
             self.ask_one(Order::Forget { unit, properties })?;
-            self.is_stale = true;
+            self.restored.is_stale |= debt.may_be_loaded;
         }
         Ok(())
     }
@@ -342,7 +365,7 @@ impl<K: KernFs> Session<'_, K> {
         let (unit, ours) = (left.unit.to_string(), left.ours.clone());
         let before = left.before.map(str::to_string);
         self.ask_one(Order::ForgetOurs { unit, ours, before })?;
-        self.is_stale = true;
+        self.restored.is_stale = true;
         Ok(())
     }
 
@@ -377,6 +400,17 @@ struct Asked {
     dir: Option<DirId>,
     settings: Vec<Setting>,
     is_widened: bool,
+}
+
+/// Systemd has forgotten what was set of a unit, or will not read it again.
+fn pay(debt: &mut Debt<'_>) {
+    debt.advance(Stage::Set, Stage::Paid);
+}
+
+/// Whether a unit may be loaded while it does not run. Other units refer to services, sockets and mounts, which stay loaded
+/// for that; to a slice or a scope refers only what is in it.
+fn stays_loaded(unit: &str) -> bool {
+    !unit.ends_with(".slice") && !unit.ends_with(".scope")
 }
 
 fn nr_settings(waiting: &[Waiting]) -> usize {

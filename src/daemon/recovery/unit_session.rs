@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::deadline::Deadline;
-use super::restore::Restored;
+use super::restore::{Extent, Restored};
 use super::unit_files::UnitFiles;
 use crate::host::systemd::{Order, Reply, UnitError, UnitManager, UnitState, carry_out_all};
 
@@ -19,8 +19,8 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub(super) struct Session<'a, K> {
     pub(super) files: UnitFiles<'a, K>,
     pub(super) units: &'a mut dyn UnitManager,
-    /// Whether files of units are not what systemd believes them to be.
-    pub(super) is_stale: bool,
+    /// Whether the agent goes on, and systemd is not to reload its configuration.
+    pub(super) extent: Extent,
     pub(super) deadline: Deadline<'a>,
     pub(super) restored: &'a mut Restored,
 }
@@ -52,9 +52,9 @@ impl<K> Session<'_, K> {
     }
 
     pub(super) fn reload_if_stale(&mut self) -> Result<(), UnitError> {
-        if self.is_stale {
+        if self.restored.is_stale && self.extent == Extent::All {
             self.ask_one(Order::Reload)?;
-            self.is_stale = false;
+            self.restored.is_stale = false;
         }
         Ok(())
     }

@@ -22,8 +22,7 @@ impl<K: KernFs> Session<'_, K> {
         let depth = |slice: &&mut Started<'_>| slice.unit.matches('-').count();
         let mut slices: Vec<&mut Started<'_>> = started.iter_mut().collect();
         slices.sort_by_key(|slice| Reverse(depth(slice)));
-        slices.chunk_by_mut(|a, b| depth(a) == depth(b)).try_for_each(|level| self.stop(level))?;
-        self.reload_if_stale()
+        slices.chunk_by_mut(|a, b| depth(a) == depth(b)).try_for_each(|level| self.stop(level))
     }
 
     /// Stops those of these slices that nothing is in; none of them is in another.
@@ -58,7 +57,7 @@ impl<K: KernFs> Session<'_, K> {
             if self.note(outcome.map(drop))?.is_some() {
                 self.await_end(&path);
                 slice.is_settled = true;
-                self.is_stale = true;
+                self.restored.is_stale = true;
                 self.restored.nr_cgroups += 1;
             }
         }

@@ -1,10 +1,11 @@
 """People who log in and out many times: their tenants come and go with them, and no session leaves anything behind."""
 
 import os
+import subprocess
 from pathlib import Path
 
-from cgroups import wait_until
-from host import finish, run
+from cgroups import MOUNT, Cgroup, wait_until
+from host import end, finish, run
 from test_systemd import Host, policy
 from test_units_kept import user
 from units import show, start
@@ -97,3 +98,33 @@ def test_a_user_who_logs_in_many_times_leaves_nothing(host):
     assert agent.resident_kib() < resident + RESIDENT_MORE_KIB
     assert daemon.terminate() == 0, daemon.log()
     world.expect_as_before(daemon.log)
+
+
+def test_a_log_out_leaves_what_a_container_runtime_wrote(host):
+    """A reload makes systemd write what it knows of every unit over what runtimes write into their scopes without it."""
+    leave_at_once(host)
+    slice = user(host, "ana", 1000)
+    scope, properties = "fake-container.scope", ["-p", "MemoryMax=200M", "-p", "MemorySwapMax=infinity"]
+    command = ["systemd-run", "--quiet", "--scope", f"--unit={scope}", *properties, "sleep", "infinity"]
+    container = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    host.cleanup.callback(end, container)
+    host.cleanup.callback(finish, ["systemctl", "stop", scope])
+    group = Cgroup(MOUNT / "system.slice" / scope)
+    wait_until(lambda: group.exists() and group.stat("cgroup.events", "populated"), "the scope to run")
+    group.write("memory.swap.max", "0")
+    is_kept = lambda: group.read("memory.swap.max").strip() == "0"
+    # When systemd read its configuration last.
+    loaded = lambda: run("systemctl", "show", "-p", "UnitsLoadFinishTimestampMonotonic", "--value")
+    daemon = host.daemon(policy(host, {"people": {"each": {"match": {"users": "*"}, "limit": {"cpu": 1}}}}), None)
+    daemon.says("started on")
+    before = loaded()
+    drop_ins = Path("/run/systemd/system.control/user-1000.slice.d")
+    for round in range(3):
+        session = log_in(host, "ana", f"container-{round}")
+        daemon.until(lambda: slice.holds("cpu.max", "100000 100000"), "the limit of the user")
+        managers_started("1000")
+        run("systemctl", "stop", session)
+        wait_until(lambda: not slice.exists(), "the session to end")
+        daemon.until(lambda: not drop_ins.exists(), "the drop-ins of the user to go")
+        assert is_kept() and loaded() == before, daemon.log()
+    assert daemon.terminate() == 0, daemon.log()
