@@ -62,8 +62,8 @@ impl<K: KernFs> Agent<K> {
             false => self.tell_last(&patient),
         }
     }
-    /// The new job; `None` where the process is part of a running one, and was answered.
 
+    /// The new job; `None` where the process is part of a running one, and was answered.
     fn try_submit(
         &mut self,
         ticket: Ticket,
