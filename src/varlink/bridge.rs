@@ -7,7 +7,7 @@
 //! return with a ticket. Each end has a descriptor for the epoll of its thread.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,13 +16,14 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::Serialize;
 
 use super::access::Access;
+pub use super::calls::{Allowed, Caller, Command, JobCall, Submission, Ticket, Work};
 use super::error::CallError;
 use super::inbox::{Entry, Inbox};
 use super::interface::{PlanReply, PolicyReply};
-use super::jobs::{ListReply, SubmitParameters};
+use super::jobs::ListReply;
 use crate::control::status::Status;
 use crate::control::trace::Trace;
-use crate::policy::model::{Accounts, Mode, Policy};
+use crate::policy::model::{Accounts, Policy};
 use crate::policy::outline::Outline;
 
 /// The policy in force, for readers; replaced when the policy changes.
@@ -149,76 +150,6 @@ impl Published {
 pub fn json(value: &impl Serialize) -> Arc<str> {
     serde_json::to_string(value).unwrap_or_default().into()
 }
-
-/// A change that a client asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Load the policy again.
-    Reload,
-    /// Switch between observe and enforce.
-    SetMode(Mode),
-    /// Restore everything that was changed.
-    Restore,
-    /// Hand work to the tenant with this path; whether processes leave their units.
-    Attach(String, Work, bool, Caller),
-    /// Take it back.
-    Detach(Work, Caller),
-}
-
-/// What a client asks for a job, or of jobs.
-#[derive(Debug)]
-pub enum JobCall {
-    /// It is to wait for its turn.
-    Submit(Box<Submission>),
-    /// It is to leave the queue.
-    Cancel(u64, Caller),
-}
-
-/// A job that is submitted, with the credentials of its connection as the kernel gives them.
-#[derive(Clone, Debug)]
-pub struct Submission {
-    /// What was asked for.
-    pub parameters: SubmitParameters,
-    /// The user.
-    pub uid: u32,
-    /// The process, which is the job.
-    pub pid: u32,
-    /// The same as a descriptor, where the kernel has them: its number may be another process's by now.
-    pub process: Option<Arc<OwnedFd>>,
-    /// The tenants that it may be submitted to, beside that of the user.
-    pub allowed: Allowed,
-}
-
-/// Tenants that a user may submit jobs to, beside the user's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Allowed {
-    /// Every tenant: the user may change the agent.
-    All,
-    /// These tenants, and those in these groups.
-    These(Vec<String>),
-}
-
-/// What is handed to a tenant, or taken back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// A cgroup, from the mount or as a path of the file system.
-    Cgroup(String),
-    /// Processes.
-    Processes(Vec<u32>),
-}
-
-/// The origin of a request to attach or detach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// The user, limited to own processes; `None` for an administrator.
-    pub user: Option<u32>,
-    /// The process that asks; 0 where it is not known.
-    pub pid: u32,
-}
-
-/// The number of a command, unique for the life of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
 
 /// The answer to a command: the JSON of its reply, or an error.
 pub type Answer = Result<Arc<str>, CallError>;

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use super::bridge::{Command, JobCall, Ticket};
+use super::calls::{Command, JobCall, Ticket};
 use super::turns::Turns;
 
 /// Changes of one user in the queue to the agent.
@@ -79,7 +79,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::varlink::bridge::Caller;
+    use crate::varlink::calls::Caller;
 
     fn cancel(ticket: u64) -> Entry<JobCall> {
         let caller = Caller { user: Some(7), pid: 1 };

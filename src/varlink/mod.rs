@@ -13,6 +13,7 @@
 //! | [`wire`] | bytes into messages, every size bounded |
 //! | [`bridge`] | the connection between the control thread and the socket thread |
 //! | `access` | what users may see and use by name |
+//! | `calls` | the calls that only the agent can carry out |
 //! | `inbox` | the calls that wait for the agent |
 //! | `room` | room for one more connection |
 //! | `tickets` | the calls in flight of all connections |
@@ -31,6 +32,7 @@
 mod access;
 mod answer;
 pub mod bridge;
+mod calls;
 mod connection;
 mod declare;
 pub mod error;

@@ -524,7 +524,9 @@ fn what_a_user_attaches_is_bounded() {
         let caller = Caller { user: Some(1000), pid: 0 };
         world.agent.as_mut().unwrap().attach_work("a", &cgroup(path), false, caller)
     };
-    let refusal_of_deep = refusal(user(&mut world, "/deep"));
+    let caller = Caller { user: Some(1000), pid: 0 };
+    let outcome = world.agent.as_mut().unwrap().attach_work("a", &cgroup("/deep"), false, caller);
+    let refusal_of_deep = refusal(outcome);
     assert!(refusal_of_deep.contains("more than 1000 cgroups"), "{refusal_of_deep}");
     let outcomes: Vec<_> = names.iter().map(|path| user(&mut world, path)).collect();
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 64);

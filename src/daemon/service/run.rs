@@ -329,10 +329,7 @@ impl<K: KernFs> Service<K> {
                     self.publish();
                 }
             }
-            if self.socket.as_ref().is_some_and(|(_, thread)| thread.is_finished()) {
-                // A service that answers no client is to be started again.
-                return Err(io::Error::other("the thread that serves the socket has ended"));
-            }
+            self.check_socket()?;
             self.notifier.beat();
             let now = self.agent.policy().control.interval;
             if now != interval {
@@ -343,6 +340,16 @@ impl<K: KernFs> Service<K> {
             if wants_watch != self.watch.is_some() {
                 self.watch_policy(events);
             }
+        }
+    }
+
+    /// Fails where the socket's thread has ended: a service that answers no client is to be started again.
+    fn check_socket(&self) -> io::Result<()> {
+        match &self.socket {
+            Some((_, thread)) if thread.is_finished() => {
+                Err(io::Error::other("the thread that serves the socket has ended"))
+            }
+            _ => Ok(()),
         }
     }
 
